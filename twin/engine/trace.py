@@ -1,0 +1,52 @@
+"""The Trace: what happened, columnar. One type for simulated and for measured runs. Made by `twin.engine.simulate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Things that took time, one row each, ordered by role, stream and start; times in integer nanoseconds."""
+
+    role: NDArray[np.int32]
+    stream: NDArray[np.int8]
+    """Index into `twin.engine.program.STREAMS`."""
+    name: NDArray[np.int32]
+    """Index into `Trace.names`."""
+    chunk: NDArray[np.int32]
+    microbatch: NDArray[np.int32]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A played step. Where `repeats` > 1 a steady window was played once and repeats: `spans` then holds the played part
+    only, whose time between `window_start` and `window_end` stands for `repeats` such windows; `step_ns` and all sums
+    are of the whole step."""
+
+    spans: Spans
+    names: tuple[str, ...]
+    roles: tuple[str, ...]
+    step_ns: int
+    breakdown_ns: tuple[dict[str, int], ...]
+    """Per role: how its compute stream spends the step; each sums to `step_ns`."""
+    link_bytes: dict[str, float]
+    """Bytes carried per link class over the step, mean of the roles."""
+    link_busy: dict[str, float]
+    """Share of the step's capacity used, per link class: mean of the roles."""
+    events: int
+    played_microbatches: int
+    microbatches: int
+    repeats: int = 1
+    window_start: int = 0
+    window_end: int = 0
+
+    @property
+    def extrapolated_fraction(self) -> float:
+        """Share of the step that was not played but proved to repeat."""
+        return (self.repeats - 1) * (self.window_end - self.window_start) / self.step_ns if self.step_ns else 0.0

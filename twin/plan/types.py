@@ -1,0 +1,101 @@
+"""The Plan: what every rank holds, runs and sends, fully resolved from a scenario. Made by `twin.plan`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from twin.arch.ops import Layer, Weights
+from twin.network.placement import Placement
+from twin.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """The rank grid. Degrees multiply to the number of GPUs: tensor x data x pipeline; expert ranks are taken out of the data axis."""
+
+    tensor: int
+    expert: int
+    data: int
+    pipeline: int
+    gpus_per_node: int
+    order: tuple[str, ...]
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in the run."""
+        return self.tensor * self.data * self.pipeline
+
+    @property
+    def expert_data(self) -> int:
+        """Replicas of each expert: data / expert."""
+        return self.data // self.expert
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One virtual stage: the layers it runs, in order, and its weights on one rank."""
+
+    index: int
+    stage: int
+    layers: tuple[Layer, ...]
+    weights: Weights
+    first_layer: int
+    """Index of the first transformer layer in this chunk (0-based), for display."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageMemory:
+    """Device bytes on one rank of a stage at its peak, by category, and the moment of the peak."""
+
+    stage: int
+    categories: dict[str, float]
+    peak_bytes: float
+    peak_moment: str
+    in_flight: int
+    """Chunk forwards whose activations are alive at the peak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory ledger of every stage against what the device exposes."""
+
+    stages: tuple[StageMemory, ...]
+    capacity: float
+    reserve: dict[str, float]
+
+    @property
+    def peak(self) -> StageMemory:
+        """The stage with the highest peak."""
+        return max(self.stages, key=lambda s: s.peak_bytes)
+
+    @property
+    def budget(self) -> float:
+        """Bytes for tensors: capacity minus reserve."""
+        return self.capacity - sum(self.reserve.values())
+
+    @property
+    def fits(self) -> bool:
+        """True when the highest peak is within the budget."""
+        return self.peak.peak_bytes <= self.budget
+
+
+@dataclass(frozen=True, slots=True)
+class Warning:
+    """Something a reader must know before trusting a number."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The resolved run."""
+
+    scenario: Scenario
+    mesh: Mesh
+    chunks: tuple[Chunk, ...]
+    microbatches: int
+    placements: dict[str, Placement]
+    """`tensor`, `expert`, `data` (replicas of dense weights), `expert_data`; pipeline neighbours under `pipeline`."""
+    memory: Memory
+    warnings: tuple[Warning, ...] = field(default=())

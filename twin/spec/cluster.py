@@ -1,0 +1,83 @@
+"""What the cluster is: GPU, node and fabric, each a catalog part or written inline.
+
+All link rates are bytes per second, per GPU, in one direction.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from twin.spec.base import Bytes, BytesPerSecond, FlopPerSecond, Seconds, Spec
+
+
+class ReserveEntry(Spec):
+    """Device memory that the runtime takes before any tensor: context, communication buffers, fragmentation."""
+
+    name: str
+    bytes: Bytes
+
+
+class GpuSpec(Spec):
+    """One accelerator: what it exposes and what it could do at best."""
+
+    name: str
+    memory: Bytes = Field(description="device memory that the driver exposes")
+    memory_bandwidth: BytesPerSecond
+    bf16_dense: FlopPerSecond = Field(description="dense BF16/FP16 tensor-core peak")
+    fp8_dense: FlopPerSecond | None = None
+    sms: int = Field(gt=0)
+    calibration: str = Field(description="the calibration profile used when a scenario names none")
+    reserve: tuple[ReserveEntry, ...] = ()
+
+
+class LinkSpec(Spec):
+    """One class of link: line rate in one direction, the share of it that large transfers reach, and latency."""
+
+    bandwidth: BytesPerSecond
+    efficiency: float = Field(gt=0, le=1)
+    latency: Seconds
+
+
+class HostSpec(Spec):
+    """Host side of a node: memory, and the PCIe link of each GPU."""
+
+    memory: Bytes
+    memory_bandwidth_per_socket: BytesPerSecond
+    sockets: int = Field(gt=0)
+    pcie: LinkSpec
+
+
+class NodeSpec(Spec):
+    """One server: its GPUs, the NVLink port and the NIC of each GPU, and the host."""
+
+    name: str
+    gpu: GpuSpec
+    gpus: int = Field(gt=0)
+    nvlink: LinkSpec
+    nic: LinkSpec
+    host: HostSpec
+
+
+class FabricSpec(Spec):
+    """The network between nodes."""
+
+    name: str
+    kind: str = Field(description="topology kind, a member of twin.network.topology")
+    nodes_per_leaf: int = Field(gt=0)
+    spines: int = Field(gt=0)
+    oversubscription: float = Field(default=1.0, ge=1)
+    efficiency: float = Field(gt=0, le=1, description="share of the NIC rate left by hashing, congestion control and headers")
+    hop_latency: Seconds
+
+
+class ClusterSpec(Spec):
+    """Nodes of one kind on one fabric."""
+
+    node: NodeSpec
+    nodes: int = Field(gt=0)
+    fabric: FabricSpec
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in the cluster."""
+        return self.nodes * self.node.gpus
