@@ -1,38 +1,67 @@
-"""The root of what a planner writes: the sections, with the axes (schedules, optimizers) whose members declare their
-own. `twin.loading.load` makes one from a file."""
+"""The root of what a planner writes: the sections, with the axes (schedules, optimizers) whose
+members declare their own. `twin.loading.load` makes one from a file."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
+from twin import units
+from twin.errors import DEFAULT, FieldError, Origin, Problem
 from twin.optimizers import Optimizer
 from twin.schedules import Schedule
-from twin.spec.base import Spec, Tokens
+from twin.sources import Ledger, Sourced
+from twin.spec.axis import Axis
+from twin.spec.base import Count, Flag, Spec, Tokens, Whole
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import ClusterSpec
 from twin.spec.cost import CostSpec
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 
-Axis = Literal["tensor", "context", "expert", "data", "pipeline"]
+MeshAxis = Literal["tensor", "context", "expert", "data", "pipeline"]
 
 
 class ParallelSpec(Spec):
-    """How the work is cut over ranks. Data parallelism is what remains: GPUs / (tensor x pipeline)."""
+    """How the work is cut over ranks. Data parallelism is what remains: GPUs / (tensor x
+    pipeline)."""
 
-    pipeline: int = Field(default=1, gt=0)
-    virtual: int = Field(default=1, gt=0)
-    expert: int = Field(default=1, gt=0)
-    tensor: int = Field(default=1, gt=0)
-    context: int = Field(default=1, gt=0)
-    zero: Literal[0, 1] = 1
-    micro_batch: int = Field(default=1, gt=0, description="sequences per micro-batch")
-    sequence_parallel: bool = False
-    schedule: Schedule
-    layers: tuple[int, ...] | None = Field(default=None, description="layers per chunk, chunk-major; None: balanced by time")
-    order: tuple[Axis, ...] = ("tensor", "context", "expert", "data", "pipeline")
+    pipeline: Count = Field(default=1, description="pipeline stages")
+    virtual: Count = Field(default=1, description="chunks per stage")
+    expert: Count = Field(default=1, description="ranks that share one set of experts")
+    tensor: Count = Field(default=1, description="ranks that share each matrix")
+    context: Count = Field(default=1, description="ranks that share each sequence; 1 for now")
+    zero: Literal[0, 1] = Field(default=1, description="1: optimizer state sharded over data")
+    micro_batch: Count = Field(default=1, description="sequences per micro-batch")
+    sequence_parallel: Flag = Field(
+        default=False, description="norms and dropouts split over the tensor ranks"
+    )
+    schedule: Annotated[Schedule, Axis("twin.schedules")]
+    layers: tuple[Whole, ...] | None = Field(
+        default=None, description="layers per chunk, chunk-major; null: balanced by time"
+    )
+    order: tuple[MeshAxis, ...] = Field(
+        default=get_args(MeshAxis), description="axes over ranks, fastest first"
+    )
+
+    @field_validator("context")
+    @classmethod
+    def _context_is_not_modelled(cls, context: int) -> int:
+        if context > 1:
+            message = "context parallelism is not modelled yet"
+            raise FieldError("TW020", message, "write `context: 1`, or leave it out")
+        return context
+
+    @field_validator("order")
+    @classmethod
+    def _order_names_every_axis(cls, order: tuple[MeshAxis, ...]) -> tuple[MeshAxis, ...]:
+        if sorted(order) != sorted(get_args(MeshAxis)):
+            message = "the order must name every axis exactly once"
+            raise FieldError("TW017", message, f"write [{', '.join(get_args(MeshAxis))}]")
+        return order
 
 
 class RoutingSpec(Spec):
@@ -44,19 +73,68 @@ class RoutingSpec(Spec):
 class TrainSpec(Spec):
     """The training run: sizes, optimizer, numbers and kernels."""
 
-    tokens: Tokens
-    global_batch: Tokens
-    sequence: Tokens
-    optimizer: Optimizer
+    tokens: Tokens = Field(description="tokens of the whole run")
+    sequence: Tokens = Field(description="tokens per sequence")
+    # After `sequence`: pydantic validates in this order, and a batch in sequences needs it.
+    global_batch: Tokens = Field(description="tokens per step; written in tokens or sequences")
+    optimizer: Annotated[Optimizer, Axis("twin.optimizers")]
     precision: Literal["bf16"] = "bf16"
     attention_kernel: Literal["flash", "unfused"] = "flash"
     routing: RoutingSpec = RoutingSpec()
+
+    @property
+    def global_batch_sequences(self) -> int:
+        """Sequences per step; exact, because a batch is whole sequences."""
+        return self.global_batch // self.sequence
+
+    @field_validator("global_batch", mode="before")
+    @classmethod
+    def _batch_in_tokens(cls, written: Any, info: ValidationInfo) -> str:
+        """A batch is written in tokens or in sequences, so it always needs its unit."""
+        sequence: int | None = info.data.get("sequence")
+        if not isinstance(written, str) or not written.endswith(("tok", "seq")):
+            _refuse_batch(written)
+        if written.endswith("seq"):
+            # Without a valid sequence length, which is reported on its own, any length will do.
+            return f"{int(units.parse(written, 'sequences')) * (sequence or 1)}tok"
+        tokens = int(units.parse(written, "tokens"))
+        if sequence and tokens % sequence:
+            _refuse_partial_sequence(tokens, sequence)
+        return written
+
+
+def _refuse_batch(written: Any) -> None:
+    """Raise what is wrong with a batch that names neither unit."""
+    number = written if isinstance(written, int | str) and not isinstance(written, bool) else 64
+    message = f"`{written}` has no unit; a batch may be in tokens or in sequences"
+    raise FieldError("TW012", message, f"write `{number}tok` or `{number}seq`")
+
+
+def _refuse_partial_sequence(tokens: int, sequence: int) -> None:
+    below = tokens // sequence
+    fixes = [f"`{count}seq` ({count * sequence}tok)" for count in (below, below + 1) if count]
+    message = f"{tokens} tokens are no whole number of sequences of {sequence} tokens"
+    raise FieldError("TW017", message, f"write {' or '.join(fixes)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where the values of a scenario were written and where its catalog numbers come from.
+
+    Nothing here takes part in comparisons: the same scenario from another file is the same.
+    """
+
+    values: Mapping[str, Origin] = field(default_factory=dict[str, Origin], compare=False)
+    """Origin of every written leaf, by dotted path."""
+    keys: Mapping[str, Origin] = field(default_factory=dict[str, Origin], compare=False)
+    """Origin of the key of every written leaf and section, by dotted path."""
+    ledger: Ledger = field(default_factory=dict[str, Sourced], compare=False)
 
 
 class Scenario(Spec):
     """One run, fully resolved: catalog names are replaced by their parts."""
 
-    schema_version: Literal[1] = Field(alias="schema")
+    schema_version: Literal[1] = Field(alias="schema", description="version of this format")
     name: str
     model: ModelSpec
     cluster: ClusterSpec
@@ -65,3 +143,35 @@ class Scenario(Spec):
     train: TrainSpec
     cost: CostSpec | None = None
     calibration: CalibrationSpec
+
+    _provenance: Provenance = PrivateAttr(default=Provenance())
+
+    def model_post_init(self, context: Any) -> None:
+        """Keep the provenance that the loader passes as validation context."""
+        if isinstance(context, Provenance):
+            self._provenance = context
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where the numbers of the model, the hardware and the calibration come from, by path."""
+        return self._provenance.ledger
+
+    def origin(self, path: str) -> Origin:
+        """Where the value at a dotted path was written; `DEFAULT` where nobody wrote it."""
+        known = self._provenance
+        return known.values.get(path) or known.keys.get(path) or DEFAULT
+
+    def locate(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        """The problems, each with the origin of its field, or of the nearest section around it that
+        was written; those that have an origin keep it."""
+        return tuple(
+            problem if problem.origin else replace(problem, origin=self._nearest(problem.path))
+            for problem in problems
+        )
+
+    def _nearest(self, path: str) -> Origin:
+        if path in self._provenance.values:
+            return self._provenance.values[path]
+        while path and path not in self._provenance.keys:
+            path = path.rpartition(".")[0]
+        return self._provenance.keys.get(path, DEFAULT)

@@ -1,1 +1,28 @@
+"""The arithmetic: what each layer of a model computes, moves, keeps and weighs, on one rank.
 
+`layers` gives the ops of the whole model, `parameters` exact counts, `flop_per_token` the model
+FLOP of MFU. This is the only place that counts any of these.
+"""
+
+from twin.arch.count import Parameters, flop_per_token, parameters
+from twin.arch.ops import Exchange, Item, Layer, Matrices, Op, Shape, Weights, Work
+from twin.arch.recompute import ATTENTION_CORE, RECOMPUTED
+from twin.arch.stack import layers, uneven
+
+__all__ = [
+    "ATTENTION_CORE",
+    "RECOMPUTED",
+    "Exchange",
+    "Item",
+    "Layer",
+    "Matrices",
+    "Op",
+    "Parameters",
+    "Shape",
+    "Weights",
+    "Work",
+    "flop_per_token",
+    "layers",
+    "parameters",
+    "uneven",
+]

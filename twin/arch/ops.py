@@ -1,7 +1,8 @@
-"""The vocabulary of the arithmetic: what a layer does to one micro-batch on one rank, before anything costs seconds.
+"""The words of the arithmetic: what a layer does to one micro-batch on one rank, before seconds.
 
-A layer is a sequence of `Op` (kernels) and `Exchange` (collectives inside the layer), in forward order. The backward pass
-walks the same sequence in reverse. All numbers are per rank, after sharding, for one micro-batch.
+A layer is a sequence of `Op` (kernels) and `Exchange` (collectives inside the layer), in forward
+order. The backward pass walks the same sequence in reverse. All numbers are per rank, after
+sharding, for one micro-batch.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ OpClass = Literal["gemm", "grouped_gemm", "attention", "bandwidth"]
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 Group = Literal["tensor", "expert"]
+Bucket = Literal["replicated", "tensor", "expert"]
+LayerKind = Literal["embedding", "dense", "moe", "head"]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What some kernels do: FLOP on the tensor cores, bytes of HBM traffic (read + written), and how many are launched."""
+    """What some kernels do: FLOP on the tensor cores, bytes of HBM traffic (read + written), and
+    how many are launched."""
 
     flop: float = 0.0
     bytes: float = 0.0
@@ -30,8 +34,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One named operation: its forward work, the backward work for the input's gradient (`backward`) and for the weight's
-    (`weight`), the bytes it keeps for its backward pass (`saved`), and the bytes of its output while it runs (`output`)."""
+    """One named operation and what it costs.
+
+    `backward` is the work for the input's gradient, `weight` that for the weight's. `saved` are the
+    bytes kept until the backward pass that are free again if this op is recomputed: what others
+    need of its output, masks and statistics. So a layer keeps the sum of `saved`, less that of the
+    ops that a memory policy recomputes. `output` is the tensor it writes, which exists while it
+    runs, as its gradient does in the backward pass; 0 for an op that works in place.
+    """
 
     name: str
     kind: OpClass
@@ -44,9 +54,12 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A collective inside a layer. `bytes` is the full payload per rank: the whole tensor for all-reduce, the gathered tensor
-    for all-gather, the unreduced tensor for reduce-scatter, everything the rank sends (its own share included) for
-    all-to-all. `None` where a direction needs none. `saved` as for an op."""
+    """A collective inside a layer.
+
+    `bytes` is the full payload per rank: the whole tensor for all-reduce, the gathered tensor for
+    all-gather, the unreduced tensor for reduce-scatter, everything the rank sends (its own share
+    included) for all-to-all. `None` where a direction needs none. `saved` as for an op.
+    """
 
     name: str
     group: Group
@@ -75,11 +88,19 @@ class Shape:
         """Tokens of one micro-batch."""
         return self.sequences * self.sequence
 
+    @property
+    def local_tokens(self) -> int:
+        """Tokens that a rank holds outside the parts cut by tensor parallelism: its slice under
+        sequence parallelism, otherwise all of them, the same on every tensor rank."""
+        return self.tokens // self.tensor if self.sequence_parallel else self.tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Parameters by how they shard: `replicated` over all ranks of a stage, `tensor` cut by the tensor degree, `expert` cut
-    over expert ranks. Of each, `*_matrices` are those an optimizer for matrices (Muon) takes."""
+    """Parameters on one rank by how they shard: `replicated` over all ranks of a stage, `tensor`
+    cut by the tensor degree, `expert` cut over expert ranks. Of each, `*_matrices` are those an
+    optimizer for matrices (Muon) takes; of `replicated`, `buffers` have no gradient and no
+    optimizer (expert-bias)."""
 
     replicated: int = 0
     tensor: int = 0
@@ -87,6 +108,7 @@ class Weights:
     replicated_matrices: int = 0
     tensor_matrices: int = 0
     expert_matrices: int = 0
+    buffers: int = 0
 
     @property
     def total(self) -> int:
@@ -101,15 +123,36 @@ class Weights:
             self.replicated_matrices + other.replicated_matrices,
             self.tensor_matrices + other.tensor_matrices,
             self.expert_matrices + other.expert_matrices,
+            self.buffers + other.buffers,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """`count` weight matrices of one shape on one rank, and the bucket of `Weights` they are in."""
+
+    bucket: Bucket
+    count: int
+    rows: int
+    cols: int
+
+    @property
+    def weights(self) -> int:
+        """Weights in all of them."""
+        return self.count * self.rows * self.cols
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One position of the model: `embedding`, `dense`, `moe` or `head`."""
 
-    kind: Literal["embedding", "dense", "moe", "head"]
+    kind: LayerKind
     items: tuple[Item, ...]
     weights: Weights
     input_bytes: float
     """Bytes of the layer's input on this rank: what full recomputation keeps."""
+    matrices: tuple[Matrices, ...] = ()
+    """The shapes behind the `*_matrices` counts of `weights`, as cut on this rank."""
+    tied: Weights = Weights()
+    """Weights used here but counted in another layer (the embedding table, in a tied head): a
+    second copy, with its gradient, on a rank that does not hold that layer."""

@@ -1,4 +1,5 @@
-"""The Trace: what happened, columnar. One type for simulated and for measured runs. Made by `twin.engine.simulate`."""
+"""The Trace: what happened, columnar. One type for simulated and for measured runs. Made by
+`twin.engine.simulate`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Things that took time, one row each, ordered by role, stream and start; times in integer nanoseconds."""
+    """Things that took time, one row each, ordered by role, stream and start; times in integer
+    nanoseconds."""
 
     role: NDArray[np.int32]
     stream: NDArray[np.int8]
@@ -25,9 +27,9 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A played step. Where `repeats` > 1 a steady window was played once and repeats: `spans` then holds the played part
-    only, whose time between `window_start` and `window_end` stands for `repeats` such windows; `step_ns` and all sums
-    are of the whole step."""
+    """A played step. Where `repeats` > 1 a steady window was played once and repeats: `spans` then
+    holds the played part only, whose time between `window_start` and `window_end` stands for
+    `repeats` such windows; `step_ns` and all sums are of the whole step."""
 
     spans: Spans
     names: tuple[str, ...]
@@ -49,4 +51,8 @@ class Trace:
     @property
     def extrapolated_fraction(self) -> float:
         """Share of the step that was not played but proved to repeat."""
-        return (self.repeats - 1) * (self.window_end - self.window_start) / self.step_ns if self.step_ns else 0.0
+        return (
+            (self.repeats - 1) * (self.window_end - self.window_start) / self.step_ns
+            if self.step_ns
+            else 0.0
+        )

@@ -1,1 +1,19 @@
+"""Text to `Scenario`: files, what they extend, catalog names and overrides, with the origin of
+every value; and a resolved scenario back to text."""
 
+from __future__ import annotations
+
+from twin.loading.load import load
+from twin.loading.parts import Part, catalog_parts, load_part
+from twin.loading.show import Row, resolve, rows, scenario_hash
+
+__all__ = [
+    "Part",
+    "Row",
+    "catalog_parts",
+    "load",
+    "load_part",
+    "resolve",
+    "rows",
+    "scenario_hash",
+]

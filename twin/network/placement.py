@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How one kind of group sits on nodes: its size, and how many of its members share each node (equal on all nodes)."""
+    """How one kind of group sits on nodes: its size, and how many of its members share each node
+    (equal on all nodes)."""
 
     size: int
     per_node: int

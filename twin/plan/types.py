@@ -1,4 +1,5 @@
-"""The Plan: what every rank holds, runs and sends, fully resolved from a scenario. Made by `twin.plan`."""
+"""The Plan: what every rank holds, runs and sends, fully resolved from a scenario. Made by
+`twin.plan`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from twin.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """The rank grid. Degrees multiply to the number of GPUs: tensor x data x pipeline; expert ranks are taken out of the data axis."""
+    """The rank grid. Degrees multiply to the number of GPUs: tensor x data x pipeline; expert ranks
+    are taken out of the data axis."""
 
     tensor: int
     expert: int
@@ -96,6 +98,7 @@ class Plan:
     chunks: tuple[Chunk, ...]
     microbatches: int
     placements: dict[str, Placement]
-    """`tensor`, `expert`, `data` (replicas of dense weights), `expert_data`; pipeline neighbours under `pipeline`."""
+    """`tensor`, `expert`, `data` (replicas of dense weights), `expert_data`; pipeline neighbours
+    under `pipeline`."""
     memory: Memory
     warnings: tuple[Warning, ...] = field(default=())

@@ -1,1 +1,30 @@
+"""Reports: the answers to a run, what they say in words, and how two of them differ."""
 
+from __future__ import annotations
+
+from twin.report.breakdown import CAUSE_WORDS, CAUSES
+from twin.report.compare import Comparison, Delta, compare
+from twin.report.kpis import KPIS, Kpi
+from twin.report.report import MemoryReport, Report
+from twin.report.summary import Run, digest, memory_report, report, resolved
+from twin.report.verdict import difference, fitting, verdict
+
+__all__ = [
+    "CAUSES",
+    "CAUSE_WORDS",
+    "KPIS",
+    "Comparison",
+    "Delta",
+    "Kpi",
+    "MemoryReport",
+    "Report",
+    "Run",
+    "compare",
+    "difference",
+    "digest",
+    "fitting",
+    "memory_report",
+    "report",
+    "resolved",
+    "verdict",
+]

@@ -1,1 +1,20 @@
+"""Pipeline schedules, as ordered lists of passes that a simulator and a trainer both execute.
 
+A new schedule is one new module of this package; `SCHEDULES` finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from twin.schedules.action import Action, Pass
+from twin.schedules.base import Obstacle, Schedule
+from twin.spec.axis import members
+
+__all__ = ["SCHEDULES", "Action", "Obstacle", "Pass", "Schedule"]
+
+SCHEDULES: Mapping[str, type[Schedule]] = MappingProxyType(
+    {k: found for k, found in members(__name__, Schedule).items() if issubclass(found, Schedule)}
+)
+"""The class of every schedule by its `kind`, in the order of their modules."""

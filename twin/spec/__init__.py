@@ -1,1 +1,1 @@
-
+"""What a planner writes, section by section: frozen pydantic models with units."""

@@ -1,22 +1,24 @@
-"""Calibration profile: how close to the roofline one GPU with one software stack comes, per class of operation."""
+"""Calibration profile: how close to the roofline one GPU with one software stack comes, per class
+of operation."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from twin.spec.base import Seconds, Spec
+from twin.spec.base import Seconds, Share, Spec
 
 
 class CalibrationSpec(Spec):
-    """One efficiency per class of operation (share of the roofline, 0 to 1), and the cost of launching a kernel."""
+    """One efficiency per class of operation (share of the roofline, 0 to 1), and the cost of
+    launching a kernel."""
 
     name: str
     gpu: str = Field(description="the GPU that the profile was measured on")
-    software: str
-    date: str
-    gemm: float = Field(gt=0, le=1)
-    grouped_gemm: float = Field(gt=0, le=1)
-    attention_forward: float = Field(gt=0, le=1)
-    attention_backward: float = Field(gt=0, le=1)
-    bandwidth: float = Field(gt=0, le=1)
+    software: str = Field(description="framework and libraries that the profile was measured with")
+    date: str = Field(description="when it was measured")
+    gemm: Share = Field(description="dense matrix products")
+    grouped_gemm: Share = Field(description="matrix products of all experts of a rank")
+    attention_forward: Share = Field(description="the attention kernel, forward")
+    attention_backward: Share = Field(description="the attention kernel, backward")
+    bandwidth: Share = Field(description="kernels bound by device memory, of its bandwidth")
     launch: Seconds = Field(description="time that each kernel adds beside its roofline time")

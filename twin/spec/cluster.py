@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from twin.spec.base import Bytes, BytesPerSecond, FlopPerSecond, Seconds, Spec
+from twin.spec.base import Bytes, BytesPerSecond, Count, FlopPerSecond, Seconds, Share, Spec
 
 
 class ReserveEntry(Spec):
-    """Device memory that the runtime takes before any tensor: context, communication buffers, fragmentation."""
+    """Device memory that the runtime takes before any tensor: context, communication buffers,
+    fragmentation."""
 
     name: str
     bytes: Bytes
@@ -21,29 +22,32 @@ class GpuSpec(Spec):
     """One accelerator: what it exposes and what it could do at best."""
 
     name: str
-    memory: Bytes = Field(description="device memory that the driver exposes")
-    memory_bandwidth: BytesPerSecond
+    memory: Bytes = Field(gt=0, description="device memory that the driver exposes")
+    memory_bandwidth: BytesPerSecond = Field(description="device memory, read and written together")
     bf16_dense: FlopPerSecond = Field(description="dense BF16/FP16 tensor-core peak")
-    fp8_dense: FlopPerSecond | None = None
-    sms: int = Field(gt=0)
+    fp8_dense: FlopPerSecond | None = Field(
+        default=None, description="dense FP8 tensor-core peak; null where there is none"
+    )
+    sms: Count = Field(description="streaming multiprocessors")
     calibration: str = Field(description="the calibration profile used when a scenario names none")
     reserve: tuple[ReserveEntry, ...] = ()
 
 
 class LinkSpec(Spec):
-    """One class of link: line rate in one direction, the share of it that large transfers reach, and latency."""
+    """One class of link: line rate in one direction, the share of it that large transfers reach,
+    and latency."""
 
-    bandwidth: BytesPerSecond
-    efficiency: float = Field(gt=0, le=1)
-    latency: Seconds
+    bandwidth: BytesPerSecond = Field(description="line rate of one GPU in one direction")
+    efficiency: Share = Field(description="share of the line rate that large transfers reach")
+    latency: Seconds = Field(description="time of one message of no size")
 
 
 class HostSpec(Spec):
     """Host side of a node: memory, and the PCIe link of each GPU."""
 
-    memory: Bytes
+    memory: Bytes = Field(gt=0, description="host memory of the node")
     memory_bandwidth_per_socket: BytesPerSecond
-    sockets: int = Field(gt=0)
+    sockets: Count
     pcie: LinkSpec
 
 
@@ -52,7 +56,7 @@ class NodeSpec(Spec):
 
     name: str
     gpu: GpuSpec
-    gpus: int = Field(gt=0)
+    gpus: Count = Field(description="GPUs per node")
     nvlink: LinkSpec
     nic: LinkSpec
     host: HostSpec
@@ -63,10 +67,14 @@ class FabricSpec(Spec):
 
     name: str
     kind: str = Field(description="topology kind, a member of twin.network.topology")
-    nodes_per_leaf: int = Field(gt=0)
-    spines: int = Field(gt=0)
-    oversubscription: float = Field(default=1.0, ge=1)
-    efficiency: float = Field(gt=0, le=1, description="share of the NIC rate left by hashing, congestion control and headers")
+    nodes_per_leaf: Count
+    spines: Count
+    oversubscription: float = Field(
+        default=1.0, ge=1, description="rate down from a leaf switch over its rate up"
+    )
+    efficiency: Share = Field(
+        description="share of the NIC rate left by hashing, congestion control and headers"
+    )
     hop_latency: Seconds
 
 
@@ -74,7 +82,7 @@ class ClusterSpec(Spec):
     """Nodes of one kind on one fabric."""
 
     node: NodeSpec
-    nodes: int = Field(gt=0)
+    nodes: Count
     fabric: FabricSpec
 
     @property

@@ -10,7 +10,7 @@ Recompute = Literal["full", "attention_core"]
 
 
 class MemorySpec(Spec):
-    """`recompute` names what the backward pass computes again: every layer (`full`) or the part of attention between
-    the projections (`attention_core`, Korthikanti et al. 2022, section 4.2)."""
+    """`recompute` names what the backward pass computes again: every layer (`full`) or the part of
+    attention between the projections (`attention_core`, Korthikanti et al. 2022, section 4.2)."""
 
     recompute: tuple[Recompute, ...] = ()

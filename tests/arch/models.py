@@ -1,0 +1,83 @@
+"""Models that the tests of the arithmetic use: the catalog's, and small ones of every block."""
+
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from twin.spec.model import DenseFfn, GroupedAttention, LatentAttention, ModelSpec, Moe
+
+CATALOG = Path(__file__).parents[2] / "scenarios" / "catalog" / "models"
+NAMES = sorted(path.stem for path in CATALOG.glob("*.yaml"))
+
+
+def catalog(name: str) -> ModelSpec:
+    """A catalog model, read without the loader: provenance keys dropped, sourced leaves opened."""
+    data = YAML(typ="safe").load(CATALOG / f"{name}.yaml")
+    return ModelSpec.model_validate(
+        {key: _opened(value) for key, value in data.items() if key not in ("source", "kind")}
+    )
+
+
+def _opened(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    return node["value"] if "value" in node else {key: _opened(leaf) for key, leaf in node.items()}
+
+
+def gpt(layers: int, hidden: int, heads: int, vocab: int = 51200, positions: int = 2048):
+    """A GPT as Megatron-LM trains it: LayerNorm, GeLU, biases, dropout, tied embeddings."""
+    head_dim = hidden // heads
+    return ModelSpec(
+        name="gpt",
+        layers=layers,
+        hidden=hidden,
+        vocab=vocab,
+        attention=GroupedAttention(
+            kind="gqa", heads=heads, kv_heads=heads, head_dim=head_dim, bias=True
+        ),
+        ffn=DenseFfn(kind="gelu", width=4 * hidden, bias=True),
+        norm="layernorm",
+        learned_positions=positions,
+        dropout=True,
+        tied_embeddings=True,
+    )
+
+
+TINY_GPT = gpt(layers=2, hidden=32, heads=4, vocab=96, positions=16)
+
+TINY_MOE = ModelSpec(
+    name="tiny-moe",
+    layers=3,
+    hidden=48,
+    vocab=96,
+    attention=LatentAttention(
+        kind="mla",
+        heads=4,
+        q_lora_rank=24,
+        kv_lora_rank=16,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=8,
+        v_head_dim=12,
+    ),
+    ffn=DenseFfn(kind="swiglu", width=80),
+    moe=Moe(
+        experts=8,
+        top_k=2,
+        width=20,
+        shared_experts=1,
+        first_dense_layers=1,
+        correction_bias=True,
+    ),
+)
+
+TINY_GROUPED = ModelSpec(
+    name="tiny-grouped",
+    layers=2,
+    hidden=32,
+    vocab=96,
+    attention=GroupedAttention(kind="gqa", heads=8, kv_heads=4, head_dim=8),
+    ffn=DenseFfn(kind="swiglu", width=64),
+)
+
+TINY = {model.name: model for model in (TINY_GPT, TINY_MOE, TINY_GROUPED)}

@@ -1,0 +1,260 @@
+"""What each verb prints, where, and how it exits."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import SMALL, Command
+from twin.cli import main as entry
+from twin.cli.tables import bar
+
+VERBS = ("run", "check", "compare", "resolve", "catalog", "ui")
+
+
+def test_run_answers_with_verdict_first_and_warnings_last(
+    twin_command: Command, small: str
+) -> None:
+    done = twin_command("run", small)
+    lines = [line for line in done.out.splitlines() if line]
+    assert done.code == 0
+    assert lines[0].startswith("Fits with ")
+    assert "USD" in lines[0]
+    titles = ["Key figures", "Where the step goes", "Memory of the fullest GPU", "Links", "Warnings"]
+    places = [next(i for i, line in enumerate(lines) if line.startswith(t)) for t in titles]
+    assert places == sorted(places)
+    assert lines[-1].startswith("  ")
+    assert done.err == ""
+
+
+def test_run_without_a_terminal_prints_no_escape_codes(twin_command: Command, small: str) -> None:
+    assert "\x1b" not in twin_command("run", small).out
+
+
+@pytest.mark.parametrize("verb", ["run", "check", "resolve"])
+def test_json_is_one_versioned_document_alone_on_stdout(
+    verb: str, twin_command: Command, small: str
+) -> None:
+    done = twin_command(verb, small, "--json")
+    assert done.code == 0
+    assert json.loads(done.out)["version"] == 1
+    assert done.err == ""
+
+
+def test_the_same_scenario_gives_the_same_bytes_but_for_the_clock(
+    twin_command: Command, small: str
+) -> None:
+    clock = re.compile(r'"(created|wall_seconds)": .*')
+    first, second = (clock.sub("", twin_command("run", small, "--json").out) for _ in "ab")
+    assert first == second
+
+
+def test_quiet_keeps_the_verdict_only(twin_command: Command, small: str) -> None:
+    done = twin_command("run", small, "--quiet")
+    assert done.out.startswith("Fits with ")
+    assert len(done.out.splitlines()) == 1
+
+
+def test_the_reproduce_command_gives_the_answer_again(twin_command: Command, small: str) -> None:
+    first = json.loads(twin_command("run", small, "--set", "cost.gpu_hour=3USD", "--json").out)
+    command = first["provenance"]["reproduce"]
+    assert command == "twin run small.yaml --set cost.gpu_hour=3USD"
+    again = json.loads(twin_command(*command.split()[1:], "--json").out)
+    assert again["kpis"] == first["kpis"]
+
+
+def test_set_reaches_the_answer(twin_command: Command, small: str) -> None:
+    def cost(*words: str) -> float:
+        return json.loads(twin_command("run", small, "--json", *words).out)["kpis"]["cost_usd"]
+
+    assert cost("--set", "cost.gpu_hour=4USD") == pytest.approx(2 * cost())
+
+
+def test_what_does_not_fit_is_answered_in_full_with_exit_4(
+    twin_command: Command, small: str
+) -> None:
+    words = ("run", small, "--set", "parallel.micro_batch=4", "--set", "memory.recompute=[]")
+    tight = (*words, "--set", "cluster.node.gpu.memory=24GiB")
+    done = twin_command(*tight)
+    assert done.code == 4
+    assert done.out.startswith("Does not fit: stage 0 needs ")
+    assert "Where the step goes" in done.out
+    document = json.loads(twin_command(*tight, "--json").out)
+    assert document["fits"] is False
+    assert sum(document["breakdown_ns"].values()) == document["step_ns"]
+
+
+def test_check_says_what_fits_without_a_simulation(
+    twin_command: Command, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("check must not simulate")
+
+    monkeypatch.setattr("twin.engine.simulate", never)
+    done = twin_command("check", small)
+    assert done.code == 0
+    assert done.out.startswith("Fits with ")
+    assert "Layout of 16 GPUs" in done.out
+    assert "Peak by stage" in done.out
+    document = json.loads(twin_command("check", small, "--json").out)
+    assert (document["valid"], document["fits"]) == (True, True)
+    assert document["layout"]["ranks"] == 16
+
+
+def test_check_and_run_agree_on_fit_memory_and_hash(twin_command: Command, small: str) -> None:
+    for words, code in (([], 0), (["--set", "cluster.node.gpu.memory=24GiB"], 4)):
+        run = twin_command("run", small, "--json", *words)
+        check = twin_command("check", small, "--json", *words)
+        assert run.code == check.code == code
+        left, right = json.loads(run.out), json.loads(check.out)
+        assert (left["fits"], left["memory"]) == (right["fits"], right["memory"])
+        assert left["hash"] == right["hash"]
+
+
+def test_compare_puts_the_baseline_first_and_says_what_changed(
+    twin_command: Command, small: str, tmp_path: Path
+) -> None:
+    (tmp_path / "none.yaml").write_text(
+        SMALL.replace("recompute: [full]", "recompute: [attention_core]").replace(
+            "name: small", "name: selective"
+        )
+    )
+    done = twin_command("compare", small, "none.yaml")
+    assert done.code == 0
+    assert re.match(r"selective: a step is .* faster than in small; ", done.out)
+    assert "small (baseline)" in done.out
+    assert "memory.recompute" in done.out
+    document = json.loads(twin_command("compare", small, "none.yaml", "--json").out)
+    assert sum(document["attribution_ns"].values()) == document["step_delta_ns"] < 0
+
+
+def test_compare_with_one_scenario_is_a_usage_error(twin_command: Command, small: str) -> None:
+    done = twin_command("compare", small)
+    assert done.code == 2
+    assert "at least two" in done.err
+
+
+def test_resolve_says_where_every_value_came_from(twin_command: Command, small: str) -> None:
+    done = twin_command("resolve", small, "--set", "cost.gpu_hour=3USD")
+    assert done.code == 0
+    lines = {line.split("#")[0].strip(): line for line in done.out.splitlines()}
+    assert "small.yaml:9:13" in lines["pipeline: 2"]
+    assert "--set:1:21" in lines["gpu_hour: 3USD"]
+    assert "default" in lines["zero: 1"]
+
+
+def test_what_resolve_prints_is_a_scenario_with_the_same_answer(
+    twin_command: Command, small: str, tmp_path: Path
+) -> None:
+    (tmp_path / "resolved.yaml").write_text(twin_command("resolve", small).out)
+    first = json.loads(twin_command("check", small, "--json").out)
+    again = json.loads(twin_command("check", "resolved.yaml", "--json").out)
+    assert first["hash"] == again["hash"]
+
+
+def test_every_resolved_leaf_has_an_origin_in_json(twin_command: Command, small: str) -> None:
+    document = json.loads(twin_command("resolve", small, "--json").out)
+    assert document["scenario"]["parallel"]["pipeline"] == 2
+    assert document["origins"]["parallel.pipeline"] == "small.yaml:9:13"
+    assert document["origins"]["parallel.zero"] == "default"
+
+
+def test_a_bug_is_admitted_without_a_traceback(
+    twin_command: Command, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("nobody expected this")
+
+    monkeypatch.setattr("twin.loading.load", broken)
+    done = twin_command("run", small)
+    assert done.code == 1
+    assert "This is a bug in twin" in done.err
+    assert "nobody expected this" in done.err
+    assert "Traceback" not in done.err
+    monkeypatch.setenv("TWIN_DEBUG", "1")
+    assert "Traceback" in twin_command("run", small).err
+
+
+def test_an_interrupt_exits_with_130(
+    twin_command: Command, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("twin.loading.load", interrupted)
+    assert twin_command("run", small).code == 130
+
+
+def test_progress_is_shown_only_where_a_person_watches(
+    twin_command: Command, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert twin_command("run", small).err == ""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for words, shown in (((), True), (("--quiet",), False)):
+        screen = Terminal()
+        monkeypatch.setattr(sys, "stderr", screen)
+        monkeypatch.setenv("TERM", "xterm")
+        assert entry.main(["run", small, *words]) == 0
+        assert ("small" in screen.getvalue()) is shown
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], *([verb, "--help"] for verb in VERBS)])
+def test_help_is_plain_text_that_names_the_options(words: list[str], twin_command: Command) -> None:
+    done = twin_command(*words)
+    assert "Usage: twin" in done.out + done.err
+    if words[1:]:
+        assert "--json" in done.out
+        assert "--quiet" in done.out
+
+
+def test_flags_do_not_mirror_scenario_fields(twin_command: Command) -> None:
+    """`--set` covers fields; a new flag here is a decision, not an accident."""
+    known = {"--set", "--json", "--quiet", "--help", "--port"}
+    for verb in VERBS:
+        assert set(re.findall(r"--[a-z-]+", twin_command(verb, "--help").out)) <= known
+
+
+def test_ui_prints_its_command_as_json_and_starts_nothing(
+    twin_command: Command, small: str
+) -> None:
+    document = json.loads(twin_command("ui", small, "--port", "8600", "--json").out)
+    assert document["url"] == "http://localhost:8600"
+    assert document["command"][-2:] == ["--", small]
+
+
+def test_ui_without_its_extra_says_what_to_install(
+    twin_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twin.cli.ui.find_spec", lambda _: None)
+    done = twin_command("ui")
+    assert done.code == 2
+    assert "pip install 'twin[ui]'" in done.err
+
+
+def test_a_closed_pipe_ends_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    twin = Path(sys.executable).with_name("twin")
+    done = subprocess.run(
+        f"{twin} catalog models --json | head -c 1",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "{"
+    assert "Traceback" not in done.stderr
+
+
+def test_bars_show_anything_above_zero_and_stop_when_full() -> None:
+    assert [bar(share, 8) for share in (0, 0.001, 0.5, 1, 1.5)] == ["", "█", "████", "█" * 8, "█" * 8]

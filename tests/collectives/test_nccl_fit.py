@@ -1,0 +1,95 @@
+"""NVLink's efficiency and latency in the catalog are a least-squares fit on published NCCL times.
+
+The law is the product's own: seconds = NVLink bytes / (line rate x efficiency) + hops x latency. It
+is linear in 1 / efficiency and latency, so the relative errors of all rows have one least-squares
+solution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from tests.hardware.catalog import leaf, plain, published
+from twin import units
+from twin.arch.ops import CollectiveKind
+from twin.collectives.traffic import traffic
+from twin.network.placement import Placement
+
+SMALLEST = 4 * 2**20
+"""Bytes; below, NCCL uses other protocols, and no payload of a shipped run is that small."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured collective."""
+
+    kind: CollectiveKind
+    ranks: int
+    payload: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What the least squares found: the two numbers, and the relative error of each point."""
+
+    efficiency: float
+    latency: float
+    errors: np.ndarray
+
+
+def points(file: str) -> list[Point]:
+    """All rows of a file from the smallest payload up."""
+    names: dict[str, CollectiveKind] = {"alltoall": "all_to_all"}
+    names |= {kind: kind for kind in get_args(CollectiveKind)}
+    return [
+        Point(names[row["metrics"]["op"]], row["system"]["gpus"], payload, milliseconds * 1e-3)
+        for row in published(file).values()
+        for payload, milliseconds, _ in row["metrics"]["series"]
+        if payload >= SMALLEST
+    ]
+
+
+def fit(measured: list[Point], line_rate: float) -> Fit:
+    """Least squares on the relative error of every point."""
+    costs = [traffic(p.kind, p.payload, Placement(p.ranks, p.ranks)) for p in measured]
+    terms = np.array([[c.nvlink_bytes / line_rate, c.nvlink_hops] for c in costs])
+    relative = terms / np.array([[p.seconds] for p in measured])
+    (inverse, latency), *_ = np.linalg.lstsq(relative, np.ones(len(measured)), rcond=None)
+    return Fit(1 / inverse, latency, relative @ np.array([inverse, latency]) - 1)
+
+
+@pytest.mark.parametrize("node", ["a100-80gb-8gpu-800g", "a100-80gb-8gpu-4x200g"])
+def test_the_a100_nodes_carry_the_fit_of_all_84_points(node: str) -> None:
+    measured = points("nccl-a100-80gb.yaml")
+    nvlink = plain(f"nodes/{node}")["nvlink"]
+    found = fit(measured, units.parse(nvlink["bandwidth"], "bytes_per_s"))
+    assert len(measured) == 84
+    assert nvlink["efficiency"] == pytest.approx(found.efficiency, abs=0.005)
+    assert units.parse(nvlink["latency"], "seconds") == pytest.approx(found.latency, abs=0.05e-6)
+    assert np.abs(found.errors).mean() < 0.10
+    assert np.abs(found.errors).max() < 0.30
+
+
+def test_the_h800_node_carries_the_latency_of_h100_and_its_efficiency_as_low_end() -> None:
+    """All-reduce is left out: on H100 it ran on NVLink SHARP, which is not a ring."""
+    measured = [p for p in points("nccl-h100.yaml") if p.kind != "all_reduce"]
+    found = fit(measured, 450e9)
+    nvlink = plain("nodes/h800-8gpu")["nvlink"]
+    assert len(measured) == 63
+    assert units.parse(nvlink["latency"], "seconds") == pytest.approx(found.latency, abs=0.05e-6)
+    low = leaf("nodes/h800-8gpu", "nvlink.efficiency")["range"][0]
+    assert low == pytest.approx(found.efficiency, abs=0.005)
+    assert np.abs(found.errors).mean() < 0.11
+
+
+def test_the_usable_rate_of_h800_nvlink_is_near_what_deepep_reaches_on_one_node() -> None:
+    measured = published("links-h800.yaml")["deepep-h800-normal-ep8"]["metrics"]
+    nvlink = plain("nodes/h800-8gpu")["nvlink"]
+    ours = units.parse(nvlink["bandwidth"], "bytes_per_s") * nvlink["efficiency"] / 1e9
+    assert ours == pytest.approx(measured["dispatch_GBps"], rel=0.05)
+    assert ours == pytest.approx(measured["combine_GBps"], rel=0.05)

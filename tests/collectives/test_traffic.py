@@ -1,0 +1,125 @@
+"""Collectives move the right data, and their closed forms equal what a step-by-step run counts."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.collectives import play
+from twin.arch.ops import CollectiveKind
+from twin.collectives.traffic import START_HOPS, Traffic, traffic
+from twin.network.placement import Placement
+
+KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
+PLACEMENTS = [
+    Placement(local * nodes, local)
+    for local in (1, 2, 3, 4)
+    for nodes in (1, 2, 3)
+    if local * nodes > 1
+]
+SIZES = st.builds(
+    lambda nodes, local: Placement(nodes * local, local), st.integers(1, 64), st.integers(1, 8)
+)
+
+
+def played(kind: CollectiveKind, placement: Placement) -> play.Meter:
+    """The ports' meter after playing a collective, having checked that every rank ended with the
+    right data."""
+    size, local = placement.size, placement.per_node
+    meter = play.Meter(local)
+    if kind in ("reduce_scatter", "all_reduce"):
+        sums = play.reduce_scatter(size, local, meter)
+        assert len(sums) == size * local
+        assert all(summed == set(range(size)) for summed in sums.values())
+    if kind in ("all_gather", "all_reduce"):
+        everything = {(channel, share) for channel in range(local) for share in range(size)}
+        held = play.all_gather(size, local, meter)
+        assert [held[rank] for rank in range(size)] == [everything] * size
+    if kind == "all_to_all":
+        heard = play.all_to_all(size, meter)
+        assert [heard[rank] for rank in range(size)] == [set(range(size))] * size
+    return meter
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_closed_form_equals_the_bytes_of_a_step_by_step_run_on_every_rank(
+    kind: CollectiveKind, placement: Placement
+) -> None:
+    meter = played(kind, placement)
+    cost = traffic(kind, 1.0, placement)
+    for rank in range(placement.size):
+        for counted in (meter.sent, meter.received):
+            assert cost.nvlink_bytes == pytest.approx(float(counted[rank, "nvlink"]))
+            assert cost.nic_bytes == pytest.approx(float(counted[rank, "nic"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_all_ranks_send_is_what_all_ranks_receive(kind: CollectiveKind) -> None:
+    meter = played(kind, Placement(6, 3))
+    for link in ("nvlink", "nic"):
+        sent = sum(amount for (_, port), amount in meter.sent.items() if port == link)
+        received = sum(amount for (_, port), amount in meter.received.items() if port == link)
+        assert sent == received
+
+
+@given(SIZES)
+def test_rings_move_exactly_the_lower_bound(placement: Placement) -> None:
+    """(N - 1)/N of the payload leaves every rank, and twice that for all-reduce (Patarasuk and Yuan
+    2009)."""
+    bound = (placement.size - 1) / placement.size
+    passes: dict[CollectiveKind, int] = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2}
+    for kind, trips in passes.items():
+        cost = traffic(kind, 1.0, placement)
+        assert cost.nvlink_bytes + cost.nic_bytes == pytest.approx(trips * bound)
+
+
+@given(SIZES)
+def test_rings_put_on_the_nics_no_more_than_one_entry_per_node_needs(placement: Placement) -> None:
+    """A node must send its share once around: (N - 1)/N x S per node, over all its n NICs."""
+    cost = traffic("all_gather", 1.0, placement)
+    expected = (placement.size - 1) / placement.size if placement.nodes > 1 else 0.0
+    assert cost.nic_bytes * placement.per_node == pytest.approx(expected)
+
+
+@given(SIZES)
+def test_an_all_to_all_sends_to_each_peer_its_share_over_the_link_they_have(
+    placement: Placement,
+) -> None:
+    cost = traffic("all_to_all", float(placement.size), placement)
+    assert cost.nvlink_bytes == pytest.approx(placement.per_node - 1)
+    assert cost.nic_bytes == pytest.approx(placement.size - placement.per_node)
+
+
+@given(SIZES, st.floats(1.0, 1e12), st.sampled_from(KINDS))
+def test_bytes_grow_in_proportion_and_hops_do_not(
+    placement: Placement, payload: float, kind: CollectiveKind
+) -> None:
+    one, many = traffic(kind, 1.0, placement), traffic(kind, payload, placement)
+    assert many.nvlink_bytes == pytest.approx(payload * one.nvlink_bytes)
+    assert many.nic_bytes == pytest.approx(payload * one.nic_bytes)
+    assert (many.nvlink_hops, many.nic_hops) == (one.nvlink_hops, one.nic_hops)
+
+
+@given(SIZES.filter(lambda p: p.size > 1))
+def test_a_share_crosses_every_rank_but_one_and_every_node(placement: Placement) -> None:
+    cost = traffic("all_gather", 1.0, placement)
+    assert cost.nvlink_hops - START_HOPS + cost.nic_hops == placement.size - 1
+    crossings = placement.nodes if placement.nodes > 1 else 0
+    assert cost.nic_hops == min(crossings, placement.size - 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_of_one_costs_nothing(kind: CollectiveKind) -> None:
+    assert traffic(kind, 1e9, Placement(1, 1)) == Traffic()
+
+
+def test_kimi_k2s_dispatch_keeps_a_sixteenth_and_sends_half_over_the_nic() -> None:
+    """4,096 tokens x 8 copies x 7,168 x 2 bytes over 16 ranks on two nodes: 29.4 MB per rank."""
+    share = 4096 * 8 * 7168 * 2 / 16
+    cost = traffic("all_to_all", 16 * share, Placement(16, 8))
+    assert share == pytest.approx(29.36e6, rel=1e-3)
+    assert cost == Traffic(7 * share, 8 * share, 1 + START_HOPS, 1)

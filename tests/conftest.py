@@ -1,0 +1,75 @@
+"""Settings of the whole test run: hypothesis, and which machines may leave a test out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parent.parent
+
+# Timing on a shared machine says nothing about a law, so no deadline; CI repeats the same examples.
+settings.register_profile("house", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("house")
+
+_BROWSER_REQUIRED = bool(os.environ.get("TWIN_REQUIRE_BROWSER"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout: the folder that holds pyproject.toml."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a Chromium to drive; the test is skipped where there is none."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    return path
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where a browser is required, a browser test that was skipped has failed."""
+    report = yield
+    if _BROWSER_REQUIRED and report.skipped and item.get_closest_marker("browser"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, but TWIN_REQUIRE_BROWSER is set"
+    return report
+
+
+class BrowserCensus:
+    """Counts the browser tests that passed; where a browser is required, none is a failure."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Reports of every worker arrive in the main process."""
+        if report.when == "call" and report.passed and "browser" in report.keywords:
+            self.passed += 1
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Turns an otherwise green run red."""
+        if not self.passed and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Says why, above the last line."""
+        if not self.passed:
+            terminalreporter.section("browser tests were required, and none passed", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Only the main process counts: with xdist, workers carry `workerinput`."""
+    if _BROWSER_REQUIRED and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(BrowserCensus())

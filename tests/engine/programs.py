@@ -1,0 +1,56 @@
+"""Programs made by hand: equal or given pass times, one message size, no closing work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twin.collectives.traffic import Traffic
+from twin.engine.program import COMPUTE, EXPERT, Message, Program, Role, Step, Template
+from twin.schedules import Schedule
+
+FREE = Message(0.0, "nic", 0)
+"""A message that takes no time."""
+
+
+def segment(duration: int, name: str = "forward") -> Template:
+    """One compute step."""
+    return (Step(name, COMPUTE, duration, ()),)
+
+
+def with_exchange(duration: int, nic_bytes: float, name: str = "forward") -> Template:
+    """Half the compute, an exchange over the NIC, the other half."""
+    flow = Traffic(nic_bytes=nic_bytes)
+    return (
+        Step(name, COMPUTE, duration // 2, ()),
+        Step("dispatch", EXPERT, 0, (0,), flow, "expert"),
+        Step(name, COMPUTE, duration - duration // 2, (1,)),
+    )
+
+
+def by_hand(
+    schedule: Schedule,
+    shape: tuple[int, int, int],
+    forward: Callable[[int], Template],
+    backward: Callable[[int], Template],
+    message: Message = FREE,
+) -> Program:
+    """A Program of (stages, chunks per stage, micro-batches) whose passes are given per chunk; NIC
+    and NVLink move 1 byte/ns."""
+    stages, virtual, microbatches = shape
+    chunks = range(stages * virtual)
+    return Program(
+        roles=tuple(
+            Role(f"stage {s}", s, 1, (s + 1) % stages, (s - 1) % stages, {"world": 0})
+            for s in range(stages)
+        ),
+        schedule=schedule,
+        stages=stages,
+        chunks_per_stage=virtual,
+        microbatches=microbatches,
+        passes={("F", c): forward(c) for c in chunks} | {("B", c): backward(c) for c in chunks},
+        receive=(),
+        message=message,
+        finish=tuple(() for _ in range(stages)),
+        ready_after=tuple(() for _ in range(stages)),
+        capacity={"nvlink": 1.0, "nic": 1.0},
+    )

@@ -1,0 +1,124 @@
+"""A proven steady state gives the very step that playing it in full gives."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.programs import by_hand, segment, with_exchange
+from twin.engine.program import Message, Program
+from twin.engine.simulate import simulate
+from twin.engine.trace import Trace
+from twin.schedules.gpipe import GPipe
+from twin.schedules.interleaved import Interleaved
+from twin.schedules.one_f_one_b import OneForwardOneBackward
+
+
+def both(program: Program) -> tuple[Trace, Trace]:
+    """The step extrapolated and played in full."""
+    return simulate(program), simulate(program, extrapolate=False)
+
+
+def assert_same(short: Trace, full: Trace, tolerance: int) -> None:
+    """Same step and same breakdown of every role, within a tolerance in ns; same bytes."""
+    assert abs(short.step_ns - full.step_ns) <= tolerance
+    for a, b in zip(short.breakdown_ns, full.breakdown_ns, strict=True):
+        assert sum(a.values()) == short.step_ns
+        assert all(abs(a[name] - b[name]) <= tolerance for name in a)
+    for link, size in full.link_bytes.items():
+        assert abs(short.link_bytes[link] - size) <= 1e-9 * size
+
+
+@settings(max_examples=25)
+@given(
+    stages=st.integers(1, 6),
+    durations=st.lists(st.integers(50, 400), min_size=12, max_size=12),
+    message=st.integers(0, 60),
+    microbatches=st.integers(60, 90),
+)
+def test_1f1b_without_shared_links_to_the_nanosecond(
+    stages: int, durations: list[int], message: int, microbatches: int
+) -> None:
+    program = by_hand(
+        OneForwardOneBackward(),
+        (stages, 1, microbatches),
+        lambda c: segment(durations[c]),
+        lambda c: segment(durations[6 + c], "backward"),
+        Message(0.0, "nic", message),
+    )
+    assert_same(*both(program), tolerance=0)
+
+
+@settings(max_examples=10)
+@given(
+    stages=st.integers(2, 4),
+    durations=st.lists(st.integers(50, 400), min_size=24, max_size=24),
+    message=st.integers(0, 60),
+)
+def test_interleaved_without_shared_links_to_the_nanosecond(
+    stages: int, durations: list[int], message: int
+) -> None:
+    program = by_hand(
+        Interleaved(),
+        (stages, 3, 40 * stages),
+        lambda c: segment(durations[c]),
+        lambda c: segment(durations[12 + c], "backward"),
+        Message(0.0, "nic", message),
+    )
+    assert_same(*both(program), tolerance=0)
+
+
+@settings(max_examples=10)
+@given(
+    exchange=st.integers(1, 300),
+    message=st.integers(1, 120),
+    durations=st.lists(st.integers(50, 400), min_size=16, max_size=16),
+)
+def test_with_shared_links_to_a_microsecond(
+    exchange: int, message: int, durations: list[int]
+) -> None:
+    program = by_hand(
+        Interleaved(),
+        (4, 2, 120),
+        lambda c: with_exchange(durations[c], float(exchange)),
+        lambda c: with_exchange(durations[8 + c], float(exchange), "backward"),
+        Message(float(message), "nic", 3),
+    )
+    assert_same(*both(program), tolerance=1000)
+
+
+def test_a_long_step_is_really_extrapolated() -> None:
+    program = by_hand(
+        OneForwardOneBackward(),
+        (4, 1, 1000),
+        lambda c: segment(100 + c),
+        lambda _: segment(200, "backward"),
+    )
+    short, full = both(program)
+    assert_same(short, full, tolerance=0)
+    assert short.played_microbatches < 50
+    assert full.played_microbatches == 1000
+    assert short.events < full.events / 20
+    assert 0.9 < short.extrapolated_fraction < 1
+    assert full.extrapolated_fraction == 0
+
+
+def test_a_period_of_several_micro_batches_is_found() -> None:
+    """The critical circuit of these stages comes round every four micro-batches: latency 56 on a
+    loop through all four."""
+    program = by_hand(
+        OneForwardOneBackward(),
+        (4, 1, 101),
+        lambda c: segment(100 + c),
+        lambda _: segment(200, "backward"),
+        Message(0.0, "nic", 53),
+    )
+    short, full = both(program)
+    assert_same(short, full, tolerance=0)
+    assert short.repeats > 1
+
+
+def test_gpipe_has_no_steady_state_and_is_played_in_full() -> None:
+    program = by_hand(GPipe(), (3, 1, 80), lambda _: segment(10), lambda _: segment(20))
+    trace = simulate(program)
+    assert (trace.played_microbatches, trace.repeats) == (80, 1)

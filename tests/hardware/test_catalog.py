@@ -1,0 +1,177 @@
+"""Every number of the catalog's hardware says where it comes from, and none is unphysical."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.hardware.catalog import CATALOG, leaf, leaves, plain, read
+from twin import units
+from twin.network import topology
+from twin.sources import KINDS
+from twin.spec.calibration import CalibrationSpec
+from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
+
+SPECS = {
+    "gpus": GpuSpec,
+    "nodes": NodeSpec,
+    "fabrics": FabricSpec,
+    "calibrations": CalibrationSpec,
+}
+PARTS = sorted(f"{folder}/{path.stem}" for folder in SPECS for path in (CATALOG / folder).iterdir())
+SOURCES = read(CATALOG / "sources.yaml")
+
+# Last key of a path -> (dimension, low, high) in SI units: what devices of 2020 to 2026 can be.
+BANDS: dict[str, tuple[units.Dimension, float, float]] = {
+    "bf16_dense": ("flop_per_s", 50e12, 5e15),
+    "fp8_dense": ("flop_per_s", 100e12, 10e15),
+    "memory_bandwidth": ("bytes_per_s", 0.5e12, 10e12),
+    "memory_bandwidth_per_socket": ("bytes_per_s", 50e9, 1e12),
+    "latency": ("seconds", 0.1e-6, 20e-6),
+    "hop_latency": ("seconds", 0.05e-6, 5e-6),
+    "launch": ("seconds", 1e-6, 50e-6),
+    "bytes": ("bytes", 1e6, 8e9),
+}
+RATES = {"nvlink": (50e9, 1e12), "nic": (5e9, 200e9), "pcie": (10e9, 150e9)}
+
+
+def is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(re.fullmatch(r"[0-9.]+ ?[A-Za-z/]+", value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def numbers(part: str) -> list[tuple[str, dict[str, Any]]]:
+    """Path and annotation of every number of a part, with the file's default source and kind."""
+    data = read(CATALOG / f"{part}.yaml")
+    default = {"source": data.get("source")}
+    if data.get("kind") in KINDS:
+        default["kind"] = data["kind"]
+    found = []
+    for path, value in leaves(data):
+        annotation = value if isinstance(value, dict) else {"value": value}
+        if is_number(annotation["value"]):
+            found.append((path, default | annotation))
+    return found
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_number_has_a_known_source_and_a_kind(part: str) -> None:
+    assert len(numbers(part)) >= 4
+    for path, number in numbers(part):
+        assert number["source"] in SOURCES, path
+        assert number.get("kind") in KINDS, path
+        assert set(number) <= {"value", "source", "kind", "range", "note"}, path
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_number_lies_in_its_range_and_an_assumption_says_why(part: str) -> None:
+    for path, number in numbers(part):
+        if "range" in number:
+            low, value, high = (
+                si(path, v) for v in (number["range"][0], number["value"], number["range"][1])
+            )
+            assert low <= value <= high, path
+        if number["kind"] in ("assumed", "fitted"):
+            assert number.get("note"), path
+
+
+@pytest.mark.parametrize("part", [p for p in PARTS if p.startswith("calibrations/")])
+def test_every_number_of_a_calibration_has_a_range_and_a_note(part: str) -> None:
+    for path, number in numbers(part):
+        assert number.get("range"), path
+        assert number.get("note"), path
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_is_what_its_room_reads(part: str) -> None:
+    folder, name = part.split("/")
+    spec = SPECS[folder].model_validate(plain(part))
+    if folder != "gpus":
+        assert spec.name == name
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_rates_and_times_are_physical(part: str) -> None:
+    for path, number in numbers(part):
+        *_, section, key = ("", *path.split("."))
+        value = si(path, number["value"])
+        if key == "bandwidth" and section in RATES:
+            low, high = RATES[section]
+        elif key in BANDS:
+            _, low, high = BANDS[key]
+        elif key in ("efficiency", "gemm", "attention_forward", "attention_backward"):
+            low, high = 0.3, 1.0
+        else:
+            continue
+        assert low <= value <= high, path
+
+
+def test_references_between_parts_hold() -> None:
+    for part in PARTS:
+        data = plain(part)
+        if part.startswith("gpus/"):
+            calibration = plain(f"calibrations/{data['calibration']}")
+            assert calibration["gpu"] == data["name"]
+        if part.startswith("fabrics/"):
+            assert data["kind"] in topology.kinds()
+
+
+def test_every_source_can_be_looked_up() -> None:
+    for name, source in SOURCES.items():
+        assert set(source) == {"title", "url", "date"}, name
+        assert source["url"].startswith("https://") or name == "twin", name
+
+
+def test_an_80_gb_gpu_exposes_85_5_gb_and_keeps_a_few() -> None:
+    for name in ("h800", "a100-80gb"):
+        gpu = GpuSpec.model_validate(plain(f"gpus/{name}"))
+        assert gpu.memory == pytest.approx(85.5e9, rel=1e-3)
+        assert 1e9 < sum(entry.bytes for entry in gpu.reserve) < 8e9
+
+
+def test_the_h800_node_carries_160_gb_per_s_on_nvlink_and_46_to_49_on_a_nic() -> None:
+    node = NodeSpec.model_validate(plain("nodes/h800-8gpu"))
+    assert node.nvlink.bandwidth * node.nvlink.efficiency == pytest.approx(160e9)
+    assert 46e9 <= node.nic.bandwidth * node.nic.efficiency <= 49e9
+    assert node.host.pcie.bandwidth * node.host.pcie.efficiency == pytest.approx(55e9, rel=0.01)
+
+
+def test_two_gpus_on_one_nic_get_half_each() -> None:
+    shared = NodeSpec.model_validate(plain("nodes/a100-80gb-8gpu-4x200g"))
+    own = NodeSpec.model_validate(plain("nodes/a100-80gb-8gpu-800g"))
+    assert shared.nic.bandwidth * 2 == own.nic.bandwidth == 25e9
+
+
+def test_latencies_between_nodes_are_the_published_ones() -> None:
+    """Table 5 of the ISCA paper: RoCE on H800, InfiniBand borrowed for A100; one leaf, and three
+    switches."""
+    rows = {"h800-8gpu": ("400g", 3.6e-6, 5.6e-6), "a100-80gb-8gpu-800g": ("200g", 2.8e-6, 3.7e-6)}
+    for node, (fabric, same_leaf, cross_leaf) in rows.items():
+        base = NodeSpec.model_validate(plain(f"nodes/{node}")).nic.latency
+        hop = FabricSpec.model_validate(plain(f"fabrics/rail-fat-tree-{fabric}")).hop_latency
+        assert base + hop == pytest.approx(same_leaf)
+        assert base + 3 * hop == pytest.approx(cross_leaf)
+
+
+def test_2048_gpus_fill_the_400g_tree_at_full_bisection() -> None:
+    """256 nodes x 8 rails: 64 leaves of 64 ports and 32 spines of 64 ports."""
+    fabric = FabricSpec.model_validate(plain("fabrics/rail-fat-tree-400g"))
+    leaves_needed = 256 // fabric.nodes_per_leaf * 8
+    assert (leaves_needed, fabric.nodes_per_leaf + fabric.spines) == (64, 64)
+    assert leaf("fabrics/rail-fat-tree-400g", "spines")["kind"] == "assumed"
+
+
+def si(path: str, value: Any) -> float:
+    """A written number in SI units; the last key of its path tells the dimension."""
+    if not isinstance(value, str):
+        return float(value)
+    dimensions: list[units.Dimension] = ["bytes", "bytes_per_s", "flop_per_s", "seconds"]
+    for dimension in dimensions:
+        try:
+            return units.parse(value, dimension)
+        except units.QuantityError:
+            continue
+    raise AssertionError(f"{path}: {value} is no quantity")

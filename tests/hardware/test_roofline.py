@@ -1,0 +1,116 @@
+"""Operations cost what the roofline says, and never less than physics."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.hardware.catalog import plain
+from twin.arch.ops import OpClass, Work
+from twin.hardware import seconds, speed_of_light
+from twin.spec.calibration import CalibrationSpec
+from twin.spec.cluster import GpuSpec
+
+GPU = GpuSpec.model_validate(
+    {
+        "name": "g",
+        "memory": "80GiB",
+        "memory_bandwidth": "2TB/s",
+        "bf16_dense": "100TFLOP/s",
+        "sms": 100,
+        "calibration": "c",
+    }
+)
+CLASSES: tuple[OpClass, ...] = get_args(OpClass)
+SHARES = st.floats(0.01, 1.0)
+WORKS = st.builds(Work, st.floats(0, 1e18), st.floats(0, 1e12), st.integers(0, 100))
+
+
+def calibration(**changed: object) -> CalibrationSpec:
+    base = {
+        "name": "c",
+        "gpu": "g",
+        "software": "s",
+        "date": "2026",
+        "gemm": 0.8,
+        "grouped_gemm": 0.7,
+        "attention_forward": 0.6,
+        "attention_backward": 0.5,
+        "bandwidth": 0.9,
+        "launch": "3us",
+    }
+    return CalibrationSpec.model_validate(base | changed)
+
+
+PROFILES = st.builds(
+    lambda gemm, grouped, forward, backward, bandwidth: calibration(
+        gemm=gemm,
+        grouped_gemm=grouped,
+        attention_forward=forward,
+        attention_backward=backward,
+        bandwidth=bandwidth,
+    ),
+    SHARES,
+    SHARES,
+    SHARES,
+    SHARES,
+    SHARES,
+)
+
+
+@given(st.sampled_from(CLASSES), WORKS, PROFILES, st.booleans())
+def test_no_operation_is_faster_than_light(
+    op_class: OpClass, work: Work, profile: CalibrationSpec, backward: bool
+) -> None:
+    assert seconds(op_class, work, GPU, profile, backward) >= speed_of_light(work, GPU)
+
+
+@given(st.sampled_from(CLASSES), WORKS, WORKS, st.booleans())
+def test_more_work_is_never_faster_and_splitting_it_never_gains(
+    op_class: OpClass, one: Work, two: Work, backward: bool
+) -> None:
+    def cost(work: Work) -> float:
+        return seconds(op_class, work, GPU, calibration(), backward)
+
+    assert cost(one + two) >= max(cost(one), cost(two)) * (1 - 1e-12)
+    assert cost(one) + cost(two) >= cost(one + two) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("op_class", "backward", "efficiency"),
+    [
+        ("gemm", False, 0.8),
+        ("gemm", True, 0.8),
+        ("grouped_gemm", False, 0.7),
+        ("attention", False, 0.6),
+        ("attention", True, 0.5),
+    ],
+)
+def test_each_class_of_kernels_reaches_its_own_share_of_the_peak(
+    op_class: OpClass, backward: bool, efficiency: float
+) -> None:
+    """1e14 FLOP take one second at 100 TFLOP/s."""
+    taken = seconds(op_class, Work(flop=1e14), GPU, calibration(), backward)
+    assert taken == pytest.approx(1 / efficiency)
+
+
+def test_a_kernel_waits_for_the_slower_of_arithmetic_and_memory() -> None:
+    """2e12 bytes take 1 / 0.9 s; 0.1e14 FLOP take 0.1 / 0.8 s."""
+    memory_bound = Work(flop=0.1e14, bytes=2e12)
+    assert seconds("gemm", memory_bound, GPU, calibration()) == pytest.approx(1 / 0.9)
+    assert speed_of_light(memory_bound, GPU) == pytest.approx(1.0)
+
+
+def test_every_launch_adds_its_time() -> None:
+    assert seconds("bandwidth", Work(kernels=4), GPU, calibration()) == pytest.approx(12e-6)
+
+
+def test_a_measured_product_of_a_thousand_rows_is_met_within_five_percent() -> None:
+    """1,024 x 7,168 x 4,096: 60.1 GFLOP at 0.79 x 989 TFLOP/s is 77 us; measured 77.7 us."""
+    gpu = GpuSpec.model_validate(plain("gpus/h800"))
+    profile = CalibrationSpec.model_validate(plain("calibrations/h800-hopper-bf16"))
+    work = Work(flop=2 * 1024 * 7168 * 4096, bytes=2 * (1024 * 11264 + 7168 * 4096))
+    assert seconds("gemm", work, gpu, profile) == pytest.approx(77.7e-6, rel=0.05)

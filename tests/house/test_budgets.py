@@ -1,0 +1,42 @@
+"""What the flagship answer may cost. Run alone, by `make verify`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.benchmark
+
+
+def test_the_flagship_run_takes_under_3_s_of_cpu_and_400_mb(program: Path, tmp_path: Path) -> None:
+    with (tmp_path / "report.json").open("w") as out:
+        child = subprocess.Popen(
+            [program, "run", "kimi-k2-2048xh800", "--json"],
+            stdout=out,
+            cwd=tmp_path,
+        )
+        _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    print(f"{usage.ru_utime + usage.ru_stime:.2f} s of CPU, {usage.ru_maxrss / 1024:.0f} MiB")
+    assert child.returncode == 0
+    assert usage.ru_utime + usage.ru_stime < 3.0
+    assert usage.ru_maxrss * 1024 < 400e6
+
+
+def test_help_answers_in_half_a_second(program: Path, tmp_path: Path) -> None:
+    walls: list[float] = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run(
+            [program, "--help"],
+            stdout=subprocess.DEVNULL,
+            cwd=tmp_path,
+            check=True,
+        )
+        walls.append(time.perf_counter() - start)
+    print(f"twin --help: {min(walls):.2f} s")
+    assert min(walls) < 0.5

@@ -1,0 +1,70 @@
+"""The house rules that a machine can see in the files: sizes, names, and nothing of one machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+from pathlib import Path
+
+import pytest
+
+_OF_ONE_MACHINE = re.compile(r"/(?:home|root|Users|mnt|opt|srv|work|workspace|farm)/[A-Za-z.]")
+SCENARIO_NAME = re.compile(
+    r"(?P<model>[a-z0-9]+(-[a-z0-9]+)*)-(?P<gpus>\d+)x(?P<gpu>[a-z][a-z0-9]*)(-[a-z0-9-]+)?"
+)
+
+
+@pytest.fixture(scope="module")
+def sources(root: Path) -> list[Path]:
+    """The modules of the simulator."""
+    return sorted((root / "twin").rglob("*.py"))
+
+
+def functions(source: Path) -> list[tuple[str, int]]:
+    """Name and length in lines of every function in a file."""
+    tree = ast.parse(source.read_text())
+    return [
+        (f"{source.name}:{node.name}", (node.end_lineno or 0) - node.lineno + 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def test_no_file_carries_a_path_of_one_machine(root: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    files = [root / name for name in listed.split("\0") if name]
+    found = [
+        f"{file.relative_to(root)}:{number}: {line.strip()}"
+        for file in files
+        if file.is_file()
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), start=1)
+        if _OF_ONE_MACHINE.search(line)
+    ]
+    assert files
+    assert found == []
+
+
+def test_no_file_of_the_simulator_is_longer_than_500_lines(sources: list[Path]) -> None:
+    lengths = {source.name: len(source.read_text().splitlines()) for source in sources}
+    assert lengths
+    assert {name: lines for name, lines in lengths.items() if lines > 500} == {}
+
+
+def test_functions_are_short(sources: list[Path]) -> None:
+    lengths = dict(entry for source in sources for entry in functions(source))
+    assert {name: lines for name, lines in lengths.items() if lines > 80} == {}
+    assert statistics.quantiles(lengths.values(), n=10)[-1] <= 35
+
+
+def test_shipped_scenarios_are_named_model_gpucount_gputype_variant(root: Path) -> None:
+    names = [path.stem for path in sorted((root / "scenarios").glob("*.yaml"))]
+    assert names
+    assert [name for name in names if not SCENARIO_NAME.fullmatch(name)] == []

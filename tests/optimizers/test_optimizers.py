@@ -1,0 +1,157 @@
+"""State, work and traffic of optimizers: laws over the axis, and Kimi K2's numbers by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twin.arch.ops import Matrices, Weights, Work
+from twin.optimizers import Optimizer
+from twin.optimizers.adamw import AdamW
+from twin.optimizers.muonclip import MuonClip, newton_schulz
+from twin.spec.axis import members
+
+ALL: list[Any] = [cls() for cls in members("twin.optimizers", Optimizer).values()]
+EXPERTS = Matrices("expert", 288, 2048, 7168)
+"""One GPU's expert matrices in Kimi K2's layout: 4 layers x 24 experts x 3."""
+
+
+def weights(matrices: tuple[Matrices, ...], other: int = 0) -> Weights:
+    """Weights whose matrices have these shapes, and `other` replicated ones beside."""
+    held = dict.fromkeys(("replicated", "tensor", "expert"), 0)
+    for group in matrices:
+        held[group.bucket] += group.weights
+    return Weights(
+        replicated=held["replicated"] + other,
+        tensor=held["tensor"],
+        expert=held["expert"],
+        replicated_matrices=held["replicated"],
+        tensor_matrices=held["tensor"],
+        expert_matrices=held["expert"],
+    )
+
+
+def total(works: tuple[tuple[str, Work], ...]) -> Work:
+    """All the work of a step."""
+    return sum((work for _, work in works), Work())
+
+
+SHAPES = st.lists(
+    st.builds(
+        Matrices,
+        st.sampled_from(["replicated", "tensor", "expert"]),
+        st.integers(1, 9),
+        st.integers(1, 99),
+        st.integers(1, 99),
+    ),
+    max_size=4,
+).map(tuple)
+
+
+def test_the_axis_has_adamw_and_muonclip() -> None:
+    assert sorted(optimizer.kind for optimizer in ALL) == ["adamw", "muonclip"]
+
+
+@pytest.mark.parametrize("optimizer", ALL, ids=lambda o: o.kind)
+@given(shapes=SHAPES, other=st.integers(0, 10**6), shards=st.integers(1, 64))
+def test_more_shards_never_mean_more_work_and_states_add_up_over_layers(
+    optimizer: Optimizer, shapes: tuple[Matrices, ...], other: int, shards: int
+) -> None:
+    held = weights(shapes, other)
+    whole = total(optimizer.step(held, 1, 1, shapes).works)
+    cut = total(optimizer.step(held, shards, shards, shapes).works)
+    assert cut.bytes <= whole.bytes * (1 + 1e-12)
+    assert cut.flop == whole.flop
+    dense, expert = optimizer.state_bytes(held)
+    assert optimizer.state_bytes(held + held) == (2 * dense, 2 * expert)
+    assert 8 * held.total <= dense + expert <= 12 * held.total
+
+
+@pytest.mark.parametrize("optimizer", ALL, ids=lambda o: o.kind)
+@given(shapes=SHAPES)
+def test_a_rank_alone_gathers_nothing(optimizer: Optimizer, shapes: tuple[Matrices, ...]) -> None:
+    step = optimizer.step(weights(shapes), 1, 1, shapes)
+    assert (step.gather_dense_bytes, step.gather_expert_bytes) == (0.0, 0.0)
+
+
+def test_adamw_keeps_12_bytes_and_moves_30_for_each_weight_of_its_shard() -> None:
+    held = Weights(replicated=600, tensor=400, expert=3000)
+    assert AdamW().state_bytes(held) == (12_000.0, 36_000.0)
+    step = AdamW().step(held, dense_shards=10, expert_shards=5)
+    assert step.works == (("bandwidth", Work(bytes=30.0 * (100 + 600), kernels=1)),)
+
+
+@pytest.mark.parametrize("optimizer", ALL, ids=lambda o: o.kind)
+def test_expert_biases_have_no_state_and_no_update(optimizer: Any) -> None:
+    """A rule of their own moves the 384 biases of a router; they only ride along in the counts."""
+    with_bias, without = Weights(replicated=1384, buffers=384), Weights(replicated=1000)
+    assert optimizer.state_bytes(with_bias) == optimizer.state_bytes(without)
+    assert optimizer.step(with_bias, 4, 1) == optimizer.step(without, 4, 1)
+
+
+def test_muonclip_keeps_8_bytes_for_matrices_and_12_for_the_rest() -> None:
+    held = Weights(replicated=100, expert=50, replicated_matrices=70, expert_matrices=50)
+    assert MuonClip().state_bytes(held) == (8.0 * 70 + 12.0 * 30, 8.0 * 50)
+
+
+def test_kimi_k2s_expert_state_of_four_layers_is_33_8_gb_per_gpu() -> None:
+    """4 MoE layers of 24 experts on a GPU: 4.23e9 weights x 8 bytes, and nothing to shard over."""
+    _, expert = MuonClip().state_bytes(weights((EXPERTS,)))
+    assert expert == pytest.approx(33.8e9, rel=2e-3)
+
+
+def test_newton_schulz_of_one_gpus_expert_matrices_is_198_tflop() -> None:
+    """n = 2,048, m = 7,168: 5 x (4 n^2 m + 2 n^3) = 0.687 TFLOP, x 288; 0.33 s at 600 TFLOP/s."""
+    work = newton_schulz(EXPERTS)
+    assert work.flop == pytest.approx(198e12, rel=2e-3)
+    assert work.flop / 600e12 == pytest.approx(0.33, abs=0.005)
+    assert work.kernels == 288 * 5 * 3
+
+
+def multiply(left: tuple[int, int], right: tuple[int, int], tally: list[float]) -> tuple[int, int]:
+    """The shape of a product, having tallied its FLOP."""
+    assert left[1] == right[0]
+    tally.append(2.0 * left[0] * left[1] * right[1])
+    return left[0], right[1]
+
+
+@given(rows=st.integers(1, 300), cols=st.integers(1, 300), count=st.integers(1, 5))
+def test_newton_schulz_counts_every_product_of_the_algorithm(
+    rows: int, cols: int, count: int
+) -> None:
+    tally: list[float] = []
+    X = (min(rows, cols), max(rows, cols))
+    for _ in range(5 * count):
+        A = multiply(X, (X[1], X[0]), tally)
+        B = multiply(A, A, tally)
+        X = multiply(B, X, tally)
+    assert newton_schulz(Matrices("tensor", count, rows, cols)).flop == pytest.approx(sum(tally))
+
+
+@given(rows=st.integers(1, 300), cols=st.integers(1, 300))
+def test_a_tall_matrix_costs_what_its_transpose_costs(rows: int, cols: int) -> None:
+    assert newton_schulz(Matrices("tensor", 1, rows, cols)) == newton_schulz(
+        Matrices("tensor", 1, cols, rows)
+    )
+
+
+def test_replicas_do_not_share_newton_schulz_but_gather_bf16_momentum() -> None:
+    """Moonlight, algorithm 1: 2 bytes per matrix weight are gathered beside the 4 + 4 that AdamW
+    moves."""
+    dense = Matrices("replicated", 2, 1536, 7168)
+    held = weights((EXPERTS, dense), other=1000)
+    step = MuonClip().step(held, dense_shards=128, expert_shards=8, matrices=(EXPERTS, dense))
+    assert step.gather_expert_bytes == 2 * held.expert
+    assert step.gather_dense_bytes == 2 * dense.weights
+    products = [work for kind, work in step.works if kind == "gemm"]
+    assert products == [newton_schulz(EXPERTS), newton_schulz(dense)]
+    update = step.works[0][1].bytes
+    assert update == pytest.approx(26 * (held.expert / 8 + dense.weights / 128) + 30 * (1000 / 128))
+
+
+def test_shapes_that_do_not_cover_the_matrices_are_a_mistake_of_ours() -> None:
+    with pytest.raises(AssertionError, match="expert: shapes hold 0"):
+        MuonClip().step(weights((EXPERTS,)), 1, 1, ())

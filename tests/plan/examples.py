@@ -1,0 +1,113 @@
+"""Small scenarios made by hand: one dense and one mixture-of-experts model on small nodes, changed
+section by section."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twin.optimizers.adamw import AdamW
+from twin.scenario import Scenario
+from twin.schedules import SCHEDULES, Schedule
+
+Changes = dict[str, Any]
+
+LINK = {"bandwidth": "100GB/s", "efficiency": 0.8, "latency": "1us"}
+
+MOE = {"experts": 16, "top_k": 2, "width": 64, "shared_experts": 1, "first_dense_layers": 1}
+
+
+def schedule(kind: str) -> Schedule:
+    """A schedule with its defaults."""
+    return SCHEDULES[kind](kind=kind)
+
+
+def scenario(
+    model: Changes | None = None,
+    parallel: Changes | None = None,
+    train: Changes | None = None,
+    memory: Changes | None = None,
+    cluster: Changes | None = None,
+) -> Scenario:
+    """Eight dense layers on two nodes of eight GPUs, each section changed as given; `cluster` takes
+    `nodes` and `gpus`."""
+    size = {"nodes": 2, "gpus": 8} | (cluster or {})
+    kind = (parallel or {}).get("schedule", "1f1b")
+    return Scenario.model_validate(
+        {
+            "schema": 1,
+            "name": "small",
+            "model": _model() | (model or {}),
+            "cluster": _cluster(size["nodes"], size["gpus"]),
+            "parallel": (parallel or {}) | {"schedule": schedule(kind)},
+            "memory": memory or {},
+            "train": {
+                "tokens": "1G",
+                "global_batch": "4096tok",
+                "sequence": "64tok",
+                "optimizer": AdamW(),
+            }
+            | (train or {}),
+            "calibration": _calibration(),
+        }
+    )
+
+
+def _model() -> Changes:
+    return {
+        "name": "small",
+        "layers": 8,
+        "hidden": 128,
+        "vocab": 512,
+        "attention": {"kind": "gqa", "heads": 8, "kv_heads": 4, "head_dim": 16},
+        "ffn": {"kind": "swiglu", "width": 256},
+    }
+
+
+def _cluster(nodes: int, gpus: int) -> Changes:
+    gpu = {
+        "name": "small-gpu",
+        "memory": "80GiB",
+        "memory_bandwidth": "2TB/s",
+        "bf16_dense": "300TFLOP/s",
+        "sms": 100,
+        "calibration": "small",
+        "reserve": [{"name": "context", "bytes": "1GiB"}, {"name": "nccl", "bytes": "2GiB"}],
+    }
+    host = {
+        "memory": "1TiB",
+        "memory_bandwidth_per_socket": "200GB/s",
+        "sockets": 2,
+        "pcie": LINK,
+    }
+    node = {
+        "name": "small-node",
+        "gpu": gpu,
+        "gpus": gpus,
+        "nvlink": LINK,
+        "nic": LINK,
+        "host": host,
+    }
+    fabric = {
+        "name": "small-fabric",
+        "kind": "rail",
+        "nodes_per_leaf": 4,
+        "spines": 2,
+        "efficiency": 0.9,
+        "hop_latency": "1us",
+    }
+    return {"node": node, "nodes": nodes, "fabric": fabric}
+
+
+def _calibration() -> Changes:
+    return {
+        "name": "small",
+        "gpu": "small-gpu",
+        "software": "none",
+        "date": "2026-01-01",
+        "gemm": 0.7,
+        "grouped_gemm": 0.6,
+        "attention_forward": 0.5,
+        "attention_backward": 0.4,
+        "bandwidth": 0.8,
+        "launch": "2us",
+    }

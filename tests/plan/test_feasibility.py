@@ -1,0 +1,240 @@
+"""Every rule with a layout that breaks it and one that keeps it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plan.examples import MOE, Changes, scenario
+from twin.errors import ScenarioError
+from twin.plan import feasibility, plan
+from twin.plan.feasibility import RULES, Rule, problems
+
+SECTION = dict[str, Changes]
+GQA = {"kind": "gqa", "heads": 8, "kv_heads": 4, "head_dim": 16}
+
+BREAKS: list[tuple[Rule, SECTION, str, str]] = [
+    (
+        feasibility.gpus_fill_the_grid,
+        {"parallel": {"pipeline": 3}},
+        "parallel.pipeline",
+        "nearest pipeline=2 or 4",
+    ),
+    (
+        feasibility.gpus_fill_the_grid,
+        {"parallel": {"tensor": 3}},
+        "parallel.tensor",
+        "nearest tensor=2 or 4",
+    ),
+    (
+        feasibility.experts_need_a_mixture,
+        {"parallel": {"expert": 4}},
+        "parallel.expert",
+        "set expert to 1",
+    ),
+    (
+        feasibility.expert_divides_experts,
+        {"model": {"moe": MOE | {"experts": 384}}, "parallel": {"expert": 20}},
+        "parallel.expert",
+        "nearest 16 or 24",
+    ),
+    (
+        feasibility.expert_divides_data,
+        {"model": {"moe": MOE}, "parallel": {"expert": 8, "pipeline": 4}},
+        "parallel.expert",
+        "nearest expert=4",
+    ),
+    (
+        feasibility.tensor_divides_heads,
+        {"parallel": {"tensor": 8}},
+        "parallel.tensor",
+        "nearest tensor=4",
+    ),
+    (
+        feasibility.tensor_divides_widths,
+        {"model": {"ffn": {"kind": "gelu", "width": 258}}, "parallel": {"tensor": 4}},
+        "parallel.tensor",
+        "nearest tensor=3 or 6",
+    ),
+    (
+        feasibility.tensor_divides_vocabulary,
+        {"model": {"vocab": 50257}, "parallel": {"tensor": 2}},
+        "parallel.tensor",
+        "nearest tensor=1 or 29",
+    ),
+    (
+        feasibility.sequence_parallel_divides_tokens,
+        {
+            "parallel": {"tensor": 4, "sequence_parallel": True},
+            "train": {"sequence": "66tok", "global_batch": "64seq"},
+        },
+        "train.sequence",
+        "nearest sequence=64tok or 68tok",
+    ),
+    (
+        feasibility.query_heads_share_keys_evenly,
+        {"model": {"attention": GQA | {"kv_heads": 3}}},
+        "model.attention.kv_heads",
+        "nearest kv_heads=2 or 4",
+    ),
+    (
+        feasibility.tokens_choose_existing_experts,
+        {"model": {"moe": MOE | {"top_k": 17}}},
+        "model.moe.top_k",
+        "at most 16",
+    ),
+    (
+        feasibility.dense_layers_are_layers,
+        {"model": {"moe": MOE | {"first_dense_layers": 9}}},
+        "model.moe.first_dense_layers",
+        "at most 8",
+    ),
+    (
+        feasibility.positions_cover_the_sequence,
+        {"model": {"learned_positions": 32}},
+        "train.sequence",
+        "at most 32tok",
+    ),
+    (
+        feasibility.microbatches_are_whole,
+        {"parallel": {"micro_batch": 3}},
+        "train.global_batch",
+        "nearest global_batch=48seq or 96seq",
+    ),
+    (
+        feasibility.tokens_fill_a_step,
+        {"train": {"tokens": "4000tok"}},
+        "train.tokens",
+        "at least 4096tok",
+    ),
+    (
+        feasibility.every_stage_has_a_layer,
+        {"parallel": {"pipeline": 16}},
+        "parallel.pipeline",
+        "nearest pipeline=8",
+    ),
+    (
+        feasibility.every_stage_has_a_layer,
+        {"parallel": {"pipeline": 4, "virtual": 3}},
+        "parallel.virtual",
+        "at most 2",
+    ),
+    (
+        feasibility.layers_fill_the_chunks,
+        {"parallel": {"pipeline": 4, "layers": (2, 2, 4)}},
+        "parallel.layers",
+        "write 4 entries, or leave layers out: then they are balanced by time",
+    ),
+    (
+        feasibility.layers_fill_the_chunks,
+        {"parallel": {"pipeline": 2, "layers": (4, 5)}},
+        "parallel.layers",
+        "for example layers[1] = 4",
+    ),
+    (
+        feasibility.schedule_can_run,
+        {"parallel": {"pipeline": 2, "virtual": 2, "schedule": "1f1b"}},
+        "parallel.virtual",
+        "set virtual to 1, or schedule kind to interleaved_1f1b",
+    ),
+    (
+        feasibility.groups_sit_evenly,
+        {"cluster": {"nodes": 6}, "parallel": {"tensor": 2, "pipeline": 4}},
+        "parallel.pipeline",
+        "nearest pipeline=3 or 6",
+    ),
+]
+
+KEEPS: list[tuple[Rule, SECTION]] = [
+    (feasibility.gpus_fill_the_grid, {"parallel": {"tensor": 2, "pipeline": 4}}),
+    (feasibility.experts_need_a_mixture, {"model": {"moe": MOE}, "parallel": {"expert": 4}}),
+    (feasibility.expert_divides_experts, {"model": {"moe": MOE}, "parallel": {"expert": 8}}),
+    (
+        feasibility.expert_divides_data,
+        {"model": {"moe": MOE}, "parallel": {"expert": 8, "pipeline": 2}},
+    ),
+    (feasibility.tensor_divides_heads, {"parallel": {"tensor": 4}}),
+    (feasibility.tensor_divides_widths, {"model": {"moe": MOE}, "parallel": {"tensor": 4}}),
+    (feasibility.tensor_divides_vocabulary, {"parallel": {"tensor": 4}}),
+    (
+        feasibility.sequence_parallel_divides_tokens,
+        {"parallel": {"tensor": 4, "sequence_parallel": True}},
+    ),
+    (feasibility.query_heads_share_keys_evenly, {}),
+    (feasibility.tokens_choose_existing_experts, {"model": {"moe": MOE}}),
+    (feasibility.dense_layers_are_layers, {"model": {"moe": MOE | {"first_dense_layers": 8}}}),
+    (feasibility.positions_cover_the_sequence, {"model": {"learned_positions": 64}}),
+    (feasibility.microbatches_are_whole, {"parallel": {"micro_batch": 2}}),
+    (feasibility.tokens_fill_a_step, {"train": {"tokens": "4096tok"}}),
+    (feasibility.every_stage_has_a_layer, {"parallel": {"pipeline": 8}}),
+    (feasibility.layers_fill_the_chunks, {"parallel": {"pipeline": 4, "layers": (0, 3, 3, 2)}}),
+    (
+        feasibility.schedule_can_run,
+        {"parallel": {"pipeline": 2, "virtual": 2, "schedule": "interleaved_1f1b"}},
+    ),
+    (
+        feasibility.groups_sit_evenly,
+        {"cluster": {"nodes": 6}, "parallel": {"tensor": 2, "pipeline": 3}},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "sections", "path", "hint"), BREAKS, ids=[f"{r.__name__}-{p}" for r, _, p, _ in BREAKS]
+)
+def test_a_broken_rule_names_the_field_and_the_nearest_fix(
+    rule: Rule, sections: SECTION, path: str, hint: str
+) -> None:
+    (found,) = rule(scenario(**sections))
+    assert (found.path, found.hint) == (path, hint)
+
+
+@pytest.mark.parametrize(("rule", "sections"), KEEPS, ids=[rule.__name__ for rule, _ in KEEPS])
+def test_a_kept_rule_is_silent(rule: Rule, sections: SECTION) -> None:
+    assert rule(scenario(**sections)) == []
+
+
+def test_every_rule_has_a_layout_that_breaks_it_and_one_that_keeps_it() -> None:
+    assert {rule for rule, *_ in BREAKS} == set(RULES)
+    assert {rule for rule, _ in KEEPS} == set(RULES)
+
+
+@pytest.mark.parametrize(
+    ("rule", "sections"),
+    [(rule, sections) for rule, sections, *_ in BREAKS],
+    ids=[r.__name__ for r, *_ in BREAKS],
+)
+def test_every_code_is_documented(rule: Rule, sections: SECTION) -> None:
+    (found,) = rule(scenario(**sections))
+    assert found.code in feasibility.CODES
+
+
+def test_no_code_stands_for_two_rules() -> None:
+    owners = {(rule(scenario(**sections))[0].code, rule.__name__) for rule, sections, *_ in BREAKS}
+    codes = [code for code, _ in owners]
+    assert len(codes) == len(set(codes))
+
+
+def test_the_message_counts_what_does_not_divide() -> None:
+    broken = scenario(model={"moe": MOE | {"experts": 384}}, parallel={"expert": 20})
+    (found,) = feasibility.expert_divides_experts(broken)
+    assert found.message == "expert=20 does not divide 384 experts"
+
+
+def test_all_problems_are_found_at_once() -> None:
+    broken = scenario(parallel={"tensor": 8, "pipeline": 3, "expert": 2}, train={"tokens": "64tok"})
+    assert {problem.path for problem in problems(broken)} == {
+        "parallel.pipeline",
+        "parallel.expert",
+        "parallel.tensor",
+        "train.tokens",
+    }
+
+
+def test_an_impossible_layout_has_no_plan() -> None:
+    with pytest.raises(ScenarioError, match="does not divide 16 GPUs"):
+        plan(scenario(parallel={"pipeline": 3}))
+
+
+def test_a_field_that_must_be_right_first_silences_the_rules_behind_it() -> None:
+    """With pipeline=3 nothing is known of data ranks, so no rule speaks of them."""
+    assert {problem.code for problem in problems(scenario(parallel={"pipeline": 3}))} == {"TW102"}

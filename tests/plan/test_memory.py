@@ -1,0 +1,236 @@
+"""The ledger: small stages counted by hand, and laws over schedules and layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.plan.examples import scenario, schedule
+from twin.arch import ATTENTION_CORE
+from twin.arch.ops import Exchange, Item, Layer, Op, Weights, Work
+from twin.plan.memory import (
+    buffers,
+    enough_microbatches,
+    footprint,
+    kept_bytes,
+    ledger,
+    states,
+    walk,
+)
+from twin.plan.mesh import lay_out
+from twin.plan.types import Chunk
+from twin.schedules import SCHEDULES, Action
+
+CORE = min(ATTENTION_CORE)
+
+
+def op(name: str, saved: float = 0.0, output: float = 0.0) -> Op:
+    return Op(name, "gemm", Work(), Work(), saved=saved, output=output)
+
+
+def block(*items: Item, weights: Weights | None = None, input_bytes: float = 10.0) -> Layer:
+    return Layer("dense", items, weights or Weights(), input_bytes)
+
+
+def chunks_of(layers: list[list[Layer]], stages: int) -> list[Chunk]:
+    return [
+        Chunk(index, index % stages, tuple(own), sum((one.weights for one in own), Weights()), 0)
+        for index, own in enumerate(layers)
+    ]
+
+
+BLOCK = block(
+    op("qkv", saved=30, output=30), op(CORE, saved=100, output=10), op("ffn", saved=40, output=20)
+)
+
+
+def test_a_layer_keeps_what_its_policy_says() -> None:
+    assert kept_bytes(BLOCK, ()) == 170
+    assert kept_bytes(BLOCK, ("attention_core",)) == 70
+    assert kept_bytes(BLOCK, ("full",)) == 10
+
+
+def test_embedding_and_head_are_never_recomputed() -> None:
+    head = replace(BLOCK, kind="head")
+    assert kept_bytes(head, ("full",)) == 170
+    assert footprint([head], ("full",)).kept.logits == 170
+
+
+def test_a_fully_recomputed_layer_comes_back_for_its_backward_pass() -> None:
+    """Two layers of 170 saved, 10 kept. At the second's backward both inputs (20) are alive, the
+    second is recomputed (160 beside its input), and gradients run: of the layer's input (10) and of
+    the widest pair of neighbours (30 + 10)."""
+    need = footprint([BLOCK, BLOCK], ("full",))
+    assert need.kept.total == 20
+    assert need.backward.activations == 20
+    assert need.backward.working == 160 + 10 + 40
+
+
+def test_the_backward_pass_of_a_mixed_chunk_is_fullest_where_the_sum_is() -> None:
+    """A small last layer: the peak is at the first, wide one, when the last one's input is already
+    free."""
+    small = block(op("small", saved=1, output=1), input_bytes=1)
+    need = footprint([BLOCK, small], ("full",))
+    assert need.backward.activations == 10
+    assert need.backward.working == 160 + 10 + 40
+
+
+def test_one_f_one_b_keeps_one_microbatch_per_later_stage_and_its_own() -> None:
+    """4 stages, 8 micro-batches: 4, 3, 2, 1 in flight (Narayanan et al. 2021, section 2.2.1)."""
+    need = {stage: footprint([BLOCK], ()) for stage in range(4)}
+    peaks = [walk(order, need) for order in schedule("1f1b").order(4, 1, 8)]
+    assert [peak.in_flight for peak in peaks] == [4, 3, 2, 1]
+    assert [peak.held.activations for peak in peaks] == [680, 510, 340, 170]
+    assert [(peak.action.kind, peak.action.microbatch) for peak in peaks] == [("B", 0)] * 4
+
+
+def test_gpipe_keeps_every_microbatch() -> None:
+    need = {stage: footprint([BLOCK], ()) for stage in range(4)}
+    peaks = [walk(order, need) for order in schedule("gpipe").order(4, 1, 8)]
+    assert [peak.in_flight for peak in peaks] == [8, 8, 8, 8]
+
+
+def test_interleaving_keeps_korthikanti_equation_more() -> None:
+    """First of 4 stages with 3 chunks: L (1 + (p - 1) / (p v)) layers' worth, which is p v + p - 1
+    = 15 chunks (Korthikanti et al. 2022, section 4.2.3)."""
+    need = {chunk: footprint([BLOCK], ()) for chunk in range(12)}
+    first = walk(schedule("interleaved_1f1b").order(4, 3, 8)[0], need)
+    assert first.in_flight == 15
+
+
+def test_a_split_backward_keeps_activations_until_the_weight_pass() -> None:
+    actions = [Action("F", 0, 0), Action("I", 0, 0), Action("F", 0, 1), Action("W", 0, 0)]
+    assert walk(actions, {0: footprint([BLOCK], ())}).in_flight == 2
+
+
+def test_a_stage_without_actions_has_no_peak() -> None:
+    with pytest.raises(ValueError, match="no peak"):
+        walk([], {})
+
+
+shapes = st.sampled_from(
+    [
+        (kind, stages, chunks, microbatches)
+        for kind in SCHEDULES
+        for stages in (1, 2, 3, 4, 8)
+        for chunks in (1, 2, 3, 4)
+        for microbatches in (1, 2, 5, 8, 12, 24, 40, 64)
+        if not schedule(kind).problems(stages, chunks, microbatches)
+    ]
+)
+
+
+@given(shapes, st.data())
+def test_the_short_walk_finds_the_peak_of_the_whole_walk(
+    shape: tuple[str, int, int, int], data: st.DataObject
+) -> None:
+    """Whatever the chunks weigh, and for every schedule there is: same bytes, same action, same in
+    flight."""
+    kind, stages, chunks, microbatches = shape
+    plays = schedule(kind)
+    sizes = st.integers(0, 100)
+    need = {
+        chunk: footprint(
+            [block(op("a", data.draw(sizes), data.draw(sizes)), input_bytes=data.draw(sizes))], ()
+        )
+        for chunk in range(stages * chunks)
+    }
+    short = enough_microbatches(plays, stages, chunks, microbatches)
+    assert short <= microbatches
+    whole_walk = [walk(order, need) for order in plays.order(stages, chunks, microbatches)]
+    short_walk = [walk(order, need) for order in plays.order(stages, chunks, short)]
+    assert short_walk == whole_walk
+
+
+def test_the_short_walk_is_short() -> None:
+    interleaved = schedule("interleaved_1f1b")
+    assert enough_microbatches(interleaved, 16, 4, 1024) <= 64
+
+
+@given(shapes, shapes)
+def test_the_peak_grows_with_the_microbatches_in_flight(
+    one: tuple[str, int, int, int], other: tuple[str, int, int, int]
+) -> None:
+    """Chunks of one size: more alive, more bytes; as many alive, as many bytes."""
+    peaks = [
+        walk(order, {chunk: footprint([BLOCK], ()) for chunk in range(stages * chunks)})
+        for kind, stages, chunks, microbatches in (one, other)
+        for order in schedule(kind).order(stages, chunks, microbatches)
+    ]
+    by_flight = sorted(peaks, key=lambda peak: peak.in_flight)
+    for less, more in pairwise(by_flight):
+        assert (less.held.total < more.held.total) == (less.in_flight < more.in_flight)
+
+
+weights = st.integers(0, 10**9)
+
+
+@given(
+    st.lists(weights, min_size=4, max_size=4), st.sampled_from([(), ("full",), ("attention_core",)])
+)
+def test_categories_sum_to_the_peak(counts: list[int], recompute: tuple[str, ...]) -> None:
+    case = scenario(parallel={"pipeline": 4}, memory={"recompute": recompute})
+    layers = [[replace(BLOCK, weights=Weights(replicated=count))] for count in counts]
+    found = ledger(case, lay_out(case), chunks_of(layers, 4), 16)
+    for stage in found.stages:
+        assert sum(stage.categories.values()) == stage.peak_bytes
+    assert found.peak.peak_bytes == max(stage.peak_bytes for stage in found.stages)
+
+
+def test_the_budget_is_what_the_reserve_leaves() -> None:
+    case = scenario()
+    found = ledger(case, lay_out(case), chunks_of([[BLOCK]], 1), 4)
+    assert found.reserve == {"context": 2.0**30, "nccl": 2.0**31}
+    assert found.budget == 77 * 2.0**30
+
+
+def test_the_peak_names_its_moment() -> None:
+    case = scenario(parallel={"pipeline": 2})
+    found = ledger(case, lay_out(case), chunks_of([[BLOCK], [BLOCK]], 2), 8)
+    assert [stage.peak_moment for stage in found.stages] == [
+        "backward of micro-batch 0, chunk 0",
+        "backward of micro-batch 0, chunk 1",
+    ]
+
+
+def test_zero_shards_states_over_the_ranks_that_hold_the_same_weights() -> None:
+    """16 data ranks, 4 of them expert ranks: 100 dense weights of AdamW (12 bytes) over 16, 1000
+    expert weights over 4."""
+    moe = {"experts": 16, "top_k": 2, "width": 64}
+    case = scenario(model={"moe": moe}, parallel={"expert": 4})
+    chunks = chunks_of([[block(weights=Weights(replicated=60, tensor=40, expert=1000))]], 1)
+    assert states(case, lay_out(case), chunks) == {
+        "parameters": 2 * 1100,
+        "gradients": 4 * 1100,
+        "optimizer_dense": 12 * 100 / 16,
+        "optimizer_expert": 12 * 1000 / 4,
+    }
+
+
+def test_without_zero_every_rank_keeps_all_states() -> None:
+    case = scenario(parallel={"zero": 0})
+    chunks = chunks_of([[block(weights=Weights(replicated=60, tensor=40))]], 1)
+    assert states(case, lay_out(case), chunks)["optimizer_dense"] == 12 * 100
+
+
+def test_buffers_hold_what_is_on_its_way() -> None:
+    """A middle stage has neighbours on both sides: two messages of 10 bytes in each direction. An
+    all-to-all of 80 has a receive buffer, as the gathered tensor of sequence parallelism has."""
+    moe = block(
+        Exchange("dispatch", "expert", 80, "all_to_all", "all_to_all"),
+        Exchange("gather", "tensor", 50, "all_gather", "reduce_scatter"),
+        Exchange("reduce", "tensor", 70, "all_reduce", None),
+    )
+    middle = replace(chunks_of([[moe]], 1)[0], index=1)
+    first = replace(middle, index=0)
+    assert buffers([middle], 3) == {
+        "pipeline_buffers": 40,
+        "expert_buffers": 80,
+        "tensor_buffers": 50,
+    }
+    assert buffers([first], 3)["pipeline_buffers"] == 20
+    assert buffers([first], 1)["pipeline_buffers"] == 0

@@ -1,0 +1,52 @@
+"""An edit in the app is the same as an edit on the command line."""
+
+import pytest
+
+from twin.loading import load
+from twin.loading.files import shipped_scenarios
+from twin.report import digest
+from twin.ui.fields import FIELDS, choices, listed, overrides, written
+
+K2 = "kimi-k2-256xh800"
+
+
+@pytest.mark.parametrize("name", shipped_scenarios())
+def test_writing_every_field_as_it_stands_changes_nothing(name):
+    scenario = load(name)
+    fields = written(scenario)
+    again = load(name, [f"{path}={text}" for path, text in fields.items() if text])
+    assert digest(again) == digest(scenario)
+
+
+def test_fields_are_shown_as_a_planner_writes_them():
+    fields = written(load(K2))
+    assert fields["cluster.nodes"] == "32"
+    assert fields["cluster.node.nic.bandwidth"] in ("400Gbps", "50GB/s")
+    assert fields["memory.recompute"] == "[full]"
+    assert fields["parallel.schedule.kind"] == "interleaved_1f1b"
+    assert fields["cost.gpu_hour"] == "2USD"
+
+
+def test_a_section_that_a_scenario_lacks_is_empty():
+    assert written(load("gpt-175b-64xa100-full"))["cost.gpu_hour"] == ""
+
+
+def test_only_what_was_edited_becomes_an_override():
+    base = written(load(K2))
+    edited = base | {"memory.recompute": "[]", "cluster.nodes": "64"}
+    assert overrides(base, base) == ()
+    assert overrides(base, edited) == ("cluster.nodes=64", "memory.recompute=[]")
+
+
+def test_edits_reach_the_scenario():
+    scenario = load(K2, overrides({}, {"cluster.node.nic.bandwidth": "200Gbps"}))
+    assert scenario.cluster.node.nic.bandwidth == 25e9
+
+
+@pytest.mark.parametrize("names", [[], ["full"], ["full", "attention_core"]])
+def test_choices_survive_being_written(names):
+    assert choices(listed(names)) == names
+
+
+def test_every_field_has_a_label_of_its_own():
+    assert len({field.label for field in FIELDS}) == len({field.path for field in FIELDS})

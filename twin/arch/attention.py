@@ -1,0 +1,88 @@
+"""The attention core, between the projections: one flash kernel, or separate kernels.
+
+Flash: only the causal half of the score matrix is computed; backward needs five matrix products
+against two, 2.5 times the FLOP when query-key and value widths are equal (Dao 2023,
+FlashAttention-2, arXiv:2307.08691, section 4.1). A real kernel also computes the masked part of the
+tiles on the diagonal, tile / sequence more: the half is too low for short sequences. Unfused: the
+whole score matrix is computed, masked and moved through memory at every step (Korthikanti et al.
+2022, arXiv:2205.05198, section 4.1); a grouped key-value head is read in place, without a copy per
+query head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twin.arch.kernels import ELEMENT, MASK, SINGLE, streaming
+from twin.arch.ops import Op, Shape, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Attention heads on one rank: how many query and key-value heads, and their widths."""
+
+    query: int
+    key_value: int
+    qk_dim: int
+    v_dim: int
+
+
+def causal_flop(heads: Heads, sequence: int) -> float:
+    """Forward FLOP per token of causal attention: on average sequence / 2 keys per query, a
+    product of the query-key width and one of the value width, 2 FLOP per multiply-add."""
+    return 2.0 * heads.query * (heads.qk_dim + heads.v_dim) * sequence / 2
+
+
+def core(heads: Heads, shape: Shape, dropout: bool) -> tuple[Op, ...]:
+    """The ops of the attention core."""
+    return (_flash(heads, shape),) if shape.flash else _unfused(heads, shape, dropout)
+
+
+def _sizes(heads: Heads, tokens: int) -> tuple[int, int, int, int]:
+    """Bytes of queries, keys, values and the output."""
+    rows = ELEMENT * tokens
+    return (
+        rows * heads.query * heads.qk_dim,
+        rows * heads.key_value * heads.qk_dim,
+        rows * heads.key_value * heads.v_dim,
+        rows * heads.query * heads.v_dim,
+    )
+
+
+def _flash(heads: Heads, shape: Shape) -> Op:
+    """Keeps the log-sum-exp (fp32 per head and token); dropout draws its mask again. Backward: a
+    kernel for rowsum(dO * O), the main one (S, dP, dV, dQ, dK), one that casts dQ."""
+    query, key, value, output = _sizes(heads, shape.tokens)
+    lse = SINGLE * shape.tokens * heads.query
+    pair = shape.tokens * shape.sequence * heads.query  # 2 FLOP x half of the score matrix
+    forward = Work(
+        float(pair * (heads.qk_dim + heads.v_dim)), query + key + value + output + lse, 1
+    )
+    backward = Work(
+        float(pair * (3 * heads.qk_dim + 2 * heads.v_dim)),
+        2 * (query + key + value + output) + lse,
+        3,
+    )
+    return Op("attention_flash", "attention", forward, backward, saved=lse, output=output)
+
+
+def _unfused(heads: Heads, shape: Shape, dropout: bool) -> tuple[Op, ...]:
+    """QK^T; softmax with scale and mask, fused; dropout; times V. Each product's backward is two
+    like it."""
+    query, key, value, output = _sizes(heads, shape.tokens)
+    elements = shape.tokens * shape.sequence * heads.query
+    scores = ELEMENT * elements
+    up = Work(2.0 * elements * heads.qk_dim, query + key + scores, 1)
+    down = Work(2.0 * elements * heads.v_dim, scores + value + output, 1)
+    softmax = streaming(
+        "attention_softmax", Work(0.0, 2 * scores, 1), Work(0.0, 3 * scores, 1), scores, scores
+    )
+    mask = MASK * elements
+    moved = Work(0.0, 2 * scores + mask, 1)
+    drop = streaming("attention_dropout", moved, moved, scores + mask, scores)
+    return (
+        Op("attention_scores", "attention", up, up + up, output=scores),
+        softmax,
+        *((drop,) if dropout else ()),
+        Op("attention_values", "attention", down, down + down, output=output),
+    )

@@ -1,0 +1,47 @@
+"""The dense feed-forward block: SwiGLU (gate and up in one GEMM, then down) or GeLU (up, down).
+
+Tensor parallel: up is cut by column, down by row (Shoeybi et al. 2019, arXiv:1909.08053,
+section 3).
+"""
+
+from __future__ import annotations
+
+from twin.arch.kernels import ELEMENT, activation, linear
+from twin.arch.ops import Item, Shape
+from twin.arch.parameters import Parameter, matrix, vector
+from twin.arch.sharding import enter, leave, regather
+from twin.spec.model import DenseFfn, ModelSpec
+
+
+def _matrices_up(ffn: DenseFfn) -> int:
+    return 2 if ffn.kind == "swiglu" else 1
+
+
+def parameters(ffn: DenseFfn, model: ModelSpec) -> tuple[Parameter, ...]:
+    """The weights of one feed-forward block; gate and up are separate matrices."""
+    count = _matrices_up(ffn)
+    weights = (
+        matrix("up", "dense_ffn", (model.hidden, ffn.width), "columns", count),
+        matrix("down", "dense_ffn", (ffn.width, model.hidden), "rows"),
+    )
+    if not ffn.bias:
+        return weights
+    return (
+        *weights,
+        vector("up.bias", "dense_ffn", count * ffn.width, "rows"),
+        vector("down.bias", "dense_ffn", model.hidden),
+    )
+
+
+def items(ffn: DenseFfn, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
+    """From the normed hidden state to the block's output, before the residual."""
+    tokens, width = shape.tokens, ffn.width // shape.tensor
+    made, hidden = _matrices_up(ffn) * width, ELEMENT * tokens * model.hidden
+    return (
+        *enter("ffn_gather", hidden, shape),
+        linear("ffn_up", tokens, model.hidden, made, ELEMENT * tokens * made, ffn.bias),
+        *regather("ffn_regather", hidden, shape),
+        activation("ffn", ffn.kind, tokens, width),
+        linear("ffn_down", tokens, width, model.hidden, bias=ffn.bias),
+        *leave("ffn_reduce", hidden, shape),
+    )

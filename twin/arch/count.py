@@ -1,0 +1,149 @@
+"""Exact parameter counts by part, and model FLOP per token.
+
+Counts are those of the released checkpoint: the expert-bias buffers of the routers are among them,
+multi-token-prediction layers are not. A tied head is counted once, as the embedding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+
+from twin.arch.attention import causal_flop
+from twin.arch.parameters import Parameter, Part
+from twin.arch.stack import heads, kinds, parameters_of
+from twin.spec.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Parameters of a model. The first nine fields add up to `total`."""
+
+    embedding: int
+    positions: int
+    attention: int
+    dense_ffn: int
+    router: int
+    shared_experts: int
+    routed_experts: int
+    norms: int
+    head: int
+    buffers: int
+    """Of `router`: expert-bias, which no optimizer updates."""
+    matrices: int
+    """Weights of the matrices that Muon takes; AdamW takes what is neither these nor buffers."""
+    matrix_tensors: int
+    """How many such matrices there are."""
+    activated_experts: int
+    """Of `routed_experts`: the share that one token passes through."""
+    output: int
+    """Weights of the projection to the vocabulary, its own or shared with the embedding."""
+    total_if_all_moe: int
+    """`total` if the first dense layers were MoE layers (how the K2 report's 1043B comes about)."""
+
+    @property
+    def total(self) -> int:
+        """All parameters, buffers included."""
+        return (
+            self.embedding
+            + self.positions
+            + self.attention
+            + self.dense_ffn
+            + self.router
+            + self.shared_experts
+            + self.routed_experts
+            + self.norms
+            + self.head
+        )
+
+    @property
+    def adamw(self) -> int:
+        """Parameters that a Muon run leaves to AdamW: tables, head, norms, biases."""
+        return self.total - self.matrices - self.buffers
+
+    @property
+    def activated_without_embeddings(self) -> int:
+        """Parameters that one token passes through, without token table, positions and head."""
+        idle = self.routed_experts - self.activated_experts
+        return self.total - idle - self.embedding - self.positions - self.head
+
+    @property
+    def activated_with_head(self) -> int:
+        """As before, with the projection to the vocabulary, tied or not."""
+        return self.activated_without_embeddings + self.output
+
+    @property
+    def activated_with_embeddings(self) -> int:
+        """As before, with the input tables; a tied table counts once. Equals `total` for a model
+        without experts."""
+        idle = self.routed_experts - self.activated_experts
+        return self.total - idle
+
+
+def parameters(model: ModelSpec) -> Parameters:
+    """Exact parameter counts of a model."""
+    table = _table(model)
+    parts: Counter[Part] = Counter()
+    for row, times in table:
+        parts[row.part] += row.elements * times
+    return Parameters(
+        embedding=parts["embedding"],
+        positions=parts["positions"],
+        attention=parts["attention"],
+        dense_ffn=parts["dense_ffn"],
+        router=parts["router"],
+        shared_experts=parts["shared_experts"],
+        routed_experts=parts["routed_experts"],
+        norms=parts["norms"],
+        head=parts["head"],
+        buffers=sum(row.elements * times for row, times in table if row.role == "buffer"),
+        matrices=sum(row.elements * times for row, times in table if row.role == "matrix"),
+        matrix_tensors=sum(row.count * times for row, times in table if row.role == "matrix"),
+        activated_experts=int(parts["routed_experts"] * _used(model)),
+        output=model.vocab * model.hidden,
+        total_if_all_moe=_total(_table(_all_moe(model))),
+    )
+
+
+def flop_per_token(model: ModelSpec, sequence: int) -> float:
+    """Model FLOP per trained token, forward and backward: 6 per matrix weight that the token
+    passes through, head in and look-up out, plus three times causal attention at this sequence
+    length (backward counted as twice forward; what is computed again does not count).
+
+    Source: the MFU convention of Chowdhery et al. 2022 (PaLM, arXiv:2204.02311, appendix B), with
+    the causal half of the score matrix.
+    """
+    used = _used(model)
+    weights = sum(
+        row.elements * times * (used if row.part == "routed_experts" else 1)
+        for row, times in _table(model)
+        if row.role == "matrix"
+    )
+    attention = model.layers * causal_flop(heads(model), sequence)
+    return 6.0 * float(weights + model.vocab * model.hidden) + 3.0 * attention
+
+
+def _table(model: ModelSpec) -> list[tuple[Parameter, int]]:
+    """Every parameter row with the number of layers that have it."""
+    return [
+        (row, times)
+        for kind, times in Counter(kinds(model)).items()
+        for row in parameters_of(model, kind)
+    ]
+
+
+def _total(table: list[tuple[Parameter, int]]) -> int:
+    return sum(row.elements * times for row, times in table)
+
+
+def _used(model: ModelSpec) -> Fraction:
+    """Share of the routed experts that one token passes through."""
+    return Fraction(model.moe.top_k, model.moe.experts) if model.moe else Fraction(0)
+
+
+def _all_moe(model: ModelSpec) -> ModelSpec:
+    if model.moe is None:
+        return model
+    moe = model.moe.model_copy(update={"first_dense_layers": 0})
+    return model.model_copy(update={"moe": moe})

@@ -1,0 +1,104 @@
+"""Kernels that several blocks share: FLOP, HBM bytes, launches and saved bytes of each, as an `Op`.
+
+A GEMM of m x k by k x n does 2mnk FLOP and moves each matrix once. A kernel without a GEMM moves
+its inputs and outputs once and its FLOP are not counted: none runs on the tensor cores, and memory
+decides its time. Activations and weights are 2 bytes (bf16 or fp16). Statistics of norms (8 bytes
+per token) are left out, as in Korthikanti et al. 2022 (arXiv:2205.05198), section 4.1.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from twin.arch.ops import Op, Work
+
+ELEMENT: Final = 2
+"""Bytes of a weight or an activation in bf16 or fp16."""
+SINGLE: Final = 4
+"""Bytes of an fp32 number."""
+ACCUMULATE: Final = 2 * SINGLE
+"""Bytes moved per weight when its gradient is added to an fp32 buffer: read and written
+(Megatron-LM's gradient accumulation fusion; Kimi K2 report, section 2.4: fp32 gradients)."""
+MASK: Final = 1
+"""Bytes of one element of a dropout mask (Korthikanti et al. 2022, section 4.1)."""
+
+
+def matmul(rows: int, inputs: int, outputs: int) -> Work:
+    """One GEMM, rows x inputs by inputs x outputs, in 2-byte numbers."""
+    moved = rows * inputs + inputs * outputs + rows * outputs
+    return Work(2.0 * rows * inputs * outputs, ELEMENT * moved, 1)
+
+
+def linear(
+    name: str, tokens: int, inputs: int, outputs: int, saved: float = 0.0, bias: bool = False
+) -> Op:
+    """A linear layer: one GEMM forward, one for the input's and one for the weight's gradient.
+
+    The bias is added by the GEMM's epilogue; its gradient reads the output's gradient once more.
+    """
+    work = matmul(tokens, inputs, outputs)
+    read = ELEMENT * tokens * (inputs + outputs)
+    weight = Work(work.flop, read + ACCUMULATE * inputs * outputs, 1)
+    if bias:
+        weight += Work(0.0, ELEMENT * tokens * outputs, 1)
+    return Op(name, "gemm", work, work, weight, saved, ELEMENT * tokens * outputs)
+
+
+def grouped_linear(
+    name: str, tokens: int, inputs: int, outputs: int, groups: int, saved: float = 0.0
+) -> Op:
+    """The same linear layer of `groups` experts in one grouped GEMM: `tokens` rows over all of
+    them, each expert's own weights."""
+    rows = ELEMENT * tokens * (inputs + outputs)
+    flop, weights = 2.0 * tokens * inputs * outputs, groups * inputs * outputs
+    work = Work(flop, rows + ELEMENT * weights, 1)
+    weight = Work(flop, rows + ACCUMULATE * weights, 1)
+    return Op(name, "grouped_gemm", work, work, weight, saved, ELEMENT * tokens * outputs)
+
+
+def streaming(name: str, forward: Work, backward: Work, saved: float, output: float) -> Op:
+    """A kernel whose time is that of its memory traffic."""
+    return Op(name, "bandwidth", forward, backward, Work(), saved, output)
+
+
+def layer_input(size: float) -> Op:
+    """The layer's input, `size` bytes kept for its first norm: no work, and never recomputed."""
+    return Op("layer_input", "bandwidth", Work(), Work(), saved=size, output=size)
+
+
+def norm(name: str, tokens: int, width: int) -> Op:
+    """RMSNorm or LayerNorm: reads x, writes y; backward reads x and dy, writes dx, and a second
+    small kernel reduces the gradient of the gain. Keeps y; x is kept by whoever makes it."""
+    size = ELEMENT * tokens * width
+    return streaming(name, Work(0.0, 2 * size, 1), Work(0.0, 3 * size, 2), size, size)
+
+
+def gelu(name: str, tokens: int, width: int) -> Op:
+    """GeLU with the bias of the GEMM before it, fused. Keeps its output, the next GEMM's input."""
+    size = ELEMENT * tokens * width
+    return streaming(name, Work(0.0, 2 * size, 1), Work(0.0, 3 * size, 1), size, size)
+
+
+def swiglu(name: str, tokens: int, width: int) -> Op:
+    """SwiGLU over gate and up, 2 x width wide, fused. Keeps its output, the next GEMM's input.
+    Backward reads gate, up and dy, writes the gradients of gate and up."""
+    size = ELEMENT * tokens * width
+    return streaming(name, Work(0.0, 3 * size, 1), Work(0.0, 5 * size, 1), size, size)
+
+
+def activation(name: str, kind: Literal["swiglu", "gelu"], tokens: int, width: int) -> Op:
+    """The activation of a dense feed-forward block, named `name` and its kind."""
+    make = swiglu if kind == "swiglu" else gelu
+    return make(f"{name}_{kind}", tokens, width)
+
+
+def residual(name: str, tokens: int, width: int, dropout: bool, keep: bool) -> Op:
+    """Add a branch to the residual stream, after dropout if the model has it; backward also sums
+    the gradients that meet where the branch began. Keeps the mask, and the sum when `keep`: the
+    next norm's input. The sum that ends a layer is the next layer's input, which keeps it."""
+    size, mask = ELEMENT * tokens * width, MASK * tokens * width
+    forward, backward = Work(0.0, 3 * size, 1), Work(0.0, 3 * size, 1)
+    if dropout:
+        forward += Work(0.0, mask, 0)
+        backward += Work(0.0, 2 * size + mask, 1)
+    return streaming(name, forward, backward, keep * size + dropout * mask, size)

@@ -1,0 +1,115 @@
+"""The parameters of a block as a table, from which every count is made: totals, shards, optimizers.
+
+One row is one tensor of the released checkpoint, or `count` like it (experts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from twin.arch.ops import Bucket, Matrices, Shape, Weights
+
+Part = Literal[
+    "embedding",
+    "positions",
+    "attention",
+    "dense_ffn",
+    "router",
+    "shared_experts",
+    "routed_experts",
+    "norms",
+    "head",
+]
+Cut = Literal["replicated", "rows", "columns", "expert"]
+"""Over which ranks: tensor ranks cut a tensor by `rows` or by `columns`, expert ranks take whole
+ones of its `count`."""
+Role = Literal["matrix", "table", "vector", "buffer"]
+"""`matrix`: a GEMM's weight that Muon takes; `table`: vocabulary or positions by hidden, left to
+AdamW though two-dimensional (as in Moonlight, arXiv:2502.16982); `vector`: norms and biases;
+`buffer`: changed by a rule, without gradient (expert-bias)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`count` tensors of `rows` x `columns` each, and how they are cut."""
+
+    name: str
+    part: Part
+    role: Role
+    rows: int
+    columns: int = 1
+    count: int = 1
+    cut: Cut = "replicated"
+
+    @property
+    def elements(self) -> int:
+        """Numbers in all `count` tensors."""
+        return self.rows * self.columns * self.count
+
+
+def matrix(name: str, part: Part, size: tuple[int, int], cut: Cut, count: int = 1) -> Parameter:
+    """A GEMM's weight, `size` = (inputs, outputs)."""
+    return Parameter(name, part, "matrix", *size, count=count, cut=cut)
+
+
+def vector(name: str, part: Part, width: int, cut: Cut = "replicated") -> Parameter:
+    """A bias or a gain."""
+    return Parameter(name, part, "vector", width, cut=cut)
+
+
+def norm_gains(
+    name: str, kind: Literal["rmsnorm", "layernorm"], width: int, part: Part = "norms"
+) -> tuple[Parameter, ...]:
+    """The gain of a norm; a LayerNorm has a bias beside it."""
+    gain = vector(f"{name}.gain", part, width)
+    return (gain,) if kind == "rmsnorm" else (gain, vector(f"{name}.bias", part, width))
+
+
+def on_rank(table: Iterable[Parameter], shape: Shape) -> tuple[Parameter, ...]:
+    """What one rank holds of each parameter."""
+    return tuple(_cut(parameter, shape) for parameter in table)
+
+
+def weights(table: Iterable[Parameter]) -> Weights:
+    """The counts of a table by how its parameters shard."""
+    total = Weights()
+    for parameter in table:
+        elements = parameter.elements
+        matrices = elements if parameter.role == "matrix" else 0
+        match bucket(parameter):
+            case "replicated":
+                buffers = elements if parameter.role == "buffer" else 0
+                total += Weights(replicated=elements, replicated_matrices=matrices, buffers=buffers)
+            case "tensor":
+                total += Weights(tensor=elements, tensor_matrices=matrices)
+            case "expert":
+                total += Weights(expert=elements, expert_matrices=matrices)
+    return total
+
+
+def matrices(table: Iterable[Parameter]) -> tuple[Matrices, ...]:
+    """The shapes of a table's matrices."""
+    return tuple(
+        Matrices(bucket(parameter), parameter.count, parameter.rows, parameter.columns)
+        for parameter in table
+        if parameter.role == "matrix"
+    )
+
+
+def bucket(parameter: Parameter) -> Bucket:
+    """The ranks over which a parameter shards."""
+    return "tensor" if parameter.cut in ("rows", "columns") else parameter.cut
+
+
+def _cut(parameter: Parameter, shape: Shape) -> Parameter:
+    match parameter.cut:
+        case "replicated":
+            return parameter
+        case "rows":
+            return replace(parameter, rows=parameter.rows // shape.tensor)
+        case "columns":
+            return replace(parameter, columns=parameter.columns // shape.tensor)
+        case "expert":
+            return replace(parameter, count=parameter.count // shape.expert)

@@ -1,0 +1,39 @@
+"""Collectives of tensor parallelism at the edges of a region that is cut over tensor ranks.
+
+Megatron-LM: a column-cut GEMM enters the region, a row-cut GEMM leaves it. Without sequence
+parallelism the way out all-reduces forward and the way in all-reduces backward (Shoeybi et al.
+2019, arXiv:1909.08053, section 3). With it, the way in all-gathers and the way out reduce-scatters,
+each the other's mirror backward; and since only a slice of the region's input is kept, backward
+gathers it once more for the weight's gradient (Korthikanti et al. 2022, arXiv:2205.05198, section
+4.2.2). Not here: the all-reduce over tensor ranks, once per step, of the gradients of weights that
+sequence parallelism feeds with slices (norms, biases, routers).
+"""
+
+from __future__ import annotations
+
+from twin.arch.ops import Exchange, Shape
+
+
+def enter(name: str, size: float, shape: Shape) -> tuple[Exchange, ...]:
+    """Before column-cut GEMMs whose input, whole, has `size` bytes."""
+    if shape.tensor == 1:
+        return ()
+    if shape.sequence_parallel:
+        return (Exchange(name, "tensor", size, "all_gather", "reduce_scatter"),)
+    return (Exchange(name, "tensor", size, None, "all_reduce"),)
+
+
+def regather(name: str, size: float, shape: Shape) -> tuple[Exchange, ...]:
+    """After those GEMMs in forward order, so before their gradients: the input gathered again."""
+    if shape.tensor == 1 or not shape.sequence_parallel:
+        return ()
+    return (Exchange(name, "tensor", size, None, "all_gather"),)
+
+
+def leave(name: str, size: float, shape: Shape) -> tuple[Exchange, ...]:
+    """After a row-cut GEMM whose output, whole, has `size` bytes."""
+    if shape.tensor == 1:
+        return ()
+    if shape.sequence_parallel:
+        return (Exchange(name, "tensor", size, "reduce_scatter", "all_gather"),)
+    return (Exchange(name, "tensor", size, "all_reduce", None),)

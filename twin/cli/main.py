@@ -1,0 +1,79 @@
+"""The command `twin`: one verb per question, one exit code per outcome.
+
+Nothing heavy is imported here, so `twin --help` answers at once: each verb imports what it needs
+when it runs. Exit codes: 0 ok, 1 a bug of ours, 2 usage, 3 invalid scenario or impossible layout, 4
+valid but does not fit, 130 interrupted."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from twin.cli.catalog import catalog
+from twin.cli.check import check
+from twin.cli.compare import compare
+from twin.cli.output import complain, dumps
+from twin.cli.resolve import resolve
+from twin.cli.run import run
+from twin.cli.ui import ui
+
+BUG, INTERRUPTED = 1, 130
+PROBLEMS_VERSION = 1
+"""Version of the JSON document that names what is wrong with the input."""
+
+EPILOG = (
+    "Exit codes: 0 ok, 1 bug, 2 usage, 3 invalid scenario or impossible layout, "
+    "4 valid but does not fit, 130 interrupted."
+)
+
+app = typer.Typer(
+    name="twin",
+    help="The digital twin of large-model training clusters: does it fit, how long, how much, why.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(run)
+app.command()(check)
+app.command()(compare)
+app.command()(resolve)
+app.command()(catalog)
+app.command()(ui)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; `arguments` default to those of the process."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(words, prog_name="twin")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else BUG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
+        return _explain(error, as_json="--json" in words)
+    return 0
+
+
+def _explain(error: Exception, as_json: bool) -> int:
+    """Say what went wrong: the problems of an input as they are, anything else as a bug of ours."""
+    from twin.errors import TwinError
+
+    if isinstance(error, TwinError):
+        if as_json:
+            problems = [problem.as_dict() for problem in error.problems]
+            sys.stdout.write(dumps({"version": PROBLEMS_VERSION, "problems": problems}))
+        complain(str(error))
+        return error.exit_code
+    if os.environ.get("TWIN_DEBUG") == "1":
+        complain("".join(traceback.format_exception(error)))
+    complain(
+        f"This is a bug in twin, not in your scenario: {type(error).__name__}: {error}\n"
+        "Please report it with the command and the scenario; TWIN_DEBUG=1 shows the traceback."
+    )
+    return BUG

@@ -1,0 +1,65 @@
+"""Where words go: data on stdout, messages and progress on stderr, colour only where a person reads
+it.
+
+rich decides on colour: none when the stream is no terminal or NO_COLOR is set (no-color.org).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+DOES_NOT_FIT = 4
+"""Exit code of an answer that was given in full, for a plan that does not fit in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How one verb answers: one JSON document, or text of which `quiet` keeps the first sentence
+    only."""
+
+    json: bool
+    quiet: bool
+
+    def sentence(self, text: str) -> None:
+        """The answer in words, on stdout, unless the answer is JSON."""
+        if not self.json:
+            Console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, *parts: RenderableType) -> None:
+        """Tables, on stdout, unless the answer is JSON or should be short."""
+        if not self.json and not self.quiet:
+            console = Console()
+            for part in parts:
+                console.print()
+                console.print(part, highlight=False)
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """The answer as JSON, on stdout, if it was asked for."""
+        if self.json:
+            sys.stdout.write(dumps(document))
+
+    def message(self, text: str) -> None:
+        """Something to know beside the answer, on stderr."""
+        if not self.quiet:
+            complain(text)
+
+    @property
+    def progress(self) -> bool:
+        """True where a progress bar helps: a person watches stderr."""
+        return not self.quiet and sys.stderr.isatty()
+
+
+def dumps(document: Mapping[str, Any]) -> str:
+    """JSON text of a document: keys in the order of the contract, one trailing newline, no NaN."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def complain(text: str) -> None:
+    """A message on stderr, whatever was asked."""
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

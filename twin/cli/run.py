@@ -1,0 +1,35 @@
+"""`twin run`: what happens?"""
+
+from __future__ import annotations
+
+import typer
+
+from twin.cli.options import JsonOption, QuietOption, ScenarioArgument, SetOption
+from twin.cli.output import DOES_NOT_FIT, Output
+
+
+def run(
+    scenario: ScenarioArgument,
+    sets: SetOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Play one training step and answer: does it fit, how long, how much, what is the
+    bottleneck."""
+    from twin.cli import tables
+    from twin.cli.answer import answer
+    from twin.report import verdict
+
+    output = Output(as_json, quiet)
+    report = answer(scenario, sets or [], output)
+    output.document(report.to_json())
+    output.sentence(verdict(report))
+    output.show(
+        tables.kpi_table(report),
+        tables.breakdown_table(report),
+        tables.memory_table(report.memory),
+        tables.link_table(report),
+        tables.warning_list(report.warnings),
+    )
+    if not report.fits:
+        raise typer.Exit(DOES_NOT_FIT)

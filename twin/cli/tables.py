@@ -1,0 +1,214 @@
+"""Reports as terminal tables: units everywhere, three significant digits, bars that also read
+without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from twin.plan.types import Plan, Warning
+from twin.report.breakdown import CAUSE_WORDS
+from twin.report.compare import Comparison, FieldDifference, KpiDelta
+from twin.report.kpis import KPIS, Kpi
+from twin.report.numbers import duration, gibibytes, show
+from twin.report.report import MemoryReport, Report
+
+_WIDTH = 24
+"""Characters of a full bar."""
+_SHOWN_FIELDS = 12
+"""Differing scenario fields that a comparison lists before it counts the rest."""
+
+
+def bar(share: float, width: int = _WIDTH) -> str:
+    """A bar of `share` (0 to 1) of the width; anything above zero shows."""
+    cells = round(min(max(share, 0.0), 1.0) * width)
+    return "█" * max(cells, 1 if share > 0 else 0)
+
+
+def percent(share: float) -> str:
+    """A share as a percentage with one decimal, so that a column of them adds up by eye."""
+    return f"{100 * share:.1f} %"
+
+
+def kpi_table(report: Report) -> Table:
+    """Every key figure with its unit."""
+    table = _table("Key figures", "left", "right")
+    for kpi in KPIS:
+        table.add_row(kpi.label, show(report.kpis[kpi.key], kpi.unit))
+    table.add_row("Speed of light for this layout", duration(report.speed_of_light_seconds))
+    table.add_row("Share of the step extrapolated", percent(report.extrapolated_fraction))
+    return table
+
+
+def breakdown_table(report: Report) -> Table:
+    """Where the step goes, mean over ranks; the rows sum to the step."""
+    table = _table("Where the step goes (mean over ranks)", "left", "right", "right", "left")
+    for cause, ns in report.breakdown_ns.items():
+        if ns:
+            share = ns / report.step_ns
+            table.add_row(CAUSE_WORDS[cause], duration(ns / 1e9), percent(share), bar(share))
+    table.add_section()
+    table.add_row("step", duration(report.step_ns / 1e9), percent(1.0), "")
+    return table
+
+
+def memory_table(memory: MemoryReport) -> Table:
+    """The fullest GPU's bytes by category, then the reserve, against the capacity."""
+    title = f"Memory of the fullest GPU (stage {memory.peak.stage}, {memory.peak.peak_moment})"
+    table = _table(title, "left", "right", "right", "left")
+    for name, size in memory.peak.categories.items():
+        if size:
+            _memory_row(table, name.replace("_", " "), size, memory.capacity)
+    for name, size in memory.reserve.items():
+        _memory_row(table, f"reserve: {name.replace('_', ' ')}", size, memory.capacity)
+    table.add_section()
+    used = memory.peak.peak_bytes + sum(memory.reserve.values())
+    _memory_row(table, "used", used, memory.capacity)
+    left = memory.capacity - used
+    label = "free" if left >= 0 else "too much"
+    table.add_row(label, gibibytes(abs(left)), percent(abs(left) / memory.capacity), "")
+    _memory_row(table, "capacity", memory.capacity, memory.capacity)
+    return table
+
+
+def layout_table(plan: Plan) -> Table:
+    """How the GPUs are cut, in the words of the scenario."""
+    mesh, parallel = plan.mesh, plan.scenario.parallel
+    table = _table(f"Layout of {mesh.ranks} GPUs", "left", "right")
+    table.add_row("tensor x data x pipeline", f"{mesh.tensor} x {mesh.data} x {mesh.pipeline}")
+    table.add_row("expert ranks, inside data", str(mesh.expert))
+    table.add_row("chunks per stage", str(parallel.virtual))
+    table.add_row("micro-batches per step", f"{plan.microbatches:,}")
+    table.add_row("layers by chunk", _counts(plan))
+    return table
+
+
+def stages_table(memory: MemoryReport) -> Table:
+    """Every stage's peak against the budget that the reserve leaves for tensors."""
+    title = f"Peak by stage, of the {gibibytes(memory.budget)} that the reserve leaves"
+    table = _table(title, "right", "right", "right", "left", "right", "left")
+    for header, column in zip(
+        ("stage", "peak", "of budget", "", "in flight", "moment"), table.columns, strict=True
+    ):
+        column.header = header
+    table.show_header = True
+    for stage in memory.stages:
+        share = stage.peak_bytes / memory.budget
+        over = " over" if share > 1 else ""
+        moment, alive = stage.peak_moment, str(stage.in_flight)
+        table.add_row(
+            str(stage.stage),
+            gibibytes(stage.peak_bytes),
+            percent(share),
+            bar(share) + over,
+            alive,
+            moment,
+        )
+    return table
+
+
+def link_table(report: Report) -> Table:
+    """What each class of link carries and how busy it is, mean of the roles."""
+    table = _table("Links (mean of the roles)", "left", "right", "right", "left")
+    for name, link in report.links.items():
+        table.add_row(name, gibibytes(link.bytes), percent(link.use), bar(link.use))
+    return table
+
+
+def warning_list(warnings: Iterable[Warning], title: str = "Warnings") -> RenderableType:
+    """Warnings, one per paragraph, each with its code."""
+    rows = [Text(f"  {warning.code}: {warning.message}") for warning in warnings]
+    return Group(Text(title, style="bold"), *rows) if rows else Text("")
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Key figures side by side: the baseline, then each candidate with its change in percent and
+    whether it is better."""
+    table = Table(
+        title="Key figures", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    table.add_column("")
+    baseline, *candidates = comparison.reports
+    table.add_column(f"{baseline.name} (baseline)", justify="right")
+    for report in candidates:
+        table.add_column(report.name, justify="right")
+    for kpi in KPIS:
+        cells = [_changed(kpi, delta.kpis[kpi.key]) for delta in comparison.deltas]
+        table.add_row(kpi.label, show(baseline.kpis[kpi.key], kpi.unit), *cells)
+    return table
+
+
+def attribution_table(comparison: Comparison) -> Table:
+    """Seconds by cause of each candidate beside the baseline's; the rows sum to the change of the
+    step."""
+    table = Table(
+        title="Where the step's change went",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column("")
+    for delta in comparison.deltas:
+        table.add_column(delta.name, justify="right")
+    for cause, words in CAUSE_WORDS.items():
+        if any(delta.attribution_ns[cause] for delta in comparison.deltas):
+            table.add_row(
+                words, *(_signed(delta.attribution_ns[cause]) for delta in comparison.deltas)
+            )
+    table.add_section()
+    table.add_row("step", *(_signed(delta.step_delta_ns) for delta in comparison.deltas))
+    return table
+
+
+def field_table(name: str, fields: tuple[FieldDifference, ...]) -> Table:
+    """The scenario fields in which a candidate differs from the baseline, values in SI units."""
+    table = _table(f"Fields that differ in {name} ({len(fields)})", "left", "right", "right")
+    for field in fields[:_SHOWN_FIELDS]:
+        table.add_row(field.path, str(field.baseline), str(field.candidate))
+    if len(fields) > _SHOWN_FIELDS:
+        table.add_row(f"and {len(fields) - _SHOWN_FIELDS} more (--json lists all)", "", "")
+    return table
+
+
+def _table(title: str, *justify: str) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        show_header=False,
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    for side in justify:
+        table.add_column(justify="right" if side == "right" else "left")
+    return table
+
+
+def _memory_row(table: Table, label: str, size: float, capacity: float) -> None:
+    share = size / capacity
+    table.add_row(label, gibibytes(size), percent(share), bar(share))
+
+
+def _counts(plan: Plan) -> str:
+    """Transformer layers of every chunk, equal neighbours as `3 x 4`."""
+    sizes = [sum(layer.kind in ("dense", "moe") for layer in c.layers) for c in plan.chunks]
+    runs = [(size, len(list(group))) for size, group in groupby(sizes)]
+    return ", ".join(f"{length} x {size}" if length > 1 else str(size) for size, length in runs)
+
+
+def _changed(kpi: Kpi, delta: KpiDelta) -> str:
+    value = show(delta.candidate, kpi.unit)
+    if not delta.delta:
+        return value
+    change = f"{100 * delta.relative:+.1f} %" if delta.relative is not None else "from zero"
+    return f"{value} ({change}, {delta.verdict})"
+
+
+def _signed(ns: int) -> str:
+    sign = "+" if ns > 0 else "-" if ns < 0 else ""
+    return f"{sign}{duration(abs(ns) / 1e9)}"

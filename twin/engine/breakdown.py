@@ -1,0 +1,122 @@
+"""Where each role's time goes: every nanosecond of its compute stream gets one name.
+
+Kernels are `compute` (or `optimizer`). A gap before an operation is walked back along what released
+it: time in which a transfer for this role was under way is exposed communication of that kind; time
+before that, in which another stage had not yet produced what this one waits for, is `bubble`. A
+message is under way for the role that receives it; the time its sender then waits for an answer is
+the sender's bubble.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twin.engine.events import Played
+from twin.engine.graph import Graph
+from twin.engine.program import COMPUTE, DATA, EXPERT, SEND_BACKWARD, SEND_FORWARD, TENSOR
+
+CATEGORIES: Final[tuple[str, ...]] = (
+    "compute",
+    "contention",
+    "exposed_tensor",
+    "exposed_expert",
+    "exposed_pipeline",
+    "exposed_data",
+    "exposed_context",
+    "exposed_offload",
+    "optimizer",
+    "bubble",
+    "other",
+)
+"""The rows of a breakdown, in the order in which they are shown (public contract)."""
+
+_EXPOSED: Final[dict[int, str]] = {
+    TENSOR: "exposed_tensor",
+    EXPERT: "exposed_expert",
+    SEND_FORWARD: "exposed_pipeline",
+    SEND_BACKWARD: "exposed_pipeline",
+    DATA: "exposed_data",
+}
+
+Piece = tuple[int, int, str]
+"""Start, end (ns) and category of a stretch of a role's compute stream."""
+
+
+def pieces(graph: Graph, played: Played, role: int, step_ns: int) -> list[Piece]:
+    """The stretches of a role's compute stream from 0 to `step_ns`, in order, without gaps."""
+    result: list[Piece] = []
+    now = 0
+    operations = role_operations(graph, role)
+    for op in operations:
+        if graph.stream[op] != COMPUTE:
+            continue
+        if played.start[op] > now:
+            result.extend(_gap(graph, played, op, now, played.start[op]))
+        if played.end[op] > played.start[op]:
+            name = "optimizer" if graph.name[op] == "optimizer" else "compute"
+            result.append((played.start[op], played.end[op], name))
+        now = played.end[op]
+    if step_ns > now:
+        late = [op for op in operations if played.end[op] > now and graph.stream[op] == DATA]
+        result.extend(_tail(graph, played, late, (now, step_ns)))
+    return result
+
+
+def sums(stretches: list[Piece], start: int, end: int) -> dict[str, int]:
+    """Nanoseconds per category between two times."""
+    total: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
+    for first, last, category in stretches:
+        total[category] += max(0, min(last, end) - max(first, start))
+    return total
+
+
+def role_operations(graph: Graph, role: int) -> range:
+    """A role's operations lie together in the graph."""
+    first = graph.role.index(role)
+    following = graph.positions[role + 1][0] if role + 1 < len(graph.positions) else len(graph.role)
+    return range(first, following)
+
+
+def _gap(graph: Graph, played: Played, op: int, start: int, end: int) -> list[Piece]:
+    """Name the time between two kernels, latest first, by walking back from what released the
+    second."""
+    found: list[Piece] = []
+    role = graph.role[op]
+    cause, until = played.released_by[op], end
+    while until > start:
+        if cause < 0 or graph.stream[cause] == COMPUTE:
+            found.append((start, until, "bubble"))
+            break
+        sent = graph.stream[cause] in (SEND_FORWARD, SEND_BACKWARD)
+        begin = max(start, played.ready[cause] if sent else played.start[cause])
+        if until > begin:
+            found.append((begin, until, _EXPOSED[graph.stream[cause]]))
+        if begin > start and not sent and begin > played.ready[cause]:
+            waited = max(start, played.ready[cause])
+            found.append((waited, begin, "bubble"))
+            begin = waited
+        until = begin
+        if graph.role[cause] != role:
+            if until > start:
+                found.append((start, until, "bubble"))
+            break
+        cause = played.released_by[cause]
+    return found[::-1]
+
+
+def _tail(graph: Graph, played: Played, late: list[int], span: tuple[int, int]) -> list[Piece]:
+    """Name the time after a role's last kernel: its own transfers, and else waiting for the
+    others."""
+    found: list[Piece] = []
+    now, step_ns = span
+    for op in sorted(late, key=lambda op: played.start[op]):
+        begin = max(now, played.start[op])
+        if played.end[op] <= begin:
+            continue
+        if begin > now:
+            found.append((now, begin, "bubble"))
+        found.append((begin, played.end[op], _EXPOSED[graph.stream[op]]))
+        now = played.end[op]
+    if step_ns > now:
+        found.append((now, step_ns, "bubble"))
+    return found

@@ -1,0 +1,24 @@
+"""SimPy behind one typed class: a clock in integer nanoseconds that calls back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from simpy import Environment, Timeout
+
+
+class Clock(Environment):
+    """Simulated time. Simultaneous callbacks run in the order in which they were asked for."""
+
+    def call(self, delay: int, action: Callable[[Any], None], value: object = None) -> None:
+        """Call `action` after `delay` ns with the event, whose `value` is the given one."""
+        timeout = Timeout(self, delay, value)
+        # SimPy leaves the type of its callbacks' event open; a new event always has a list of them.
+        callbacks = cast("list[Callable[[Any], None]]", timeout.callbacks)  # pyright: ignore[reportUnknownMemberType]
+        callbacks.append(action)
+
+    @property
+    def nanoseconds(self) -> int:
+        """Now."""
+        return int(self.now)

@@ -1,0 +1,163 @@
+"""The event player: a graph on SimPy's clock, in integer nanoseconds.
+
+An operation starts when everything it waits for is done (its stream's previous operation included)
+and, for a collective, when all members are ready. Compute lasts its duration; communication lasts
+its latency and then until its bytes are through. SimPy orders simultaneous events by when they were
+created, so the same graph always plays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from simpy import Event
+
+from twin.engine.clock import Clock
+from twin.engine.fluid import Fluid
+from twin.engine.graph import Graph
+from twin.engine.program import LINKS, Program
+
+Progress = Callable[[float], None]
+"""Called now and then with the share of operations that are done."""
+
+
+ANNOUNCE = 20_000
+"""Operations between two calls of a progress callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """When each operation of a graph was ready, started and ended, and which operation's end
+    released it (-1: none)."""
+
+    ready: list[int]
+    start: list[int]
+    end: list[int]
+    released_by: list[int]
+    events: int
+    shared: bool
+    """True when flows met on a link."""
+
+
+class DeadlockError(RuntimeError):
+    """Some operations can never start; a bug in a schedule, not in a scenario."""
+
+
+def play(graph: Graph, program: Program, progress: Progress | None = None) -> Played:
+    """Play every operation of the graph. Raises `DeadlockError` when some never start."""
+    player = _Player(graph, program, progress)
+    player.run()
+    return Played(
+        player.ready,
+        player.start,
+        player.end,
+        player.released_by,
+        player.events,
+        player.fluid.shared,
+    )
+
+
+class _Player:
+    def __init__(self, graph: Graph, program: Program, progress: Progress | None) -> None:
+        size = len(graph.role)
+        self.graph, self.progress = graph, progress
+        self.clock = Clock()
+        capacity = [program.capacity[link] for link in LINKS for _ in (0, 1)] * len(program.roles)
+        self.fluid = Fluid(self.clock, capacity)
+        self.waits = graph.waits.copy()
+        self.ready = [-1] * size
+        self.start = [-1] * size
+        self.end = [-1] * size
+        self.released_by = [-1] * size
+        self.absent = {id(members): len(members) for members in graph.rendezvous.values()}
+        self.running = self.absent.copy()
+        self.finished: list[int] = []
+        self.announced = ANNOUNCE
+        self.done = 0
+        self.events = 0
+
+    def run(self) -> None:
+        """Play until nothing is left to happen."""
+        for op in [i for i, waits in enumerate(self.waits) if waits == 0]:
+            self._ready(op, -1)
+        self._settle()
+        self.clock.run()
+        if self.done != len(self.end):
+            stuck, graph = self.end.index(-1), self.graph
+            where = f"chunk {graph.chunk[stuck]}, micro-batch {graph.microbatch[stuck]}"
+            raise DeadlockError(f"{graph.name[stuck]} of {where} never starts")
+
+    def _ready(self, op: int, cause: int) -> None:
+        self.ready[op] = self.clock.nanoseconds
+        self.released_by[op] = cause
+        members = self.graph.rendezvous.get(op)
+        if members is None:
+            self._begin(op)
+            return
+        self.absent[id(members)] -= 1
+        if self.absent[id(members)] == 0:
+            for member in members:
+                self._begin(member)
+
+    def _begin(self, op: int) -> None:
+        self.start[op] = self.clock.nanoseconds
+        duration = self.graph.duration[op]
+        if duration == 0:
+            self._transfer(op)
+            return
+        self.clock.call(duration, self._elapsed, op)
+
+    def _elapsed(self, event: Event) -> None:
+        self.events += 1
+        self._transfer(cast(int, event.value))
+        self._settle()
+
+    def _transfer(self, op: int) -> None:
+        flows = self.graph.flows[op]
+        if not flows:
+            self._over(op)
+            return
+        left = len(flows)
+
+        def arrived() -> None:
+            nonlocal left
+            self.events += 1
+            left -= 1
+            if left == 0:
+                self._over(op)
+                self._settle()
+
+        for size, links in flows:
+            self.fluid.start(size, links, arrived)
+
+    def _over(self, op: int) -> None:
+        """A member of a collective is done when all are."""
+        members = self.graph.rendezvous.get(op)
+        if members is None:
+            self.finished.append(op)
+            return
+        self.running[id(members)] -= 1
+        if self.running[id(members)] == 0:
+            self.finished.extend(members)
+
+    def _settle(self) -> None:
+        """End what is over and start what that releases, until this instant has nothing more to
+        give."""
+        finished, waits, graph, now = self.finished, self.waits, self.graph, self.clock.nanoseconds
+        while finished:
+            op = finished.pop()
+            self.end[op] = now
+            self.done += 1
+            for offset in graph.local[op]:
+                waits[op + offset] -= 1
+                if waits[op + offset] == 0:
+                    self._ready(op + offset, op)
+            for after in graph.remote.get(op, ()):
+                waits[after] -= 1
+                if waits[after] == 0:
+                    self._ready(after, op)
+        if self.progress is not None and self.done >= self.announced:
+            self.announced += ANNOUNCE
+            self.progress(self.done / len(self.end))

@@ -1,0 +1,96 @@
+"""The Program: one training step as data, ready to be played.
+
+A step is a set of roles (folded: one per pipeline stage; all-ranks: every rank), each with in-order
+streams like CUDA streams. What a role does in one pass of one micro-batch through one chunk is the
+same for every micro-batch, so the Program keeps it once, as a template of `Step`s; the schedule
+orders the passes; `finish` closes the step. Neighbouring kernels with no communication between them
+are one step (a segment). `twin.engine.graph` unrolls a Program into single operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from twin.collectives.traffic import Traffic
+from twin.schedules import Schedule
+from twin.schedules.action import Pass
+
+STREAMS: Final = ("compute", "tensor", "expert", "send_forward", "send_backward", "data")
+"""In-order streams of every role. Sends have a stream per direction because each neighbour has its
+own communicator."""
+
+COMPUTE, TENSOR, EXPERT, SEND_FORWARD, SEND_BACKWARD, DATA = range(len(STREAMS))
+
+Group = Literal["self", "tensor", "expert", "data", "expert_data", "embedding", "world"]
+"""Who has to be ready before a step starts: only this role, or all members of one of its groups."""
+
+LINKS: Final = ("nvlink", "nic")
+"""Link classes; every role has a port of each class in each direction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One element of a template. It heads its stream when the earlier step on that stream is done,
+    and starts when the steps in `after` (positions in the same template) are done too. A compute
+    step lasts `duration_ns`; a communication step lasts `duration_ns` (latency) and then until its
+    bytes are through its ports."""
+
+    name: str
+    stream: int
+    duration_ns: int
+    after: tuple[int, ...]
+    traffic: Traffic | None = None
+    group: Group = "self"
+
+
+Template = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one stage sends to a neighbour per pass: bytes, the link class they take, and the
+    latency."""
+
+    bytes: float
+    link: Literal["nvlink", "nic"]
+    latency_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One simulated rank, standing for `ranks` identical ones. `next` and `previous` are the roles
+    of the neighbouring stages (cyclic, since virtual stages wrap); `groups` names the group of each
+    kind that it belongs to."""
+
+    name: str
+    stage: int
+    ranks: int
+    next: int
+    previous: int
+    groups: dict[Group, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One step of `microbatches` micro-batches."""
+
+    roles: tuple[Role, ...]
+    schedule: Schedule
+    stages: int
+    chunks_per_stage: int
+    microbatches: int
+    passes: dict[tuple[Pass, int], Template]
+    """Template of each pass of each (global) chunk."""
+    receive: Template
+    """What a role does with a message that has arrived, before the pass that needs it; empty for
+    most layouts."""
+    message: Message
+    finish: tuple[Template, ...]
+    """Per stage: gradient reduction, optimizer, parameter gathering. A step with empty `after`
+    waits for the whole role's passes; see `ready_after`."""
+    ready_after: tuple[tuple[int | None, ...], ...]
+    """Per stage and step of `finish`: the chunk whose last backward pass releases it; None: nothing
+    but `after`."""
+    capacity: dict[str, float]
+    """Bytes per nanosecond of one port in one direction, per link class."""

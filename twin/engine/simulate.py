@@ -1,0 +1,99 @@
+"""Program to Trace: play the step, or as much of it as proves that the rest repeats."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from twin.engine.breakdown import pieces, sums
+from twin.engine.events import Played, Progress, play
+from twin.engine.graph import Graph, unroll
+from twin.engine.program import LINKS, Program
+from twin.engine.steady import Period, enough_microbatches, prove
+from twin.engine.trace import Spans, Trace
+
+
+def simulate(
+    program: Program, progress: Progress | None = None, *, extrapolate: bool = True
+) -> Trace:
+    """Play one step. Long steps are played until their steady state is proven and then
+    extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full."""
+    microbatches = enough_microbatches(program) if extrapolate else None
+    while microbatches is not None and 2 * microbatches <= program.microbatches:
+        graph = unroll(program, microbatches)
+        played = play(graph, program, progress)
+        period = prove(graph, played, program, microbatches)
+        rest = 0 if period is None else (program.microbatches - microbatches) % period.microbatches
+        if period is not None and rest == 0:
+            return _trace(program, graph, played, period)
+        microbatches = microbatches + rest if rest else 2 * microbatches
+    graph = unroll(program, program.microbatches)
+    return _trace(program, graph, play(graph, program, progress), None)
+
+
+def _trace(program: Program, graph: Graph, played: Played, period: Period | None) -> Trace:
+    played_ns = max(played.end)
+    done = max(graph.microbatch) + 1
+    extra = 0 if period is None else (program.microbatches - done) // period.microbatches
+    length = 0 if period is None else period.length_ns
+    step_ns = played_ns + extra * length
+    rows: list[dict[str, int]] = []
+    for role in range(len(program.roles)):
+        stretches = pieces(graph, played, role, played_ns)
+        row = sums(stretches, 0, played_ns)
+        if period is not None:
+            window = sums(stretches, period.windows[role], period.windows[role] + length)
+            row = {name: value + extra * window[name] for name, value in row.items()}
+        rows.append(row)
+    sent = _link_bytes(program, graph, done)
+    window_start = 0 if period is None else max(period.windows)
+    return Trace(
+        spans=_spans(graph, played),
+        names=tuple(dict.fromkeys(graph.name)),
+        roles=tuple(role.name for role in program.roles),
+        step_ns=step_ns,
+        breakdown_ns=tuple(rows),
+        link_bytes=sent,
+        link_busy={link: size / (program.capacity[link] * step_ns) for link, size in sent.items()},
+        events=played.events,
+        played_microbatches=done,
+        microbatches=program.microbatches,
+        repeats=extra + 1,
+        window_start=window_start,
+        window_end=window_start + length,
+    )
+
+
+def _link_bytes(program: Program, graph: Graph, played_microbatches: int) -> dict[str, float]:
+    """Bytes that a role sends through its ports per step, by link class, mean over the roles: what
+    belongs to micro-batches scales with them, what closes the step does not."""
+    per_batch = [0.0] * len(LINKS)
+    closing = [0.0] * len(LINKS)
+    for microbatch, flows in zip(graph.microbatch, graph.flows, strict=True):
+        for size, links in flows:
+            (closing if microbatch < 0 else per_batch)[links[0] % 4 // 2] += size
+    scale = program.microbatches / played_microbatches
+    return {
+        link: (per_batch[i] * scale + closing[i]) / len(program.roles)
+        for i, link in enumerate(LINKS)
+    }
+
+
+def _spans(graph: Graph, played: Played) -> Spans:
+    """Operations that took time, by role, stream and start."""
+    names = {name: i for i, name in enumerate(dict.fromkeys(graph.name))}
+    start = np.asarray(played.start, dtype=np.int64)
+    end = np.asarray(played.end, dtype=np.int64)
+    role = np.asarray(graph.role, dtype=np.int32)
+    stream = np.asarray(graph.stream, dtype=np.int8)
+    order = np.lexsort((start, stream, role))
+    order = order[end[order] > start[order]]
+    name = np.fromiter(map(names.__getitem__, graph.name), dtype=np.int32, count=len(start))
+    return Spans(
+        role=role[order],
+        stream=stream[order],
+        name=name[order],
+        chunk=np.asarray(graph.chunk, dtype=np.int32)[order],
+        microbatch=np.asarray(graph.microbatch, dtype=np.int32)[order],
+        start=start[order],
+        end=end[order],
+    )

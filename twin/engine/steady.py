@@ -1,0 +1,149 @@
+"""The steady state: prove that a played step repeats, so that a longer one need not be played.
+
+In the middle of a pipelined step every stage runs the same actions again for later micro-batches.
+When all operations of all stages, over more periods than any dependency reaches back, start and end
+exactly one period later than their predecessors one period before, then the next period can only do
+the same: the times of a max-plus system depend on nothing else (Baccelli et al., Synchronization
+and Linearity, section 3.7). A step with n more periods is then n periods longer. With shared links
+the rates of flows belong to the state too; they are the same because the flows' times are, up to
+float rounding, which is why the proof then grants a tolerance that keeps the whole extrapolation
+within a microsecond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from twin.engine.events import Played
+from twin.engine.graph import Graph
+from twin.engine.program import Program
+from twin.schedules.action import Action
+
+Orders = tuple[tuple[Action, ...], ...]
+
+SHARED_TOLERANCE_NS = 1000
+"""Largest error of an extrapolated step when flows shared links."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A proven repetition: every `microbatches` micro-batches take `length_ns` more, on all roles.
+    `windows` holds one period of each role: start (ns); it ends `length_ns` later."""
+
+    microbatches: int
+    length_ns: int
+    windows: tuple[int, ...]
+
+
+def enough_microbatches(program: Program) -> int | None:
+    """The fewest micro-batches in whose step the steady state could be proven; None when the
+    schedule never repeats or a full run is not longer."""
+    period = _period(program, program.microbatches)
+    if period is None or program.microbatches % period:
+        return None
+    warmup = program.schedule.warmup_microbatches(
+        program.stages, program.chunks_per_stage, program.microbatches
+    )
+    enough = warmup + period * (_matching(program, period) + 2)
+    enough = period * ceil(enough / period)
+    return enough if 2 * enough <= program.microbatches else None
+
+
+def prove(
+    graph: Graph, played: Played, program: Program, played_microbatches: int
+) -> Period | None:
+    """The period of a played step, or None when it does not (yet) repeat. The times may need
+    several periods of the action pattern to come round (the cyclicity of the critical circuit, at
+    most as many as there are stages)."""
+    pattern = _period(program, program.microbatches)
+    if pattern is None or pattern != _period(program, played_microbatches):
+        return None
+    orders = program.schedule.order(program.stages, program.chunks_per_stage, played_microbatches)
+    repeats = (program.microbatches - played_microbatches) // pattern
+    tolerance = SHARED_TOLERANCE_NS // max(1, repeats) if played.shared else 0
+    for cycle in range(1, program.stages + 1):
+        proof = _Proof(
+            graph, played, orders, cycle * pattern, _matching(program, pattern) * pattern
+        )
+        length = proof.length(program, tolerance)
+        if length is not None:
+            windows = tuple(proof.window(i, role.stage) for i, role in enumerate(program.roles))
+            return Period(cycle * pattern, length, windows)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """Compare the last steady operations of every role with those one candidate period before."""
+
+    graph: Graph
+    played: Played
+    orders: Orders
+    period: int
+    reach: int
+    """Micro-batches over which all must match."""
+
+    def length(self, program: Program, tolerance: int) -> int | None:
+        """The common length (ns) of the candidate period; None when some operation does not
+        repeat."""
+        length: int | None = None
+        for index, role in enumerate(program.roles):
+            begin, end, width = self._span(role.stage)
+            order, marks = self.orders[role.stage], self.graph.positions[index]
+            if begin < width or not _same_pattern(order, range(begin, end), width, self.period):
+                return None
+            if length is None:
+                start = self.played.start
+                length = start[marks[end - 1]] - start[marks[end - 1 - width]]
+            back = marks[end] - marks[end - width]
+            if not _shifted(
+                self.played, range(marks[begin], marks[end]), back, (length, tolerance)
+            ):
+                return None
+        return length
+
+    def window(self, index: int, stage: int) -> int:
+        """Start (ns) of a role's last steady period."""
+        _, end, width = self._span(stage)
+        return self.played.start[self.graph.positions[index][end - width]]
+
+    def _span(self, stage: int) -> tuple[int, int, int]:
+        """First and last action to compare (up to the last forward), and the actions in a
+        period."""
+        order = self.orders[stage]
+        per_microbatch = len(order) // (order[-1].microbatch + 1)
+        end = max(i for i, action in enumerate(order) if action.kind == "F") + 1
+        return end - self.reach * per_microbatch, end, self.period * per_microbatch
+
+
+def _period(program: Program, microbatches: int) -> int | None:
+    return program.schedule.period(program.stages, program.chunks_per_stage, microbatches)
+
+
+def _matching(program: Program, period: int) -> int:
+    """Periods that have to match: more than any dependency reaches back, which is from a backward
+    pass to its own forward pass, as many micro-batches earlier as the warm-up lets in."""
+    warmup = program.schedule.warmup_microbatches(
+        program.stages, program.chunks_per_stage, program.microbatches
+    )
+    return ceil(warmup / period) + 1
+
+
+def _same_pattern(order: tuple[Action, ...], span: range, width: int, period: int) -> bool:
+    return all(
+        order[i].kind == order[i - width].kind
+        and order[i].chunk == order[i - width].chunk
+        and order[i].microbatch == order[i - width].microbatch + period
+        for i in span
+    )
+
+
+def _shifted(played: Played, span: range, back: int, shift: tuple[int, int]) -> bool:
+    """Every operation starts and ends one period after its predecessor."""
+    length, tolerance = shift
+    return all(
+        abs(times[op] - times[op - back] - length) <= tolerance
+        for times in (played.start, played.end)
+        for op in span
+    )

@@ -1,0 +1,115 @@
+"""One colour per meaning, the same in every figure, legible on light and on dark.
+
+The colours are Okabe and Ito's (Color Universal Design, 2008; hex codes from the authors' table).
+Where one of them stands out less than 3:1 from a background (WCAG 2.2, success criterion 1.4.11),
+an outline of the same hue carries the contrast; their black becomes near-white on dark. Patterns
+are the second channel: idle time is hatched, slow-downs are crossed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Theme = Literal["light", "dark"]
+
+BACKGROUND: dict[Theme, str] = {"light": "#FFFFFF", "dark": "#0E1117"}
+INK: dict[Theme, str] = {"light": "#31333F", "dark": "#FAFAFA"}
+ALARM: dict[Theme, str] = {"light": "#B3261E", "dark": "#FF8A80"}
+"""What must not be overlooked: a capacity that is exceeded."""
+
+Meaning = Literal[
+    "compute",
+    "forward",
+    "backward",
+    "recompute",
+    "optimizer",
+    "contention",
+    "tensor",
+    "expert",
+    "pipeline",
+    "data",
+    "context",
+    "offload",
+    "bubble",
+    "other",
+    "parameters",
+    "gradients",
+    "optimizer_dense",
+    "optimizer_expert",
+    "activations",
+    "logits",
+    "working_set",
+    "reserve",
+]
+
+_ORANGE, _SKY, _GREEN, _YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
+_BLUE, _VERMILION, _PURPLE, _BLACK = "#0072B2", "#D55E00", "#CC79A7", "#000000"
+_GREY = "#868E96"
+
+_OUTLINE = {_ORANGE: "#8A5F00", _SKY: "#1F78A8", _YELLOW: "#7D7600"}
+"""On white only: the same hue, darkened until it stands out."""
+_ON_DARK = {_BLACK: "#E8EAED"}
+
+_FILL: dict[Meaning, tuple[str, str]] = {
+    "compute": (_BLUE, ""),
+    "forward": (_BLUE, ""),
+    "backward": (_GREEN, ""),
+    "recompute": (_PURPLE, ""),
+    "optimizer": (_BLACK, ""),
+    "contention": (_BLUE, "x"),
+    "tensor": (_ORANGE, ""),
+    "expert": (_VERMILION, ""),
+    "pipeline": (_SKY, ""),
+    "data": (_YELLOW, ""),
+    "context": (_YELLOW, "\\"),
+    "offload": (_SKY, "-"),
+    "bubble": (_GREY, "/"),
+    "other": (_GREY, ""),
+    # Memory borrows the colour of what makes it: forward keeps activations, backward gradients.
+    "parameters": (_PURPLE, ""),
+    "gradients": (_GREEN, ""),
+    "optimizer_dense": (_BLACK, ""),
+    "optimizer_expert": (_BLACK, "x"),
+    "activations": (_BLUE, ""),
+    "logits": (_BLUE, "."),
+    "working_set": (_GREY, ""),
+    "reserve": (_GREY, "/"),
+}
+
+MEANINGS: tuple[Meaning, ...] = tuple(_FILL)
+"""Every meaning that has a colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swatch:
+    """How a meaning is drawn: fill, outline, and a hatch (empty: solid)."""
+
+    fill: str
+    line: str
+    pattern: str
+
+
+def swatch(meaning: Meaning, theme: Theme) -> Swatch:
+    """The colours of a meaning on one background."""
+    colour, pattern = _FILL[meaning]
+    if theme == "dark":
+        fill = _ON_DARK.get(colour, colour)
+        return Swatch(fill, fill, pattern)
+    return Swatch(colour, _OUTLINE.get(colour, colour), pattern)
+
+
+def contrast(first: str, second: str) -> float:
+    """Contrast ratio of two `#RRGGBB` colours, 1 to 21 (WCAG 2.2, definition of contrast ratio)."""
+    low, high = sorted((_luminance(first), _luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance (WCAG 2.2, from IEC 61966-2-1)."""
+    red, green, blue = (_linear(int(colour[at : at + 2], 16) / 255) for at in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(channel: float) -> float:
+    return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4

@@ -1,0 +1,131 @@
+"""Where the step goes: one stacked bar per scenario, or per pipeline stage of one scenario.
+
+Every bar sums to its step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from twin.figures.palette import Meaning, Theme, swatch
+from twin.figures.plotly import Axis, Bars, Figure, Frame, Picture, Row, draw
+from twin.report.breakdown import CAUSE_WORDS, CAUSES, bottleneck
+from twin.report.compare import compare
+from twin.report.numbers import digits, show
+from twin.report.report import Report
+from twin.report.verdict import difference
+
+MEANING: Final[dict[str, Meaning]] = {
+    "compute": "compute",
+    "contention": "contention",
+    "exposed_tensor": "tensor",
+    "exposed_expert": "expert",
+    "exposed_pipeline": "pipeline",
+    "exposed_data": "data",
+    "exposed_context": "context",
+    "exposed_offload": "offload",
+    "optimizer": "optimizer",
+    "bubble": "bubble",
+    "other": "other",
+}
+"""The colour of each cause of the report's breakdown."""
+
+_NARROW = 0.05
+"""Share of the longest bar below which a segment carries no text: the table has it."""
+
+
+def scenario_steps(reports: Sequence[Report], theme: Theme) -> Picture:
+    """How each scenario spends its step, in seconds; the first is the baseline."""
+    rows = [(report.name, report.breakdown_ns) for report in reports]
+    return Picture(
+        title=_finding(reports),
+        caption=(
+            "Each bar is one training step as the mean rank spends it: seconds, and share of that "
+            "step in percent. The first bar is the baseline."
+        ),
+        figure=_stacked(rows, theme),
+        table=_table(rows),
+    )
+
+
+def stage_steps(report: Report, theme: Theme) -> Picture:
+    """How the ranks of each pipeline stage spend the step, in seconds."""
+    rows = [(role.role, role.breakdown_ns) for role in report.roles]
+    busiest = max(rows, key=lambda row: row[1]["compute"])
+    idlest = max(rows, key=lambda row: row[1]["bubble"])
+    title = (
+        f"{_sentence(busiest[0])} computes longest, {_seconds(busiest[1]['compute'])}; "
+        f"{idlest[0]} waits longest in the bubble, {_seconds(idlest[1]['bubble'])}"
+    )
+    return Picture(
+        title=title if len(rows) > 1 else f"{_sentence(rows[0][0])} is the only stage",
+        caption="Each bar is the same step, seen from one pipeline stage.",
+        figure=_stacked(rows, theme),
+        table=_table(rows),
+    )
+
+
+def _finding(reports: Sequence[Report]) -> str:
+    """One scenario: its largest loss. More: how the quickest other step differs, and why."""
+    first = reports[0]
+    if len(reports) > 1:
+        quickest = min(compare(reports).deltas, key=lambda delta: delta.step_delta_ns)
+        return difference(first, quickest).rstrip(".")
+    worst = bottleneck(first.breakdown_ns)
+    share = show(first.breakdown_ns[worst] / first.step_ns, "%")
+    return f"The largest loss beside compute is {CAUSE_WORDS[worst]}, {share} of the step"
+
+
+def _stacked(rows: Sequence[tuple[str, Mapping[str, int]]], theme: Theme) -> Figure:
+    longest = max(sum(row.values()) for _, row in rows)
+    labels = [name for name, _ in rows]
+    bars: list[Bars] = []
+    for cause in CAUSES:
+        if not any(row[cause] for _, row in rows):
+            continue
+        words = [_seconds_and_share(row, cause) for _, row in rows]
+        bars.append(
+            Bars(
+                name=_sentence(CAUSE_WORDS[cause]),
+                swatch=swatch(MEANING[cause], theme),
+                x=[row[cause] / 1e9 for _, row in rows],
+                y=labels,
+                text=[
+                    word if row[cause] >= _NARROW * longest else ""
+                    for word, (_, row) in zip(words, rows, strict=True)
+                ],
+                detail=[[word] for word in words],
+                hover=f"%{{y}}<br>{_sentence(CAUSE_WORDS[cause])}: %{{customdata[0]}}",
+            )
+        )
+    frame = Frame(
+        x=Axis("Seconds of one step", span=(0, longest / 1e9 * 1.01)),
+        y=Axis(reverse=True, grid=False),
+        height=120 + 44 * len(rows),
+        theme=theme,
+    )
+    return draw(bars, frame)
+
+
+def _table(rows: Sequence[tuple[str, Mapping[str, int]]]) -> tuple[Row, ...]:
+    used = [cause for cause in CAUSES if any(row[cause] for _, row in rows)]
+    lines = [
+        {"Cause": _sentence(CAUSE_WORDS[cause])}
+        | {name: _seconds_and_share(row, cause) for name, row in rows}
+        for cause in used
+    ]
+    total = {"Cause": "Step"} | {name: _seconds(sum(row.values())) for name, row in rows}
+    return (*lines, total)
+
+
+def _seconds_and_share(row: Mapping[str, int], cause: str) -> str:
+    return f"{_seconds(row[cause])} ({digits(100 * row[cause] / sum(row.values()))} %)"
+
+
+def _seconds(ns: int) -> str:
+    return show(ns / 1e9, "s")
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]

@@ -1,0 +1,169 @@
+"""The first verb: a scenario file, with what it extends, names and is overridden by, to a
+`Scenario`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from twin.errors import Origin, Problem, ScenarioError
+from twin.loading.catalog import (
+    SLOTS,
+    Library,
+    as_kind,
+    open_library,
+    open_name,
+)
+from twin.loading.diagnose import diagnose
+from twin.loading.files import Family, display, find_scenario, read_family
+from twin.loading.merge import merge
+from twin.loading.overrides import read_overrides
+from twin.loading.sourcing import ledger, source_numbers
+from twin.loading.tree import (
+    Branch,
+    Child,
+    Items,
+    KeyPath,
+    Leaf,
+    Node,
+    find,
+    plain,
+    replace_at,
+    walk,
+)
+from twin.scenario import Provenance, Scenario
+from twin.spec.axis import axes
+
+AXES = axes(Scenario)
+"""The fields of a scenario whose choices are the members of a package."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the names in a scenario stand for, and what went wrong in finding that out."""
+
+    library: Library
+    problems: list[Problem] = field(default_factory=list[Problem])
+    lost: list[KeyPath] = field(default_factory=list[KeyPath])
+    """Sections whose part could not be read: what they lack is no further mistake."""
+
+    def open(self, path: KeyPath, leaf: Leaf) -> Node:
+        """The section that a name at this path stands for; the leaf itself elsewhere."""
+        if path in AXES:
+            return as_kind(leaf)
+        if path not in SLOTS:
+            return leaf
+        node, problems = open_name(self.library, SLOTS[path], leaf)
+        self.problems.extend(problems)
+        if problems:
+            self.lost.append(path)
+        return node
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario of a file, or of the bare name of a shipped one, under `a.b=value` overrides.
+
+    Raises `UsageError` where the file or an override is no such thing, and `ScenarioError` with
+    everything that is wrong in the scenario.
+    """
+    file = find_scenario(path)
+    over = read_overrides(overrides)
+    family = read_family(file)
+    if not family.trees:
+        raise ScenarioError(_ordered(family.problems, file))
+    library, problems = open_library(family.folders)
+    names = _Names(library, [*family.problems, *problems])
+    tree = _merged([*family.trees, *over], names)
+    tree = _open_all(_with_calibration(tree, names), names)
+    return _validated(tree, names, family, file)
+
+
+def _merged(trees: Iterable[Branch], names: _Names) -> Branch:
+    """The trees over each other, the last on top."""
+    sourced: list[Node] = []
+    for tree in trees:
+        node, problems = source_numbers(tree, names.library.sources, None)
+        names.problems.extend(problems)
+        sourced.append(node)
+    whole = reduce(partial(merge, open_name=names.open, axes=AXES), sourced)
+    assert isinstance(whole, Branch)
+    return whole
+
+
+def _with_calibration(tree: Branch, names: _Names) -> Branch:
+    """A scenario without a calibration uses its GPU's; one without a name refines that."""
+    tree = _open_all(tree, names)
+    of_gpu = find(tree, ("cluster", "node", "gpu", "calibration"))
+    own = tree.children.get("calibration")
+    if of_gpu is None or not isinstance(of_gpu.node, Leaf):
+        return tree
+    if own is None:
+        return replace_at(tree, ("calibration",), of_gpu)
+    if isinstance(own.node, Branch) and "name" not in own.node.children:
+        refined = merge(of_gpu.node, own.node, names.open, AXES, ("calibration",))
+        return replace_at(tree, ("calibration",), Child(own.key, refined))
+    return tree
+
+
+def _open_all(tree: Branch, names: _Names) -> Branch:
+    """Every name replaced by what it stands for, outer sections first."""
+    for path in (*SLOTS, *AXES):
+        child = find(tree, path)
+        if child is not None and isinstance(child.node, Leaf) and path not in names.lost:
+            tree = replace_at(tree, path, Child(child.key, names.open(path, child.node)))
+    return tree
+
+
+def _validated(tree: Branch, names: _Names, family: Family, file: Path) -> Scenario:
+    problems = list(names.problems)
+    try:
+        scenario = Scenario.model_validate(plain(tree), context=_provenance(tree))
+    except ValidationError as error:
+        problems += [
+            problem
+            for problem in diagnose(error, Scenario, tree)
+            if not _follows(problem, names.lost, family.complete)
+        ]
+    else:
+        if not problems:
+            return scenario
+    raise ScenarioError(_ordered(problems, file))
+
+
+def _follows(problem: Problem, lost: Iterable[KeyPath], complete: bool) -> bool:
+    """True for what is only wrong because a part or a file could not be read."""
+    if problem.code == "TW011" and not complete:
+        return True
+    path = tuple(problem.path.split("."))
+    return any(path[: len(section)] == section for section in lost) or (
+        problem.path == "calibration" and ("cluster", "node") in lost
+    )
+
+
+def _provenance(tree: Branch) -> Provenance:
+    values: dict[str, Origin] = {}
+    keys: dict[str, Origin] = {}
+    for path, (key, node) in walk(tree):
+        keys[".".join(path)] = key
+        if isinstance(node, Leaf | Items):
+            values[".".join(path)] = node.origin
+    return Provenance(values, keys, ledger(tree, tuple(SLOTS)))
+
+
+def _ordered(problems: Iterable[Problem], file: Path) -> list[Problem]:
+    """Each problem once: the scenario's own file first, then other files, then overrides, each
+    from top to bottom."""
+    own = display(file)
+
+    def place(problem: Problem) -> tuple[int, str, int, int]:
+        origin = problem.origin
+        if origin is None:
+            return (0, "", 0, 0)
+        rank = {own: 1, "--set": 3}.get(origin.file, 2)
+        return (rank, origin.file, origin.line, origin.column)
+
+    return sorted(dict.fromkeys(problems), key=place)

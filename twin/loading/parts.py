@@ -1,0 +1,96 @@
+"""Single parts of the catalog, for whoever lists them or needs one without a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Literal, TypeVar, overload
+
+from pydantic import ValidationError
+
+from twin.errors import Problem, ScenarioError
+from twin.loading.catalog import (
+    PART_SPECS,
+    PartKind,
+    open_library,
+    open_name,
+    part_file,
+    part_names,
+    read_part,
+    unknown_part,
+)
+from twin.loading.diagnose import diagnose
+from twin.loading.files import display
+from twin.loading.sourcing import ledger
+from twin.loading.tree import Leaf, plain, replace_at
+from twin.sources import Ledger
+from twin.spec.base import Spec
+from twin.spec.calibration import CalibrationSpec
+from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
+from twin.spec.model import ModelSpec
+
+SpecT_co = TypeVar("SpecT_co", bound=Spec, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[SpecT_co]):
+    """One part: its kind and name, the file it was read from, what it says, and where its numbers
+    come from by dotted path."""
+
+    kind: PartKind
+    name: str
+    file: str
+    spec: SpecT_co
+    ledger: Ledger
+
+
+def catalog_parts(kind: PartKind, folders: Iterable[Path] = ()) -> tuple[str, ...]:
+    """The names of all parts of a kind, sorted: those under `folders`/catalog, and the shipped."""
+    return part_names(open_library(folders)[0], kind)
+
+
+@overload
+def load_part(
+    kind: Literal["models"], name: str, folders: Iterable[Path] = ()
+) -> Part[ModelSpec]: ...
+@overload
+def load_part(kind: Literal["gpus"], name: str, folders: Iterable[Path] = ()) -> Part[GpuSpec]: ...
+@overload
+def load_part(
+    kind: Literal["nodes"], name: str, folders: Iterable[Path] = ()
+) -> Part[NodeSpec]: ...
+@overload
+def load_part(
+    kind: Literal["fabrics"], name: str, folders: Iterable[Path] = ()
+) -> Part[FabricSpec]: ...
+@overload
+def load_part(
+    kind: Literal["calibrations"], name: str, folders: Iterable[Path] = ()
+) -> Part[CalibrationSpec]: ...
+@overload
+def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]: ...
+def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]:
+    """A part by its kind and name; a node comes with its GPU.
+
+    Raises `UsageError` where there is none of that name, `ScenarioError` where it is invalid.
+    """
+    library, problems = open_library(folders)
+    file = part_file(library, kind, name)
+    if file is None:
+        raise unknown_part(kind, name, part_names(library, kind))
+    tree, found = read_part(library, kind, name)
+    problems += found
+    gpu = tree.children.get("gpu") if tree and kind == "nodes" else None
+    if tree and gpu and isinstance(gpu.node, Leaf):
+        node, found = open_name(library, "gpus", gpu.node)
+        tree = replace_at(tree, ("gpu",), gpu._replace(node=node))
+        problems += found
+    if tree is None or problems:
+        raise ScenarioError(problems)
+    try:
+        spec = PART_SPECS[kind].model_validate(plain(tree))
+    except ValidationError as error:
+        wrong: list[Problem] = diagnose(error, PART_SPECS[kind], tree)
+        raise ScenarioError(wrong) from None
+    return Part(kind, name, display(file), spec, ledger(tree, ((),)))

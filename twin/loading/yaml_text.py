@@ -1,0 +1,138 @@
+"""YAML 1.2 text to a tree with positions: the one module that talks to ruamel.
+
+It reads ruamel's composed node graph, which has every position and costs a quarter of its
+round-trip mode. Duplicate keys are reported with both positions. Tags are refused; anchors and
+aliases work; dates stay text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
+from twin.errors import Origin, Problem
+from twin.loading.tree import Branch, Child, Items, Leaf, Node
+from twin.sources import Written
+
+Locate = Callable[[int, int, int], Origin]
+"""The origin of a 0-based line and column, so many characters wide."""
+
+_MAX_NODES = 100_000
+"""Aliases can write a tree far larger than its text; scenarios have some hundred values."""
+
+
+_SYNTAX_HINTS = {
+    "mapping values are not allowed": "text that contains `: ` needs quotes",
+    "'\\t' that cannot start any token": "indent with spaces, not tabs",
+    "cannot start any token": "text that begins with a sign of YAML needs quotes",
+    "expected ',' or": "close the bracket",
+}
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What is known while one text becomes a tree."""
+
+    lines: list[str]
+    locate: Locate
+    problems: list[Problem] = field(default_factory=list[Problem])
+    nodes: int = 0
+
+    def origin(self, start: Any, end: Any | None = None) -> Origin:
+        """The origin of a span; one that goes on over lines ends with its first."""
+        line, column = int(start.line), int(start.column)
+        length = len(self.lines[line]) if line < len(self.lines) else column
+        stop = int(end.column) if end is not None and end.line == line else length
+        return self.locate(line, column, max(1, stop - column))
+
+    def refuse(self, code: str, origin: Origin, message: str, hint: str = "") -> None:
+        self.problems.append(Problem(code, "", message, hint, origin))
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a text as YAML breaks them."""
+    return re.split("\r\n|[\n\r\x85\u2028\u2029]", text)
+
+
+def read_yaml(text: str, locate: Locate) -> tuple[Node | None, list[Problem]]:
+    """The tree of one YAML document (None for an empty or unreadable one), and what is wrong."""
+    reading = _Reading(split_lines(text), locate)
+    yaml: Any = YAML(typ="safe", pure=True)
+    try:
+        root: Any = yaml.compose(text)
+        tree = None if root is None else _node(root, reading, 0)
+    except MarkedYAMLError as error:
+        reading.problems.append(_syntax(error, reading))
+        return None, reading.problems
+    except (YAMLError, RecursionError) as error:
+        too_large = isinstance(error, RecursionError)
+        message = "nested too deeply" if too_large else f"not YAML: {str(error).splitlines()[0]}"
+        reading.refuse("TW002", locate(0, 0, 1), message)
+        return None, reading.problems
+    return tree, reading.problems
+
+
+def _syntax(error: MarkedYAMLError, reading: _Reading) -> Problem:
+    marked: Any = error
+    mark = marked.problem_mark or marked.context_mark
+    context = f" {marked.context}" if marked.context else ""
+    problem = str(marked.problem).replace("\t", "\\t")
+    hint = next((hint for words, hint in _SYNTAX_HINTS.items() if words in problem), "")
+    origin = reading.origin(mark, mark) if mark else reading.locate(0, 0, 1)
+    return Problem("TW002", "", f"not YAML: {problem}{context}", hint, origin)
+
+
+def _node(node: Any, reading: _Reading, depth: int) -> Node:
+    reading.nodes += 1
+    if reading.nodes > _MAX_NODES or depth > 100:
+        raise RecursionError
+    origin = reading.origin(node.start_mark, node.end_mark)
+    if not str(node.tag).startswith("tag:yaml.org,2002:"):
+        reading.refuse("TW002", origin, f"the tag `{node.tag}` means nothing here", "leave it out")
+    if isinstance(node, MappingNode):
+        return _branch(node, reading, origin, depth)
+    if isinstance(node, SequenceNode):
+        entries: list[Any] = getattr(node, "value")  # noqa: B009  # untyped in ruamel
+        return Items(tuple(_node(item, reading, depth + 1) for item in entries), origin)
+    return Leaf(_scalar(node), origin)
+
+
+def _branch(node: Any, reading: _Reading, origin: Origin, depth: int) -> Branch:
+    children: dict[str, Child] = {}
+    for key, value in node.value:
+        place = reading.origin(key.start_mark, key.end_mark)
+        child = Child(place, _node(value, reading, depth + 1))
+        if not isinstance(key, ScalarNode):
+            reading.refuse("TW005", place, "a key must be plain text")
+            continue
+        name = str(getattr(key, "value"))  # noqa: B009  # untyped in ruamel
+        if name in children:
+            hint = f"keep one of them; the first is at {children[name].key}"
+            reading.refuse("TW003", place, f"the key `{name}` is written twice", hint)
+            continue
+        children[name] = child
+    return Branch(children, origin)
+
+
+def _scalar(node: Any) -> Written:
+    """The value of a scalar under the core schema of YAML 1.2, in which `no` is text."""
+    text, tag = str(node.value), str(node.tag).rpartition(":")[2]
+    if tag == "null":
+        return None
+    if tag == "bool":
+        return text.lower() == "true"
+    try:
+        if tag == "int":
+            digits = text.replace("_", "")
+            return int(digits, 0 if re.match(r"[-+]?0[box]", digits) else 10)
+        if tag == "float":
+            return float(re.sub(r"\.(inf|nan)", r"\1", text.lower().replace("_", "")))
+    except ValueError:
+        pass  # ruamel's pattern also takes a few texts that are no numbers, like `1__`
+    return text

@@ -1,0 +1,161 @@
+"""What a reader must know before trusting a plan's numbers: assumptions that the layout or the
+inputs bring in, as data.
+
+Each rule looks at one assumption and returns its warnings; `caveats` asks them all. A rule says
+what is assumed and in which direction the truth lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twin.plan.mesh import neighbours_share
+from twin.plan.types import Chunk, Mesh, Warning
+from twin.scenario import Scenario
+
+
+def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Warning, ...]:
+    """Every warning of the plan."""
+    return (
+        *routing(scenario),
+        *expert_exchange(scenario),
+        *calibration(scenario),
+        *assumed_numbers(scenario),
+        *experts_on_tensor_ranks(scenario),
+        *tensor_across_nodes(mesh),
+        *mixed_neighbours(mesh),
+        *balance(scenario),
+        *empty_chunks(chunks),
+        *next_token_modules(scenario),
+        *idle_sequence_parallel(scenario),
+    )
+
+
+def routing(scenario: Scenario) -> list[Warning]:
+    """Balanced routing is the fast and small end."""
+    moe = scenario.model.moe
+    if moe is None or scenario.train.routing.kind != "balanced":
+        return []
+    text = (
+        f"Routing is assumed balanced: each of {moe.experts} experts gets the same tokens. Real "
+        "routers do not; the fullest expert rank would be slower and hold more activations."
+    )
+    return [Warning("balanced-routing", text)]
+
+
+def expert_exchange(scenario: Scenario) -> list[Warning]:
+    """The all-to-all is plain and in line."""
+    if scenario.model.moe is None or scenario.parallel.expert == 1:
+        return []
+    text = (
+        "Expert all-to-all is plain (each token travels once per chosen expert) and not overlapped "
+        "with the compute of another micro-batch; systems that send once per node, or overlap it, "
+        "are faster."
+    )
+    return [Warning("plain-all-to-all", text)]
+
+
+def calibration(scenario: Scenario) -> list[Warning]:
+    """Efficiencies were measured on some GPU, with some software."""
+    profile, gpu = scenario.calibration, scenario.cluster.node.gpu.name
+    if profile.gpu == gpu:
+        return []
+    text = (
+        f"Calibration {profile.name} was measured on {profile.gpu}, not on {gpu}: compute times "
+        "are extrapolated."
+    )
+    return [Warning("calibration-of-another-gpu", text)]
+
+
+def assumed_numbers(scenario: Scenario) -> list[Warning]:
+    """Some numbers of the hardware and its calibration have no source but our judgement."""
+    assumed = sorted(path for path, number in scenario.ledger.items() if number.kind == "assumed")
+    efficiencies = [path for path in assumed if path.startswith("calibration.")]
+    others = [path for path in assumed if path not in efficiencies]
+    found: list[Warning] = []
+    if efficiencies:
+        names = ", ".join(efficiencies)
+        text = f"Assumed, neither measured nor fitted: {names}. Times move with them."
+        found.append(Warning("assumed-calibration", text))
+    if others:
+        text = f"Assumed, without a published source: {', '.join(others)}."
+        found.append(Warning("assumed-hardware", text))
+    return found
+
+
+def experts_on_tensor_ranks(scenario: Scenario) -> list[Warning]:
+    """Tensor ranks repeat the expert part of a layer when the sequence is not cut."""
+    parallel = scenario.parallel
+    if scenario.model.moe is None or parallel.tensor == 1 or parallel.sequence_parallel:
+        return []
+    text = (
+        f"Without sequence_parallel all {parallel.tensor} tensor ranks route and compute the same "
+        "tokens in expert layers; set sequence_parallel to cut them."
+    )
+    return [Warning("experts-repeated-on-tensor-ranks", text)]
+
+
+def tensor_across_nodes(mesh: Mesh) -> list[Warning]:
+    """Tensor parallelism over the network is possible and rarely wanted."""
+    if mesh.tensor <= mesh.gpus_per_node:
+        return []
+    text = (
+        f"tensor={mesh.tensor} is more than the {mesh.gpus_per_node} GPUs of a node: the "
+        "collectives of every layer cross the network."
+    )
+    return [Warning("tensor-across-nodes", text)]
+
+
+def mixed_neighbours(mesh: Mesh) -> list[Warning]:
+    """Some stage boundaries lie inside a node, others between nodes; one placement stands for
+    both."""
+    shared = neighbours_share(mesh)
+    if all(shared) or not any(shared):
+        return []
+    text = (
+        f"{sum(shared)} of {len(shared)} stage boundaries lie inside a node; all are costed as if "
+        "they crossed the network, so pipeline messages are slower here than in truth."
+    )
+    return [Warning("mixed-pipeline-neighbours", text)]
+
+
+def balance(scenario: Scenario) -> list[Warning]:
+    """Automatic splits look at kernels only."""
+    if scenario.parallel.layers is not None or scenario.parallel.pipeline == 1:
+        return []
+    text = (
+        "Layers are balanced over chunks by the time of their kernels, communication left out; "
+        "write parallel.layers to choose another split."
+    )
+    return [Warning("balanced-by-kernels", text)]
+
+
+def empty_chunks(chunks: Sequence[Chunk]) -> list[Warning]:
+    """A chunk without layers only passes messages on."""
+    empty = [str(chunk.index) for chunk in chunks if not chunk.layers]
+    if not empty:
+        return []
+    text = (
+        f"{len(empty)} of {len(chunks)} chunks hold no layer and only pass messages on: "
+        f"{', '.join(empty)}."
+    )
+    return [Warning("empty-chunks", text)]
+
+
+def next_token_modules(scenario: Scenario) -> list[Warning]:
+    """Multi-token prediction is not modelled."""
+    count = scenario.model.mtp_layers
+    if not count:
+        return []
+    text = (
+        f"{scenario.model.name} has {count} multi-token-prediction layer(s), which are left out of "
+        "time and memory."
+    )
+    return [Warning("multi-token-prediction-left-out", text)]
+
+
+def idle_sequence_parallel(scenario: Scenario) -> list[Warning]:
+    """Sequence parallelism works on the tensor ranks."""
+    if not scenario.parallel.sequence_parallel or scenario.parallel.tensor > 1:
+        return []
+    return [Warning("idle-sequence-parallel", "sequence_parallel changes nothing with tensor=1.")]

@@ -1,0 +1,118 @@
+"""Scenario to Plan, the one entry point: ranks, chunks with layers, placements, micro-batches,
+memory, warnings.
+
+Layers are split over chunks as written in `parallel.layers`, or balanced by the time of their
+kernels (forward, backward and what the memory policy runs again) at the calibrated efficiencies.
+Communication is left out of that weight, because what is exposed of it follows from the split; all
+transformer layers of one kind send the same, so it shifts the balance only between kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twin.arch import ATTENTION_CORE, layers
+from twin.arch.ops import Layer, Op, Shape, Weights
+from twin.errors import ScenarioError
+from twin.hardware import seconds
+from twin.plan.caveats import caveats
+from twin.plan.feasibility import microbatches, problems
+from twin.plan.memory import ledger
+from twin.plan.mesh import lay_out, placements
+from twin.plan.stages import balance, split
+from twin.plan.types import Chunk, Plan
+from twin.scenario import Scenario
+
+
+def plan(scenario: Scenario) -> Plan:
+    """The resolved run of a scenario.
+
+    Raises:
+        ScenarioError: the layout is impossible; carries every problem, each with its nearest fix.
+    """
+    if found := problems(scenario):
+        raise ScenarioError(scenario.locate(found))
+    mesh = lay_out(scenario)
+    chunks = cut(scenario, layers(scenario.model, shape_of(scenario)))
+    count = microbatches(scenario)
+    return Plan(
+        scenario=scenario,
+        mesh=mesh,
+        chunks=chunks,
+        microbatches=count,
+        placements=placements(mesh),
+        memory=ledger(scenario, mesh, chunks, count),
+        warnings=caveats(scenario, mesh, chunks),
+    )
+
+
+def shape_of(scenario: Scenario) -> Shape:
+    """The micro-batch and the sharding that a layer sees on one rank."""
+    parallel, train = scenario.parallel, scenario.train
+    return Shape(
+        sequences=parallel.micro_batch,
+        sequence=train.sequence,
+        tensor=parallel.tensor,
+        expert=parallel.expert,
+        sequence_parallel=parallel.sequence_parallel,
+        flash=train.attention_kernel == "flash",
+    )
+
+
+def cut(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[Chunk, ...]:
+    """The chunks of the run in model order; chunk c lives on stage c mod pipeline. The embedding
+    joins the first chunk, the head the last, whatever the split of transformer layers says."""
+    embedding, *blocks, head = model_layers
+    parts = split(scenario.parallel.layers or balanced(scenario, model_layers))
+    chunks: list[Chunk] = []
+    for index, part in enumerate(parts):
+        own = tuple(blocks[part.start : part.stop])
+        if index == 0:
+            own = (embedding, *own)
+        if index == len(parts) - 1:
+            own = (*own, head)
+        stage = index % scenario.parallel.pipeline
+        chunks.append(Chunk(index, stage, own, weights_of(own, stage), part.start))
+    return tuple(chunks)
+
+
+def weights_of(own: Sequence[Layer], stage: int) -> Weights:
+    """Weights that a chunk's layers bring to one rank of its stage. Tied weights are a second copy,
+    unless the embedding, which counts them, is on the same stage."""
+    total = Weights()
+    for layer in own:
+        total += layer.weights
+        if stage > 0:
+            total += layer.tied
+    return total
+
+
+def balanced(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[int, ...]:
+    """Transformer layers per chunk, balanced by the time of their kernels."""
+    # Layers of one kind are one shared object: each is weighed once.
+    weighed = {id(layer): layer_seconds(layer, scenario) for layer in model_layers}
+    embedding, *blocks, head = (weighed[id(layer)] for layer in model_layers)
+    return balance(blocks, embedding, head, scenario.parallel.pipeline, scenario.parallel.virtual)
+
+
+def layer_seconds(layer: Layer, scenario: Scenario) -> float:
+    """Seconds of a layer's kernels for one micro-batch: forward, backward, and what the memory
+    policy runs again."""
+    gpu, calibration = scenario.cluster.node.gpu, scenario.calibration
+    total = 0.0
+    for op in layer.items:
+        if not isinstance(op, Op):
+            continue
+        forward = seconds(op.kind, op.forward, gpu, calibration)
+        total += forward * (2 if runs_again(layer, op, scenario.memory.recompute) else 1)
+        total += seconds(op.kind, op.backward, gpu, calibration, backward=True)
+        total += seconds(op.kind, op.weight, gpu, calibration, backward=True)
+    return total
+
+
+def runs_again(layer: Layer, op: Op, recompute: Sequence[str]) -> bool:
+    """Whether the backward pass computes this op's forward again. Embedding and head are never
+    recomputed."""
+    if layer.kind in ("embedding", "head"):
+        return False
+    return "full" in recompute or ("attention_core" in recompute and op.name in ATTENTION_CORE)

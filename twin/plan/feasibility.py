@@ -1,0 +1,354 @@
+"""Which layouts are possible: small named rules, each with the nearest fix.
+
+A rule looks at one question and returns every problem it finds, or nothing when another rule has to
+be satisfied first (a micro-batch count needs degrees that divide). `problems` asks them all, so
+that a planner sees every error at once. What is possible but deserves a word is a warning of the
+plan, not a problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import gcd
+from typing import Final
+
+from twin.errors import Problem
+from twin.plan import stages
+from twin.plan.mesh import degrees, lay_out, members_per_node, nearest_even
+from twin.scenario import Scenario
+from twin.spec.model import GroupedAttention
+
+Rule = Callable[[Scenario], list[Problem]]
+
+CODES: Final = {
+    "TW101": "groups straddle nodes unevenly",
+    "TW102": "tensor x pipeline does not divide the GPUs",
+    "TW103": "expert parallelism on a model without experts",
+    "TW104": "the expert degree does not divide the experts",
+    "TW105": "the expert degree does not divide the data-parallel ranks",
+    "TW106": "the tensor degree does not divide the attention heads",
+    "TW107": "the tensor degree does not divide the feed-forward width",
+    "TW108": "the tensor degree does not divide the vocabulary",
+    "TW109": "the tensor degree does not divide the sequence",
+    "TW110": "key-value heads do not divide the heads",
+    "TW111": "a token chooses more experts than there are",
+    "TW112": "more leading dense layers than layers",
+    "TW113": "the sequence is longer than the learned positions",
+    "TW114": "the schedule cannot run this shape",
+    "TW115": "the global batch does not divide into micro-batches",
+    "TW116": "the run is shorter than one step",
+    "TW117": "more pipeline stages than layers",
+    "TW118": "more virtual stages than layers can fill",
+    "TW119": "parallel.layers does not name every chunk",
+    "TW120": "parallel.layers has a negative entry",
+    "TW121": "parallel.layers does not add up to the model",
+}
+"""Stable codes of the rules of layouts, with what each means."""
+
+AXIS_TO_CHANGE: Final = {
+    "tensor": "tensor",
+    "expert": "expert",
+    "data": "pipeline",
+    "expert_data": "pipeline",
+}
+"""The degree that a planner would change so that groups of a kind sit evenly; data parallelism is
+what remains."""
+
+
+def problems(scenario: Scenario) -> list[Problem]:
+    """Every problem of the layout, in the order of `RULES`."""
+    return [problem for rule in RULES for problem in rule(scenario)]
+
+
+def gpus_fill_the_grid(scenario: Scenario) -> list[Problem]:
+    """Tensor x pipeline divides the GPUs."""
+    parallel, gpus = scenario.parallel, scenario.cluster.gpus
+    if _grid_is_whole(scenario):
+        return []
+    message = (
+        f"tensor={parallel.tensor} x pipeline={parallel.pipeline} = "
+        f"{parallel.tensor * parallel.pipeline} does not divide {gpus} GPUs"
+    )
+    if gpus % parallel.tensor == 0:
+        hint = _nearest("pipeline", parallel.pipeline, _divisors(gpus // parallel.tensor))
+        return [_problem("TW102", "parallel.pipeline", message, hint)]
+    return [
+        _problem(
+            "TW102",
+            "parallel.tensor",
+            message,
+            _nearest("tensor", parallel.tensor, _divisors(gpus)),
+        )
+    ]
+
+
+def experts_need_a_mixture(scenario: Scenario) -> list[Problem]:
+    """Expert parallelism needs experts."""
+    expert = scenario.parallel.expert
+    if expert == 1 or scenario.model.moe is not None:
+        return []
+    message = f"expert={expert} on {scenario.model.name}, which has no experts"
+    return [_problem("TW103", "parallel.expert", message, "set expert to 1")]
+
+
+def expert_divides_experts(scenario: Scenario) -> list[Problem]:
+    """Every expert rank holds as many experts."""
+    moe, expert = scenario.model.moe, scenario.parallel.expert
+    if moe is None or moe.experts % expert == 0:
+        return []
+    message = f"expert={expert} does not divide {moe.experts} experts"
+    return [
+        _problem("TW104", "parallel.expert", message, _nearest("", expert, _divisors(moe.experts)))
+    ]
+
+
+def expert_divides_data(scenario: Scenario) -> list[Problem]:
+    """Expert ranks are taken out of the data-parallel ranks."""
+    moe, expert = scenario.model.moe, scenario.parallel.expert
+    if moe is None or not _grid_is_whole(scenario):
+        return []
+    data = lay_out(scenario).data
+    if data % expert == 0:
+        return []
+    message = f"expert={expert} does not divide data={data} (GPUs / (tensor x pipeline))"
+    hint = _nearest("expert", expert, _divisors(gcd(data, moe.experts)))
+    return [_problem("TW105", "parallel.expert", message, hint)]
+
+
+def tensor_divides_heads(scenario: Scenario) -> list[Problem]:
+    """Attention is cut by whole heads, and by whole key-value heads."""
+    attention, tensor = scenario.model.attention, scenario.parallel.tensor
+    counts = {"heads": attention.heads}
+    if isinstance(attention, GroupedAttention):
+        counts["kv_heads"] = attention.kv_heads
+    return _tensor_divides("TW106", tensor, counts)
+
+
+def tensor_divides_widths(scenario: Scenario) -> list[Problem]:
+    """Dense feed-forward blocks are cut by columns; experts are not cut."""
+    model, tensor = scenario.model, scenario.parallel.tensor
+    if model.moe is not None and model.moe.first_dense_layers == 0:
+        return []
+    return _tensor_divides("TW107", tensor, {"ffn.width": model.ffn.width})
+
+
+def tensor_divides_vocabulary(scenario: Scenario) -> list[Problem]:
+    """Embedding and head are cut by rows of the vocabulary; padding it is the planner's to
+    write."""
+    return _tensor_divides("TW108", scenario.parallel.tensor, {"vocab": scenario.model.vocab})
+
+
+def sequence_parallel_divides_tokens(scenario: Scenario) -> list[Problem]:
+    """Sequence parallelism cuts the sequence over the tensor ranks."""
+    parallel, sequence = scenario.parallel, scenario.train.sequence
+    if not parallel.sequence_parallel or sequence % parallel.tensor == 0:
+        return []
+    message = (
+        f"sequence={sequence} does not divide over tensor={parallel.tensor} with sequence_parallel"
+    )
+    hint = _nearest("sequence", sequence, _multiples(sequence, parallel.tensor), "tok")
+    return [_problem("TW109", "train.sequence", message, hint)]
+
+
+def query_heads_share_keys_evenly(scenario: Scenario) -> list[Problem]:
+    """Grouped-query attention gives every key-value head as many query heads."""
+    attention = scenario.model.attention
+    if not isinstance(attention, GroupedAttention) or attention.heads % attention.kv_heads == 0:
+        return []
+    message = f"kv_heads={attention.kv_heads} does not divide heads={attention.heads}"
+    hint = _nearest("kv_heads", attention.kv_heads, _divisors(attention.heads))
+    return [_problem("TW110", "model.attention.kv_heads", message, hint)]
+
+
+def tokens_choose_existing_experts(scenario: Scenario) -> list[Problem]:
+    """A token goes to no more experts than there are."""
+    moe = scenario.model.moe
+    if moe is None or moe.top_k <= moe.experts:
+        return []
+    message = f"top_k={moe.top_k} is more than {moe.experts} experts"
+    return [_problem("TW111", "model.moe.top_k", message, f"at most {moe.experts}")]
+
+
+def dense_layers_are_layers(scenario: Scenario) -> list[Problem]:
+    """The leading dense layers are part of the model's layers."""
+    model = scenario.model
+    if model.moe is None or model.moe.first_dense_layers <= model.layers:
+        return []
+    message = (
+        f"first_dense_layers={model.moe.first_dense_layers} is more than layers={model.layers}"
+    )
+    return [_problem("TW112", "model.moe.first_dense_layers", message, f"at most {model.layers}")]
+
+
+def positions_cover_the_sequence(scenario: Scenario) -> list[Problem]:
+    """A table of learned positions is as long as the sequence."""
+    positions, sequence = scenario.model.learned_positions, scenario.train.sequence
+    if not positions or positions >= sequence:
+        return []
+    message = (
+        f"sequence={sequence} is longer than the {positions} learned positions of "
+        f"{scenario.model.name}"
+    )
+    return [_problem("TW113", "train.sequence", message, f"at most {positions}tok")]
+
+
+def microbatches_are_whole(scenario: Scenario) -> list[Problem]:
+    """Every data-parallel rank gets as many micro-batches."""
+    train, micro = scenario.train, scenario.parallel.micro_batch
+    if not _grid_is_whole(scenario):
+        return []
+    sequences, data = train.global_batch_sequences, lay_out(scenario).data
+    if sequences % (data * micro) == 0:
+        return []
+    message = (
+        f"{sequences} sequences do not divide into micro-batches of {micro} on data={data} ranks "
+        f"(GPUs / (tensor x pipeline))"
+    )
+    hint = _nearest("global_batch", sequences, _multiples(sequences, data * micro), "seq")
+    return [_problem("TW115", "train.global_batch", message, hint)]
+
+
+def tokens_fill_a_step(scenario: Scenario) -> list[Problem]:
+    """The run is at least one step long."""
+    train = scenario.train
+    if train.tokens >= train.global_batch:
+        return []
+    message = f"tokens={train.tokens} is less than one global batch of {train.global_batch}"
+    return [_problem("TW116", "train.tokens", message, f"at least {train.global_batch}tok")]
+
+
+def every_stage_has_a_layer(scenario: Scenario) -> list[Problem]:
+    """No more stages than transformer layers, and no round of chunks that would be empty on every
+    stage."""
+    parallel, layers = scenario.parallel, scenario.model.layers
+    if parallel.pipeline > layers:
+        message = f"pipeline={parallel.pipeline} is more than {layers} layers"
+        fitting = range(1, layers + 1)
+        if _grid_is_whole(scenario):
+            fits = _divisors(scenario.cluster.gpus // parallel.tensor)
+            fitting = [pipeline for pipeline in fits if pipeline <= layers]
+        hint = _nearest("pipeline", parallel.pipeline, fitting)
+        return [_problem("TW117", "parallel.pipeline", message, hint)]
+    enough = -(-layers // parallel.pipeline)
+    if parallel.virtual <= enough:
+        return []
+    message = (
+        f"virtual={parallel.virtual} cuts {layers} layers into "
+        f"{parallel.pipeline * parallel.virtual} chunks, a whole round of which would be empty"
+    )
+    return [_problem("TW118", "parallel.virtual", message, f"at most {enough}")]
+
+
+def layers_fill_the_chunks(scenario: Scenario) -> list[Problem]:
+    """A written split names every chunk and adds up to the model."""
+    parallel = scenario.parallel
+    if parallel.layers is None:
+        return []
+    return stages.problems(
+        parallel.layers, scenario.model.layers, parallel.pipeline, parallel.virtual
+    )
+
+
+def schedule_can_run(scenario: Scenario) -> list[Problem]:
+    """What the chosen schedule says about its stages, chunks and micro-batches."""
+    parallel = scenario.parallel
+    if not _grid_is_whole(scenario) or microbatches_are_whole(scenario):
+        return []
+    found = parallel.schedule.problems(parallel.pipeline, parallel.virtual, microbatches(scenario))
+    return [
+        _problem("TW114", obstacle.field, obstacle.message, obstacle.hint) for obstacle in found
+    ]
+
+
+def groups_sit_evenly(scenario: Scenario) -> list[Problem]:
+    """Every group has as many members on each node it touches: collectives are costed for such
+    groups only."""
+    mesh = lay_out(scenario)
+    if not _grid_is_whole(scenario) or mesh.data % mesh.expert:
+        return []
+    found: dict[str, Problem] = {}
+    for group, axis in AXIS_TO_CHANGE.items():
+        counts = members_per_node(mesh, group)
+        if len(counts) == 1 or axis in found:
+            continue
+        message = (
+            f"{group} groups straddle nodes of {mesh.gpus_per_node} GPUs unevenly: "
+            f"{' or '.join(str(count) for count in counts)} members on a node"
+        )
+        hint = _nearest(axis, degrees(mesh)[axis], nearest_even(mesh, axis, group))
+        found[axis] = _problem("TW101", f"parallel.{axis}", message, hint)
+    return list(found.values())
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    gpus_fill_the_grid,
+    experts_need_a_mixture,
+    expert_divides_experts,
+    expert_divides_data,
+    tensor_divides_heads,
+    tensor_divides_widths,
+    tensor_divides_vocabulary,
+    sequence_parallel_divides_tokens,
+    query_heads_share_keys_evenly,
+    tokens_choose_existing_experts,
+    dense_layers_are_layers,
+    positions_cover_the_sequence,
+    microbatches_are_whole,
+    tokens_fill_a_step,
+    every_stage_has_a_layer,
+    layers_fill_the_chunks,
+    schedule_can_run,
+    groups_sit_evenly,
+)
+"""All rules, in the order in which their problems are listed."""
+
+
+def microbatches(scenario: Scenario) -> int:
+    """Micro-batches per data-parallel rank and step: global batch in sequences / (data x
+    micro-batch)."""
+    sequences = scenario.train.global_batch_sequences
+    return sequences // (lay_out(scenario).data * scenario.parallel.micro_batch)
+
+
+def _grid_is_whole(scenario: Scenario) -> bool:
+    return scenario.cluster.gpus % (scenario.parallel.tensor * scenario.parallel.pipeline) == 0
+
+
+def _tensor_divides(code: str, tensor: int, counts: dict[str, int]) -> list[Problem]:
+    """A problem for each count of the model that the tensor degree does not divide; the fix suits
+    all of them."""
+    fits = _divisors(gcd(*counts.values()))
+    return [
+        _problem(
+            code,
+            "parallel.tensor",
+            f"tensor={tensor} does not divide {name}={count}",
+            _nearest("tensor", tensor, fits),
+        )
+        for name, count in counts.items()
+        if count % tensor
+    ]
+
+
+def _problem(code: str, path: str, message: str, hint: str) -> Problem:
+    return Problem(code=code, path=path, message=message, hint=hint)
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def _multiples(number: int, of: int) -> list[int]:
+    """The positive multiples of `of` next to a number that is none."""
+    below = number // of * of
+    return [multiple for multiple in (below, below + of) if multiple > 0]
+
+
+def _nearest(name: str, wanted: int, candidates: Iterable[int], unit: str = "") -> str:
+    """The candidates next below and next above what was wanted, in words."""
+    ordered = sorted(candidates)
+    near = [c for c in ordered if c < wanted][-1:] + [c for c in ordered if c > wanted][:1]
+    values = " or ".join(f"{value}{unit}" for value in near)
+    if not near:
+        return f"no {name} suits; change the number of nodes"
+    return f"nearest {name}={values}" if name else f"nearest {values}"

@@ -1,0 +1,130 @@
+"""Which rank sits where: the rank grid of a scenario, and how each kind of group falls on nodes.
+
+Ranks are numbered by a mixed-radix count over the axes of `parallel.order`, the first axis fastest,
+and fill nodes in that order (Megatron-LM's rank order, megatron/core/parallel_state.py). Expert
+ranks are taken out of the data axis, so in the order `data` stands for what remains: the replicas
+of each expert. Group members are found from real coordinates, not from a formula per order, so any
+order works. Left out: failed or spare nodes, and nodes of different kinds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.network.placement import Placement
+from twin.plan.types import Mesh
+from twin.scenario import Scenario
+
+GROUP_AXES: dict[str, tuple[str, ...]] = {
+    "tensor": ("tensor",),
+    "expert": ("expert",),
+    "data": ("expert", "data"),
+    "expert_data": ("data",),
+}
+"""The axes over which the members of each kind of group differ; dense weights are replicated over
+both data axes."""
+
+
+def lay_out(scenario: Scenario) -> Mesh:
+    """The rank grid: data parallelism is GPUs / (tensor x pipeline). Degrees that do not divide are
+    `feasibility`'s to report; here they are rounded down."""
+    parallel = scenario.parallel
+    return Mesh(
+        tensor=parallel.tensor,
+        expert=parallel.expert,
+        data=scenario.cluster.gpus // (parallel.tensor * parallel.pipeline),
+        pipeline=parallel.pipeline,
+        gpus_per_node=scenario.cluster.node.gpus,
+        order=parallel.order,
+    )
+
+
+def members_per_node(mesh: Mesh, group: str) -> tuple[int, ...]:
+    """How many members of one group share a node: every count that occurs over all groups of this
+    kind, ascending. One count means that the groups sit evenly."""
+    members = _groups(mesh, GROUP_AXES[group])
+    nodes = members // mesh.gpus_per_node
+    label = np.arange(len(members))[:, None] * (mesh.ranks // mesh.gpus_per_node + 1) + nodes
+    _, counts = np.unique(label, return_counts=True)
+    return tuple(int(count) for count in np.unique(counts))
+
+
+def placements(mesh: Mesh) -> dict[str, Placement]:
+    """The placement of every kind of group, for a mesh whose groups sit evenly; `pipeline` is a
+    pair of neighbours."""
+    found = {
+        group: Placement(size=_size(mesh, axes), per_node=members_per_node(mesh, group)[0])
+        for group, axes in GROUP_AXES.items()
+    }
+    if mesh.pipeline == 1:
+        return found | {"pipeline": Placement(size=1, per_node=1)}
+    return found | {"pipeline": Placement(size=2, per_node=2 if all(neighbours_share(mesh)) else 1)}
+
+
+def neighbours_share(mesh: Mesh) -> tuple[bool, ...]:
+    """For each stage and the next (from the last to the first, where interleaving sends, too):
+    whether all ranks share their node with their neighbour."""
+    stages = _groups(mesh, ("pipeline",)) // mesh.gpus_per_node
+    shared = stages == np.roll(stages, -1, axis=1)
+    return tuple(bool(pair) for pair in shared.all(axis=0))
+
+
+def nearest_even(mesh: Mesh, axis: str, group: str) -> tuple[int, ...]:
+    """The degrees of `axis` (`tensor`, `expert` or `pipeline`) next below and above the present one
+    with which the groups of this kind would sit evenly; empty when there is none."""
+    present = degrees(mesh)[axis]
+    even = [
+        degree
+        for degree in range(1, mesh.ranks + 1)
+        if (candidate := _with_degree(mesh, axis, degree))
+        and len(members_per_node(candidate, group)) == 1
+    ]
+    below = [degree for degree in even if degree < present][-1:]
+    above = [degree for degree in even if degree > present][:1]
+    return tuple(below + above)
+
+
+def _with_degree(mesh: Mesh, axis: str, degree: int) -> Mesh | None:
+    """The mesh with another degree on one axis and as many ranks, or None when the degrees do not
+    divide."""
+    if axis == "expert":
+        return replace(mesh, expert=degree) if mesh.data % degree == 0 else None
+    rest = mesh.pipeline if axis == "tensor" else mesh.tensor
+    if mesh.ranks % (degree * rest):
+        return None
+    data = mesh.ranks // (degree * rest)
+    if data % mesh.expert:
+        return None
+    if axis == "tensor":
+        return replace(mesh, tensor=degree, data=data)
+    return replace(mesh, pipeline=degree, data=data)
+
+
+def degrees(mesh: Mesh) -> dict[str, int]:
+    """The degree of every axis of the rank order; `data` is what the expert ranks leave of it."""
+    return {
+        "tensor": mesh.tensor,
+        "context": 1,
+        "expert": mesh.expert,
+        "data": mesh.expert_data,
+        "pipeline": mesh.pipeline,
+    }
+
+
+def _size(mesh: Mesh, axes: tuple[str, ...]) -> int:
+    sizes = degrees(mesh)
+    return prod(sizes[axis] for axis in axes)
+
+
+def _groups(mesh: Mesh, axes: tuple[str, ...]) -> NDArray[np.int64]:
+    """Ranks as one row per group: its members are the ranks that differ only on `axes`."""
+    sizes = degrees(mesh)
+    slow_to_fast = mesh.order[::-1]
+    grid = np.arange(mesh.ranks).reshape([sizes[axis] for axis in slow_to_fast])
+    inner = [slow_to_fast.index(axis) for axis in axes]
+    outer = [index for index in range(len(slow_to_fast)) if index not in inner]
+    return grid.transpose(outer + inner).reshape(-1, _size(mesh, axes))

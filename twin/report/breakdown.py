@@ -1,0 +1,74 @@
+"""How the step is spent: eleven causes, in integer nanoseconds, that sum to the step exactly.
+
+A row says how one rank's compute stream spends the step; the report's own row is the mean over
+ranks. A mean of integers is rarely an integer, so the nanoseconds are dealt by largest remainder,
+which keeps the sum exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+CAUSES = (
+    "compute",
+    "contention",
+    "exposed_tensor",
+    "exposed_expert",
+    "exposed_pipeline",
+    "exposed_data",
+    "exposed_context",
+    "exposed_offload",
+    "optimizer",
+    "bubble",
+    "other",
+)
+"""The causes in the order of the public contract."""
+
+CAUSE_WORDS = {
+    "compute": "compute",
+    "contention": "kernels slowed by communication beside them",
+    "exposed_tensor": "waiting for tensor-parallel collectives",
+    "exposed_expert": "waiting for expert all-to-all",
+    "exposed_pipeline": "waiting for pipeline transfers",
+    "exposed_data": "waiting for data-parallel collectives",
+    "exposed_context": "waiting for context-parallel exchange",
+    "exposed_offload": "waiting for host copies",
+    "optimizer": "optimizer step",
+    "bubble": "pipeline bubble",
+    "other": "other",
+}
+"""The causes in plain English."""
+
+COMMUNICATION = tuple(c for c in CAUSES if c.startswith("exposed_") and c != "exposed_offload")
+"""The causes that `exposed_communication_seconds` adds up."""
+
+
+def mean(rows: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Mean of the rows per cause in whole nanoseconds, summing exactly to the rows' common sum.
+
+    Largest remainder: every cause gets the floor of its mean, and the nanoseconds left over go one
+    each to the causes with the largest remainders (the earlier cause first where they tie)."""
+    sums = {int(sum(row.values())) for row in rows}
+    assert len(sums) == 1, f"rows of a breakdown must sum to the same step, got {sorted(sums)}"
+    assert all(set(row) <= set(CAUSES) for row in rows), "a breakdown row has an unknown cause"
+    totals = {cause: sum(int(row.get(cause, 0)) for row in rows) for cause in CAUSES}
+    shares = {cause: divmod(total, len(rows)) for cause, total in totals.items()}
+    left = sums.pop() - sum(floor for floor, _ in shares.values())
+    favoured = sorted(CAUSES, key=lambda cause: -shares[cause][1])[:left]
+    return {cause: shares[cause][0] + (cause in favoured) for cause in CAUSES}
+
+
+def in_seconds(row: Mapping[str, int]) -> dict[str, float]:
+    """The row in seconds."""
+    return {cause: ns / 1e9 for cause, ns in row.items()}
+
+
+def exposed_communication_ns(row: Mapping[str, int]) -> int:
+    """Nanoseconds in which compute waits for communication: all `exposed_*` causes except
+    `exposed_offload`."""
+    return sum(row[cause] for cause in COMMUNICATION)
+
+
+def bottleneck(row: Mapping[str, int]) -> str:
+    """The cause with the largest share beside compute; `compute` where nothing else takes time."""
+    worst = max((c for c in CAUSES if c != "compute"), key=lambda c: row[c])
+    return worst if row[worst] > 0 else "compute"

@@ -1,0 +1,97 @@
+"""The key figures of a run, defined once: what each means, its unit, and which direction is good.
+
+Definitions follow the public contract (README, "What the words mean"). Fractions are of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from twin.arch.count import flop_per_token
+from twin.arch.ops import Op
+from twin.plan.compile import runs_again
+from twin.plan.types import Plan
+from twin.report.breakdown import exposed_communication_ns
+
+Unit = Literal["s", "tok/s", "tok/s/GPU", "%", "TFLOP/s", "bytes", "d", "GPU-h", "USD"]
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kpi:
+    """One key figure: its name in the JSON, what people call it, its unit, and which direction is
+    good."""
+
+    key: str
+    label: str
+    unit: Unit
+    better: Better
+
+
+KPIS = (
+    Kpi("step_seconds", "Step time", "s", "lower"),
+    Kpi("tokens_per_second", "Tokens per second", "tok/s", "higher"),
+    Kpi("tokens_per_second_per_gpu", "Tokens per second per GPU", "tok/s/GPU", "higher"),
+    Kpi("mfu", "Model FLOP utilisation (MFU)", "%", "higher"),
+    Kpi("hfu", "Hardware FLOP utilisation (HFU)", "%", "higher"),
+    Kpi("model_tflops_per_gpu", "Model FLOP rate per GPU", "TFLOP/s", "higher"),
+    Kpi("bubble_fraction", "Pipeline bubble", "%", "lower"),
+    Kpi("exposed_communication_seconds", "Exposed communication", "s", "lower"),
+    Kpi("peak_device_bytes", "Peak device memory", "bytes", "lower"),
+    Kpi("peak_host_bytes_per_node", "Peak host memory per node", "bytes", "lower"),
+    Kpi("days", "Run time", "d", "lower"),
+    Kpi("gpu_hours", "GPU-hours", "GPU-h", "lower"),
+    Kpi("cost_usd", "Cost", "USD", "lower"),
+)
+"""Every key figure, in the order of the public contract."""
+
+
+def kpis(plan: Plan, step_ns: int, breakdown_ns: Mapping[str, int]) -> dict[str, float | None]:
+    """The key figures of one run in SI units (days, hours and dollars where the name says so);
+    None: unknown.
+
+    MFU counts model FLOP only (`twin.arch.count.flop_per_token`) against the dense BF16 peak; HFU
+    adds what the backward pass computes again (Korthikanti et al. 2022, section 5, keep the same
+    two numbers apart)."""
+    train, gpus, step = plan.scenario.train, plan.mesh.ranks, step_ns / 1e9
+    peak = plan.scenario.cluster.node.gpu.bf16_dense
+    tokens_per_second = train.global_batch / step
+    model_flop = flop_per_token(plan.scenario.model, train.sequence) * train.global_batch
+    seconds = train.tokens / tokens_per_second
+    gpu_hours = gpus * seconds / 3600
+    cost = plan.scenario.cost
+    return {
+        "step_seconds": step,
+        "tokens_per_second": tokens_per_second,
+        "tokens_per_second_per_gpu": tokens_per_second / gpus,
+        "mfu": model_flop / step / (gpus * peak),
+        "hfu": (model_flop + recomputed_flop(plan)) / step / (gpus * peak),
+        "model_tflops_per_gpu": model_flop / step / gpus / 1e12,
+        "bubble_fraction": breakdown_ns["bubble"] / step_ns,
+        "exposed_communication_seconds": exposed_communication_ns(breakdown_ns) / 1e9,
+        "peak_device_bytes": plan.memory.peak.peak_bytes,
+        # Until offload exists a plan places nothing in host memory: its host bytes are none.
+        "peak_host_bytes_per_node": 0.0,
+        "days": seconds / 86400,
+        "gpu_hours": gpu_hours,
+        "cost_usd": gpu_hours * cost.gpu_hour if cost else None,
+    }
+
+
+def recomputed_flop(plan: Plan) -> float:
+    """FLOP of one step, over all ranks, that the backward pass computes a second time under the
+    memory policy.
+
+    `full`: one more forward of every transformer layer; `attention_core`: of the kernels of the
+    attention core only."""
+    policy = plan.scenario.memory.recompute
+    per_rank = sum(
+        item.forward.flop
+        for chunk in plan.chunks
+        for layer in chunk.layers
+        for item in layer.items
+        if isinstance(item, Op) and runs_again(layer, item, policy)
+    )
+    return per_rank * plan.microbatches * plan.mesh.ranks / plan.mesh.pipeline

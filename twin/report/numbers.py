@@ -1,0 +1,67 @@
+"""Numbers as people read them: three significant digits, always with the unit. For words and
+tables, never for JSON."""
+
+from __future__ import annotations
+
+import math
+
+from twin.report.kpis import Unit
+from twin.units import format_quantity
+
+_COUNTS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+"""Prefixes of counts as prose writes them; `B` is billions."""
+
+
+def show(value: float | None, unit: Unit) -> str:
+    """The value with its unit: `show(18.13, "s")` is `18.1 s`, `show(2**36, "bytes")` is `64 GiB`;
+    None is `unknown`."""
+    if value is None:
+        return "unknown"
+    match unit:
+        case "bytes":
+            return gibibytes(value)
+        case "s":
+            return duration(value)
+        case "%":
+            return f"{digits(100 * value)} %"
+        case "USD" | "tok/s" | "tok/s/GPU" | "GPU-h":
+            return f"{count(value)} {unit}"
+        case "TFLOP/s" | "d":
+            return f"{digits(value)} {unit}"
+
+
+def digits(value: float) -> str:
+    """Three significant digits; larger whole parts are rounded to them: `digits(1234.5)` is
+    `1,230`.
+
+    >>> digits(18.13), digits(0.05), digits(1234.5)
+    ('18.1', '0.0500', '1,230')
+    """
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.3g}")
+    if abs(rounded) < 1e-4:
+        return f"{rounded:.2e}"
+    places = 2 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{max(places, 0)}f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds up to two minutes stay seconds, so that steps compare at sight; the rest takes a
+    larger or smaller unit."""
+    if 1 <= abs(seconds) < 120:
+        return f"{digits(seconds)} s"
+    return format_quantity(seconds, "seconds", digits=3)
+
+
+def gibibytes(value: float) -> str:
+    """Bytes with a binary prefix."""
+    return format_quantity(value, "bytes", digits=3)
+
+
+def count(value: float) -> str:
+    """A count with a prefix: `2.83M`, `15.5T`, `914`. The larger prefix is taken once rounding
+    reaches it."""
+    size = abs(float(f"{value:.3g}"))
+    factor, name = next(((f, n) for f, n in _COUNTS if size >= f), _COUNTS[-1])
+    return f"{digits(value / factor)}{name}"

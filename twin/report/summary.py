@@ -1,0 +1,164 @@
+"""Plan and Trace to Report: the last of the five verbs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from twin.arch.ops import Layer, Op, Work
+from twin.engine.trace import Trace
+from twin.hardware import speed_of_light
+from twin.plan.compile import runs_again
+from twin.plan.types import Memory, Plan, StageMemory, Warning
+from twin.report.breakdown import CAUSES, mean
+from twin.report.kpis import KPIS, kpis
+from twin.report.report import (
+    CatalogUse,
+    LinkUse,
+    MemoryReport,
+    Provenance,
+    Report,
+    RoleBreakdown,
+    StagePeak,
+)
+from twin.scenario import Scenario
+from twin.sources import KINDS, Ledger
+
+NO_INTERVAL = Warning(
+    "no-interval",
+    "No key figure has an interval: the twin has not been validated against measured runs yet, so "
+    "how far it may be off is unknown.",
+)
+"""Why every interval is null until validation exists."""
+NO_PRICE = Warning("no-price", "The cost is unknown: the scenario has no cost.gpu_hour.")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Circumstances of a run that are no part of its answer: seconds on the wall clock, and the
+    command that repeats it."""
+
+    wall_seconds: float | None = None
+    command: str | None = None
+
+
+def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
+    """The answers to a run: key figures, a breakdown that sums to the step, memory, links,
+    warnings, provenance."""
+    scenario = plan.scenario
+    breakdown_ns = mean(trace.breakdown_ns)
+    assert sum(breakdown_ns.values()) == trace.step_ns, "the breakdown must sum to the step"
+    return Report(
+        name=scenario.name,
+        scenario=resolved(scenario),
+        tokens=scenario.train.tokens,
+        hash=digest(scenario),
+        fits=plan.memory.fits,
+        kpis=kpis(plan, trace.step_ns, breakdown_ns),
+        intervals={kpi.key: None for kpi in KPIS},
+        step_ns=trace.step_ns,
+        breakdown_ns=breakdown_ns,
+        roles=tuple(_role(*pair) for pair in zip(trace.roles, trace.breakdown_ns, strict=True)),
+        memory=memory_report(plan.memory),
+        links={
+            name: LinkUse(size, trace.link_busy[name]) for name, size in trace.link_bytes.items()
+        },
+        extrapolated_fraction=trace.extrapolated_fraction,
+        speed_of_light_seconds=speed_of_light_seconds(plan),
+        warnings=(*plan.warnings, *([] if scenario.cost else [NO_PRICE]), NO_INTERVAL),
+        provenance=_provenance(scenario, trace, run),
+    )
+
+
+def resolved(scenario: Scenario) -> dict[str, Any]:
+    """The resolved scenario as a planner would write it, in plain data: quantities with their
+    units."""
+    return scenario.model_dump(mode="json", by_alias=True)
+
+
+def digest(scenario: Scenario) -> str:
+    """SHA-256 of the resolved scenario without its name: comments, file layout and key order do not
+    reach it, every catalog value does."""
+    values = {key: value for key, value in resolved(scenario).items() if key != "name"}
+    return _sha256(values)
+
+
+def memory_report(memory: Memory) -> MemoryReport:
+    """The ledger's peaks against capacity, reserve and budget, in bytes."""
+    return MemoryReport(
+        peak=_peak(memory.peak),
+        capacity=memory.capacity,
+        reserve=dict(memory.reserve),
+        budget=memory.budget,
+        stages=tuple(_peak(stage) for stage in memory.stages),
+    )
+
+
+def speed_of_light_seconds(plan: Plan) -> float:
+    """Lower bound of the step: the busiest stage's kernels at the hardware's peak rates (roofline
+    with efficiency one), what the memory policy computes again included, with no launch,
+    communication, bubble or optimizer step."""
+    busy = [0.0] * plan.mesh.pipeline
+    for chunk in plan.chunks:
+        for layer in chunk.layers:
+            busy[chunk.stage] += _layer_seconds(layer, plan) * plan.microbatches
+    return max(busy)
+
+
+def _layer_seconds(layer: Layer, plan: Plan) -> float:
+    gpu, policy = plan.scenario.cluster.node.gpu, plan.scenario.memory.recompute
+
+    def work(op: Op) -> list[Work]:
+        again = [op.forward] if runs_again(layer, op, policy) else []
+        return [op.forward, op.backward, op.weight, *again]
+
+    ops = (item for item in layer.items if isinstance(item, Op))
+    return sum(speed_of_light(one, gpu) for op in ops for one in work(op))
+
+
+def _role(name: str, row: Mapping[str, int]) -> RoleBreakdown:
+    return RoleBreakdown(name, {cause: int(row.get(cause, 0)) for cause in CAUSES})
+
+
+def _peak(stage: StageMemory) -> StagePeak:
+    return StagePeak(
+        stage.stage, stage.peak_bytes, stage.peak_moment, stage.in_flight, dict(stage.categories)
+    )
+
+
+def _provenance(scenario: Scenario, trace: Trace, run: Run) -> Provenance:
+    return Provenance(
+        twin_version=version("twin"),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        wall_seconds=run.wall_seconds,
+        calibration=scenario.calibration.name,
+        fidelity="events",
+        events=trace.events,
+        played_microbatches=trace.played_microbatches,
+        microbatches=trace.microbatches,
+        catalog=_catalog(scenario.ledger),
+        reproduce=run.command,
+    )
+
+
+def _catalog(ledger: Ledger) -> CatalogUse:
+    """The works that the catalog numbers of a scenario come from, how many numbers of each kind
+    there are, and a digest of the whole ledger."""
+    cited = {entry.source.id: entry.source for entry in ledger.values() if entry.source}
+    kinds = Counter(entry.kind for entry in ledger.values())
+    return CatalogUse(
+        digest=_sha256({path: asdict(entry) for path, entry in ledger.items()}),
+        numbers={kind: kinds[kind] for kind in KINDS},
+        sources=tuple(cited[key] for key in sorted(cited)),
+    )
+
+
+def _sha256(values: Mapping[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

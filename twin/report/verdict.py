@@ -1,0 +1,91 @@
+"""The verdict: plain sentences that answer does it fit, how long, how much, and what is the
+bottleneck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from twin.report.breakdown import CAUSE_WORDS, bottleneck
+from twin.report.numbers import count, digits, duration, gibibytes, show
+
+if TYPE_CHECKING:  # a Report prints its own verdict
+    from twin.report.compare import Delta
+    from twin.report.report import MemoryReport, Report, StagePeak
+
+_NAMED_TENSORS = 3
+"""Categories that the sentence about a plan that does not fit names, largest first."""
+
+
+def verdict(report: Report) -> str:
+    """Does it fit, how long, how much, and what is the bottleneck; if it does not fit, what is too
+    large and where."""
+    answer, losses = _time_and_money(report), _bottleneck(report.breakdown_ns)
+    if report.fits:
+        return f"{fitting(report.memory)} {answer} {losses}"
+    return f"{fitting(report.memory)} If it did fit: {answer[0].lower()}{answer[1:]} {losses}"
+
+
+def fitting(memory: MemoryReport) -> str:
+    """Does it fit: the room left, or which stage is over, by how much, with which tensors, and how
+    many more are over."""
+    worst = memory.peak
+    if worst.peak_bytes <= memory.budget:
+        free = gibibytes(memory.budget - worst.peak_bytes)
+        return f"Fits with {free} to spare on the fullest GPU (stage {worst.stage})."
+    over = [stage for stage in memory.stages if stage.peak_bytes > memory.budget]
+    reserve = gibibytes(sum(memory.reserve.values()))
+    return (
+        f"Does not fit: stage {worst.stage} needs {gibibytes(worst.peak_bytes)} for tensors and "
+        f"has {gibibytes(memory.budget)} ({gibibytes(memory.capacity)} less {reserve} reserve), "
+        f"{gibibytes(worst.peak_bytes - memory.budget)} too much; "
+        f"largest there: {_largest(worst)}. "
+        f"{len(over)} of {len(memory.stages)} stages are over."
+    )
+
+
+def difference(baseline: Report, delta: Delta) -> str:
+    """One sentence on a candidate: how much its step differs from the baseline's, and the cause of
+    most of it."""
+    change = delta.step_delta_ns
+    if not change:
+        return f"{delta.name} takes as long a step as {baseline.name}."
+    word = "faster" if change < 0 else "slower"
+    share = digits(100 * abs(change) / baseline.step_ns)
+    cause = max(
+        delta.attribution_ns, key=lambda c: delta.attribution_ns[c] * (1 if change > 0 else -1)
+    )
+    return (
+        f"{delta.name}: a step is {duration(abs(change) / 1e9)} ({share} %) {word} than in "
+        f"{baseline.name}; "
+        f"most of it is {CAUSE_WORDS[cause]} ({_signed(delta.attribution_ns[cause])})."
+    )
+
+
+def _signed(ns: int) -> str:
+    return f"{'-' if ns < 0 else '+'}{duration(abs(ns) / 1e9)}"
+
+
+def _time_and_money(report: Report) -> str:
+    kpis, tokens = report.kpis, report.tokens
+    cost = kpis["cost_usd"]
+    money = f" and cost {show(cost, 'USD')}" if cost is not None else ""
+    return (
+        f"A step takes {show(kpis['step_seconds'], 's')}; {count(tokens)} tokens take "
+        f"{digits(kpis['days'] or 0.0)} days, {count(kpis['gpu_hours'] or 0.0)} GPU-hours{money}, "
+        f"at {show(kpis['mfu'], '%')} MFU."
+    )
+
+
+def _bottleneck(breakdown_ns: Mapping[str, int]) -> str:
+    step, worst = sum(breakdown_ns.values()), bottleneck(breakdown_ns)
+    share = f"{digits(100 * breakdown_ns[worst] / step)} % of the step"
+    if worst == "compute":
+        return f"Nothing but compute takes time ({share})."
+    return f"The largest loss beside compute is {CAUSE_WORDS[worst]}, {share}."
+
+
+def _largest(stage: StagePeak) -> str:
+    ranked = sorted(stage.categories.items(), key=lambda item: (-item[1], item[0]))
+    words = [f"{name.replace('_', ' ')} {gibibytes(size)}" for name, size in ranked if size > 0]
+    return ", ".join(words[:_NAMED_TENSORS])

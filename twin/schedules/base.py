@@ -1,0 +1,96 @@
+"""What every pipeline schedule is: settings a planner writes, and the order they stand for.
+
+A schedule says what each stage runs and in which order, never when: a simulator gives the passes
+durations, a trainer executes them. Chunks are global and looped: with p stages of v chunks, chunk c
+lives on stage c mod p, and a micro-batch visits chunks 0 to p v - 1 forwards, then backwards.
+Orders hold no sends and receives: those follow from the chunks.
+
+A new schedule is one new module in this package, with one final subclass of `Schedule`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from twin.schedules.action import Action
+from twin.spec.base import Spec
+
+
+class Obstacle(NamedTuple):
+    """Why a schedule cannot run: dotted path of the guilty field, what is wrong, nearest fix."""
+
+    field: str
+    message: str
+    hint: str
+
+
+class Schedule(Spec):
+    """The order in which the stages of a pipeline run their passes."""
+
+    # Each member narrows it to its one literal. Any, because type checkers see no frozen field here
+    # and forbid to narrow a mutable str.
+    kind: Any
+
+    def order(
+        self, stages: int, chunks_per_stage: int, microbatches: int
+    ) -> tuple[tuple[Action, ...], ...]:
+        """One ordered list of actions per stage, each complete for one training step.
+
+        Raises:
+            ValueError: `problems` names why this schedule cannot run this shape.
+        """
+        if obstacles := self.problems(stages, chunks_per_stage, microbatches):
+            raise ValueError(f"{obstacles[0].message}; {obstacles[0].hint}")
+        return tuple(
+            self.stage_order(stage, stages, chunks_per_stage, microbatches)
+            for stage in range(stages)
+        )
+
+    @abstractmethod
+    def stage_order(
+        self, stage: int, stages: int, chunks_per_stage: int, microbatches: int
+    ) -> tuple[Action, ...]:
+        """The actions of one stage, for a shape without `problems`."""
+
+    @abstractmethod
+    def period(self, stages: int, chunks_per_stage: int, microbatches: int) -> int | None:
+        """Micro-batches after which the steady state's pattern of actions repeats; None: never.
+
+        A step shorter by whole periods, but no shorter than `warmup_microbatches`, has the same
+        warm-up, the same pattern and the same cool-down.
+        """
+
+    @abstractmethod
+    def warmup_microbatches(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
+        """Micro-batches, in whole periods, that hold every forward of every stage's warm-up."""
+
+    @abstractmethod
+    def problems(self, stages: int, chunks_per_stage: int, microbatches: int) -> list[Obstacle]:
+        """Why this schedule cannot run this shape, each with the nearest fix; empty when it can."""
+
+
+def alternate(
+    forwards: Sequence[Action], backwards: Sequence[Action], warmup: int
+) -> tuple[Action, ...]:
+    """`warmup` forwards, then a forward and a backward in turn, then the backwards that are left.
+
+    Both sequences are of one length, which `warmup` does not exceed.
+    """
+    in_turn = chain.from_iterable(zip(forwards[warmup:], backwards, strict=False))
+    return (*forwards[:warmup], *in_turn, *backwards[len(forwards) - warmup :])
+
+
+def only_one_chunk(kind: str, chunks_per_stage: int) -> list[Obstacle]:
+    """The obstacle of a schedule that runs one chunk per stage and was given more."""
+    if chunks_per_stage == 1:
+        return []
+    return [
+        Obstacle(
+            "parallel.virtual",
+            f"{kind} runs one chunk per stage, not {chunks_per_stage}",
+            "set virtual to 1, or schedule kind to interleaved_1f1b",
+        )
+    ]

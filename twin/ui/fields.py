@@ -1,0 +1,101 @@
+"""The fields that the app lets a planner edit, as text: what stands in the scenario, what an edit
+becomes. The same text would follow `--set` on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from twin.report import resolved
+from twin.scenario import Scenario
+from twin.schedules import SCHEDULES
+from twin.spec.memory import Recompute
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One editable field: its dotted path, its label, and how it is entered. `options` are those of
+    a choice (one) or of choices (any number)."""
+
+    path: str
+    label: str
+    kind: Literal["count", "quantity", "choice", "choices"]
+    options: tuple[str, ...] = ()
+    help: str = ""
+
+
+FIELDS: tuple[Field, ...] = (
+    Field("cluster.nodes", "Nodes", "count", help="servers; each has the GPUs its node part says"),
+    Field("parallel.pipeline", "Pipeline stages", "count"),
+    Field(
+        "parallel.virtual", "Chunks per stage", "count", help="virtual stages; 1: no interleaving"
+    ),
+    Field("parallel.tensor", "Tensor parallel", "count"),
+    Field(
+        "parallel.expert", "Expert parallel", "count", help="ranks that share one set of experts"
+    ),
+    Field("parallel.micro_batch", "Sequences per micro-batch", "count"),
+    Field("parallel.schedule.kind", "Pipeline schedule", "choice", options=tuple(SCHEDULES)),
+    Field(
+        "memory.recompute",
+        "Recompute in the backward pass",
+        "choices",
+        options=get_args(Recompute),
+        help="empty: every activation is kept",
+    ),
+    Field(
+        "train.global_batch",
+        "Global batch",
+        "quantity",
+        help="per step, such as 67108864tok or 64seq",
+    ),
+    Field(
+        "cluster.node.nvlink.bandwidth",
+        "NVLink rate per GPU, one direction",
+        "quantity",
+        help="such as 200GB/s",
+    ),
+    Field(
+        "cluster.node.nic.bandwidth",
+        "NIC rate per GPU, one direction",
+        "quantity",
+        help="such as 400Gbps (bits) or 50GB/s (bytes)",
+    ),
+    Field("cost.gpu_hour", "Price of a GPU-hour", "quantity", help="such as 2.0USD"),
+)
+"""Every editable field, in the order shown."""
+
+
+def written(scenario: Scenario) -> dict[str, str]:
+    """What each editable field would be written as; empty where its section is absent."""
+    sections = resolved(scenario)
+    return {field.path: _text(_value(sections, field.path)) for field in FIELDS}
+
+
+def overrides(base: Mapping[str, str], edited: Mapping[str, str]) -> tuple[str, ...]:
+    """The edits as arguments of `--set`, in field order: only what differs from the scenario."""
+    paths = [field.path for field in FIELDS if field.path in edited]
+    return tuple(f"{path}={edited[path]}" for path in paths if edited[path] != base.get(path, ""))
+
+
+def listed(values: Sequence[str]) -> str:
+    """Choices as they are written in a scenario: `[full]`."""
+    return f"[{', '.join(values)}]"
+
+
+def choices(text: str) -> list[str]:
+    """The choices of a list as written."""
+    return [word.strip() for word in text.strip("[]").split(",") if word.strip()]
+
+
+def _value(section: Any, path: str) -> Any:
+    for name in path.split("."):
+        section = None if section is None else section[name]
+    return section
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return listed(cast(list[str], value)) if isinstance(value, list) else str(value)

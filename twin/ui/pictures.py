@@ -1,0 +1,36 @@
+"""How figures and tables are placed: the only module that hands data to streamlit's charts."""
+
+# Streamlit's annotations name types of libraries that this project does not install.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from twin.figures.palette import Theme
+from twin.figures.plotly import Picture
+
+_CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+
+
+def theme() -> Theme:
+    """The theme in which the browser shows the page."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def place(picture: Picture, key: str) -> None:
+    """Show a figure: its finding, how to read it, the chart, and its numbers as a table, so that
+    everything it says is also there without colour and without hovering."""
+    st.markdown(f"**{picture.title}**")
+    st.caption(picture.caption)
+    st.plotly_chart(picture.figure, key=key, config=_CHART, alt=picture.title)
+    if picture.table:
+        with st.expander("The same as a table", icon=":material/table:"):
+            table(picture.table)
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> None:
+    """Show rows of text as a real table, which screen readers and the page's search can read."""
+    st.table([dict(row) for row in rows], hide_index=True, border="horizontal")

@@ -1,0 +1,69 @@
+"""The first screenful: per plan, does it fit, how long, how much, and how that compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import streamlit as st
+
+from twin.report import Comparison, verdict
+from twin.report.compare import KpiDelta
+from twin.report.kpis import KPIS
+from twin.report.numbers import show
+from twin.ui.answers import Answer, Refusal
+from twin.ui.tables import change
+
+HEADLINE: Final = ("step_seconds", "days", "cost_usd", "mfu")
+"""The key figures of the first screenful."""
+_KPI = {kpi.key: kpi for kpi in KPIS}
+_ACROSS: Final = 3
+"""Cards in a row."""
+
+
+def cards(outcomes: Mapping[str, Answer | Refusal], comparison: Comparison | None) -> None:
+    """One card per plan, in the order picked."""
+    deltas = {one.name: one.kpis for one in comparison.deltas} if comparison else {}
+    names = list(outcomes)
+    for first in range(0, len(names), _ACROSS):
+        row = names[first : first + _ACROSS]
+        for column, name in zip(st.columns(len(row)), row, strict=True):
+            with column, st.container(border=True, height="stretch"):
+                _card(name, outcomes[name], deltas.get(name), baseline=name == names[0])
+
+
+def _card(
+    name: str, outcome: Answer | Refusal, deltas: Mapping[str, KpiDelta] | None, *, baseline: bool
+) -> None:
+    badge = " :gray-badge[baseline]" if baseline else ""
+    st.markdown(f"##### {name}{badge}")
+    if isinstance(outcome, Refusal):
+        st.error("**Impossible or invalid: no answer**", icon=":material/error:")
+        st.code(outcome.text, language=None, wrap_lines=False)
+        return
+    report = outcome.report
+    if report.fits:
+        st.success(verdict(report), icon=":material/check_circle:")
+    else:
+        st.error(verdict(report), icon=":material/block:")
+    _metrics(report.kpis, deltas)
+
+
+def _metrics(values: Mapping[str, float | None], deltas: Mapping[str, KpiDelta] | None) -> None:
+    known = [key for key in HEADLINE if values[key] is not None]
+    columns = st.columns(2)
+    for position, key in enumerate(known):
+        with columns[position % 2]:
+            _metric(key, values[key], deltas[key] if deltas else None)
+
+
+def _metric(key: str, value: float | None, delta: KpiDelta | None) -> None:
+    kpi = _KPI[key]
+    shown = show(value, kpi.unit)
+    if delta is None:
+        st.metric(kpi.label, shown)
+    elif not delta.delta:
+        st.metric(kpi.label, shown, "no change", delta_color="off", delta_arrow="off")
+    else:
+        good = "inverse" if kpi.better == "lower" else "normal"
+        st.metric(kpi.label, shown, change(delta), delta_color=good)
