@@ -8,13 +8,12 @@ import twin.ui.pages
 
 PAGES = Path(twin.ui.pages.__file__).parent
 
-st.set_page_config(page_title="Twin", page_icon=":material/hub:", layout="wide")
+st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=380)
 page = st.navigation(
     [
         st.Page(
             PAGES / "compare.py",
             title="Compare plans",
-            icon=":material/compare_arrows:",
             default=True,
         )
     ]

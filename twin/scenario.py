@@ -105,9 +105,10 @@ class TrainSpec(Spec):
 
 def _refuse_batch(written: Any) -> None:
     """Raise what is wrong with a batch that names neither unit."""
-    number = written if isinstance(written, int | str) and not isinstance(written, bool) else 64
-    message = f"`{written}` has no unit; a batch may be in tokens or in sequences"
-    raise FieldError("TW012", message, f"write `{number}tok` or `{number}seq`")
+    message = "a batch is a number of tokens or of sequences, and says which"
+    is_number = isinstance(written, int | str) and not isinstance(written, bool)
+    number = units.leading_number(str(written)) if is_number else None
+    raise FieldError("TW012", message, f"write `{number or 64}tok` or `{number or 64}seq`")
 
 
 def _refuse_partial_sequence(tokens: int, sequence: int) -> None:

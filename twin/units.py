@@ -153,6 +153,16 @@ def parse(value: object, dimension: Dimension) -> float:
     return result
 
 
+def leading_number(text: str) -> str | None:
+    """The number that a text begins with, with its decimal prefix if one follows; else None.
+
+    >>> leading_number("67M"), leading_number("64 sequences"), leading_number("many")
+    ('67M', '64', None)
+    """
+    match = re.match(rf"({_NUMBER})([MGT](?![A-Za-z]))?", text)
+    return match[0] if match else None
+
+
 def format_quantity(value: float, dimension: Dimension, digits: int | None = None) -> str:
     """The shortest text that `parse` reads back as exactly `value` (finite, not negative).
 
@@ -165,6 +175,8 @@ def format_quantity(value: float, dimension: Dimension, digits: int | None = Non
     measure = _MEASURES[dimension]
     if digits is not None:
         return _display(value, dimension, digits)
+    if value == 0:
+        return f"0{measure.base}"
     numbers = {unit: measure.units[unit].number(value) for unit in measure.written}
     texts = [number + unit for unit, number in numbers.items() if "e" not in number]
     exact = [text for text in texts if parse(text, dimension) == value]

@@ -1,4 +1,4 @@
-"""Bytes kept for the backward pass: Korthikanti's equations and figures, PyTorch's saved tensors."""
+"""Bytes kept for the backward pass: Korthikanti's equations and figures, PyTorch's autograd."""
 
 import pytest
 import torch

@@ -26,7 +26,13 @@ def test_run_answers_with_verdict_first_and_warnings_last(
     assert done.code == 0
     assert lines[0].startswith("Fits with ")
     assert "USD" in lines[0]
-    titles = ["Key figures", "Where the step goes", "Memory of the fullest GPU", "Links", "Warnings"]
+    titles = [
+        "Key figures",
+        "Where the step goes",
+        "Memory of the fullest GPU",
+        "Links",
+        "Warnings",
+    ]
     places = [next(i for i, line in enumerate(lines) if line.startswith(t)) for t in titles]
     assert places == sorted(places)
     assert lines[-1].startswith("  ")
@@ -145,7 +151,7 @@ def test_resolve_says_where_every_value_came_from(twin_command: Command, small: 
     assert done.code == 0
     lines = {line.split("#")[0].strip(): line for line in done.out.splitlines()}
     assert "small.yaml:9:13" in lines["pipeline: 2"]
-    assert "--set:1:21" in lines["gpu_hour: 3USD"]
+    assert "--set cost.gpu_hour=3USD" in lines["gpu_hour: 3USD"]
     assert "default" in lines["zero: 1"]
 
 
@@ -257,4 +263,5 @@ def test_a_closed_pipe_ends_without_a_traceback(tmp_path: Path) -> None:
 
 
 def test_bars_show_anything_above_zero_and_stop_when_full() -> None:
-    assert [bar(share, 8) for share in (0, 0.001, 0.5, 1, 1.5)] == ["", "█", "████", "█" * 8, "█" * 8]
+    shares = (0, 0.001, 0.5, 0.5 + 1 / 64, 1, 1.5)
+    assert [bar(one, 8) for one in shares] == ["", "▏", "████", "████▏", "█" * 8, "█" * 8]

@@ -12,12 +12,16 @@ from twin.engine.fluid import Flow, Fluid, fair_rates
 def ends(capacity: list[float], flows: list[tuple[int, float, tuple[int, ...]]]) -> list[int]:
     """When each (start, bytes, links) flow ends."""
     clock = Clock()
-    fluid = Fluid(clock, capacity)
     result = [-1] * len(flows)
+
+    def arrived(index: int) -> None:
+        result[index] = clock.nanoseconds
+
+    fluid = Fluid(clock, capacity, arrived)
 
     def launch(index: int) -> None:
         _, size, links = flows[index]
-        fluid.start(size, links, lambda: result.__setitem__(index, clock.nanoseconds))
+        fluid.start(index, size, links)
 
     for index, (start, _, _) in enumerate(flows):
         clock.call(start, lambda event: launch(event.value), index)
@@ -42,7 +46,7 @@ def test_a_late_flow_slows_an_early_one() -> None:
 def test_what_a_bottlenecked_flow_leaves_goes_to_the_others() -> None:
     """Bertsekas and Gallager's example: link 0 (1.0) carries a and b, link 1 (3.0) carries b and c:
     b gets 0.5, c gets 2.5."""
-    a, b, c = (Flow(1.0, links, lambda: None) for links in ((0,), (0, 1), (1,)))
+    a, b, c = (Flow(0, 1.0, links) for links in ((0,), (0, 1), (1,)))
     rates = {id(f): r for f, r in fair_rates([a, b, c], [1.0, 3.0])}
     assert (rates[id(a)], rates[id(b)], rates[id(c)]) == (0.5, 0.5, 2.5)
 
@@ -57,7 +61,7 @@ def test_no_link_is_overfull_and_every_flow_has_a_full_link_where_it_is_fastest(
     """The definition of max-min fairness (Bertsekas and Gallager, section 6.5.2): every flow
     crosses a saturated link on which no other flow has a higher rate."""
     links = [tuple(sorted({k % len(capacity) for k in path})) for path in paths]
-    flows = [Flow(1.0, path, lambda: None) for path in links]
+    flows = [Flow(0, 1.0, path) for path in links]
     rate = {id(f): r for f, r in fair_rates(flows, capacity)}
     load = [sum(rate[id(f)] for f in flows if k in f.links) for k in range(len(capacity))]
     assert all(used <= full * (1 + 1e-9) for used, full in zip(load, capacity, strict=True))

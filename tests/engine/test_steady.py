@@ -70,19 +70,19 @@ def test_interleaved_without_shared_links_to_the_nanosecond(
 
 @settings(max_examples=10)
 @given(
-    exchange=st.integers(1, 300),
-    message=st.integers(1, 120),
-    durations=st.lists(st.integers(50, 400), min_size=16, max_size=16),
+    exchange=st.integers(1, 300_000),
+    message=st.integers(1, 120_000),
+    durations=st.lists(st.integers(50_000, 400_000), min_size=16, max_size=16),
 )
 def test_with_shared_links_to_a_microsecond(
     exchange: int, message: int, durations: list[int]
 ) -> None:
     program = by_hand(
         Interleaved(),
-        (4, 2, 120),
+        (4, 2, 200),
         lambda c: with_exchange(durations[c], float(exchange)),
         lambda c: with_exchange(durations[8 + c], float(exchange), "backward"),
-        Message(float(message), "nic", 3),
+        Message(float(message), "nic", 3000),
     )
     assert_same(*both(program), tolerance=1000)
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.figures.made import layout, memory_of, traces
 from twin.figures.memory import stage_memory
+from twin.figures.palette import ALARM
 
 GIB = 2.0**30
 FULL = {"parameters": 40.0, "gradients": 20.0, "activations": 30.0}
@@ -26,7 +27,10 @@ def test_lines_stand_at_budget_and_capacity():
 
 def test_a_stage_over_budget_says_by_how_much_and_others_do_not():
     figure = stage_memory(memory_of(HALF, FULL), "plan", "light").figure
-    assert list(traces(figure)[0].y) == ["Stage 0", "<b>Stage 1: over by 15 GiB</b>"]
+    fitting, over = traces(figure)[0].y
+    assert fitting == "Stage 0"
+    assert "Stage 1: over by 15 GiB" in over
+    assert ALARM["light"] in over
 
 
 @pytest.mark.parametrize(

@@ -35,13 +35,17 @@ def loaded_after(cwd: Path, *arguments: str) -> set[str]:
     return set(seen["loaded"])
 
 
-@pytest.mark.parametrize("verb", ["", "run", "check", "compare", "resolve", "catalog"])
-def test_help_loads_none_of_the_heavy_libraries(verb: str, tmp_path: Path) -> None:
-    arguments = [verb, "--help"] if verb else ["--help"]
-    assert not loaded_after(tmp_path, *arguments) & HEAVY
+def test_help_loads_none_of_the_heavy_libraries(tmp_path: Path) -> None:
+    assert not loaded_after(tmp_path, "--help") & HEAVY
+
+
+@pytest.mark.parametrize("verb", ["run", "check", "compare", "resolve", "catalog"])
+def test_help_of_a_verb_loads_only_what_typer_needs(verb: str, tmp_path: Path) -> None:
+    """typer describes a verb's arguments with pydantic, since its release 0.29."""
+    assert loaded_after(tmp_path, verb, "--help") & HEAVY <= {"pydantic"}
 
 
 def test_a_run_loads_the_engine_but_no_tables_charts_or_torch(tmp_path: Path) -> None:
-    loaded = loaded_after(tmp_path, "run", "kimi-k2-256xh800", "--json")
+    loaded = loaded_after(tmp_path, "run", "gpt-175b-64xa100-full", "--json")
     assert "simpy" in loaded
     assert not loaded & {"pandas", "plotly", "streamlit", "torch"}

@@ -32,7 +32,7 @@ def test_a_planners_environment_has_no_torch(planner_bin: Path, tmp_path: Path) 
 
 def test_a_run_answers_without_torch(planner_bin: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [planner_bin / "twin", "run", "kimi-k2-256xh800", "--json"],
+        [planner_bin / "twin", "run", "kimi-k2-2048xh800", "--json"],
         capture_output=True,
         text=True,
         cwd=tmp_path,

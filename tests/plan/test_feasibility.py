@@ -17,13 +17,13 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         feasibility.gpus_fill_the_grid,
         {"parallel": {"pipeline": 3}},
         "parallel.pipeline",
-        "nearest pipeline=2 or 4",
+        "nearest pipeline=2 or 4, or nodes=3",
     ),
     (
         feasibility.gpus_fill_the_grid,
         {"parallel": {"tensor": 3}},
         "parallel.tensor",
-        "nearest tensor=2 or 4",
+        "nearest tensor=2 or 4, or nodes=3",
     ),
     (
         feasibility.experts_need_a_mixture,
@@ -97,8 +97,14 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
     (
         feasibility.microbatches_are_whole,
         {"parallel": {"micro_batch": 3}},
+        "parallel.micro_batch",
+        "nearest micro_batch=2 or 4",
+    ),
+    (
+        feasibility.microbatches_are_whole,
+        {"parallel": {"micro_batch": 2}, "train": {"global_batch": "70seq"}},
         "train.global_batch",
-        "nearest global_batch=48seq or 96seq",
+        "nearest global_batch=64seq or 96seq",
     ),
     (
         feasibility.tokens_fill_a_step,

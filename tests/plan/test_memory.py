@@ -211,6 +211,14 @@ def test_zero_shards_states_over_the_ranks_that_hold_the_same_weights() -> None:
     }
 
 
+def test_weights_without_gradient_have_no_gradient_buffer() -> None:
+    """Of 100 weights 30 are expert-bias: 2 bytes for each of 100, 4 bytes for each of 70."""
+    case = scenario()
+    chunks = chunks_of([[block(weights=Weights(replicated=100, buffers=30))]], 1)
+    found = states(case, lay_out(case), chunks)
+    assert (found["parameters"], found["gradients"]) == (200, 280)
+
+
 def test_without_zero_every_rank_keeps_all_states() -> None:
     case = scenario(parallel={"zero": 0})
     chunks = chunks_of([[block(weights=Weights(replicated=60, tensor=40))]], 1)

@@ -79,8 +79,8 @@ def test_one_moe_layer_of_kimi_k2_weighs_seven_gigabytes_on_one_gpu() -> None:
 def test_muon_states_of_a_kimi_k2_gpu_shrink_with_the_replicas(
     nodes: int, expert: float, dense: float
 ) -> None:
-    """Mean over the GPUs, in GB to two digits. The dense figures count 8 bytes for every weight; the
-    2.35e9 weights that AdamW takes have 4 bytes more."""
+    """Mean over the GPUs, in GB to two digits. The dense figures count 8 bytes for every weight;
+    the 2.35e9 weights that AdamW takes have 4 bytes more."""
     found = kimi(nodes)
     stages, gpus = found.memory.stages, found.mesh.ranks
     mean = [

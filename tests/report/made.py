@@ -90,9 +90,8 @@ def scenario(**changes: Any) -> Scenario:
         },
     }
     for section, change in changes.items():
-        known = sections.get(section)
-        merge = isinstance(known, dict) and isinstance(change, dict)
-        sections[section] = {**known, **change} if merge else change
+        known = sections.get(section) or {}
+        sections[section] = {**known, **change} if isinstance(change, dict) else change
     return Scenario.model_validate(sections)
 
 

@@ -33,7 +33,9 @@ def test_attribution_sums_to_the_difference_of_the_steps() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 10**10), min_size=11, max_size=11), min_size=2, max_size=2))
 def test_attribution_sums_exactly_for_any_two_breakdowns(values: list[list[int]]) -> None:
-    rows = [dict(zip(CAUSES, [1 + row[0], *row[1:]], strict=True)) for row in values]
+    rows: list[dict[str, int]] = [
+        dict(zip(CAUSES, [1 + row[0], *row[1:]], strict=True)) for row in values
+    ]
     comparison = compare([report(made.plan(), made.trace((row,))) for row in rows])
     delta = comparison.deltas[0]
     assert sum(delta.attribution_ns.values()) == delta.step_delta_ns

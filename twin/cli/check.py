@@ -23,7 +23,10 @@ def check(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Is the scenario valid, can its layout run, and does it fit in memory? No simulation."""
+    """Is it valid, and does it fit? No simulation.
+
+    Exits with 3 when the scenario is invalid or its layout impossible, with 4 when it does not fit.
+    """
     from twin.cli import tables
     from twin.loading import load
     from twin.plan import plan
@@ -46,13 +49,14 @@ def check(
 
 def document(planned: Plan) -> dict[str, Any]:
     """The answer as one JSON document: a scenario that reaches a plan is valid."""
-    from twin.report import digest, memory_report
+    from twin.loading import scenario_hash
+    from twin.report import memory_report
 
     mesh = planned.mesh
     return {
         "version": VERSION,
         "name": planned.scenario.name,
-        "hash": digest(planned.scenario),
+        "hash": scenario_hash(planned.scenario),
         "valid": True,
         "fits": planned.memory.fits,
         "layout": asdict(mesh) | {"ranks": mesh.ranks, "microbatches": planned.microbatches},

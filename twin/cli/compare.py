@@ -23,8 +23,10 @@ def compare(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Run scenarios and show what differs, against the first; `--set` applies to every one of
-    them."""
+    """What changed between two or more scenarios?
+
+    Runs them all; the first is the baseline. `--set` applies to every one of them.
+    """
     if len(scenarios) < 2:
         raise typer.BadParameter(
             "compare needs at least two scenarios", param_hint="'BASELINE CANDIDATE...'"

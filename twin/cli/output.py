@@ -29,7 +29,7 @@ class Output:
     def sentence(self, text: str) -> None:
         """The answer in words, on stdout, unless the answer is JSON."""
         if not self.json:
-            Console().print(text, markup=False, highlight=False, soft_wrap=True)
+            sys.stdout.write(f"{text}\n")
 
     def show(self, *parts: RenderableType) -> None:
         """Tables, on stdout, unless the answer is JSON or should be short."""
@@ -62,4 +62,4 @@ def dumps(document: Mapping[str, Any]) -> str:
 
 def complain(text: str) -> None:
     """A message on stderr, whatever was asked."""
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    sys.stderr.write(f"{text}\n")

@@ -14,8 +14,10 @@ def run(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Play one training step and answer: does it fit, how long, how much, what is the
-    bottleneck."""
+    """What happens: fit, time, cost and bottleneck.
+
+    Plays one training step. Exits with 4 when the plan does not fit in memory.
+    """
     from twin.cli import tables
     from twin.cli.answer import answer
     from twin.report import verdict

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -24,9 +25,10 @@ _SHOWN_FIELDS = 12
 
 
 def bar(share: float, width: int = _WIDTH) -> str:
-    """A bar of `share` (0 to 1) of the width; anything above zero shows."""
-    cells = round(min(max(share, 0.0), 1.0) * width)
-    return "█" * max(cells, 1 if share > 0 else 0)
+    """A bar of `share` (0 to 1) of the width, to an eighth of a character; above zero it shows."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    full, part = divmod(max(eighths, 1) if share > 0 else 0, 8)
+    return "█" * full + " ▏▎▍▌▋▊▉"[part].strip()
 
 
 def percent(share: float) -> str:
@@ -120,8 +122,8 @@ def link_table(report: Report) -> Table:
 
 
 def warning_list(warnings: Iterable[Warning], title: str = "Warnings") -> RenderableType:
-    """Warnings, one per paragraph, each with its code."""
-    rows = [Text(f"  {warning.code}: {warning.message}") for warning in warnings]
+    """Warnings, one per paragraph, each with its code; nothing where there are none."""
+    rows = [Padding(Text(f"{one.code}: {one.message}"), (0, 0, 0, 2)) for one in warnings]
     return Group(Text(title, style="bold"), *rows) if rows else Text("")
 
 

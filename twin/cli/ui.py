@@ -30,7 +30,10 @@ def ui(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Open the app in a browser; with `--json`, print the command that would, and start nothing."""
+    """Open the app on a scenario.
+
+    With `--json`, prints the command that would open it, and starts nothing.
+    """
     from twin.errors import Problem, UsageError
 
     app = Path(__file__).parents[2] / "app.py"

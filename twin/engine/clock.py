@@ -11,14 +11,12 @@ from simpy import Environment, Timeout
 class Clock(Environment):
     """Simulated time. Simultaneous callbacks run in the order in which they were asked for."""
 
-    def call(self, delay: int, action: Callable[[Any], None], value: object = None) -> None:
+    def call(self, delay: int, action: Callable[[Any], None], value: object) -> None:
         """Call `action` after `delay` ns with the event, whose `value` is the given one."""
-        timeout = Timeout(self, delay, value)
         # SimPy leaves the type of its callbacks' event open; a new event always has a list of them.
-        callbacks = cast("list[Callable[[Any], None]]", timeout.callbacks)  # pyright: ignore[reportUnknownMemberType]
-        callbacks.append(action)
+        Timeout(self, delay, value).callbacks.append(action)  # pyright: ignore[reportUnknownMemberType, reportOptionalMemberAccess]
 
     @property
     def nanoseconds(self) -> int:
         """Now."""
-        return int(self.now)
+        return cast(int, self.now)

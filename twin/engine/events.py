@@ -65,8 +65,9 @@ class _Player:
         self.graph, self.progress = graph, progress
         self.clock = Clock()
         capacity = [program.capacity[link] for link in LINKS for _ in (0, 1)] * len(program.roles)
-        self.fluid = Fluid(self.clock, capacity)
+        self.fluid = Fluid(self.clock, capacity, self._arrived)
         self.waits = graph.waits.copy()
+        self.left = [len(flows) for flows in graph.flows]
         self.ready = [-1] * size
         self.start = [-1] * size
         self.end = [-1] * size
@@ -81,7 +82,7 @@ class _Player:
     def run(self) -> None:
         """Play until nothing is left to happen."""
         for op in [i for i, waits in enumerate(self.waits) if waits == 0]:
-            self._ready(op, -1)
+            self._released(op, -1, 0)
         self._settle()
         self.clock.run()
         if self.done != len(self.end):
@@ -89,25 +90,26 @@ class _Player:
             where = f"chunk {graph.chunk[stuck]}, micro-batch {graph.microbatch[stuck]}"
             raise DeadlockError(f"{graph.name[stuck]} of {where} never starts")
 
-    def _ready(self, op: int, cause: int) -> None:
-        self.ready[op] = self.clock.nanoseconds
+    def _released(self, op: int, cause: int, now: int) -> None:
+        """The last thing that an operation waited for has ended."""
+        self.ready[op] = now
         self.released_by[op] = cause
         members = self.graph.rendezvous.get(op)
         if members is None:
-            self._begin(op)
+            self._begin(op, now)
             return
         self.absent[id(members)] -= 1
         if self.absent[id(members)] == 0:
             for member in members:
-                self._begin(member)
+                self._begin(member, now)
 
-    def _begin(self, op: int) -> None:
-        self.start[op] = self.clock.nanoseconds
+    def _begin(self, op: int, now: int) -> None:
+        self.start[op] = now
         duration = self.graph.duration[op]
-        if duration == 0:
+        if duration:
+            self.clock.call(duration, self._elapsed, op)
+        else:
             self._transfer(op)
-            return
-        self.clock.call(duration, self._elapsed, op)
 
     def _elapsed(self, event: Event) -> None:
         self.events += 1
@@ -115,22 +117,17 @@ class _Player:
         self._settle()
 
     def _transfer(self, op: int) -> None:
-        flows = self.graph.flows[op]
-        if not flows:
+        if self.left[op] == 0:
             self._over(op)
-            return
-        left = len(flows)
+        for size, links in self.graph.flows[op]:
+            self.fluid.start(op, size, links)
 
-        def arrived() -> None:
-            nonlocal left
-            self.events += 1
-            left -= 1
-            if left == 0:
-                self._over(op)
-                self._settle()
-
-        for size, links in flows:
-            self.fluid.start(size, links, arrived)
+    def _arrived(self, op: int) -> None:
+        self.events += 1
+        self.left[op] -= 1
+        if self.left[op] == 0:
+            self._over(op)
+            self._settle()
 
     def _over(self, op: int) -> None:
         """A member of a collective is done when all are."""
@@ -151,13 +148,14 @@ class _Player:
             self.end[op] = now
             self.done += 1
             for offset in graph.local[op]:
-                waits[op + offset] -= 1
-                if waits[op + offset] == 0:
-                    self._ready(op + offset, op)
+                after = op + offset
+                waits[after] -= 1
+                if waits[after] == 0:
+                    self._released(after, op, now)
             for after in graph.remote.get(op, ()):
                 waits[after] -= 1
                 if waits[after] == 0:
-                    self._ready(after, op)
+                    self._released(after, op, now)
         if self.progress is not None and self.done >= self.announced:
             self.announced += ANNOUNCE
             self.progress(self.done / len(self.end))

@@ -11,20 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
+from typing import Final, cast
 
 from simpy import Event
 
 from twin.engine.clock import Clock
 
+ROUNDING: Final = 1e-9
+"""Nanoseconds by which a float quotient may exceed the whole number that it stands for."""
+
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """Bytes on their way over `links`; `done` is called when the last one has arrived."""
+    """Bytes of a transfer on their way over `links`. `timer` counts how often its end was set."""
 
+    transfer: int
     remaining: float
     links: tuple[int, ...]
-    done: Callable[[], None]
     rate: float = 0.0
     updated: int = 0
     timer: int = 0
@@ -33,10 +37,12 @@ class Flow:
 @dataclass(slots=True)
 class Fluid:
     """The links of a cluster and the flows on them. Capacities are bytes per nanosecond; the clock
-    is integer nanoseconds."""
+    is integer nanoseconds. `arrived` is called with the transfer's number when the last byte of one
+    of its flows is through."""
 
     clock: Clock
     capacity: list[float]
+    arrived: Callable[[int], None]
     flows: list[list[Flow]] = field(init=False)
     shared: bool = False
     """True once two flows have met on a link: from then on times are exact to float rounding, not
@@ -45,40 +51,41 @@ class Fluid:
     def __post_init__(self) -> None:
         self.flows = [[] for _ in self.capacity]
 
-    def start(self, size: float, links: tuple[int, ...], done: Callable[[], None]) -> None:
-        """Put `size` bytes on `links` now."""
-        flow = Flow(size, links, done, updated=self.clock.nanoseconds)
+    def start(self, transfer: int, size: float, links: tuple[int, ...]) -> None:
+        """Put `size` bytes of a transfer on `links` now."""
+        flow = Flow(transfer, size, links, updated=self.clock.nanoseconds)
         alone = True
+        rate = inf
         for link in links:
-            if self.flows[link]:
+            users = self.flows[link]
+            if users:
                 alone = False
-            self.flows[link].append(flow)
+            users.append(flow)
+            rate = min(rate, self.capacity[link])
         if alone:
-            flow.rate = min(self.capacity[link] for link in links)
+            flow.rate = rate
             self._schedule(flow)
         else:
             self.shared = True
             self._share(self._reachable([flow]))
 
-    def _finish(self, flow: Flow) -> None:
-        neighbours = False
-        for link in flow.links:
-            self.flows[link].remove(flow)
-            neighbours = neighbours or bool(self.flows[link])
-        if neighbours:
-            others = {id(f): f for link in flow.links for f in self._reachable(self.flows[link])}
-            self._share(list(others.values()))
-        flow.done()
-
     def _schedule(self, flow: Flow) -> None:
         flow.timer += 1
-        version = flow.timer
+        delay = max(1, ceil(flow.remaining / flow.rate - ROUNDING))
+        self.clock.call(delay, self._ended, (flow, flow.timer))
 
-        def fire(_: Event) -> None:
-            if flow.timer == version:
-                self._finish(flow)
-
-        self.clock.call(max(1, ceil(flow.remaining / flow.rate - 1e-9)), fire)
+    def _ended(self, event: Event) -> None:
+        flow, timer = cast("tuple[Flow, int]", event.value)
+        if flow.timer != timer:
+            return  # its rate has changed since, and with it its end
+        neighbours: list[Flow] = []
+        for link in flow.links:
+            users = self.flows[link]
+            users.remove(flow)
+            neighbours += users
+        if neighbours:
+            self._share(self._reachable(neighbours))
+        self.arrived(flow.transfer)
 
     def _reachable(self, seeds: Iterable[Flow]) -> list[Flow]:
         seen = {id(f): f for f in seeds}

@@ -18,7 +18,7 @@ from twin.hardware import seconds
 from twin.network import capacity, latency
 from twin.network.placement import Placement
 from twin.optimizers import OptimizerStep
-from twin.plan.types import Plan
+from twin.plan.types import Chunk, Plan
 from twin.schedules.action import Pass
 
 GRADIENT_BYTES = 4
@@ -137,7 +137,7 @@ def _finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int
         and plan.mesh.pipeline > 1
     ):
         closing.embedding()
-    update = _update(plan, total)
+    update = _update(plan, chunks)
     closing.gradient_norm()
     closing.add("momentum_gather", "all_gather", update.gather_dense_bytes, "data")
     closing.add("momentum_gather", "all_gather", update.gather_expert_bytes, "expert_data")
@@ -147,12 +147,15 @@ def _finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int
     return tuple(closing.steps), tuple(closing.ready)
 
 
-def _update(plan: Plan, weights: Weights) -> OptimizerStep:
-    """What the optimizer does on one rank of a stage."""
+def _update(plan: Plan, chunks: list[Chunk]) -> OptimizerStep:
+    """What the optimizer does on one rank that holds these chunks."""
     sharded = plan.scenario.parallel.zero >= 1
-    data = plan.mesh.data if sharded else 1
-    expert = plan.mesh.expert_data if sharded else 1
-    return plan.scenario.train.optimizer.step(weights, data, expert)
+    return plan.scenario.train.optimizer.step(
+        sum((chunk.weights for chunk in chunks), Weights()),
+        plan.mesh.data if sharded else 1,
+        plan.mesh.expert_data if sharded else 1,
+        tuple(m for chunk in chunks for layer in chunk.layers for m in layer.matrices),
+    )
 
 
 class _Closing:

@@ -8,7 +8,7 @@ from twin.engine.breakdown import pieces, sums
 from twin.engine.events import Played, Progress, play
 from twin.engine.graph import Graph, unroll
 from twin.engine.program import LINKS, Program
-from twin.engine.steady import Period, enough_microbatches, prove
+from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.trace import Spans, Trace
 
 
@@ -18,14 +18,14 @@ def simulate(
     """Play one step. Long steps are played until their steady state is proven and then
     extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full."""
     microbatches = enough_microbatches(program) if extrapolate else None
-    while microbatches is not None and 2 * microbatches <= program.microbatches:
+    while microbatches is not None:
         graph = unroll(program, microbatches)
         played = play(graph, program, progress)
         period = prove(graph, played, program, microbatches)
         rest = 0 if period is None else (program.microbatches - microbatches) % period.microbatches
         if period is not None and rest == 0:
             return _trace(program, graph, played, period)
-        microbatches = microbatches + rest if rest else 2 * microbatches
+        microbatches = worth_playing(program, microbatches + rest if rest else 2 * microbatches)
     graph = unroll(program, program.microbatches)
     return _trace(program, graph, play(graph, program, progress), None)
 

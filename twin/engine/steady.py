@@ -22,8 +22,15 @@ from twin.schedules.action import Action
 
 Orders = tuple[tuple[Action, ...], ...]
 
-SHARED_TOLERANCE_NS = 1000
-"""Largest error of an extrapolated step when flows shared links."""
+ROUNDING_NS = 2
+"""By how much a repetition may be off when flows shared links: float rounding of their rates."""
+LARGEST_ERROR_NS = 1000
+"""Largest error that such rounding may add up to over a whole step."""
+SETTLING = 3
+"""Where messages and exchanges share links, times settle late: how many times as much to play at
+once."""
+WORTH_PLAYING = 0.6
+"""Share of the step beyond which playing a part to prove the rest saves too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +44,41 @@ class Period:
 
 
 def enough_microbatches(program: Program) -> int | None:
-    """The fewest micro-batches in whose step the steady state could be proven; None when the
-    schedule never repeats or a full run is not longer."""
+    """The fewest micro-batches in whose step the steady state is likely to be proven; None when the
+    schedule never repeats or a full run is not much longer."""
     period = _period(program, program.microbatches)
-    if period is None or program.microbatches % period:
+    if period is None:
         return None
-    warmup = program.schedule.warmup_microbatches(
-        program.stages, program.chunks_per_stage, program.microbatches
-    )
-    enough = warmup + period * (_matching(program, period) + 2)
-    enough = period * ceil(enough / period)
-    return enough if 2 * enough <= program.microbatches else None
+    enough = _warmup(program) + period * (_reach(program, period) + _margin(program, period) + 2)
+    if _links_shared(program):
+        enough *= SETTLING
+    return worth_playing(program, period * ceil(enough / period))
+
+
+def worth_playing(program: Program, microbatches: int) -> int | None:
+    """The same number, brought to the whole step's remainder of periods; None when it is too many."""
+    period = _period(program, program.microbatches)
+    if period is None:
+        return None
+    microbatches += (program.microbatches - microbatches) % period
+    return microbatches if microbatches <= WORTH_PLAYING * program.microbatches else None
 
 
 def prove(
     graph: Graph, played: Played, program: Program, played_microbatches: int
 ) -> Period | None:
     """The period of a played step, or None when it does not (yet) repeat. The times may need
-    several periods of the action pattern to come round (the cyclicity of the critical circuit, at
-    most as many as there are stages)."""
+    several periods of the action pattern to come round: the cyclicity of the critical circuit, at
+    most as many as there are stages where no link is shared."""
     pattern = _period(program, program.microbatches)
     if pattern is None or pattern != _period(program, played_microbatches):
         return None
     orders = program.schedule.order(program.stages, program.chunks_per_stage, played_microbatches)
+    reach, margin = _reach(program, pattern) * pattern, _margin(program, pattern) * pattern
     repeats = (program.microbatches - played_microbatches) // pattern
-    tolerance = SHARED_TOLERANCE_NS // max(1, repeats) if played.shared else 0
+    tolerance = ROUNDING_NS if played.shared and ROUNDING_NS * repeats <= LARGEST_ERROR_NS else 0
     for cycle in range(1, program.stages + 1):
-        proof = _Proof(
-            graph, played, orders, cycle * pattern, _matching(program, pattern) * pattern
-        )
+        proof = _Proof(graph, played, orders, cycle * pattern, reach, margin)
         length = proof.length(program, tolerance)
         if length is not None:
             windows = tuple(proof.window(i, role.stage) for i, role in enumerate(program.roles))
@@ -83,6 +96,9 @@ class _Proof:
     period: int
     reach: int
     """Micro-batches over which all must match."""
+    margin: int
+    """Micro-batches before each role's last forward that are not looked at: other roles already
+    drain."""
 
     def length(self, program: Program, tolerance: int) -> int | None:
         """The common length (ns) of the candidate period; None when some operation does not
@@ -113,7 +129,8 @@ class _Proof:
         period."""
         order = self.orders[stage]
         per_microbatch = len(order) // (order[-1].microbatch + 1)
-        end = max(i for i, action in enumerate(order) if action.kind == "F") + 1
+        last = max(i for i, action in enumerate(order) if action.kind == "F")
+        end = last + 1 - self.margin * per_microbatch
         return end - self.reach * per_microbatch, end, self.period * per_microbatch
 
 
@@ -121,13 +138,30 @@ def _period(program: Program, microbatches: int) -> int | None:
     return program.schedule.period(program.stages, program.chunks_per_stage, microbatches)
 
 
-def _matching(program: Program, period: int) -> int:
-    """Periods that have to match: more than any dependency reaches back, which is from a backward
-    pass to its own forward pass, as many micro-batches earlier as the warm-up lets in."""
-    warmup = program.schedule.warmup_microbatches(
+def _warmup(program: Program) -> int:
+    return program.schedule.warmup_microbatches(
         program.stages, program.chunks_per_stage, program.microbatches
     )
-    return ceil(warmup / period) + 1
+
+
+def _reach(program: Program, period: int) -> int:
+    """Periods that have to match: more than any dependency reaches back, which is from a backward
+    pass to its own forward pass, as many micro-batches earlier as the warm-up lets in."""
+    return ceil(_warmup(program) / period) + 1
+
+
+def _margin(program: Program, period: int) -> int:
+    """Periods by which roles end their steady states apart: at most the warm-up."""
+    return ceil(_warmup(program) / period)
+
+
+def _links_shared(program: Program) -> bool:
+    """Whether messages between stages meet exchanges inside passes on links of one class."""
+    if program.message.bytes == 0:
+        return False
+    name = f"{program.message.link}_bytes"
+    steps = (step for template in program.passes.values() for step in template)
+    return any(step.traffic is not None and getattr(step.traffic, name) > 0 for step in steps)
 
 
 def _same_pattern(order: tuple[Action, ...], span: range, width: int, period: int) -> bool:

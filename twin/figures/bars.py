@@ -1,12 +1,13 @@
 """From the spans of a trace to a bounded number of bars, openly coarser where spans are too many.
 
 Three grains, the finest that fits the budget: every span; one bar per pass of a micro-batch through
-a chunk (waits inside the pass are covered); equal slices of time in the colour of what fills most
-of them. What is drawn says its grain.
+a chunk; equal slices of time with the kinds stacked. A coarse bar is as high as the share of its
+time that is filled, so that areas stay proportional to time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -42,6 +43,10 @@ class Drawn:
     microbatch: NDArray[np.int32]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
+    filled: NDArray[np.float64]
+    """Share of the bar's time that its spans take, 0 to 1."""
+    below: NDArray[np.float64]
+    """Share of the same time that other kinds take, on which the bar is stacked."""
     grain: Grain = "span"
     slice_ns: int = 0
 
@@ -59,6 +64,8 @@ class Drawn:
             microbatch=self.microbatch[rows],
             start=self.start[rows],
             end=self.end[rows],
+            filled=self.filled[rows],
+            below=self.below[rows],
         )
 
 
@@ -76,14 +83,14 @@ def drawn(
     trace: Trace, window: tuple[int, int], streams: frozenset[int], budget: int = BUDGET
 ) -> Drawn:
     """Bars of the chosen streams inside a window (ns), at the finest grain within the budget."""
-    spans = _inside(trace, window, streams)
+    spans = inside(trace, window, streams)
     if len(spans) <= budget:
         return spans
     merged = _passes(spans)
-    return merged if len(merged) <= budget else _slices(spans, window, budget)
+    return merged if len(merged) <= budget else slices(spans, window, budget)
 
 
-def _inside(trace: Trace, window: tuple[int, int], streams: frozenset[int]) -> Drawn:
+def inside(trace: Trace, window: tuple[int, int], streams: frozenset[int]) -> Drawn:
     """Every span with any length inside the window, clipped to it."""
     spans = trace.spans
     start, end = np.maximum(spans.start, window[0]), np.minimum(spans.end, window[1])
@@ -97,7 +104,8 @@ def _inside(trace: Trace, window: tuple[int, int], streams: frozenset[int]) -> D
         spans.microbatch[rows],
         start[rows],
         end[rows],
-        "span",
+        filled=np.ones(int(rows.sum())),
+        below=np.zeros(int(rows.sum())),
     )
 
 
@@ -114,19 +122,51 @@ def _passes(spans: Drawn) -> Drawn:
     fresh[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     first = np.flatnonzero(fresh)
     last = np.append(first[1:], len(spans)) - 1
-    return replace(spans.take(first), end=spans.end[last], grain="pass")
+    extent = spans.end[last] - spans.start[first]
+    filled = np.add.reduceat(spans.end - spans.start, first) / extent
+    return replace(spans.take(first), end=spans.end[last], filled=filled, grain="pass")
 
 
-def _slices(spans: Drawn, window: tuple[int, int], budget: int) -> Drawn:
-    """Equal slices per lane, each in the kind that fills most of it; empty where less than half
-    is filled."""
+def slices(spans: Drawn, window: tuple[int, int], budget: int) -> Drawn:
+    """Equal slices of the window, per lane and kind, each as high as the share it fills."""
+    kinds = np.unique(spans.kind)
     lanes = np.unique(np.stack([spans.role, spans.stream], axis=1), axis=0)
-    count = max(budget // len(lanes), 1)
+    count = max(budget // max(len(lanes) * len(kinds), 1), 1)
     edges = np.linspace(window[0], window[1], count + 1).astype(np.int64)
-    parts = [
-        _lane(spans.take((spans.role == role) & (spans.stream == stream)), edges)
-        for role, stream in lanes
-    ]
+    length = np.diff(edges)
+    parts: list[Drawn] = [spans.take(np.zeros(len(spans), dtype=np.bool_))]
+    for role, stream in lanes:
+        lane = spans.take((spans.role == role) & (spans.stream == stream))
+        below = np.zeros(count)
+        for kind in np.unique(lane.kind):
+            own = lane.take(lane.kind == kind)
+            filled = _busy(own, edges) / length
+            parts.append(_column(own, edges, filled, below))
+            below = below + filled
+    return _joined(parts, int(length[0]))
+
+
+def _column(
+    own: Drawn, edges: NDArray[np.int64], filled: NDArray[np.float64], below: NDArray[np.float64]
+) -> Drawn:
+    """The slices of one lane and kind that hold anything; `own` has at least one span."""
+    shown = filled > 0
+    many = int(shown.sum())
+    unknown = np.full(many, -1, dtype=np.int32)
+    return Drawn(
+        role=np.repeat(own.role[:1], many),
+        stream=np.repeat(own.stream[:1], many),
+        kind=np.repeat(own.kind[:1], many),
+        chunk=unknown,
+        microbatch=unknown,
+        start=edges[:-1][shown],
+        end=edges[1:][shown],
+        filled=filled[shown],
+        below=below[shown],
+    )
+
+
+def _joined(parts: Sequence[Drawn], slice_ns: int) -> Drawn:
     return Drawn(
         role=np.concatenate([part.role for part in parts]),
         stream=np.concatenate([part.stream for part in parts]),
@@ -135,29 +175,10 @@ def _slices(spans: Drawn, window: tuple[int, int], budget: int) -> Drawn:
         microbatch=np.concatenate([part.microbatch for part in parts]),
         start=np.concatenate([part.start for part in parts]),
         end=np.concatenate([part.end for part in parts]),
+        filled=np.concatenate([part.filled for part in parts]),
+        below=np.concatenate([part.below for part in parts]),
         grain="slice",
-        slice_ns=int(edges[1] - edges[0]),
-    )
-
-
-def _lane(spans: Drawn, edges: NDArray[np.int64]) -> Drawn:
-    """The slices of one lane, neighbours of one kind joined."""
-    kinds = np.unique(spans.kind)
-    busy = np.stack([_busy(spans.take(spans.kind == kind), edges) for kind in kinds])
-    winner = np.where(2 * busy.sum(axis=0) >= np.diff(edges), kinds[busy.argmax(axis=0)], -1)
-    change = np.flatnonzero(np.diff(winner)) + 1
-    first, last = np.append(0, change), np.append(change, len(winner))
-    filled = winner[first] >= 0
-    first, last = first[filled], last[filled]
-    unknown = np.full(len(first), -1, dtype=np.int32)
-    return Drawn(
-        role=np.full(len(first), spans.role[0], dtype=np.int32),
-        stream=np.full(len(first), spans.stream[0], dtype=np.int8),
-        kind=winner[first].astype(np.int32),
-        chunk=unknown,
-        microbatch=unknown,
-        start=edges[first],
-        end=edges[last],
+        slice_ns=slice_ns,
     )
 
 

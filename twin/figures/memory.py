@@ -29,7 +29,7 @@ _GIB: Final = 2.0**30
 
 def stage_memory(memory: MemoryReport, name: str, theme: Theme) -> Picture:
     """Device bytes on one rank of each stage at its fullest moment, by category, in GiB."""
-    labels = [_label(stage, memory.budget) for stage in memory.stages]
+    labels = [_label(stage, memory.budget, theme) for stage in memory.stages]
     bars = [
         Bars(
             name=_words(category),
@@ -45,8 +45,9 @@ def stage_memory(memory: MemoryReport, name: str, theme: Theme) -> Picture:
     frame = Frame(
         x=Axis("GiB on one GPU", span=(0, widest * 1.04)),
         y=Axis(reverse=True, grid=False),
-        height=120 + 26 * len(labels),
+        height=60 + 26 * len(labels),
         theme=theme,
+        width=480,
         marks=_limits(memory, theme),
     )
     return Picture(
@@ -92,14 +93,13 @@ def _limits(memory: MemoryReport, theme: Theme) -> tuple[Mark, ...]:
     return (budget, capacity)
 
 
-def _label(stage: StagePeak, budget: float) -> str:
+def _label(stage: StagePeak, budget: float, theme: Theme) -> str:
     """The stage in words; what is over budget says so in bold, not by its length alone."""
     over = stage.peak_bytes - budget
-    return (
-        f"<b>Stage {stage.stage}: over by {gibibytes(over)}</b>"
-        if over > 0
-        else f"Stage {stage.stage}"
-    )
+    if over <= 0:
+        return f"Stage {stage.stage}"
+    words = f"Stage {stage.stage}: over by {gibibytes(over)}"
+    return f'<b><span style="color:{ALARM[theme]}">{words}</span></b>'
 
 
 def _categories(stages: Sequence[StagePeak]) -> list[str]:

@@ -11,19 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, Literal, cast
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from twin.figures.palette import BACKGROUND, INK, Swatch, Theme
+from twin.figures.palette import BACKGROUND, INK, Swatch, Theme, contrast
 
 Figure = go.Figure
 """A plotly figure."""
 
 Values = Sequence[float] | NDArray[np.float64]
 Row = Mapping[str, str]
+
+_FONT = 12
+_GRID = "rgba(128,128,128,0.3)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class Bars:
     text: Sequence[str] | None = None
     detail: Sequence[Sequence[Any]] | NDArray[Any] | None = None
     outline: float = 1.0
+    edge: str | None = None
+    """Colour of the outline in place of the swatch's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,10 @@ class Frame:
     x: Axis
     y: Axis
     height: int
+    """Pixels, without the legend and the marks' labels above the bars."""
     theme: Theme
+    width: int = 900
+    """Pixels for which the legend is laid out."""
     marks: tuple[Mark, ...] = field(default=())
 
 
@@ -95,23 +104,23 @@ def draw(bars: Sequence[Bars], frame: Frame) -> Figure:
     """A figure of horizontal bars, one trace per kind."""
     figure = go.Figure([_trace(one) for one in bars])
     ink = INK[frame.theme]
-    headroom = 22 * (1 + max((mark.lift for mark in frame.marks), default=-1))
+    above = _legend_height([one.name for one in bars], frame.width)
+    above += 22 * (1 + max((mark.lift for mark in frame.marks), default=-1))
     figure.update_layout(
         barmode="relative",
         bargap=0.3,
-        height=frame.height + headroom,
-        margin={"l": 8, "r": 8, "t": 44 + headroom, "b": 44},
-        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "traceorder": "normal"}
-        | {"yref": "paper", "xref": "paper", "itemclick": False, "itemdoubleclick": False},
+        height=frame.height + above,
+        margin={"l": 8, "r": 8, "t": above, "b": 44},
+        legend={"orientation": "h", "x": 0, "y": 1, "yref": "container", "yanchor": "top"}
+        | {"traceorder": "normal", "itemclick": False, "itemdoubleclick": False},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": ink},
+        font={"color": ink, "size": _FONT},
+        uniformtext={"minsize": _FONT - 1, "mode": "hide"},
         hoverlabel={"bgcolor": BACKGROUND[frame.theme], "font": {"color": ink}},
         xaxis=_axis(frame.x),
         yaxis=_axis(frame.y),
     )
-    if headroom > 0:
-        figure.update_layout(legend={"y": 1.0 + headroom / max(frame.height - 88, 1)})
     for mark in frame.marks:
         _add(figure, mark)
     return figure
@@ -123,8 +132,17 @@ def bar_count(figure: Figure) -> int:
     return sum(len(trace.x) for trace in data)
 
 
+def _legend_height(names: Sequence[str], width: int) -> int:
+    """Pixels of the legend's rows; plotly gives every entry the width of the longest."""
+    entry = 48 + 6.2 * max((len(name) for name in names), default=0)
+    rows = ceil(len(names) / max(1, int(width / entry)))
+    return 19 * rows + 10
+
+
 def _trace(bars: Bars) -> go.Bar:
-    pattern = {"shape": bars.swatch.pattern, "fillmode": "overlay", "fgopacity": 0.9, "size": 6}
+    readable = max(("#000000", "#FFFFFF"), key=lambda text: contrast(text, bars.swatch.fill))
+    pattern = {"shape": bars.swatch.pattern, "fillmode": "overlay", "size": 7, "solidity": 0.15}
+    pattern |= {"fgcolor": readable, "fgopacity": 0.6}
     return go.Bar(
         name=bars.name,
         orientation="h",
@@ -135,14 +153,14 @@ def _trace(bars: Bars) -> go.Bar:
         text=bars.text,
         textposition="inside" if bars.text is not None else "none",
         insidetextanchor="middle",
-        constraintext="both",
+        insidetextfont={"color": readable},
         textangle=0,
         customdata=bars.detail,
         hovertemplate=bars.hover + "<extra></extra>",
         marker={
             "color": bars.swatch.fill,
             "opacity": bars.opacity if bars.opacity is not None else 1.0,
-            "line": {"color": bars.swatch.line, "width": bars.outline},
+            "line": {"color": bars.edge or bars.swatch.line, "width": bars.outline},
             "pattern": pattern if bars.swatch.pattern else None,
         },
     )
@@ -155,6 +173,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "title": {"text": axis.title},
         "showgrid": axis.grid,
+        "gridcolor": _GRID,
         "zeroline": False,
         "automargin": True,
     }

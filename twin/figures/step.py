@@ -102,7 +102,7 @@ def _stacked(rows: Sequence[tuple[str, Mapping[str, int]]], theme: Theme) -> Fig
     frame = Frame(
         x=Axis("Seconds of one step", span=(0, longest / 1e9 * 1.01)),
         y=Axis(reverse=True, grid=False),
-        height=120 + 44 * len(rows),
+        height=70 + 44 * len(rows),
         theme=theme,
     )
     return draw(bars, frame)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from twin.engine.program import STREAMS
 from twin.engine.trace import Trace
-from twin.figures.bars import BUDGET, Drawn, drawn
-from twin.figures.palette import INK, MEANINGS, Meaning, Theme, swatch
+from twin.figures.bars import BUDGET, Drawn, drawn, inside, slices
+from twin.figures.palette import BACKGROUND, INK, MEANINGS, Meaning, Theme, contrast, swatch
 from twin.figures.plotly import Axis, Bars, Figure, Frame, Mark, Picture, draw
 from twin.report.breakdown import mean
 from twin.report.numbers import duration, show
@@ -39,28 +39,65 @@ KIND_WORDS: Final[dict[Meaning, str]] = {
 _COMPUTE_SHARE: Final = 0.5
 """Height of the compute lane in a row of 0.9, when communication lanes share the row."""
 
+_SEPARATED: Final = 1_500
+"""Bars of one kind up to which gaps between neighbours can be seen."""
+
 
 def played_ns(trace: Trace) -> int:
     """Length of the played part of the step (ns): what a timeline can show."""
     return int(trace.spans.end.max(initial=0))
 
 
+def overview(trace: Trace, theme: Theme, budget: int = 2_500) -> Picture:
+    """The whole played step at a glance: how each stage spends each slice of time."""
+    window = (0, played_ns(trace))
+    bars = slices(inside(trace, window, frozenset([0])), window, budget)
+    reading = (
+        f"Stages down, time across in slices of {duration(bars.slice_ns / 1e9)}; colours show what "
+        "a stage computes, what is left white it waits."
+    )
+    return Picture(
+        title=_finding(trace),
+        caption=" ".join([reading, *_repeat_note(trace)]),
+        figure=_figure(trace, bars, [0], window, theme),
+    )
+
+
 def timeline(
     trace: Trace,
     theme: Theme,
+    window: tuple[int, int],
     lanes: Lanes = "compute",
-    window: tuple[int, int] | None = None,
     budget: int = BUDGET,
 ) -> Picture:
-    """The played step, or a window of it (ns of the played part), with at most `budget` bars."""
-    window = window or (0, played_ns(trace))
+    """A window (ns) of the played step, pass by pass, with at most `budget` bars."""
     streams = _streams(trace, lanes)
     bars = drawn(trace, window, frozenset(streams), budget)
+    compute = bars.take(bars.stream == 0)
+    computing = float(((compute.end - compute.start) * compute.filled).sum())
+    waiting = 1 - computing / max((window[1] - window[0]) * len(trace.roles), 1)
     return Picture(
-        title=_finding(trace),
+        title=(
+            f"From {_second(window[0])} to {_second(window[1])} the stages wait "
+            f"{show(max(waiting, 0.0), '%')} of the time"
+        ),
         caption=" ".join([_reading(lanes), *_grain_note(bars), *_repeat_note(trace)]),
         figure=_figure(trace, bars, streams, window, theme),
     )
+
+
+def start_window(trace: Trace, passes: int = 160) -> tuple[int, int]:
+    """The window (ns) at the start of the step that holds about so many passes of a stage."""
+    spans = trace.spans
+    own = (spans.role == 0) & (spans.stream == 0) & (spans.microbatch >= 0)
+    there_and_back = 2 * len(
+        np.unique(np.stack([spans.chunk[own], spans.microbatch[own]]), axis=1).T
+    )
+    return 0, round(played_ns(trace) * min(1.0, passes / max(there_and_back, 1)))
+
+
+def _second(ns: int) -> str:
+    return f"{ns / 1e9:.4g} s"
 
 
 def _streams(trace: Trace, lanes: Lanes) -> list[int]:
@@ -87,7 +124,7 @@ def _figure(
             reverse=True,
             grid=False,
         ),
-        height=110 + row * len(trace.roles),
+        height=50 + row * len(trace.roles),
         theme=theme,
         marks=_repeat_mark(trace, window, theme),
     )
@@ -104,12 +141,13 @@ def _bars(trace: Trace, bars: Drawn, kind: Meaning, streams: Sequence[int], them
         name=name,
         swatch=swatch(kind, theme),
         x=(bars.end - bars.start) / 1e9,
-        y=bars.role + place[stream],
+        y=bars.role + place[stream] + (0.5 - bars.below - bars.filled / 2) * thickness[stream],
         base=bars.start / 1e9,
-        thickness=thickness[stream],
+        thickness=thickness[stream] * bars.filled,
         opacity=_shade(trace, bars),
         detail=np.stack([bars.chunk, bars.microbatch], axis=1),
         hover=f"<b>{name}</b><br>{what}from %{{base:.6~f}} s, for %{{x:.4~s}}s",
+        edge=_edge(kind, theme, len(bars)),
         outline=0.5,
     )
 
@@ -133,6 +171,13 @@ def _shade(trace: Trace, bars: Drawn) -> NDArray[np.float64]:
     stages = (int(trace.spans.chunk.max(initial=0)) + 1) / max(len(own), 1)
     virtual = np.maximum(bars.chunk // max(stages, 1), 0)
     return np.maximum(1.0 - 0.15 * virtual, 0.55)
+
+
+def _edge(kind: Meaning, theme: Theme, count: int) -> str | None:
+    """Bars that stand out by their fill are set apart by the background while they are few."""
+    background = BACKGROUND[theme]
+    apart = count <= _SEPARATED and contrast(swatch(kind, theme).fill, background) >= 3
+    return background if apart else None
 
 
 def _repeat_mark(trace: Trace, window: tuple[int, int], theme: Theme) -> tuple[Mark, ...]:
@@ -170,11 +215,11 @@ def _grain_note(bars: Drawn) -> list[str]:
         case "span":
             return []
         case "pass":
-            what = "one bar covers a whole pass, waits inside it included"
+            what = "a bar is a whole pass, as high as the share of it that is not waiting"
         case "slice":
             what = (
-                f"each slice of {duration(bars.slice_ns / 1e9)} has the colour of what fills most "
-                "of it"
+                f"a bar is a slice of {duration(bars.slice_ns / 1e9)}, and each colour as high as "
+                "the share it fills"
             )
     return [f"At this zoom {what}; choose a shorter window for more."]
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 
@@ -17,12 +17,14 @@ from twin.loading.catalog import (
     as_kind,
     open_library,
     open_name,
+    part_names,
 )
 from twin.loading.diagnose import diagnose
 from twin.loading.files import Family, display, find_scenario, read_family
 from twin.loading.merge import merge
 from twin.loading.overrides import read_overrides
 from twin.loading.sourcing import ledger, source_numbers
+from twin.loading.suggest import hint
 from twin.loading.tree import (
     Branch,
     Child,
@@ -35,6 +37,7 @@ from twin.loading.tree import (
     replace_at,
     walk,
 )
+from twin.network.topology import kinds
 from twin.scenario import Provenance, Scenario
 from twin.spec.axis import axes
 
@@ -119,12 +122,12 @@ def _open_all(tree: Branch, names: _Names) -> Branch:
 
 
 def _validated(tree: Branch, names: _Names, family: Family, file: Path) -> Scenario:
-    problems = list(names.problems)
+    problems = [*names.problems, *_unknown_topology(tree)]
     try:
         scenario = Scenario.model_validate(plain(tree), context=_provenance(tree))
     except ValidationError as error:
         problems += [
-            problem
+            _with_part_names(problem, names.library)
             for problem in diagnose(error, Scenario, tree)
             if not _follows(problem, names.lost, family.complete)
         ]
@@ -134,14 +137,32 @@ def _validated(tree: Branch, names: _Names, family: Family, file: Path) -> Scena
     raise ScenarioError(_ordered(problems, file))
 
 
+def _unknown_topology(tree: Branch) -> list[Problem]:
+    """The fabric's kind is checked here, since the sections know nothing of the network."""
+    child = find(tree, ("cluster", "fabric", "kind"))
+    kind = child.node.value if child and isinstance(child.node, Leaf) else None
+    if child is None or not isinstance(kind, str) or kind in kinds():
+        return []
+    message = f"`{kind}` is no kind of `fabric`"
+    path, origin = "cluster.fabric.kind", child.node.origin
+    return [Problem("TW016", path, message, hint(kind, kinds()), origin)]
+
+
 def _follows(problem: Problem, lost: Iterable[KeyPath], complete: bool) -> bool:
-    """True for what is only wrong because a part or a file could not be read."""
-    if problem.code == "TW011" and not complete:
+    """True for what is only wrong because something else is: a part or a file could not be read,
+    or there is no GPU to give the calibration."""
+    if problem.code == "TW011" and (not complete or problem.path == "calibration"):
         return True
     path = tuple(problem.path.split("."))
-    return any(path[: len(section)] == section for section in lost) or (
-        problem.path == "calibration" and ("cluster", "node") in lost
-    )
+    return any(path[: len(section)] == section for section in lost)
+
+
+def _with_part_names(problem: Problem, library: Library) -> Problem:
+    """Where a whole section is missing that a catalog name could fill, the names."""
+    kind = SLOTS.get(tuple(problem.path.split(".")))
+    if kind is None or problem.code not in ("TW011", "TW014"):
+        return problem
+    return replace(problem, hint=hint("", part_names(library, kind), f"name one of the {kind}"))
 
 
 def _provenance(tree: Branch) -> Provenance:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -108,6 +108,9 @@ def _branch(node: Any, reading: _Reading, origin: Origin, depth: int) -> Branch:
     for key, value in node.value:
         place = reading.origin(key.start_mark, key.end_mark)
         child = Child(place, _node(value, reading, depth + 1))
+        if isinstance(child.node, Leaf) and value.start_mark.index == value.end_mark.index:
+            # ruamel marks an empty value where the next token stands; a reader sees the key.
+            child = Child(place, replace(child.node, origin=place))
         if not isinstance(key, ScalarNode):
             reading.refuse("TW005", place, "a key must be plain text")
             continue

@@ -1,5 +1,5 @@
-"""Where ranks sit and how fast their ports are: placements of groups, usable capacity and latency of
-links, topologies."""
+"""Where ranks sit and how fast their ports are: placements of groups, usable capacity and latency
+of links, topologies."""
 
 from twin.network.links import LinkClass, capacity, latency
 from twin.network.placement import Placement

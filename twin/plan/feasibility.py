@@ -9,7 +9,7 @@ plan, not a problem.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import gcd
+from math import gcd, lcm
 from typing import Final
 
 from twin.errors import Problem
@@ -62,24 +62,23 @@ def problems(scenario: Scenario) -> list[Problem]:
 
 def gpus_fill_the_grid(scenario: Scenario) -> list[Problem]:
     """Tensor x pipeline divides the GPUs."""
-    parallel, gpus = scenario.parallel, scenario.cluster.gpus
+    parallel, cluster = scenario.parallel, scenario.cluster
     if _grid_is_whole(scenario):
         return []
+    grid = parallel.tensor * parallel.pipeline
     message = (
-        f"tensor={parallel.tensor} x pipeline={parallel.pipeline} = "
-        f"{parallel.tensor * parallel.pipeline} does not divide {gpus} GPUs"
+        f"tensor={parallel.tensor} x pipeline={parallel.pipeline} = {grid} does not divide "
+        f"{cluster.gpus} GPUs"
     )
-    if gpus % parallel.tensor == 0:
-        hint = _nearest("pipeline", parallel.pipeline, _divisors(gpus // parallel.tensor))
+    step = lcm(grid, cluster.node.gpus) // cluster.node.gpus
+    nodes = _nearest("nodes", cluster.nodes, _multiples(cluster.nodes, step))
+    whole = nodes.removeprefix("nearest ")
+    if cluster.gpus % parallel.tensor == 0:
+        fits = _divisors(cluster.gpus // parallel.tensor)
+        hint = f"{_nearest('pipeline', parallel.pipeline, fits)}, or {whole}"
         return [_problem("TW102", "parallel.pipeline", message, hint)]
-    return [
-        _problem(
-            "TW102",
-            "parallel.tensor",
-            message,
-            _nearest("tensor", parallel.tensor, _divisors(gpus)),
-        )
-    ]
+    hint = f"{_nearest('tensor', parallel.tensor, _divisors(cluster.gpus))}, or {whole}"
+    return [_problem("TW102", "parallel.tensor", message, hint)]
 
 
 def experts_need_a_mixture(scenario: Scenario) -> list[Problem]:
@@ -105,7 +104,7 @@ def expert_divides_experts(scenario: Scenario) -> list[Problem]:
 def expert_divides_data(scenario: Scenario) -> list[Problem]:
     """Expert ranks are taken out of the data-parallel ranks."""
     moe, expert = scenario.model.moe, scenario.parallel.expert
-    if moe is None or not _grid_is_whole(scenario):
+    if moe is None or not _grid_is_whole(scenario) or expert_divides_experts(scenario):
         return []
     data = lay_out(scenario).data
     if data % expert == 0:
@@ -194,18 +193,24 @@ def positions_cover_the_sequence(scenario: Scenario) -> list[Problem]:
 
 def microbatches_are_whole(scenario: Scenario) -> list[Problem]:
     """Every data-parallel rank gets as many micro-batches."""
-    train, micro = scenario.train, scenario.parallel.micro_batch
     if not _grid_is_whole(scenario):
         return []
-    sequences, data = train.global_batch_sequences, lay_out(scenario).data
-    if sequences % (data * micro) == 0:
-        return []
-    message = (
-        f"{sequences} sequences do not divide into micro-batches of {micro} on data={data} ranks "
-        f"(GPUs / (tensor x pipeline))"
-    )
-    hint = _nearest("global_batch", sequences, _multiples(sequences, data * micro), "seq")
-    return [_problem("TW115", "train.global_batch", message, hint)]
+    micro, data = scenario.parallel.micro_batch, lay_out(scenario).data
+    sequences = scenario.train.global_batch_sequences
+    if sequences % data:
+        message = (
+            f"{sequences} sequences do not divide over data={data} ranks (GPUs / (tensor x "
+            f"pipeline)) in micro-batches of {micro}"
+        )
+        hint = _nearest("global_batch", sequences, _multiples(sequences, data * micro), "seq")
+        return [_problem("TW115", "train.global_batch", message, hint)]
+    if sequences // data % micro:
+        message = (
+            f"micro_batch={micro} does not divide the {sequences // data} sequences of a data rank"
+        )
+        hint = _nearest("micro_batch", micro, _divisors(sequences // data))
+        return [_problem("TW115", "parallel.micro_batch", message, hint)]
+    return []
 
 
 def tokens_fill_a_step(scenario: Scenario) -> list[Problem]:

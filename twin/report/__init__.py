@@ -6,7 +6,7 @@ from twin.report.breakdown import CAUSE_WORDS, CAUSES
 from twin.report.compare import Comparison, Delta, compare
 from twin.report.kpis import KPIS, Kpi
 from twin.report.report import MemoryReport, Report
-from twin.report.summary import Run, digest, memory_report, report, resolved
+from twin.report.summary import Run, memory_report, report, resolved
 from twin.report.verdict import difference, fitting, verdict
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "Run",
     "compare",
     "difference",
-    "digest",
     "fitting",
     "memory_report",
     "report",

@@ -14,6 +14,7 @@ from typing import Any
 from twin.arch.ops import Layer, Op, Work
 from twin.engine.trace import Trace
 from twin.hardware import speed_of_light
+from twin.loading import scenario_hash
 from twin.plan.compile import runs_again
 from twin.plan.types import Memory, Plan, StageMemory, Warning
 from twin.report.breakdown import CAUSES, mean
@@ -58,7 +59,7 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
         name=scenario.name,
         scenario=resolved(scenario),
         tokens=scenario.train.tokens,
-        hash=digest(scenario),
+        hash=scenario_hash(scenario),
         fits=plan.memory.fits,
         kpis=kpis(plan, trace.step_ns, breakdown_ns),
         intervals={kpi.key: None for kpi in KPIS},
@@ -80,13 +81,6 @@ def resolved(scenario: Scenario) -> dict[str, Any]:
     """The resolved scenario as a planner would write it, in plain data: quantities with their
     units."""
     return scenario.model_dump(mode="json", by_alias=True)
-
-
-def digest(scenario: Scenario) -> str:
-    """SHA-256 of the resolved scenario without its name: comments, file layout and key order do not
-    reach it, every catalog value does."""
-    values = {key: value for key, value in resolved(scenario).items() if key != "name"}
-    return _sha256(values)
 
 
 def memory_report(memory: Memory) -> MemoryReport:

@@ -13,12 +13,14 @@ from twin.ui.state import edit_key, next_copy
 
 PICKED: Final = "picked"
 COPIES: Final = "copies"
+FIRST: Final = ("kimi-k2-2048xh800", "kimi-k2-512xh800")
+"""What a visitor sees before picking anything."""
 
 
-def pick(shipped: Sequence[str], first: Sequence[str]) -> list[str]:
+def pick(shipped: Sequence[str]) -> list[str]:
     """The plans to compare, in order; the first is the baseline."""
     copies: list[str] = st.session_state.setdefault(COPIES, [])
-    st.session_state.setdefault(PICKED, [name for name in first if name in shipped])
+    st.session_state.setdefault(PICKED, [name for name in FIRST if name in shipped])
     picked = st.multiselect(
         "Plans to compare",
         [*shipped, *copies],
@@ -51,11 +53,13 @@ def edit(plans: Mapping[str, Written | Refusal]) -> dict[str, dict[str, str]]:
 
 def _fields(name: str, fields: Mapping[str, str]) -> dict[str, str]:
     with st.expander(name, icon=":material/tune:", expanded=True):
-        left, right = st.columns(2)
         edited: dict[str, str] = {}
-        for position, field in enumerate(FIELDS):
-            with left if position % 2 == 0 else right:
-                edited[field.path] = _widget(field, edit_key(name, field.path), fields[field.path])
+        for first in range(0, len(FIELDS), 2):
+            pair = FIELDS[first : first + 2]
+            for column, field in zip(st.columns(2, vertical_alignment="bottom"), pair, strict=True):
+                key = edit_key(name, field.path)
+                with column:
+                    edited[field.path] = _widget(field, key, fields[field.path])
     return edited
 
 

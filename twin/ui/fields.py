@@ -35,14 +35,14 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "parallel.expert", "Expert parallel", "count", help="ranks that share one set of experts"
     ),
-    Field("parallel.micro_batch", "Sequences per micro-batch", "count"),
-    Field("parallel.schedule.kind", "Pipeline schedule", "choice", options=tuple(SCHEDULES)),
+    Field("parallel.micro_batch", "Micro-batch, sequences", "count"),
+    Field("parallel.schedule.kind", "Schedule", "choice", options=tuple(SCHEDULES)),
     Field(
         "memory.recompute",
-        "Recompute in the backward pass",
+        "Recompute",
         "choices",
         options=get_args(Recompute),
-        help="empty: every activation is kept",
+        help="what the backward pass computes again; empty: every activation is kept",
     ),
     Field(
         "train.global_batch",
@@ -52,17 +52,17 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field(
         "cluster.node.nvlink.bandwidth",
-        "NVLink rate per GPU, one direction",
+        "NVLink per GPU",
         "quantity",
-        help="such as 200GB/s",
+        help="line rate in one direction, such as 200GB/s",
     ),
     Field(
         "cluster.node.nic.bandwidth",
-        "NIC rate per GPU, one direction",
+        "NIC per GPU",
         "quantity",
-        help="such as 400Gbps (bits) or 50GB/s (bytes)",
+        help="line rate in one direction, such as 400Gbps (bits) or 50GB/s (bytes)",
     ),
-    Field("cost.gpu_hour", "Price of a GPU-hour", "quantity", help="such as 2.0USD"),
+    Field("cost.gpu_hour", "GPU-hour price", "quantity", help="such as 2.0USD"),
 )
 """Every editable field, in the order shown."""
 

@@ -7,9 +7,10 @@ from typing import Final
 
 import streamlit as st
 
+from twin.engine.trace import Trace
 from twin.figures.memory import stage_memory
 from twin.figures.step import scenario_steps, stage_steps
-from twin.figures.timeline import Lanes, played_ns, timeline
+from twin.figures.timeline import Lanes, overview, played_ns, start_window, timeline
 from twin.report import Comparison, Report
 from twin.report.numbers import digits
 from twin.ui.answers import Answer
@@ -52,13 +53,15 @@ def steps(reports: Sequence[Report]) -> None:
 
 
 def pipeline(answers: Mapping[str, Answer]) -> None:
-    """One plan stage by stage: the timeline, and how each stage spends its step."""
+    """One plan stage by stage: the whole step at a glance, then a window of it pass by pass."""
     st.subheader("Pipeline")
-    left, middle, right = st.columns([2, 1, 2], vertical_alignment="bottom")
-    with left:
-        name = st.selectbox("Plan", list(answers), key="timeline plan")
+    name = st.selectbox("Plan", list(answers), key="timeline plan")
     trace = answers[name].trace
-    with middle:
+    place(overview(trace, theme()), key=f"overview {name}")
+    left, right = st.columns(2, vertical_alignment="bottom")
+    with left:
+        window = _window(trace, name)
+    with right:
         lanes: Lanes | None = st.segmented_control(
             "Lanes",
             _LANES.keys(),
@@ -67,28 +70,24 @@ def pipeline(answers: Mapping[str, Answer]) -> None:
             format_func=_LANES.__getitem__,
             key="timeline lanes",
         )
-    played = played_ns(trace)
-    with right:
-        window = _window(played, f"timeline window {name}")
-    picture = timeline(trace, theme(), lanes or "compute", window)
-    place(picture, key=f"timeline {name} {lanes} {window}")
+    place(timeline(trace, theme(), window, lanes or "compute"), f"timeline {name} {lanes} {window}")
     with st.expander("How each stage spends the step", icon=":material/view_list:"):
         place(stage_steps(answers[name].report, theme()), key=f"stages {name}")
 
 
-def _window(played: int, key: str) -> tuple[int, int]:
-    """The part of the played step to draw (ns)."""
-    seconds = played / 1e9
+def _window(trace: Trace, name: str) -> tuple[int, int]:
+    """The part of the played step to look at closely (ns)."""
+    seconds = played_ns(trace) / 1e9
     start, end = st.slider(
-        "Window, seconds",
+        "Window to look at closely, in seconds",
         0.0,
         seconds,
-        (0.0, seconds),
+        tuple(ns / 1e9 for ns in start_window(trace)),
         seconds / _STEPS,
         format=f"%.{max(0, 3 - len(str(int(seconds))))}f",
-        key=key,
+        key=f"timeline window {name} {trace.step_ns}",
     )
-    return round(start * 1e9), round(end * 1e9) if end > start else played
+    return round(start * 1e9), round((end if end > start else seconds) * 1e9)
 
 
 def memory(reports: Sequence[Report]) -> None:

@@ -9,7 +9,7 @@ from twin.plan.types import Warning
 from twin.report import Comparison, Report
 from twin.report.compare import ABSENT, KpiDelta
 from twin.report.kpis import KPIS, Kpi
-from twin.report.numbers import show
+from twin.report.numbers import digits, show
 
 Row = dict[str, str]
 _COLOUR = {"better": "green", "worse": "red"}
@@ -19,8 +19,12 @@ def change(delta: KpiDelta) -> str:
     """A change in words: `-12.3 %, better`; empty where there is none or nothing to compare."""
     if not delta.delta:
         return ""
-    size = f"{100 * delta.relative:+.1f} %" if delta.relative is not None else "from zero"
+    size = "from zero" if delta.relative is None else f"{_signed(100 * delta.relative)} %"
     return f"{size}, {delta.verdict}"
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else '+'}{digits(abs(value))}"
 
 
 def kpi_rows(reports: Sequence[Report], comparison: Comparison | None) -> list[Row]:

@@ -11,15 +11,12 @@ from twin.ui.fields import overrides
 from twin.ui.state import scenario_of, shown_name
 from twin.ui.verdicts import cards
 
-FIRST = ("kimi-k2-2048xh800", "kimi-k2-512xh800")
-"""What a visitor sees before picking anything."""
-
 
 def page() -> None:
     """Run the page once, top to bottom."""
     stamp = answers.stamp()
     with st.sidebar:
-        picked = editor.pick(answers.shipped(), FIRST)
+        picked = editor.pick(answers.shipped())
         written = {plan: answers.unedited(scenario_of(plan), stamp) for plan in picked}
         edited = editor.edit(written)
     st.title("Compare plans")
@@ -48,10 +45,10 @@ def show(outcomes: dict[str, Answer | Refusal]) -> None:
     cards(outcomes, comparison)
     if not reports:
         return
-    sections.steps(reports)
-    sections.key_figures(reports, comparison)
     if comparison is not None:
         sections.inputs(comparison)
+    sections.steps(reports)
+    sections.key_figures(reports, comparison)
     sections.pipeline(answered)
     sections.memory(reports)
     sections.warnings(reports)

@@ -1,0 +1,437 @@
+"""Wrong inputs, each with the exact text that a planner must see.
+
+Plain data, for whoever wants to play them: the loader's own test, and a test of the command line.
+Each case starts from a copy of `workshop`, writes `files` into it, and loads `scenario` under
+`overrides`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TOY = Path(__file__).with_name("workshop").joinpath("toy.yaml").read_text(encoding="utf-8")
+
+
+def toy(old: str, new: str) -> dict[str, str]:
+    """The toy scenario with one passage changed."""
+    assert TOY.count(old) == 1
+    return {"toy.yaml": TOY.replace(old, new)}
+
+
+@dataclass(frozen=True)
+class WrongInput:
+    """What is wrong, and the whole message with the exit code."""
+
+    name: str
+    text: str
+    files: dict[str, str] = field(default_factory=dict)
+    overrides: tuple[str, ...] = ()
+    scenario: str = "toy.yaml"
+    exit_code: int = 3
+
+
+CASES = [
+    WrongInput(
+        "an unknown key that is near to a known one",
+        """\
+toy.yaml:6:3: TW010 unknown key `pipelin` in `parallel`
+  |   pipelin: 4
+  |   ^^^^^^^
+  hint: did you mean `pipeline`?""",
+        toy("pipeline: 4", "pipelin: 4"),
+    ),
+    WrongInput(
+        "a slip in a required key is one problem, not two",
+        """\
+toy.yaml:11:3: TW010 unknown key `sequnce` in `train`
+  |   sequnce: 128tok
+  |   ^^^^^^^
+  hint: did you mean `sequence`?""",
+        toy("sequence: 128tok", "sequnce: 128tok"),
+    ),
+    WrongInput(
+        "an unknown key that is near to none",
+        """\
+toy.yaml:4:37: TW010 unknown key `wifi` in `cluster`
+  | cluster: {node: toy-node, nodes: 2, wifi: 1, fabric: toy-fabric}
+  |                                     ^^^^
+  hint: the keys here are: node, nodes, fabric""",
+        toy("nodes: 2", "nodes: 2, wifi: 1"),
+    ),
+    WrongInput(
+        "a missing key points at its section",
+        """\
+toy.yaml:8:1: TW011 the key `tokens` is missing in `train`
+  | train:
+  | ^^^^^
+  hint: add `tokens: ...` (tokens of the whole run)""",
+        toy("  tokens: 1M\n", ""),
+    ),
+    WrongInput(
+        "a missing section points at the top",
+        """\
+toy.yaml:1:1: TW011 the key `parallel` is missing
+  | schema: 1
+  | ^^^^^^^^^
+  hint: add `parallel: ...`""",
+        toy("parallel:\n  pipeline: 4\n  schedule: 1f1b\n", ""),
+    ),
+    WrongInput(
+        "without a cluster there is no calibration, which is not said twice",
+        """\
+toy.yaml:1:1: TW011 the key `cluster` is missing
+  | schema: 1
+  | ^^^^^^^^^
+  hint: add `cluster: ...`""",
+        toy("cluster: {node: toy-node, nodes: 2, fabric: toy-fabric}\n", ""),
+    ),
+    WrongInput(
+        "a missing part is hinted at with the names of parts",
+        """\
+toy.yaml:4:1: TW011 the key `fabric` is missing in `cluster`
+  | cluster: {node: toy-node, nodes: 2}
+  | ^^^^^^^
+  hint: name one of the fabrics: rail-fat-tree-200g, rail-fat-tree-400g, toy-fabric""",
+        toy(", fabric: toy-fabric", ""),
+    ),
+    WrongInput(
+        "a duplicate key gives both positions",
+        """\
+toy.yaml:8:3: TW003 the key `pipeline` is written twice
+  |   pipeline: 8
+  |   ^^^^^^^^
+  hint: keep one of them; the first is at toy.yaml:6:3""",
+        toy("schedule: 1f1b", "schedule: 1f1b\n  pipeline: 8"),
+    ),
+    WrongInput(
+        "a bare number in a field with a unit",
+        """\
+toy.yaml:11:13: TW012 `128` has no unit; this field takes a number of tokens
+  |   sequence: 128
+  |             ^^^
+  hint: write `128tok`""",
+        toy("sequence: 128tok", "sequence: 128"),
+    ),
+    WrongInput(
+        "a batch that does not say tokens or sequences",
+        """\
+toy.yaml:10:17: TW012 a batch is a number of tokens or of sequences, and says which
+  |   global_batch: 67M
+  |                 ^^^
+  hint: write `67Mtok` or `67Mseq`""",
+        toy("global_batch: 16seq", "global_batch: 67M"),
+    ),
+    WrongInput(
+        "a batch that splits a sequence",
+        """\
+toy.yaml:10:17: TW017 1000 tokens are no whole number of sequences of 128 tokens
+  |   global_batch: 1000tok
+  |                 ^^^^^^^
+  hint: write `7seq` (896tok) or `8seq` (1024tok)""",
+        toy("global_batch: 16seq", "global_batch: 1000tok"),
+    ),
+    WrongInput(
+        "an ambiguous rate in an override, with a caret under it",
+        """\
+--set:1:34: TW013 `400Gb/s` can be read in two ways
+  | --set cluster.node.nic.bandwidth=400Gb/s
+  |                                  ^^^^^^^
+  hint: write `400Gbps` (bits) or `400GB/s` (bytes)""",
+        overrides=("cluster.node.nic.bandwidth=400Gb/s",),
+    ),
+    WrongInput(
+        "an unknown key in an override, with a caret under that part of it",
+        """\
+--set:1:16: TW010 unknown key `pipelin` in `parallel`
+  | --set parallel.pipelin=8
+  |                ^^^^^^^
+  hint: did you mean `pipeline`?""",
+        overrides=("parallel.pipelin=8",),
+    ),
+    WrongInput(
+        "an override without a value",
+        """\
+--set:1:7: TW005 an override needs a value
+  | --set parallel.pipeline
+  |       ^^^^^^^^^^^^^^^^^
+  hint: write `--set parallel.pipeline=VALUE`""",
+        overrides=("parallel.pipeline",),
+        exit_code=2,
+    ),
+    WrongInput(
+        "an override with an empty key",
+        """\
+--set:2:16: TW005 `parallel..x=1` has an empty key
+  | --set parallel..x=1
+  |                ^
+  hint: write keys with one dot between them, `a.b=VALUE`""",
+        overrides=("train.sequence=64tok", "parallel..x=1"),
+        exit_code=2,
+    ),
+    WrongInput(
+        "an override whose value is not YAML",
+        """\
+--set:1:29: TW002 not YAML: expected ',' or ']', but got '<stream end>' while parsing a flow sequence
+  | --set memory.recompute=[full
+  |                             ^
+  hint: close the bracket""",  # noqa: E501  # the message is one line
+        overrides=("memory.recompute=[full",),
+        exit_code=2,
+    ),
+    WrongInput(
+        "an item of a list in an override",
+        """\
+--set:1:32: TW014 expected a list, got keys with values
+  | --set cluster.node.gpu.reserve.0.bytes=2GiB
+  |                                ^
+  hint: write the whole list, [...]""",
+        overrides=("cluster.node.gpu.reserve.0.bytes=2GiB",),
+    ),
+    WrongInput(
+        "a catalog part that does not exist hides what follows from it",
+        """\
+toy.yaml:3:8: TW006 there is no `toy-modell` among the models of the catalog
+  | model: toy-modell
+  |        ^^^^^^^^^^
+  hint: did you mean `toy-model`?""",
+        toy("toy-model", "toy-modell"),
+    ),
+    WrongInput(
+        "a schedule that does not exist",
+        """\
+toy.yaml:7:13: TW016 `interleaved` is no kind of `schedule`
+  |   schedule: interleaved
+  |             ^^^^^^^^^^^
+  hint: did you mean `interleaved_1f1b`?""",
+        toy("schedule: 1f1b", "schedule: interleaved"),
+    ),
+    WrongInput(
+        "a setting that a schedule does not have; the tag of the union is no part of the path",
+        """\
+toy.yaml:7:26: TW010 unknown key `chunks` in `parallel.schedule`
+  |   schedule: {kind: 1f1b, chunks: 2}
+  |                          ^^^^^^
+  hint: the keys here are: kind""",
+        toy("schedule: 1f1b", "schedule: {kind: 1f1b, chunks: 2}"),
+    ),
+    WrongInput(
+        "an optimizer that does not exist",
+        """\
+toy.yaml:12:14: TW016 `adam` is no kind of `optimizer`
+  |   optimizer: adam
+  |              ^^^^
+  hint: did you mean `adamw`?""",
+        toy("adamw", "adam"),
+    ),
+    WrongInput(
+        "a kind of attention that does not exist",
+        """\
+--set:1:28: TW016 `mha` is no kind of `attention`
+  | --set model.attention.kind=mha
+  |                            ^^^
+  hint: write one of: mla, gqa""",
+        overrides=("model.attention.kind=mha",),
+    ),
+    WrongInput(
+        "a topology that does not exist, in a part that the scenario names",
+        """\
+catalog/fabrics/toy-fabric.yaml:2:7: TW016 `torus` is no kind of `fabric`
+  | kind: torus
+  |       ^^^^^
+  hint: write one of: rail_fat_tree
+  from: toy.yaml:4:45 names catalog/fabrics/toy-fabric.yaml""",
+        {
+            "catalog/fabrics/toy-fabric.yaml": "source: bench\nkind: torus\n"
+            "nodes_per_leaf: {value: 4, kind: assumed}\nspines: {value: 4, kind: assumed}\n"
+            "efficiency: {value: 0.9, kind: assumed}\nhop_latency: {value: 1us, kind: assumed}\n"
+        },
+    ),
+    WrongInput(
+        "an error in an inherited file points there, and at what extended it",
+        """\
+base.yaml:6:13: TW014 expected a whole number, got the text `four`
+  |   pipeline: four
+  |             ^^^^
+  from: toy.yaml:2:10 extends base.yaml""",
+        {
+            "base.yaml": TOY.replace("pipeline: 4", "pipeline: four"),
+            "toy.yaml": "schema: 1\nextends: base.yaml\n",
+        },
+    ),
+    WrongInput(
+        "files that extend each other",
+        """\
+b.yaml:1:10: TW004 these files extend each other: a.yaml -> b.yaml -> a.yaml
+  | extends: a.yaml
+  |          ^^^^^^
+  hint: remove one `extends` of the circle
+  from: a.yaml:1:10 extends b.yaml
+  from: toy.yaml:2:10 extends a.yaml""",
+        {
+            "a.yaml": "extends: b.yaml\n",
+            "b.yaml": "extends: a.yaml\nname: b\n",
+            "toy.yaml": "schema: 1\nextends: a.yaml\n",
+        },
+    ),
+    WrongInput(
+        "a file to extend that does not exist; what it would have said is not missed",
+        """\
+toy.yaml:2:10: TW001 no file `toyy-base.yaml`
+  | extends: toyy-base.yaml
+  |          ^^^^^^^^^^^^^^
+  hint: did you mean `toy-base.yaml`?""",
+        {"toy-base.yaml": TOY, "toy.yaml": "schema: 1\nextends: toyy-base.yaml\n"},
+    ),
+    WrongInput(
+        "text that is not YAML",
+        """\
+toy.yaml:2:10: TW002 not YAML: mapping values are not allowed here
+  | name: toy: run
+  |          ^
+  hint: text that contains `: ` needs quotes""",
+        toy("name: a toy run", "name: toy: run"),
+    ),
+    WrongInput(
+        "an empty file",
+        """\
+toy.yaml:1:1: TW005 the file must hold keys with values
+  |
+  | ^""",
+        {"toy.yaml": ""},
+    ),
+    WrongInput(
+        "a scenario that does not exist",
+        """\
+TW001 there is no scenario `toi.yaml`
+  hint: did you mean `toy.yaml`?""",
+        scenario="toi.yaml",
+        exit_code=2,
+    ),
+    WrongInput(
+        "context parallelism is not modelled, and is not passed over in silence",
+        """\
+--set:1:24: TW020 context parallelism is not modelled yet
+  | --set parallel.context=2
+  |                        ^
+  hint: write `context: 1`, or leave it out""",
+        overrides=("parallel.context=2",),
+    ),
+    WrongInput(
+        "a value out of range, with the path through a catalog part",
+        """\
+--set:1:24: TW015 must be at most 1
+  | --set calibration.gemm=1.5
+  |                        ^^^""",
+        overrides=("calibration.gemm=1.5",),
+    ),
+    WrongInput(
+        "YAML 1.2 has no `yes`",
+        """\
+toy.yaml:7:22: TW014 expected true or false, got the text `yes`
+  |   sequence_parallel: yes
+  |                      ^^^
+  hint: write true""",
+        toy("  schedule: 1f1b\n", "  sequence_parallel: yes\n  schedule: 1f1b\n"),
+    ),
+    WrongInput(
+        "a quoted number",
+        """\
+toy.yaml:6:13: TW014 expected a whole number, got the text `4`
+  |   pipeline: "4"
+  |             ^^^
+  hint: write 4 without quotes""",
+        toy("pipeline: 4", 'pipeline: "4"'),
+    ),
+    WrongInput(
+        "a word that is none of the choices",
+        """\
+--set:1:23: TW016 the text `fp17` is not one of the choices
+  | --set train.precision=fp17
+  |                       ^^^^
+  hint: write one of: bf16""",
+        overrides=("train.precision=fp17",),
+    ),
+    WrongInput(
+        "an order that forgets axes",
+        """\
+--set:1:22: TW017 the order must name every axis exactly once
+  | --set parallel.order=[data, tensor]
+  |                      ^^^^^^^^^^^^^^
+  hint: write [tensor, context, expert, data, pipeline]""",
+        overrides=("parallel.order=[data, tensor]",),
+    ),
+    WrongInput(
+        "a key without a value, where a catalog name could stand",
+        """\
+toy.yaml:4:37: TW014 expected keys with values, got nothing
+  | cluster: {node: toy-node, nodes: 2, fabric: }
+  |                                     ^^^^^^
+  hint: name one of the fabrics: rail-fat-tree-200g, rail-fat-tree-400g, toy-fabric""",
+        toy("fabric: toy-fabric", "fabric: "),
+    ),
+    WrongInput(
+        "a catalog part whose numbers nobody vouches for",
+        """\
+catalog/gpus/unsourced.yaml:2:9: TW007 this catalog number has no source and kind, nor 1 more here
+  | memory: 10GiB
+  |         ^^^^^
+  hint: begin the file with `source: ID` (listed in sources.yaml) and `kind: datasheet | measured | fitted | assumed`; an assumed number may go without source
+  from: --set:1:24 names catalog/gpus/unsourced.yaml""",  # noqa: E501  # the hint is one line
+        overrides=("cluster.node.gpu=unsourced",),
+    ),
+    WrongInput(
+        "a source that is not listed, and a word that says not how a number is known",
+        """\
+--set:1:54: TW007 no source `benhc` is listed
+  | --set cluster.node.gpu.memory={value: 20GiB, source: benhc, kind: guess}
+  |                                                      ^^^^^
+  hint: did you mean `bench`?
+
+--set:1:67: TW007 `guess` says not how a number is known
+  | --set cluster.node.gpu.memory={value: 20GiB, source: benhc, kind: guess}
+  |                                                                   ^^^^^
+  hint: write one of: datasheet, measured, fitted, assumed""",
+        overrides=("cluster.node.gpu.memory={value: 20GiB, source: benhc, kind: guess}",),
+    ),
+    WrongInput(
+        "everything at once: syntax of keys, parts, units and ranges, in the order of the files",
+        """\
+toy.yaml:2:1: TW003 the key `schema` is written twice
+  | schema: 1
+  | ^^^^^^
+  hint: keep one of them; the first is at toy.yaml:1:1
+
+toy.yaml:4:8: TW006 there is no `toy-modle` among the models of the catalog
+  | model: toy-modle
+  |        ^^^^^^^^^
+  hint: did you mean `toy-model`?
+
+toy.yaml:5:34: TW015 must be more than 0
+  | cluster: {node: toy-node, nodes: 0, fabric: toy-fabric}
+  |                                  ^
+
+toy.yaml:7:3: TW010 unknown key `stages` in `parallel`
+  |   stages: 4
+  |   ^^^^^^
+  hint: the keys here are: pipeline, virtual, expert, tensor, context, zero, micro_batch, sequence_parallel, schedule, layers, order
+
+toy.yaml:9:1: TW011 the key `optimizer` is missing in `train`
+  | train:
+  | ^^^^^
+  hint: add `optimizer: ...`
+
+--set:1:21: TW012 `1` has no unit; this field takes US dollars
+  | --set cost.gpu_hour=1
+  |                     ^
+  hint: write `1USD`""",  # noqa: E501  # the hint is one line
+        {
+            "toy.yaml": TOY.replace("name: a toy run", "schema: 1\nname: a toy run")
+            .replace("toy-model", "toy-modle")
+            .replace("nodes: 2", "nodes: 0")
+            .replace("pipeline: 4", "stages: 4")
+            .replace("  optimizer: adamw\n", "")
+        },
+        overrides=("cost.gpu_hour=1",),
+    ),
+]

@@ -1,0 +1,157 @@
+"""`twin catalog`: what is built in, and where its numbers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from twin.cli.options import JsonOption, QuietOption
+from twin.cli.output import Output
+
+if TYPE_CHECKING:
+    from twin.loading import Part
+    from twin.loading.catalog import PartKind
+    from twin.spec.base import Spec
+    from twin.spec.model import ModelSpec
+
+VERSION = 1
+"""Version of the JSON document."""
+
+
+class Shelf(StrEnum):
+    """What the catalog holds: parts in files, and the members of the axes of choice."""
+
+    GPUS = "gpus"
+    NODES = "nodes"
+    FABRICS = "fabrics"
+    MODELS = "models"
+    CALIBRATIONS = "calibrations"
+    SCHEDULES = "schedules"
+    OPTIMIZERS = "optimizers"
+
+
+_ShelfArgument = Annotated[
+    Shelf | None, typer.Argument(metavar="[SHELF]", help=f"One of: {', '.join(Shelf)}.")
+]
+_NameArgument = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="One entry, with the source of each number.")
+]
+
+
+def catalog(
+    shelf: _ShelfArgument = None,
+    name: _NameArgument = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """What is built in, and its sources.
+
+    Lists the shelves, one shelf, or one entry with the source of each number. Models come with
+    exact parameter counts.
+    """
+    output = Output(as_json, quiet)
+    if shelf is None:
+        _everything(output)
+    elif shelf in (Shelf.SCHEDULES, Shelf.OPTIMIZERS):
+        _choices(shelf, name, output)
+    else:
+        _parts(shelf.value, name, output)
+
+
+def _everything(output: Output) -> None:
+    """The names on every shelf."""
+    from twin.cli import shelves
+    from twin.loading import catalog_parts
+    from twin.loading.catalog import PART_KINDS
+
+    names: dict[str, list[str]] = {kind: list(catalog_parts(kind)) for kind in PART_KINDS}
+    for shelf in (Shelf.SCHEDULES, Shelf.OPTIMIZERS):
+        names[shelf.value] = list(members_of(shelf))
+    output.document({"version": VERSION, "catalog": names})
+    for kind, entries in names.items():
+        output.sentence(f"{kind}: {', '.join(entries)}")
+    output.show(shelves.advice())
+
+
+def _parts(kind: PartKind, name: str | None, output: Output) -> None:
+    """All parts of a kind, or one of them with the source of each number."""
+    from twin.cli import shelves
+    from twin.loading import catalog_parts, load_part
+
+    names = (name,) if name else catalog_parts(kind)
+    parts = [load_part(kind, one) for one in names]
+    output.document({"version": VERSION, kind: [part_document(part) for part in parts]})
+    if name:
+        output.sentence(f"{name}, from {parts[0].file}")
+        output.show(*shelves.part_tables(parts[0]))
+    else:
+        for part in parts:
+            output.sentence(shelves.summary(part))
+
+
+def part_document(part: Part[Spec]) -> dict[str, Any]:
+    """A part as data: values as a planner writes them, and the source of every number by path."""
+    return {
+        "name": part.name,
+        "file": part.file,
+        "values": part.spec.model_dump(mode="json", by_alias=True),
+        "numbers": {path: asdict(entry) for path, entry in part.ledger.items()},
+        **({"parameters": counts(cast("ModelSpec", part.spec))} if part.kind == "models" else {}),
+    }
+
+
+def counts(model: ModelSpec) -> dict[str, int]:
+    """Exact parameter counts of a model, `total` and the activated ones first."""
+    from twin.arch import parameters
+
+    found = parameters(model)
+    return {
+        "total": found.total,
+        "activated_without_embeddings": found.activated_without_embeddings,
+        "activated_with_head": found.activated_with_head,
+        "activated_with_embeddings": found.activated_with_embeddings,
+        **asdict(found),
+    }
+
+
+def members_of(shelf: Shelf) -> Mapping[str, type[Spec]]:
+    """The choices of an axis by kind."""
+    from twin.optimizers import Optimizer
+    from twin.schedules import Schedule
+    from twin.spec.axis import members
+
+    base = Schedule if shelf is Shelf.SCHEDULES else Optimizer
+    return members(f"twin.{shelf.value}", base)
+
+
+def _choices(shelf: Shelf, name: str | None, output: Output) -> None:
+    """The members of an axis with what each is and what it can be told."""
+    from twin.errors import Problem, UsageError
+    from twin.loading.suggest import hint
+
+    known = members_of(shelf)
+    if name is not None and name not in known:
+        message = f"there is no `{name}` among the {shelf.value} of the catalog"
+        raise UsageError([Problem("TW006", "", message, hint(name, known))])
+    shown = {kind: member for kind, member in known.items() if name in (None, kind)}
+    entries = [choice_document(kind, member) for kind, member in shown.items()]
+    output.document({"version": VERSION, shelf.value: entries})
+    for entry in entries:
+        output.sentence(f"{entry['kind']}: {entry['summary']}")
+        for setting in entry["settings"]:
+            output.sentence(f"  {setting['name']} = {setting['default']}: {setting['meaning']}")
+
+
+def choice_document(kind: str, member: type[Spec]) -> dict[str, Any]:
+    """A member of an axis as data: its first sentence, and the settings it can be given."""
+    settings = [
+        {"name": name, "default": field.get_default(), "meaning": field.description or ""}
+        for name, field in member.model_fields.items()
+        if name != "kind"
+    ]
+    summary = (member.__doc__ or "").strip().splitlines()[0]
+    return {"kind": kind, "summary": summary, "settings": settings}

@@ -1,0 +1,81 @@
+"""Catalog parts as terminal text: one line each, or every number with its source."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from twin.arch import parameters
+from twin.loading import Part
+from twin.report.numbers import count
+from twin.sources import Source
+from twin.spec.base import Spec
+from twin.spec.calibration import CalibrationSpec
+from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
+from twin.spec.model import ModelSpec
+from twin.units import format_quantity
+
+
+def summary(part: Part[Spec]) -> str:
+    """One line that tells a part from its neighbours."""
+    return f"{part.name}: {_facts(part.spec)}"
+
+
+def _facts(spec: Spec) -> str:
+    match spec:
+        case ModelSpec():
+            found = parameters(spec)
+            active = f", {count(found.activated_with_head)} activated with head" if spec.moe else ""
+            return f"{found.total:,} parameters{active}, {spec.layers} layers"
+        case GpuSpec():
+            memory = format_quantity(spec.memory, "bytes", 3)
+            rate = format_quantity(spec.bf16_dense, "flop_per_s", 3)
+            return f"{memory}, {format_quantity(spec.memory_bandwidth, 'bytes_per_s', 3)}, {rate}"
+        case NodeSpec():
+            nvlink = format_quantity(spec.nvlink.bandwidth, "bytes_per_s", 3)
+            nic = format_quantity(spec.nic.bandwidth, "bytes_per_s", 3)
+            return f"{spec.gpus} x {spec.gpu.name}, NVLink {nvlink} and NIC {nic} per GPU, one way"
+        case FabricSpec():
+            return f"{spec.kind}, {spec.nodes_per_leaf} nodes per leaf, {spec.spines} spines"
+        case CalibrationSpec():
+            return f"measured on {spec.gpu} with {spec.software}, {spec.date}"
+        case _:
+            return type(spec).__name__
+
+
+def part_tables(part: Part[Spec]) -> tuple[RenderableType, ...]:
+    """Every number of a part with how it is known, and the works that are cited."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
+    for header in ("number", "value", "kind", "range", "source", "note"):
+        table.add_column(header, overflow="fold")
+    cited: dict[str, Source] = {}
+    for path, known in part.ledger.items():
+        if known.source:
+            cited[known.source.id] = known.source
+        span = f"{known.range[0]} to {known.range[1]}" if known.range else ""
+        source = known.source.id if known.source else ""
+        table.add_row(path, str(known.value), known.kind, span, source, known.note)
+    works = [Text(f"  {s.id}: {s.title}, {s.date}. {s.url}") for _, s in sorted(cited.items())]
+    counted = [_counts(part.spec)] if isinstance(part.spec, ModelSpec) else []
+    return (*counted, table, Group(Text("Sources", style="bold"), *works))
+
+
+def _counts(model: ModelSpec) -> RenderableType:
+    found = parameters(model)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for label, number in (
+        ("parameters", found.total),
+        ("activated per token, without embeddings", found.activated_without_embeddings),
+        ("activated per token, with head", found.activated_with_head),
+        ("activated per token, with head and embedding", found.activated_with_embeddings),
+    ):
+        table.add_row(label, f"{number:,}")
+    return table
+
+
+def advice() -> RenderableType:
+    """How to see more."""
+    return Text("twin catalog SHELF lists a shelf; twin catalog SHELF NAME shows every source.")
