@@ -31,13 +31,13 @@ check: lint types layers ## style, types and import layers; seconds
 
 lint: $(DEV)/.stamp
 	@$(DEV)/bin/ruff check --quiet .
-	@$(DEV)/bin/ruff format --quiet --check . || { $(DEV)/bin/ruff format --check .; exit 1; }
+	@$(DEV)/bin/ruff format --check .
 
 types: $(DEV)/.stamp
 	@$(DEV)/bin/pyright
 
 layers: $(DEV)/.stamp
-	@$(DEV)/bin/lint-imports --quiet || { $(DEV)/bin/lint-imports; exit 1; }
+	@$(DEV)/bin/lint-imports --no-logo
 
 verify: $(DEV)/.stamp $(APP)/.stamp ## slow tests and benchmarks, one at a time
 	@$(DEV)/bin/pytest -s -m "slow or benchmark"

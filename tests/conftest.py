@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Generator
 from pathlib import Path
 
@@ -23,15 +22,6 @@ _BROWSER_REQUIRED = bool(os.environ.get("TWIN_REQUIRE_BROWSER"))
 def root() -> Path:
     """The checkout: the folder that holds pyproject.toml."""
     return ROOT
-
-
-@pytest.fixture(scope="session")
-def chromium() -> str:
-    """Path of a Chromium to drive; the test is skipped where there is none."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("no Chromium here: apt-get install chromium")
-    return path
 
 
 @pytest.hookimpl(wrapper=True)

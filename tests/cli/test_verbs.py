@@ -134,7 +134,7 @@ def test_compare_puts_the_baseline_first_and_says_what_changed(
     done = twin_command("compare", small, "none.yaml")
     assert done.code == 0
     assert re.match(r"selective: a step is .* faster than in small; ", done.out)
-    assert "small (baseline)" in done.out
+    assert "A  small (baseline)\nB  selective\n" in done.out
     assert "memory.recompute" in done.out
     document = json.loads(twin_command("compare", small, "none.yaml", "--json").out)
     assert sum(document["attribution_ns"].values()) == document["step_delta_ns"] < 0

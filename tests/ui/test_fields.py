@@ -4,7 +4,7 @@ import pytest
 
 from twin.loading import load, scenario_hash
 from twin.loading.files import shipped_scenarios
-from twin.ui.fields import FIELDS, choices, listed, overrides, written
+from twin.ui.fields import FIELDS, choices, listed, overrides, rows, written
 
 K2 = "kimi-k2-256xh800"
 
@@ -49,3 +49,10 @@ def test_choices_survive_being_written(names):
 
 def test_every_field_has_a_label_of_its_own():
     assert len({field.label for field in FIELDS}) == len({field.path for field in FIELDS})
+
+
+def test_rows_hold_every_field_once_and_choices_alone():
+    laid = rows(FIELDS)
+    assert [field for row in laid for field in row] == list(FIELDS)
+    assert all(len(row) == 1 for row in laid for field in row if field.options)
+    assert max(len(row) for row in laid) == 2

@@ -35,10 +35,10 @@ class Shelf(StrEnum):
 
 
 _ShelfArgument = Annotated[
-    Shelf | None, typer.Argument(metavar="[SHELF]", help=f"One of: {', '.join(Shelf)}.")
+    Shelf | None, typer.Argument(metavar="SHELF", help=f"One of: {', '.join(Shelf)}.")
 ]
 _NameArgument = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="One entry, with the source of each number.")
+    str | None, typer.Argument(metavar="NAME", help="One entry, with the source of each number.")
 ]
 
 
@@ -64,7 +64,6 @@ def catalog(
 
 def _everything(output: Output) -> None:
     """The names on every shelf."""
-    from twin.cli import shelves
     from twin.loading import catalog_parts
     from twin.loading.catalog import PART_KINDS
 
@@ -74,7 +73,7 @@ def _everything(output: Output) -> None:
     output.document({"version": VERSION, "catalog": names})
     for kind, entries in names.items():
         output.sentence(f"{kind}: {', '.join(entries)}")
-    output.show(shelves.advice())
+    output.sentence("twin catalog SHELF lists a shelf; twin catalog SHELF NAME shows its sources.")
 
 
 def _parts(kind: PartKind, name: str | None, output: Output) -> None:
@@ -87,7 +86,8 @@ def _parts(kind: PartKind, name: str | None, output: Output) -> None:
     output.document({"version": VERSION, kind: [part_document(part) for part in parts]})
     if name:
         output.sentence(f"{name}, from {parts[0].file}")
-        output.show(*shelves.part_tables(parts[0]))
+        if output.tables:
+            output.show(*shelves.part_tables(parts[0]))
     else:
         for part in parts:
             output.sentence(shelves.summary(part))

@@ -27,7 +27,6 @@ def check(
 
     Exits with 3 when the scenario is invalid or its layout impossible, with 4 when it does not fit.
     """
-    from twin.cli import tables
     from twin.loading import load
     from twin.plan import plan
     from twin.report import fitting, memory_report
@@ -37,12 +36,10 @@ def check(
     memory = memory_report(planned.memory)
     output.document(document(planned))
     output.sentence(fitting(memory))
-    output.show(
-        tables.layout_table(planned),
-        tables.memory_table(memory),
-        tables.stages_table(memory),
-        tables.warning_list(planned.warnings),
-    )
+    if output.tables:
+        from twin.cli import tables
+
+        output.show(*tables.plan_tables(planned, memory))
     if not planned.memory.fits:
         raise typer.Exit(DOES_NOT_FIT)
 

@@ -11,9 +11,7 @@ from twin.cli.output import DOES_NOT_FIT, Output
 
 Scenarios = Annotated[
     list[str],
-    typer.Argument(
-        metavar="BASELINE CANDIDATE...", help="Scenario files or names; the first is the baseline."
-    ),
+    typer.Argument(metavar="SCENARIO", help="Scenario files or names; the first is the baseline."),
 ]
 
 
@@ -28,10 +26,7 @@ def compare(
     Runs them all; the first is the baseline. `--set` applies to every one of them.
     """
     if len(scenarios) < 2:
-        raise typer.BadParameter(
-            "compare needs at least two scenarios", param_hint="'BASELINE CANDIDATE...'"
-        )
-    from twin.cli import tables
+        raise typer.BadParameter("compare needs at least two scenarios", param_hint="SCENARIO")
     from twin.cli.answer import answer
     from twin.report import compare as compare_reports
     from twin.report import difference
@@ -41,14 +36,9 @@ def compare(
     output.document(comparison.to_json())
     for delta in comparison.deltas:
         output.sentence(difference(comparison.reports[0], delta))
-    output.show(
-        tables.comparison_table(comparison),
-        tables.attribution_table(comparison),
-        *(tables.field_table(delta.name, delta.fields) for delta in comparison.deltas),
-        *(
-            tables.warning_list(delta.notes, f"Before comparing {delta.name}")
-            for delta in comparison.deltas
-        ),
-    )
+    if output.tables:
+        from twin.cli import tables
+
+        output.show(*tables.comparison_tables(comparison))
     if not all(report.fits for report in comparison.reports):
         raise typer.Exit(DOES_NOT_FIT)

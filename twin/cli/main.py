@@ -30,27 +30,32 @@ EPILOG = (
     "4 valid but does not fit, 130 interrupted."
 )
 
-app = typer.Typer(
-    name="twin",
-    help="The digital twin of large-model training clusters: does it fit, how long, how much, why.",
-    epilog=EPILOG,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command()(run)
-app.command()(check)
-app.command()(compare)
-app.command()(resolve)
-app.command()(catalog)
-app.command()(ui)
+VERBS = {
+    "run": run,
+    "check": check,
+    "compare": compare,
+    "resolve": resolve,
+    "catalog": catalog,
+    "ui": ui,
+}
+
+
+def application() -> typer.Typer:
+    """The command `twin` with all its verbs."""
+    app = _app(completion=True)
+    for name, verb in VERBS.items():
+        app.command(name)(verb)
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` default to those of the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(words, prog_name="twin")
+        if "--help" in words[1:] and words[0] in VERBS:
+            _help(words[0])
+        else:
+            application()(words, prog_name="twin")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else BUG
     except KeyboardInterrupt:
@@ -58,6 +63,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
         return _explain(error, as_json="--json" in words)
     return 0
+
+
+def _app(*, completion: bool) -> typer.Typer:
+    return typer.Typer(
+        name="twin",
+        help="The digital twin of large-model training clusters: does it fit, how long, how much, "
+        "why.",
+        epilog=EPILOG,
+        no_args_is_help=True,
+        add_completion=completion,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+
+
+def _help(verb: str) -> None:
+    """The help of one verb. Asked through the whole command, typer would first read the options of
+    the group, and import pydantic for that."""
+    alone = _app(completion=False)
+    alone.command(verb)(VERBS[verb])
+    alone(["--help"], prog_name=f"twin {verb}")
 
 
 def _explain(error: Exception, as_json: bool) -> int:

@@ -10,10 +10,13 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
+_FILE_WIDTH = 120
+"""Columns of tables that go to a file or a pipe."""
 DOES_NOT_FIT = 4
 """Exit code of an answer that was given in full, for a plan that does not fit in memory."""
 
@@ -31,13 +34,20 @@ class Output:
         if not self.json:
             sys.stdout.write(f"{text}\n")
 
+    @property
+    def tables(self) -> bool:
+        """True where tables are wanted, and what draws them is worth importing."""
+        return not self.json and not self.quiet
+
     def show(self, *parts: RenderableType) -> None:
-        """Tables, on stdout, unless the answer is JSON or should be short."""
-        if not self.json and not self.quiet:
-            console = Console()
-            for part in parts:
-                console.print()
-                console.print(part, highlight=False)
+        """Tables, on stdout, a blank line before each."""
+        from rich.console import Console
+
+        # A file has no width: long rows stay whole there.
+        console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
+        for part in parts:
+            console.print()
+            console.print(part, highlight=False)
 
     def document(self, document: Mapping[str, Any]) -> None:
         """The answer as JSON, on stdout, if it was asked for."""

@@ -18,7 +18,6 @@ def run(
 
     Plays one training step. Exits with 4 when the plan does not fit in memory.
     """
-    from twin.cli import tables
     from twin.cli.answer import answer
     from twin.report import verdict
 
@@ -26,12 +25,9 @@ def run(
     report = answer(scenario, sets or [], output)
     output.document(report.to_json())
     output.sentence(verdict(report))
-    output.show(
-        tables.kpi_table(report),
-        tables.breakdown_table(report),
-        tables.memory_table(report.memory),
-        tables.link_table(report),
-        tables.warning_list(report.warnings),
-    )
+    if output.tables:
+        from twin.cli import tables
+
+        output.show(*tables.report_tables(report))
     if not report.fits:
         raise typer.Exit(DOES_NOT_FIT)

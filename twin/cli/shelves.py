@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from twin.arch import parameters
 from twin.loading import Part
 from twin.report.numbers import count
-from twin.sources import Source
+from twin.sources import Source, Sourced
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
@@ -46,19 +49,32 @@ def _facts(spec: Spec) -> str:
 
 def part_tables(part: Part[Spec]) -> tuple[RenderableType, ...]:
     """Every number of a part with how it is known, and the works that are cited."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
-    for header in ("number", "value", "kind", "range", "source", "note"):
-        table.add_column(header, overflow="fold")
-    cited: dict[str, Source] = {}
-    for path, known in part.ledger.items():
-        if known.source:
-            cited[known.source.id] = known.source
-        span = f"{known.range[0]} to {known.range[1]}" if known.range else ""
-        source = known.source.id if known.source else ""
-        table.add_row(path, str(known.value), known.kind, span, source, known.note)
-    works = [Text(f"  {s.id}: {s.title}, {s.date}. {s.url}") for _, s in sorted(cited.items())]
+    sources = {known.source.id: known.source for known in part.ledger.values() if known.source}
+    numbers = [line for path, known in part.ledger.items() for line in _number(path, known)]
+    works = [_indented(_citation(source), 2) for _, source in sorted(sources.items())]
     counted = [_counts(part.spec)] if isinstance(part.spec, ModelSpec) else []
-    return (*counted, table, Group(Text("Sources", style="bold"), *works))
+    return (
+        *counted,
+        Group(Text("Numbers", style="bold"), *numbers),
+        Group(Text("Sources", style="bold"), *works),
+    )
+
+
+def _number(path: str, known: Sourced) -> Iterator[RenderableType]:
+    """A number with its range, how it is known and who says so; its note below."""
+    span = f" ({known.range[0]} to {known.range[1]})" if known.range else ""
+    source = f", {known.source.id}" if known.source else ""
+    yield _indented(f"{path} = {known.value}{span}: {known.kind}{source}", 2)
+    if known.note:
+        yield _indented(known.note, 6)
+
+
+def _citation(source: Source) -> str:
+    return f"{source.id}: {source.title}, {source.date}. {source.url}"
+
+
+def _indented(text: str, columns: int) -> RenderableType:
+    return Padding(Text(text), (0, 0, 0, columns))
 
 
 def _counts(model: ModelSpec) -> RenderableType:
@@ -74,8 +90,3 @@ def _counts(model: ModelSpec) -> RenderableType:
     ):
         table.add_row(label, f"{number:,}")
     return table
-
-
-def advice() -> RenderableType:
-    """How to see more."""
-    return Text("twin catalog SHELF lists a shelf; twin catalog SHELF NAME shows every source.")

@@ -3,6 +3,7 @@ without colour."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from itertools import groupby
 
@@ -20,8 +21,45 @@ from twin.report.report import MemoryReport, Report
 
 _WIDTH = 24
 """Characters of a full bar."""
+_NARROW = 10
+"""Characters of a full bar in a table of many columns."""
 _SHOWN_FIELDS = 12
 """Differing scenario fields that a comparison lists before it counts the rest."""
+
+
+def report_tables(report: Report) -> tuple[RenderableType, ...]:
+    """Everything that a run has to say after its verdict; warnings last."""
+    return (
+        kpi_table(report),
+        breakdown_table(report),
+        memory_table(report.memory),
+        link_table(report),
+        warning_list(report.warnings),
+    )
+
+
+def plan_tables(plan: Plan, memory: MemoryReport) -> tuple[RenderableType, ...]:
+    """Everything that a check has to say after its verdict; warnings last."""
+    return (
+        layout_table(plan),
+        memory_table(memory),
+        stages_table(memory),
+        warning_list(plan.warnings),
+    )
+
+
+def comparison_tables(comparison: Comparison) -> tuple[RenderableType, ...]:
+    """Everything that a comparison has to say after its sentences."""
+    parts: list[RenderableType] = [
+        legend(comparison),
+        comparison_table(comparison),
+        attribution_table(comparison),
+    ]
+    for index, delta in enumerate(comparison.deltas, 1):
+        parts.append(field_table(letter(index), delta.fields))
+        if delta.notes:
+            parts.append(warning_list(delta.notes, f"Before comparing A and {letter(index)}"))
+    return tuple(parts)
 
 
 def bar(share: float, width: int = _WIDTH) -> str:
@@ -128,16 +166,10 @@ def warning_list(warnings: Iterable[Warning], title: str = "Warnings") -> Render
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Key figures side by side: the baseline, then each candidate with its change in percent and
-    whether it is better."""
-    table = Table(
-        title="Key figures", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
-    )
-    table.add_column("")
-    baseline, *candidates = comparison.reports
-    table.add_column(f"{baseline.name} (baseline)", justify="right")
-    for report in candidates:
-        table.add_column(report.name, justify="right")
+    """Key figures side by side: the baseline A, then each candidate with its change in percent and
+    whether that is better."""
+    table = _lettered("Key figures", comparison, first=0)
+    baseline = comparison.reports[0]
     for kpi in KPIS:
         cells = [_changed(kpi, delta.kpis[kpi.key]) for delta in comparison.deltas]
         table.add_row(kpi.label, show(baseline.kpis[kpi.key], kpi.unit), *cells)
@@ -145,35 +177,51 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def attribution_table(comparison: Comparison) -> Table:
-    """Seconds by cause of each candidate beside the baseline's; the rows sum to the change of the
-    step."""
-    table = Table(
-        title="Where the step's change went",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-    table.add_column("")
-    for delta in comparison.deltas:
-        table.add_column(delta.name, justify="right")
+    """Seconds by cause of each candidate against the baseline's; the rows sum to the change of the
+    step. Causes that moved by less than a microsecond everywhere are left out."""
+    table = _lettered("Where the step's change went", comparison, first=1)
     for cause, words in CAUSE_WORDS.items():
-        if any(delta.attribution_ns[cause] for delta in comparison.deltas):
-            table.add_row(
-                words, *(_signed(delta.attribution_ns[cause]) for delta in comparison.deltas)
-            )
+        moved = [delta.attribution_ns[cause] for delta in comparison.deltas]
+        if any(abs(ns) >= 1000 for ns in moved):
+            table.add_row(words, *(_signed(ns) for ns in moved))
     table.add_section()
     table.add_row("step", *(_signed(delta.step_delta_ns) for delta in comparison.deltas))
     return table
 
 
-def field_table(name: str, fields: tuple[FieldDifference, ...]) -> Table:
-    """The scenario fields in which a candidate differs from the baseline, values in SI units."""
-    table = _table(f"Fields that differ in {name} ({len(fields)})", "left", "right", "right")
+def legend(comparison: Comparison) -> RenderableType:
+    """Which letter stands for which scenario."""
+    rows = [Text(f"{letter(i)}  {report.name}") for i, report in enumerate(comparison.reports)]
+    rows[0].append(" (baseline)")
+    return Group(*rows)
+
+
+def letter(index: int) -> str:
+    """A, B, C and so on; after Z come numbers, which nobody compares by eye."""
+    return chr(ord("A") + index) if index < 26 else str(index + 1)
+
+
+def field_table(candidate: str, fields: tuple[FieldDifference, ...]) -> Table:
+    """The scenario fields in which a candidate differs from the baseline, as a planner writes
+    them."""
+    table = _table(f"Fields that differ, A and {candidate} ({len(fields)})", "left", "left", "left")
     for field in fields[:_SHOWN_FIELDS]:
-        table.add_row(field.path, str(field.baseline), str(field.candidate))
+        table.add_row(field.path, _written(field.baseline), _written(field.candidate))
     if len(fields) > _SHOWN_FIELDS:
         table.add_row(f"and {len(fields) - _SHOWN_FIELDS} more (--json lists all)", "", "")
+    return table
+
+
+def _written(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _lettered(title: str, comparison: Comparison, first: int) -> Table:
+    """A table with one column per scenario, from the given one on."""
+    table = _table(title, "left")
+    table.show_header = True
+    for index in range(first, len(comparison.reports)):
+        table.add_column(letter(index), justify="right")
     return table
 
 

@@ -17,7 +17,7 @@ VERSION = 1
 """Version of the JSON document."""
 
 _ScenarioOption = Annotated[
-    str | None, typer.Argument(metavar="[SCENARIO]", help="The scenario that the app opens on.")
+    str | None, typer.Argument(metavar="SCENARIO", help="The scenario that the app opens on.")
 ]
 _PortOption = Annotated[
     int, typer.Option("--port", help="The port that the app listens on.", min=1, max=65535)

@@ -1,10 +1,10 @@
 """Where each role's time goes: every nanosecond of its compute stream gets one name.
 
-Kernels are `compute` (or `optimizer`). A gap before an operation is walked back along what released
-it: time in which a transfer for this role was under way is exposed communication of that kind; time
-before that, in which another stage had not yet produced what this one waits for, is `bubble`. A
-message is under way for the role that receives it; the time its sender then waits for an answer is
-the sender's bubble.
+Kernels are `compute` (or `optimizer`; `other` is the host's part of the step). A gap before an
+operation is walked back along what released it: time in which a transfer for this role was under
+way is exposed communication of that kind; time before that, in which another stage had not yet
+produced what this one waits for, is `bubble`. A message is under way for the role that receives it;
+the time its sender then waits for an answer is the sender's bubble.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _EXPOSED: Final[dict[int, str]] = {
     DATA: "exposed_data",
 }
 
+_KERNELS: Final[dict[str, str]] = {"optimizer": "optimizer", "host": "other"}
+
 Piece = tuple[int, int, str]
 """Start, end (ns) and category of a stretch of a role's compute stream."""
 
@@ -45,20 +47,26 @@ Piece = tuple[int, int, str]
 def pieces(graph: Graph, played: Played, role: int, step_ns: int) -> list[Piece]:
     """The stretches of a role's compute stream from 0 to `step_ns`, in order, without gaps."""
     result: list[Piece] = []
-    now = 0
+    now = since = 0
+    kernels = "compute"
     operations = role_operations(graph, role)
+    stream, name, start, end = graph.stream, graph.name, played.start, played.end
     for op in operations:
-        if graph.stream[op] != COMPUTE:
+        if stream[op] != COMPUTE:
             continue
-        if played.start[op] > now:
-            result.extend(_gap(graph, played, op, now, played.start[op]))
-        if played.end[op] > played.start[op]:
-            name = "optimizer" if graph.name[op] == "optimizer" else "compute"
-            result.append((played.start[op], played.end[op], name))
-        now = played.end[op]
+        kind = _KERNELS.get(name[op], "compute")
+        if start[op] > now or kind != kernels:
+            if now > since:
+                result.append((since, now, kernels))
+            if start[op] > now:
+                result += _gap(graph, played, op, now, start[op])
+            since, kernels = start[op], kind
+        now = end[op]
+    if now > since:
+        result.append((since, now, kernels))
     if step_ns > now:
-        late = [op for op in operations if played.end[op] > now and graph.stream[op] == DATA]
-        result.extend(_tail(graph, played, late, (now, step_ns)))
+        late = [op for op in operations if end[op] > now and stream[op] == DATA]
+        result += _tail(graph, played, late, (now, step_ns))
     return result
 
 
@@ -66,7 +74,10 @@ def sums(stretches: list[Piece], start: int, end: int) -> dict[str, int]:
     """Nanoseconds per category between two times."""
     total: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
     for first, last, category in stretches:
-        total[category] += max(0, min(last, end) - max(first, start))
+        if last > start and first < end:
+            if first < start:
+                first = start
+            total[category] += (end if last > end else last) - first
     return total
 
 

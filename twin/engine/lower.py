@@ -202,11 +202,13 @@ class _Closing:
         self._append(Step("gradient_norm", DATA, delay, self._after(None), flow, "world"), None)
 
     def optimizer(self, update: OptimizerStep) -> None:
-        """Add the update itself, on the compute stream."""
+        """Add the update itself, and what the host does once per step, on the compute stream."""
         scenario = self.plan.scenario
         gpu = scenario.cluster.node.gpu
         time = sum(seconds(kind, work, gpu, scenario.calibration) for kind, work in update.works)
         self._append(Step("optimizer", COMPUTE, nanoseconds(time), self._after(None)), None)
+        host = nanoseconds(scenario.calibration.step_overhead)
+        self._append(Step("host", COMPUTE, host, self._after(None)), None)
 
     def _after(self, chunk: int | None) -> tuple[int, ...]:
         """Reductions of chunks wait for their chunk only (and, in order, for their stream); what

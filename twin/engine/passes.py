@@ -84,30 +84,34 @@ class Coster:
 
 @dataclass(slots=True)
 class Builder:
-    """Collects kernels into segments and collectives into steps, each waiting for the one before."""
+    """Collects kernels into segments and collectives into steps; each waits for the one before."""
 
     coster: Coster
     steps: list[Step] = field(default_factory=list[Step])
     name: str = ""
     pending: float = 0.0
+    kernels: int = 0
     tail: tuple[int, ...] = ()
     """Steps that the next one waits for."""
     aside: tuple[int, ...] = ()
     """A collective that runs beside the segments until `join`."""
 
-    def compute(self, name: str, value: float) -> None:
-        """Add kernels of `value` seconds under a segment's name."""
+    def compute(self, name: str, value: float, kernels: int) -> None:
+        """Add kernels of `value` seconds in all under a segment's name."""
         if name != self.name:
             self.close()
             self.name = name
         self.pending += value
+        self.kernels += kernels
 
     def close(self) -> None:
-        """End the open segment."""
+        """End the open segment: its kernels last as long as they run, or as the host needs to
+        launch them one after another."""
         if self.name:
-            step = Step(self.name, COMPUTE, nanoseconds(self.pending), self.tail)
+            duration = max(self.pending, self.kernels * self.coster.calibration.dispatch)
+            step = Step(self.name, COMPUTE, nanoseconds(duration), self.tail)
             self.tail = (self._append(step),)
-        self.name, self.pending = "", 0.0
+        self.name, self.pending, self.kernels = "", 0.0, 0
 
     def exchange(self, item: Exchange, kind: CollectiveKind) -> None:
         """Add a collective of the layer after the open segment."""
@@ -167,7 +171,7 @@ def backward_pass(layers: Iterable[Layer], coster: Coster, recompute: tuple[str,
 def _forward(layer: Layer, builder: Builder, name: str) -> None:
     for item in layer.items:
         if isinstance(item, Op):
-            builder.compute(name, builder.coster.forward(item))
+            builder.compute(name, builder.coster.forward(item), item.forward.kernels)
         elif item.forward is not None:
             builder.exchange(item, item.forward)
 
@@ -179,11 +183,11 @@ def _backward(layer: Layer, builder: Builder, *, core_again: bool) -> None:
     for item in reversed(layer.items):
         if isinstance(item, Op):
             if core_again and item.name in ATTENTION_CORE:
-                builder.compute("backward", coster.forward(item))
-            builder.compute("backward", coster.input_gradient(item))
+                builder.compute("backward", coster.forward(item), item.forward.kernels)
+            builder.compute("backward", coster.input_gradient(item), item.backward.kernels)
             if builder.aside and item.weight.kernels:
                 builder.join()
-            builder.compute("backward", coster.weight_gradient(item))
+            builder.compute("backward", coster.weight_gradient(item), item.weight.kernels)
         elif item.backward == "all_gather" and item.forward is None:
             builder.beside(item, item.backward)
         elif item.backward is not None:

@@ -48,7 +48,7 @@ def played_ns(trace: Trace) -> int:
     return int(trace.spans.end.max(initial=0))
 
 
-def overview(trace: Trace, theme: Theme, budget: int = 2_500) -> Picture:
+def overview(trace: Trace, theme: Theme, budget: int = BUDGET) -> Picture:
     """The whole played step at a glance: how each stage spends each slice of time."""
     window = (0, played_ns(trace))
     bars = slices(inside(trace, window, frozenset([0])), window, budget)
@@ -86,14 +86,13 @@ def timeline(
     )
 
 
-def start_window(trace: Trace, passes: int = 160) -> tuple[int, int]:
+def start_window(trace: Trace, passes: int = 100) -> tuple[int, int]:
     """The window (ns) at the start of the step that holds about so many passes of a stage."""
     spans = trace.spans
     own = (spans.role == 0) & (spans.stream == 0) & (spans.microbatch >= 0)
-    there_and_back = 2 * len(
-        np.unique(np.stack([spans.chunk[own], spans.microbatch[own]]), axis=1).T
-    )
-    return 0, round(played_ns(trace) * min(1.0, passes / max(there_and_back, 1)))
+    forwards = np.unique(np.stack([spans.chunk[own], spans.microbatch[own]]), axis=1).shape[1]
+    share = passes / max(2 * forwards, 1)
+    return 0, round(played_ns(trace) * min(1.0, share))
 
 
 def _second(ns: int) -> str:
@@ -147,7 +146,7 @@ def _bars(trace: Trace, bars: Drawn, kind: Meaning, streams: Sequence[int], them
         opacity=_shade(trace, bars),
         detail=np.stack([bars.chunk, bars.microbatch], axis=1),
         hover=f"<b>{name}</b><br>{what}from %{{base:.6~f}} s, for %{{x:.4~s}}s",
-        edge=_edge(kind, theme, len(bars)),
+        edge=_edge(kind, theme, bars),
         outline=0.5,
     )
 
@@ -173,10 +172,14 @@ def _shade(trace: Trace, bars: Drawn) -> NDArray[np.float64]:
     return np.maximum(1.0 - 0.15 * virtual, 0.55)
 
 
-def _edge(kind: Meaning, theme: Theme, count: int) -> str | None:
-    """Bars that stand out by their fill are set apart by the background while they are few."""
+def _edge(kind: Meaning, theme: Theme, bars: Drawn) -> str | None:
+    """Single spans that stand out by their fill are set apart by the background, if few."""
     background = BACKGROUND[theme]
-    apart = count <= _SEPARATED and contrast(swatch(kind, theme).fill, background) >= 3
+    apart = (
+        bars.grain == "span"
+        and len(bars) <= _SEPARATED
+        and contrast(swatch(kind, theme).fill, background) >= 3
+    )
     return background if apart else None
 
 

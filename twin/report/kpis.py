@@ -1,7 +1,7 @@
 """The key figures of a run, defined once: what each means, its unit, and which direction is good.
 
-Definitions follow the public contract (README, "What the words mean"). Fractions are of the step.
-"""
+Definitions follow the public contract (docs/report.md, "What the words mean"). Fractions are of the
+step."""
 
 from __future__ import annotations
 

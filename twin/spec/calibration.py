@@ -22,3 +22,9 @@ class CalibrationSpec(Spec):
     attention_backward: Share = Field(description="the attention kernel, backward")
     bandwidth: Share = Field(description="kernels bound by device memory, of its bandwidth")
     launch: Seconds = Field(description="time that each kernel adds beside its roofline time")
+    dispatch: Seconds = Field(
+        description="time that the host needs per kernel; kernels in a row last at least that long"
+    )
+    step_overhead: Seconds = Field(
+        description="time that the host adds to every step outside kernels: loss scale, logging"
+    )

@@ -8,7 +8,7 @@ from typing import Final
 import streamlit as st
 
 from twin.ui.answers import Refusal, Written
-from twin.ui.fields import FIELDS, Field, choices, listed
+from twin.ui.fields import FIELDS, Field, choices, listed, rows
 from twin.ui.state import edit_key, next_copy
 
 PICKED: Final = "picked"
@@ -54,9 +54,8 @@ def edit(plans: Mapping[str, Written | Refusal]) -> dict[str, dict[str, str]]:
 def _fields(name: str, fields: Mapping[str, str]) -> dict[str, str]:
     with st.expander(name, icon=":material/tune:", expanded=True):
         edited: dict[str, str] = {}
-        for first in range(0, len(FIELDS), 2):
-            pair = FIELDS[first : first + 2]
-            for column, field in zip(st.columns(2, vertical_alignment="bottom"), pair, strict=True):
+        for row in rows(FIELDS):
+            for column, field in zip(st.columns(len(row)), row, strict=True):
                 key = edit_key(name, field.path)
                 with column:
                     edited[field.path] = _widget(field, key, fields[field.path])

@@ -35,7 +35,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "parallel.expert", "Expert parallel", "count", help="ranks that share one set of experts"
     ),
-    Field("parallel.micro_batch", "Micro-batch, sequences", "count"),
+    Field("parallel.micro_batch", "Micro-batch", "count", help="sequences per micro-batch"),
     Field("parallel.schedule.kind", "Schedule", "choice", options=tuple(SCHEDULES)),
     Field(
         "memory.recompute",
@@ -65,6 +65,18 @@ FIELDS: tuple[Field, ...] = (
     Field("cost.gpu_hour", "GPU-hour price", "quantity", help="such as 2.0USD"),
 )
 """Every editable field, in the order shown."""
+
+
+def rows(fields: Sequence[Field]) -> list[tuple[Field, ...]]:
+    """The fields as a form lays them out: two numbers to a row, a choice on a row of its own."""
+    laid: list[tuple[Field, ...]] = []
+    for field in fields:
+        wide = field.kind in ("choice", "choices")
+        if laid and len(laid[-1]) == 1 and not wide and laid[-1][0].kind == field.kind:
+            laid[-1] = (*laid[-1], field)
+        else:
+            laid.append((field,))
+    return laid
 
 
 def written(scenario: Scenario) -> dict[str, str]:

@@ -78,11 +78,12 @@ def pipeline(answers: Mapping[str, Answer]) -> None:
 def _window(trace: Trace, name: str) -> tuple[int, int]:
     """The part of the played step to look at closely (ns)."""
     seconds = played_ns(trace) / 1e9
+    first, last = start_window(trace)
     start, end = st.slider(
         "Window to look at closely, in seconds",
         0.0,
         seconds,
-        tuple(ns / 1e9 for ns in start_window(trace)),
+        (first / 1e9, last / 1e9),
         seconds / _STEPS,
         format=f"%.{max(0, 3 - len(str(int(seconds))))}f",
         key=f"timeline window {name} {trace.step_ns}",

@@ -1,0 +1,45 @@
+"""One rank per stage gives what all ranks give, for every schedule, while nothing breaks symmetry."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.scenarios import dense, moe
+from twin.engine import lower, simulate
+from twin.plan import plan
+from twin.scenario import Scenario
+from twin.schedules import SCHEDULES
+
+GPIPE = "parallel.schedule.kind=gpipe"
+CASES = {
+    "gpipe, experts on one node": moe(2, 2, 1, 8, GPIPE),
+    "gpipe, tensor": dense(1, 2, 1, 2, GPIPE),
+    "1f1b, experts across nodes": moe(4, 2, 1, 16),
+    "1f1b, tensor, data": dense(2, 4, 1, 2),
+    "1f1b, tensor and sequence parallel": dense(
+        1, 2, 1, 4, "parallel.sequence_parallel=true", "memory.recompute=[attention_core]"
+    ),
+    "1f1b, no ZeRO": dense(1, 2, 1, 2, "parallel.zero=0"),
+    "interleaved, experts on one node": moe(4, 4, 2, 8),
+    "interleaved, experts across nodes": moe(8, 4, 2, 16),
+    "interleaved, tensor": dense(4, 4, 3, 8),
+}
+
+
+def test_every_schedule_has_a_case() -> None:
+    assert {case.parallel.schedule.kind for case in CASES.values()} == set(SCHEDULES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_folded_equals_all_ranks(name: str) -> None:
+    scenario: Scenario = CASES[name]
+    resolved = plan(scenario)
+    assert resolved.mesh.ranks <= 64
+    folded = simulate(lower(resolved, "folded"))
+    every = simulate(lower(resolved, "all"))
+    assert len(every.roles) == resolved.mesh.ranks
+    assert folded.step_ns == every.step_ns
+    width = resolved.mesh.ranks // resolved.mesh.pipeline
+    for rank, row in enumerate(every.breakdown_ns):
+        assert row == folded.breakdown_ns[rank // width]
+    assert folded.link_bytes == pytest.approx(every.link_bytes, rel=1e-12)

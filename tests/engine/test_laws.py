@@ -1,0 +1,142 @@
+"""Laws of the engine over random programs and small scenarios."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.programs import by_hand, with_exchange
+from tests.engine.scenarios import dense, moe
+from twin.engine import lower, simulate
+from twin.engine.graph import unroll
+from twin.engine.program import Message, Program
+from twin.plan import plan
+from twin.scenario import Scenario
+from twin.schedules import Schedule
+from twin.schedules.gpipe import GPipe
+from twin.schedules.interleaved import Interleaved
+from twin.schedules.one_f_one_b import OneForwardOneBackward
+
+SHAPES: list[tuple[Schedule, tuple[int, int, int]]] = [
+    (OneForwardOneBackward(), (3, 1, 7)),
+    (GPipe(), (3, 1, 5)),
+    (Interleaved(), (3, 2, 6)),
+]
+
+
+def program(
+    shape: int, durations: list[int], exchanges: list[int], latency: int, rate: float = 1.0
+) -> Program:
+    """A random program on which no two flows meet: exchanges alone on the NICs, messages made of
+    latency."""
+    schedule, sizes = SHAPES[shape]
+    return by_hand(
+        schedule,
+        sizes,
+        lambda c: with_exchange(durations[c], exchanges[c] / rate),
+        lambda c: with_exchange(durations[6 + c], exchanges[6 + c] / rate, "backward"),
+        Message(0.0, "nic", latency),
+    )
+
+
+twelve = st.lists(st.integers(10, 500), min_size=12, max_size=12)
+shapes = st.integers(0, len(SHAPES) - 1)
+
+
+@settings(max_examples=40)
+@given(shapes, twelve, twelve, st.integers(0, 200), st.integers(0, 11), st.integers(0, 9))
+def test_a_faster_operation_never_makes_the_step_slower(
+    shape: int, durations: list[int], exchanges: list[int], latency: int, which: int, less: int
+) -> None:
+    faster = durations.copy()
+    faster[which] -= less
+    slow = simulate(program(shape, durations, exchanges, latency)).step_ns
+    assert simulate(program(shape, faster, exchanges, latency)).step_ns <= slow
+
+
+@settings(max_examples=40)
+@given(shapes, twelve, twelve, st.integers(0, 200), st.floats(1.0, 4.0))
+def test_a_faster_link_never_makes_the_step_slower(
+    shape: int, durations: list[int], exchanges: list[int], latency: int, rate: float
+) -> None:
+    slow = simulate(program(shape, durations, exchanges, latency)).step_ns
+    fast = program(shape, durations, exchanges, round(latency / rate), rate)
+    assert simulate(fast).step_ns <= slow
+
+
+@settings(max_examples=40)
+@given(shapes, twelve, twelve, st.integers(0, 200))
+def test_every_nanosecond_of_every_role_has_one_name(
+    shape: int, durations: list[int], exchanges: list[int], latency: int
+) -> None:
+    trace = simulate(program(shape, durations, exchanges, latency))
+    for row in trace.breakdown_ns:
+        assert sum(row.values()) == trace.step_ns
+        assert min(row.values()) >= 0
+
+
+@settings(max_examples=40)
+@given(shapes, twelve, twelve, st.integers(0, 200))
+def test_operations_of_one_stream_never_overlap(
+    shape: int, durations: list[int], exchanges: list[int], latency: int
+) -> None:
+    spans = simulate(program(shape, durations, exchanges, latency)).spans
+    same = (spans.role[1:] == spans.role[:-1]) & (spans.stream[1:] == spans.stream[:-1])
+    assert (spans.start[1:] >= spans.end[:-1])[same].all()
+
+
+@pytest.mark.parametrize(
+    "scenario", [moe(4, 4, 2, 8), moe(4, 2, 1, 16), dense(2, 4, 1, 4), dense(2, 2, 2, 4)]
+)
+@pytest.mark.parametrize("ranks", ["folded", "all"])
+def test_every_byte_sent_is_received(scenario: Scenario, ranks: Literal["folded", "all"]) -> None:
+    made = lower(plan(scenario), ranks)
+    ports: dict[tuple[str, bool], float] = {}
+    for flows in unroll(made, made.microbatches).flows:
+        for size, (out, into) in flows:
+            for link, inward in ((out, False), (into, True)):
+                assert link % 2 == inward
+                key = ("nic" if link % 4 >= 2 else "nvlink", inward)
+                ports[key] = ports.get(key, 0.0) + size
+    for name in ("nic", "nvlink"):
+        assert ports.get((name, False), 0.0) == ports.get((name, True), 0.0)
+    assert sum(ports.values()) > 0
+
+
+def test_a_step_is_never_faster_than_its_kernels_on_the_busiest_stage() -> None:
+    resolved = plan(moe(4, 4, 2, 8))
+    made = lower(resolved)
+    trace = simulate(made)
+    busiest = max(
+        sum(
+            step.duration_ns
+            for (_, chunk), template in made.passes.items()
+            if chunk % made.stages == stage
+            for step in template
+            if step.stream == 0
+        )
+        for stage in range(made.stages)
+    )
+    assert trace.step_ns > busiest * made.microbatches
+
+
+def test_a_faster_nic_and_a_faster_gpu_make_a_real_step_faster() -> None:
+    base = simulate(lower(plan(moe(8, 4, 2, 16)))).step_ns
+    for faster in ("cluster.node.nic.bandwidth=800Gbps", "calibration.gemm=0.9"):
+        assert simulate(lower(plan(moe(8, 4, 2, 16, faster)))).step_ns < base
+
+
+def test_the_template_of_one_pass_is_its_kernels_and_exchanges_in_order() -> None:
+    """One MoE layer: attention and router, dispatch, experts, combine, the rest."""
+    made = lower(plan(moe(8, 4, 2, 16)))
+    template = made.passes["F", 2]
+    assert [step.name for step in template] == [
+        "forward",
+        "dispatch",
+        "forward",
+        "combine",
+        "forward",
+    ]
