@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from twin.collectives.traffic import Traffic
 from twin.engine.program import COMPUTE, EXPERT, Message, Program, Role, Step, Template
-from twin.schedules import Schedule
+from twin.schedules import Pass, Schedule
 
 FREE = Message(0.0, "nic", 0)
 """A message that takes no time."""
@@ -38,6 +38,8 @@ def by_hand(
     and NVLink move 1 byte/ns."""
     stages, virtual, microbatches = shape
     chunks = range(stages * virtual)
+    passes: dict[tuple[Pass, int], Template] = {("F", c): forward(c) for c in chunks}
+    passes |= {("B", c): backward(c) for c in chunks}
     return Program(
         roles=tuple(
             Role(f"stage {s}", s, 1, (s + 1) % stages, (s - 1) % stages, {"world": 0})
@@ -47,7 +49,7 @@ def by_hand(
         stages=stages,
         chunks_per_stage=virtual,
         microbatches=microbatches,
-        passes={("F", c): forward(c) for c in chunks} | {("B", c): backward(c) for c in chunks},
+        passes=passes,
         receive=(),
         message=message,
         finish=tuple(() for _ in range(stages)),

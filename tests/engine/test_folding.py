@@ -1,4 +1,4 @@
-"""One rank per stage gives what all ranks give, for every schedule, while nothing breaks symmetry."""
+"""One rank per stage gives what all ranks give, for every schedule, while symmetry holds."""
 
 from __future__ import annotations
 

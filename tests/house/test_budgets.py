@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import twin
+
 pytestmark = pytest.mark.benchmark
 
 
@@ -40,3 +42,16 @@ def test_help_answers_in_half_a_second(program: Path, tmp_path: Path) -> None:
         walls.append(time.perf_counter() - start)
     print(f"twin --help: {min(walls):.2f} s")
     assert min(walls) < 0.5
+
+
+def test_the_simulation_of_the_flagship_takes_under_1500_ms() -> None:
+    program = twin.lower(twin.plan(twin.load("kimi-k2-2048xh800")))
+    times: list[float] = []
+    events = 0
+    for _ in range(3):
+        start = time.process_time()
+        trace = twin.simulate(program)
+        times.append(time.process_time() - start)
+        events = trace.events
+    print(f"simulate kimi-k2-2048xh800: {min(times):.2f} s of CPU, {events} events")
+    assert min(times) < 1.5

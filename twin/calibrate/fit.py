@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,12 +57,13 @@ def fit(rows: tuple[Row, ...], free: tuple[Free, ...]) -> Fit:
         x_scale=(high - low) / 5,
         loss="soft_l1",
         f_scale=SOFT,
-        diff_step=1e-3,
+        diff_step=np.full(len(free), 1e-3),
         xtol=1e-4,
         ftol=1e-4,
     )
     spread = 2 * solution.cost / (len(rows) - len(free))
-    covariance = np.linalg.inv(solution.jac.T @ solution.jac) * spread
+    jacobian = cast("NDArray[np.float64]", solution.jac)
+    covariance = np.linalg.pinv(jacobian.T @ jacobian) * spread
     last = residuals(solution.x)
     return Fit(
         {f.field: float(v) for f, v in zip(free, solution.x, strict=True)},

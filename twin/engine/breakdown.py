@@ -75,9 +75,7 @@ def sums(stretches: list[Piece], start: int, end: int) -> dict[str, int]:
     total: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
     for first, last, category in stretches:
         if last > start and first < end:
-            if first < start:
-                first = start
-            total[category] += (end if last > end else last) - first
+            total[category] += min(last, end) - max(first, start)
     return total
 
 

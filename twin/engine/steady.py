@@ -56,7 +56,7 @@ def enough_microbatches(program: Program) -> int | None:
 
 
 def worth_playing(program: Program, microbatches: int) -> int | None:
-    """The same number, brought to the whole step's remainder of periods; None when it is too many."""
+    """The same number, with the whole step's remainder of periods; None when it is too many."""
     period = _period(program, program.microbatches)
     if period is None:
         return None

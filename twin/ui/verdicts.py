@@ -14,32 +14,32 @@ from twin.report.numbers import show
 from twin.ui.answers import Answer, Refusal
 from twin.ui.tables import change
 
-HEADLINE: Final = ("step_seconds", "days", "cost_usd", "mfu")
-"""The key figures of the first screenful."""
 _KPI = {kpi.key: kpi for kpi in KPIS}
 _ACROSS: Final = 3
 """Cards in a row."""
 
 
 def cards(outcomes: Mapping[str, Answer | Refusal], comparison: Comparison | None) -> None:
-    """One card per plan, in the order picked."""
+    """One card per plan, in the order picked; below them, in full width, what is wrong with plans
+    that have no answer."""
     deltas = {one.name: one.kpis for one in comparison.deltas} if comparison else {}
     names = list(outcomes)
     for first in range(0, len(names), _ACROSS):
         row = names[first : first + _ACROSS]
         for column, name in zip(st.columns(len(row)), row, strict=True):
             with column, st.container(border=True, height="stretch"):
-                _card(name, outcomes[name], deltas.get(name), baseline=name == names[0])
+                badge = " :gray-badge[baseline]" if name == names[0] else ""
+                st.markdown(f"##### {name}{badge}")
+                _card(outcomes[name], deltas.get(name))
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, Refusal):
+            st.markdown(f":material/error: **What is wrong with {name}**")
+            st.code(outcome.text, language=None)
 
 
-def _card(
-    name: str, outcome: Answer | Refusal, deltas: Mapping[str, KpiDelta] | None, *, baseline: bool
-) -> None:
-    badge = " :gray-badge[baseline]" if baseline else ""
-    st.markdown(f"##### {name}{badge}")
+def _card(outcome: Answer | Refusal, deltas: Mapping[str, KpiDelta] | None) -> None:
     if isinstance(outcome, Refusal):
-        st.error("**Impossible or invalid: no answer**", icon=":material/error:")
-        st.code(outcome.text, language=None, wrap_lines=False)
+        st.error("Impossible or invalid, so no answer: see below.", icon=":material/error:")
         return
     report = outcome.report
     if report.fits:
@@ -50,9 +50,9 @@ def _card(
 
 
 def _metrics(values: Mapping[str, float | None], deltas: Mapping[str, KpiDelta] | None) -> None:
-    known = [key for key in HEADLINE if values[key] is not None]
+    money = "gpu_hours" if values["cost_usd"] is None else "cost_usd"
     columns = st.columns(2)
-    for position, key in enumerate(known):
+    for position, key in enumerate(("step_seconds", "days", money, "mfu")):
         with columns[position % 2]:
             _metric(key, values[key], deltas[key] if deltas else None)
 
@@ -60,7 +60,7 @@ def _metrics(values: Mapping[str, float | None], deltas: Mapping[str, KpiDelta] 
 def _metric(key: str, value: float | None, delta: KpiDelta | None) -> None:
     kpi = _KPI[key]
     shown = show(value, kpi.unit)
-    if delta is None:
+    if delta is None or delta.delta is None:
         st.metric(kpi.label, shown)
     elif not delta.delta:
         st.metric(kpi.label, shown, "no change", delta_color="off", delta_arrow="off")
