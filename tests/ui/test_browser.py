@@ -80,17 +80,18 @@ def chromium():
         browser.close()
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture
 def page(request, chromium, address):
-    """The app, opened and drawn; whatever the console or the network complain of fails the test."""
+    """The app, opened and drawn, light unless a test asks for dark. Whatever the console complains
+    of, and every request that leaves the machine, fails the test."""
     context = chromium.new_context(
-        color_scheme=request.param, viewport={"width": 1440, "height": 1000}
+        color_scheme=getattr(request, "param", "light"), viewport={"width": 1440, "height": 1000}
     )
     page = context.new_page()
     complaints = []
     page.on("console", lambda line: line.type == "error" and complaints.append(line.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("requestfailed", lambda failed: complaints.append(f"failed: {failed.url}"))
+    page.on("request", lambda asked: outside(asked.url, address) and complaints.append(asked.url))
     page.goto(address)
     settle(page)
     yield page
@@ -98,10 +99,16 @@ def page(request, chromium, address):
     assert complaints == []
 
 
+def outside(url, address):
+    return not url.startswith((address, "data:", "blob:"))
+
+
 def settle(page):
-    """Wait until the app has run and its charts are drawn."""
+    """Wait until the app has answered, all of it, and its charts are drawn."""
+    page.get_by_test_id("stAlert").first.wait_for(timeout=PATIENCE_MS)
+    page.get_by_test_id("stStatusWidget").wait_for(state="detached", timeout=PATIENCE_MS)
+    assert page.get_by_test_id("stException").count() == 0
     page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=PATIENCE_MS)
-    page.locator('[data-testid="stStatusWidget"]').wait_for(state="detached", timeout=PATIENCE_MS)
 
 
 def pick(page, *plans):
@@ -112,33 +119,52 @@ def pick(page, *plans):
         box.locator("input").fill(plan)
         page.get_by_role("option", name=plan, exact=True).click()
     page.keyboard.press("Escape")
+    page.get_by_role("heading", name=plans[-1]).first.wait_for(timeout=PATIENCE_MS)
+    settle(page)
 
 
-def test_a_planner_reads_the_verdicts_first(page, tmp_path):
-    boxes = page.get_by_test_id("stAlert")
-    assert boxes.first.inner_text().find("Fits with") >= 0
-    assert boxes.first.bounding_box()["y"] < 400
-    assert page.locator(".js-plotly-plot").count() >= 4
+def run(page, label, text):
+    """Edit a field of the plan picked last, and run."""
+    page.get_by_label(label, exact=True).last.fill(text)
+    page.get_by_role("button", name="Run").click()
+
+
+@pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
+def test_a_planner_reads_the_verdicts_first(page, request, tmp_path):
+    verdicts = page.get_by_test_id("stAlert")
+    assert verdicts.first.inner_text().count("Fits with") == 1
+    assert verdicts.first.bounding_box()["y"] < 400
+    ground = page.get_by_test_id("stApp").evaluate("e => getComputedStyle(e).backgroundColor")
+    expected = {"light": "rgb(255, 255, 255)", "dark": "rgb(14, 17, 23)"}
+    assert ground == expected[request.node.callspec.params["page"]]
     page.screenshot(path=tmp_path / "verdicts.png")
     assert (tmp_path / "verdicts.png").stat().st_size > 50_000
 
 
+def test_every_figure_is_drawn_with_its_bars(page):
+    charts = page.locator(".js-plotly-plot")
+    page.get_by_text("Provenance", exact=True).scroll_into_view_if_needed()
+    charts.last.locator(".main-svg").first.wait_for(timeout=PATIENCE_MS)
+    assert charts.count() >= 5
+    for at in range(5):
+        assert charts.nth(at).locator(".bars .point").count() > 0
+
+
 def test_a_planner_compares_two_plans_and_edits_one(page, tmp_path):
     pick(page, FULL, SELECTIVE)
-    page.get_by_role("heading", name=SELECTIVE).first.wait_for(timeout=PATIENCE_MS)
-    settle(page)
     assert page.get_by_text(", better").first.is_visible()
-    page.get_by_role("button", name="Run").click()
+    run(page, "NVLink per GPU", "100GB/s")
+    page.get_by_role("heading", name=f"{SELECTIVE}, edited").wait_for(timeout=PATIENCE_MS)
     settle(page)
-    page.screenshot(path=tmp_path / "compared.png", full_page=True)
+    assert page.get_by_text("cluster.node.nvlink.bandwidth").first.is_visible()
+    page.screenshot(path=tmp_path / "compared.png")
 
 
 def test_a_wrong_edit_is_shown_beside_the_answer_that_stands(page, tmp_path):
     pick(page, FULL, SELECTIVE)
-    page.get_by_role("heading", name=SELECTIVE).first.wait_for(timeout=PATIENCE_MS)
-    settle(page)
-    page.get_by_label("Tensor parallel").last.fill("7")
-    page.get_by_role("button", name="Run").click()
+    run(page, "Tensor parallel", "7")
     page.get_by_text("Impossible or invalid").wait_for(timeout=PATIENCE_MS)
+    settle(page)
+    assert page.get_by_test_id("stCode").first.inner_text().count("TW102") == 1
     assert page.get_by_text("Fits with").count() == 1
     page.screenshot(path=tmp_path / "wrong.png")
