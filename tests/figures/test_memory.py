@@ -29,7 +29,7 @@ def test_a_stage_over_budget_says_by_how_much_and_others_do_not():
     figure = stage_memory(memory_of(HALF, FULL), "plan", "light").figure
     fitting, over = traces(figure)[0].y
     assert fitting == "Stage 0"
-    assert "Stage 1: over by 15 GiB" in over
+    assert "Stage 1: 15 GiB over" in over
     assert ALARM["light"] in over
 
 
@@ -52,3 +52,13 @@ def test_the_axis_reaches_past_the_largest_bar():
 def test_a_category_that_nobody_has_is_not_drawn():
     figure = stage_memory(memory_of({"parameters": 1.0, "logits": 0.0}), "plan", "light").figure
     assert [trace.name for trace in traces(figure)] == ["Parameters"]
+
+
+def test_figures_side_by_side_can_share_a_scale():
+    small, large = memory_of(HALF), memory_of({"parameters": 150.0})
+    reach = large.peak.peak_bytes
+    ranges = [
+        layout(stage_memory(memory, "plan", "light", reach).figure).xaxis.range
+        for memory in (small, large)
+    ]
+    assert ranges[0] == ranges[1]

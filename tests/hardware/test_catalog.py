@@ -31,7 +31,8 @@ BANDS: dict[str, tuple[units.Dimension, float, float]] = {
     "memory_bandwidth_per_socket": ("bytes_per_s", 50e9, 1e12),
     "latency": ("seconds", 0.1e-6, 20e-6),
     "hop_latency": ("seconds", 0.05e-6, 5e-6),
-    "launch": ("seconds", 1e-6, 50e-6),
+    "launch": ("seconds", 0.1e-6, 50e-6),
+    "dispatch": ("seconds", 1e-6, 200e-6),
     "bytes": ("bytes", 1e6, 8e9),
 }
 RATES = {"nvlink": (50e9, 1e12), "nic": (5e9, 200e9), "pcie": (10e9, 150e9)}

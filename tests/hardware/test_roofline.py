@@ -41,6 +41,7 @@ def calibration(**changed: object) -> CalibrationSpec:
         "attention_backward": 0.5,
         "bandwidth": 0.9,
         "launch": "3us",
+        "dispatch": "10us",
     }
     return CalibrationSpec.model_validate(base | changed)
 

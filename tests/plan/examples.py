@@ -110,4 +110,5 @@ def _calibration() -> Changes:
         "attention_backward": 0.4,
         "bandwidth": 0.8,
         "launch": "2us",
+        "dispatch": "0s",
     }

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.plan.examples import scenario, schedule
 from twin.arch import ATTENTION_CORE
 from twin.arch.ops import Exchange, Item, Layer, Op, Weights, Work
+from twin.loading import load
+from twin.plan import plan
 from twin.plan.memory import (
     buffers,
     enough_microbatches,
@@ -242,3 +244,13 @@ def test_buffers_hold_what_is_on_its_way() -> None:
     }
     assert buffers([first], 3)["pipeline_buffers"] == 20
     assert buffers([first], 1)["pipeline_buffers"] == 0
+
+
+def test_experts_are_sharded_over_the_tensor_ranks_that_hold_the_same() -> None:
+    """Tensor ranks do not cut experts, so their replicas are tensor x data / expert: at 32 nodes and
+    tensor 2, expert 8, two ranks share 67.6 GB of expert states."""
+    overrides = ["parallel.tensor=2", "parallel.expert=8", "parallel.sequence_parallel=true"]
+    resolved = plan(load("kimi-k2-256xh800", overrides))
+    assert resolved.placements["expert_data"].size == 2
+    states = max(s.categories["optimizer_expert"] for s in resolved.memory.stages)
+    assert states == pytest.approx(33.8e9, rel=0.01)

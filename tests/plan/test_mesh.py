@@ -140,7 +140,7 @@ def test_group_sizes_multiply_to_the_ranks(
     grid = mesh(tensor, expert, expert * replicas, pipeline, order)
     found = placements(grid)
     assert prod((found["tensor"].size, found["data"].size, pipeline)) == grid.ranks
-    assert found["expert"].size * found["expert_data"].size == found["data"].size
+    assert found["expert"].size * found["expert_data"].size == tensor * found["data"].size
 
 
 @pytest.mark.parametrize("group", sorted(GROUP_AXES))

@@ -87,7 +87,7 @@ def scenario(**changes: Any) -> Scenario:
             "attention_backward": 0.5,
             "bandwidth": 0.5,
             "launch": "1us",
-            "step_overhead": "0s",
+            "dispatch": "0s",
         },
     }
     for section, change in changes.items():

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from streamlit.proto.Metric_pb2 import Metric
 from streamlit.testing.v1 import AppTest
 
 from twin.errors import TwinError
@@ -64,7 +65,7 @@ def test_the_first_visit_answers_the_flagship_beside_a_smaller_cluster(first):
 
 def test_figures_state_their_findings(first):
     charts = first.get("plotly_chart")
-    assert len(charts) == 5
+    assert len(charts) == 6
     assert all(chart.proto.alt for chart in charts)
 
 
@@ -72,6 +73,15 @@ def test_deltas_are_shown_against_the_baseline_only(first):
     deltas = [metric.delta for metric in first.metric]
     assert deltas[:4] == ["", "", "", ""]
     assert all(" %, better" in delta or " %, worse" in delta for delta in deltas[4:])
+
+
+def test_good_changes_are_green_and_bad_ones_red_whichever_way_they_point(first):
+    colours = {"": Metric.GRAY, "better": Metric.GREEN, "worse": Metric.RED}
+    for metric in first.metric:
+        assert metric.proto.color == colours[metric.delta.rpartition(" ")[2]]
+    arrows = {(one.proto.direction, one.proto.color) for one in first.metric if one.delta}
+    assert (Metric.UP, Metric.RED) in arrows, "a longer step is bad"
+    assert (Metric.UP, Metric.GREEN) in arrows, "a higher MFU is good"
 
 
 def test_a_plan_compared_with_itself_shows_no_change():
@@ -115,6 +125,13 @@ def test_without_recomputation_kimi_k2_does_not_fit_and_the_app_says_so():
     assert box.value.startswith("Does not fit")
     assert "activations" in box.value
     assert app.metric, "the figures are shown all the same"
+
+
+def test_a_plan_that_does_not_fit_is_never_praised_in_green():
+    app = edited(opened(FULL, SELECTIVE), SELECTIVE, "memory.recompute", [])
+    app = edited(app, SELECTIVE, "parallel.micro_batch", 8)
+    assert any(box.value.startswith("Does not fit") for box in app.error)
+    assert {one.proto.color for one in app.metric} == {Metric.GRAY}
 
 
 def test_no_plan_picked_asks_for_some():

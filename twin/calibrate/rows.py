@@ -17,7 +17,6 @@ from twin.engine import lower, simulate
 from twin.engine.passes import Coster, backward_pass, forward_pass
 from twin.engine.program import Template
 from twin.loading import load
-from twin.network import capacity
 from twin.plan import plan
 from twin.scenario import Scenario
 
@@ -111,13 +110,13 @@ def step_seconds(scenario: Scenario) -> float:
 def layer_forward_seconds(scenario: Scenario) -> float:
     """Seconds of one dense layer's forward pass, alone."""
     layer, coster = _one_layer(scenario)
-    return _alone(forward_pass((layer,), coster), scenario)
+    return _alone(forward_pass((layer,), coster), coster)
 
 
 def layer_backward_seconds(scenario: Scenario) -> float:
     """Seconds of one dense layer's backward pass, alone, with what it recomputes."""
     layer, coster = _one_layer(scenario)
-    return _alone(backward_pass((layer,), coster, scenario.memory.recompute), scenario)
+    return _alone(backward_pass((layer,), coster, scenario.memory.recompute), coster)
 
 
 def _one_layer(scenario: Scenario) -> tuple[Layer, Coster]:
@@ -126,14 +125,12 @@ def _one_layer(scenario: Scenario) -> tuple[Layer, Coster]:
     return next(dense), Coster.of(resolved)
 
 
-def _alone(template: Template, scenario: Scenario) -> float:
+def _alone(template: Template, coster: Coster) -> float:
     """Seconds of a template with free links: the longest path through its steps and streams."""
-    nvlink = capacity(scenario.cluster, "nvlink")
     ends: list[float] = []
     streams: dict[int, float] = {}
     for step in template:
         begin = max([streams.get(step.stream, 0.0), *(ends[i] for i in step.after)])
-        bytes_ = step.traffic.nvlink_bytes if step.traffic else 0.0
-        ends.append(begin + step.duration_ns / 1e9 + bytes_ / nvlink)
+        ends.append(begin + coster.alone_ns(step))
         streams[step.stream] = ends[-1]
-    return max(ends)
+    return max(ends) / 1e9

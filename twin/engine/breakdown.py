@@ -1,6 +1,6 @@
 """Where each role's time goes: every nanosecond of its compute stream gets one name.
 
-Kernels are `compute` (or `optimizer`; `other` is the host's part of the step). A gap before an
+Kernels are `compute` (or `optimizer`). A gap before an
 operation is walked back along what released it: time in which a transfer for this role was under
 way is exposed communication of that kind; time before that, in which another stage had not yet
 produced what this one waits for, is `bubble`. A message is under way for the role that receives it;
@@ -38,8 +38,6 @@ _EXPOSED: Final[dict[int, str]] = {
     DATA: "exposed_data",
 }
 
-_KERNELS: Final[dict[str, str]] = {"optimizer": "optimizer", "host": "other"}
-
 Piece = tuple[int, int, str]
 """Start, end (ns) and category of a stretch of a role's compute stream."""
 
@@ -54,7 +52,7 @@ def pieces(graph: Graph, played: Played, role: int, step_ns: int) -> list[Piece]
     for op in operations:
         if stream[op] != COMPUTE:
             continue
-        kind = _KERNELS.get(name[op], "compute")
+        kind = "optimizer" if name[op] == "optimizer" else "compute"
         if start[op] > now or kind != kernels:
             if now > since:
                 result.append((since, now, kernels))

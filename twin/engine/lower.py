@@ -1,7 +1,8 @@
 """Plan to Program: templates of the passes, messages between stages, and how the step closes.
 
 The step closes as ZeRO-1 does (Rajbhandari et al. 2020, section 5): gradients of a chunk are
-reduce-scattered over its replicas as soon as its last backward pass is done, the gradient norm is
+reduce-scattered over its replicas as soon as its last backward pass is done (weights that sequence
+parallelism feeds with slices of the sequence also over the tensor ranks), the gradient norm is
 agreed by all ranks, the optimizer updates its shard, and the new weights are all-gathered. The next
 step's forward does not yet start under that all-gather.
 """
@@ -78,7 +79,7 @@ def all_roles(plan: Plan) -> tuple[Role, ...]:
             "tensor": stage * mesh.data + data,
             "expert": (stage * mesh.expert_data + replica) * mesh.tensor + tensor,
             "data": stage * mesh.tensor + tensor,
-            "expert_data": (stage * mesh.expert + expert) * mesh.tensor + tensor,
+            "expert_data": stage * mesh.expert + expert,
             **_cross_groups(stage, p, rest),
         }
         name = f"stage {stage} data {data} tensor {tensor}"
@@ -153,7 +154,7 @@ def _update(plan: Plan, chunks: list[Chunk]) -> OptimizerStep:
     return plan.scenario.train.optimizer.step(
         sum((chunk.weights for chunk in chunks), Weights()),
         plan.mesh.data if sharded else 1,
-        plan.mesh.expert_data if sharded else 1,
+        plan.mesh.expert_replicas if sharded else 1,
         tuple(m for chunk in chunks for layer in chunk.layers for m in layer.matrices),
     )
 
@@ -202,13 +203,11 @@ class _Closing:
         self._append(Step("gradient_norm", DATA, delay, self._after(None), flow, "world"), None)
 
     def optimizer(self, update: OptimizerStep) -> None:
-        """Add the update itself, and what the host does once per step, on the compute stream."""
+        """Add the update itself, on the compute stream."""
         scenario = self.plan.scenario
         gpu = scenario.cluster.node.gpu
         time = sum(seconds(kind, work, gpu, scenario.calibration) for kind, work in update.works)
         self._append(Step("optimizer", COMPUTE, nanoseconds(time), self._after(None)), None)
-        host = nanoseconds(scenario.calibration.step_overhead)
-        self._append(Step("host", COMPUTE, host, self._after(None)), None)
 
     def _after(self, chunk: int | None) -> tuple[int, ...]:
         """Reductions of chunks wait for their chunk only (and, in order, for their stream); what

@@ -11,7 +11,7 @@ recomputed inside their own layer.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, log2
 
 from twin.arch import ATTENTION_CORE
@@ -20,7 +20,7 @@ from twin.collectives import traffic
 from twin.collectives.traffic import Traffic
 from twin.engine.program import COMPUTE, EXPERT, TENSOR, Step, Template
 from twin.hardware import seconds
-from twin.network import latency
+from twin.network import capacity, latency
 from twin.network.placement import Placement
 from twin.plan.types import Plan
 from twin.spec.calibration import CalibrationSpec
@@ -69,6 +69,13 @@ class Coster:
     def _seconds(self, op: Op, work: Work, backward: bool) -> float:
         return seconds(op.kind, work, self.cluster.node.gpu, self.calibration, backward=backward)
 
+    def alone_ns(self, step: Step) -> float:
+        """Nanoseconds of a step with its links to itself."""
+        flow = step.traffic or Traffic()
+        nvlink = flow.nvlink_bytes / capacity(self.cluster, "nvlink")
+        nic = flow.nic_bytes / capacity(self.cluster, "nic")
+        return step.duration_ns + max(nvlink, nic) * 1e9
+
     def collective(self, kind: CollectiveKind, size: float, group: str) -> tuple[Traffic, int]:
         """Traffic per rank and latency (ns) of a collective of `size` bytes in a group of the given
         kind."""
@@ -91,6 +98,8 @@ class Builder:
     name: str = ""
     pending: float = 0.0
     kernels: int = 0
+    launches: list[int] = field(default_factory=list[int])
+    """Kernels of each step so far."""
     tail: tuple[int, ...] = ()
     """Steps that the next one waits for."""
     aside: tuple[int, ...] = ()
@@ -105,12 +114,10 @@ class Builder:
         self.kernels += kernels
 
     def close(self) -> None:
-        """End the open segment: its kernels last as long as they run, or as the host needs to
-        launch them one after another."""
+        """End the open segment."""
         if self.name:
-            duration = max(self.pending, self.kernels * self.coster.calibration.dispatch)
-            step = Step(self.name, COMPUTE, nanoseconds(duration), self.tail)
-            self.tail = (self._append(step),)
+            step = Step(self.name, COMPUTE, nanoseconds(self.pending), self.tail)
+            self.tail = (self._append(step, self.kernels),)
         self.name, self.pending, self.kernels = "", 0.0, 0
 
     def exchange(self, item: Exchange, kind: CollectiveKind) -> None:
@@ -135,18 +142,36 @@ class Builder:
             return None
         self.close()
         stream = EXPERT if item.group == "expert" else TENSOR
-        return self._append(Step(item.name, stream, delay, self.tail, flow, item.group))
+        return self._append(Step(item.name, stream, delay, self.tail, flow, item.group), 1)
 
-    def _append(self, step: Step) -> int:
+    def _append(self, step: Step, launches: int) -> int:
         self.steps.append(step)
+        self.launches.append(launches)
         return len(self.steps) - 1
 
     def done(self) -> Template:
         """The finished template; an empty chunk still passes its message on, in no time."""
         self.close()
         if not self.steps:
-            self._append(Step("empty", COMPUTE, 0, ()))
-        return tuple(self.steps)
+            self._append(Step("empty", COMPUTE, 0, ()), 0)
+        return tuple(self._dispatched())
+
+    def _dispatched(self) -> list[Step]:
+        """A pass lasts at least as long as the host needs to launch its kernels one after another;
+        while the host is ahead, launches are hidden. What is missing goes to the segments by their
+        kernels."""
+        needed = sum(self.launches) * self.coster.calibration.dispatch
+        missing = needed * 1e9 - sum(self.coster.alone_ns(step) for step in self.steps)
+        if missing <= 0:
+            return self.steps
+        compute = [
+            n if s.stream == COMPUTE else 0 for s, n in zip(self.steps, self.launches, strict=True)
+        ]
+        share = missing / sum(compute)
+        return [
+            replace(step, duration_ns=step.duration_ns + round(share * kernels))
+            for step, kernels in zip(self.steps, compute, strict=True)
+        ]
 
 
 def forward_pass(layers: Iterable[Layer], coster: Coster) -> Template:

@@ -27,8 +27,9 @@ MEANING: Final[dict[str, Meaning]] = {
 _GIB: Final = 2.0**30
 
 
-def stage_memory(memory: MemoryReport, name: str, theme: Theme) -> Picture:
-    """Device bytes on one rank of each stage at its fullest moment, by category, in GiB."""
+def stage_memory(memory: MemoryReport, name: str, theme: Theme, reach: float = 0.0) -> Picture:
+    """Device bytes on one rank of each stage at its fullest moment, by category, in GiB. The axis
+    covers `reach` (bytes) at least, so that figures side by side can share a scale."""
     labels = [_label(stage, memory.budget, theme) for stage in memory.stages]
     bars = [
         Bars(
@@ -41,13 +42,13 @@ def stage_memory(memory: MemoryReport, name: str, theme: Theme) -> Picture:
         )
         for category in _categories(memory.stages)
     ]
-    widest = max(memory.capacity, memory.peak.peak_bytes) / _GIB
+    widest = max(memory.capacity, memory.peak.peak_bytes, reach) / _GIB
     frame = Frame(
         x=Axis("GiB on one GPU", span=(0, widest * 1.04)),
         y=Axis(reverse=True, grid=False),
         height=60 + 26 * len(labels),
         theme=theme,
-        width=480,
+        width=430,
         marks=_limits(memory, theme),
     )
     return Picture(
@@ -98,7 +99,7 @@ def _label(stage: StagePeak, budget: float, theme: Theme) -> str:
     over = stage.peak_bytes - budget
     if over <= 0:
         return f"Stage {stage.stage}"
-    words = f"Stage {stage.stage}: over by {gibibytes(over)}"
+    words = f"Stage {stage.stage}: {gibibytes(over)} over"
     return f'<b><span style="color:{ALARM[theme]}">{words}</span></b>'
 
 

@@ -111,8 +111,9 @@ def draw(bars: Sequence[Bars], frame: Frame) -> Figure:
         bargap=0.3,
         height=frame.height + above,
         margin={"l": 8, "r": 8, "t": above, "b": 44},
-        legend={"orientation": "h", "x": 0, "y": 1, "yref": "container", "yanchor": "top"}
-        | {"traceorder": "normal", "itemclick": False, "itemdoubleclick": False},
+        legend={"orientation": "h", "x": 0, "xref": "container", "xanchor": "left"}
+        | {"y": 1, "yref": "container", "yanchor": "top", "traceorder": "normal"}
+        | {"itemclick": False, "itemdoubleclick": False},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": ink, "size": _FONT},

@@ -54,7 +54,7 @@ def overview(trace: Trace, theme: Theme, budget: int = BUDGET) -> Picture:
     bars = slices(inside(trace, window, frozenset([0])), window, budget)
     reading = (
         f"Stages down, time across in slices of {duration(bars.slice_ns / 1e9)}; colours show what "
-        "a stage computes, what is left white it waits."
+        "a stage computes, where it is empty the stage waits."
     )
     return Picture(
         title=_finding(trace),

@@ -227,7 +227,7 @@ def states(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> dict[str,
     unlearned = sum(chunk.weights.buffers for chunk in chunks)
     owned = [scenario.train.optimizer.state_bytes(chunk.weights) for chunk in chunks]
     dense_shards, expert_shards = (
-        (mesh.data, mesh.expert_data) if scenario.parallel.zero == 1 else (1, 1)
+        (mesh.data, mesh.expert_replicas) if scenario.parallel.zero == 1 else (1, 1)
     )
     return {
         "parameters": float(PARAMETER_BYTES * weights),

@@ -23,10 +23,11 @@ GROUP_AXES: dict[str, tuple[str, ...]] = {
     "tensor": ("tensor",),
     "expert": ("expert",),
     "data": ("expert", "data"),
-    "expert_data": ("data",),
+    "expert_data": ("tensor", "data"),
 }
-"""The axes over which the members of each kind of group differ; dense weights are replicated over
-both data axes."""
+"""The axes over which the members of each kind of group differ: dense weights are replicated over
+both data axes; experts, which tensor ranks do not cut, over tensor ranks and what expert ranks
+leave of the data axis."""
 
 
 def lay_out(scenario: Scenario) -> Mesh:

@@ -29,8 +29,13 @@ class Mesh:
 
     @property
     def expert_data(self) -> int:
-        """Replicas of each expert: data / expert."""
+        """What the expert ranks leave of the data axis: data / expert."""
         return self.data // self.expert
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks of a stage that hold the same experts: tensor ranks do not cut them."""
+        return self.tensor * self.expert_data
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from twin.arch import ATTENTION_CORE
 from twin.arch.count import flop_per_token
 from twin.arch.ops import Op
 from twin.plan.compile import runs_again
@@ -81,14 +82,16 @@ def kpis(plan: Plan, step_ns: int, breakdown_ns: Mapping[str, int]) -> dict[str,
 
 
 def recomputed_flop(plan: Plan) -> float:
-    """FLOP of one step, over all ranks, that the backward pass computes a second time under the
-    memory policy.
+    """Model FLOP of one step, over all ranks, that the backward pass computes a second time under
+    the memory policy.
 
     `full`: one more forward of every transformer layer; `attention_core`: of the kernels of the
-    attention core only."""
+    attention core only. Attention counts as causal, as in the model FLOP that this is added to,
+    also where unfused kernels compute the masked half."""
     policy = plan.scenario.memory.recompute
+    unfused = plan.scenario.train.attention_kernel == "unfused"
     per_rank = sum(
-        item.forward.flop
+        item.forward.flop * (0.5 if item.name in ATTENTION_CORE and unfused else 1.0)
         for chunk in plan.chunks
         for layer in chunk.layers
         for item in layer.items

@@ -82,7 +82,10 @@ def _bottleneck(breakdown_ns: Mapping[str, int]) -> str:
     share = f"{digits(100 * breakdown_ns[worst] / step)} % of the step"
     if worst == "compute":
         return f"Nothing but compute takes time ({share})."
-    return f"The largest loss beside compute is {CAUSE_WORDS[worst]}, {share}."
+    loss = f"The largest loss beside compute is {CAUSE_WORDS[worst]}, {share}"
+    if worst == "exposed_expert":
+        return f"{loss}: plain and not overlapped, so this step is an upper bound."
+    return f"{loss}."
 
 
 def _largest(stage: StagePeak) -> str:

@@ -25,6 +25,3 @@ class CalibrationSpec(Spec):
     dispatch: Seconds = Field(
         description="time that the host needs per kernel; kernels in a row last at least that long"
     )
-    step_overhead: Seconds = Field(
-        description="time that the host adds to every step outside kernels: loss scale, logging"
-    )

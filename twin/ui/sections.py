@@ -94,11 +94,13 @@ def _window(trace: Trace, name: str) -> tuple[int, int]:
 def memory(reports: Sequence[Report]) -> None:
     """Does each plan fit, stage by stage."""
     st.subheader("Memory by stage")
+    reach = max(report.memory.peak.peak_bytes for report in reports)
     for first in range(0, len(reports), 2):
         row = reports[first : first + 2]
         for column, report in zip(st.columns(len(row)), row, strict=True):
             with column:
-                place(stage_memory(report.memory, report.name, theme()), f"memory {report.name}")
+                picture = stage_memory(report.memory, report.name, theme(), reach)
+                place(picture, f"memory {report.name}")
 
 
 def warnings(reports: Sequence[Report]) -> None:

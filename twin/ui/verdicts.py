@@ -7,7 +7,7 @@ from typing import Final
 
 import streamlit as st
 
-from twin.report import Comparison, verdict
+from twin.report import Comparison, Report, verdict
 from twin.report.compare import KpiDelta
 from twin.report.kpis import KPIS
 from twin.report.numbers import show
@@ -46,18 +46,20 @@ def _card(outcome: Answer | Refusal, deltas: Mapping[str, KpiDelta] | None) -> N
         st.success(verdict(report), icon=":material/check_circle:")
     else:
         st.error(verdict(report), icon=":material/block:")
-    _metrics(report.kpis, deltas)
+        st.caption("If it did fit:")
+    _metrics(report, deltas)
 
 
-def _metrics(values: Mapping[str, float | None], deltas: Mapping[str, KpiDelta] | None) -> None:
-    money = "gpu_hours" if values["cost_usd"] is None else "cost_usd"
+def _metrics(report: Report, deltas: Mapping[str, KpiDelta] | None) -> None:
+    money = "gpu_hours" if report.kpis["cost_usd"] is None else "cost_usd"
     columns = st.columns(2)
     for position, key in enumerate(("step_seconds", "days", money, "mfu")):
         with columns[position % 2]:
-            _metric(key, values[key], deltas[key] if deltas else None)
+            _metric(key, report.kpis[key], deltas[key] if deltas else None, judged=report.fits)
 
 
-def _metric(key: str, value: float | None, delta: KpiDelta | None) -> None:
+def _metric(key: str, value: float | None, delta: KpiDelta | None, *, judged: bool) -> None:
+    """One key figure; a change is coloured good or bad only where the plan can run at all."""
     kpi = _KPI[key]
     shown = show(value, kpi.unit)
     if delta is None or delta.delta is None:
@@ -66,4 +68,4 @@ def _metric(key: str, value: float | None, delta: KpiDelta | None) -> None:
         st.metric(kpi.label, shown, "no change", delta_color="off", delta_arrow="off")
     else:
         good = "inverse" if kpi.better == "lower" else "normal"
-        st.metric(kpi.label, shown, change(delta), delta_color=good)
+        st.metric(kpi.label, shown, change(delta), delta_color=good if judged else "off")
