@@ -247,8 +247,8 @@ def test_buffers_hold_what_is_on_its_way() -> None:
 
 
 def test_experts_are_sharded_over_the_tensor_ranks_that_hold_the_same() -> None:
-    """Tensor ranks do not cut experts, so their replicas are tensor x data / expert: at 32 nodes and
-    tensor 2, expert 8, two ranks share 67.6 GB of expert states."""
+    """Tensor ranks do not cut experts, so their replicas are tensor x data / expert: at 32 nodes
+    and tensor 2, expert 8, two ranks share 67.6 GB of expert states."""
     overrides = ["parallel.tensor=2", "parallel.expert=8", "parallel.sequence_parallel=true"]
     resolved = plan(load("kimi-k2-256xh800", overrides))
     assert resolved.placements["expert_data"].size == 2
