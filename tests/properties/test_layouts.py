@@ -1,0 +1,129 @@
+"""Laws of the whole chain (load, plan, lower, simulate, report) over random small layouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import HealthCheck, assume, given, reject, settings
+
+from tests.properties.layouts import Layout, layouts, spoiled
+from twin.engine import lower, simulate
+from twin.engine.events import play
+from twin.engine.graph import unroll
+from twin.engine.steady import LARGEST_ERROR_NS
+from twin.errors import Problem, ScenarioError
+from twin.plan import plan
+from twin.plan.types import Plan
+from twin.report import Report, report
+from twin.scenario import Scenario
+
+
+def planned_or_wrong(scenario: Scenario) -> Plan | tuple[Problem, ...]:
+    """The plan of a scenario, or what is wrong with it."""
+    try:
+        return plan(scenario)
+    except ScenarioError as error:
+        return error.problems
+
+
+def possible(layout: Layout) -> Plan:
+    """The plan of a layout that `layouts` drew; where groups straddle nodes, another is drawn."""
+    planned = planned_or_wrong(layout.scenario())
+    if isinstance(planned, tuple):
+        assert {problem.code for problem in planned} == {"TW101"}
+        reject()
+    return planned
+
+
+def reported(planned: Plan) -> Report:
+    return report(planned, simulate(lower(planned)))
+
+
+def numbers(document: Any) -> Iterator[float]:
+    """Every number in a JSON document."""
+    if isinstance(document, dict):
+        for value in document.values():
+            yield from numbers(value)
+    elif isinstance(document, list | tuple):
+        for value in document:
+            yield from numbers(value)
+    elif isinstance(document, int | float) and not isinstance(document, bool):
+        yield document
+
+
+@settings(max_examples=25)
+@given(spoiled())
+def test_a_layout_runs_or_says_where_it_is_wrong_and_how_to_mend_it(layout: Layout) -> None:
+    planned = planned_or_wrong(layout.loaded())
+    if isinstance(planned, Plan):
+        assert reported(planned).step_ns > 0
+        return
+    for problem in planned:
+        assert problem.code.startswith("TW1")
+        assert problem.message
+        assert problem.hint
+        assert problem.origin is not None
+        assert problem.origin.line > 0
+
+
+@settings(max_examples=60)
+@given(layouts())
+def test_every_report_sums_is_finite_and_keeps_to_physics(layout: Layout) -> None:
+    planned = possible(layout)
+    answer = reported(planned)
+    for row in (answer.breakdown_ns, *(role.breakdown_ns for role in answer.roles)):
+        assert sum(row.values()) == answer.step_ns
+    # The budget alone may be negative: a reserve larger than the memory.
+    document = answer.to_json()
+    assert all(math.isfinite(number) and number >= 0 for number in numbers(document))
+    assert answer.fits == (answer.memory.peak.peak_bytes <= answer.memory.budget)
+    assert answer.step_ns / 1e9 > answer.speed_of_light_seconds
+    assert 0 < document["kpis"]["mfu"] <= document["kpis"]["hfu"] < 1
+    assert all(link.use <= 1 for link in answer.links.values())
+
+
+@settings(max_examples=40)
+@given(layouts())
+def test_one_rank_per_stage_gives_what_all_ranks_give(layout: Layout) -> None:
+    planned = possible(layout)
+    folded = simulate(lower(planned, "folded"))
+    every = simulate(lower(planned, "all"))
+    width = planned.mesh.ranks // planned.mesh.pipeline
+    assert every.step_ns == folded.step_ns
+    for rank, row in enumerate(every.breakdown_ns):
+        assert row == folded.breakdown_ns[rank // width]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+@given(layouts(most_stages=4, rounds=(12, 24)))
+def test_what_is_extrapolated_is_what_playing_it_all_gives(layout: Layout) -> None:
+    program = lower(possible(layout))
+    short = simulate(program)
+    assume(short.played_microbatches < short.microbatches)
+    whole = play(unroll(program, program.microbatches), program)
+    largest_error = LARGEST_ERROR_NS if whole.shared else 0
+    assert abs(short.step_ns - max(whole.end)) <= largest_error
+
+
+@settings(max_examples=20)
+@given(layouts())
+def test_the_same_layout_always_gives_the_same_report(layout: Layout) -> None:
+    planned = possible(layout)
+    first, second = (reported(again).to_json() for again in (planned, plan(layout.scenario())))
+    for document in (first, second):
+        del document["provenance"]["created"]
+    assert first == second
+
+
+@settings(max_examples=30)
+@given(layouts())
+def test_more_microbatches_never_need_less_memory(layout: Layout) -> None:
+    few = possible(layout)
+    sequences = few.scenario.train.global_batch_sequences
+    another_round = few.mesh.data * few.scenario.parallel.micro_batch * few.mesh.pipeline
+    more = plan(layout.but(batch=sequences + another_round).scenario())
+    for before, after in zip(few.memory.stages, more.memory.stages, strict=True):
+        assert after.peak_bytes >= before.peak_bytes
+        assert after.in_flight >= before.in_flight
