@@ -14,21 +14,7 @@ from typing import Final
 from twin.engine.events import Played
 from twin.engine.graph import Graph
 from twin.engine.program import COMPUTE, DATA, EXPERT, SEND_BACKWARD, SEND_FORWARD, TENSOR
-
-CATEGORIES: Final[tuple[str, ...]] = (
-    "compute",
-    "contention",
-    "exposed_tensor",
-    "exposed_expert",
-    "exposed_pipeline",
-    "exposed_data",
-    "exposed_context",
-    "exposed_offload",
-    "optimizer",
-    "bubble",
-    "other",
-)
-"""The rows of a breakdown, in the order in which they are shown (public contract)."""
+from twin.engine.trace import CAUSES
 
 _EXPOSED: Final[dict[int, str]] = {
     TENSOR: "exposed_tensor",
@@ -70,7 +56,7 @@ def pieces(graph: Graph, played: Played, role: int, step_ns: int) -> list[Piece]
 
 def sums(stretches: list[Piece], start: int, end: int) -> dict[str, int]:
     """Nanoseconds per category between two times."""
-    total: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
+    total: dict[str, int] = dict.fromkeys(CAUSES, 0)
     for first, last, category in stretches:
         if last > start and first < end:
             total[category] += min(last, end) - max(first, start)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from twin.arch.kernels import ELEMENT
 from twin.arch.ops import CollectiveKind, Weights
 from twin.collectives import traffic
 from twin.engine.passes import Coster, backward_pass, forward_pass, nanoseconds
@@ -19,14 +20,9 @@ from twin.hardware import seconds
 from twin.network import capacity, latency
 from twin.network.placement import Placement
 from twin.optimizers import OptimizerStep
+from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES
 from twin.plan.types import Chunk, Plan
 from twin.schedules.action import Pass
-
-GRADIENT_BYTES = 4
-"""Gradients are accumulated and reduced in fp32 (Kimi K2 report, section 2.4)."""
-WEIGHT_BYTES = 2
-"""Weights are gathered in bf16."""
-ACTIVATION_BYTES = 2
 
 
 def lower(plan: Plan, ranks: Literal["folded", "all"] = "folded") -> Program:
@@ -103,7 +99,7 @@ def boundary_bytes(plan: Plan) -> float:
     4.1, scatter/gather); with sequence parallelism the state is already cut."""
     scenario = plan.scenario
     tokens = scenario.parallel.micro_batch * scenario.train.sequence
-    return tokens * scenario.model.hidden * ACTIVATION_BYTES / plan.mesh.tensor
+    return tokens * scenario.model.hidden * ELEMENT / plan.mesh.tensor
 
 
 def _message(plan: Plan) -> Message:
@@ -144,7 +140,7 @@ def _finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int
     closing.add("momentum_gather", "all_gather", update.gather_expert_bytes, "expert_data")
     closing.optimizer(update)
     if sharded:
-        closing.collectives("all_gather_weights", "all_gather", total, WEIGHT_BYTES, None)
+        closing.collectives("all_gather_weights", "all_gather", total, PARAMETER_BYTES, None)
     return tuple(closing.steps), tuple(closing.ready)
 
 

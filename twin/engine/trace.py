@@ -4,9 +4,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+CAUSES: Final = (
+    "compute",
+    "contention",
+    "exposed_tensor",
+    "exposed_expert",
+    "exposed_pipeline",
+    "exposed_data",
+    "exposed_context",
+    "exposed_offload",
+    "optimizer",
+    "bubble",
+    "other",
+)
+"""How a compute stream spends the step, in the order of the public contract."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-CAUSES = (
-    "compute",
-    "contention",
-    "exposed_tensor",
-    "exposed_expert",
-    "exposed_pipeline",
-    "exposed_data",
-    "exposed_context",
-    "exposed_offload",
-    "optimizer",
-    "bubble",
-    "other",
-)
-"""The causes in the order of the public contract."""
+from twin.engine.trace import CAUSES
 
 CAUSE_WORDS = {
     "compute": "compute",
