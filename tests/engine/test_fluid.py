@@ -43,6 +43,10 @@ def test_a_late_flow_slows_an_early_one() -> None:
     assert ends([1.0], [(0, 100.0, (0,)), (50, 25.0, (0,))]) == [125, 100]
 
 
+def test_equal_flows_end_in_the_same_instant() -> None:
+    assert ends([1.0], [(0, 1000.0, (0,))] * 3) == [3000, 3000, 3000]
+
+
 def test_what_a_bottlenecked_flow_leaves_goes_to_the_others() -> None:
     """Bertsekas and Gallager's example: link 0 (1.0) carries a and b, link 1 (3.0) carries b and c:
     b gets 0.5, c gets 2.5."""

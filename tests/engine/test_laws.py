@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.engine.programs import by_hand, with_exchange
 from tests.engine.scenarios import dense, moe
 from twin.engine import lower, simulate
+from twin.engine.events import play
 from twin.engine.graph import unroll
 from twin.engine.program import Message, Program
 from twin.plan import plan
@@ -93,17 +94,39 @@ def test_operations_of_one_stream_never_overlap(
 )
 @pytest.mark.parametrize("ranks", ["folded", "all"])
 def test_every_byte_sent_is_received(scenario: Scenario, ranks: Literal["folded", "all"]) -> None:
+    """Messages leave one role's port and enter its neighbour's, one of boundary size per crossing;
+    what a collective sends through a role's port, it receives through the same role's."""
     made = lower(plan(scenario), ranks)
-    ports: dict[tuple[str, bool], float] = {}
-    for flows in unroll(made, made.microbatches).flows:
+    graph = unroll(made, made.microbatches)
+    crossings = {"send_forward": 0, "send_backward": 0}
+    for op, flows in enumerate(graph.flows):
+        role, name = made.roles[graph.role[op]], graph.name[op]
         for size, (out, into) in flows:
-            for link, inward in ((out, False), (into, True)):
-                assert link % 2 == inward
-                key = ("nic" if link % 4 >= 2 else "nvlink", inward)
-                ports[key] = ports.get(key, 0.0) + size
-    for name in ("nic", "nvlink"):
-        assert ports.get((name, False), 0.0) == ports.get((name, True), 0.0)
-    assert sum(ports.values()) > 0
+            assert (out // 4, out % 2, into % 2) == (graph.role[op], 0, 1)
+            if name in crossings:
+                crossings[name] += 1
+                assert into // 4 == (role.next if name == "send_forward" else role.previous)
+                assert size == made.message.bytes
+            else:
+                assert into == out + 1
+    chunks = made.stages * made.chunks_per_stage
+    columns = len(made.roles) // made.stages
+    expected = (chunks - 1) * made.microbatches * columns
+    assert crossings == {"send_forward": expected, "send_backward": expected}
+
+
+@settings(max_examples=15)
+@given(st.sampled_from([2, 8]), st.floats(1.0, 4.0), st.sampled_from(["nic", "nvlink"]))
+def test_a_faster_link_of_a_real_layout_never_makes_the_step_slower(
+    tensor: int, times: float, link: str
+) -> None:
+    """Two stages under 1F1B on two nodes: messages alone on the NICs, tensor ranks on NVLink."""
+    base = dense(2, 2, 1, tensor)
+    rate = getattr(base.cluster.node, link).bandwidth * times
+    faster = dense(2, 2, 1, tensor, f"cluster.node.{link}.bandwidth={rate:.0f}B/s")
+    slow, fast = (lower(plan(s)) for s in (base, faster))
+    assert not play(unroll(slow, slow.microbatches), slow).shared
+    assert simulate(fast).step_ns <= simulate(slow).step_ns
 
 
 def test_a_step_is_never_faster_than_its_kernels_on_the_busiest_stage() -> None:

@@ -20,14 +20,12 @@ Base = Literal["kimi-k2-256xh800", "gpt-175b-64xa100-full"]
 EXPERTS = 16
 SMALL_MODELS: Mapping[Base, Mapping[str, Any]] = {
     "kimi-k2-256xh800": {
-        "model.hidden": 512,
         "model.vocab": 1024,
         "model.moe.experts": EXPERTS,
         "model.moe.top_k": 4,
         "model.moe.width": 256,
     },
     "gpt-175b-64xa100-full": {
-        "model.hidden": 512,
         "model.vocab": 1024,
         "model.attention.heads": 8,
         "model.attention.kv_heads": 8,
@@ -141,6 +139,7 @@ def choices() -> st.SearchStrategy[dict[str, Any]]:
             "memory.recompute": st.sampled_from([[], ["full"], ["attention_core"]]),
             "parallel.zero": st.sampled_from([0, 1]),
             "parallel.sequence_parallel": st.booleans(),
+            "model.hidden": st.sampled_from([512, 8192]),
             "cluster.node.nic.bandwidth": st.sampled_from(["1Gbps", "200Gbps", "10Tbps"]),
         }
     )

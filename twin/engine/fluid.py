@@ -71,7 +71,7 @@ class Fluid:
 
     def _schedule(self, flow: Flow) -> None:
         flow.timer += 1
-        delay = max(1, ceil(flow.remaining / flow.rate - ROUNDING))
+        delay = max(0, ceil(flow.remaining / flow.rate - ROUNDING))
         self.clock.call(delay, self._ended, (flow, flow.timer))
 
     def _ended(self, event: Event) -> None:

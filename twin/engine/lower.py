@@ -128,6 +128,10 @@ def _finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int
     for chunk in reversed(chunks):
         total = total + chunk.weights
         closing.collectives(f"{kind}_gradients", kind, chunk.weights, GRADIENT_BYTES, chunk.index)
+    if plan.scenario.parallel.sequence_parallel:
+        # These weights have seen only the rank's slice of the sequence (Megatron-LM does the same).
+        size = total.replicated * GRADIENT_BYTES
+        closing.add("replicated_gradients", "all_reduce", size, "tensor")
     if (
         plan.scenario.model.tied_embeddings
         and stage in (0, plan.mesh.pipeline - 1)

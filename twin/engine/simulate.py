@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Generator
-from contextlib import contextmanager
-
 import numpy as np
 
 from twin.engine.breakdown import pieces, sums
@@ -16,29 +12,11 @@ from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.trace import Spans, Trace
 
 
-@contextmanager
-def _without_collector() -> Generator[None, None, None]:
-    """Hundreds of thousands of operations are alive at once and none are in cycles: the garbage
-    collector would walk them again and again (a sixth of the time on Kimi K2's step)."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def simulate(
     program: Program, progress: Progress | None = None, *, extrapolate: bool = True
 ) -> Trace:
     """Play one step. Long steps are played until their steady state is proven and then
     extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full."""
-    with _without_collector():
-        return _played(program, progress, extrapolate=extrapolate)
-
-
-def _played(program: Program, progress: Progress | None, *, extrapolate: bool) -> Trace:
     microbatches = enough_microbatches(program) if extrapolate else None
     while microbatches is not None:
         graph = unroll(program, microbatches)
