@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -23,10 +24,11 @@ def test_the_flagship_run_takes_under_3_s_of_cpu_and_400_mb(program: Path, tmp_p
         )
         _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
-    print(f"{usage.ru_utime + usage.ru_stime:.2f} s of CPU, {usage.ru_maxrss / 1024:.0f} MiB")
+    resident = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # macOS counts bytes
+    print(f"{usage.ru_utime + usage.ru_stime:.2f} s of CPU, {resident / 2**20:.0f} MiB")
     assert child.returncode == 0
     assert usage.ru_utime + usage.ru_stime < 3.0
-    assert usage.ru_maxrss * 1024 < 400e6
+    assert resident < 400e6
 
 
 def test_help_answers_in_half_a_second(program: Path, tmp_path: Path) -> None:
