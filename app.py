@@ -1,21 +1,5 @@
-"""The app's router: `streamlit run app.py`. Pages are the scripts in `twin/ui/pages`."""
+"""The app's front door in a checkout: `streamlit run app.py`, or `-- my.yaml` to open a file."""
 
-from pathlib import Path
+from twin.ui.router import route
 
-import streamlit as st
-
-import twin.ui.pages
-
-PAGES = Path(twin.ui.pages.__file__).parent
-
-st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=380)
-page = st.navigation(
-    [
-        st.Page(
-            PAGES / "compare.py",
-            title="Compare plans",
-            default=True,
-        )
-    ]
-)
-page.run()
+route()

@@ -13,6 +13,7 @@ belong to the rooms that judge them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -69,13 +70,21 @@ DEFAULT = Origin("default")
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong: a stable code, the dotted path of the guilty field, what is wrong
-    with it, the nearest fix, and where it was written."""
+    with it, the nearest fix, and where it was written.
+
+    Message and hint quote what was written, which may be anything: they are kept printable, and
+    short where a value is not.
+    """
 
     code: str
     path: str
     message: str
     hint: str = ""
     origin: Origin | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", _shortened(printable(self.message)))
+        object.__setattr__(self, "hint", _shortened(printable(self.hint)))
 
     def as_dict(self) -> dict[str, str | int | None]:
         """The problem for `--json`: flat, its position as file, line and column (null if none)."""
@@ -85,7 +94,7 @@ class Problem:
             "path": self.path,
             "message": self.message,
             "hint": self.hint,
-            "file": place.file if place else None,
+            "file": printable(place.file) if place else None,
             "line": place.line if place else None,
             "column": place.column if place else None,
         }
@@ -129,6 +138,21 @@ class FieldError(ValueError):
 
 _EXCERPT = 120
 """Characters of a source line that are shown."""
+_LONGEST = 300
+"""Characters of a quoted value that are shown."""
+
+
+def printable(text: str) -> str:
+    """The text with `?` for whatever no terminal should be sent, or no encoding can hold."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _shortened(text: str) -> str:
+    """The text without the middle of quoted values, and of other stretches, that are too long."""
+    too_long = rf"[^`]{{{_LONGEST + 1},}}"
+    return re.sub(too_long, lambda found: f"{found[0][:200]}...{found[0][-60:]}", text)
 
 
 def render(problems: Iterable[Problem]) -> str:
@@ -146,14 +170,13 @@ def _render_one(problem: Problem) -> str:
         lines = [f"{origin}: {problem.code} {problem.message}", *_excerpt(origin)]
     if problem.hint:
         lines.append(f"  hint: {problem.hint}")
-    return "\n".join([*lines, *_arrival(origin)])
+    return "\n".join(printable(line) for line in [*lines, *_arrival(origin)])
 
 
 def _excerpt(origin: Origin) -> list[str]:
     """The source line and the caret line. Tabs become one space, so that the caret stands where the
-    text does, and what no terminal should be sent is a `?`; of a long line only the part around the
-    guilty one is shown."""
-    text = "".join(c if c.isprintable() else "?" for c in origin.text.replace("\t", " "))
+    text does; of a long line only the part around the guilty one is shown."""
+    text = origin.text.replace("\t", " ")
     start, mark = origin.column - 1, "^" * max(1, origin.width)
     if len(text) > _EXCERPT and start > _EXCERPT // 2:
         cut = start - _EXCERPT // 4

@@ -15,7 +15,7 @@ from twin.optimizers import Optimizer
 from twin.schedules import Schedule
 from twin.sources import Ledger, Sourced
 from twin.spec.axis import Axis
-from twin.spec.base import Count, Flag, Spec, Tokens, Whole
+from twin.spec.base import Count, Exactly, Flag, Spec, Tokens, Whole
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import ClusterSpec
 from twin.spec.cost import CostSpec
@@ -34,7 +34,9 @@ class ParallelSpec(Spec):
     expert: Count = Field(default=1, description="ranks that share one set of experts")
     tensor: Count = Field(default=1, description="ranks that share each matrix")
     context: Count = Field(default=1, description="ranks that share each sequence; 1 for now")
-    zero: Literal[0, 1] = Field(default=1, description="1: optimizer state sharded over data")
+    zero: Annotated[Literal[0, 1], Exactly] = Field(
+        default=1, description="1: optimizer state sharded over data"
+    )
     micro_batch: Count = Field(default=1, description="sequences per micro-batch")
     sequence_parallel: Flag = Field(
         default=False, description="norms and dropouts split over the tensor ranks"
@@ -74,9 +76,11 @@ class TrainSpec(Spec):
     """The training run: sizes, optimizer, numbers and kernels."""
 
     tokens: Tokens = Field(description="tokens of the whole run")
-    sequence: Tokens = Field(description="tokens per sequence")
+    sequence: Annotated[Tokens, Field(le=10**8)] = Field(description="tokens per sequence")
     # After `sequence`: pydantic validates in this order, and a batch in sequences needs it.
-    global_batch: Tokens = Field(description="tokens per step; written in tokens or sequences")
+    global_batch: Annotated[Tokens, Field(le=10**12)] = Field(
+        description="tokens per step; written in tokens or sequences"
+    )
     optimizer: Annotated[Optimizer, Axis("twin.optimizers")]
     precision: Literal["bf16"] = "bf16"
     attention_kernel: Literal["flash", "unfused"] = "flash"
@@ -135,7 +139,9 @@ class Provenance:
 class Scenario(Spec):
     """One run, fully resolved: catalog names are replaced by their parts."""
 
-    schema_version: Literal[1] = Field(alias="schema", description="version of this format")
+    schema_version: Annotated[Literal[1], Exactly] = Field(
+        alias="schema", description="version of this format"
+    )
     name: str
     model: ModelSpec
     cluster: ClusterSpec

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 Dimension = Literal[
@@ -130,7 +131,8 @@ _QUANTITY = re.compile(rf"({_NUMBER})(?: ?([^\s0-9._,].*))?")
 def parse(value: object, dimension: Dimension) -> float:
     """The SI value of a written quantity, in the unit that the dimension is named after.
 
-    Raises `BareNumberError`, `AmbiguousUnitError` or `QuantityError`. Counts must be whole.
+    Raises `BareNumberError`, `AmbiguousUnitError` or `QuantityError`. Counts must be whole, and are
+    exact at any size (an `int`).
     """
     measure = _MEASURES[dimension]
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -145,11 +147,14 @@ def parse(value: object, dimension: Dimension) -> float:
         raise _bare(number, dimension)
     if unit not in measure.units:
         raise _unknown(number, unit, dimension)
+    if dimension in _COUNTS:
+        count = Fraction(number) * 10 ** measure.units[unit].exponent
+        if count.denominator != 1:
+            raise QuantityError(f"`{value}` is not whole", _example(measure))
+        return int(count)
     result = measure.units[unit].value(number)
     if result == float("inf"):
         raise QuantityError(f"`{value}` is more than a number can hold", _example(measure))
-    if dimension in _COUNTS and not result.is_integer():
-        raise QuantityError(f"`{value}` is not whole", _example(measure))
     return result
 
 
@@ -185,7 +190,7 @@ def format_quantity(value: float, dimension: Dimension, digits: int | None = Non
     return min(
         reversed(exact),
         key=lambda text: (len(text), text.startswith("0.")),
-        default=repr(value) + measure.base,
+        default=(str(int(value)) if dimension in _COUNTS else repr(value)) + measure.base,
     )
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import SMALL, Command
 from twin.cli import main as entry
+from twin.cli.output import dumps
 from twin.cli.tables import bar
 
 VERBS = ("run", "check", "compare", "resolve", "catalog", "ui")
@@ -235,7 +239,8 @@ def test_ui_prints_its_command_as_json_and_starts_nothing(
 ) -> None:
     document = json.loads(twin_command("ui", small, "--port", "8600", "--json").out)
     assert document["url"] == "http://localhost:8600"
-    assert document["command"][-2:] == ["--", small]
+    assert document["command"][-2] == "--"
+    assert Path(document["command"][-1]) == Path(small).resolve()
 
 
 def test_ui_without_its_extra_says_what_to_install(
@@ -260,6 +265,76 @@ def test_a_closed_pipe_ends_without_a_traceback(tmp_path: Path) -> None:
     )
     assert done.stdout == "{"
     assert "Traceback" not in done.stderr
+
+
+def test_a_name_that_looks_like_markup_is_shown_as_it_is(twin_command: Command, small: str) -> None:
+    entry = '{name: "a[b] [/x] :smile:", bytes: 1GiB}'
+    done = twin_command("run", small, "--set", f"cluster.node.gpu.reserve=[{entry}]")
+    assert done.code == 0
+    assert "reserve: a[b] [/x] :smile:" in done.out
+
+
+def test_such_a_name_is_shown_beside_the_progress_bar(
+    small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    assert entry.main(["run", str(tmp_path / small), "--set", "name='a[/x]'"]) == 0
+    assert "a[/x]" in screen.getvalue()
+
+
+def test_json_is_ascii_whatever_it_holds() -> None:
+    text = dumps({"name": "Zürich \ud83d\ude00"})
+    assert text.isascii()
+    assert json.loads(text) == {"name": "Zürich 😀"}
+
+
+def test_version_is_said(twin_command: Command) -> None:
+    done = twin_command("--version")
+    assert (done.code, done.out) == (0, f"twin {version('twin')}\n")
+
+
+COMMAND = [sys.executable, "-c", "import sys; from twin.cli.main import main; sys.exit(main())"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "catalog", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as done:
+        assert done.stdout is not None
+        assert done.stderr is not None
+        done.stdout.close()
+        assert done.stderr.read() == b""
+    assert done.returncode == -signal.SIGPIPE
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk of Linux")
+def test_a_full_disk_is_no_bug_of_ours() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, "--version"], check=False, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr == "The answer cannot be written: No space left on device.\n"
+
+
+def test_a_stream_that_lacks_a_character_gets_another(small: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "check", small, "--set", "name=Zürich"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "???" in done.stdout
 
 
 def test_bars_show_anything_above_zero_and_stop_when_full() -> None:

@@ -62,3 +62,12 @@ def test_figures_side_by_side_can_share_a_scale():
         for memory in (small, large)
     ]
     assert ranges[0] == ranges[1]
+
+
+def test_the_legend_has_room_for_more_rows_where_labels_leave_less_beside_them():
+    names = ("optimizer_dense", "optimizer_expert", "pipeline_buffers", "working_set")
+    fitting, over = (
+        stage_memory(memory_of(dict.fromkeys(names, gib)), "plan", "light").figure
+        for gib in (10.0, 23.5)
+    )
+    assert layout(over).margin.t > layout(fitting).margin.t

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.figures.made import report_of, traces
+from tests.figures.made import layout, report_of, traces
 from twin.figures.palette import swatch
-from twin.figures.step import MEANING, scenario_steps, stage_steps
+from twin.figures.step import LEGEND, MEANING, scenario_steps, stage_steps
 from twin.report.breakdown import CAUSES
 
 
@@ -30,7 +30,7 @@ def test_bars_of_a_scenario_sum_to_its_step():
 
 def test_a_cause_that_takes_no_time_anywhere_is_not_drawn():
     figure = scenario_steps([report_of("a", compute=1.0, bubble=1.0)], "light").figure
-    assert [trace.name for trace in traces(figure)] == ["Compute", "Pipeline bubble"]
+    assert [trace.name for trace in traces(figure)] == ["Compute", "Bubble"]
 
 
 def test_a_cause_has_the_same_colour_whatever_is_beside_it():
@@ -56,6 +56,27 @@ def test_the_title_of_two_says_which_is_faster_and_why():
     title = scenario_steps([slow, fast], "light").title
     assert title.startswith("fast: a step is 8.00 s (40.0 %) faster than in slow")
     assert "expert all-to-all" in title
+
+
+def test_every_candidate_has_a_line_of_its_own():
+    plans = [report_of(name, compute=size) for name, size in [("a", 4.0), ("b", 3.0), ("c", 5.0)]]
+    b, c = scenario_steps(plans, "light").title.splitlines()
+    assert b.startswith("b: a step is 1.00 s (25.0 %) faster than in a")
+    assert c.startswith("c: a step is 1.00 s (25.0 %) slower than in a")
+
+
+def test_every_cause_has_a_short_name_of_its_own_in_the_legend():
+    assert set(LEGEND) == set(CAUSES)
+    assert len(set(LEGEND.values())) == len(CAUSES)
+    assert max(map(len, LEGEND.values())) <= 14
+
+
+def test_long_names_are_broken_so_that_they_leave_room_for_the_bars():
+    name = "a-plan-with-a-rather-long-name (copy 2)"
+    (label,) = layout(scenario_steps([report_of(name, compute=1.0)], "light").figure).yaxis.ticktext
+    lines = label.split("<br>")
+    assert max(map(len, lines)) <= 18
+    assert "".join(lines).replace(" ", "") == name.replace(" ", "")
 
 
 def test_the_table_has_every_cause_and_the_step():

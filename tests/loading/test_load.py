@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.errors import DEFAULT, Problem, ScenarioError
+from twin.errors import DEFAULT, Problem, ScenarioError, UsageError
 from twin.loading import catalog_parts, load, load_part, resolve, rows, scenario_hash
 from twin.loading.files import shipped_scenarios
 from twin.loading.merge import merge
@@ -65,6 +66,68 @@ def test_of_several_parents_the_last_wins_and_the_file_itself_over_all(workshop:
     write(workshop, "child.yaml", "extends: [toy.yaml, a.yaml, b.yaml]\nname: child\n")
     child = load("child.yaml")
     assert (child.name, child.cluster.nodes, child.parallel.pipeline) == ("child", 5, 2)
+
+
+def test_a_file_that_comes_in_twice_goes_where_it_comes_last(workshop: Path) -> None:
+    write(workshop, "a.yaml", "extends: toy.yaml\nname: a\ncluster: {nodes: 3}\n")
+    write(workshop, "b.yaml", "extends: toy.yaml\nparallel: {pipeline: 2}\n")
+    write(workshop, "child.yaml", "extends: [a.yaml, b.yaml]\n")
+    child = load("child.yaml")
+    assert (child.name, child.cluster.nodes, child.parallel.pipeline) == ("a toy run", 2, 2)
+
+
+def test_files_that_double_with_each_generation_are_read_once(workshop: Path) -> None:
+    write(workshop, "0.yaml", "extends: toy.yaml\nname: first\n")
+    for n in range(1, 41):
+        write(workshop, f"{n}.yaml", f"extends: [{n - 1}.yaml, {n - 1}.yaml]\n")
+    assert load("40.yaml").name == "first"
+
+
+@pytest.mark.usefixtures("workshop")
+def test_a_pipe_is_read_as_a_file_in_the_current_folder() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as pipe:
+        pipe.write("extends: toy.yaml\nname: piped\n")
+    assert load(f"/dev/fd/{reader}").name == "piped"
+    os.close(reader)
+
+
+def test_a_folder_is_no_scenario_and_no_part(workshop: Path) -> None:
+    workshop.joinpath("folder.yaml").mkdir()
+    workshop.joinpath("catalog/models/folder.yaml").mkdir()
+    with pytest.raises(UsageError) as caught:
+        load("folder.yaml")
+    assert "folder.yaml`?" not in str(caught.value)
+    assert "folder" not in catalog_parts("models", [workshop])
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a" * 300 + "/x.yaml", "a\0b"])
+@pytest.mark.usefixtures("workshop")
+def test_a_name_that_no_file_can_have_is_not_found(name: str) -> None:
+    with pytest.raises(UsageError, match="TW001"):
+        load(name)
+
+
+def test_shipped_scenarios_load_in_a_folder_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert load(SHIPPED[0]).name
+
+
+@pytest.mark.usefixtures("workshop")
+def test_another_kind_of_attention_starts_anew_and_another_activation_does_not() -> None:
+    latent = (
+        "{kind: mla, heads: 4, kv_lora_rank: 8, qk_nope_head_dim: 4, qk_rope_head_dim: 4, "
+        "v_head_dim: 4}"
+    )
+    assert load("toy.yaml", [f"model.attention={latent}"]).model.attention.kind == "mla"
+    ffn = load("toy.yaml").model.ffn
+    other = "gelu" if ffn.kind == "swiglu" else "swiglu"
+    assert load("toy.yaml", [f"model.ffn.kind={other}"]).model.ffn.width == ffn.width
 
 
 def test_a_mapping_over_a_name_refines_the_part_and_a_name_replaces_it(workshop: Path) -> None:
@@ -208,10 +271,18 @@ def test_texts_that_look_like_something_else_survive_being_resolved(workshop: Pa
         '"é \\" \\\\"',
         '"1e5"',
         '" x "',
+        '"\\x7f \\x80 \\x85 \\u2028 \\ufeff \\ufffe \\n \\0"',
+        '"\\ud83d\\ude00 \\x85"',
     ):
         scenario = load("toy.yaml", [f"name={name}"])
         write(workshop, "resolved.yaml", resolve(scenario))
         assert load("resolved.yaml").name == scenario.name
+
+
+def test_an_override_over_several_lines_stays_one_comment(workshop: Path) -> None:
+    scenario = load("toy.yaml", ["parallel.schedule=\n {kind: gpipe}"])
+    write(workshop, "resolved.yaml", resolve(scenario))
+    assert load("resolved.yaml") == scenario
 
 
 def test_the_hash_ignores_names_comments_and_origins_but_no_value(workshop: Path) -> None:

@@ -38,6 +38,10 @@ def read(text: str) -> tuple[object, str]:
         (".5", 0.5),
         ("-.inf", float("-inf")),
         ("2.0USD", "2.0USD"),
+        ('"\\ud83d\\ude00"', "\U0001f600"),
+        ("!<tag:yaml.org,2002:bool> maybe", "maybe"),
+        ("!<tag:yaml.org,2002:null> foo", "foo"),
+        ("0x" + "f" * 5000, "0x" + "f" * 5000),
     ],
 )
 def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
@@ -64,11 +68,36 @@ def test_an_alias_is_a_copy_and_a_recursive_one_is_refused() -> None:
     assert "TW002 nested too deeply" in read("a: &x [1, *x]")[1]
 
 
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("%YAML 1.1\n---\na: yes", "1:1", "directives mean nothing here"),
+        ("# x\n\n%YAML 1.3\n---\na: 1", "3:1", "directives mean nothing here"),
+        ("a: 1\nb: !!bool maybe", "2:4", "the tag `tag:yaml.org,2002:bool` means nothing here"),
+        ("a: !!seq {b: 1}", "1:4", "the tag `tag:yaml.org,2002:seq` means nothing here"),
+        ("a: &x !!str 1", "1:4", "the tag `tag:yaml.org,2002:str` means nothing here"),
+        ("a: &x {b: 1}\nc: {<<: *x}", "2:5", "YAML 1.2 has no merge keys"),
+        ("a: 1\r\nb: 'x\x00'", "2:6", "not YAML: unacceptable character #x0000"),
+        ("a: 1\nb: " + "[" * 1500, "2:104", "nested too deeply"),
+        ("a: 1\nb: &x [1, *x]", "2:8", "nested too deeply"),
+        ('a: 1\nb: ["\\ude00"]', "2:5", "half of a character that takes two escapes"),
+        ('"\\ud83d": 1', "1:1", "half of a character that takes two escapes"),
+    ],
+)
+def test_what_is_refused_is_named_where_it_stands(text: str, place: str, message: str) -> None:
+    assert read(text)[1].startswith(f"f:{place}: TW00")
+    assert message in read(text)[1].splitlines()[0]
+
+
+def test_a_directive_that_says_what_is_read_anyway_is_no_mistake() -> None:
+    assert read("# x\n%YAML 1.2 # y\n---\na: no") == ({"a": "no"}, "")
+
+
 def test_aliases_cannot_write_more_than_a_scenario_ever_holds() -> None:
     nine = ["[" + ", ".join("x" * 9) + "]"]
     nine += [f"[{', '.join([f'*l{level}'] * 9)}]" for level in range(5)]
     bomb = "\n".join(f"k{level}: &l{level} {text}" for level, text in enumerate(nine))
-    assert "TW002" in read(bomb)[1]
+    assert "f:1:13: TW002 more than 100,000 values" in read(bomb)[1]
 
 
 @pytest.mark.parametrize(

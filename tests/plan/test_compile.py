@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.plan.examples import MOE, Changes, scenario
 from twin.arch import layers
 from twin.arch.ops import Layer, Op, Weights, Work
+from twin.errors import ScenarioError
 from twin.hardware import seconds
 from twin.plan import caveats, plan
 from twin.plan.compile import layer_seconds, shape_of, weights_of
@@ -28,6 +29,20 @@ def test_chunks_hold_the_model_in_order() -> None:
     stack = layers(case.model, shape_of(case))
     assert [layer for chunk in found.chunks for layer in chunk.layers] == list(stack)
     assert [chunk.stage for chunk in found.chunks] == [0, 1, 0, 1]
+
+
+def test_hardware_too_fast_for_the_clock_has_no_plan() -> None:
+    """At 10^21 FLOP/s, 10^18 B/s and no launch time a step would be over in 0 ns."""
+    case = scenario()
+    fast = {"bf16_dense": 1e21, "memory_bandwidth": 1e18}
+    gpu = case.cluster.node.gpu.model_copy(update=fast)
+    node = case.cluster.node.model_copy(update={"gpu": gpu})
+    changed = {
+        "cluster": case.cluster.model_copy(update={"node": node}),
+        "calibration": case.calibration.model_copy(update={"launch": 0.0}),
+    }
+    with pytest.raises(ScenarioError, match="TW123 the kernels of a micro-batch take"):
+        plan(case.model_copy(update=changed))
 
 
 def test_embedding_and_head_join_the_ends_of_a_written_split() -> None:

@@ -143,6 +143,15 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         "set virtual to 1, or schedule kind to interleaved_1f1b",
     ),
     (
+        feasibility.whole_order_can_be_played,
+        {
+            "parallel": {"pipeline": 4, "micro_batch": 2, "schedule": "gpipe"},
+            "train": {"global_batch": "16392seq"},
+        },
+        "train.global_batch",
+        "at most 16384seq, a larger micro_batch, or schedule 1f1b",
+    ),
+    (
         feasibility.groups_sit_evenly,
         {"cluster": {"nodes": 6}, "parallel": {"tensor": 2, "pipeline": 4}},
         "parallel.pipeline",
@@ -176,6 +185,13 @@ KEEPS: list[tuple[Rule, SECTION]] = [
     (
         feasibility.schedule_can_run,
         {"parallel": {"pipeline": 2, "virtual": 2, "schedule": "interleaved_1f1b"}},
+    ),
+    (
+        feasibility.whole_order_can_be_played,
+        {
+            "parallel": {"pipeline": 4, "micro_batch": 2, "schedule": "gpipe"},
+            "train": {"global_batch": "16384seq"},
+        },
     ),
     (
         feasibility.groups_sit_evenly,
@@ -224,6 +240,28 @@ def test_the_message_counts_what_does_not_divide() -> None:
     broken = scenario(model={"moe": MOE | {"experts": 384}}, parallel={"expert": 20})
     (found,) = feasibility.expert_divides_experts(broken)
     assert found.message == "expert=20 does not divide 384 experts"
+
+
+@pytest.mark.parametrize(
+    ("parallel", "hint"),
+    [
+        # 8 fills the grid and cuts the 4 key-value heads; 3 fills it and cuts no heads.
+        ({"tensor": 5, "pipeline": 2}, "nearest tensor=4, or nodes=5"),
+        ({"tensor": 7, "pipeline": 3}, "nearest tensor=4, or nodes=21"),
+        # 12 stages fill the grid, and there are 8 layers.
+        ({"tensor": 2, "pipeline": 7}, "nearest pipeline=6, or nodes=7"),
+        ({"tensor": 7, "pipeline": 7}, "change both tensor and pipeline, or nodes=49"),
+    ],
+)
+def test_a_degree_that_is_suggested_to_fill_the_grid_works(parallel: Changes, hint: str) -> None:
+    """24 GPUs: what another rule would refuse for that degree is not suggested."""
+    (found,) = feasibility.gpus_fill_the_grid(scenario(parallel=parallel, cluster={"nodes": 3}))
+    assert found.hint == hint
+
+
+def test_an_order_that_repeats_may_be_long() -> None:
+    long = scenario(parallel={"pipeline": 4}, train={"global_batch": "163840seq"})
+    assert feasibility.whole_order_can_be_played(long) == []
 
 
 def test_all_problems_are_found_at_once() -> None:

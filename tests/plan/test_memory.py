@@ -15,6 +15,7 @@ from twin.arch.ops import Exchange, Item, Layer, Op, Weights, Work
 from twin.loading import load
 from twin.plan import plan
 from twin.plan.memory import (
+    boundary_bytes,
     buffers,
     enough_microbatches,
     footprint,
@@ -26,6 +27,7 @@ from twin.plan.memory import (
 from twin.plan.mesh import lay_out
 from twin.plan.types import Chunk
 from twin.schedules import SCHEDULES, Action
+from twin.spec.cluster import ReserveEntry
 
 CORE = min(ATTENTION_CORE)
 
@@ -190,6 +192,19 @@ def test_the_budget_is_what_the_reserve_leaves() -> None:
     assert found.budget == 77 * 2.0**30
 
 
+def test_reserves_of_one_name_add_up() -> None:
+    case = scenario()
+    node = case.cluster.node
+    reserve = (*node.gpu.reserve, ReserveEntry(name="nccl", bytes="4GiB"))  # type: ignore[arg-type]
+    gpu = node.gpu.model_copy(update={"reserve": reserve})
+    cluster = case.cluster.model_copy(update={"node": node.model_copy(update={"gpu": gpu})})
+    found = ledger(
+        case.model_copy(update={"cluster": cluster}), lay_out(case), chunks_of([[BLOCK]], 1), 4
+    )
+    assert found.reserve == {"context": 2.0**30, "nccl": 6 * 2.0**30}
+    assert found.budget == 73 * 2.0**30
+
+
 def test_the_peak_names_its_moment() -> None:
     case = scenario(parallel={"pipeline": 2})
     found = ledger(case, lay_out(case), chunks_of([[BLOCK], [BLOCK]], 2), 8)
@@ -237,13 +252,22 @@ def test_buffers_hold_what_is_on_its_way() -> None:
     )
     middle = replace(chunks_of([[moe]], 1)[0], index=1)
     first = replace(middle, index=0)
-    assert buffers([middle], 3) == {
+    assert buffers([middle], 3, 10) == {
         "pipeline_buffers": 40,
         "expert_buffers": 80,
         "tensor_buffers": 50,
     }
-    assert buffers([first], 3)["pipeline_buffers"] == 20
-    assert buffers([first], 1)["pipeline_buffers"] == 0
+    assert buffers([first], 3, 10)["pipeline_buffers"] == 20
+    assert buffers([first], 1, 10)["pipeline_buffers"] == 0
+
+
+def test_a_stage_without_transformer_layers_buffers_messages_as_the_others_do() -> None:
+    """A message is 64 tokens x 128 hidden x 2 bytes, whatever the stage's own layers read: the
+    first stage holds the embedding only, the second nothing."""
+    resolved = plan(scenario(parallel={"pipeline": 4, "layers": (0, 0, 4, 4)}))
+    assert boundary_bytes(resolved.scenario) == 64 * 128 * 2
+    found = [stage.categories["pipeline_buffers"] for stage in resolved.memory.stages]
+    assert found == [2 * 16384, 4 * 16384, 4 * 16384, 2 * 16384]
 
 
 def test_experts_are_sharded_over_the_tensor_ranks_that_hold_the_same() -> None:

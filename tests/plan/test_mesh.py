@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from twin.network.placement import Placement
 from twin.plan.mesh import (
     GROUP_AXES,
+    _essential,
+    divisors,
     members_per_node,
     nearest_even,
     neighbours_share,
     placements,
 )
+from twin.plan.mesh import degrees as axis_degrees
 from twin.plan.types import Mesh
 
 AXES = ("tensor", "context", "expert", "data", "pipeline")
@@ -29,8 +32,9 @@ def mesh(
     data: int = 1,
     pipeline: int = 1,
     order: tuple[str, ...] = AXES,
+    gpus_per_node: int = 8,
 ) -> Mesh:
-    return Mesh(tensor, expert, data, pipeline, gpus_per_node=8, order=order)
+    return Mesh(tensor, expert, data, pipeline, gpus_per_node, order)
 
 
 def test_two_nodes_share_one_set_of_experts_in_kimi_k2_on_256_gpus() -> None:
@@ -102,19 +106,27 @@ def test_one_stage_has_no_neighbour() -> None:
     assert placements(mesh(data=8))["pipeline"] == Placement(1, 1)
 
 
+def test_the_nearest_even_degree_of_a_large_cluster_is_found() -> None:
+    """A million ranks: 5 do not fill nodes of 8; the next divisors of 500,000 that do are 4 and
+    8."""
+    straddling = mesh(tensor=5, data=100_000, pipeline=2)
+    assert members_per_node(straddling, "tensor") == (1, 2, 3, 4, 5)
+    assert nearest_even(straddling, "tensor", "tensor") == (4, 8)
+
+
+def test_divisors_are_all_there_in_order() -> None:
+    assert divisors(1) == [1]
+    assert divisors(36) == [1, 2, 3, 4, 6, 9, 12, 18, 36]
+    assert divisors(999_999_937) == [1, 999_999_937]
+
+
 degrees = st.sampled_from([1, 2, 3, 4])
 orders = st.sampled_from(sorted(permutations(AXES)))
 
 
 def brute_force(grid: Mesh, group: str) -> set[int]:
     """Members per node, counted rank by rank from coordinates."""
-    sizes = {
-        "tensor": grid.tensor,
-        "context": 1,
-        "expert": grid.expert,
-        "data": grid.expert_data,
-        "pipeline": grid.pipeline,
-    }
+    sizes = axis_degrees(grid)
     counts: Counter[tuple[object, int]] = Counter()
     for rank in range(grid.ranks):
         rest, place = rank, {}
@@ -131,6 +143,46 @@ def test_members_per_node_equal_a_count_rank_by_rank(
 ) -> None:
     grid = mesh(tensor, expert, expert * replicas, pipeline, order)
     assert set(members_per_node(grid, group)) == brute_force(grid, group)
+
+
+many = st.sampled_from([1, 2, 3, 5, 8, 13, 30])
+
+
+@given(
+    st.tuples(degrees, many, many, degrees),
+    orders,
+    st.sampled_from(sorted(GROUP_AXES)),
+    st.integers(1, 6),
+)
+def test_members_per_node_of_large_groups_are_counted_without_all_ranks(
+    cut: tuple[int, int, int, int], order: tuple[str, ...], group: str, gpus_per_node: int
+) -> None:
+    tensor, expert, replicas, pipeline = cut
+    grid = mesh(tensor, expert, expert * replicas, pipeline, order, gpus_per_node)
+    assert set(members_per_node(grid, group)) == brute_force(grid, group)
+
+
+@given(st.tuples(many, degrees, degrees, many), orders, st.integers(1, 6))
+def test_neighbours_share_a_node_where_their_ranks_do(
+    cut: tuple[int, int, int, int], order: tuple[str, ...], gpus_per_node: int
+) -> None:
+    tensor, expert, replicas, pipeline = cut
+    grid = mesh(tensor, expert, expert * replicas, pipeline, order, gpus_per_node)
+    strides, apart = {}, 1
+    for axis in order:
+        strides[axis], apart = apart, apart * (axis_degrees(grid)[axis])
+    stride = strides["pipeline"]
+    expected = [True] * pipeline
+    for rank in range(grid.ranks):
+        stage = rank // stride % pipeline
+        ahead = rank + ((stage + 1) % pipeline - stage) * stride
+        expected[stage] &= rank // gpus_per_node == ahead // gpus_per_node
+    assert list(neighbours_share(grid)) == expected
+
+
+def test_a_million_ranks_are_not_drawn() -> None:
+    drawn = _essential(mesh(tensor=8, expert=5, data=25_000, pipeline=5))
+    assert prod(drawn.values()) < 10_000
 
 
 @given(degrees, degrees, degrees, degrees, orders)

@@ -148,6 +148,24 @@ def test_a_negative_entry_is_named():
     assert problem.hint == "use 0 for an empty chunk"
 
 
+@given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=6), layers=st.integers(1, 40))
+def test_the_entries_to_change_are_those_found_one_layer_at_a_time(counts, layers):
+    mended = list(counts)
+    while sum(mended) < layers:
+        mended[mended.index(min(mended))] += 1
+    while sum(mended) > layers:
+        mended[mended.index(max(mended))] -= 1
+    pairs = enumerate(zip(counts, mended, strict=True))
+    changes = ", ".join(f"layers[{i}] = {new}" for i, (old, new) in pairs if old != new)
+    found = [problem.hint for problem in problems(counts, layers, len(counts), 1)]
+    assert found == ([f"for example {changes}"] if changes else [])
+
+
+def test_a_split_that_is_off_by_a_billion_is_answered():
+    (problem,) = problems((1, 10**9), layers=48, stages=2, chunks_per_stage=1)
+    assert problem.hint == "for example layers[1] = 47"
+
+
 @pytest.mark.parametrize(
     ("written", "fix"),
     [

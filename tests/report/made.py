@@ -40,7 +40,7 @@ def scenario(**changes: Any) -> Scenario:
         "name": "paper",
         "memory": "100GiB",
         "memory_bandwidth": "1GB/s",
-        "bf16_dense": "1MFLOP/s",
+        "bf16_dense": "1GFLOP/s",
         "sms": 1,
         "calibration": "paper",
         "reserve": [{"name": "context", "bytes": "10GiB"}],

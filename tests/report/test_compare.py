@@ -91,7 +91,7 @@ def test_the_sentence_names_the_cause_of_most_of_the_change() -> None:
     first, second = pair()
     assert difference(first, compare([first, second]).deltas[0]) == (
         "slower: a step is 500 ms (25.0 %) slower than in paper; "
-        "most of it is waiting for expert all-to-all (+650 ms)."
+        "the largest part is waiting for expert all-to-all (+650 ms)."
     )
     assert difference(second, compare([second, first]).deltas[0]).startswith(
         "paper: a step is 500 ms (20.0 %) faster"

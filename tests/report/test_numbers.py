@@ -21,6 +21,9 @@ from twin.report.numbers import count, digits, duration, show
         (-2.5, "-2.50"),
         (123456, "123,000"),
         (3e-7, "3.00e-07"),
+        (9.99e14, "999,000,000,000,000"),
+        (1.2345e300, "1.23e+300"),
+        (float("inf"), "inf"),
     ],
 )
 def test_digits_are_three(value: float, text: str) -> None:

@@ -68,15 +68,15 @@ def document(plan: Plan | None = None, trace: Trace | None = None) -> dict[str, 
 
 
 def test_the_key_figures_are_those_worked_out_on_paper() -> None:
-    """128 tokens in 2 s on 4 GPUs of 1 MFLOP/s; 1,280 tokens take 20 s."""
+    """128 tokens in 2 s on 4 GPUs of 1 GFLOP/s; 1,280 tokens take 20 s."""
     kpis = document()["kpis"]
     assert kpis == pytest.approx(
         {
             "step_seconds": 2.0,
             "tokens_per_second": 64.0,
             "tokens_per_second_per_gpu": 16.0,
-            "mfu": made.FLOP_PER_TOKEN * 128 / 2.0 / 4e6,
-            "hfu": made.FLOP_PER_TOKEN * 128 / 2.0 / 4e6,
+            "mfu": made.FLOP_PER_TOKEN * 128 / 2.0 / 4e9,
+            "hfu": made.FLOP_PER_TOKEN * 128 / 2.0 / 4e9,
             "model_tflops_per_gpu": made.FLOP_PER_TOKEN * 128 / 2.0 / 4 / 1e12,
             "bubble_fraction": 0.25,
             "exposed_communication_seconds": (299_999_999 + 99_999_998) / 2 / 1e9,
@@ -107,7 +107,7 @@ def test_recomputed_flop_are_those_of_the_policy(policy: list[str], flop: float)
 
 def test_hfu_adds_recomputation_to_mfu() -> None:
     kpis = document(made.plan(memory={"recompute": ["full"]}))["kpis"]
-    assert kpis["hfu"] - kpis["mfu"] == pytest.approx(19_200 / 2.0 / 4e6)
+    assert kpis["hfu"] - kpis["mfu"] == pytest.approx(19_200 / 2.0 / 4e9)
 
 
 def test_the_json_has_every_key_of_the_contract_in_its_order() -> None:
@@ -152,13 +152,13 @@ def test_memory_names_the_fullest_stage_against_the_budget() -> None:
 
 def test_the_speed_of_light_is_the_busiest_stage_at_peak_rate() -> None:
     """Stage 1: (1,200 + 800) FLOP x 3 (forward, input and weight gradients) x 4 micro-batches at 1
-    MFLOP/s."""
-    assert document()["speed_of_light_seconds"] == pytest.approx(2000 * 3 * 4 / 1e6)
+    GFLOP/s."""
+    assert document()["speed_of_light_seconds"] == pytest.approx(2000 * 3 * 4 / 1e9)
 
 
 def test_the_speed_of_light_counts_what_is_computed_again() -> None:
     answer = document(made.plan(memory={"recompute": ["full"]}))
-    assert answer["speed_of_light_seconds"] == pytest.approx((2000 * 3 + 1200) * 4 / 1e6)
+    assert answer["speed_of_light_seconds"] == pytest.approx((2000 * 3 + 1200) * 4 / 1e9)
 
 
 def test_links_and_extrapolation_come_from_the_trace() -> None:

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from twin.errors import FieldError, Origin, Problem, ScenarioError, UsageError, render
-from twin.scenario import ParallelSpec, TrainSpec
-from twin.spec.cluster import GpuSpec, LinkSpec
+from twin.scenario import ParallelSpec, Scenario, TrainSpec
+from twin.spec.axis import unions
+from twin.spec.base import Spec
+from twin.spec.cluster import MOST_GPUS, ClusterSpec, FabricSpec, GpuSpec, LinkSpec, NodeSpec
+from twin.spec.model import ModelSpec
 
 LINK: dict[str, Any] = {"bandwidth": "400Gbps", "efficiency": 0.9, "latency": "2us"}
 TRAIN: dict[str, Any] = {
@@ -26,7 +29,7 @@ def test_a_section_holds_si_numbers() -> None:
     assert LinkSpec.model_validate(LINK).bandwidth == 50e9
 
 
-@given(st.floats(1e-3, 1e18), st.floats(0.001, 1), st.floats(0, 1e3))
+@given(st.floats(1e5, 1e18), st.floats(0.001, 1), st.floats(0, 1))
 def test_what_json_mode_writes_reads_back_to_the_same(
     bandwidth: float, efficiency: float, latency: float
 ) -> None:
@@ -51,6 +54,69 @@ def test_what_json_mode_writes_reads_back_to_the_same(
 def test_loose_values_and_unknown_keys_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         LinkSpec.model_validate({**LINK, **change})
+
+
+FABRIC: dict[str, Any] = {
+    "name": "f",
+    "kind": "rail_fat_tree",
+    "nodes_per_leaf": 1,
+    "spines": 1,
+    "efficiency": 1,
+    "hop_latency": "0s",
+}
+MODEL: dict[str, Any] = {
+    "name": "m",
+    "layers": 1,
+    "hidden": 1,
+    "vocab": 1,
+    "attention": {"kind": "gqa", "heads": 1, "kv_heads": 1, "head_dim": 1},
+    "ffn": {"kind": "gelu", "width": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "good", "field", "inside", "outside"),
+    [
+        (LinkSpec, LINK, "bandwidth", "100kB/s", "99kB/s"),
+        (LinkSpec, LINK, "bandwidth", "1EB/s", "1.001EB/s"),
+        (LinkSpec, LINK, "latency", "1s", "1.001s"),
+        (LinkSpec, LINK, "efficiency", 0.001, 0.0009),
+        (FabricSpec, FABRIC, "oversubscription", 1000, float("inf")),
+        (FabricSpec, FABRIC, "oversubscription", 1.5, True),
+        (FabricSpec, FABRIC, "oversubscription", 1.5, "1.5"),
+        (FabricSpec, FABRIC, "spines", 10**9, 10**9 + 1),
+        (ModelSpec, MODEL, "layers", 10_000, 10_001),
+        (ModelSpec, MODEL, "hidden", 1_000_000, 1_000_001),
+        (ModelSpec, MODEL, "mtp_layers", 10_000, 10_001),
+        (TrainSpec, TRAIN, "tokens", "1000000T", "1000001T"),
+        (TrainSpec, TRAIN, "sequence", "100Mtok", "200Mtok"),
+        (TrainSpec, TRAIN, "global_batch", "1Mseq", "1e20seq"),
+        (ParallelSpec, {"schedule": "gpipe"}, "zero", 1, True),
+        (ParallelSpec, {"schedule": "gpipe"}, "zero", 0, 0.0),
+    ],
+)
+def test_a_number_beyond_anything_built_is_refused(
+    section: type[Spec], good: dict[str, Any], field: str, inside: object, outside: object
+) -> None:
+    section.model_validate({**good, field: inside})
+    with pytest.raises(ValidationError):
+        section.model_validate({**good, field: outside})
+
+
+def test_a_cluster_has_no_more_gpus_than_ranks_can_be_told_apart() -> None:
+    node = NodeSpec.model_construct(gpus=8)
+    good = {"node": node, "fabric": FABRIC, "nodes": MOST_GPUS // 8}
+    assert ClusterSpec.model_validate(good).gpus == MOST_GPUS
+    with pytest.raises(ValidationError, match="125,001 nodes x 8 GPUs are more than 1,000,000"):
+        ClusterSpec.model_validate({**good, "nodes": MOST_GPUS // 8 + 1})
+
+
+def test_fields_whose_settings_depend_on_their_kind_are_known() -> None:
+    assert set(unions(Scenario)) == {
+        ("parallel", "schedule"),
+        ("train", "optimizer"),
+        ("model", "attention"),
+    }
 
 
 @pytest.mark.parametrize("value", ["4", 4.5, True, 0, -1, None])
@@ -120,6 +186,15 @@ def test_a_problem_without_a_place_names_its_field() -> None:
     assert render([Problem("TW101", "parallel.expert", "20 does not divide 384")]) == (
         "parallel.expert: TW101 20 does not divide 384"
     )
+
+
+def test_what_is_quoted_is_printable_and_short() -> None:
+    told = Problem("TW014", "a", "got `\ud800\x1b" + "9" * 5000 + "`, a text", "write \n" * 5000)
+    assert told.message.startswith("got `??999")
+    assert told.message.endswith("999`, a text")
+    assert max(len(told.message), len(told.hint)) < 300
+    assert render([told]).count("\n") == 1
+    assert told.as_dict()["message"] == told.message
 
 
 def test_errors_know_their_exit_code() -> None:

@@ -1,5 +1,7 @@
 """The app as its user drives it: pick, edit, run, compare; nothing is lost when a plan is wrong."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,10 @@ from twin.errors import TwinError
 from twin.loading import load
 from twin.plan import plan
 from twin.report import verdict
-from twin.ui.answers import Answer, answer, stamp
+from twin.ui import answers
+from twin.ui.answers import Answer, Question, ask, stamp
+from twin.ui.editor import MOST
+from twin.ui.fields import FIELDS
 from twin.ui.state import edit_key
 
 APP = Path(__file__).parents[2] / "app.py"
@@ -31,14 +36,33 @@ def checked(app):
     return app
 
 
-def edited(app, name, path, value):
-    """The app after one field was edited and Run pressed."""
+def drafted(app, name, path, value):
+    """The app after one field was edited, and nothing pressed."""
+    field(app, name, path).set_value(value)
+    return checked(app.run())
+
+
+def field(app, name, path):
+    """The widget of a field of a plan."""
     key = edit_key(name, path)
     kinds = (app.number_input, app.text_input, app.selectbox, app.multiselect)
     (widget,) = (one for kind in kinds for one in kind if one.key == key)
-    widget.set_value(value)
-    (run,) = (button for button in app.button if button.label == "Run")
-    return checked(run.click().run())
+    return widget
+
+
+def pressed(app, label):
+    (button,) = (button for button in app.button if button.label == label)
+    return checked(button.click().run())
+
+
+def edited(app, name, path, value):
+    """The app after one field was edited and Run pressed."""
+    return pressed(drafted(app, name, path, value), "Run")
+
+
+def badges(app):
+    """How many plans, and the sidebar, say that edits wait for Run."""
+    return sum("edited, press Run" in text.value for text in app.markdown)
 
 
 def verdicts(app):
@@ -47,7 +71,7 @@ def verdicts(app):
 
 
 def sentence(name, *edits):
-    outcome = answer(name, edits, stamp())
+    outcome = ask(Question(name, edits, stamp())).within(60)
     assert isinstance(outcome, Answer)
     return verdict(outcome.report)
 
@@ -61,6 +85,7 @@ def test_the_first_visit_answers_the_flagship_beside_a_smaller_cluster(first):
     assert list(first.multiselect(key="picked").value) == [K2, "kimi-k2-512xh800"]
     assert [box.value for box in first.success] == [sentence(K2), sentence("kimi-k2-512xh800")]
     assert not first.error
+    assert first.main[0].value == "Compare plans", "nothing stands above the title"
 
 
 def test_figures_state_their_findings(first):
@@ -86,8 +111,7 @@ def test_good_changes_are_green_and_bad_ones_red_whichever_way_they_point(first)
 
 def test_a_plan_compared_with_itself_shows_no_change():
     app = opened(FULL)
-    (copy,) = (button for button in app.button if button.label == "Add a copy to edit")
-    app = checked(copy.click().run())
+    app = pressed(app, "Add a copy to edit")
     assert app.multiselect(key="picked").value == [FULL, f"{FULL} (copy)"]
     assert {metric.delta for metric in app.metric} == {"", "no change"}
 
@@ -109,7 +133,8 @@ def test_a_wrong_edit_shows_what_the_command_line_shows_and_keeps_the_rest():
         plan(load(SELECTIVE, ["parallel.tensor=7"]))
     assert str(error.value) in [code.value for code in app.code]
     assert sentence(FULL) in verdicts(app)
-    assert app.number_input(key=edit_key(SELECTIVE, "parallel.tensor")).value == 7
+    assert "- **Tensor parallel**: " in headings(app)
+    assert field(app, SELECTIVE, "parallel.tensor").value == 7
     mended = edited(app, SELECTIVE, "parallel.tensor", 8)
     assert sentence(SELECTIVE) in verdicts(mended)
 
@@ -117,6 +142,37 @@ def test_a_wrong_edit_shows_what_the_command_line_shows_and_keeps_the_rest():
 def test_a_bad_unit_shows_its_hint():
     app = edited(opened(FULL), FULL, "cluster.node.nic.bandwidth", "400Gb")
     assert any("TW013" in code.value and "hint" in code.value for code in app.code)
+    assert f"What is wrong with {FULL}, edited" in headings(app)
+    assert "- **NIC per GPU**: " in headings(app)
+
+
+def headings(app):
+    return "\n".join(text.value for text in app.markdown)
+
+
+@pytest.mark.parametrize("path", [one.path for one in FIELDS if one.kind == "count"])
+def test_a_count_below_one_or_beyond_reason_cannot_be_entered(first, path):
+    widget = field(first, K2, path)
+    assert (widget.min, widget.max) == (1, MOST)
+
+
+def test_a_fault_of_the_twin_is_said_in_short_and_takes_no_other_answer_along(monkeypatch, caplog):
+    right = answers.plan
+
+    def wrong(scenario):
+        if scenario.name == load(SELECTIVE).name:
+            raise KeyError("not a thing")
+        return right(scenario)
+
+    monkeypatch.setattr(answers, "plan", wrong)
+    app = edited(opened(FULL), FULL, "cost.gpu_hour", "3.25USD")
+    app = checked(app.multiselect(key="picked").set_value([FULL, SELECTIVE]).run())
+    app = edited(app, SELECTIVE, "cost.gpu_hour", "3.25USD")
+    (box,) = app.success
+    assert box.value == sentence(FULL, "cost.gpu_hour=3.25USD")
+    assert any("This is a bug in the twin" in one.value for one in app.error)
+    assert "Traceback" not in headings(app) + "".join(one.value for one in app.error)
+    assert "Traceback" in caplog.text
 
 
 def test_without_recomputation_kimi_k2_does_not_fit_and_the_app_says_so():
@@ -134,6 +190,65 @@ def test_a_plan_that_does_not_fit_is_never_praised_in_green():
     assert {one.proto.color for one in app.metric} == {Metric.GRAY}
 
 
+def test_changes_against_a_baseline_that_does_not_fit_are_not_judged():
+    app = edited(opened(FULL, SELECTIVE), FULL, "memory.recompute", [])
+    app = edited(app, FULL, "parallel.micro_batch", 8)
+    deltas = [one for one in app.metric if one.delta]
+    assert deltas
+    assert {one.proto.color for one in deltas} == {Metric.GRAY}
+    assert not any("better" in one.delta or "worse" in one.delta for one in deltas)
+    assert any("the baseline does not fit" in text.value for text in app.caption)
+    (unable,) = (one.value for one in app.warning if "cannot run" in one.value)
+    assert f"**{FULL}, edited** (the baseline)" in unable
+    assert SELECTIVE not in unable
+
+
+def test_an_edit_waits_for_run_and_says_so():
+    before = [box.value for box in opened(FULL, SELECTIVE).success]
+    app = drafted(opened(FULL, SELECTIVE), SELECTIVE, "parallel.micro_batch", 2)
+    assert [box.value for box in app.success] == before
+    assert badges(app) == 2, "the sidebar, and the card of that plan"
+    app = pressed(app, "Run")
+    assert badges(app) == 0
+    assert app.success[1].value == sentence(SELECTIVE, "parallel.micro_batch=2")
+
+
+def test_a_copy_takes_edits_along_that_were_not_run():
+    app = drafted(opened(FULL), FULL, "parallel.micro_batch", 2)
+    app = pressed(app, "Add a copy to edit")
+    assert field(app, f"{FULL} (copy)", "parallel.micro_batch").value == 2
+    assert [box.value for box in app.success] == [
+        sentence(FULL),
+        sentence(FULL, "parallel.micro_batch=2"),
+    ]
+
+
+def test_a_plan_put_aside_comes_back_with_edits_that_were_not_run():
+    app = drafted(opened(FULL, SELECTIVE), SELECTIVE, "parallel.micro_batch", 2)
+    app = checked(app.multiselect(key="picked").set_value([FULL]).run())
+    assert badges(app) == 0
+    app = checked(app.multiselect(key="picked").set_value([FULL, SELECTIVE]).run())
+    assert field(app, SELECTIVE, "parallel.micro_batch").value == 2
+    assert badges(app) == 2
+
+
+def test_a_file_is_opened_under_its_name_and_followed_as_it_changes(tmp_path, monkeypatch):
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"extends: {FULL}\nparallel: {{micro_batch: 2}}\n")
+    monkeypatch.setattr(sys, "argv", [str(APP), str(file)])
+    app = opened()
+    assert app.multiselect(key="picked").value == ["mine.yaml"]
+    assert [box.value for box in app.success] == [sentence(str(file))]
+    assert field(app, "mine.yaml", "parallel.micro_batch").value == 2
+    assert f"twin run {file}" in [code.value for code in app.code]
+    file.write_text(f"extends: {FULL}\nparallel: {{micro_batch: 4}}\n")
+    os.utime(file, ns=(0, 0))
+    app = checked(app.run())
+    assert field(app, "mine.yaml", "parallel.micro_batch").value == 4
+    assert [box.value for box in app.success] == [sentence(FULL, "parallel.micro_batch=4")]
+    assert badges(app) == 0
+
+
 def test_no_plan_picked_asks_for_some():
     app = opened(FULL)
     app = checked(app.multiselect(key="picked").set_value([]).run())
@@ -144,7 +259,7 @@ def test_a_plan_put_aside_comes_back_with_its_edits():
     app = edited(opened(FULL, SELECTIVE), SELECTIVE, "parallel.micro_batch", 2)
     app = checked(app.multiselect(key="picked").set_value([FULL]).run())
     app = checked(app.multiselect(key="picked").set_value([FULL, SELECTIVE]).run())
-    assert app.number_input(key=edit_key(SELECTIVE, "parallel.micro_batch")).value == 2
+    assert field(app, SELECTIVE, "parallel.micro_batch").value == 2
 
 
 def test_a_shorter_window_and_communication_lanes_draw_more_detail():

@@ -141,6 +141,29 @@ def test_a_planner_reads_the_verdicts_first(page, request, tmp_path):
     assert (tmp_path / "verdicts.png").stat().st_size > 50_000
 
 
+CUT = """() => [...document.querySelectorAll('[data-testid=stMetric] *')]
+    .filter(e => e.clientWidth && e.scrollWidth > e.clientWidth + 1
+                 && getComputedStyle(e).overflow !== 'visible')
+    .map(e => e.textContent)"""
+SCROLLED = """() => [...document.querySelectorAll('.js-plotly-plot .legend .scrollbar')]
+    .filter(e => Number(e.getAttribute('height')) > 0).length"""
+
+
+def test_no_key_figure_is_cut_and_no_legend_scrolls_however_narrow_the_page(page):
+    pick(page, FULL, SELECTIVE)
+    for plans in (2, 3):
+        for width in (800, 1280, 1440):
+            page.set_viewport_size({"width": width, "height": 1000})
+            page.wait_for_timeout(500)
+            assert page.get_by_test_id("stMetric").count() == 4 * plans
+            assert page.evaluate(CUT) == []
+            assert page.evaluate(SCROLLED) == 0
+        if plans == 2:
+            page.get_by_role("button", name="Add a copy to edit").click()
+            page.get_by_role("heading", name="(copy)").wait_for(timeout=PATIENCE_MS)
+            page.get_by_test_id("stMetric").nth(11).wait_for(timeout=PATIENCE_MS)
+
+
 def test_every_figure_is_drawn_with_its_bars(page):
     charts = page.locator(".js-plotly-plot")
     page.get_by_text("Provenance", exact=True).scroll_into_view_if_needed()

@@ -2,9 +2,10 @@
 
 import pytest
 
+from twin.errors import TwinError
 from twin.loading import load, scenario_hash
 from twin.loading.files import shipped_scenarios
-from twin.ui.fields import FIELDS, choices, listed, overrides, rows, written
+from twin.ui.fields import FIELDS, choices, faulty, listed, overrides, rows, written
 
 K2 = "kimi-k2-256xh800"
 
@@ -49,6 +50,23 @@ def test_choices_survive_being_written(names):
 
 def test_every_field_has_a_label_of_its_own():
     assert len({field.label for field in FIELDS}) == len({field.path for field in FIELDS})
+
+
+@pytest.mark.parametrize(
+    ("edit", "label"),
+    [
+        ("cluster.node.nic.bandwidth=400 banana", "NIC per GPU"),
+        ("parallel.schedule.kind=[", "Schedule"),
+        ("train.global_batch=1.5GB", "Global batch"),
+    ],
+)
+def test_what_is_wrong_is_headed_by_the_label_of_its_field(edit, label):
+    edits = ("cluster.nodes=32", edit)
+    with pytest.raises(TwinError) as error:
+        load(K2, edits)
+    assert [faulty(one, edits).startswith(f"**{label}**: ") for one in error.value.problems] == [
+        True
+    ]
 
 
 def test_rows_hold_every_field_once_and_choices_alone():

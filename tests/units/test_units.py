@@ -193,6 +193,13 @@ def test_digits_round_for_a_reader(value: float, dimension: Dimension, text: str
     assert format_quantity(value, dimension, digits=3) == text
 
 
+@given(st.integers(0, 10**40), st.sampled_from(["tokens", "sequences"]))
+def test_counts_are_exact_at_any_size(count: int, dimension: Dimension) -> None:
+    unit = {"tokens": "tok", "sequences": "seq"}[dimension]
+    assert parse(f"{count}{unit}", dimension) == count
+    assert parse(format_quantity(count, dimension), dimension) == count
+
+
 @given(st.sampled_from(DIMENSIONS), st.floats(0, 1e30))
 def test_reading_what_was_written_gives_the_same_value(dimension: Dimension, value: float) -> None:
     if dimension in ("tokens", "sequences"):

@@ -44,8 +44,9 @@ def _progress(output: Output, name: str) -> Generator[Callable[[float], None] | 
         yield None
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     with Progress(console=Console(file=sys.stderr), transient=True) as bars:
-        task = bars.add_task(name, total=1.0)
+        task = bars.add_task(escape(name), total=1.0)
         yield lambda share: bars.update(task, completed=share)

@@ -6,10 +6,14 @@ valid but does not fit, 130 interrupted."""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -21,7 +25,9 @@ from twin.cli.resolve import resolve
 from twin.cli.run import run
 from twin.cli.ui import ui
 
-BUG, INTERRUPTED = 1, 130
+BUG, USAGE, INTERRUPTED = 1, 2, 130
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says of a disk without room."""
 PROBLEMS_VERSION = 1
 """Version of the JSON document that names what is wrong with the input."""
 
@@ -43,6 +49,7 @@ VERBS = {
 def application() -> typer.Typer:
     """The command `twin` with all its verbs."""
     app = _app(completion=True)
+    app.callback()(_twin)
     for name, verb in VERBS.items():
         app.command(name)(verb)
     return app
@@ -51,6 +58,29 @@ def application() -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` default to those of the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        _behave_in_pipes()
+    try:
+        code = _perform(words)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
+        return _explain(error, as_json="--json" in words)
+    return code
+
+
+def _behave_in_pipes() -> None:
+    """End quietly where nobody reads on, as other commands do, and never fail at a character that
+    the stream cannot carry."""
+    if sys.platform != "win32":
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):
+        reconfigure(errors="replace")
+
+
+def _perform(words: list[str]) -> int:
+    """Run one command and return its exit code."""
     try:
         if "--help" in words[1:] and words[0] in VERBS:
             _help(words[0])
@@ -58,11 +88,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             application()(words, prog_name="twin")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else BUG
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
-        return _explain(error, as_json="--json" in words)
     return 0
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"twin {version('twin')}\n")
+        raise typer.Exit
+
+
+def _twin(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """Declares the options of the command itself."""
+    del version
 
 
 def _app(*, completion: bool) -> typer.Typer:
@@ -96,6 +140,11 @@ def _explain(error: Exception, as_json: bool) -> int:
             sys.stdout.write(dumps({"version": PROBLEMS_VERSION, "problems": problems}))
         complain(str(error))
         return error.exit_code
+    if isinstance(error, OSError) and error.errno in _FULL:
+        # What is left in the buffer cannot be written at exit either.
+        sys.stdout = io.StringIO()
+        complain(f"The answer cannot be written: {error.strerror}.")
+        return USAGE
     if os.environ.get("TWIN_DEBUG") == "1":
         complain("".join(traceback.format_exception(error)))
     complain(

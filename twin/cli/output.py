@@ -44,7 +44,9 @@ class Output:
         from rich.console import Console
 
         # A file has no width: long rows stay whole there.
-        console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
+        width = None if sys.stdout.isatty() else _FILE_WIDTH
+        # Names are the planner's: what looks like markup or an emoji in one is text.
+        console = Console(width=width, markup=False, emoji=False)
         for part in parts:
             console.print()
             console.print(part, highlight=False)
@@ -66,8 +68,9 @@ class Output:
 
 
 def dumps(document: Mapping[str, Any]) -> str:
-    """JSON text of a document: keys in the order of the contract, one trailing newline, no NaN."""
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """JSON text of a document: keys in the order of the contract, one trailing newline, no NaN, and
+    ASCII only, which every stream can carry."""
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def complain(text: str) -> None:

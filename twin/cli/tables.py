@@ -171,7 +171,10 @@ def comparison_table(comparison: Comparison) -> Table:
     table = _lettered("Key figures", comparison, first=0)
     baseline = comparison.reports[0]
     for kpi in KPIS:
-        cells = [_changed(kpi, delta.kpis[kpi.key]) for delta in comparison.deltas]
+        cells = [
+            _changed(kpi, delta.kpis[kpi.key], judged=delta.fits and comparison.reports[0].fits)
+            for delta in comparison.deltas
+        ]
         table.add_row(kpi.label, show(baseline.kpis[kpi.key], kpi.unit), *cells)
     return table
 
@@ -251,12 +254,13 @@ def _counts(plan: Plan) -> str:
     return ", ".join(f"{length} x {size}" if length > 1 else str(size) for size, length in runs)
 
 
-def _changed(kpi: Kpi, delta: KpiDelta) -> str:
+def _changed(kpi: Kpi, delta: KpiDelta, *, judged: bool) -> str:
+    """A candidate's figure and its change; better or worse only where both plans can run."""
     value = show(delta.candidate, kpi.unit)
     if not delta.delta:
         return value
     change = f"{100 * delta.relative:+.1f} %" if delta.relative is not None else "from zero"
-    return f"{value} ({change}, {delta.verdict})"
+    return f"{value} ({change}, {delta.verdict})" if judged else f"{value} ({change})"
 
 
 def _signed(ns: int) -> str:

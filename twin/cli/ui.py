@@ -17,7 +17,11 @@ VERSION = 1
 """Version of the JSON document."""
 
 _ScenarioOption = Annotated[
-    str | None, typer.Argument(metavar="SCENARIO", help="The scenario that the app opens on.")
+    str | None,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="The scenario that the app opens on: a file, or the name of a shipped one.",
+    ),
 ]
 _PortOption = Annotated[
     int, typer.Option("--port", help="The port that the app listens on.", min=1, max=65535)
@@ -30,28 +34,44 @@ def ui(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Open the app on a scenario.
+    """Open the app, on a scenario that is checked first.
 
-    With `--json`, prints the command that would open it, and starts nothing.
+    With `--json`, prints the command that would open it, and starts nothing. Exits with 3 when the
+    scenario is invalid or its layout impossible.
     """
     from twin.errors import Problem, UsageError
 
-    app = Path(__file__).parents[2] / "app.py"
-    if not app.exists():
-        hint = "clone the repository and run `make app` there"
-        raise UsageError(
-            [Problem("TW030", "", f"the app is part of a checkout, and {app} does not exist", hint)]
-        )
     if find_spec("streamlit") is None or find_spec("plotly") is None:
         hint = "pip install 'twin[ui]', or `make app` in a checkout"
         raise UsageError(
             [Problem("TW031", "", "the app needs the extra `ui`, which is not installed", hint)]
         )
-    words = [sys.executable, "-m", "streamlit", "run", str(app), "--server.port", str(port)]
-    words += ["--", scenario] if scenario else []
+    # By its path: a find of the module would import the room, and streamlit with it.
+    router = Path(__file__).parents[1] / "ui" / "router.py"
+    words = [sys.executable, "-m", "streamlit", "run", str(router), "--server.port", str(port)]
+    words += ["--", _checked(scenario)] if scenario is not None else []
     output = Output(as_json, quiet)
     if as_json:
         output.document({"version": VERSION, "command": words, "url": f"http://localhost:{port}"})
         return
     output.message(f"The app opens at http://localhost:{port}; Ctrl-C ends it.")
     raise typer.Exit(subprocess.call(words))
+
+
+def _checked(scenario: str) -> str:
+    """What the app is to open: the name of a shipped scenario, or the absolute path of a file.
+
+    Raises `twin.errors.TwinError` where no answer could be had from it.
+    """
+    from twin.errors import Problem, UsageError
+    from twin.loading import load
+    from twin.loading.files import find_scenario, shipped_folder
+    from twin.plan import plan
+
+    if scenario == "-":
+        hint = "save the scenario to a file, and give that"
+        message = "the app cannot read a scenario from standard input"
+        raise UsageError([Problem("TW001", "", message, hint)])
+    plan(load(scenario))
+    file = find_scenario(scenario).absolute()
+    return file.stem if file.parent == shipped_folder().absolute() else str(file)

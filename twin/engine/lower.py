@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from twin.arch.kernels import ELEMENT
 from twin.arch.ops import CollectiveKind, Weights
 from twin.collectives import traffic
 from twin.engine.passes import Coster, backward_pass, forward_pass, nanoseconds
@@ -20,7 +19,7 @@ from twin.hardware import seconds
 from twin.network import capacity, latency
 from twin.network.placement import Placement
 from twin.optimizers import OptimizerStep
-from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES
+from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES, boundary_bytes
 from twin.plan.types import Chunk, Plan
 from twin.schedules.action import Pass
 
@@ -93,20 +92,11 @@ def _cross_groups(stage: int, stages: int, position: int) -> dict[Group, int]:
     return {**edge, "world": 0}
 
 
-def boundary_bytes(plan: Plan) -> float:
-    """Bytes of the hidden state that one rank sends to the next stage per micro-batch. With tensor
-    parallelism each rank sends its share and the receivers gather (Narayanan et al. 2021, section
-    4.1, scatter/gather); with sequence parallelism the state is already cut."""
-    scenario = plan.scenario
-    tokens = scenario.parallel.micro_batch * scenario.train.sequence
-    return tokens * scenario.model.hidden * ELEMENT / plan.mesh.tensor
-
-
 def _message(plan: Plan) -> Message:
     neighbours = plan.placements["pipeline"]
     link: Literal["nvlink", "nic"] = "nvlink" if neighbours.per_node > 1 else "nic"
     delay = nanoseconds(latency(plan.scenario.cluster, link))
-    return Message(boundary_bytes(plan), link, delay)
+    return Message(boundary_bytes(plan.scenario), link, delay)
 
 
 def _receive(plan: Plan, coster: Coster) -> Template:
@@ -114,7 +104,8 @@ def _receive(plan: Plan, coster: Coster) -> Template:
     state stays cut."""
     if plan.mesh.tensor == 1 or plan.scenario.parallel.sequence_parallel:
         return ()
-    flow, delay = coster.collective("all_gather", boundary_bytes(plan) * plan.mesh.tensor, "tensor")
+    state = boundary_bytes(plan.scenario) * plan.mesh.tensor
+    flow, delay = coster.collective("all_gather", state, "tensor")
     return (Step("gather_message", TENSOR, delay, (), flow, "tensor"),)
 
 

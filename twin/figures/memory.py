@@ -24,6 +24,8 @@ MEANING: Final[dict[str, Meaning]] = {
 }
 """The colour of each category of the ledger; buffers take that of the communication they serve."""
 
+NARROWEST: Final = 350
+"""Pixels of width from which on these figures can be read."""
 _GIB: Final = 2.0**30
 
 
@@ -48,7 +50,7 @@ def stage_memory(memory: MemoryReport, name: str, theme: Theme, reach: float = 0
         y=Axis(reverse=True, grid=False),
         height=60 + 26 * len(labels),
         theme=theme,
-        width=430,
+        width=NARROWEST,
         marks=_limits(memory, theme),
     )
     return Picture(

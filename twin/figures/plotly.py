@@ -9,6 +9,7 @@ it, and its numbers as a table, so that nothing is told by colour or hover alone
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -27,13 +28,16 @@ Values = Sequence[float] | NDArray[np.float64]
 Row = Mapping[str, str]
 
 _FONT = 12
+_LETTER = 6.2
+"""Pixels of a letter, rather too many than too few."""
+_TAG = re.compile(r"<[^>]*>")
 _GRID = "rgba(128,128,128,0.3)"
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure ready to be placed: `title` states the finding, `caption` says how to read it,
-    `table` has the numbers."""
+    """A figure ready to be placed: `title` states the findings, one to a line, `caption` says how
+    to read it, `table` has the numbers."""
 
     title: str
     caption: str
@@ -95,8 +99,10 @@ class Frame:
     height: int
     """Pixels, without the legend and the marks' labels above the bars."""
     theme: Theme
-    width: int = 900
-    """Pixels for which the legend is laid out."""
+    width: int = 370
+    """Pixels of the labels and the bars for which the legend is laid out: those beside the app's
+    sidebar on a page of 800. Where there are more, the legend takes fewer rows than it has room
+    for."""
     marks: tuple[Mark, ...] = field(default=())
 
 
@@ -104,7 +110,7 @@ def draw(bars: Sequence[Bars], frame: Frame) -> Figure:
     """A figure of horizontal bars, one trace per kind."""
     figure = go.Figure([_trace(one) for one in bars])
     ink = INK[frame.theme]
-    above = _legend_height([one.name for one in bars], frame.width)
+    above = _legend_height([one.name for one in bars], frame.width - _label_width(bars, frame.y))
     above += 22 * (1 + max((mark.lift for mark in frame.marks), default=-1))
     figure.update_layout(
         barmode="relative",
@@ -113,7 +119,7 @@ def draw(bars: Sequence[Bars], frame: Frame) -> Figure:
         margin={"l": 8, "r": 8, "t": above, "b": 44},
         legend={"orientation": "h", "x": 0, "xref": "container", "xanchor": "left"}
         | {"y": 1, "yref": "container", "yanchor": "top", "traceorder": "normal"}
-        | {"itemclick": False, "itemdoubleclick": False},
+        | {"itemclick": False, "itemdoubleclick": False, "maxheight": 1},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": ink, "size": _FONT},
@@ -133,11 +139,20 @@ def bar_count(figure: Figure) -> int:
     return sum(len(trace.x) for trace in data)
 
 
-def _legend_height(names: Sequence[str], width: int) -> int:
-    """Pixels of the legend's rows; plotly gives every entry the width of the longest."""
-    entry = 48 + 6.2 * max((len(name) for name in names), default=0)
+def _legend_height(names: Sequence[str], width: float) -> int:
+    """Pixels of the legend's rows; plotly gives every entry the width of the longest, and breaks
+    rows at the width of the plot without its labels."""
+    entry = 38 + _LETTER * max((len(name) for name in names), default=0)
     rows = ceil(len(names) / max(1, int(width / entry)))
     return 19 * rows + 10
+
+
+def _label_width(bars: Sequence[Bars], axis: Axis) -> float:
+    """Pixels that the names along the y axis take."""
+    names = [name for one in bars for name in one.y if isinstance(name, str)]
+    if axis.ticks is not None:
+        names = [line for _, label in axis.ticks for line in label.split("<br>")]
+    return _LETTER * max((len(_TAG.sub("", name)) for name in names), default=0)
 
 
 def _trace(bars: Bars) -> go.Bar:

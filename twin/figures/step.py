@@ -5,6 +5,7 @@ Every bar sums to its step.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -31,6 +32,23 @@ MEANING: Final[dict[str, Meaning]] = {
 }
 """The colour of each cause of the report's breakdown."""
 
+LEGEND: Final[dict[str, str]] = {
+    "compute": "Compute",
+    "contention": "Slowed kernels",
+    "exposed_tensor": "Tensor wait",
+    "exposed_expert": "Expert wait",
+    "exposed_pipeline": "Pipeline wait",
+    "exposed_data": "Data wait",
+    "exposed_context": "Context wait",
+    "exposed_offload": "Host wait",
+    "optimizer": "Optimizer",
+    "bubble": "Bubble",
+    "other": "Other",
+}
+"""The causes in the few letters that a legend has room for; hover and table have the sentence."""
+
+_LETTERS: Final = 18
+"""Letters in a line of a bar's name."""
 _NARROW = 0.05
 """Share of the longest bar below which a segment carries no text: the table has it."""
 
@@ -67,11 +85,12 @@ def stage_steps(report: Report, theme: Theme) -> Picture:
 
 
 def _finding(reports: Sequence[Report]) -> str:
-    """One scenario: its largest loss. More: how the quickest other step differs, and why."""
+    """One scenario: its largest loss. More: how the step of each other one differs, and why, a
+    line each."""
     first = reports[0]
     if len(reports) > 1:
-        quickest = min(compare(reports).deltas, key=lambda delta: delta.step_delta_ns)
-        return difference(first, quickest).rstrip(".")
+        deltas = compare(reports).deltas
+        return "\n".join(difference(first, delta).rstrip(".") for delta in deltas)
     worst = bottleneck(first.breakdown_ns)
     share = show(first.breakdown_ns[worst] / first.step_ns, "%")
     return f"The largest loss beside compute is {CAUSE_WORDS[worst]}, {share} of the step"
@@ -87,7 +106,7 @@ def _stacked(rows: Sequence[tuple[str, Mapping[str, int]]], theme: Theme) -> Fig
         words = [_seconds_and_share(row, cause) for _, row in rows]
         bars.append(
             Bars(
-                name=_sentence(CAUSE_WORDS[cause]),
+                name=LEGEND[cause],
                 swatch=swatch(MEANING[cause], theme),
                 x=[row[cause] / 1e9 for _, row in rows],
                 y=labels,
@@ -101,11 +120,20 @@ def _stacked(rows: Sequence[tuple[str, Mapping[str, int]]], theme: Theme) -> Fig
         )
     frame = Frame(
         x=Axis("Seconds of one step", span=(0, longest / 1e9 * 1.01)),
-        y=Axis(reverse=True, grid=False),
+        y=Axis(
+            ticks=tuple((float(at), _broken(name)) for at, name in enumerate(labels)),
+            reverse=True,
+            grid=False,
+        ),
         height=70 + 44 * len(rows),
         theme=theme,
     )
     return draw(bars, frame)
+
+
+def _broken(name: str) -> str:
+    """A name in lines, so that it leaves room for the bars."""
+    return "<br>".join(textwrap.wrap(name, _LETTERS))
 
 
 def _table(rows: Sequence[tuple[str, Mapping[str, int]]]) -> tuple[Row, ...]:

@@ -83,7 +83,14 @@ def open_library(near: Iterable[Path] = ()) -> tuple[Library, list[Problem]]:
 def part_names(library: Library, kind: PartKind) -> tuple[str, ...]:
     """The names of all parts of a kind, sorted."""
     return tuple(
-        sorted({path.stem for folder in library.folders for path in folder.glob(f"{kind}/*.yaml")})
+        sorted(
+            {
+                path.stem
+                for folder in library.folders
+                for path in folder.glob(f"{kind}/*.yaml")
+                if path.is_file()
+            }
+        )
     )
 
 

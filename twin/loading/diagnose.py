@@ -82,7 +82,8 @@ def _unknown_key(root: type[Spec], tree: Branch, path: KeyPath) -> Problem:
     parent = tuple(above)
     keys = _keys(_section(root, tree, parent))
     # Every file may extend another; by the time fields are checked that key is gone.
-    fix = hint(key, keys if parent else ["extends", *keys], "the keys here are")
+    extra = ["extends"] if key != "extends" and not parent else []
+    fix = hint(key, [*extra, *keys], "the keys here are")
     message = f"unknown key `{key}`{_where(parent)}"
     return Problem("TW010", ".".join(path), message, fix, _key(tree, path))
 
@@ -95,7 +96,19 @@ def _wrong_value(
     if str(entry["type"]).startswith("union_tag"):
         return _wrong_kind(root, tree, path, child)
     code, message, fix = _verdict(entry, child.node)
+    fix = fix or _keys_to_write(root, tree, path, entry)
     return Problem(code, ".".join(path), message, fix, child.node.origin)
+
+
+def _keys_to_write(root: type[Spec], tree: Branch, path: KeyPath, entry: Mapping[str, Any]) -> str:
+    """What goes where something else stands for a section."""
+    if _EXPECTED.get(str(entry["type"])) != _SECTION:
+        return ""
+    specs = _specs(_field(_section(root, tree, path[:-1]), path[-1])) if path else [root]
+    choices = [kind for spec in specs for kind in _kinds(spec)]
+    if len(choices) > 1:
+        return f"add `kind:` and one of: {', '.join(choices)}"
+    return hint("", [key for spec in specs for key in _keys(spec)], "the keys here are")
 
 
 def _verdict(entry: Mapping[str, Any], node: Node) -> tuple[str, str, str]:
@@ -121,14 +134,15 @@ def _wrong_kind(root: type[Spec], tree: Branch, path: KeyPath, child: Child) -> 
     field = _field(_section(root, tree, path[:-1]), path[-1])
     choices = [kind for member in _specs(field) for kind in _kinds(member)]
     dotted = ".".join((*path, "kind"))
-    written = child.node.leaf("kind") if isinstance(child.node, Branch) else None
+    written = find(child.node, ("kind",))
     if written is None:
         message = f"the key `kind` is missing{_where(path)}"
         fix = f"add `kind:` and one of: {', '.join(choices)}"
         return Problem("TW011", dotted, message, fix, child.key)
-    word = _shown(written)
-    message = f"`{word}` is no kind of `{path[-1]}`"
-    return Problem("TW016", dotted, message, hint(word, choices), written.origin)
+    word = _shown(written.node)
+    what = f"`{word}`" if word else _describe(written.node)
+    message = f"{what} is no kind of `{path[-1]}`"
+    return Problem("TW016", dotted, message, hint(word, choices), written.node.origin)
 
 
 def _not_a_choice(node: Node, context: Mapping[str, Any]) -> tuple[str, str]:
@@ -141,18 +155,18 @@ def _wrong_type(kind: str, node: Node) -> tuple[str, str]:
     message = f"expected {_EXPECTED[kind]}, got {_describe(node)}"
     if isinstance(node, Leaf) and isinstance(node.value, str):
         text = node.value
-        if kind.startswith(("int", "float")) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
+        if kind.startswith(("int", "float")) and re.fullmatch(r"-?[0-9]{1,20}(\.[0-9]+)?", text):
             return message, f"write {text} without quotes"
         if kind.startswith("bool") and text.lower() in ("yes", "no", "on", "off", "y", "n"):
             return message, f"write {'true' if text.lower() in ('yes', 'on', 'y') else 'false'}"
     if kind.startswith(("tuple", "list")):
-        shown = _shown(node) if isinstance(node, Leaf) and node.value is not None else "..."
-        return message, f"write the whole list, [{shown}]"
+        return message, f"write the whole list, [{_shown(node) or '...'}]"
     if kind.startswith("string") and isinstance(node, Leaf) and node.value is not None:
         return message, f'write "{_shown(node)}", with quotes'
     return message, ""
 
 
+_SECTION = "keys with values"
 _EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -164,17 +178,21 @@ _EXPECTED = {
     "string_type": "text",
     "tuple_type": "a list",
     "list_type": "a list",
-    "model_type": "keys with values",
-    "model_attributes_type": "keys with values",
-    "dict_type": "keys with values",
+    "model_type": _SECTION,
+    "model_attributes_type": _SECTION,
+    "dict_type": _SECTION,
 }
 _BOUNDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "greater_than": lambda limits: f"must be more than {limits['gt']:g}",
-    "greater_than_equal": lambda limits: f"must be at least {limits['ge']:g}",
-    "less_than": lambda limits: f"must be less than {limits['lt']:g}",
-    "less_than_equal": lambda limits: f"must be at most {limits['le']:g}",
+    "greater_than": lambda limits: f"must be more than {_number(limits['gt'])}",
+    "greater_than_equal": lambda limits: f"must be at least {_number(limits['ge'])}",
+    "less_than": lambda limits: f"must be less than {_number(limits['lt'])}",
+    "less_than_equal": lambda limits: f"must be at most {_number(limits['le'])}",
     "finite_number": lambda _: "must be a finite number",
 }
+
+
+def _number(limit: float) -> str:
+    return f"{limit:,.0f}" if float(limit).is_integer() else f"{limit:g}"
 
 
 def _describe(node: Node) -> str:
@@ -193,7 +211,7 @@ def _describe(node: Node) -> str:
 
 
 def _shown(node: Node) -> str:
-    if not isinstance(node, Leaf):
+    if not isinstance(node, Leaf) or node.value is None:
         return ""
     return str(node.value).lower() if isinstance(node.value, bool) else str(node.value)
 

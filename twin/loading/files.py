@@ -17,6 +17,8 @@ Arrival = Literal["extends", "names"]
 """How a file comes in: a scenario extends it, or names it as a catalog part."""
 
 _PACKAGE = Path(__file__).parents[1]
+_MAX_GENERATIONS = 100
+"""Files that extend each other in a row."""
 
 
 def shipped_folder() -> Path:
@@ -32,23 +34,34 @@ def shipped_scenarios() -> tuple[str, ...]:
 
 
 def find_scenario(name: str | Path) -> Path:
-    """The file that a path or the bare name of a shipped scenario means.
+    """The file that a path or the bare name of a shipped scenario means; `-` is standard input.
 
     Raises `UsageError` with the nearest names where there is none.
     """
-    path = Path(name)
-    if path.is_file():
+    path = Path("/dev/stdin" if str(name) == "-" else name)
+    if _can_be_read(path):
         return path
     shipped = shipped_folder() / f"{name}.yaml"
-    if path.name == str(name) and shipped.is_file():
+    if path.name == str(name) and _can_be_read(shipped):
         return shipped
     message = f"there is no scenario `{name}`"
     raise UsageError([Problem("TW001", "", message, _nearest_file(path))])
 
 
+def _can_be_read(path: Path) -> bool:
+    """True for files and pipes."""
+    try:
+        return path.exists() and not path.is_dir()
+    except OSError:  # such as a name that is longer than a file system takes
+        return False
+
+
 def _nearest_file(path: Path) -> str:
-    beside = [str(path.parent / entry.name) for entry in path.parent.glob("*.yaml")]
-    names = [*sorted(beside), *shipped_scenarios()]
+    try:
+        beside = sorted(str(entry) for entry in path.parent.glob("*.yaml") if entry.is_file())
+    except OSError:
+        beside = []
+    names = [*beside, *shipped_scenarios()]
     return hint(str(path), names, "give a file, or one of the shipped")
 
 
@@ -56,7 +69,10 @@ def display(path: Path) -> str:
     """A path as a reader knows it: relative to where the command runs, if it is below."""
     if not path.is_absolute():
         return os.path.normpath(path)
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # the folder was deleted under a shell that is still in it
+        return str(path)
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
@@ -90,17 +106,23 @@ def read_tree(
 class Family:
     """A scenario file with everything that it extends."""
 
-    trees: list[Branch] = field(default_factory=list[Branch])
-    """From the most basic file to the scenario itself; each goes over those before it."""
+    members: dict[Path, Branch] = field(default_factory=dict[Path, Branch])
+    """What every file says by itself."""
+    lines: dict[Path, tuple[Path, ...]] = field(default_factory=dict[Path, tuple[Path, ...]])
+    """What every file comes to: from the most basic one to itself, each over those before it."""
     folders: list[Path] = field(default_factory=list[Path])
     """The folders of these files, the scenario's own first."""
     problems: list[Problem] = field(default_factory=list[Problem])
     complete: bool = True
     """False where a file could not be read, so that what it would have said is not missed."""
 
+    def trees(self, path: Path) -> list[Branch]:
+        """From the most basic file to the one at `path`; each goes over those before it."""
+        return [self.members[member] for member in self.lines[path]]
+
 
 def read_family(path: Path) -> Family:
-    """The file, and before it in `trees` all that it extends, depth first."""
+    """The file, and all that it extends, depth first; each file is read once."""
     family = Family()
     _read_member(path, None, (), family)
     return family
@@ -109,15 +131,18 @@ def read_family(path: Path) -> Family:
 def _read_member(
     path: Path, arrival: Origin | None, descendants: tuple[Path, ...], family: Family
 ) -> None:
-    folder = path.parent
+    # A pipe has no folder, and is read as if it were a file in the current one.
+    folder = path.parent if path.is_file() else Path()
     if folder not in family.folders:
         family.folders.append(folder)
     tree, problems = read_tree(path, arrival)
     family.problems.extend(problems)
     if tree is None:
         family.complete = False
+        family.lines[path] = ()
         return
     lineage = (*descendants, path.resolve())
+    line: list[Path] = []
     for leaf in _parents(tree, family):
         parent = _find_parent(str(leaf.value), folder)
         if parent is None:
@@ -128,10 +153,18 @@ def _read_member(
         elif parent.resolve() in lineage:
             family.problems.append(_circle(leaf, lineage[lineage.index(parent.resolve()) :]))
             family.complete = False
+        elif len(lineage) >= _MAX_GENERATIONS:
+            message = f"more than {_MAX_GENERATIONS} files extend each other in a row"
+            family.problems.append(Problem("TW005", "extends", message, "", leaf.origin))
+            family.complete = False
         else:
-            _read_member(parent, leaf.origin, lineage, family)
+            if parent not in family.lines:
+                _read_member(parent, leaf.origin, lineage, family)
+            line.extend(family.lines[parent])
     own = {key: child for key, child in tree.children.items() if key != "extends"}
-    family.trees.append(Branch(own, tree.origin))
+    family.members[path] = Branch(own, tree.origin)
+    # Of a file that comes in twice the first time says nothing that the last does not say again.
+    family.lines[path] = (*reversed(dict.fromkeys(reversed(line))), path)
 
 
 def _parents(tree: Branch, family: Family) -> list[Leaf]:
@@ -153,7 +186,7 @@ def _parents(tree: Branch, family: Family) -> list[Leaf]:
 def _find_parent(name: str, folder: Path) -> Path | None:
     shipped = shipped_folder()
     candidates = (folder / name, shipped / name, shipped / f"{name}.yaml")
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if _can_be_read(path)), None)
 
 
 def _circle(leaf: Leaf, loop: Sequence[Path]) -> Problem:

@@ -39,10 +39,12 @@ from twin.loading.tree import (
 )
 from twin.network.topology import kinds
 from twin.scenario import Provenance, Scenario
-from twin.spec.axis import axes
+from twin.spec.axis import axes, unions
 
 AXES = axes(Scenario)
 """The fields of a scenario whose choices are the members of a package."""
+UNIONS = unions(Scenario)
+"""The fields of a scenario whose settings depend on their `kind`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,12 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     file = find_scenario(path)
     over = read_overrides(overrides)
     family = read_family(file)
-    if not family.trees:
+    trees = family.trees(file)
+    if not trees:
         raise ScenarioError(_ordered(family.problems, file))
     library, problems = open_library(family.folders)
     names = _Names(library, [*family.problems, *problems])
-    tree = _merged([*family.trees, *over], names)
+    tree = _merged([*trees, *over], names)
     tree = _open_all(_with_calibration(tree, names), names)
     return _validated(tree, names, family, file)
 
@@ -92,7 +95,7 @@ def _merged(trees: Iterable[Branch], names: _Names) -> Branch:
         node, problems = source_numbers(tree, names.library.sources, None)
         names.problems.extend(problems)
         sourced.append(node)
-    whole = reduce(partial(merge, open_name=names.open, axes=AXES), sourced)
+    whole = reduce(partial(merge, open_name=names.open, unions=UNIONS), sourced)
     assert isinstance(whole, Branch)
     return whole
 
@@ -107,7 +110,7 @@ def _with_calibration(tree: Branch, names: _Names) -> Branch:
     if own is None:
         return replace_at(tree, ("calibration",), of_gpu)
     if isinstance(own.node, Branch) and "name" not in own.node.children:
-        refined = merge(of_gpu.node, own.node, names.open, AXES, ("calibration",))
+        refined = merge(of_gpu.node, own.node, names.open, UNIONS, ("calibration",))
         return replace_at(tree, ("calibration",), Child(own.key, refined))
     return tree
 

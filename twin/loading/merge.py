@@ -2,8 +2,8 @@
 
 A name may stand for a whole section (a catalog part, or a member of an axis such as a schedule). A
 mapping over a name refines what the name stands for, so names are opened up only where something
-refines them; a name over a mapping replaces it. A member of an axis with another `kind` starts
-anew, because the settings of its predecessor mean nothing to it.
+refines them; a name over a mapping replaces it. Where sections are told apart by their `kind`, one
+of another kind starts anew, because the settings of its predecessor mean nothing to it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ OpenName = Callable[[KeyPath, Leaf], Node]
 
 
 def merge(
-    base: Node, over: Node, open_name: OpenName, axes: Collection[KeyPath], path: KeyPath = ()
+    base: Node, over: Node, open_name: OpenName, unions: Collection[KeyPath], path: KeyPath = ()
 ) -> Node:
-    """`over` on top of `base`. Merging is associative where no name is refined."""
+    """`over` on top of `base`; at the paths `unions` a `kind` decides what the section is. Merging
+    is associative where no name is refined."""
     if not isinstance(over, Branch):
         return over
     if isinstance(base, Leaf):
         base = open_name(path, base)
-    if not isinstance(base, Branch) or (path in axes and _another_kind(base, over)):
+    if not isinstance(base, Branch) or (path in unions and _another_kind(base, over)):
         return over
     children = dict(base.children)
     for key, child in over.children.items():
         below = children.get(key)
         if below is not None:
-            merged = merge(below.node, child.node, open_name, axes, (*path, key))
+            merged = merge(below.node, child.node, open_name, unions, (*path, key))
             child = Child(child.key, merged)  # noqa: PLW2901  # the merged child takes its place
         children[key] = child
     return Branch(children, over.origin)

@@ -11,6 +11,7 @@ from twin.loading.yaml_text import read_yaml
 
 _FLAG = "--set "
 """Shown before the argument, so that the caret stands under what was typed."""
+_MAX_DEPTH = 100
 
 
 def read_overrides(arguments: Sequence[str]) -> list[Branch]:
@@ -40,6 +41,9 @@ def _read_one(argument: str, number: int, problems: list[Problem]) -> Branch | N
         if not step.strip():
             problems.append(Problem("TW005", "", *_no_key(argument), origin))
             return None
+    if refusal := _no_place(steps[0][0].strip(), len(steps), text.strip()):
+        problems.append(Problem("TW005", "", *refusal, whole))
+        return None
     start = len(_FLAG) + len(dotted) + 1
 
     def locate(line: int, column: int, width: int) -> Origin:
@@ -57,6 +61,15 @@ def _read_one(argument: str, number: int, problems: list[Problem]) -> Branch | N
 
 def _no_value(argument: str) -> tuple[str, str]:
     return "an override needs a value", f"write `--set {argument.strip() or 'a.b'}=VALUE`"
+
+
+def _no_place(first: str, depth: int, value: str) -> tuple[str, str] | None:
+    """Why no scenario can have keys like these, where none can."""
+    if first == "extends":
+        return "only a file can extend another", f"write `extends: {value}` into the scenario"
+    if depth > _MAX_DEPTH:
+        return f"an override of {depth} keys", "sections are at most a few keys deep"
+    return None
 
 
 def _no_key(argument: str) -> tuple[str, str]:

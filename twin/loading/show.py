@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from twin.errors import Origin
+from twin.errors import Origin, printable
 from twin.scenario import Scenario
 from twin.sources import Sourced, Written
 
@@ -89,8 +89,10 @@ def _written(value: _Json) -> str:
         return f"[{', '.join(_written(item) for item in value)}]"
     if not isinstance(value, str):
         return json.dumps(value)
-    bare = _PLAIN.fullmatch(value) and not _RESERVED.fullmatch(value)
-    return value if bare else json.dumps(value, ensure_ascii=False)
+    if _PLAIN.fullmatch(value) and not _RESERVED.fullmatch(value):
+        return value
+    # YAML reads only printable characters as they stand; a few of the others break lines.
+    return json.dumps(value, ensure_ascii=not value.isprintable())
 
 
 def _with_comment(scenario: Scenario, text: str, path: str) -> str:
@@ -100,5 +102,5 @@ def _with_comment(scenario: Scenario, text: str, path: str) -> str:
     source = f", {known.source.id}" if known and known.source else ""
     how = f" ({known.kind}{source})" if known else ""
     origin = scenario.origin(path)
-    where = origin.text if origin.file == "--set" else str(origin)
+    where = printable(origin.text if origin.file == "--set" else str(origin))
     return f"{text:<{_COMMENT_COLUMN}}  # {where}{how}"

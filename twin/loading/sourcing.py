@@ -63,7 +63,8 @@ def source_numbers(
     scenario) the other values are the planner's own.
     """
     sourcing = _Sourcing(sources, default or Default(), default is not None, [], [])
-    result = sourcing.node(tree)
+    # The root is never a number, whatever its keys are.
+    result = sourcing.below(tree) if isinstance(tree, Branch) else sourcing.node(tree)
     return result, sourcing.problems + _unsourced(sourcing.bare)
 
 
@@ -99,9 +100,13 @@ class _Sourcing:
                 return Items(tuple(self.node(item) for item in node.nodes), node.origin)
             case Branch(children) if "value" in children and set(children) <= _WRAPPER:
                 return self.unwrap(node)
-            case Branch(children):
-                below = {k: Child(c.key, self.node(c.node)) for k, c in children.items()}
-                return Branch(below, node.origin)
+            case Branch():
+                return self.below(node)
+
+    def below(self, node: Branch) -> Branch:
+        """A section, what is under its keys being sourced."""
+        children = {k: Child(c.key, self.node(c.node)) for k, c in node.children.items()}
+        return Branch(children, node.origin)
 
     def unwrap(self, wrapper: Branch) -> Node:
         """The value inside a wrapper; only a scalar can be sourced."""

@@ -1,8 +1,8 @@
 """YAML 1.2 text to a tree with positions: the one module that talks to ruamel.
 
 It reads ruamel's composed node graph, which has every position and costs a quarter of its
-round-trip mode. Duplicate keys are reported with both positions. Tags are refused; anchors and
-aliases work; dates stay text.
+round-trip mode. Duplicate keys are reported with both positions. Tags, merge keys and directives
+(YAML 1.1 among them) are refused; anchors and aliases work; dates stay text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ Locate = Callable[[int, int, int], Origin]
 
 _MAX_NODES = 100_000
 """Aliases can write a tree far larger than its text; scenarios have some hundred values."""
-
+_MAX_DEPTH = 100
+_MAX_DIGITS = 100
+"""What is longer is no number that anybody wrote, and stays text."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_YAML_1_2 = re.compile(r"%YAML\s+1\.2\s*(#.*)?")
 
 _SYNTAX_HINTS = {
     "mapping values are not allowed": "text that contains `: ` needs quotes",
@@ -33,6 +37,14 @@ _SYNTAX_HINTS = {
     "cannot start any token": "text that begins with a sign of YAML needs quotes",
     "expected ',' or": "close the bracket",
 }
+
+
+class _TooMuchError(Exception):
+    """The tree is larger than any scenario; `mark` is where it became so."""
+
+    def __init__(self, message: str, mark: Any) -> None:
+        super().__init__(message)
+        self.mark = mark
 
 
 @dataclass(slots=True)
@@ -54,6 +66,19 @@ class _Reading:
     def refuse(self, code: str, origin: Origin, message: str, hint: str = "") -> None:
         self.problems.append(Problem(code, "", message, hint, origin))
 
+    def text(self, scalar: Any, origin: Origin) -> str:
+        """The characters of a scalar. JSON writes those beyond 16 bits as a pair of escapes; half
+        of a pair is no character."""
+        text = str(scalar.value)
+        if not _SURROGATE.search(text):
+            return text
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            message = "half of a character that takes two escapes"
+            self.refuse("TW002", origin, message, "write the character itself")
+            return _SURROGATE.sub("?", text)
+
 
 def split_lines(text: str) -> list[str]:
     """The lines of a text as YAML breaks them."""
@@ -63,19 +88,39 @@ def split_lines(text: str) -> list[str]:
 def read_yaml(text: str, locate: Locate) -> tuple[Node | None, list[Problem]]:
     """The tree of one YAML document (None for an empty or unreadable one), and what is wrong."""
     reading = _Reading(split_lines(text), locate)
+    directive = _directive(reading.lines)
+    if directive is not None:
+        place = locate(directive, 0, len(reading.lines[directive]))
+        reading.refuse("TW002", place, "directives mean nothing here", "leave this line out")
+        return None, reading.problems
     yaml: Any = YAML(typ="safe", pure=True)
+    yaml.max_depth = _MAX_DEPTH + 1  # ruamel counts the root
     try:
         root: Any = yaml.compose(text)
         tree = None if root is None else _node(root, reading, 0)
     except MarkedYAMLError as error:
         reading.problems.append(_syntax(error, reading))
         return None, reading.problems
-    except (YAMLError, RecursionError) as error:
-        too_large = isinstance(error, RecursionError)
-        message = "nested too deeply" if too_large else f"not YAML: {str(error).splitlines()[0]}"
-        reading.refuse("TW002", locate(0, 0, 1), message)
+    except _TooMuchError as error:
+        reading.refuse("TW002", reading.origin(error.mark, error.mark), str(error))
+        return None, reading.problems
+    except YAMLError as error:
+        before = split_lines(text[: getattr(error, "position", 0)])
+        place = locate(len(before) - 1, len(before[-1]), 1)
+        reading.refuse("TW002", place, f"not YAML: {str(error).splitlines()[0]}")
         return None, reading.problems
     return tree, reading.problems
+
+
+def _directive(lines: list[str]) -> int | None:
+    """The first line, before any content, that tells a parser what to do; to read YAML 1.2 it need
+    not be told."""
+    for number, line in enumerate(lines):
+        if line.startswith("%") and not _YAML_1_2.fullmatch(line):
+            return number
+        if line.strip() and not line.lstrip().startswith(("%", "#")):
+            return None
+    return None
 
 
 def _syntax(error: MarkedYAMLError, reading: _Reading) -> Problem:
@@ -85,22 +130,28 @@ def _syntax(error: MarkedYAMLError, reading: _Reading) -> Problem:
     problem = str(marked.problem).replace("\t", "\\t")
     hint = next((hint for words, hint in _SYNTAX_HINTS.items() if words in problem), "")
     origin = reading.origin(mark, mark) if mark else reading.locate(0, 0, 1)
+    if problem.startswith("maximum depth"):
+        return Problem("TW002", "", "nested too deeply", "", origin)
     return Problem("TW002", "", f"not YAML: {problem}{context}", hint, origin)
 
 
 def _node(node: Any, reading: _Reading, depth: int) -> Node:
     reading.nodes += 1
-    if reading.nodes > _MAX_NODES or depth > 100:
-        raise RecursionError
+    if depth > _MAX_DEPTH:
+        raise _TooMuchError("nested too deeply", node.start_mark)
+    if reading.nodes > _MAX_NODES:
+        message = f"more than {_MAX_NODES:,} values, those of aliases counted"
+        raise _TooMuchError(message, node.start_mark)
     origin = reading.origin(node.start_mark, node.end_mark)
-    if not str(node.tag).startswith("tag:yaml.org,2002:"):
+    # A tag that somebody wrote has a handle (`!`, `!!`), or is none of YAML's own.
+    if node.ctag.handle is not None or not str(node.tag).startswith("tag:yaml.org,2002:"):
         reading.refuse("TW002", origin, f"the tag `{node.tag}` means nothing here", "leave it out")
     if isinstance(node, MappingNode):
         return _branch(node, reading, origin, depth)
     if isinstance(node, SequenceNode):
         entries: list[Any] = getattr(node, "value")  # noqa: B009  # untyped in ruamel
         return Items(tuple(_node(item, reading, depth + 1) for item in entries), origin)
-    return Leaf(_scalar(node), origin)
+    return Leaf(_scalar(reading.text(node, origin), str(node.tag)), origin)
 
 
 def _branch(node: Any, reading: _Reading, origin: Origin, depth: int) -> Branch:
@@ -114,7 +165,11 @@ def _branch(node: Any, reading: _Reading, origin: Origin, depth: int) -> Branch:
         if not isinstance(key, ScalarNode):
             reading.refuse("TW005", place, "a key must be plain text")
             continue
-        name = str(getattr(key, "value"))  # noqa: B009  # untyped in ruamel
+        name = reading.text(key, place)
+        if name == "<<":
+            advice = "write the keys out, or `extends` a file"
+            reading.refuse("TW005", place, "YAML 1.2 has no merge keys", advice)
+            continue
         if name in children:
             hint = f"keep one of them; the first is at {children[name].key}"
             reading.refuse("TW003", place, f"the key `{name}` is written twice", hint)
@@ -123,13 +178,15 @@ def _branch(node: Any, reading: _Reading, origin: Origin, depth: int) -> Branch:
     return Branch(children, origin)
 
 
-def _scalar(node: Any) -> Written:
+def _scalar(text: str, tag: str) -> Written:
     """The value of a scalar under the core schema of YAML 1.2, in which `no` is text."""
-    text, tag = str(node.value), str(node.tag).rpartition(":")[2]
-    if tag == "null":
+    tag = tag.rpartition(":")[2]
+    if tag == "null" and text.lower() in ("", "~", "null"):
         return None
-    if tag == "bool":
+    if tag == "bool" and text.lower() in ("true", "false"):
         return text.lower() == "true"
+    if len(text) > _MAX_DIGITS:
+        return text
     try:
         if tag == "int":
             digits = text.replace("_", "")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from twin.arch import ATTENTION_CORE, layers
 from twin.arch.ops import Layer, Op, Shape, Weights
-from twin.errors import ScenarioError
+from twin.errors import Problem, ScenarioError
 from twin.hardware import seconds
 from twin.plan.caveats import caveats
 from twin.plan.feasibility import microbatches, problems
@@ -22,6 +22,10 @@ from twin.plan.mesh import lay_out, placements
 from twin.plan.stages import balance, split
 from twin.plan.types import Chunk, Plan
 from twin.scenario import Scenario
+
+LEAST_SECONDS = 1e-6
+"""What the kernels of a micro-batch take at least, over all layers: a thousand times the engine's
+nanosecond, and less than one launch of a kernel takes on any GPU."""
 
 
 def plan(scenario: Scenario) -> Plan:
@@ -33,7 +37,10 @@ def plan(scenario: Scenario) -> Plan:
     if found := problems(scenario):
         raise ScenarioError(scenario.locate(found))
     mesh = lay_out(scenario)
-    chunks = cut(scenario, layers(scenario.model, shape_of(scenario)))
+    model_layers = layers(scenario.model, shape_of(scenario))
+    if found := kernels_take_time(scenario, model_layers):
+        raise ScenarioError(scenario.locate(found))
+    chunks = cut(scenario, model_layers)
     count = microbatches(scenario)
     return Plan(
         scenario=scenario,
@@ -57,6 +64,19 @@ def shape_of(scenario: Scenario) -> Shape:
         sequence_parallel=parallel.sequence_parallel,
         flash=train.attention_kernel == "flash",
     )
+
+
+def kernels_take_time(scenario: Scenario, model_layers: Sequence[Layer]) -> list[Problem]:
+    """Time is counted in whole nanoseconds, so there has to be enough of it."""
+    total = sum(weigh(model_layers, scenario))
+    if total >= LEAST_SECONDS:
+        return []
+    message = (
+        f"the kernels of a micro-batch take {total * 1e9:.3g} ns in all: too little, since time is "
+        "counted in whole nanoseconds"
+    )
+    hint = "write the rates and the launch time of a real GPU, or a larger model"
+    return [Problem("TW123", "cluster.node.gpu.bf16_dense", message, hint)]
 
 
 def cut(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[Chunk, ...]:
@@ -89,10 +109,15 @@ def weights_of(own: Sequence[Layer], stage: int) -> Weights:
 
 def balanced(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[int, ...]:
     """Transformer layers per chunk, balanced by the time of their kernels."""
+    embedding, *blocks, head = weigh(model_layers, scenario)
+    return balance(blocks, embedding, head, scenario.parallel.pipeline, scenario.parallel.virtual)
+
+
+def weigh(model_layers: Sequence[Layer], scenario: Scenario) -> list[float]:
+    """Seconds of every layer's kernels for one micro-batch."""
     # Layers of one kind are one shared object: each is weighed once.
     weighed = {id(layer): layer_seconds(layer, scenario) for layer in model_layers}
-    embedding, *blocks, head = (weighed[id(layer)] for layer in model_layers)
-    return balance(blocks, embedding, head, scenario.parallel.pipeline, scenario.parallel.virtual)
+    return [weighed[id(layer)] for layer in model_layers]
 
 
 def layer_seconds(layer: Layer, scenario: Scenario) -> float:

@@ -8,13 +8,20 @@ plan, not a problem.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import gcd, lcm
 from typing import Final
 
 from twin.errors import Problem
 from twin.plan import stages
-from twin.plan.mesh import degrees, lay_out, members_per_node, nearest_even
+from twin.plan.mesh import (
+    degrees,
+    divisors,
+    lay_out,
+    members_per_node,
+    nearest_even,
+    next_to,
+)
 from twin.scenario import Scenario
 from twin.spec.model import GroupedAttention
 
@@ -42,6 +49,8 @@ CODES: Final = {
     "TW119": "parallel.layers does not name every chunk",
     "TW120": "parallel.layers has a negative entry",
     "TW121": "parallel.layers does not add up to the model",
+    "TW122": "too many micro-batches for an order that never repeats",
+    "TW123": "the kernels of a micro-batch take too little time to count",
 }
 """Stable codes of the rules of layouts, with what each means."""
 
@@ -53,6 +62,10 @@ AXIS_TO_CHANGE: Final = {
 }
 """The degree that a planner would change so that groups of a kind sit evenly; data parallelism is
 what remains."""
+
+MOST_PLAYED: Final = 2048
+"""Micro-batches that an order which never repeats may have. They are all played, at about 10 ms and
+0.4 MB each for 48 layers; an order that repeats is played in part, and has no limit."""
 
 
 def problems(scenario: Scenario) -> list[Problem]:
@@ -74,11 +87,14 @@ def gpus_fill_the_grid(scenario: Scenario) -> list[Problem]:
     nodes = _nearest("nodes", cluster.nodes, _multiples(cluster.nodes, step))
     whole = nodes.removeprefix("nearest ")
     if cluster.gpus % parallel.tensor == 0:
-        fits = _divisors(cluster.gpus // parallel.tensor)
-        hint = f"{_nearest('pipeline', parallel.pipeline, fits)}, or {whole}"
-        return [_problem("TW102", "parallel.pipeline", message, hint)]
-    hint = f"{_nearest('tensor', parallel.tensor, _divisors(cluster.gpus))}, or {whole}"
-    return [_problem("TW102", "parallel.tensor", message, hint)]
+        axis, fits = "pipeline", divisors(cluster.gpus // parallel.tensor)
+    elif cluster.gpus % parallel.pipeline == 0:
+        axis, fits = "tensor", divisors(cluster.gpus // parallel.pipeline)
+    else:
+        hint = f"change both tensor and pipeline, or {whole}"
+        return [_problem("TW102", "parallel.tensor", message, hint)]
+    hint = f"{_nearest(axis, getattr(parallel, axis), _working(scenario, axis, fits))}, or {whole}"
+    return [_problem("TW102", f"parallel.{axis}", message, hint)]
 
 
 def experts_need_a_mixture(scenario: Scenario) -> list[Problem]:
@@ -97,7 +113,7 @@ def expert_divides_experts(scenario: Scenario) -> list[Problem]:
         return []
     message = f"expert={expert} does not divide {moe.experts} experts"
     return [
-        _problem("TW104", "parallel.expert", message, _nearest("", expert, _divisors(moe.experts)))
+        _problem("TW104", "parallel.expert", message, _nearest("", expert, divisors(moe.experts)))
     ]
 
 
@@ -110,7 +126,7 @@ def expert_divides_data(scenario: Scenario) -> list[Problem]:
     if data % expert == 0:
         return []
     message = f"expert={expert} does not divide data={data} (GPUs / (tensor x pipeline))"
-    hint = _nearest("expert", expert, _divisors(gcd(data, moe.experts)))
+    hint = _nearest("expert", expert, divisors(gcd(data, moe.experts)))
     return [_problem("TW105", "parallel.expert", message, hint)]
 
 
@@ -155,7 +171,7 @@ def query_heads_share_keys_evenly(scenario: Scenario) -> list[Problem]:
     if not isinstance(attention, GroupedAttention) or attention.heads % attention.kv_heads == 0:
         return []
     message = f"kv_heads={attention.kv_heads} does not divide heads={attention.heads}"
-    hint = _nearest("kv_heads", attention.kv_heads, _divisors(attention.heads))
+    hint = _nearest("kv_heads", attention.kv_heads, divisors(attention.heads))
     return [_problem("TW110", "model.attention.kv_heads", message, hint)]
 
 
@@ -208,7 +224,7 @@ def microbatches_are_whole(scenario: Scenario) -> list[Problem]:
         message = (
             f"micro_batch={micro} does not divide the {sequences // data} sequences of a data rank"
         )
-        hint = _nearest("micro_batch", micro, _divisors(sequences // data))
+        hint = _nearest("micro_batch", micro, divisors(sequences // data))
         return [_problem("TW115", "parallel.micro_batch", message, hint)]
     return []
 
@@ -230,7 +246,7 @@ def every_stage_has_a_layer(scenario: Scenario) -> list[Problem]:
         message = f"pipeline={parallel.pipeline} is more than {layers} layers"
         fitting = range(1, layers + 1)
         if _grid_is_whole(scenario):
-            fits = _divisors(scenario.cluster.gpus // parallel.tensor)
+            fits = divisors(scenario.cluster.gpus // parallel.tensor)
             fitting = [pipeline for pipeline in fits if pipeline <= layers]
         hint = _nearest("pipeline", parallel.pipeline, fitting)
         return [_problem("TW117", "parallel.pipeline", message, hint)]
@@ -252,6 +268,28 @@ def layers_fill_the_chunks(scenario: Scenario) -> list[Problem]:
     return stages.problems(
         parallel.layers, scenario.model.layers, parallel.pipeline, parallel.virtual
     )
+
+
+def whole_order_can_be_played(scenario: Scenario) -> list[Problem]:
+    """An order that never repeats is played in full, so it has an end."""
+    parallel = scenario.parallel
+    if not _grid_is_whole(scenario) or microbatches_are_whole(scenario):
+        return []
+    count, kind = microbatches(scenario), parallel.schedule.kind
+    shape = parallel.pipeline, parallel.virtual, count
+    if (
+        count <= MOST_PLAYED
+        or parallel.schedule.problems(*shape)
+        or parallel.schedule.period(*shape) is not None
+    ):
+        return []
+    message = (
+        f"{count} micro-batches per step are more than the {MOST_PLAYED} that can be played of "
+        f"{kind}, whose order never repeats"
+    )
+    most = MOST_PLAYED * lay_out(scenario).data * parallel.micro_batch
+    hint = f"at most {most}seq, a larger micro_batch, or schedule 1f1b"
+    return [_problem("TW122", "train.global_batch", message, hint)]
 
 
 def schedule_can_run(scenario: Scenario) -> list[Problem]:
@@ -303,6 +341,7 @@ RULES: Final[tuple[Rule, ...]] = (
     every_stage_has_a_layer,
     layers_fill_the_chunks,
     schedule_can_run,
+    whole_order_can_be_played,
     groups_sit_evenly,
 )
 """All rules, in the order in which their problems are listed."""
@@ -322,7 +361,7 @@ def _grid_is_whole(scenario: Scenario) -> bool:
 def _tensor_divides(code: str, tensor: int, counts: dict[str, int]) -> list[Problem]:
     """A problem for each count of the model that the tensor degree does not divide; the fix suits
     all of them."""
-    fits = _divisors(gcd(*counts.values()))
+    fits = divisors(gcd(*counts.values()))
     return [
         _problem(
             code,
@@ -339,8 +378,17 @@ def _problem(code: str, path: str, message: str, hint: str) -> Problem:
     return Problem(code=code, path=path, message=message, hint=hint)
 
 
-def _divisors(number: int) -> list[int]:
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+def _working(scenario: Scenario, axis: str, degrees: Sequence[int]) -> Iterable[int]:
+    """Of the degrees that fill the grid those that no other rule blames; if there is none, all."""
+    others = [rule for rule in RULES if rule is not gpus_fill_the_grid]
+
+    def works(degree: int) -> bool:
+        parallel = scenario.parallel.model_copy(update={axis: degree})
+        changed = scenario.model_copy(update={"parallel": parallel})
+        found = (problem for rule in others for problem in rule(changed))
+        return all(problem.path != f"parallel.{axis}" for problem in found)
+
+    return [degree for degree in degrees if works(degree)] or degrees
 
 
 def _multiples(number: int, of: int) -> list[int]:
@@ -351,8 +399,7 @@ def _multiples(number: int, of: int) -> list[int]:
 
 def _nearest(name: str, wanted: int, candidates: Iterable[int], unit: str = "") -> str:
     """The candidates next below and next above what was wanted, in words."""
-    ordered = sorted(candidates)
-    near = [c for c in ordered if c < wanted][-1:] + [c for c in ordered if c > wanted][:1]
+    near = next_to(wanted, sorted(candidates))
     values = " or ".join(f"{value}{unit}" for value in near)
     if not near:
         return f"no {name} suits; change the number of nodes"

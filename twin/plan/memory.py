@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Final
 
 from twin.arch import ATTENTION_CORE
+from twin.arch.kernels import ELEMENT
 from twin.arch.ops import Exchange, Layer, Op
 from twin.plan.types import Chunk, Memory, Mesh, StageMemory
 from twin.scenario import Scenario
@@ -195,10 +196,13 @@ def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches
     stages: list[StageMemory] = []
     for stage, actions in enumerate(orders):
         own = [chunk for chunk in chunks if chunk.stage == stage]
-        standing = states(scenario, mesh, own) | buffers(own, len(chunks))
+        standing = states(scenario, mesh, own)
+        standing |= buffers(own, len(chunks), boundary_bytes(scenario))
         stages.append(_stage(stage, standing, walk(actions, footprints)))
     gpu = scenario.cluster.node.gpu
-    reserve = {entry.name: entry.bytes for entry in gpu.reserve}
+    reserve: dict[str, float] = {}
+    for entry in gpu.reserve:
+        reserve[entry.name] = reserve.get(entry.name, 0.0) + entry.bytes
     return Memory(stages=tuple(stages), capacity=gpu.memory, reserve=reserve)
 
 
@@ -237,14 +241,21 @@ def states(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> dict[str,
     }
 
 
-def buffers(chunks: Sequence[Chunk], total_chunks: int) -> dict[str, float]:
-    """Bytes of communication buffers on one rank of a stage: one message received ahead and one on
-    its way, in each direction in which the stage has a neighbour; what the largest all-to-all
-    receives, since it cannot work in place (what it sends is the output of an op); the largest
-    gathered tensor of sequence parallelism (Megatron-LM's global buffer)."""
+def boundary_bytes(scenario: Scenario) -> float:
+    """Bytes of the hidden state that one rank sends to the next stage per micro-batch. With tensor
+    parallelism each rank sends its share and the receivers gather (Narayanan et al. 2021, section
+    4.1, scatter/gather); with sequence parallelism the state is already cut."""
+    tokens = scenario.parallel.micro_batch * scenario.train.sequence
+    return tokens * scenario.model.hidden * ELEMENT / scenario.parallel.tensor
+
+
+def buffers(chunks: Sequence[Chunk], total_chunks: int, message: float) -> dict[str, float]:
+    """Bytes of communication buffers on one rank of a stage: one message between stages received
+    ahead and one on its way, in each direction in which the stage has a neighbour; what the largest
+    all-to-all receives, since it cannot work in place (what it sends is the output of an op); the
+    largest gathered tensor of sequence parallelism (Megatron-LM's global buffer)."""
     layers = [layer for chunk in chunks for layer in chunk.layers]
     exchanges = [item for layer in layers for item in layer.items if isinstance(item, Exchange)]
-    message = max((layer.input_bytes for layer in layers), default=0.0)
     before = any(chunk.index > 0 for chunk in chunks)
     after = any(chunk.index < total_chunks - 1 for chunk in chunks)
     all_to_all = [item.bytes for item in exchanges if item.forward == "all_to_all"]

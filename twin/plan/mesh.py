@@ -4,13 +4,15 @@ Ranks are numbered by a mixed-radix count over the axes of `parallel.order`, the
 and fill nodes in that order (Megatron-LM's rank order, megatron/core/parallel_state.py). Expert
 ranks are taken out of the data axis, so in the order `data` stands for what remains: the replicas
 of each expert. Group members are found from real coordinates, not from a formula per order, so any
-order works. Left out: failed or spare nodes, and nodes of different kinds.
+order works. Of a large cluster only as many ranks are drawn as show every way in which groups meet
+nodes (`_essential`). Left out: failed or spare nodes, and nodes of different kinds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import prod
+from math import gcd, isqrt, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +49,11 @@ def lay_out(scenario: Scenario) -> Mesh:
 def members_per_node(mesh: Mesh, group: str) -> tuple[int, ...]:
     """How many members of one group share a node: every count that occurs over all groups of this
     kind, ascending. One count means that the groups sit evenly."""
-    members = _groups(mesh, GROUP_AXES[group])
-    nodes = members // mesh.gpus_per_node
-    label = np.arange(len(members))[:, None] * (mesh.ranks // mesh.gpus_per_node + 1) + nodes
-    _, counts = np.unique(label, return_counts=True)
+    nodes = _groups(mesh.order, _essential(mesh), GROUP_AXES[group]) // mesh.gpus_per_node
+    # Members are in the order of their ranks, so those on one node are neighbours in their row.
+    first = np.ones(nodes.shape, bool)
+    first[:, 1:] = nodes[:, 1:] != nodes[:, :-1]
+    counts = np.diff(np.flatnonzero(first), append=nodes.size)
     return tuple(int(count) for count in np.unique(counts))
 
 
@@ -69,7 +72,8 @@ def placements(mesh: Mesh) -> dict[str, Placement]:
 def neighbours_share(mesh: Mesh) -> tuple[bool, ...]:
     """For each stage and the next (from the last to the first, where interleaving sends, too):
     whether all ranks share their node with their neighbour."""
-    stages = _groups(mesh, ("pipeline",)) // mesh.gpus_per_node
+    sizes = _essential(mesh) | {"pipeline": mesh.pipeline}
+    stages = _groups(mesh.order, sizes, ("pipeline",)) // mesh.gpus_per_node
     shared = stages == np.roll(stages, -1, axis=1)
     return tuple(bool(pair) for pair in shared.all(axis=0))
 
@@ -77,16 +81,29 @@ def neighbours_share(mesh: Mesh) -> tuple[bool, ...]:
 def nearest_even(mesh: Mesh, axis: str, group: str) -> tuple[int, ...]:
     """The degrees of `axis` (`tensor`, `expert` or `pipeline`) next below and above the present one
     with which the groups of this kind would sit evenly; empty when there is none."""
-    present = degrees(mesh)[axis]
-    even = [
-        degree
-        for degree in range(1, mesh.ranks + 1)
-        if (candidate := _with_degree(mesh, axis, degree))
-        and len(members_per_node(candidate, group)) == 1
-    ]
-    below = [degree for degree in even if degree < present][-1:]
-    above = [degree for degree in even if degree > present][:1]
-    return tuple(below + above)
+
+    def even(degree: int) -> bool:
+        candidate = _with_degree(mesh, axis, degree)
+        return candidate is not None and len(members_per_node(candidate, group)) == 1
+
+    return next_to(degrees(mesh)[axis], filter(even, divisors(mesh.ranks)))
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a positive number, ascending."""
+    small = [divisor for divisor in range(1, isqrt(number) + 1) if number % divisor == 0]
+    return sorted({*small, *(number // divisor for divisor in small)})
+
+
+def next_to(wanted: int, candidates: Iterable[int]) -> tuple[int, ...]:
+    """The candidates next below and next above what was wanted, where there are such; candidates
+    ascend."""
+    below: tuple[int, ...] = ()
+    for candidate in candidates:
+        if candidate > wanted:
+            return (*below, candidate)
+        below = (candidate,) if candidate < wanted else below
+    return below
 
 
 def _with_degree(mesh: Mesh, axis: str, degree: int) -> Mesh | None:
@@ -121,11 +138,31 @@ def _size(mesh: Mesh, axes: tuple[str, ...]) -> int:
     return prod(sizes[axis] for axis in axes)
 
 
-def _groups(mesh: Mesh, axes: tuple[str, ...]) -> NDArray[np.int64]:
-    """Ranks as one row per group: its members are the ranks that differ only on `axes`."""
-    sizes = degrees(mesh)
-    slow_to_fast = mesh.order[::-1]
-    grid = np.arange(mesh.ranks).reshape([sizes[axis] for axis in slow_to_fast])
-    inner = [slow_to_fast.index(axis) for axis in axes]
-    outer = [index for index in range(len(slow_to_fast)) if index not in inner]
-    return grid.transpose(outer + inner).reshape(-1, _size(mesh, axes))
+def _essential(mesh: Mesh) -> dict[str, int]:
+    """Degrees of the smallest grid in which groups meet nodes in the same ways as in the mesh.
+
+    Along an axis whose neighbours are n ranks apart, the position within nodes of g GPUs repeats
+    after q = g / gcd(n, g) steps. A degree of 2 q or more may therefore lose whole multiples of q:
+    every rank keeps its position within a node, here and on slower axes, and what is left is wider
+    than a node, so that nothing comes to share a node that did not.
+    """
+    apart, essential = 1, degrees(mesh)
+    for axis in mesh.order:
+        repeats = mesh.gpus_per_node // gcd(apart, mesh.gpus_per_node)
+        size = essential[axis]
+        essential[axis] = size if size < 3 * repeats else 2 * repeats + size % repeats
+        apart *= essential[axis]
+    return essential
+
+
+def _groups(
+    order: tuple[str, ...], sizes: Mapping[str, int], axes: tuple[str, ...]
+) -> NDArray[np.int64]:
+    """Ranks of a grid as one row per group, ascending: its members are the ranks that differ only
+    on `axes`."""
+    slow_to_fast = order[::-1]
+    shape = [sizes[axis] for axis in slow_to_fast]
+    inner = [index for index, axis in enumerate(slow_to_fast) if axis in axes]
+    outer = [index for index, axis in enumerate(slow_to_fast) if axis not in axes]
+    grid = np.arange(prod(shape)).reshape(shape)
+    return grid.transpose(outer + inner).reshape(-1, prod(sizes[axis] for axis in axes))

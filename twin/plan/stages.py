@@ -104,17 +104,37 @@ def problems(
 
 def _changes(counts: Sequence[int], layers: int) -> str:
     """The entries to change so that the counts add up: the smallest grow, the largest shrink."""
-    mended = list(counts)
-    while (missing := layers - sum(mended)) > 0:
-        mended[mended.index(min(mended))] += 1
-    for _ in range(-missing):
-        mended[mended.index(max(mended))] -= 1
+    missing = layers - sum(counts)
+    if missing > 0:
+        mended = _raised(counts, missing)
+    else:
+        mended = [-count for count in _raised([-count for count in counts], -missing)]
     changed = [
         f"layers[{index}] = {new}"
         for index, (old, new) in enumerate(zip(counts, mended, strict=True))
         if old != new
     ]
     return ", ".join(changed)
+
+
+def _raised(counts: Sequence[int], amount: int) -> list[int]:
+    """The counts after `amount` was added one by one, each to the first of the smallest.
+
+    >>> _raised([5, 1, 1], 4)
+    [5, 3, 3]
+    """
+    ordered = sorted(counts)
+    places, total = 1, ordered[0] + amount
+    # As many of the smallest as end on one level, but for what does not divide.
+    while places < len(ordered) and ordered[places] <= total // places:
+        total += ordered[places]
+        places += 1
+    level, rest = divmod(total, places)
+    low = [index for index, count in enumerate(counts) if count <= level]
+    raised = [max(count, level) for count in counts]
+    for index in low[:rest]:
+        raised[index] += 1
+    return raised
 
 
 @dataclass(frozen=True, slots=True)

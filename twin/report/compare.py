@@ -216,8 +216,6 @@ def _notes(baseline: Report, candidate: Report) -> tuple[Warning, ...]:
         for prefix, code, message in _COMPARABILITY
         if any(path == prefix or path.startswith(prefix + ".") for path in changed)
     ]
-    unfit = [report.name for report in (baseline, candidate) if not report.fits]
-    if unfit:
-        names = " and ".join(dict.fromkeys(unfit))
-        notes.append(Warning("does-not-fit", f"Cannot run, since it does not fit: {names}."))
+    unfit = dict.fromkeys(report.name for report in (baseline, candidate) if not report.fits)
+    notes += [Warning("does-not-fit", f"{name} does not fit, so it cannot run.") for name in unfit]
     return tuple(notes)

@@ -40,7 +40,7 @@ KPIS = (
     Kpi("model_tflops_per_gpu", "Model FLOP rate per GPU", "TFLOP/s", "higher"),
     Kpi("bubble_fraction", "Pipeline bubble", "%", "lower"),
     Kpi("exposed_communication_seconds", "Exposed communication", "s", "lower"),
-    Kpi("peak_device_bytes", "Peak device memory", "bytes", "lower"),
+    Kpi("peak_device_bytes", "Peak device memory, without reserve", "bytes", "lower"),
     Kpi("peak_host_bytes_per_node", "Peak host memory per node", "bytes", "lower"),
     Kpi("days", "Run time", "d", "lower"),
     Kpi("gpu_hours", "GPU-hours", "GPU-h", "lower"),

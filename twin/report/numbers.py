@@ -31,8 +31,8 @@ def show(value: float | None, unit: Unit) -> str:
 
 
 def digits(value: float) -> str:
-    """Three significant digits; larger whole parts are rounded to them: `digits(1234.5)` is
-    `1,230`.
+    """Three significant digits; larger whole parts are rounded to them, and beyond a quadrillion
+    written with an exponent: `digits(1234.5)` is `1,230`.
 
     >>> digits(18.13), digits(0.05), digits(1234.5)
     ('18.1', '0.0500', '1,230')
@@ -40,7 +40,7 @@ def digits(value: float) -> str:
     if value == 0:
         return "0"
     rounded = float(f"{value:.3g}")
-    if abs(rounded) < 1e-4:
+    if not 1e-4 <= abs(rounded) < 1e15:
         return f"{rounded:.2e}"
     places = 2 - math.floor(math.log10(abs(rounded)))
     return f"{rounded:,.{max(places, 0)}f}"

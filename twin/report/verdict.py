@@ -45,8 +45,16 @@ def fitting(memory: MemoryReport) -> str:
 
 
 def difference(baseline: Report, delta: Delta) -> str:
-    """One sentence on a candidate: how much its step differs from the baseline's, and the cause of
-    most of it."""
+    """One sentence on a candidate: whether it can run at all, how much its step differs from the
+    baseline's, and the largest cause."""
+    if not delta.fits:
+        return f"{delta.name} does not fit. If it did: {_change(baseline, delta)}"
+    if not baseline.fits:
+        return f"{baseline.name} does not fit. If it did: {_change(baseline, delta)}"
+    return _change(baseline, delta)
+
+
+def _change(baseline: Report, delta: Delta) -> str:
     change = delta.step_delta_ns
     if not change:
         return f"{delta.name} takes as long a step as {baseline.name}."
@@ -58,7 +66,7 @@ def difference(baseline: Report, delta: Delta) -> str:
     return (
         f"{delta.name}: a step is {duration(abs(change) / 1e9)} ({share} %) {word} than in "
         f"{baseline.name}; "
-        f"most of it is {CAUSE_WORDS[cause]} ({_signed(delta.attribution_ns[cause])})."
+        f"the largest part is {CAUSE_WORDS[cause]} ({_signed(delta.attribution_ns[cause])})."
     )
 
 
@@ -84,7 +92,7 @@ def _bottleneck(breakdown_ns: Mapping[str, int]) -> str:
         return f"Nothing but compute takes time ({share})."
     loss = f"The largest loss beside compute is {CAUSE_WORDS[worst]}, {share}"
     if worst == "exposed_expert":
-        return f"{loss}: plain and not overlapped, so this step is an upper bound."
+        return f"{loss}: it is plain and not overlapped, so that part is an upper bound."
     return f"{loss}."
 
 

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 from pydantic import GetCoreSchemaHandler
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
 from twin.spec.base import Spec
@@ -57,17 +58,28 @@ def members(package: str, base: type[Spec]) -> Mapping[str, type[Spec]]:
     return found
 
 
-def axes(root: type[Spec], prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Axis]:
+def axes(root: type[Spec]) -> dict[tuple[str, ...], Axis]:
     """Every field of `root` and its sections that is an axis, by its path."""
-    found: dict[tuple[str, ...], Axis] = {}
+    marks = ((path, mark) for path, field in _fields(root) for mark in field.metadata)
+    return {path: mark for path, mark in marks if isinstance(mark, Axis)}
+
+
+def unions(root: type[Spec]) -> tuple[tuple[str, ...], ...]:
+    """Every field of `root` and its sections that holds one of several sections, told apart by
+    their `kind`: the axes, and the unions in which pydantic looks at `kind`."""
+    told = (path for path, field in _fields(root) if field.discriminator == "kind")
+    return (*axes(root), *told)
+
+
+def _fields(
+    root: type[Spec], prefix: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """The fields of `root` and of the sections that it always has, by their paths."""
     for name, field in root.model_fields.items():
         path = (*prefix, field.alias or name)
-        marks = [mark for mark in field.metadata if isinstance(mark, Axis)]
-        if marks:
-            found[path] = marks[0]
-        elif isinstance(field.annotation, type) and issubclass(field.annotation, Spec):
-            found |= axes(field.annotation, path)
-    return found
+        yield path, field
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Spec):
+            yield from _fields(field.annotation, path)
 
 
 def _modules(package: str) -> Iterator[ModuleType]:

@@ -4,6 +4,10 @@ Inside the program every quantity is an SI float (bytes, seconds, FLOP/s, bytes/
 text with units exists only at the boundary, where the aliases below read it, and where
 `model_dump(mode="json")` writes it back so that it loads to the same value. Plain numbers and flags
 are strict: `"16"` is no number and `1` is no flag.
+
+Every number is bounded, far outside of what anybody builds: a slip of many orders of magnitude is
+told as what it is, and in the shipped scenarios no single one of them, at its bound, makes a step
+longer than nanoseconds in 64 bits can count (292 years). Several together still may.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from pydantic import (
 )
 
 from twin import units
+from twin.errors import FieldError
 
 
 class Spec(BaseModel):
@@ -29,9 +34,14 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _reads(dimension: units.Dimension) -> BeforeValidator:
+def _reads(dimension: units.Dimension, least: float, most: float) -> BeforeValidator:
     def read(value: Any) -> float:
-        return units.parse(value, dimension)
+        result = units.parse(value, dimension)
+        if not least <= result <= most:
+            side, bound = ("least", least) if result < least else ("most", most)
+            shown = units.format_quantity(bound, dimension)
+            raise FieldError("TW015", f"must be at {side} {shown}")
+        return result
 
     return BeforeValidator(read)
 
@@ -47,36 +57,38 @@ def _schema(dimension: units.Dimension) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "description": f"a quantity in {dimension}"})
 
 
-Bytes = Annotated[float, _reads("bytes"), _writes("bytes"), _schema("bytes")]
-"""Bytes, written `80GiB` or `85.5GB`."""
+Bytes = Annotated[float, _reads("bytes", 0, 1e18), _writes("bytes"), _schema("bytes")]
+"""Bytes, written `80GiB` or `85.5GB`; at most 1 EB."""
 BytesPerSecond = Annotated[
     float,
-    _reads("bytes_per_s"),
+    _reads("bytes_per_s", 1e5, 1e18),
     _writes("bytes_per_s"),
     _schema("bytes_per_s"),
-    Field(gt=0),
 ]
-"""Bytes per second in one direction, written `400Gbps` or `3.35TB/s`; more than none."""
+"""Bytes per second in one direction, written `400Gbps` or `3.35TB/s`; 100 kB/s to 1 EB/s."""
 FlopPerSecond = Annotated[
     float,
-    _reads("flop_per_s"),
+    _reads("flop_per_s", 1e9, 1e21),
     _writes("flop_per_s"),
     _schema("flop_per_s"),
-    Field(gt=0),
 ]
-"""Floating-point operations per second, written `989TFLOP/s`; more than none."""
-Seconds = Annotated[float, _reads("seconds"), _writes("seconds"), _schema("seconds")]
-"""Seconds, written `2.5us` or `45d`."""
-Dollars = Annotated[float, _reads("usd"), _writes("usd"), _schema("usd")]
-"""US dollars, written `2.0USD`."""
-Tokens = Annotated[int, _reads("tokens"), _writes("tokens"), _schema("tokens"), Field(gt=0)]
+"""Floating-point operations per second, written `989TFLOP/s`; 1 GFLOP/s to 1,000 EFLOP/s."""
+Seconds = Annotated[float, _reads("seconds", 0, 1), _writes("seconds"), _schema("seconds")]
+"""Seconds, written `2.5us`; latencies and launches, so at most 1 s."""
+Dollars = Annotated[float, _reads("usd", 0, 1e6), _writes("usd"), _schema("usd")]
+"""US dollars, written `2.0USD`; prices of one thing, so at most a million."""
+Tokens = Annotated[int, _reads("tokens", 1, 10**18), _writes("tokens"), _schema("tokens")]
 """Tokens, at least one: `4096tok`, or behind a prefix `15.5T`, since the field has one unit."""
 
-Count = Annotated[int, Strict(), Field(gt=0)]
+Count = Annotated[int, Strict(), Field(gt=0, le=10**9)]
 """How many, at least one."""
-Whole = Annotated[int, Strict(), Field(ge=0)]
+Whole = Annotated[int, Strict(), Field(ge=0, le=10**9)]
 """How many, perhaps none."""
-Share = Annotated[float, Strict(), Field(gt=0, le=1)]
-"""A part of a whole, above 0 and at most 1."""
+Share = Annotated[float, Strict(), Field(ge=1e-3, le=1)]
+"""A part of a whole, a thousandth to 1."""
+Ratio = Annotated[float, Strict(), Field(ge=1, le=1000)]
+"""How many times more, at least 1."""
 Flag = Annotated[bool, Strict()]
 """`true` or `false`."""
+Exactly = BeforeValidator(lambda value: value if type(value) is int else None)
+"""Put into `Annotated` beside a `Literal` of numbers, to which `true` and `1.0` would equal `1`."""

@@ -5,9 +5,24 @@ All link rates are bytes per second, per GPU, in one direction.
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
 
-from twin.spec.base import Bytes, BytesPerSecond, Count, FlopPerSecond, Seconds, Share, Spec
+from pydantic import Field, ValidationInfo, field_validator
+
+from twin.errors import FieldError
+from twin.spec.base import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    FlopPerSecond,
+    Ratio,
+    Seconds,
+    Share,
+    Spec,
+)
+
+MOST_GPUS = 1_000_000
+"""GPUs in one cluster; each has its own rank in the mesh."""
 
 
 class ReserveEntry(Spec):
@@ -56,7 +71,7 @@ class NodeSpec(Spec):
 
     name: str
     gpu: GpuSpec
-    gpus: Count = Field(description="GPUs per node")
+    gpus: Annotated[Count, Field(le=1024)] = Field(description="GPUs per node")
     nvlink: LinkSpec
     nic: LinkSpec
     host: HostSpec
@@ -69,8 +84,8 @@ class FabricSpec(Spec):
     kind: str = Field(description="topology kind, a member of twin.network.topology")
     nodes_per_leaf: Count
     spines: Count
-    oversubscription: float = Field(
-        default=1.0, ge=1, description="rate down from a leaf switch over its rate up"
+    oversubscription: Ratio = Field(
+        default=1.0, description="rate down from a leaf switch over its rate up"
     )
     efficiency: Share = Field(
         description="share of the NIC rate left by hashing, congestion control and headers"
@@ -84,6 +99,15 @@ class ClusterSpec(Spec):
     node: NodeSpec
     nodes: Count
     fabric: FabricSpec
+
+    @field_validator("nodes")
+    @classmethod
+    def _ranks_can_be_told_apart(cls, nodes: int, info: ValidationInfo) -> int:
+        node: NodeSpec | None = info.data.get("node")
+        if node is not None and nodes * node.gpus > MOST_GPUS:
+            message = f"{nodes:,} nodes x {node.gpus} GPUs are more than {MOST_GPUS:,} GPUs"
+            raise FieldError("TW015", message, f"at most {MOST_GPUS // node.gpus:,} nodes")
+        return nodes
 
     @property
     def gpus(self) -> int:

@@ -60,8 +60,8 @@ class ModelSpec(Spec):
     """A decoder-only transformer."""
 
     name: str
-    layers: Count
-    hidden: Count
+    layers: Annotated[Count, Field(le=10_000)]
+    hidden: Annotated[Count, Field(le=1_000_000)]
     vocab: Count
     attention: Annotated[LatentAttention | GroupedAttention, Field(discriminator="kind")]
     ffn: DenseFfn
@@ -70,4 +70,4 @@ class ModelSpec(Spec):
     learned_positions: Whole = 0
     dropout: Flag = False
     tied_embeddings: Flag = False
-    mtp_layers: Whole = 0
+    mtp_layers: Annotated[Whole, Field(le=10_000)] = 0

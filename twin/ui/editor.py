@@ -1,29 +1,47 @@
-"""The sidebar: which plans are compared, and a form that edits their main fields."""
+"""The sidebar: which plans are compared, and their main fields to edit. Edits count once Run is
+pressed; until then the page shows what was run last, and says that it does."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import streamlit as st
 
-from twin.ui.answers import Refusal, Written
-from twin.ui.fields import FIELDS, Field, choices, listed, rows
+from twin.ui.answers import Bug, Refusal, Written
+from twin.ui.fields import FIELDS, Field, choices, listed, overrides, rows
 from twin.ui.state import edit_key, next_copy
 
 PICKED: Final = "picked"
 COPIES: Final = "copies"
-FIRST: Final = ("kimi-k2-2048xh800", "kimi-k2-512xh800")
-"""What a visitor sees before picking anything."""
+RUN: Final = "run edits"
+"""Per plan, the edits with which it was run last."""
+MOST: Final = 100_000
+"""The largest count that can be entered; no cluster has as many servers."""
 
 
-def pick(shipped: Sequence[str]) -> list[str]:
-    """The plans to compare, in order; the first is the baseline."""
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """The edits of a plan, as arguments of `--set`: those that its answer has, and those that stand
+    in its fields."""
+
+    run: tuple[str, ...]
+    drafted: tuple[str, ...]
+
+    @property
+    def waiting(self) -> bool:
+        """True where the fields say something else than the answer."""
+        return self.run != self.drafted
+
+
+def pick(names: Sequence[str], first: Sequence[str]) -> list[str]:
+    """The plans to compare, in order, at first these; the first is the baseline."""
     copies: list[str] = st.session_state.setdefault(COPIES, [])
-    st.session_state.setdefault(PICKED, [name for name in FIRST if name in shipped])
+    st.session_state.setdefault(PICKED, list(first))
     picked = st.multiselect(
         "Plans to compare",
-        [*shipped, *copies],
+        [*names, *copies],
         key=PICKED,
         help="The first one is the baseline that the others are compared with.",
         placeholder="Pick two or more",
@@ -38,17 +56,24 @@ def pick(shipped: Sequence[str]) -> list[str]:
     return picked
 
 
-def edit(plans: Mapping[str, Written | Refusal]) -> dict[str, dict[str, str]]:
-    """A form with the main fields of each plan; returns what stands in it since the last run."""
-    with st.form("edits", border=False):
-        st.form_submit_button(
-            "Run", type="primary", icon=":material/play_arrow:", width="stretch", key="run"
-        )
-        return {
-            name: _fields(name, written.fields)
-            for name, written in plans.items()
-            if isinstance(written, Written)
-        }
+def edit(plans: Mapping[str, Written | Refusal | Bug]) -> dict[str, Edits]:
+    """The main fields of each plan that could be read; returns the edits of each."""
+    last: dict[str, tuple[str, ...]] = st.session_state.setdefault(RUN, {})
+    pressed = st.button(
+        "Run", type="primary", icon=":material/play_arrow:", width="stretch", key="run"
+    )
+    note = st.empty()
+    edits: dict[str, Edits] = {}
+    for name, written in plans.items():
+        if not isinstance(written, Written):
+            continue
+        drafted = overrides(written.fields, _fields(name, written.fields))
+        if pressed or name not in last:
+            last[name] = drafted
+        edits[name] = Edits(last[name], drafted)
+    if any(one.waiting for one in edits.values()):
+        note.markdown(":orange-badge[:material/edit: edited, press Run for new answers]")
+    return edits
 
 
 def _fields(name: str, fields: Mapping[str, str]) -> dict[str, str]:
@@ -58,19 +83,34 @@ def _fields(name: str, fields: Mapping[str, str]) -> dict[str, str]:
             for column, field in zip(st.columns(len(row)), row, strict=True):
                 key = edit_key(name, field.path)
                 with column:
+                    _start(field, key, fields[field.path])
                     edited[field.path] = _widget(field, key, fields[field.path])
     return edited
 
 
+def _start(field: Field, key: str, text: str) -> None:
+    """Show what the scenario says where nobody edited it: at first, and when its file changed."""
+    state, seen = st.session_state, f"{key}, as written"
+    before = state.get(seen, text)
+    if key not in state or (before != text and state[key] == _shown(field, before)):
+        state[key] = _shown(field, text)
+    state[seen] = text
+
+
 def _widget(field: Field, key: str, text: str) -> str:
-    """The widget of a field, first showing what the scenario says; returns what it now says. The
-    state outlives the widget, so that a plan put aside comes back with its edits."""
-    if key not in st.session_state:
-        st.session_state[key] = _shown(field, text)
+    """The widget of a field; returns what it now says. The state outlives the widget, so that a
+    plan put aside comes back with its edits."""
     label, hint = field.label, f"`{field.path}`" + (f": {field.help}" if field.help else "")
     match field.kind:
         case "count":
-            return str(st.number_input(label, step=1, key=key, help=hint, persist_state="session"))
+            # Whatever is written in a file can be shown; what is typed has to make sense.
+            known = (int(text), int(st.session_state[key]))
+            low, high = min(1, *known), max(MOST, *known)
+            return str(
+                st.number_input(
+                    label, low, high, step=1, key=key, help=hint, persist_state="session"
+                )
+            )
         case "quantity":
             return st.text_input(label, key=key, help=hint, persist_state="session") or ""
         case "choice":
@@ -96,7 +136,7 @@ def _shown(field: Field, text: str) -> str | int | list[str]:
 
 
 def _add_copy() -> None:
-    """Add a copy of the plan picked last, edits included, and pick it."""
+    """Add a copy of the plan picked last, with what stands in its fields, and pick it."""
     picked: list[str] = st.session_state[PICKED]
     copies: list[str] = st.session_state[COPIES]
     source = picked[-1]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
+from twin.errors import Problem
 from twin.report import resolved
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES
@@ -99,6 +100,22 @@ def listed(values: Sequence[str]) -> str:
 def choices(text: str) -> list[str]:
     """The choices of a list as written."""
     return [word.strip() for word in text.strip("[]").split(",") if word.strip()]
+
+
+def faulty(problem: Problem, edits: Sequence[str]) -> str:
+    """What is wrong, headed by the label of the field that it is wrong with. An override that the
+    loader could not even read is known by its place among the `edits` only."""
+    path = problem.path
+    if not path and problem.origin is not None and problem.origin.file == "--set":
+        path = edits[problem.origin.line - 1].partition("=")[0]
+    label = next((one.label for one in FIELDS if path in (one.path, _section(one))), "")
+    words = f"**{label}**" if label else f"`{path}`" if path else ""
+    return f"{words}: {problem.message}" if words else problem.message
+
+
+def _section(field: Field) -> str:
+    """The path under which a field is known that is the `kind` of its section."""
+    return field.path.removesuffix(".kind")
 
 
 def _value(section: Any, path: str) -> Any:

@@ -23,9 +23,10 @@ def theme() -> Theme:
 def place(picture: Picture, key: str) -> None:
     """Show a figure: its finding, how to read it, the chart, and its numbers as a table, so that
     everything it says is also there without colour and without hovering."""
-    st.markdown(f"**{picture.title}**")
+    findings = picture.title.splitlines()
+    st.markdown("  \n".join(f"**{line}**" for line in findings))
     st.caption(picture.caption)
-    st.plotly_chart(picture.figure, key=key, config=_CHART, alt=picture.title)
+    st.plotly_chart(picture.figure, key=key, config=_CHART, alt=". ".join(findings))
     if picture.table:
         with st.expander("The same as a table", icon=":material/table:"):
             table(picture.table)

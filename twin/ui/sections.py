@@ -8,7 +8,7 @@ from typing import Final
 import streamlit as st
 
 from twin.engine.trace import Trace
-from twin.figures.memory import stage_memory
+from twin.figures.memory import NARROWEST, stage_memory
 from twin.figures.step import scenario_steps, stage_steps
 from twin.figures.timeline import Lanes, overview, played_ns, start_window, timeline
 from twin.report import Comparison, Report
@@ -20,6 +20,8 @@ from twin.ui.tables import input_rows, kpi_rows, warnings_by_plan
 _LANES: Final[dict[Lanes, str]] = {"compute": "Compute only", "all": "With communication"}
 _FEW: Final = 12
 """Rows that a table shows at once; longer ones are folded away."""
+_UNFIT: Final = "does-not-fit"
+"""Code of the note that repeats, under the name of one plan, that another does not fit."""
 _STEPS: Final = 200
 """Positions of the window slider."""
 
@@ -33,9 +35,13 @@ def key_figures(reports: Sequence[Report], comparison: Comparison | None) -> Non
 def inputs(comparison: Comparison) -> None:
     """What differs between the plans, and whether they are comparable at all."""
     st.subheader("What differs between the plans")
+    unfit = [report.name for report in comparison.reports if not report.fits]
+    if unfit:
+        st.warning(unable(unfit, comparison.reports[0].name), icon=":material/block:")
     for delta in comparison.deltas:
         for note in delta.notes:
-            st.warning(f"**{delta.name}**: {note.message}", icon=":material/balance:")
+            if note.code != _UNFIT:
+                st.warning(f"**{delta.name}**: {note.message}", icon=":material/balance:")
     rows = input_rows(comparison)
     if not rows:
         st.caption("Nothing: the plans are the same.")
@@ -44,6 +50,14 @@ def inputs(comparison: Comparison) -> None:
     else:
         with st.expander(f"{len(rows)} fields differ", icon=":material/difference:"):
             table(rows)
+
+
+def unable(unfit: Sequence[str], baseline: str) -> str:
+    """Which plans cannot run, said once, and of themselves only."""
+    names = ", ".join(
+        f"**{name}** (the baseline)" if name == baseline else f"**{name}**" for name in unfit
+    )
+    return f"Too large for memory, so cannot run: {names}. Read its figures as if it did fit."
 
 
 def steps(reports: Sequence[Report]) -> None:
@@ -58,10 +72,8 @@ def pipeline(answers: Mapping[str, Answer]) -> None:
     name = st.selectbox("Plan", list(answers), key="timeline plan")
     trace = answers[name].trace
     place(overview(trace, theme()), key=f"overview {name}")
-    left, right = st.columns(2, vertical_alignment="bottom")
-    with left:
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         window = _window(trace, name)
-    with right:
         lanes: Lanes | None = st.segmented_control(
             "Lanes",
             _LANES.keys(),
@@ -80,7 +92,7 @@ def _window(trace: Trace, name: str) -> tuple[int, int]:
     seconds = played_ns(trace) / 1e9
     first, last = start_window(trace)
     start, end = st.slider(
-        "Window to look at closely, in seconds",
+        "Window to look at, in seconds",
         0.0,
         seconds,
         (first / 1e9, last / 1e9),
@@ -95,10 +107,9 @@ def memory(reports: Sequence[Report]) -> None:
     """Does each plan fit, stage by stage."""
     st.subheader("Memory by stage")
     reach = max(report.memory.peak.peak_bytes for report in reports)
-    for first in range(0, len(reports), 2):
-        row = reports[first : first + 2]
-        for column, report in zip(st.columns(len(row)), row, strict=True):
-            with column:
+    with st.container(horizontal=True):
+        for report in reports:
+            with st.container(width=NARROWEST if len(reports) > 1 else "stretch"):
                 picture = stage_memory(report.memory, report.name, theme(), reach)
                 place(picture, f"memory {report.name}")
 

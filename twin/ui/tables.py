@@ -15,12 +15,13 @@ Row = dict[str, str]
 _COLOUR = {"better": "green", "worse": "red"}
 
 
-def change(delta: KpiDelta) -> str:
-    """A change in words: `-12.3 %, better`; empty where there is none or nothing to compare."""
+def change(delta: KpiDelta, *, judged: bool = True) -> str:
+    """A change in words: `-12.3 %, better`, or `-12.3 %` where it is not `judged`; empty where
+    there is none or nothing to compare."""
     if not delta.delta:
         return ""
     size = "from zero" if delta.relative is None else f"{_signed(100 * delta.relative)} %"
-    return f"{size}, {delta.verdict}"
+    return f"{size}, {delta.verdict}" if judged else size
 
 
 def _signed(value: float) -> str:
@@ -28,21 +29,26 @@ def _signed(value: float) -> str:
 
 
 def kpi_rows(reports: Sequence[Report], comparison: Comparison | None) -> list[Row]:
-    """Every key figure of every plan, the first as baseline, the others with their change."""
+    """Every key figure of every plan, the first as baseline, the others with their change, which
+    is called good or bad only where both plans can run."""
     rows: list[Row] = []
     for kpi in KPIS:
         row = {"Key figure": kpi.label, reports[0].name: show(reports[0].kpis[kpi.key], kpi.unit)}
         if comparison is not None:
-            row |= {delta.name: _changed(kpi, delta.kpis[kpi.key]) for delta in comparison.deltas}
+            runs = reports[0].fits
+            row |= {
+                delta.name: _changed(kpi, delta.kpis[kpi.key], judged=runs and delta.fits)
+                for delta in comparison.deltas
+            }
         rows.append(row)
     return rows
 
 
-def _changed(kpi: Kpi, delta: KpiDelta) -> str:
-    value, words = show(delta.candidate, kpi.unit), change(delta)
+def _changed(kpi: Kpi, delta: KpiDelta, *, judged: bool) -> str:
+    value, words = show(delta.candidate, kpi.unit), change(delta, judged=judged)
     if not words:
         return f"{value} (no change)" if delta.delta == 0 else value
-    return f"{value} :{_COLOUR.get(delta.verdict, 'gray')}[({words})]"
+    return f"{value} :{_COLOUR.get(delta.verdict, 'gray') if judged else 'gray'}[({words})]"
 
 
 def input_rows(comparison: Comparison) -> list[Row]:

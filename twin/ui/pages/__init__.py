@@ -1,1 +1,1 @@
-"""One script per page, run by `st.navigation` in `app.py`."""
+"""One script per page, run by `st.navigation` in `twin.ui.router`."""

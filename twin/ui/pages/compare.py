@@ -2,49 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from twin.report import compare
-from twin.ui import answers, editor, sections
-from twin.ui.answers import Answer, Refusal
-from twin.ui.fields import overrides
+from twin.ui import answers, editor, sections, state, verdicts
+from twin.ui.answers import Answer, Bug, Outcome, Question, Refusal, Written
+from twin.ui.editor import Edits
 from twin.ui.state import scenario_of, shown_name
-from twin.ui.verdicts import cards
+from twin.ui.verdicts import Asked
 
 
 def page() -> None:
     """Run the page once, top to bottom."""
-    stamp = answers.stamp()
+    shipped, asked = answers.shipped(), state.asked_for()
+    named = state.scenarios(shipped, asked)
+    stamp = answers.stamp([one for one in named.values() if one not in shipped])
     with st.sidebar:
-        picked = editor.pick(answers.shipped())
-        written = {plan: answers.unedited(scenario_of(plan), stamp) for plan in picked}
-        edited = editor.edit(written)
+        picked = editor.pick(list(named), state.first_plans(named, asked))
+        written = {plan: answers.unedited(named[scenario_of(plan)], stamp) for plan in picked}
+        edits = editor.edit(written)
     st.title("Compare plans")
     if not picked:
         st.info("Pick two or more plans in the sidebar.", icon=":material/arrow_back:")
         return
-    outcomes: dict[str, Answer | Refusal] = {}
-    for plan in picked:
-        base = written[plan]
-        if isinstance(base, Refusal):
-            outcomes[plan] = base
-            continue
-        edits = overrides(base.fields, edited[plan])
-        name = shown_name(plan, edits)
-        with st.spinner(f"Simulating {name}", show_time=True):
-            outcome = answers.answer(scenario_of(plan), edits, stamp)
-        outcomes[name] = outcome.named(name) if isinstance(outcome, Answer) else outcome
-    show(outcomes)
+    show(
+        verdicts.cards(
+            [_asked(plan, named, written[plan], edits.get(plan), stamp) for plan in picked]
+        )
+    )
 
 
-def show(outcomes: dict[str, Answer | Refusal]) -> None:
-    """Everything below the title."""
+def _asked(
+    plan: str,
+    named: Mapping[str, str],
+    written: Written | Refusal | Bug,
+    edits: Edits | None,
+    stamp: int,
+) -> Asked:
+    """What the page wants to know of a plan: the answer to the edits that were run last."""
+    if edits is None or not isinstance(written, Written):
+        assert not isinstance(written, Written), f"{plan} was read, but has no fields"
+        return Asked(plan, written)
+    question = Question(named[scenario_of(plan)], edits.run, stamp)
+    return Asked(shown_name(plan, edits.run), question, edits.waiting)
+
+
+def show(outcomes: Mapping[str, Outcome]) -> None:
+    """Everything below the verdicts, over the plans that have an answer."""
     answered = {name: one for name, one in outcomes.items() if isinstance(one, Answer)}
     reports = [one.report for one in answered.values()]
-    comparison = compare(reports) if len(reports) > 1 else None
-    cards(outcomes, comparison)
     if not reports:
         return
+    comparison = compare(reports) if len(reports) > 1 else None
     if comparison is not None:
         sections.inputs(comparison)
     sections.steps(reports)

@@ -1,0 +1,66 @@
+"""`twin ui` opens the app on a scenario that was checked as other verbs check it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from twin.cli.main import main
+from twin.ui.state import asked_for, first_plans, scenarios
+
+SHIPPED = "gpt-175b-64xa100-full"
+
+
+def test_a_file_is_handed_on_by_its_absolute_path(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.yaml").write_text(f"extends: {SHIPPED}\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["ui", "mine.yaml", "--json"]) == 0
+    words = json.loads(capsys.readouterr().out)["command"]
+    assert words[-2:] == ["--", str(tmp_path / "mine.yaml")]
+    script = Path(words[words.index("run") + 1])
+    assert asked_for([str(script), *words[-1:]]) == (str(tmp_path / "mine.yaml"),)
+
+
+def test_what_the_app_needs_lies_inside_the_package(capsys):
+    assert main(["ui", SHIPPED, "--json"]) == 0
+    words = json.loads(capsys.readouterr().out)["command"]
+    script = Path(words[words.index("run") + 1])
+    assert script.parts[-3:] == ("twin", "ui", "router.py")
+    assert (script.parent / ".streamlit" / "config.toml").is_file()
+    assert words[-1] == SHIPPED
+
+
+@pytest.mark.parametrize("verb", ["check", "ui"])
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [(f"extends: {SHIPPED}\nparallel: {{tensor: 7}}\n", 3), ("parallel: [\n", 3)],
+    ids=["an impossible layout", "no YAML"],
+)
+def test_a_wrong_scenario_is_refused_as_by_other_verbs(verb, text, code, tmp_path, capsys):
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text)
+    assert main([verb, str(file)]) == code
+    assert "TW" in capsys.readouterr().err
+
+
+def test_a_scenario_that_does_not_exist_or_comes_through_a_pipe_opens_nothing(capsys):
+    assert main(["ui", "no-such-thing.yaml"]) == 2
+    assert main(["ui", "-"]) == 2
+    assert "standard input" in capsys.readouterr().err
+
+
+def test_only_words_after_a_front_door_are_scenarios():
+    assert asked_for(["/somewhere/app.py", "a.yaml"]) == ("a.yaml",)
+    assert asked_for(["/bin/pytest", "a.yaml"]) == ()
+
+
+def test_a_file_is_known_by_its_name_and_never_hides_a_shipped_scenario():
+    named = scenarios(("one", "two"), ("/home/me/mine.yaml", "/home/me/one"))
+    assert named == {
+        "mine.yaml": "/home/me/mine.yaml",
+        "/home/me/one": "/home/me/one",
+        "one": "one",
+        "two": "two",
+    }
+    assert first_plans(named, ("/home/me/mine.yaml",)) == ["mine.yaml"]
+    assert first_plans(named, ("two",)) == ["two"]
