@@ -179,7 +179,8 @@ def test_a_planner_compares_two_plans_and_edits_one(page, tmp_path):
     run(page, "NVLink per GPU", "100GB/s")
     page.get_by_role("heading", name=f"{SELECTIVE}, edited").wait_for(timeout=PATIENCE_MS)
     settle(page)
-    assert page.get_by_text("cluster.node.nvlink.bandwidth").first.is_visible()
+    field = page.get_by_text("cluster.node.nvlink.bandwidth").first
+    field.wait_for(timeout=PATIENCE_MS)
     page.screenshot(path=tmp_path / "compared.png")
 
 

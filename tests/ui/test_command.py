@@ -55,12 +55,12 @@ def test_only_words_after_a_front_door_are_scenarios():
 
 
 def test_a_file_is_known_by_its_name_and_never_hides_a_shipped_scenario():
-    named = scenarios(("one", "two"), ("/home/me/mine.yaml", "/home/me/one"))
+    named = scenarios(("one", "two"), ("/a/folder/mine.yaml", "/a/folder/one"))
     assert named == {
-        "mine.yaml": "/home/me/mine.yaml",
-        "/home/me/one": "/home/me/one",
+        "mine.yaml": "/a/folder/mine.yaml",
+        "/a/folder/one": "/a/folder/one",
         "one": "one",
         "two": "two",
     }
-    assert first_plans(named, ("/home/me/mine.yaml",)) == ["mine.yaml"]
+    assert first_plans(named, ("/a/folder/mine.yaml",)) == ["mine.yaml"]
     assert first_plans(named, ("two",)) == ["two"]

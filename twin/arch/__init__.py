@@ -6,7 +6,7 @@ FLOP of MFU. This is the only place that counts any of these.
 
 from twin.arch.count import Parameters, flop_per_token, parameters
 from twin.arch.ops import Exchange, Item, Layer, Matrices, Op, Shape, Weights, Work
-from twin.arch.recompute import ATTENTION_CORE, RECOMPUTED
+from twin.arch.recompute import ATTENTION_CORE, RECOMPUTED, again, wholly
 from twin.arch.stack import layers, uneven
 
 __all__ = [
@@ -21,8 +21,10 @@ __all__ = [
     "Shape",
     "Weights",
     "Work",
+    "again",
     "flop_per_token",
     "layers",
     "parameters",
     "uneven",
+    "wholly",
 ]

@@ -7,7 +7,10 @@ of Korthikanti et al. 2022 (arXiv:2205.05198), section 5: the part between the p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
+
+from twin.arch.ops import Layer, Op
 
 ATTENTION_CORE: Final = frozenset(
     {
@@ -29,3 +32,18 @@ RECOMPUTED: Final[dict[str, frozenset[str]]] = {
 }
 """Policy to op names. `moe_down` frees nothing: routing weights enter before the down-projection
 (`twin.arch.blocks.moe`), so that no backward pass needs its output."""
+
+
+def wholly(layer: Layer, policies: Sequence[str]) -> bool:
+    """Whether the backward pass runs the layer's whole forward again, collectives included. The
+    embedding and the head never are."""
+    return "full" in policies and layer.kind in ("dense", "moe")
+
+
+def again(layer: Layer, policies: Sequence[str]) -> frozenset[str]:
+    """Names of the ops of a layer that the backward pass runs again."""
+    if wholly(layer, policies):
+        return frozenset(item.name for item in layer.items if isinstance(item, Op))
+    if layer.kind not in ("dense", "moe"):
+        return frozenset()
+    return frozenset[str]().union(*(RECOMPUTED[p] for p in policies if p in RECOMPUTED))

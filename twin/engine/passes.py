@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import ceil, log2
 
-from twin.arch import ATTENTION_CORE
+from twin.arch import again, wholly
 from twin.arch.ops import CollectiveKind, Exchange, Layer, Op, Work
 from twin.collectives import traffic
 from twin.collectives.traffic import Traffic
@@ -186,10 +186,11 @@ def backward_pass(layers: Iterable[Layer], coster: Coster, recompute: tuple[str,
     """Backward of one micro-batch through a chunk, with what the memory policy computes again."""
     builder = Builder(coster)
     for layer in reversed(tuple(layers)):
-        full = "full" in recompute and layer.kind in ("dense", "moe")
-        if full:
+        if wholly(layer, recompute):
             _forward(layer, builder, "recompute")
-        _backward(layer, builder, core_again="attention_core" in recompute and not full)
+            _backward(layer, builder, frozenset())
+        else:
+            _backward(layer, builder, again(layer, recompute))
     return builder.done()
 
 
@@ -201,13 +202,13 @@ def _forward(layer: Layer, builder: Builder, name: str) -> None:
             builder.exchange(item, item.forward)
 
 
-def _backward(layer: Layer, builder: Builder, *, core_again: bool) -> None:
+def _backward(layer: Layer, builder: Builder, repeated: frozenset[str]) -> None:
     """Kernels in reverse; where a gather serves only a weight's gradient, the input's gradient is
     computed beside it."""
     coster = builder.coster
     for item in reversed(layer.items):
         if isinstance(item, Op):
-            if core_again and item.name in ATTENTION_CORE:
+            if item.name in repeated:
                 builder.compute("backward", coster.forward(item), item.forward.kernels)
             builder.compute("backward", coster.input_gradient(item), item.backward.kernels)
             if builder.aside and item.weight.kernels:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twin.arch import ATTENTION_CORE, layers
+from twin.arch import again, layers
 from twin.arch.ops import Layer, Op, Shape, Weights
 from twin.errors import Problem, ScenarioError
 from twin.hardware import seconds
@@ -124,20 +124,13 @@ def layer_seconds(layer: Layer, scenario: Scenario) -> float:
     """Seconds of a layer's kernels for one micro-batch: forward, backward, and what the memory
     policy runs again."""
     gpu, calibration = scenario.cluster.node.gpu, scenario.calibration
+    repeated = again(layer, scenario.memory.recompute)
     total = 0.0
     for op in layer.items:
         if not isinstance(op, Op):
             continue
         forward = seconds(op.kind, op.forward, gpu, calibration)
-        total += forward * (2 if runs_again(layer, op, scenario.memory.recompute) else 1)
+        total += forward * (2 if op.name in repeated else 1)
         total += seconds(op.kind, op.backward, gpu, calibration, backward=True)
         total += seconds(op.kind, op.weight, gpu, calibration, backward=True)
     return total
-
-
-def runs_again(layer: Layer, op: Op, recompute: Sequence[str]) -> bool:
-    """Whether the backward pass computes this op's forward again. Embedding and head are never
-    recomputed."""
-    if layer.kind in ("embedding", "head"):
-        return False
-    return "full" in recompute or ("attention_core" in recompute and op.name in ATTENTION_CORE)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from twin.arch import ATTENTION_CORE
+from twin.arch import again, wholly
 from twin.arch.kernels import ELEMENT
 from twin.arch.ops import Exchange, Layer, Op
 from twin.plan.types import Chunk, Memory, Mesh, StageMemory
@@ -92,12 +92,10 @@ def kept_bytes(layer: Layer, recompute: Sequence[str]) -> float:
     """Bytes of one layer that stay between its forward and its backward pass. `full` keeps the
     inputs of transformer layers; `attention_core` drops what the attention core saves; embedding
     and head are never recomputed."""
-    if layer.kind in ("embedding", "head"):
-        return saved_bytes(layer)
-    if "full" in recompute:
+    if wholly(layer, recompute):
         return layer.input_bytes
-    core = ATTENTION_CORE if "attention_core" in recompute else frozenset[str]()
-    return sum(item.saved for item in layer.items if item.name not in core)
+    repeated = again(layer, recompute)
+    return sum(item.saved for item in layer.items if item.name not in repeated)
 
 
 def saved_bytes(layer: Layer) -> float:

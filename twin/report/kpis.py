@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from twin.arch import ATTENTION_CORE
+from twin.arch import ATTENTION_CORE, again
 from twin.arch.count import flop_per_token
 from twin.arch.ops import Op
-from twin.plan.compile import runs_again
 from twin.plan.types import Plan
 from twin.report.breakdown import exposed_communication_ns
 
@@ -95,6 +94,6 @@ def recomputed_flop(plan: Plan) -> float:
         for chunk in plan.chunks
         for layer in chunk.layers
         for item in layer.items
-        if isinstance(item, Op) and runs_again(layer, item, policy)
+        if isinstance(item, Op) and item.name in again(layer, policy)
     )
     return per_rank * plan.microbatches * plan.mesh.ranks / plan.mesh.pipeline

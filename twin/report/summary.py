@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from twin.arch import again
 from twin.arch.ops import Layer, Op, Work
 from twin.engine.trace import Trace
 from twin.hardware import speed_of_light
 from twin.loading import scenario_hash
-from twin.plan.compile import runs_again
 from twin.plan.types import Memory, Plan, StageMemory, Warning
 from twin.report.breakdown import CAUSES, mean
 from twin.report.kpis import KPIS, kpis
@@ -106,11 +106,10 @@ def speed_of_light_seconds(plan: Plan) -> float:
 
 
 def _layer_seconds(layer: Layer, plan: Plan) -> float:
-    gpu, policy = plan.scenario.cluster.node.gpu, plan.scenario.memory.recompute
+    gpu, repeated = plan.scenario.cluster.node.gpu, again(layer, plan.scenario.memory.recompute)
 
     def work(op: Op) -> list[Work]:
-        again = [op.forward] if runs_again(layer, op, policy) else []
-        return [op.forward, op.backward, op.weight, *again]
+        return [op.forward, op.backward, op.weight, *[op.forward] * (op.name in repeated)]
 
     ops = (item for item in layer.items if isinstance(item, Op))
     return sum(speed_of_light(one, gpu) for op in ops for one in work(op))
