@@ -35,7 +35,6 @@ CODES = {
     "TW016": "not one of the choices",
     "TW017": "fields of one section contradict each other",
     "TW020": "not modelled yet",
-    "TW031": "an optional extra is not installed",
 }
 """Stable codes of the loading stage, with what each means."""
 
