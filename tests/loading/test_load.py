@@ -360,3 +360,14 @@ def test_an_override_without_text_is_an_empty_value() -> None:
     leaf = tree.leaf("cost")
     assert isinstance(leaf, Leaf)
     assert leaf.value is None
+
+
+def test_the_ledger_does_not_depend_on_where_a_file_lies(tmp_path: Path) -> None:
+    text = "schema: 1\nextends: gpt-175b-64xa100-full\ncalibration: {gemm: 0.7}\n"
+    ledgers: list[object] = []
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        file = tmp_path / folder / "mine.yaml"
+        file.write_text(text)
+        ledgers.append(load(file).ledger)
+    assert ledgers[0] == ledgers[1]

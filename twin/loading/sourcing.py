@@ -76,7 +76,7 @@ def ledger(tree: Branch, sections: tuple[KeyPath, ...]) -> dict[str, Sourced]:
         child = find(tree, section)
         for path, (_, node) in walk(child.node, section) if child else ():
             if isinstance(node, Leaf) and is_number(node.value):
-                own = Sourced(node.value, "assumed", note=f"written at {node.origin}")
+                own = Sourced(node.value, "assumed", note="written by the planner")
                 entries[".".join(path)] = node.known or own
     return entries
 
