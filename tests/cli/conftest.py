@@ -15,7 +15,7 @@ schema: 1
 name: small
 model: gpt-22b
 cluster:
-  node: a100-80gb-8gpu-800g
+  node: a100-80gb-8gpu-8x200g
   nodes: 2
   fabric: rail-fat-tree-200g
 parallel:

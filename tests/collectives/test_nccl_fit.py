@@ -63,7 +63,7 @@ def fit(measured: list[Point], line_rate: float) -> Fit:
     return Fit(1 / inverse, latency, relative @ np.array([inverse, latency]) - 1)
 
 
-@pytest.mark.parametrize("node", ["a100-80gb-8gpu-800g", "a100-80gb-8gpu-4x200g"])
+@pytest.mark.parametrize("node", ["a100-80gb-8gpu-8x200g", "a100-80gb-8gpu-4x200g"])
 def test_the_a100_nodes_carry_the_fit_of_all_84_points(node: str) -> None:
     measured = points("nccl-a100-80gb.yaml")
     nvlink = plain(f"nodes/{node}")["nvlink"]

@@ -142,14 +142,14 @@ def test_the_h800_node_carries_160_gb_per_s_on_nvlink_and_46_to_49_on_a_nic() ->
 
 def test_two_gpus_on_one_nic_get_half_each() -> None:
     shared = NodeSpec.model_validate(plain("nodes/a100-80gb-8gpu-4x200g"))
-    own = NodeSpec.model_validate(plain("nodes/a100-80gb-8gpu-800g"))
+    own = NodeSpec.model_validate(plain("nodes/a100-80gb-8gpu-8x200g"))
     assert shared.nic.bandwidth * 2 == own.nic.bandwidth == 25e9
 
 
 def test_latencies_between_nodes_are_the_published_ones() -> None:
     """Table 5 of the ISCA paper: RoCE on H800, InfiniBand borrowed for A100; one leaf, and three
     switches."""
-    rows = {"h800-8gpu": ("400g", 3.6e-6, 5.6e-6), "a100-80gb-8gpu-800g": ("200g", 2.8e-6, 3.7e-6)}
+    rows = {"h800-8gpu": ("400g", 3.6e-6, 5.6e-6), "a100-80gb-8gpu-8x200g": ("200g", 2.8e-6, 3.7e-6)}
     for node, (fabric, same_leaf, cross_leaf) in rows.items():
         base = NodeSpec.model_validate(plain(f"nodes/{node}")).nic.latency
         hop = FabricSpec.model_validate(plain(f"fabrics/rail-fat-tree-{fabric}")).hop_latency
