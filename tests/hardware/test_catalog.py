@@ -149,7 +149,10 @@ def test_two_gpus_on_one_nic_get_half_each() -> None:
 def test_latencies_between_nodes_are_the_published_ones() -> None:
     """Table 5 of the ISCA paper: RoCE on H800, InfiniBand borrowed for A100; one leaf, and three
     switches."""
-    rows = {"h800-8gpu": ("400g", 3.6e-6, 5.6e-6), "a100-80gb-8gpu-8x200g": ("200g", 2.8e-6, 3.7e-6)}
+    rows = {
+        "h800-8gpu": ("400g", 3.6e-6, 5.6e-6),
+        "a100-80gb-8gpu-8x200g": ("200g", 2.8e-6, 3.7e-6),
+    }
     for node, (fabric, same_leaf, cross_leaf) in rows.items():
         base = NodeSpec.model_validate(plain(f"nodes/{node}")).nic.latency
         hop = FabricSpec.model_validate(plain(f"fabrics/rail-fat-tree-{fabric}")).hop_latency
