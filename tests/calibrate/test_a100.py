@@ -46,12 +46,22 @@ def test_products_stay_below_the_best_ever_measured(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_deepspeed_profile_is_the_fit_on_all_iterations() -> None:
+    """Its numbers trade against each other: each within its standard error, all as good."""
     profile = committed("a100-megatron-deepspeed")
-    found = fit(iteration_rows(PUBLISHED), KERNELS + HOST)
-    assert profile.gemm == pytest.approx(found.values["gemm"], abs=0.01)
-    assert profile.bandwidth == pytest.approx(found.values["bandwidth"], abs=0.02)
-    assert profile.launch * 1e6 == pytest.approx(found.values["launch"], abs=1.0)
-    assert profile.dispatch * 1e6 == pytest.approx(found.values["dispatch"], abs=2.0)
+    rows = iteration_rows(PUBLISHED)
+    found = fit(rows, KERNELS + HOST)
+    own = {
+        "gemm": profile.gemm,
+        "bandwidth": profile.bandwidth,
+        "launch": profile.launch * 1e6,
+        "dispatch": profile.dispatch * 1e6,
+    }
+    for name, value in own.items():
+        assert value == pytest.approx(found.values[name], abs=found.errors[name]), name
+    calibration = ("calibration=a100-megatron-deepspeed",)
+    errors = [abs(log(row.predicted(calibration) / row.measured)) for row in rows]
+    best = [abs(error) for error in found.residuals.values()]
+    assert sum(errors) / len(rows) == pytest.approx(sum(best) / len(rows), abs=0.002)
 
 
 def test_no_row_of_a_fit_is_a_step_that_judges_the_twin() -> None:

@@ -17,11 +17,15 @@ from twin.calibrate.fit import Fit, Free, fit
 from twin.calibrate.rows import Row, korthikanti_layer, vtrain
 from twin.loading.files import shipped_folder
 
-KERNELS: Final = (Free("gemm", "", 0.75, 0.30, 0.87), Free("bandwidth", "", 0.80, 0.40, 0.95))
+KERNELS: Final = (Free("gemm", "", (0.75,), 0.30, 0.87), Free("bandwidth", "", (0.80,), 0.40, 0.95))
 """Ceilings: the best matrix product measured on an A100 (271.2 of 312 TFLOP/s), a memory stream."""
 
-HOST: Final = (Free("launch", "us", 5.0, 0.0, 30.0), Free("dispatch", "us", 20.0, 0.0, 100.0))
-"""Wide open: neither fit ends at a bound."""
+HOST: Final = (
+    Free("launch", "us", (5.0,), 0.0, 30.0),
+    Free("dispatch", "us", (20.0, 60.0), 0.0, 100.0),
+)
+"""Wide open. From 20 us the host never binds, and the launch takes its place: 11.4 % mean error
+instead of 7.7 %; from 60 us the fit finds the better optimum."""
 
 
 def layer_rows(published: Path) -> tuple[Row, ...]:

@@ -8,6 +8,7 @@ reflective, bounded by physics).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from math import log
 from typing import Final, cast
 
@@ -23,11 +24,12 @@ SOFT: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """One number to fit: its field in the profile, its unit, where to start, and its bounds."""
+    """One number to fit: its field in the profile, its unit, where to start (each value once: a
+    floor that does not bind has no slope, so one start can miss the optimum), and its bounds."""
 
     field: str
     unit: str
-    start: float
+    starts: tuple[float, ...]
     low: float
     high: float
 
@@ -43,24 +45,29 @@ class Fit:
 
 
 def fit(rows: tuple[Row, ...], free: tuple[Free, ...]) -> Fit:
-    """The values of the free numbers that bring the twin closest to the rows."""
+    """The values of the free numbers that bring the twin closest to the rows, the best over all
+    starts."""
 
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
         profile = overrides(free, x)
         return np.array([log(row.predicted(profile) / row.measured) for row in rows])
 
     low, high = np.array([f.low for f in free]), np.array([f.high for f in free])
-    solution = least_squares(
-        residuals,
-        np.array([f.start for f in free]),
-        bounds=(low, high),
-        x_scale=(high - low) / 5,
-        loss="soft_l1",
-        f_scale=SOFT,
-        diff_step=np.full(len(free), 1e-3),
-        xtol=1e-4,
-        ftol=1e-4,
-    )
+    solutions = [
+        least_squares(
+            residuals,
+            np.array(start),
+            bounds=(low, high),
+            x_scale=(high - low) / 5,
+            loss="soft_l1",
+            f_scale=SOFT,
+            diff_step=np.full(len(free), 1e-3),
+            xtol=1e-4,
+            ftol=1e-4,
+        )
+        for start in product(*(f.starts for f in free))
+    ]
+    solution = min(solutions, key=lambda one: one.cost)
     spread = 2 * solution.cost / (len(rows) - len(free))
     jacobian = cast("NDArray[np.float64]", solution.jac)
     covariance = np.linalg.pinv(jacobian.T @ jacobian) * spread
