@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from twin.schedules.action import Action, Pass
-from twin.schedules.base import Obstacle, Schedule
+from twin.schedules.base import ChunkMap, Obstacle, Schedule
 from twin.spec.axis import members
 
-__all__ = ["SCHEDULES", "Action", "Obstacle", "Pass", "Schedule"]
+__all__ = ["SCHEDULES", "Action", "ChunkMap", "Obstacle", "Pass", "Schedule"]
 
 SCHEDULES: Mapping[str, type[Schedule]] = MappingProxyType(
     {k: found for k, found in members(__name__, Schedule).items() if issubclass(found, Schedule)}

@@ -16,9 +16,12 @@ Pass = Literal["F", "B", "I", "W"]
 class Action:
     """Run one pass of one micro-batch through one chunk.
 
-    `chunk` is global: chunk c lives on stage c mod stages.
+    `chunk` is global; the schedule's `chunk_map` says which stage holds it. A `paired` action is a
+    forward that runs together with the backward (`B` or `I`) after it in the list, block by block:
+    while one of the two communicates, the other computes.
     """
 
     kind: Pass
     chunk: int
     microbatch: int
+    paired: bool = False

@@ -1,9 +1,10 @@
 """What every pipeline schedule is: settings a planner writes, and the order they stand for.
 
 A schedule says what each stage runs and in which order, never when: a simulator gives the passes
-durations, a trainer executes them. Chunks are global and looped: with p stages of v chunks, chunk c
-lives on stage c mod p, and a micro-batch visits chunks 0 to p v - 1 forwards, then backwards.
-Orders hold no sends and receives: those follow from the chunks.
+durations, a trainer executes them. Chunks are global. Most schedules loop: with p stages of v
+chunks, chunk c lives on stage c mod p, and a micro-batch visits chunks 0 to p v - 1 forwards, then
+backwards; `chunk_map` says so, and bidirectional schedules say otherwise. Orders hold no sends and
+receives: those follow from the chunks.
 
 A new schedule is one new module in this package, with one final subclass of `Schedule`.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -25,6 +28,44 @@ class Obstacle(NamedTuple):
     field: str
     message: str
     hint: str
+
+
+@dataclass(frozen=True)
+class ChunkMap:
+    """Where chunks live and in which order micro-batches visit them, by global chunk."""
+
+    stage_of: tuple[int, ...]
+    part_of: tuple[int, ...]
+    """Which part of the model the chunk runs; two chunks of one part are two copies of its
+    weights."""
+    after: tuple[int | None, ...]
+    """The chunk that takes this one's output; None for the last."""
+
+    @cached_property
+    def before(self) -> tuple[int | None, ...]:
+        """The chunk whose output this one takes; None for the first."""
+        source: dict[int | None, int] = {after: chunk for chunk, after in enumerate(self.after)}
+        return tuple(source.get(chunk) for chunk in range(len(self.after)))
+
+    @property
+    def parts(self) -> int:
+        """Parts that the model is cut into."""
+        return max(self.part_of) + 1
+
+    @property
+    def copies(self) -> int:
+        """Copies of every part in one pipeline."""
+        return len(self.part_of) // self.parts
+
+
+def looped(stages: int, chunks_per_stage: int) -> ChunkMap:
+    """Chunk c is part c of the model and lives on stage c mod stages."""
+    chunks = range(stages * chunks_per_stage)
+    return ChunkMap(
+        stage_of=tuple(chunk % stages for chunk in chunks),
+        part_of=tuple(chunks),
+        after=(*chunks[1:], None),
+    )
 
 
 class Schedule(Spec):
@@ -48,6 +89,10 @@ class Schedule(Spec):
             self.stage_order(stage, stages, chunks_per_stage, microbatches)
             for stage in range(stages)
         )
+
+    def chunk_map(self, stages: int, chunks_per_stage: int) -> ChunkMap:
+        """Where the chunks live; looped unless a schedule says otherwise."""
+        return looped(stages, chunks_per_stage)
 
     @abstractmethod
     def stage_order(

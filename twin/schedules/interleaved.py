@@ -9,14 +9,25 @@ takes the g micro-batches of a round through its first chunk, then through its s
 backwards through its last chunk first. Stage s of p with v chunks runs
 min(m v, (v - 1) g + 2 (p - 1 - s)) forwards first. With equal chunks, free communication and p
 dividing m the bubble is (p - 1) / (v m + p - 1) of the step.
+
+Three settings make it Kimi K2's (arXiv:2507.20534, section 2.4.1 and figure 7; Megatron-LM has the
+same under `overlap_moe_expert_parallel_comm` and `delay_wgrad_compute`). One more warm-up forward
+lets every stage pair a forward with the backward of an older micro-batch, so that the expert
+all-to-all of one runs under the compute of the other. Without it the last stage would pair a
+forward with the backward that waits for this very forward. Deferred weight gradients run after the
+gradient of the input has left for the previous stage, under that traffic.
 """
 
 from __future__ import annotations
 
-from typing import Literal, final
+from dataclasses import replace
+from typing import Annotated, Literal, final
+
+from pydantic import Field
 
 from twin.schedules.action import Action
-from twin.schedules.base import Obstacle, Schedule, alternate
+from twin.schedules.base import Obstacle, Schedule
+from twin.spec.base import Exactly, Flag
 
 
 @final
@@ -24,6 +35,17 @@ class Interleaved(Schedule):
     """One forward and one backward in turn, over two or more chunks per stage."""
 
     kind: Literal["interleaved_1f1b"] = "interleaved_1f1b"
+    extra_warmup: Annotated[Literal[0, 1], Exactly] = Field(
+        default=0, description="forwards before the first backward beyond the usual"
+    )
+    overlap_all_to_all: Flag = Field(
+        default=False,
+        description="expert all-to-all of one micro-batch under the compute of another",
+    )
+    defer_weight_grad: Flag = Field(
+        default=False,
+        description="weight gradients after the input's gradient has been sent",
+    )
 
     def stage_order(
         self, stage: int, stages: int, chunks_per_stage: int, microbatches: int
@@ -33,9 +55,24 @@ class Interleaved(Schedule):
         chunks = range(stage, stages * chunks_per_stage, stages)
         rounds = [range(first, first + size) for first in range(0, microbatches, size)]
         forwards = [Action("F", c, m) for turn in rounds for c in chunks for m in turn]
-        backwards = [Action("B", c, m) for turn in rounds for c in reversed(chunks) for m in turn]
-        warmup = _warmup(stage, stages, chunks_per_stage, size)
-        return alternate(forwards, backwards, min(warmup, len(forwards)))
+        backwards = [(c, m) for turn in rounds for c in reversed(chunks) for m in turn]
+        warmup = min(self._warmup(stage, stages, chunks_per_stage, size), len(forwards))
+        order = forwards[:warmup]
+        for forward, backward in zip(forwards[warmup:], backwards, strict=False):
+            order.append(replace(forward, paired=self.overlap_all_to_all))
+            order += self._backward(*backward)
+        for backward in backwards[len(forwards) - warmup :]:
+            order += self._backward(*backward)
+        return tuple(order)
+
+    def _backward(self, chunk: int, microbatch: int) -> tuple[Action, ...]:
+        """The backward, whole or as its two halves."""
+        kinds = ("I", "W") if self.defer_weight_grad else ("B",)
+        return tuple(Action(kind, chunk, microbatch) for kind in kinds)
+
+    def _warmup(self, stage: int, stages: int, chunks_per_stage: int, size: int) -> int:
+        """Chunk forwards before the first backward, were there micro-batches enough."""
+        return (chunks_per_stage - 1) * size + 2 * (stages - 1 - stage) + self.extra_warmup
 
     def period(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
         """One round: as many micro-batches as stages where the stages divide the micro-batches."""
@@ -45,11 +82,12 @@ class Interleaved(Schedule):
     def warmup_microbatches(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
         """The rounds that the first stage's warm-up reaches into, one or two (at most all)."""
         size = _round_size(stages, microbatches)
-        forwards = _warmup(0, stages, chunks_per_stage, size)
+        forwards = self._warmup(0, stages, chunks_per_stage, size)
         return min(microbatches, -(-forwards // (size * chunks_per_stage)) * size)
 
     def problems(self, stages: int, chunks_per_stage: int, microbatches: int) -> list[Obstacle]:
-        """One chunk per stage, or micro-batches that do not go in equal rounds."""
+        """One chunk per stage, micro-batches that do not go in equal rounds, or pairs that wait
+        for themselves."""
         obstacles: list[Obstacle] = []
         if chunks_per_stage == 1:
             obstacles.append(
@@ -61,6 +99,8 @@ class Interleaved(Schedule):
             )
         if not _even(stages, microbatches):
             obstacles.append(_uneven_rounds(stages, microbatches))
+        if self.overlap_all_to_all and not self.extra_warmup:
+            obstacles.append(_PAIRS_WAIT)
         return obstacles
 
 
@@ -77,11 +117,6 @@ def _round_size(stages: int, microbatches: int) -> int:
     return microbatches // _rounds(stages, microbatches)
 
 
-def _warmup(stage: int, stages: int, chunks_per_stage: int, size: int) -> int:
-    """Chunk forwards before the first backward, were there micro-batches enough."""
-    return (chunks_per_stage - 1) * size + 2 * (stages - 1 - stage)
-
-
 def _uneven_rounds(stages: int, microbatches: int) -> Obstacle:
     # Multiples of the stages always go, so both searches end within `stages` steps.
     below = next(m for m in range(microbatches, 0, -1) if _even(stages, m))
@@ -94,3 +129,11 @@ def _uneven_rounds(stages: int, microbatches: int) -> Obstacle:
         f"make the batch {below} or {above} micro-batches per data-parallel rank"
         f" (any multiple of {stages} goes)",
     )
+
+
+_PAIRS_WAIT = Obstacle(
+    "parallel.schedule.overlap_all_to_all",
+    "overlap_all_to_all without an extra warm-up forward deadlocks: the last stage would pair its"
+    " first backward with the forward that this backward waits for",
+    "set extra_warmup to 1 (one more chunk's activations per stage)",
+)

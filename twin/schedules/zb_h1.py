@@ -1,0 +1,56 @@
+"""ZB-H1: 1F1B with the backward in two halves, so that weight gradients fill the bubble.
+
+Source: Qi et al. 2023, "Zero bubble pipeline parallelism", arXiv:2401.10241, section 2 and figure
+2. As 1F1B, but a stage sends the input's gradient (I) before it computes the weights' (W), and
+stage s of p runs each W s micro-batches late: what it puts off fills its cool-down. Each stage
+keeps at most p micro-batches, as the first stage of 1F1B does, those that wait for W included.
+With equal stages, free communication and m >= p the bubble is (p - 1)(F + B - 2 W), B being the
+whole backward (section 2.2; table in deepseek-ai/DualPipe, README, where it is called ZB1P).
+Left out: the optimizer's late validation (section 4), which starts the next step before all ranks
+have agreed on the gradient norm.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from twin.schedules.action import Action
+from twin.schedules.base import Obstacle, Schedule, only_one_chunk
+
+
+@final
+class ZeroBubbleH1(Schedule):
+    """1F1B with weight gradients put off by as many micro-batches as there are stages before."""
+
+    kind: Literal["zb_h1"] = "zb_h1"
+
+    def stage_order(
+        self, stage: int, stages: int, chunks_per_stage: int, microbatches: int
+    ) -> tuple[Action, ...]:
+        """Warm-up of one forward per later stage; then F, I, and W of an older micro-batch."""
+        del chunks_per_stage
+        warmup = min(microbatches, stages - 1 - stage)
+        order = [Action("F", stage, m) for m in range(warmup)]
+        for m in range(microbatches):
+            if m + warmup < microbatches:
+                order.append(Action("F", stage, m + warmup))
+            order.append(Action("I", stage, m))
+            if m >= stage:
+                order.append(Action("W", stage, m - stage))
+        late = range(max(0, microbatches - stage), microbatches)
+        return (*order, *(Action("W", stage, m) for m in late))
+
+    def period(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
+        """One: each micro-batch brings an F, an I and a W to every stage."""
+        del stages, chunks_per_stage, microbatches
+        return 1
+
+    def warmup_microbatches(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
+        """One per stage after the first, and as many again until the last stage's first W."""
+        del chunks_per_stage
+        return min(microbatches, 2 * (stages - 1))
+
+    def problems(self, stages: int, chunks_per_stage: int, microbatches: int) -> list[Obstacle]:
+        """More than one chunk per stage."""
+        del stages, microbatches
+        return only_one_chunk(self.kind, chunks_per_stage)
