@@ -33,16 +33,19 @@ def by_hand(
     forward: Callable[[int], Template],
     backward: Callable[[int], Template],
     message: Message = FREE,
+    weights: Callable[[int], Template] = lambda _: segment(0, "backward_weight"),
 ) -> Program:
     """A Program of (stages, chunks per stage, micro-batches) whose passes are given per chunk; NIC
-    and NVLink move 1 byte/ns."""
+    and NVLink move 1 byte/ns. Where the schedule splits the backward, the given one is the input's
+    half, and `weights` the other."""
     stages, virtual, microbatches = shape
-    chunks = range(stages * virtual)
+    chunks = range(len(schedule.chunk_map(stages, virtual).part_of))
     passes: dict[tuple[Pass, int], Template] = {("F", c): forward(c) for c in chunks}
-    passes |= {("B", c): backward(c) for c in chunks}
+    passes |= {(kind, c): backward(c) for c in chunks for kind in ("B", "I")}
+    passes |= {("W", c): weights(c) for c in chunks}
     return Program(
         roles=tuple(
-            Role(f"stage {s}", s, 1, (s + 1) % stages, (s - 1) % stages, {"world": 0})
+            Role(f"stage {s}", s, 1, tuple(range(stages)), {"world": 0})
             for s in range(stages)
         ),
         schedule=schedule,

@@ -10,19 +10,31 @@ from twin.plan import plan
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES
 
-GPIPE = "parallel.schedule.kind=gpipe"
+GPIPE = "parallel.schedule=gpipe"
+DUALPIPE = "parallel.schedule=dualpipe"
+ZB_H1 = "parallel.schedule=zb_h1"
+KIMI_K2 = (
+    "parallel.schedule={kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true,"
+    " defer_weight_grad: true}"
+)
+SEQUENCE = ("parallel.sequence_parallel=true", "memory.recompute=[attention_core]")
 CASES = {
     "gpipe, experts on one node": moe(2, 2, 1, 8, GPIPE),
     "gpipe, tensor": dense(1, 2, 1, 2, GPIPE),
     "1f1b, experts across nodes": moe(4, 2, 1, 16),
     "1f1b, tensor, data": dense(2, 4, 1, 2),
-    "1f1b, tensor and sequence parallel": dense(
-        1, 2, 1, 4, "parallel.sequence_parallel=true", "memory.recompute=[attention_core]"
-    ),
+    "1f1b, tensor and sequence parallel": dense(1, 2, 1, 4, *SEQUENCE),
     "1f1b, no ZeRO": dense(1, 2, 1, 2, "parallel.zero=0"),
     "interleaved, experts on one node": moe(4, 4, 2, 8),
     "interleaved, experts across nodes": moe(8, 4, 2, 16),
     "interleaved, tensor": dense(4, 4, 3, 8),
+    "kimi-k2, experts on one node": moe(4, 4, 2, 8, KIMI_K2),
+    "kimi-k2, experts across nodes": moe(8, 4, 2, 16, KIMI_K2),
+    "zb_h1, experts on one node": moe(4, 4, 1, 8, ZB_H1),
+    "zb_h1, tensor and sequence parallel": dense(4, 4, 1, 2, ZB_H1, *SEQUENCE),
+    "dualpipe, experts on one node": moe(4, 4, 1, 8, DUALPIPE),
+    "dualpipe, experts across nodes": moe(8, 4, 1, 16, DUALPIPE),
+    "dualpipe, tied embeddings": dense(2, 4, 1, 2, DUALPIPE, "model.tied_embeddings=true"),
 }
 
 

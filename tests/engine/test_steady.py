@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,9 +10,12 @@ from tests.engine.programs import by_hand, segment, with_exchange
 from twin.engine.program import Message, Program
 from twin.engine.simulate import simulate
 from twin.engine.trace import Trace
+from twin.schedules import Schedule
+from twin.schedules.dualpipe import DualPipe
 from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward
+from twin.schedules.zb_h1 import ZeroBubbleH1
 
 
 def both(program: Program) -> tuple[Trace, Trace]:
@@ -85,6 +89,31 @@ def test_with_shared_links_to_a_microsecond(
         Message(float(message), "nic", 3000),
     )
     assert_same(*both(program), tolerance=1000)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shape"),
+    [
+        (Interleaved(extra_warmup=1, overlap_all_to_all=True, defer_weight_grad=True), (3, 2, 60)),
+        (ZeroBubbleH1(), (4, 1, 70)),
+        (DualPipe(), (4, 1, 80)),
+    ],
+)
+@settings(max_examples=8)
+@given(durations=st.lists(st.integers(50, 400), min_size=24, max_size=24), exchange=st.booleans())
+def test_pairs_and_split_backwards_to_the_nanosecond(
+    schedule: Schedule, shape: tuple[int, int, int], durations: list[int], exchange: bool
+) -> None:
+    program = by_hand(
+        schedule,
+        shape,
+        lambda c: with_exchange(durations[c], float(exchange * durations[c + 1])),
+        lambda c: with_exchange(durations[8 + c], float(exchange * durations[9 + c]), "backward"),
+        Message(0.0, "nic", 30),
+        lambda c: segment(durations[16 + c], "backward_weight"),
+    )
+    short, full = both(program)
+    assert_same(short, full, tolerance=0)
 
 
 def test_a_long_step_is_really_extrapolated() -> None:

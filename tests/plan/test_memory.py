@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.plan.examples import scenario, schedule
-from twin.arch import ATTENTION_CORE
-from twin.arch.ops import Exchange, Item, Layer, Op, Weights, Work
+from twin.arch import ATTENTION_CORE, layers
+from twin.arch.ops import Exchange, Item, Layer, Op, Shape, Weights, Work
 from twin.loading import load
 from twin.plan import plan
 from twin.plan.memory import (
@@ -20,6 +20,7 @@ from twin.plan.memory import (
     enough_microbatches,
     footprint,
     kept_bytes,
+    late_bytes,
     ledger,
     states,
     walk,
@@ -106,9 +107,23 @@ def test_interleaving_keeps_korthikanti_equation_more() -> None:
     assert first.in_flight == 15
 
 
-def test_a_split_backward_keeps_activations_until_the_weight_pass() -> None:
+def test_between_the_halves_of_a_backward_wait_inputs_and_gradients_of_ops_with_weights() -> None:
+    """170 kept by each forward; after I, 5 of the input and 30 of the output's gradient."""
+    matrix = replace(BLOCK.items[-1], weight=Work(1.0, 1.0, 1), input=5.0, output=30.0)
+    need = {0: footprint([replace(BLOCK, items=(*BLOCK.items[:-1], matrix))], ())}
     actions = [Action("F", 0, 0), Action("I", 0, 0), Action("F", 0, 1), Action("W", 0, 0)]
-    assert walk(actions, {0: footprint([BLOCK], ())}).in_flight == 2
+    assert need[0].late.total == 35
+    peak = walk(actions, need)
+    assert (peak.in_flight, peak.late) == (1, 1)
+    assert peak.held.total == 35 + need[0].forward.total
+
+
+def test_a_pair_needs_the_working_sets_of_both_passes() -> None:
+    need = {0: footprint([BLOCK], ())}
+    apart = [Action("F", 0, 0), Action("F", 0, 1), Action("B", 0, 0)]
+    pair = [Action("F", 0, 0), Action("F", 0, 1, paired=True), Action("B", 0, 0)]
+    more = walk(pair, need).held.total - walk(apart, need).held.total
+    assert more == need[0].forward.total - need[0].kept.total > 0
 
 
 def test_a_stage_without_actions_has_no_peak() -> None:
@@ -141,7 +156,7 @@ def test_the_short_walk_finds_the_peak_of_the_whole_walk(
         chunk: footprint(
             [block(op("a", data.draw(sizes), data.draw(sizes)), input_bytes=data.draw(sizes))], ()
         )
-        for chunk in range(stages * chunks)
+        for chunk in range(len(plays.chunk_map(stages, chunks).part_of))
     }
     short = enough_microbatches(plays, stages, chunks, microbatches)
     assert short <= microbatches
@@ -155,13 +170,16 @@ def test_the_short_walk_is_short() -> None:
     assert enough_microbatches(interleaved, 16, 4, 1024) <= 64
 
 
-@given(shapes, shapes)
+whole = shapes.filter(lambda shape: shape[0] in ("1f1b", "gpipe", "interleaved_1f1b"))
+
+
+@given(whole, whole)
 def test_the_peak_grows_with_the_microbatches_in_flight(
     one: tuple[str, int, int, int], other: tuple[str, int, int, int]
 ) -> None:
     """Chunks of one size: more alive, more bytes; as many alive, as many bytes."""
     peaks = [
-        walk(order, {chunk: footprint([BLOCK], ()) for chunk in range(stages * chunks)})
+        walk(order, {chunk: footprint([BLOCK], ()) for chunk in range(2 * stages * chunks)})
         for kind, stages, chunks, microbatches in (one, other)
         for order in schedule(kind).order(stages, chunks, microbatches)
     ]
@@ -278,3 +296,30 @@ def test_experts_are_sharded_over_the_tensor_ranks_that_hold_the_same() -> None:
     assert resolved.placements["expert_data"].size == 2
     states = max(s.categories["optimizer_expert"] for s in resolved.memory.stages)
     assert states == pytest.approx(33.8e9, rel=0.01)
+
+
+def test_what_waits_for_a_gpt_layers_weights_is_32_sbh() -> None:
+    """Inputs 2 + 2 + 2 + 8 and output gradients 6 + 2 + 8 + 2, in bytes per token and width: Qi et
+    al. 2023, arXiv:2401.10241, table 1, M_W."""
+    model = load("gpt-175b-64xa100-full").model
+    block = layers(model, Shape(sequences=1, sequence=2048))[1]
+    assert late_bytes(block) == 32 * 2048 * model.hidden
+
+
+def test_dualpipe_holds_parameters_and_gradients_twice_and_shards_states_over_both() -> None:
+    """DeepSeek-V3, table 2: twice the parameters of 1F1B; the same states, since both copies'
+    ranks share them."""
+    one, two = (
+        load("kimi-k2-2048xh800", ["parallel.virtual=1", f"parallel.schedule={kind}"])
+        for kind in ("1f1b", "dualpipe")
+    )
+    mirrored = [plan(made).memory.stages for made in (one, two)]
+    for name in ("parameters", "gradients"):
+        plain = [stage.categories[name] for stage in mirrored[0]]
+        both = [stage.categories[name] for stage in mirrored[1]]
+        assert both == pytest.approx([a + b for a, b in zip(plain, plain[::-1], strict=True)])
+    states = [
+        sum(s.categories["optimizer_dense"] + s.categories["optimizer_expert"] for s in stages)
+        for stages in mirrored
+    ]
+    assert states[0] == pytest.approx(states[1])

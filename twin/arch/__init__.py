@@ -7,7 +7,7 @@ FLOP of MFU. This is the only place that counts any of these.
 from twin.arch.count import Parameters, flop_per_token, parameters
 from twin.arch.ops import Exchange, Item, Layer, Matrices, Op, Shape, Weights, Work
 from twin.arch.recompute import ATTENTION_CORE, RECOMPUTED, again, wholly
-from twin.arch.stack import layers, uneven
+from twin.arch.stack import layers, sequence_parts, uneven
 
 __all__ = [
     "ATTENTION_CORE",
@@ -25,6 +25,7 @@ __all__ = [
     "flop_per_token",
     "layers",
     "parameters",
+    "sequence_parts",
     "uneven",
     "wholly",
 ]

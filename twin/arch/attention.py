@@ -7,6 +7,13 @@ tiles on the diagonal, tile / sequence more: the half is too low for short seque
 whole score matrix is computed, masked and moved through memory at every step (Korthikanti et al.
 2022, arXiv:2205.05198, section 4.1); a grouped key-value head is read in place, without a copy per
 query head.
+
+Context parallelism cuts the sequence over ranks: queries stay where they are, keys and values of
+the whole sequence are all-gathered, their gradients reduce-scattered, and backward gathers keys and
+values once more, since only the rank's own are kept (Llama 3, arXiv:2407.21783, section 3.3.2;
+Megatron-LM, context_parallel.rst). A rank has chunks i and 2 cp - 1 - i of 2 cp, so that each does
+the same share of the causal half. Nothing hides these collectives, as in Llama 3; a ring that
+passes keys and values on under the kernels (Megatron-LM's `p2p`) would.
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twin.arch.kernels import ELEMENT, MASK, SINGLE, streaming
-from twin.arch.ops import Op, Shape, Work
+from twin.arch.ops import Exchange, Item, Op, Shape, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +40,28 @@ def causal_flop(heads: Heads, sequence: int) -> float:
     return 2.0 * heads.query * (heads.qk_dim + heads.v_dim) * sequence / 2
 
 
-def core(heads: Heads, shape: Shape, dropout: bool) -> tuple[Op, ...]:
-    """The ops of the attention core."""
-    return (_flash(heads, shape),) if shape.flash else _unfused(heads, shape, dropout)
+def core(heads: Heads, shape: Shape, dropout: bool) -> tuple[Item, ...]:
+    """The attention core, with what context ranks exchange around it."""
+    ops = (_flash(heads, shape),) if shape.flash else _unfused(heads, shape, dropout)
+    if shape.context == 1:
+        return ops
+    _, key, value, _ = _sizes(heads, shape)
+    size = float(key + value)
+    return (
+        Exchange("context_gather", "context", size, "all_gather", "reduce_scatter"),
+        *ops,
+        Exchange("context_regather", "context", size, None, "all_gather"),
+    )
 
 
-def _sizes(heads: Heads, tokens: int) -> tuple[int, int, int, int]:
-    """Bytes of queries, keys, values and the output."""
-    rows = ELEMENT * tokens
+def _sizes(heads: Heads, shape: Shape) -> tuple[int, int, int, int]:
+    """Bytes of queries, keys, values and the output: the rank's own queries against keys and values
+    of whole sequences."""
+    rows, all_rows = ELEMENT * shape.tokens, ELEMENT * shape.tokens * shape.context
     return (
         rows * heads.query * heads.qk_dim,
-        rows * heads.key_value * heads.qk_dim,
-        rows * heads.key_value * heads.v_dim,
+        all_rows * heads.key_value * heads.qk_dim,
+        all_rows * heads.key_value * heads.v_dim,
         rows * heads.query * heads.v_dim,
     )
 
@@ -52,7 +69,7 @@ def _sizes(heads: Heads, tokens: int) -> tuple[int, int, int, int]:
 def _flash(heads: Heads, shape: Shape) -> Op:
     """Keeps the log-sum-exp (fp32 per head and token); dropout draws its mask again. Backward: a
     kernel for rowsum(dO * O), the main one (S, dP, dV, dQ, dK), one that casts dQ."""
-    query, key, value, output = _sizes(heads, shape.tokens)
+    query, key, value, output = _sizes(heads, shape)
     lse = SINGLE * shape.tokens * heads.query
     pair = shape.tokens * shape.sequence * heads.query  # 2 FLOP x half of the score matrix
     forward = Work(
@@ -69,7 +86,7 @@ def _flash(heads: Heads, shape: Shape) -> Op:
 def _unfused(heads: Heads, shape: Shape, dropout: bool) -> tuple[Op, ...]:
     """QK^T; softmax with scale and mask, fused; dropout; times V. Each product's backward is two
     like it."""
-    query, key, value, output = _sizes(heads, shape.tokens)
+    query, key, value, output = _sizes(heads, shape)
     elements = shape.tokens * shape.sequence * heads.query
     scores = ELEMENT * elements
     up = Work(2.0 * elements * heads.qk_dim, query + key + scores, 1)

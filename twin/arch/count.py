@@ -1,7 +1,7 @@
 """Exact parameter counts by part, and model FLOP per token.
 
 Counts are those of the released checkpoint: the expert-bias buffers of the routers are among them,
-multi-token-prediction layers are not. A tied head is counted once, as the embedding.
+multi-token-prediction layers are counted apart. A tied head is counted once, as the embedding.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from twin.arch.attention import causal_flop
-from twin.arch.parameters import Parameter, Part
+from twin.arch.parameters import Parameter, Part, norm_gains
 from twin.arch.stack import heads, kinds, parameters_of
 from twin.spec.model import ModelSpec
 
@@ -40,7 +40,11 @@ class Parameters:
     output: int
     """Weights of the projection to the vocabulary, its own or shared with the embedding."""
     total_if_all_moe: int
-    """`total` if the first dense layers were MoE layers (how the K2 report's 1043B comes about)."""
+    """`total` if the dense layers were MoE layers (how the K2 report's 1043B comes about)."""
+    multi_token_prediction: int
+    """Beside `total`: the layers that predict further tokens, with the projection and the three
+    norms of each; their embedding and head are the model's (DeepSeek-V3, arXiv:2412.19437, section
+    2.2)."""
 
     @property
     def total(self) -> int:
@@ -103,6 +107,7 @@ def parameters(model: ModelSpec) -> Parameters:
         activated_experts=int(parts["routed_experts"] * _used(model)),
         output=model.vocab * model.hidden,
         total_if_all_moe=_total(_table(_all_moe(model))),
+        multi_token_prediction=model.mtp_layers * _prediction_layer(model),
     )
 
 
@@ -137,6 +142,15 @@ def _total(table: list[tuple[Parameter, int]]) -> int:
     return sum(row.elements * times for row, times in table)
 
 
+def _prediction_layer(model: ModelSpec) -> int:
+    """Parameters of one multi-token-prediction layer: a layer like the last, norms of the two
+    inputs and of the output, and the projection of both inputs to one."""
+    *_, last, _ = kinds(model)
+    layer = sum(row.elements for row in parameters_of(model, last))
+    norms = sum(row.elements for row in norm_gains("norm", model.norm, 3 * model.hidden))
+    return layer + norms + 2 * model.hidden**2
+
+
 def _used(model: ModelSpec) -> Fraction:
     """Share of the routed experts that one token passes through."""
     return Fraction(model.moe.top_k, model.moe.experts) if model.moe else Fraction(0)
@@ -145,5 +159,5 @@ def _used(model: ModelSpec) -> Fraction:
 def _all_moe(model: ModelSpec) -> ModelSpec:
     if model.moe is None:
         return model
-    moe = model.moe.model_copy(update={"first_dense_layers": 0})
+    moe = model.moe.model_copy(update={"first_dense_layers": 0, "every": 1})
     return model.model_copy(update={"moe": moe})

@@ -41,7 +41,8 @@ def linear(
     weight = Work(work.flop, read + ACCUMULATE * inputs * outputs, 1)
     if bias:
         weight += Work(0.0, ELEMENT * tokens * outputs, 1)
-    return Op(name, "gemm", work, work, weight, saved, ELEMENT * tokens * outputs)
+    size, read = ELEMENT * tokens * outputs, ELEMENT * tokens * inputs
+    return Op(name, "gemm", work, work, weight, saved, output=size, input=read)
 
 
 def grouped_linear(
@@ -53,7 +54,8 @@ def grouped_linear(
     flop, weights = 2.0 * tokens * inputs * outputs, groups * inputs * outputs
     work = Work(flop, rows + ELEMENT * weights, 1)
     weight = Work(flop, rows + ACCUMULATE * weights, 1)
-    return Op(name, "grouped_gemm", work, work, weight, saved, ELEMENT * tokens * outputs)
+    size, read = ELEMENT * tokens * outputs, ELEMENT * tokens * inputs
+    return Op(name, "grouped_gemm", work, work, weight, saved, output=size, input=read)
 
 
 def streaming(name: str, forward: Work, backward: Work, saved: float, output: float) -> Op:
@@ -86,8 +88,11 @@ def swiglu(name: str, tokens: int, width: int) -> Op:
     return streaming(name, Work(0.0, 3 * size, 1), Work(0.0, 5 * size, 1), size, size)
 
 
-def activation(name: str, kind: Literal["swiglu", "gelu"], tokens: int, width: int) -> Op:
-    """The activation of a dense feed-forward block, named `name` and its kind."""
+def activation(
+    name: str, kind: Literal["swiglu", "gelu", "squared_relu"], tokens: int, width: int
+) -> Op:
+    """The activation of a dense feed-forward block, named `name` and its kind; a squared ReLU moves
+    what a GeLU does."""
     make = swiglu if kind == "swiglu" else gelu
     return make(f"{name}_{kind}", tokens, width)
 

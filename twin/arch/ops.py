@@ -14,7 +14,7 @@ OpClass = Literal["gemm", "grouped_gemm", "attention", "bandwidth"]
 """Classes of kernels; a calibration profile has an efficiency for each."""
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
-Group = Literal["tensor", "expert"]
+Group = Literal["tensor", "context", "expert", "expert_tensor"]
 Bucket = Literal["replicated", "tensor", "expert"]
 LayerKind = Literal["embedding", "dense", "moe", "head"]
 
@@ -40,7 +40,8 @@ class Op:
     bytes kept until the backward pass that are free again if this op is recomputed: what others
     need of its output, masks and statistics. So a layer keeps the sum of `saved`, less that of the
     ops that a memory policy recomputes. `output` is the tensor it writes, which exists while it
-    runs, as its gradient does in the backward pass; 0 for an op that works in place.
+    runs, as its gradient does in the backward pass; 0 for an op that works in place. `input` is what
+    the weight's gradient reads beside the output's gradient: both wait where it is put off.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Op:
     weight: Work = Work()
     saved: float = 0.0
     output: float = 0.0
+    input: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,8 @@ Item = Op | Exchange
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The micro-batch and the sharding that a layer sees on one rank."""
+    """The micro-batch and the sharding that a layer sees on one rank: `sequences` of `sequence`
+    tokens each, whole, before any cut."""
 
     sequences: int
     sequence: int
@@ -82,11 +85,13 @@ class Shape:
     expert: int = 1
     sequence_parallel: bool = False
     flash: bool = True
+    context: int = 1
+    expert_tensor: int = 1
 
     @property
     def tokens(self) -> int:
-        """Tokens of one micro-batch."""
-        return self.sequences * self.sequence
+        """Tokens of one micro-batch on a context rank."""
+        return self.sequences * self.sequence // self.context
 
     @property
     def local_tokens(self) -> int:
@@ -98,7 +103,7 @@ class Shape:
 @dataclass(frozen=True, slots=True)
 class Weights:
     """Parameters on one rank by how they shard: `replicated` over all ranks of a stage, `tensor`
-    cut by the tensor degree, `expert` cut over expert ranks. Of each, `*_matrices` are those an
+    cut by the tensor degree, `expert` cut over expert and expert-tensor ranks. Of each, `*_matrices` are those an
     optimizer for matrices (Muon) takes; of `replicated`, `buffers` have no gradient and no
     optimizer (expert-bias)."""
 
@@ -156,3 +161,8 @@ class Layer:
     tied: Weights = Weights()
     """Weights used here but counted in another layer (the embedding table, in a tied head): a
     second copy, with its gradient, on a rank that does not hold that layer."""
+    heads: int = 0
+    """Query heads of its attention on this rank."""
+    query_key: int = 0
+    """Weights of the projections that make queries and keys (and values with them) from the hidden
+    state or its latents, as cut on this rank: what QK-clip scales."""

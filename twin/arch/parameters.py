@@ -22,9 +22,9 @@ Part = Literal[
     "norms",
     "head",
 ]
-Cut = Literal["replicated", "rows", "columns", "expert"]
+Cut = Literal["replicated", "rows", "columns", "expert_rows", "expert_columns", "expert_whole"]
 """Over which ranks: tensor ranks cut a tensor by `rows` or by `columns`, expert ranks take whole
-ones of its `count`."""
+ones of its `count`, and expert-tensor ranks cut these by `rows`, by `columns` or not at all."""
 Role = Literal["matrix", "table", "vector", "buffer"]
 """`matrix`: a GEMM's weight that Muon takes; `table`: vocabulary or positions by hidden, left to
 AdamW though two-dimensional (as in Moonlight, arXiv:2502.16982); `vector`: norms and biases;
@@ -100,7 +100,13 @@ def matrices(table: Iterable[Parameter]) -> tuple[Matrices, ...]:
 
 def bucket(parameter: Parameter) -> Bucket:
     """The ranks over which a parameter shards."""
-    return "tensor" if parameter.cut in ("rows", "columns") else parameter.cut
+    match parameter.cut:
+        case "replicated":
+            return "replicated"
+        case "rows" | "columns":
+            return "tensor"
+        case "expert_rows" | "expert_columns" | "expert_whole":
+            return "expert"
 
 
 def _cut(parameter: Parameter, shape: Shape) -> Parameter:
@@ -111,5 +117,11 @@ def _cut(parameter: Parameter, shape: Shape) -> Parameter:
             return replace(parameter, rows=parameter.rows // shape.tensor)
         case "columns":
             return replace(parameter, columns=parameter.columns // shape.tensor)
-        case "expert":
+        case "expert_rows":
+            own = replace(parameter, count=parameter.count // shape.expert)
+            return replace(own, rows=own.rows // shape.expert_tensor)
+        case "expert_columns":
+            own = replace(parameter, count=parameter.count // shape.expert)
+            return replace(own, columns=own.columns // shape.expert_tensor)
+        case "expert_whole":
             return replace(parameter, count=parameter.count // shape.expert)

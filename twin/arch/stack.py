@@ -1,10 +1,13 @@
-"""The whole model as a stack: embedding, transformer layers (dense, then MoE), head.
+"""The whole model as a stack: embedding, transformer layers (dense or with experts), head.
 
 A transformer layer is pre-norm: x + attention(norm(x)), then x + ffn(norm(x)). Layers of one kind
 are one shared object, so that depth costs nothing. Multi-token-prediction layers are left out.
 """
 
 from __future__ import annotations
+
+from math import lcm
+from typing import Final
 
 from twin.arch.attention import Heads
 from twin.arch.blocks import attention_gqa, attention_mla, embedding, ffn_dense, head, moe
@@ -13,13 +16,16 @@ from twin.arch.ops import Item, Layer, LayerKind, Shape
 from twin.arch.parameters import Parameter, matrices, norm_gains, on_rank, weights
 from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec
 
+QUERY_KEY: Final = frozenset({"q", "q_up", "kv", "kv_up"})
+"""Names of the matrices that make whole queries and keys, in every kind of attention."""
+
 
 def kinds(model: ModelSpec) -> tuple[LayerKind, ...]:
     """The kind of every layer, in order."""
-    dense = model.layers if model.moe is None else min(model.moe.first_dense_layers, model.layers)
-    first: tuple[LayerKind, ...] = ("dense",)
-    rest: tuple[LayerKind, ...] = ("moe",)
-    return ("embedding", *first * dense, *rest * (model.layers - dense), "head")
+    between: list[LayerKind] = [
+        "moe" if model.has_experts(layer) else "dense" for layer in range(model.layers)
+    ]
+    return ("embedding", *between, "head")
 
 
 def layers(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
@@ -36,7 +42,7 @@ def layers(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
 
 
 def uneven(model: ModelSpec, shape: Shape) -> tuple[str, ...]:
-    """Dotted names of the sizes that the tensor or expert degree does not divide."""
+    """Dotted names of the sizes that the tensor, context or expert degrees do not divide."""
     sizes = [("model.attention.heads", model.attention.heads, shape.tensor)]
     if isinstance(model.attention, GroupedAttention):
         sizes.append(("model.attention.kv_heads", model.attention.kv_heads, shape.tensor))
@@ -45,9 +51,17 @@ def uneven(model: ModelSpec, shape: Shape) -> tuple[str, ...]:
     sizes.append(("model.vocab", model.vocab, shape.tensor))
     if model.moe is not None:
         sizes.append(("model.moe.experts", model.moe.experts, shape.expert))
-    if shape.sequence_parallel:
-        sizes.append(("train.sequence", shape.sequence, shape.tensor))
+        sizes.append(("model.moe.width", model.moe.width, shape.expert_tensor))
+    slices = shape.tensor if shape.sequence_parallel else 1
+    sizes.append(("train.sequence", shape.sequence, sequence_parts(shape.context, slices)))
     return tuple(name for name, size, degree in sizes if size % degree)
+
+
+def sequence_parts(context: int, slices: int) -> int:
+    """Parts of a sequence that have to be of one size: two per context rank, for causal balance
+    (`twin.arch.attention`), and per context rank the `slices` of sequence parallelism."""
+    balanced = 2 * context if context > 1 else 1
+    return lcm(balanced, context * slices)
 
 
 def parameters_of(model: ModelSpec, kind: LayerKind) -> tuple[Parameter, ...]:
@@ -87,7 +101,15 @@ def _layer(model: ModelSpec, shape: Shape, kind: LayerKind) -> Layer:
             tied = weights(on_rank(head.tied_parameters(model), shape))
             return Layer(kind, head.items(model, shape), own, hidden, tied=tied)
         case "dense" | "moe":
-            return Layer(kind, _transformer(model, shape, kind), own, hidden, shapes)
+            return Layer(
+                kind,
+                _transformer(model, shape, kind),
+                own,
+                hidden,
+                shapes,
+                heads=model.attention.heads // shape.tensor,
+                query_key=sum(row.elements for row in table if row.name in QUERY_KEY),
+            )
 
 
 def _transformer(model: ModelSpec, shape: Shape, kind: LayerKind) -> tuple[Item, ...]:

@@ -13,15 +13,26 @@ from typing import Final
 
 from twin.engine.events import Played
 from twin.engine.graph import Graph
-from twin.engine.program import COMPUTE, DATA, EXPERT, SEND_BACKWARD, SEND_FORWARD, TENSOR
+from twin.engine.program import (
+    COMPUTE,
+    CONTEXT,
+    DATA,
+    EXPERT,
+    GATHER,
+    SEND_BACKWARD,
+    SEND_FORWARD,
+    TENSOR,
+)
 from twin.engine.trace import CAUSES
 
-_EXPOSED: Final[dict[int, str]] = {
+EXPOSED: Final[dict[int, str]] = {
     TENSOR: "exposed_tensor",
     EXPERT: "exposed_expert",
     SEND_FORWARD: "exposed_pipeline",
     SEND_BACKWARD: "exposed_pipeline",
     DATA: "exposed_data",
+    CONTEXT: "exposed_context",
+    GATHER: "exposed_data",
 }
 
 Piece = tuple[int, int, str]
@@ -83,7 +94,7 @@ def _gap(graph: Graph, played: Played, op: int, start: int, end: int) -> list[Pi
         sent = graph.stream[cause] in (SEND_FORWARD, SEND_BACKWARD)
         begin = max(start, played.ready[cause] if sent else played.start[cause])
         if until > begin:
-            found.append((begin, until, _EXPOSED[graph.stream[cause]]))
+            found.append((begin, until, EXPOSED[graph.stream[cause]]))
         if begin > start and not sent and begin > played.ready[cause]:
             waited = max(start, played.ready[cause])
             found.append((waited, begin, "bubble"))
@@ -108,7 +119,7 @@ def _tail(graph: Graph, played: Played, late: list[int], span: tuple[int, int]) 
             continue
         if begin > now:
             found.append((now, begin, "bubble"))
-        found.append((begin, played.end[op], _EXPOSED[graph.stream[op]]))
+        found.append((begin, played.end[op], EXPOSED[graph.stream[op]]))
         now = played.end[op]
     if step_ns > now:
         found.append((now, step_ns, "bubble"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from twin.collectives.traffic import Traffic
+from twin.engine.overlap import paired
 from twin.engine.program import (
     COMPUTE,
     SEND_BACKWARD,
@@ -20,7 +21,7 @@ from twin.engine.program import (
     Step,
     Template,
 )
-from twin.schedules.action import Action
+from twin.schedules.action import Action, Pass
 
 Offsets = tuple[int, ...]
 
@@ -63,6 +64,8 @@ class _Columns:
     traffic: tuple[Traffic | None, ...]
     waits: Offsets
     local: tuple[Offsets, ...]
+    roots: Offsets
+    """Steps that wait for nothing in the template but their stream."""
     first: tuple[tuple[int, int], ...]
     last: tuple[tuple[int, int], ...]
     grouped: tuple[tuple[int, str], ...]
@@ -89,6 +92,7 @@ class _Columns:
             traffic=tuple(s.traffic for s in template),
             waits=tuple(waits),
             local=tuple(tuple(d) for d in dependents),
+            roots=tuple(i for i, step in enumerate(template) if not step.after),
             first=tuple(first.items()),
             last=tuple(last.items()),
             grouped=tuple((i, s.group) for i, s in enumerate(template) if s.group != "self"),
@@ -110,7 +114,8 @@ class _Unroller:
         self.program = program
         self.microbatches = microbatches
         self.graph = Graph()
-        self.columns = {key: _Columns.of(template) for key, template in program.passes.items()}
+        made = {id(template): _Columns.of(template) for template in program.passes.values()}
+        self.columns = {key: made[id(template)] for key, template in program.passes.items()}
         self.receive = _Columns.of(program.receive)
         self.message = _Columns.of((Step("send", SEND_FORWARD, program.message.latency_ns, ()),))
         self.flow_cache: dict[tuple[int, int], list[tuple[tuple[float, tuple[int, ...]], ...]]] = {}
@@ -121,7 +126,9 @@ class _Unroller:
         self.tails: list[dict[int, int]] = []
         self.groups: dict[tuple[str, int, int], list[int]] = {}
         self.sequence: dict[tuple[int, str], int] = {}
-        self.last_chunk = program.stages * program.chunks_per_stage - 1
+        self.chunks = program.chunk_map
+        self.pairs: dict[tuple[int, Pass, int], tuple[_Columns, tuple[int, ...]]] = {}
+        """Columns and lanes of a forward's chunk paired with a backward pass of a chunk."""
 
     def run(self) -> Graph:
         program = self.program
@@ -130,11 +137,17 @@ class _Unroller:
             self.tails.append({})
             released: dict[int, int] = {}
             marks: list[int] = []
-            for action in order[role.stage]:
+            actions = iter(order[role.stage])
+            for action in actions:
                 marks.append(len(self.graph.role))
-                end = self._action(index, role, action)
-                if action.kind in ("B", "W"):
-                    released[action.chunk] = end
+                if action.paired:
+                    marks.append(marks[-1])
+                    ended = self._pair(index, role, action, next(actions))
+                else:
+                    self._single(index, role, action)
+                    ended = action
+                if ended.kind in ("B", "W"):
+                    released[ended.chunk] = len(self.graph.role) - 1
             marks.append(len(self.graph.role))
             self.graph.positions.append(marks)
             self._finish(index, role, released)
@@ -146,47 +159,86 @@ class _Unroller:
                     self.graph.rendezvous[member] = members
         return self.graph
 
-    def _action(self, index: int, role: Role, action: Action) -> int:
-        """Append a pass, its message in and its message out; the position of the pass's last
-        operation."""
-        source = self._source(action)
-        gather = None
-        if source is not None and self.program.receive and self.program.stages > 1:
-            gather = self._append(self.receive, index, role, action)
-        start = self._append(self.columns[action.kind, action.chunk], index, role, action)
-        if source is not None:
-            self.needs.append(
-                ((index, *source, action.microbatch), start if gather is None else gather)
+    def _single(self, index: int, role: Role, action: Action) -> None:
+        """Append a pass, its message in and its message out."""
+        gather = self._gather(index, role, action)
+        columns = self.columns[action.kind, action.chunk]
+        base = self._append(columns, index, role, action)
+        self._receive(index, action, gather, [base + i for i in columns.roots])
+        self._send(index, role, action, len(self.graph.role) - 1)
+
+    def _pair(self, index: int, role: Role, forward: Action, backward: Action) -> Action:
+        """Append a forward and a backward, block by block; each has its own messages. The backward
+        is what has ended."""
+        gathers = [self._gather(index, role, action) for action in (forward, backward)]
+        columns, lanes = self._paired(forward, backward)
+        base = self._append(columns, index, role, forward)
+        graph, both = self.graph, (forward, backward)
+        graph.chunk[base:] = [both[lane].chunk for lane in lanes]
+        graph.microbatch[base:] = [both[lane].microbatch for lane in lanes]
+        for lane, action in enumerate(both):
+            roots = [base + i for i in columns.roots if lanes[i] == lane]
+            self._receive(index, action, gathers[lane], roots)
+        ends = [base + max(i for i, owner in enumerate(lanes) if owner == lane) for lane in (0, 1)]
+        for action, end in zip(both, ends, strict=True):
+            self._send(index, role, action, end)
+        return backward
+
+    def _paired(self, forward: Action, backward: Action) -> tuple[_Columns, tuple[int, ...]]:
+        key = forward.chunk, backward.kind, backward.chunk
+        if key not in self.pairs:
+            program = self.program
+            pair = paired(
+                program.passes["F", forward.chunk],
+                program.passes[backward.kind, backward.chunk],
+                program.capacity,
+                program.dispatch_ns,
             )
-        if gather is not None:
-            self.graph.edge(gather, start)
-        end = len(self.graph.role) - 1
-        self._send(index, role, action, end)
-        return end
+            self.pairs[key] = _Columns.of(pair.steps), pair.lanes
+        return self.pairs[key]
 
     def _source(self, action: Action) -> tuple[str, int] | None:
         """The pass, and its chunk, whose result this one needs from the neighbouring chunk."""
-        if action.kind == "F":
-            return ("F", action.chunk - 1) if action.chunk > 0 else None
         if action.kind == "W":
             return None
-        return ("B", action.chunk + 1) if action.chunk < self.last_chunk else None
+        forward = action.kind == "F"
+        chunk = (self.chunks.before if forward else self.chunks.after)[action.chunk]
+        return None if chunk is None else ("F" if forward else "B", chunk)
+
+    def _gather(self, index: int, role: Role, action: Action) -> int | None:
+        """Append what brings a scattered message together, where messages are scattered."""
+        if not self.program.receive or self.program.stages == 1 or self._source(action) is None:
+            return None
+        return self._append(self.receive, index, role, action)
+
+    def _receive(self, index: int, action: Action, gather: int | None, roots: list[int]) -> None:
+        """The pass, or the gather before it, waits for the result that it needs."""
+        source = self._source(action)
+        if source is None:
+            return
+        if gather is not None:
+            for root in roots:
+                self.graph.edge(gather, root)
+        key = (index, *source, action.microbatch)
+        self.needs += [(key, after) for after in (roots if gather is None else [gather])]
 
     def _send(self, index: int, role: Role, action: Action, end: int) -> None:
         """Send the result to the role that runs the next pass, or hand it over where that is the
         same role."""
-        forward = action.kind == "F"
-        if action.kind == "W" or (
-            action.chunk == self.last_chunk if forward else action.chunk == 0
-        ):
+        if action.kind == "W":
             return
-        peer = role.next if forward else role.previous
-        kind = "F" if forward else "B"
-        key = (peer, kind, action.chunk, action.microbatch)
-        if peer == index:
+        forward = action.kind == "F"
+        target = (self.chunks.after if forward else self.chunks.before)[action.chunk]
+        if target is None:
+            return
+        stage = self.chunks.stage_of[target]
+        key = (role.peers[stage], "F" if forward else "B", action.chunk, action.microbatch)
+        if stage == role.stage:
             self.arrivals[key] = end
             return
-        stream = SEND_FORWARD if forward else SEND_BACKWARD
+        up = (stage - role.stage) % self.program.stages == 1
+        down = (role.stage - stage) % self.program.stages == 1
+        stream = SEND_FORWARD if up and (forward or not down) else SEND_BACKWARD
         op = self._append(self.message, index, role, action)
         graph, message = self.graph, self.program.message
         tails = self.tails[index]
@@ -195,7 +247,7 @@ class _Unroller:
             graph.edge(tails[stream], op)
         tails[stream] = op
         graph.edge(end, op)
-        links = (link_index(index, message.link, False), link_index(peer, message.link, True))
+        links = (link_index(index, message.link, False), link_index(key[0], message.link, True))
         graph.flows[op] = ((message.bytes, links),) if message.bytes > 0 else ()
         self.arrivals[key] = op
 

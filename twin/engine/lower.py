@@ -1,26 +1,33 @@
-"""Plan to Program: templates of the passes, messages between stages, and how the step closes.
-
-The step closes as ZeRO-1 does (Rajbhandari et al. 2020, section 5): gradients of a chunk are
-reduce-scattered over its replicas as soon as its last backward pass is done (weights that sequence
-parallelism feeds with slices of the sequence also over the tensor ranks), the gradient norm is
-agreed by all ranks, the optimizer updates its shard, and the new weights are all-gathered. The next
-step's forward does not yet start under that all-gather.
-"""
+"""Plan to Program: templates of the passes and messages between stages; `engine.closing` ends the
+step."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from twin.arch.ops import CollectiveKind, Weights
-from twin.collectives import traffic
-from twin.engine.passes import Coster, backward_pass, forward_pass, nanoseconds
-from twin.engine.program import COMPUTE, DATA, TENSOR, Group, Message, Program, Role, Step, Template
-from twin.hardware import seconds
-from twin.network import capacity, latency
-from twin.network.placement import Placement
-from twin.optimizers import OptimizerStep
-from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES, boundary_bytes
-from twin.plan.types import Chunk, Plan
+from twin.engine.closing import finish
+from twin.engine.passes import (
+    Coster,
+    backward_pass,
+    forward_pass,
+    input_pass,
+    nanoseconds,
+    weight_pass,
+)
+from twin.engine.program import (
+    MESH_GROUPS,
+    TENSOR,
+    Group,
+    Message,
+    Program,
+    Role,
+    Step,
+    Template,
+)
+from twin.network import crowding, latency
+from twin.plan.memory import boundary_bytes
+from twin.plan.mesh import group_numbers
+from twin.plan.types import Plan
 from twin.schedules.action import Pass
 
 
@@ -29,24 +36,40 @@ def lower(plan: Plan, ranks: Literal["folded", "all"] = "folded") -> Program:
     run."""
     scenario = plan.scenario
     coster = Coster.of(plan)
-    passes: dict[tuple[Pass, int], Template] = {}
-    for chunk in plan.chunks:
-        passes["F", chunk.index] = forward_pass(chunk.layers, coster)
-        passes["B", chunk.index] = backward_pass(chunk.layers, coster, scenario.memory.recompute)
-    closes = [_finish(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
+    closes = [finish(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
     return Program(
         roles=folded_roles(plan) if ranks == "folded" else all_roles(plan),
         schedule=scenario.parallel.schedule,
         stages=plan.mesh.pipeline,
         chunks_per_stage=scenario.parallel.virtual,
         microbatches=plan.microbatches,
-        passes=passes,
+        passes=_passes(plan, coster),
         receive=_receive(plan, coster),
         message=_message(plan),
         finish=tuple(steps for steps, _ in closes),
         ready_after=tuple(ready for _, ready in closes),
-        capacity={link: capacity(scenario.cluster, link) / 1e9 for link in ("nvlink", "nic")},
+        capacity=coster.capacity,
+        dispatch_ns=scenario.calibration.dispatch * 1e9,
     )
+
+
+def _passes(plan: Plan, coster: Coster) -> dict[tuple[Pass, int], Template]:
+    """The template of every pass of every chunk; chunks of the same layers share theirs."""
+    recompute = plan.scenario.memory.recompute
+    made: dict[tuple[int, ...], dict[Pass, Template]] = {}
+    found: dict[tuple[Pass, int], Template] = {}
+    for chunk in plan.chunks:
+        # Layers of one kind are one shared object.
+        key = tuple(id(layer) for layer in chunk.layers)
+        if key not in made:
+            made[key] = {
+                "F": forward_pass(chunk.layers, coster),
+                "B": backward_pass(chunk.layers, coster, recompute),
+                "I": input_pass(chunk.layers, coster, recompute),
+                "W": weight_pass(chunk.layers, coster),
+            }
+        found |= {(kind, chunk.index): template for kind, template in made[key].items()}
+    return found
 
 
 def folded_roles(plan: Plan) -> tuple[Role, ...]:
@@ -55,32 +78,41 @@ def folded_roles(plan: Plan) -> tuple[Role, ...]:
     p = plan.mesh.pipeline
     return tuple(
         Role(
-            f"stage {s}", s, plan.mesh.ranks // p, (s + 1) % p, (s - 1) % p, _cross_groups(s, p, 0)
+            f"stage {s}",
+            s,
+            plan.mesh.ranks // p,
+            tuple(range(p)),
+            _mirror_groups(plan.mesh, s) | _cross_groups(s, p, 0),
         )
         for s in range(p)
     )
 
 
 def all_roles(plan: Plan) -> tuple[Role, ...]:
-    """Every rank as its own role, numbered pipeline-major, then replica, expert and tensor."""
+    """Every rank as its own role, numbered stage by stage, in the order of ranks."""
     mesh = plan.mesh
-    p, width = mesh.pipeline, mesh.data * mesh.tensor
+    numbers, width = group_numbers(mesh), mesh.stage_ranks
     roles: list[Role] = []
-    for rank in range(mesh.ranks):
-        stage, rest = divmod(rank, width)
-        data, tensor = divmod(rest, mesh.tensor)
-        replica, expert = divmod(data, mesh.expert)
-        groups: dict[Group, int] = {
-            "tensor": stage * mesh.data + data,
-            "expert": (stage * mesh.expert_data + replica) * mesh.tensor + tensor,
-            "data": stage * mesh.tensor + tensor,
-            "expert_data": stage * mesh.expert + expert,
-            **_cross_groups(stage, p, rest),
-        }
-        name = f"stage {stage} data {data} tensor {tensor}"
-        ahead, behind = ((stage + d) % p * width + rest for d in (1, -1))
-        roles.append(Role(name, stage, 1, ahead, behind, groups))
+    for stage in range(mesh.pipeline):
+        mirrors = _mirror_groups(mesh, stage)
+        mirror = min(stage, mesh.pipeline - 1 - stage)
+        for place in range(width):
+            groups: dict[Group, int] = {
+                group: int(numbers[group][mirror if group in mirrors else stage, place])
+                for group in MESH_GROUPS
+            }
+            groups |= _cross_groups(stage, mesh.pipeline, place)
+            peers = tuple(range(place, mesh.ranks, width))
+            roles.append(Role(f"stage {stage} rank {place}", stage, 1, peers, groups))
     return tuple(roles)
+
+
+def _mirror_groups(mesh: Mesh, stage: int) -> dict[Group, int]:
+    """Groups that a stage shares with its mirror, which holds copies of the same weights."""
+    if mesh.copies == 1:
+        return {}
+    mirror = min(stage, mesh.pipeline - 1 - stage)
+    return {"data": mirror, "expert_data": mirror}
 
 
 def _cross_groups(stage: int, stages: int, position: int) -> dict[Group, int]:
@@ -95,8 +127,10 @@ def _cross_groups(stage: int, stages: int, position: int) -> dict[Group, int]:
 def _message(plan: Plan) -> Message:
     neighbours = plan.placements["pipeline"]
     link: Literal["nvlink", "nic"] = "nvlink" if neighbours.per_node > 1 else "nic"
-    delay = nanoseconds(latency(plan.scenario.cluster, link))
-    return Message(boundary_bytes(plan.scenario), link, delay)
+    cluster = plan.scenario.cluster
+    delay = nanoseconds(latency(cluster, link, neighbours))
+    crowd = crowding(cluster, "message", neighbours) if link == "nic" else 1.0
+    return Message(boundary_bytes(plan.scenario) * crowd, link, delay)
 
 
 def _receive(plan: Plan, coster: Coster) -> Template:
@@ -107,104 +141,3 @@ def _receive(plan: Plan, coster: Coster) -> Template:
     state = boundary_bytes(plan.scenario) * plan.mesh.tensor
     flow, delay = coster.collective("all_gather", state, "tensor")
     return (Step("gather_message", TENSOR, delay, (), flow, "tensor"),)
-
-
-def _finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int | None, ...]]:
-    """The closing steps of a stage, and the chunk whose last backward releases each."""
-    closing = _Closing(plan, coster)
-    sharded = plan.scenario.parallel.zero >= 1
-    kind: CollectiveKind = "reduce_scatter" if sharded else "all_reduce"
-    chunks = [chunk for chunk in plan.chunks if chunk.stage == stage]
-    total = Weights()
-    for chunk in reversed(chunks):
-        total = total + chunk.weights
-        closing.collectives(f"{kind}_gradients", kind, chunk.weights, GRADIENT_BYTES, chunk.index)
-    if plan.scenario.parallel.sequence_parallel:
-        # These weights have seen only the rank's slice of the sequence (Megatron-LM does the same).
-        size = total.replicated * GRADIENT_BYTES
-        closing.add("replicated_gradients", "all_reduce", size, "tensor")
-    if (
-        plan.scenario.model.tied_embeddings
-        and stage in (0, plan.mesh.pipeline - 1)
-        and plan.mesh.pipeline > 1
-    ):
-        closing.embedding()
-    update = _update(plan, chunks)
-    closing.gradient_norm()
-    closing.add("momentum_gather", "all_gather", update.gather_dense_bytes, "data")
-    closing.add("momentum_gather", "all_gather", update.gather_expert_bytes, "expert_data")
-    closing.optimizer(update)
-    if sharded:
-        closing.collectives("all_gather_weights", "all_gather", total, PARAMETER_BYTES, None)
-    return tuple(closing.steps), tuple(closing.ready)
-
-
-def _update(plan: Plan, chunks: list[Chunk]) -> OptimizerStep:
-    """What the optimizer does on one rank that holds these chunks."""
-    sharded = plan.scenario.parallel.zero >= 1
-    return plan.scenario.train.optimizer.step(
-        sum((chunk.weights for chunk in chunks), Weights()),
-        plan.mesh.data if sharded else 1,
-        plan.mesh.expert_replicas if sharded else 1,
-        tuple(m for chunk in chunks for layer in chunk.layers for m in layer.matrices),
-    )
-
-
-class _Closing:
-    """Collects the closing steps of one stage, one after another on the data stream."""
-
-    def __init__(self, plan: Plan, coster: Coster) -> None:
-        self.plan, self.coster = plan, coster
-        self.steps: list[Step] = []
-        self.ready: list[int | None] = []
-
-    def add(
-        self, name: str, kind: CollectiveKind, size: float, group: Group, chunk: int | None = None
-    ) -> None:
-        """Add a collective, unless its group is this rank alone or there is nothing to move."""
-        if size == 0 or (
-            group in self.coster.placements and self.coster.placements[group].size == 1
-        ):
-            return
-        flow, delay = self.coster.collective(kind, size, group)
-        self._append(Step(name, DATA, delay, self._after(chunk), flow, group), chunk)
-
-    def collectives(
-        self, name: str, kind: CollectiveKind, weights: Weights, width: int, chunk: int | None
-    ) -> None:
-        """Add a collective over the replicas of the dense weights, and one over those of the
-        experts."""
-        self.add(name, kind, (weights.replicated + weights.tensor) * width, "data", chunk)
-        self.add(name, kind, weights.expert * width, "expert_data", chunk)
-
-    def embedding(self) -> None:
-        """First and last stage add up the gradients of their copies of a tied embedding (Narayanan
-        et al. 2021)."""
-        model = self.plan.scenario.model
-        size = model.vocab * model.hidden / self.plan.mesh.tensor * GRADIENT_BYTES
-        edges = Placement(2, 2 if self.plan.mesh.ranks <= self.plan.mesh.gpus_per_node else 1)
-        flow, delay = self.coster.priced(traffic("all_reduce", size, edges))
-        self._append(
-            Step("embedding_gradients", DATA, delay, self._after(None), flow, "embedding"), None
-        )
-
-    def gradient_norm(self) -> None:
-        """All ranks agree on the gradient norm, so that all clip alike; nobody updates before."""
-        flow, delay = self.coster.agree(self.plan.mesh.ranks)
-        self._append(Step("gradient_norm", DATA, delay, self._after(None), flow, "world"), None)
-
-    def optimizer(self, update: OptimizerStep) -> None:
-        """Add the update itself, on the compute stream."""
-        scenario = self.plan.scenario
-        gpu = scenario.cluster.node.gpu
-        time = sum(seconds(kind, work, gpu, scenario.calibration) for kind, work in update.works)
-        self._append(Step("optimizer", COMPUTE, nanoseconds(time), self._after(None)), None)
-
-    def _after(self, chunk: int | None) -> tuple[int, ...]:
-        """Reductions of chunks wait for their chunk only (and, in order, for their stream); what
-        follows waits for all before."""
-        return () if chunk is not None or not self.steps else (len(self.steps) - 1,)
-
-    def _append(self, step: Step, chunk: int | None) -> None:
-        self.steps.append(step)
-        self.ready.append(chunk)

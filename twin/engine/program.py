@@ -9,21 +9,52 @@ are one step (a segment). `twin.engine.graph` unrolls a Program into single oper
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from twin.collectives.traffic import Traffic
-from twin.schedules import Schedule
+from twin.schedules import ChunkMap, Schedule
 from twin.schedules.action import Pass
 
-STREAMS: Final = ("compute", "tensor", "expert", "send_forward", "send_backward", "data")
+STREAMS: Final = (
+    "compute",
+    "tensor",
+    "expert",
+    "send_forward",
+    "send_backward",
+    "data",
+    "context",
+    "gather",
+)
 """In-order streams of every role. Sends have a stream per direction because each neighbour has its
-own communicator."""
+own communicator; gathers of sharded parameters do not queue behind reductions of gradients (torch
+FSDP2 has a stream for each)."""
 
-COMPUTE, TENSOR, EXPERT, SEND_FORWARD, SEND_BACKWARD, DATA = range(len(STREAMS))
+COMPUTE, TENSOR, EXPERT, SEND_FORWARD, SEND_BACKWARD, DATA, CONTEXT, GATHER = range(len(STREAMS))
 
-Group = Literal["self", "tensor", "expert", "data", "expert_data", "embedding", "world"]
+Group = Literal[
+    "self",
+    "tensor",
+    "context",
+    "data",
+    "expert_tensor",
+    "expert",
+    "expert_data",
+    "embedding",
+    "world",
+]
 """Who has to be ready before a step starts: only this role, or all members of one of its groups."""
+
+MESH_GROUPS: Final[tuple[Group, ...]] = (
+    "tensor",
+    "context",
+    "data",
+    "expert_tensor",
+    "expert",
+    "expert_data",
+)
+"""Those that lie inside a stage (`twin.plan.mesh.GROUPS`)."""
 
 LINKS: Final = ("nvlink", "nic")
 """Link classes; every role has a port of each class in each direction."""
@@ -42,6 +73,16 @@ class Step:
     after: tuple[int, ...]
     traffic: Traffic | None = None
     group: Group = "self"
+    kernels: int = 0
+    """Kernels that the host launches for it."""
+
+    def alone_ns(self, capacity: Mapping[str, float]) -> float:
+        """How long it lasts with its links to itself; `capacity` in bytes per nanosecond by link
+        class."""
+        if self.traffic is None:
+            return self.duration_ns
+        nvlink = self.traffic.nvlink_bytes / capacity["nvlink"]
+        return self.duration_ns + max(nvlink, self.traffic.nic_bytes / capacity["nic"])
 
 
 Template = tuple[Step, ...]
@@ -59,15 +100,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One simulated rank, standing for `ranks` identical ones. `next` and `previous` are the roles
-    of the neighbouring stages (cyclic, since virtual stages wrap); `groups` names the group of each
-    kind that it belongs to."""
+    """One simulated rank, standing for `ranks` identical ones. `peers` are the roles of its
+    pipeline, by stage; `groups` names the group of each kind that it belongs to."""
 
     name: str
     stage: int
     ranks: int
-    next: int
-    previous: int
+    peers: tuple[int, ...]
     groups: dict[Group, int]
 
 
@@ -94,3 +133,10 @@ class Program:
     but `after`."""
     capacity: dict[str, float]
     """Bytes per nanosecond of one port in one direction, per link class."""
+    dispatch_ns: float = 0.0
+    """What the host needs per kernel: no pass is over before its kernels are launched."""
+
+    @property
+    def chunk_map(self) -> ChunkMap:
+        """Where the chunks live."""
+        return self.schedule.chunk_map(self.stages, self.chunks_per_stage)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from twin.engine.breakdown import pieces, sums
+from twin.engine.critical import critical_path
 from twin.engine.events import Played, Progress, play
 from twin.engine.graph import Graph, unroll
+from twin.engine.longest_path import longest_path
 from twin.engine.program import LINKS, Program
 from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.trace import Spans, Trace
 
 
 def simulate(
-    program: Program, progress: Progress | None = None, *, extrapolate: bool = True
+    program: Program,
+    progress: Progress | None = None,
+    *,
+    fidelity: Literal["events", "fast"] = "events",
+    extrapolate: bool = True,
 ) -> Trace:
     """Play one step. Long steps are played until their steady state is proven and then
-    extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full."""
+    extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full.
+    `fast` takes the longest path instead, where every transfer has its links to itself."""
+    if fidelity == "fast":
+        return longest_path(program, extrapolate=extrapolate)
     microbatches = enough_microbatches(program) if extrapolate else None
     while microbatches is not None:
         graph = unroll(program, microbatches)
@@ -45,9 +56,10 @@ def _trace(program: Program, graph: Graph, played: Played, period: Period | None
             row = {name: value + extra * window[name] for name, value in row.items()}
         rows.append(row)
     sent = _link_bytes(program, graph, done)
+    spans, rows_of = _spans(graph, played)
     window_start = 0 if period is None else max(period.windows)
     return Trace(
-        spans=_spans(graph, played),
+        spans=spans,
         names=tuple(dict.fromkeys(graph.name)),
         roles=tuple(role.name for role in program.roles),
         step_ns=step_ns,
@@ -60,6 +72,7 @@ def _trace(program: Program, graph: Graph, played: Played, period: Period | None
         repeats=extra + 1,
         window_start=window_start,
         window_end=window_start + length,
+        critical=tuple(rows_of[op] for op in critical_path(graph, played) if rows_of[op] >= 0),
     )
 
 
@@ -78,8 +91,9 @@ def _link_bytes(program: Program, graph: Graph, played_microbatches: int) -> dic
     }
 
 
-def _spans(graph: Graph, played: Played) -> Spans:
-    """Operations that took time, by role, stream and start."""
+def _spans(graph: Graph, played: Played) -> tuple[Spans, list[int]]:
+    """Operations that took time, by role, stream and start; and the row of each operation, -1 for
+    those that took none."""
     names = {name: i for i, name in enumerate(dict.fromkeys(graph.name))}
     start = np.asarray(played.start, dtype=np.int64)
     end = np.asarray(played.end, dtype=np.int64)
@@ -88,7 +102,9 @@ def _spans(graph: Graph, played: Played) -> Spans:
     order = np.lexsort((start, stream, role))
     order = order[end[order] > start[order]]
     name = np.fromiter(map(names.__getitem__, graph.name), dtype=np.int32, count=len(start))
-    return Spans(
+    rows = np.full(len(start), -1, dtype=np.int64)
+    rows[order] = np.arange(len(order))
+    spans = Spans(
         role=role[order],
         stream=stream[order],
         name=name[order],
@@ -97,3 +113,4 @@ def _spans(graph: Graph, played: Played) -> Spans:
         start=start[order],
         end=end[order],
     )
+    return spans, rows.tolist()

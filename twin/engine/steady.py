@@ -78,7 +78,7 @@ def prove(
     repeats = (program.microbatches - played_microbatches) // pattern
     tolerance = ROUNDING_NS if played.shared and ROUNDING_NS * repeats <= LARGEST_ERROR_NS else 0
     for cycle in range(1, program.stages + 1):
-        proof = _Proof(graph, played, orders, cycle * pattern, reach, margin)
+        proof = _Proof(graph, played, orders, played_microbatches, cycle * pattern, reach, margin)
         length = proof.length(program, tolerance)
         if length is not None:
             windows = tuple(proof.window(i, role.stage) for i, role in enumerate(program.roles))
@@ -93,6 +93,8 @@ class _Proof:
     graph: Graph
     played: Played
     orders: Orders
+    microbatches: int
+    """Played."""
     period: int
     reach: int
     """Micro-batches over which all must match."""
@@ -125,13 +127,15 @@ class _Proof:
         return self.played.start[self.graph.positions[index][end - width]]
 
     def _span(self, stage: int) -> tuple[int, int, int]:
-        """First and last action to compare (up to the last forward), and the actions in a
-        period."""
-        order = self.orders[stage]
-        per_microbatch = len(order) // (order[-1].microbatch + 1)
-        last = max(i for i, action in enumerate(order) if action.kind == "F")
-        end = last + 1 - self.margin * per_microbatch
-        return end - self.reach * per_microbatch, end, self.period * per_microbatch
+        """First and last action to compare (up to the last forward, less the margin), and the
+        actions in a period."""
+        forwards = [i for i, action in enumerate(self.orders[stage]) if action.kind == "F"]
+        per_microbatch = len(forwards) // self.microbatches
+        end = len(forwards) - 1 - self.margin * per_microbatch
+        begin, before = (end - n * per_microbatch for n in (self.reach, self.period))
+        if min(begin, before) < 0:
+            return 0, 0, 1  # too short to compare anything
+        return forwards[begin], forwards[end], forwards[end] - forwards[before]
 
 
 def _period(program: Program, microbatches: int) -> int | None:
@@ -168,6 +172,7 @@ def _same_pattern(order: tuple[Action, ...], span: range, width: int, period: in
     return all(
         order[i].kind == order[i - width].kind
         and order[i].chunk == order[i - width].chunk
+        and order[i].paired == order[i - width].paired
         and order[i].microbatch == order[i - width].microbatch + period
         for i in span
     )

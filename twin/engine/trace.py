@@ -63,6 +63,9 @@ class Trace:
     repeats: int = 1
     window_start: int = 0
     window_end: int = 0
+    critical: tuple[int, ...] = ()
+    """Rows of `spans` that made the played part as long as it is, in the order of time: each was
+    released by the one before."""
 
     @property
     def extrapolated_fraction(self) -> float:

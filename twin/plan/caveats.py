@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from twin.plan.feasibility import microbatches
 from twin.plan.mesh import neighbours_share
 from twin.plan.types import Chunk, Mesh, Warning
 from twin.scenario import Scenario
@@ -27,7 +28,11 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *balance(scenario),
         *empty_chunks(chunks),
         *next_token_modules(scenario),
+        *left_out(scenario),
         *idle_sequence_parallel(scenario),
+        *idle_reshard(scenario),
+        *exposed_context(scenario),
+        *sharded_per_microbatch(scenario, mesh),
     )
 
 
@@ -97,13 +102,16 @@ def experts_on_tensor_ranks(scenario: Scenario) -> list[Warning]:
 
 def tensor_across_nodes(mesh: Mesh) -> list[Warning]:
     """Tensor parallelism over the network is possible and rarely wanted."""
-    if mesh.tensor <= mesh.gpus_per_node:
-        return []
-    text = (
-        f"tensor={mesh.tensor} is more than the {mesh.gpus_per_node} GPUs of a node: the "
-        "collectives of every layer cross the network."
-    )
-    return [Warning("tensor-across-nodes", text)]
+    degrees = {"tensor": mesh.tensor, "expert_tensor": mesh.expert_tensor}
+    return [
+        Warning(
+            "tensor-across-nodes",
+            f"{axis}={degree} is more than the {mesh.gpus_per_node} GPUs of a node: the "
+            "collectives of every layer cross the network.",
+        )
+        for axis, degree in degrees.items()
+        if degree > mesh.gpus_per_node
+    ]
 
 
 def mixed_neighbours(mesh: Mesh) -> list[Warning]:
@@ -154,8 +162,53 @@ def next_token_modules(scenario: Scenario) -> list[Warning]:
     return [Warning("multi-token-prediction-left-out", text)]
 
 
+def left_out(scenario: Scenario) -> list[Warning]:
+    """The model's entry says what it simplifies."""
+    model = scenario.model
+    if not model.left_out:
+        return []
+    return [Warning("model-simplified", f"{model.name} is simplified: {model.left_out}.")]
+
+
 def idle_sequence_parallel(scenario: Scenario) -> list[Warning]:
     """Sequence parallelism works on the tensor ranks."""
     if not scenario.parallel.sequence_parallel or scenario.parallel.tensor > 1:
         return []
     return [Warning("idle-sequence-parallel", "sequence_parallel changes nothing with tensor=1.")]
+
+
+def idle_reshard(scenario: Scenario) -> list[Warning]:
+    """Only sharded parameters are gathered and freed."""
+    if scenario.parallel.reshard_after_forward or scenario.parallel.zero == 3:
+        return []
+    text = f"reshard_after_forward changes nothing with zero={scenario.parallel.zero}."
+    return [Warning("idle-reshard-after-forward", text)]
+
+
+def exposed_context(scenario: Scenario) -> list[Warning]:
+    """Keys and values are gathered in line."""
+    if scenario.parallel.context == 1:
+        return []
+    text = (
+        "Context ranks all-gather keys and values before attention, as Llama 3 does, and nothing "
+        "hides it: its row of the breakdown is an upper bound for rings that pass them on under "
+        "the kernels (Megatron-LM's p2p)."
+    )
+    if scenario.model.attention.kind == "mla":
+        text += " Latent attention sends keys and values of every head, not the latents."
+    return [Warning("exposed-context-exchange", text)]
+
+
+def sharded_per_microbatch(scenario: Scenario, mesh: Mesh) -> list[Warning]:
+    """Sharded gradients and parameters travel for every micro-batch."""
+    zero = scenario.parallel.zero
+    if zero < 2 or max(mesh.dense_replicas, mesh.expert_replicas) == 1:
+        return []
+    if microbatches(scenario) == 1:
+        return []
+    moved = "gradients are reduced" if zero == 2 else "parameters are gathered, gradients reduced,"
+    text = (
+        f"zero={zero}: {moved} once per micro-batch, as DeepSpeed and FSDP do without no_sync; "
+        f"{microbatches(scenario)} micro-batches multiply that traffic. zero=1 sends once per step."
+    )
+    return [Warning("sharded-per-micro-batch", text)]

@@ -22,6 +22,7 @@ from twin.plan.mesh import lay_out, placements
 from twin.plan.stages import balance, split
 from twin.plan.types import Chunk, Plan
 from twin.scenario import Scenario
+from twin.schedules import ChunkMap
 
 LEAST_SECONDS = 1e-6
 """What the kernels of a micro-batch take at least, over all layers: a thousand times the engine's
@@ -47,7 +48,7 @@ def plan(scenario: Scenario) -> Plan:
         mesh=mesh,
         chunks=chunks,
         microbatches=count,
-        placements=placements(mesh),
+        placements=placements(mesh, scenario.cluster.fabric.nodes_per_leaf),
         memory=ledger(scenario, mesh, chunks, count),
         warnings=caveats(scenario, mesh, chunks),
     )
@@ -62,6 +63,8 @@ def shape_of(scenario: Scenario) -> Shape:
         tensor=parallel.tensor,
         expert=parallel.expert,
         sequence_parallel=parallel.sequence_parallel,
+        context=parallel.context,
+        expert_tensor=parallel.expert_tensor,
         flash=train.attention_kernel == "flash",
     )
 
@@ -80,29 +83,41 @@ def kernels_take_time(scenario: Scenario, model_layers: Sequence[Layer]) -> list
 
 
 def cut(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[Chunk, ...]:
-    """The chunks of the run in model order; chunk c lives on stage c mod pipeline. The embedding
-    joins the first chunk, the head the last, whatever the split of transformer layers says."""
+    """The chunks of the run, as the schedule maps parts of the model to stages. The embedding joins
+    the first part, the head the last, whatever the split of transformer layers says."""
     embedding, *blocks, head = model_layers
     parts = split(scenario.parallel.layers or balanced(scenario, model_layers))
-    chunks: list[Chunk] = []
-    for index, part in enumerate(parts):
-        own = tuple(blocks[part.start : part.stop])
-        if index == 0:
-            own = (embedding, *own)
-        if index == len(parts) - 1:
-            own = (*own, head)
-        stage = index % scenario.parallel.pipeline
-        chunks.append(Chunk(index, stage, own, weights_of(own, stage), part.start))
-    return tuple(chunks)
+    chunk_map = chunk_map_of(scenario)
+    held = [
+        (
+            *([embedding] if part == 0 else ()),
+            *blocks[parts[part].start : parts[part].stop],
+            *([head] if part == len(parts) - 1 else ()),
+        )
+        for part in chunk_map.part_of
+    ]
+    embedded = {s for s, part in zip(chunk_map.stage_of, chunk_map.part_of, strict=True) if not part}
+    return tuple(
+        Chunk(index, stage, own, weights_of(own, stage in embedded), parts[part].start)
+        for index, (stage, part, own) in enumerate(
+            zip(chunk_map.stage_of, chunk_map.part_of, held, strict=True)
+        )
+    )
 
 
-def weights_of(own: Sequence[Layer], stage: int) -> Weights:
+def chunk_map_of(scenario: Scenario) -> ChunkMap:
+    """Where the scenario's schedule puts its chunks."""
+    parallel = scenario.parallel
+    return parallel.schedule.chunk_map(parallel.pipeline, parallel.virtual)
+
+
+def weights_of(own: Sequence[Layer], embedded: bool) -> Weights:
     """Weights that a chunk's layers bring to one rank of its stage. Tied weights are a second copy,
     unless the embedding, which counts them, is on the same stage."""
     total = Weights()
     for layer in own:
         total += layer.weights
-        if stage > 0:
+        if not embedded:
             total += layer.tied
     return total
 

@@ -9,18 +9,21 @@ plan, not a problem.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import gcd, lcm
+from itertools import pairwise
+from math import gcd, lcm, prod
 from typing import Final
 
+from twin.arch import sequence_parts
 from twin.errors import Problem
 from twin.plan import stages
 from twin.plan.mesh import (
-    degrees,
+    GROUPS,
     divisors,
     lay_out,
     members_per_node,
     nearest_even,
     next_to,
+    stages_agree,
 )
 from twin.scenario import Scenario
 from twin.spec.model import GroupedAttention
@@ -29,14 +32,14 @@ Rule = Callable[[Scenario], list[Problem]]
 
 CODES: Final = {
     "TW101": "groups straddle nodes unevenly",
-    "TW102": "tensor x pipeline does not divide the GPUs",
+    "TW102": "tensor x context x pipeline does not divide the GPUs",
     "TW103": "expert parallelism on a model without experts",
     "TW104": "the expert degree does not divide the experts",
-    "TW105": "the expert degree does not divide the data-parallel ranks",
+    "TW105": "the ranks of an expert grid do not divide the ranks of a stage",
     "TW106": "the tensor degree does not divide the attention heads",
     "TW107": "the tensor degree does not divide the feed-forward width",
     "TW108": "the tensor degree does not divide the vocabulary",
-    "TW109": "the tensor degree does not divide the sequence",
+    "TW109": "the sequence does not divide over its ranks",
     "TW110": "key-value heads do not divide the heads",
     "TW111": "a token chooses more experts than there are",
     "TW112": "more leading dense layers than layers",
@@ -51,12 +54,14 @@ CODES: Final = {
     "TW121": "parallel.layers does not add up to the model",
     "TW122": "too many micro-batches for an order that never repeats",
     "TW123": "the kernels of a micro-batch take too little time to count",
+    "TW124": "the expert-tensor degree does not divide the experts' width",
+    "TW125": "expert-tensor parallelism without sequence parallelism",
+    "TW126": "the rank order puts a rank on two stages",
+    "TW127": "parameters stay gathered for several micro-batches in flight",
 }
 """Stable codes of the rules of layouts, with what each means."""
 
-AXIS_TO_CHANGE: Final = {
-    "tensor": "tensor",
-    "expert": "expert",
+AXIS_TO_CHANGE: Final = dict(zip(GROUPS, GROUPS, strict=True)) | {
     "data": "pipeline",
     "expert_data": "pipeline",
 }
@@ -74,36 +79,41 @@ def problems(scenario: Scenario) -> list[Problem]:
 
 
 def gpus_fill_the_grid(scenario: Scenario) -> list[Problem]:
-    """Tensor x pipeline divides the GPUs."""
+    """Tensor x context x pipeline divides the GPUs."""
     parallel, cluster = scenario.parallel, scenario.cluster
     if _grid_is_whole(scenario):
         return []
-    grid = parallel.tensor * parallel.pipeline
-    message = (
-        f"tensor={parallel.tensor} x pipeline={parallel.pipeline} = {grid} does not divide "
-        f"{cluster.gpus} GPUs"
-    )
+    axes = _grid_axes(scenario)
+    grid = prod(getattr(parallel, axis) for axis in axes)
+    product = " x ".join(f"{axis}={getattr(parallel, axis)}" for axis in axes)
+    message = f"{product} = {grid} does not divide {cluster.gpus} GPUs"
     step = lcm(grid, cluster.node.gpus) // cluster.node.gpus
     nodes = _nearest("nodes", cluster.nodes, _multiples(cluster.nodes, step))
     whole = nodes.removeprefix("nearest ")
-    if cluster.gpus % parallel.tensor == 0:
-        axis, fits = "pipeline", divisors(cluster.gpus // parallel.tensor)
-    elif cluster.gpus % parallel.pipeline == 0:
-        axis, fits = "tensor", divisors(cluster.gpus // parallel.pipeline)
-    else:
-        hint = f"change both tensor and pipeline, or {whole}"
+    others = {axis: grid // getattr(parallel, axis) for axis in axes}
+    axis = next((axis for axis in reversed(axes) if cluster.gpus % others[axis] == 0), None)
+    if axis is None:
+        hint = f"change {'two of' if len(axes) > 2 else 'both'} {_listed(axes)}, or {whole}"
         return [_problem("TW102", "parallel.tensor", message, hint)]
+    fits = divisors(cluster.gpus // others[axis])
     hint = f"{_nearest(axis, getattr(parallel, axis), _working(scenario, axis, fits))}, or {whole}"
     return [_problem("TW102", f"parallel.{axis}", message, hint)]
 
 
 def experts_need_a_mixture(scenario: Scenario) -> list[Problem]:
     """Expert parallelism needs experts."""
-    expert = scenario.parallel.expert
-    if expert == 1 or scenario.model.moe is not None:
+    if scenario.model.moe is not None:
         return []
-    message = f"expert={expert} on {scenario.model.name}, which has no experts"
-    return [_problem("TW103", "parallel.expert", message, "set expert to 1")]
+    return [
+        _problem(
+            "TW103",
+            f"parallel.{axis}",
+            f"{axis}={degree} on {scenario.model.name}, which has no experts",
+            f"set {axis} to 1",
+        )
+        for axis in ("expert", "expert_tensor")
+        if (degree := getattr(scenario.parallel, axis)) > 1
+    ]
 
 
 def expert_divides_experts(scenario: Scenario) -> list[Problem]:
@@ -117,17 +127,69 @@ def expert_divides_experts(scenario: Scenario) -> list[Problem]:
     ]
 
 
-def expert_divides_data(scenario: Scenario) -> list[Problem]:
-    """Expert ranks are taken out of the data-parallel ranks."""
-    moe, expert = scenario.model.moe, scenario.parallel.expert
-    if moe is None or not _grid_is_whole(scenario) or expert_divides_experts(scenario):
+def expert_grid_divides_stages(scenario: Scenario) -> list[Problem]:
+    """Experts lie on the ranks of a stage in a grid of their own."""
+    moe, parallel = scenario.model.moe, scenario.parallel
+    if moe is None or not _grid_is_whole(scenario):
         return []
-    data = lay_out(scenario).data
-    if data % expert == 0:
+    if expert_divides_experts(scenario) or expert_tensor_divides_widths(scenario):
         return []
-    message = f"expert={expert} does not divide data={data} (GPUs / (tensor x pipeline))"
-    hint = _nearest("expert", expert, divisors(gcd(data, moe.experts)))
-    return [_problem("TW105", "parallel.expert", message, hint)]
+    ranks, grid = lay_out(scenario).stage_ranks, parallel.expert_tensor * parallel.expert
+    if ranks % grid == 0:
+        return []
+    product = f"expert={parallel.expert}"
+    if parallel.expert_tensor > 1:
+        product += f" x expert_tensor={parallel.expert_tensor} = {grid}"
+    message = f"{product} does not divide the {ranks} ranks of a stage (GPUs / pipeline)"
+    if ranks % parallel.expert_tensor:
+        fits = divisors(gcd(ranks, moe.width))
+        hint = _nearest("expert_tensor", parallel.expert_tensor, fits)
+        return [_problem("TW105", "parallel.expert_tensor", message, hint)]
+    fits = divisors(gcd(ranks // parallel.expert_tensor, moe.experts))
+    return [
+        _problem("TW105", "parallel.expert", message, _nearest("expert", parallel.expert, fits))
+    ]
+
+
+def expert_tensor_divides_widths(scenario: Scenario) -> list[Problem]:
+    """Expert-tensor ranks cut every expert by columns."""
+    moe, degree = scenario.model.moe, scenario.parallel.expert_tensor
+    if moe is None or moe.width % degree == 0:
+        return []
+    message = f"expert_tensor={degree} does not divide moe.width={moe.width}"
+    hint = _nearest("expert_tensor", degree, divisors(moe.width))
+    return [_problem("TW124", "parallel.expert_tensor", message, hint)]
+
+
+def cut_experts_need_cut_sequences(scenario: Scenario) -> list[Problem]:
+    """Expert-tensor ranks gather tokens from each other: tensor ranks must not all bring the
+    same ones (Megatron-LM refuses that, too)."""
+    parallel = scenario.parallel
+    if parallel.expert_tensor == 1 or parallel.tensor == 1 or parallel.sequence_parallel:
+        return []
+    message = (
+        f"expert_tensor={parallel.expert_tensor} with tensor={parallel.tensor} and no "
+        "sequence_parallel: tensor ranks would bring the same tokens to the experts"
+    )
+    hint = "set sequence_parallel to true, or expert_tensor to 1"
+    return [_problem("TW125", "parallel.expert_tensor", message, hint)]
+
+
+def a_rank_has_one_stage(scenario: Scenario) -> list[Problem]:
+    """Dense weights and experts are cut by different degrees, in one order: pipeline has to be
+    where both put a rank on one stage."""
+    if scenario.model.moe is None or not _grid_is_whole(scenario):
+        return []
+    mesh = lay_out(scenario)
+    if mesh.stage_ranks % (mesh.expert_tensor * mesh.expert) or stages_agree(mesh):
+        return []
+    message = (
+        f"order=[{', '.join(mesh.order)}] puts ranks on one stage for dense weights and on another "
+        "for experts"
+    )
+    order = [axis for axis in mesh.order if axis != "pipeline"]
+    hint = f"write pipeline last: [{', '.join(order)}, pipeline]"
+    return [_problem("TW126", "parallel.order", message, hint)]
 
 
 def tensor_divides_heads(scenario: Scenario) -> list[Problem]:
@@ -142,7 +204,7 @@ def tensor_divides_heads(scenario: Scenario) -> list[Problem]:
 def tensor_divides_widths(scenario: Scenario) -> list[Problem]:
     """Dense feed-forward blocks are cut by columns; experts are not cut."""
     model, tensor = scenario.model, scenario.parallel.tensor
-    if model.moe is not None and model.moe.first_dense_layers == 0:
+    if all(model.has_experts(layer) for layer in range(model.layers)):
         return []
     return _tensor_divides("TW107", tensor, {"ffn.width": model.ffn.width})
 
@@ -153,15 +215,19 @@ def tensor_divides_vocabulary(scenario: Scenario) -> list[Problem]:
     return _tensor_divides("TW108", scenario.parallel.tensor, {"vocab": scenario.model.vocab})
 
 
-def sequence_parallel_divides_tokens(scenario: Scenario) -> list[Problem]:
-    """Sequence parallelism cuts the sequence over the tensor ranks."""
+def ranks_divide_the_sequence(scenario: Scenario) -> list[Problem]:
+    """Context ranks cut the sequence into two chunks each, sequence parallelism cuts what they
+    have over the tensor ranks."""
     parallel, sequence = scenario.parallel, scenario.train.sequence
-    if not parallel.sequence_parallel or sequence % parallel.tensor == 0:
+    slices = parallel.tensor if parallel.sequence_parallel else 1
+    parts = sequence_parts(parallel.context, slices)
+    if sequence % parts == 0:
         return []
-    message = (
-        f"sequence={sequence} does not divide over tensor={parallel.tensor} with sequence_parallel"
-    )
-    hint = _nearest("sequence", sequence, _multiples(sequence, parallel.tensor), "tok")
+    over = [f"2 x context={parallel.context} chunks"] if parallel.context > 1 else []
+    if slices > 1:
+        over.append(f"tensor={slices} with sequence_parallel")
+    message = f"sequence={sequence} does not divide over {' and '.join(over)}"
+    hint = _nearest("sequence", sequence, _multiples(sequence, parts), "tok")
     return [_problem("TW109", "train.sequence", message, hint)]
 
 
@@ -215,8 +281,8 @@ def microbatches_are_whole(scenario: Scenario) -> list[Problem]:
     sequences = scenario.train.global_batch_sequences
     if sequences % data:
         message = (
-            f"{sequences} sequences do not divide over data={data} ranks (GPUs / (tensor x "
-            f"pipeline)) in micro-batches of {micro}"
+            f"{sequences} sequences do not divide over data={data} ranks (GPUs / "
+            f"({' x '.join(_grid_axes(scenario))})) in micro-batches of {micro}"
         )
         hint = _nearest("global_batch", sequences, _multiples(sequences, data * micro), "seq")
         return [_problem("TW115", "train.global_batch", message, hint)]
@@ -246,7 +312,7 @@ def every_stage_has_a_layer(scenario: Scenario) -> list[Problem]:
         message = f"pipeline={parallel.pipeline} is more than {layers} layers"
         fitting = range(1, layers + 1)
         if _grid_is_whole(scenario):
-            fits = divisors(scenario.cluster.gpus // parallel.tensor)
+            fits = divisors(scenario.cluster.gpus // (parallel.tensor * parallel.context))
             fitting = [pipeline for pipeline in fits if pipeline <= layers]
         hint = _nearest("pipeline", parallel.pipeline, fitting)
         return [_problem("TW117", "parallel.pipeline", message, hint)]
@@ -307,10 +373,12 @@ def groups_sit_evenly(scenario: Scenario) -> list[Problem]:
     """Every group has as many members on each node it touches: collectives are costed for such
     groups only."""
     mesh = lay_out(scenario)
-    if not _grid_is_whole(scenario) or mesh.data % mesh.expert:
+    if not _grid_is_whole(scenario) or mesh.stage_ranks % (mesh.expert_tensor * mesh.expert):
         return []
     found: dict[str, Problem] = {}
     for group, axis in AXIS_TO_CHANGE.items():
+        if GROUPS[group][0] == "experts" and scenario.model.moe is None:
+            continue
         counts = members_per_node(mesh, group)
         if len(counts) == 1 or axis in found:
             continue
@@ -318,20 +386,48 @@ def groups_sit_evenly(scenario: Scenario) -> list[Problem]:
             f"{group} groups straddle nodes of {mesh.gpus_per_node} GPUs unevenly: "
             f"{' or '.join(str(count) for count in counts)} members on a node"
         )
-        hint = _nearest(axis, degrees(mesh)[axis], nearest_even(mesh, axis, group))
+        hint = _nearest(axis, getattr(mesh, axis), nearest_even(mesh, axis, group))
         found[axis] = _problem("TW101", f"parallel.{axis}", message, hint)
     return list(found.values())
+
+
+def kept_parameters_serve_one_microbatch(scenario: Scenario) -> list[Problem]:
+    """What stays gathered from a micro-batch's forward to its backward must be wanted by no other
+    micro-batch in between: who gathers and who frees is then not defined (torch's pipeline
+    schedules gather once per step instead)."""
+    parallel = scenario.parallel
+    if parallel.zero < 3 or parallel.reshard_after_forward:
+        return []
+    alone = parallel.pipeline * parallel.virtual == 1
+    if (
+        not _grid_is_whole(scenario)
+        or microbatches_are_whole(scenario)
+        or schedule_can_run(scenario)
+    ):
+        return []
+    if alone and not _forwards_meet(scenario):
+        return []
+    message = (
+        "reshard_after_forward=false keeps parameters from a micro-batch's forward to its "
+        f"backward, and with pipeline={parallel.pipeline}, virtual={parallel.virtual} and "
+        f"{parallel.schedule.kind} other micro-batches pass in between"
+    )
+    hint = "set reshard_after_forward to true, or zero to 2"
+    return [_problem("TW127", "parallel.reshard_after_forward", message, hint)]
 
 
 RULES: Final[tuple[Rule, ...]] = (
     gpus_fill_the_grid,
     experts_need_a_mixture,
     expert_divides_experts,
-    expert_divides_data,
+    expert_tensor_divides_widths,
+    expert_grid_divides_stages,
+    cut_experts_need_cut_sequences,
+    a_rank_has_one_stage,
     tensor_divides_heads,
     tensor_divides_widths,
     tensor_divides_vocabulary,
-    sequence_parallel_divides_tokens,
+    ranks_divide_the_sequence,
     query_heads_share_keys_evenly,
     tokens_choose_existing_experts,
     dense_layers_are_layers,
@@ -343,6 +439,7 @@ RULES: Final[tuple[Rule, ...]] = (
     schedule_can_run,
     whole_order_can_be_played,
     groups_sit_evenly,
+    kept_parameters_serve_one_microbatch,
 )
 """All rules, in the order in which their problems are listed."""
 
@@ -355,7 +452,25 @@ def microbatches(scenario: Scenario) -> int:
 
 
 def _grid_is_whole(scenario: Scenario) -> bool:
-    return scenario.cluster.gpus % (scenario.parallel.tensor * scenario.parallel.pipeline) == 0
+    parallel = scenario.parallel
+    return scenario.cluster.gpus % (parallel.tensor * parallel.context * parallel.pipeline) == 0
+
+
+def _grid_axes(scenario: Scenario) -> tuple[str, ...]:
+    """The axes that cut a replica; context only where there is any."""
+    context = ("context",) if scenario.parallel.context > 1 else ()
+    return ("tensor", *context, "pipeline")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _forwards_meet(scenario: Scenario) -> bool:
+    """Whether the order of a single chunk has a forward between a forward and its backward."""
+    count = min(2, microbatches(scenario))
+    kinds = [action.kind for action in scenario.parallel.schedule.order(1, 1, count)[0]]
+    return ("F", "F") in pairwise(kinds)
 
 
 def _tensor_divides(code: str, tensor: int, counts: dict[str, int]) -> list[Problem]:

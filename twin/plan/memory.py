@@ -7,8 +7,10 @@ Sources: mixed-precision bytes from Rajbhandari et al. 2020 (ZeRO), section 3.1;
 recomputation from Korthikanti et al. 2022, sections 4 and 5.
 
 Left out: the transient buffers of the optimizer step, which runs when no activation is alive;
-alignment and fragmentation, which are entries of the GPU's reserve. A split backward (`I`, `W`)
-keeps its activations until `W`, which is an upper bound.
+alignment and fragmentation, which are entries of the GPU's reserve. Between the two halves of a
+split backward wait the input and the output's gradient of every op with weights (M_W of Qi et al.
+2023, arXiv:2401.10241, table 1); an input that two ops share is counted for both, which is an upper
+bound.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, get_args
 
 from twin.arch import again, wholly
 from twin.arch.kernels import ELEMENT
-from twin.arch.ops import Exchange, Layer, Op
+from twin.arch.ops import Exchange, Group, Layer, Op, Weights
 from twin.plan.types import Chunk, Memory, Mesh, StageMemory
 from twin.scenario import Scenario
 from twin.schedules import Schedule
@@ -63,9 +65,20 @@ class Held:
             self.working + other.working,
         )
 
+    def __sub__(self, other: Held) -> Held:
+        return self + other.times(-1)
+
     def times(self, count: int) -> Held:
         """This many of it."""
         return Held(self.activations * count, self.logits * count, self.working * count)
+
+    def categories(self) -> dict[str, float]:
+        """As the ledger names them."""
+        return {
+            "activations": self.activations,
+            "logits": self.logits,
+            "working_set": self.working,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +87,54 @@ class Footprint:
     each pass."""
 
     kept: Held
+    """From the forward to the backward."""
+    late: Held
+    """From the input's backward to the weights'."""
     forward: Held
     backward: Held
+    input_backward: Held
+
+    def during(self, kind: Pass) -> Held:
+        """At the fullest instant of a pass."""
+        match kind:
+            case "F":
+                return self.forward
+            case "B":
+                return self.backward
+            case "I":
+                return self.input_backward
+            case "W":
+                return self.late
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The fullest moment of a walk: the action, what passes hold then, and how many chunk forwards
-    are alive."""
+    """The fullest moment of a walk: the action, what passes hold then, how many chunk forwards wait
+    for their backward, and how many backwards for their weights' half."""
 
     action: Action
     held: Held
     in_flight: int
+    late: int = 0
 
 
 def kept_bytes(layer: Layer, recompute: Sequence[str]) -> float:
     """Bytes of one layer that stay between its forward and its backward pass. `full` keeps the
     inputs of transformer layers; `attention_core` drops what the attention core saves; embedding
     and head are never recomputed."""
+    return sum(kept_by_op(layer, recompute).values())
+
+
+def kept_by_op(layer: Layer, recompute: Sequence[str]) -> dict[str, float]:
+    """The same by the name of the op that keeps them."""
     if wholly(layer, recompute):
-        return layer.input_bytes
+        return {"layer_input": layer.input_bytes}
     repeated = again(layer, recompute)
-    return sum(item.saved for item in layer.items if item.name not in repeated)
+    kept: dict[str, float] = {}
+    for item in layer.items:
+        if item.name not in repeated and item.saved:
+            kept[item.name] = kept.get(item.name, 0.0) + item.saved
+    return kept
 
 
 def saved_bytes(layer: Layer) -> float:
@@ -103,24 +142,32 @@ def saved_bytes(layer: Layer) -> float:
     return sum(item.saved for item in layer.items)
 
 
+def late_bytes(layer: Layer) -> float:
+    """Bytes of one layer that wait for its weights' gradients when those are put off."""
+    ops = [item for item in layer.items if isinstance(item, Op) and item.weight.kernels]
+    return sum(op.input + op.output for op in ops)
+
+
 def footprint(layers: Sequence[Layer], recompute: Sequence[str]) -> Footprint:
     """What a chunk of these layers holds for one micro-batch. Layers fill one by one in the forward
     pass and empty one by one in the backward pass, so each pass is fullest at one of its layers."""
-    kept = Held()
-    forward = backward = Held()
+    kept, late = Held(), sum((_held(layer, late_bytes(layer)) for layer in layers), Held())
+    forward, backward, input_backward = Held(), Held(), late
+    left = late
     for layer in layers:
         kept += _held(layer, kept_bytes(layer, recompute))
-        forward = max(
-            forward, kept + _working(layer, _widest_pair(layer)), key=lambda held: held.total
-        )
+        left -= _held(layer, late_bytes(layer))
         again = saved_bytes(layer) - kept_bytes(layer, recompute)
         gradients = layer.input_bytes + _widest_pair(layer)
-        backward = max(
-            backward,
-            kept + _working(layer, max(again, 0.0) + gradients),
-            key=lambda held: held.total,
-        )
-    return Footprint(kept, forward, backward)
+        reverse = kept + _working(layer, max(again, 0.0) + gradients)
+        forward = _fuller(forward, kept + _working(layer, _widest_pair(layer)))
+        backward = _fuller(backward, reverse)
+        input_backward = _fuller(input_backward, reverse + left)
+    return Footprint(kept, late, forward, backward, input_backward)
+
+
+def _fuller(one: Held, other: Held) -> Held:
+    return max(one, other, key=lambda held: held.total)
 
 
 def _held(layer: Layer, size: float) -> Held:
@@ -142,33 +189,59 @@ def _widest_pair(layer: Layer) -> float:
 def walk(actions: Iterable[Action], footprints: Mapping[int, Footprint]) -> Peak:
     """The first fullest moment of a stage's ordered actions."""
     alive: Counter[int] = Counter()
+    late: Counter[int] = Counter()
     base, highest = 0.0, -1.0
-    found: tuple[Action, Counter[int]] | None = None
+    found: tuple[Action, Action | None, Counter[int], Counter[int]] | None = None
+    beside: Action | None = None
     for action in actions:
         need = footprints[action.chunk]
-        if action.kind == "F":
-            total = base + need.forward.total
-            base += need.kept.total
-            alive[action.chunk] += 1
-        else:
-            total = base - need.kept.total + need.backward.total
+        total = base + need.during(action.kind).total - before(action, need).total
+        if beside is not None:
+            total += _working_of(beside, footprints).total
         if total > highest:
-            highest, found = total, (action, alive.copy())
-        if action.kind in ("B", "W"):
-            base -= need.kept.total
-            alive[action.chunk] -= 1
+            highest, found = total, (action, beside, alive.copy(), late.copy())
+        base += after(action, need).total - before(action, need).total
+        alive[action.chunk] += {"F": 1, "B": -1, "I": -1, "W": 0}[action.kind]
+        late[action.chunk] += {"F": 0, "B": 0, "I": 1, "W": -1}[action.kind]
+        beside = action if action.paired else None
     if found is None:
         raise ValueError("a stage without actions has no peak")
     return _at(*found, footprints)
 
 
-def _at(action: Action, alive: Counter[int], footprints: Mapping[int, Footprint]) -> Peak:
-    running = footprints[action.chunk]
-    held = running.forward if action.kind == "F" else running.backward
+def before(action: Action, need: Footprint) -> Held:
+    """What a pass finds of its own micro-batch."""
+    return {"F": Held(), "B": need.kept, "I": need.kept, "W": need.late}[action.kind]
+
+
+def after(action: Action, need: Footprint) -> Held:
+    """What a pass leaves of its own micro-batch."""
+    return {"F": need.kept, "B": Held(), "I": need.late, "W": Held()}[action.kind]
+
+
+def _working_of(forward: Action, footprints: Mapping[int, Footprint]) -> Held:
+    """What a forward needs at its fullest beyond what it leaves: its pair runs at the same time."""
+    need = footprints[forward.chunk]
+    return need.forward - need.kept
+
+
+def _at(
+    action: Action,
+    beside: Action | None,
+    alive: Counter[int],
+    late: Counter[int],
+    footprints: Mapping[int, Footprint],
+) -> Peak:
+    """What passes hold during an action; `alive` and `late` count chunks before it."""
+    need = footprints[action.chunk]
+    held = need.during(action.kind) - before(action, need)
+    if beside is not None:
+        held += _working_of(beside, footprints)
     for chunk, count in alive.items():
-        others = count - 1 if chunk == action.chunk else count
-        held += footprints[chunk].kept.times(others)
-    return Peak(action, held, alive.total())
+        held += footprints[chunk].kept.times(count)
+    for chunk, count in late.items():
+        held += footprints[chunk].late.times(count)
+    return Peak(action, held, alive.total() + (action.kind == "F"), late.total())
 
 
 def enough_microbatches(schedule: Schedule, stages: int, chunks: int, microbatches: int) -> int:
@@ -184,19 +257,19 @@ def enough_microbatches(schedule: Schedule, stages: int, chunks: int, microbatch
 
 def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches: int) -> Memory:
     """The memory ledger of every stage, in bytes on one rank."""
-    per_stage = len(chunks) // mesh.pipeline
+    per_stage = scenario.parallel.virtual
     schedule = scenario.parallel.schedule
     walked = enough_microbatches(schedule, mesh.pipeline, per_stage, microbatches)
     orders = schedule.order(mesh.pipeline, per_stage, walked)
-    footprints = {
-        chunk.index: footprint(chunk.layers, scenario.memory.recompute) for chunk in chunks
-    }
+    needs = footprints(scenario, chunks)
     stages: list[StageMemory] = []
     for stage, actions in enumerate(orders):
         own = [chunk for chunk in chunks if chunk.stage == stage]
         standing = states(scenario, mesh, own)
         standing |= buffers(own, len(chunks), boundary_bytes(scenario))
-        stages.append(_stage(stage, standing, walk(actions, footprints)))
+        at_once = 2 if any(action.paired for action in actions) else 1
+        standing["data_buffers"] = at_once * unsharded(scenario, mesh, own)
+        stages.append(_stage(stage, standing, walk(actions, needs)))
     gpu = scenario.cluster.node.gpu
     reserve: dict[str, float] = {}
     for entry in gpu.reserve:
@@ -204,66 +277,110 @@ def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches
     return Memory(stages=tuple(stages), capacity=gpu.memory, reserve=reserve)
 
 
+def footprints(scenario: Scenario, chunks: Iterable[Chunk]) -> dict[int, Footprint]:
+    """What every chunk holds for one micro-batch, by its index."""
+    recompute = scenario.memory.recompute
+    return {chunk.index: footprint(chunk.layers, recompute) for chunk in chunks}
+
+
+def moment(action: Action) -> str:
+    """A pass in words, as the ledger names the moment of a peak."""
+    return f"{PASS_NAMES[action.kind]} of micro-batch {action.microbatch}, chunk {action.chunk}"
+
+
 def _stage(stage: int, standing: dict[str, float], peak: Peak) -> StageMemory:
-    categories = standing | {
-        "activations": peak.held.activations,
-        "logits": peak.held.logits,
-        "working_set": peak.held.working,
-    }
-    action = peak.action
-    moment = f"{PASS_NAMES[action.kind]} of micro-batch {action.microbatch}, chunk {action.chunk}"
+    categories = standing | peak.held.categories()
     return StageMemory(
         stage=stage,
         categories=categories,
         peak_bytes=sum(categories.values()),
-        peak_moment=moment,
+        peak_moment=moment(peak.action),
         in_flight=peak.in_flight,
     )
 
 
 def states(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> dict[str, float]:
-    """Bytes of weights, gradients and optimizer states on one rank of a stage. ZeRO stage 1 shards
-    the optimizer states over the ranks that hold the same weights: all data ranks for dense
-    weights, the replicas of each expert for experts (Rajbhandari et al. 2020, section 5.1)."""
-    weights = sum(chunk.weights.total for chunk in chunks)
-    unlearned = sum(chunk.weights.buffers for chunk in chunks)
+    """Bytes of weights, gradients and optimizer states on one rank of a stage: (2 + 4 + K) for each
+    weight. ZeRO shards K from stage 1 on, gradients from stage 2, parameters at stage 3, over the
+    ranks that hold the same weights: data and context ranks for dense weights, the replicas of each
+    expert for experts (Rajbhandari et al. 2020, section 5 and figure 1; with gradients in fp32)."""
+    weights = sum((chunk.weights for chunk in chunks), Weights())
     owned = [scenario.train.optimizer.state_bytes(chunk.weights) for chunk in chunks]
-    dense_shards, expert_shards = (
-        (mesh.data, mesh.expert_replicas) if scenario.parallel.zero == 1 else (1, 1)
-    )
+    cut = [shards(scenario, mesh, stage) for stage in range(4)]
+    dense = weights.replicated + weights.tensor
+    learned = dense - weights.buffers
     return {
-        "parameters": float(PARAMETER_BYTES * weights),
-        "gradients": float(GRADIENT_BYTES * (weights - unlearned)),
-        "optimizer_dense": sum(dense for dense, _ in owned) / dense_shards,
-        "optimizer_expert": sum(expert for _, expert in owned) / expert_shards,
+        "parameters": PARAMETER_BYTES * (dense / cut[3][0] + weights.expert / cut[3][1]),
+        "gradients": GRADIENT_BYTES * (learned / cut[2][0] + weights.expert / cut[2][1]),
+        "optimizer_dense": sum(dense for dense, _ in owned) / cut[1][0],
+        "optimizer_expert": sum(expert for _, expert in owned) / cut[1][1],
     }
+
+
+def shards(scenario: Scenario, mesh: Mesh, stage: int) -> tuple[int, int]:
+    """Over how many ranks that is cut which ZeRO cuts from this stage on: of dense weights, and of
+    experts."""
+    return (mesh.dense_replicas, mesh.expert_replicas) if scenario.parallel.zero >= stage else (1, 1)
 
 
 def boundary_bytes(scenario: Scenario) -> float:
     """Bytes of the hidden state that one rank sends to the next stage per micro-batch. With tensor
     parallelism each rank sends its share and the receivers gather (Narayanan et al. 2021, section
     4.1, scatter/gather); with sequence parallelism the state is already cut."""
-    tokens = scenario.parallel.micro_batch * scenario.train.sequence
-    return tokens * scenario.model.hidden * ELEMENT / scenario.parallel.tensor
+    parallel = scenario.parallel
+    tokens = parallel.micro_batch * scenario.train.sequence / parallel.context
+    return tokens * scenario.model.hidden * ELEMENT / parallel.tensor
+
+
+def unsharded(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> float:
+    """Bytes of what ZeRO has whole for a while in a pass on one rank of a stage. Gradients (from stage 2 on):
+    of the layer that is computed, and of the one that is being reduced. Parameters (stage 3): of
+    the layer that runs and the next one, or of every layer if they stay after the forward pass. Two
+    of the largest layer is what these take at most."""
+    found = 0.0
+    for bucket in (0, 1):
+        sizes = [_learned(layer)[bucket] for chunk in chunks for layer in chunk.layers]
+        largest = 2 * max(sizes, default=0)
+        if shards(scenario, mesh, 2)[bucket] > 1:
+            found += GRADIENT_BYTES * min(largest, sum(sizes))
+        if shards(scenario, mesh, 3)[bucket] > 1:
+            kept = not scenario.parallel.reshard_after_forward
+            found += PARAMETER_BYTES * (sum(sizes) if kept else largest)
+    return found
+
+
+def _learned(layer: Layer) -> tuple[int, int]:
+    """Dense and expert weights that a layer uses, tied ones included."""
+    used = layer.weights + layer.tied
+    return used.replicated + used.tensor, used.expert
 
 
 def buffers(chunks: Sequence[Chunk], total_chunks: int, message: float) -> dict[str, float]:
     """Bytes of communication buffers on one rank of a stage: one message between stages received
     ahead and one on its way, in each direction in which the stage has a neighbour; what the largest
-    all-to-all receives, since it cannot work in place (what it sends is the output of an op); the
-    largest gathered tensor of sequence parallelism (Megatron-LM's global buffer)."""
+    all-to-all receives, since it cannot work in place (what it sends is the output of an op), and
+    what expert-tensor ranks gather; the largest gathered tensor of sequence parallelism
+    (Megatron-LM's global buffer); keys and values of the whole sequence, and in backward their
+    gradients beside them."""
     layers = [layer for chunk in chunks for layer in chunk.layers]
     exchanges = [item for layer in layers for item in layer.items if isinstance(item, Exchange)]
     before = any(chunk.index > 0 for chunk in chunks)
     after = any(chunk.index < total_chunks - 1 for chunk in chunks)
-    all_to_all = [item.bytes for item in exchanges if item.forward == "all_to_all"]
-    gathered = [
-        item.bytes
-        for item in exchanges
-        if {item.forward, item.backward} & {"all_gather", "reduce_scatter"}
-    ]
+    whole = {"all_gather", "reduce_scatter", "all_to_all"}
+    largest = {
+        group: max(
+            (
+                item.bytes
+                for item in exchanges
+                if item.group == group and {item.forward, item.backward} & whole
+            ),
+            default=0.0,
+        )
+        for group in get_args(Group)
+    }
     return {
         "pipeline_buffers": 2 * message * (before + after),
-        "expert_buffers": max(all_to_all, default=0.0),
-        "tensor_buffers": max(gathered, default=0.0),
+        "expert_buffers": largest["expert"] + largest["expert_tensor"],
+        "tensor_buffers": largest["tensor"],
+        "context_buffers": 2 * largest["context"],
     }

@@ -1,11 +1,16 @@
 """Which rank sits where: the rank grid of a scenario, and how each kind of group falls on nodes.
 
 Ranks are numbered by a mixed-radix count over the axes of `parallel.order`, the first axis fastest,
-and fill nodes in that order (Megatron-LM's rank order, megatron/core/parallel_state.py). Expert
-ranks are taken out of the data axis, so in the order `data` stands for what remains: the replicas
-of each expert. Group members are found from real coordinates, not from a formula per order, so any
-order works. Of a large cluster only as many ranks are drawn as show every way in which groups meet
-nodes (`_essential`). Left out: failed or spare nodes, and nodes of different kinds.
+and fill nodes in that order (Megatron-LM's rank order, `RankGenerator` of
+megatron/core/parallel_state.py). The same ranks are counted twice, in one order: for dense weights
+over tensor, context, data and pipeline; for experts over expert-tensor (in tensor's place), expert,
+their replicas (in data's place) and pipeline ("parallel folding", Liu et al. 2025,
+arXiv:2504.14960). So expert ranks are next to each other whatever tensor and context do, and both
+counts have to agree on the stage of a rank (`stages_agree`).
+
+Group members are found from real coordinates, not from a formula per order, so any order works. Of
+a large cluster only as many ranks are drawn as show every way in which groups meet nodes
+(`_essential`). Left out: failed or spare nodes, and nodes of different kinds.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import gcd, isqrt, prod
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,35 +27,56 @@ from twin.network.placement import Placement
 from twin.plan.types import Mesh
 from twin.scenario import Scenario
 
-GROUP_AXES: dict[str, tuple[str, ...]] = {
-    "tensor": ("tensor",),
-    "expert": ("expert",),
-    "data": ("expert", "data"),
-    "expert_data": ("tensor", "data"),
+Grid = Literal["dense", "experts"]
+"""The two ways in which the ranks are counted."""
+
+GROUPS: Final[dict[str, tuple[Grid, tuple[str, ...]]]] = {
+    "tensor": ("dense", ("tensor",)),
+    "context": ("dense", ("context",)),
+    "data": ("dense", ("context", "data")),
+    "expert_tensor": ("experts", ("tensor",)),
+    "expert": ("experts", ("expert",)),
+    "expert_data": ("experts", ("data",)),
 }
-"""The axes over which the members of each kind of group differ: dense weights are replicated over
-both data axes; experts, which tensor ranks do not cut, over tensor ranks and what expert ranks
-leave of the data axis."""
+"""Kinds of groups: the grid, and the axes over which members differ. `data` are the replicas of
+dense weights, which context ranks share; `expert_data` those of an expert."""
 
 
 def lay_out(scenario: Scenario) -> Mesh:
-    """The rank grid: data parallelism is GPUs / (tensor x pipeline). Degrees that do not divide are
-    `feasibility`'s to report; here they are rounded down."""
+    """The rank grid: data parallelism is GPUs / (tensor x context x pipeline). Degrees that do not
+    divide are `feasibility`'s to report; here they are rounded down."""
     parallel = scenario.parallel
     return Mesh(
         tensor=parallel.tensor,
+        context=parallel.context,
         expert=parallel.expert,
-        data=scenario.cluster.gpus // (parallel.tensor * parallel.pipeline),
+        expert_tensor=parallel.expert_tensor,
+        data=scenario.cluster.gpus // (parallel.tensor * parallel.context * parallel.pipeline),
         pipeline=parallel.pipeline,
         gpus_per_node=scenario.cluster.node.gpus,
         order=parallel.order,
+        copies=parallel.schedule.chunk_map(parallel.pipeline, parallel.virtual).copies,
     )
+
+
+def stages_agree(mesh: Mesh) -> bool:
+    """Whether every rank is on one stage, however it is counted."""
+    apart = {grid: _apart(mesh.order, degrees(mesh, grid))["pipeline"] for grid in _GRIDS}
+    return mesh.pipeline == 1 or apart["dense"] == apart["experts"]
+
+
+def group_numbers(mesh: Mesh) -> dict[str, NDArray[np.int64]]:
+    """For each kind of group, the number of the group that a rank belongs to, as stages x ranks of
+    a stage; ranks of a stage ascend."""
+    stages = _groups(mesh.order, degrees(mesh, "dense"), _NOT_PIPELINE)
+    return {kind: _numbers(mesh, kind)[stages] for kind in GROUPS}
 
 
 def members_per_node(mesh: Mesh, group: str) -> tuple[int, ...]:
     """How many members of one group share a node: every count that occurs over all groups of this
     kind, ascending. One count means that the groups sit evenly."""
-    nodes = _groups(mesh.order, _essential(mesh), GROUP_AXES[group]) // mesh.gpus_per_node
+    grid, axes = GROUPS[group]
+    nodes = _groups(mesh.order, _essential(mesh, grid), axes) // mesh.gpus_per_node
     # Members are in the order of their ranks, so those on one node are neighbours in their row.
     first = np.ones(nodes.shape, bool)
     first[:, 1:] = nodes[:, 1:] != nodes[:, :-1]
@@ -57,36 +84,61 @@ def members_per_node(mesh: Mesh, group: str) -> tuple[int, ...]:
     return tuple(int(count) for count in np.unique(counts))
 
 
-def placements(mesh: Mesh) -> dict[str, Placement]:
+def placements(mesh: Mesh, nodes_per_pod: int | None = None) -> dict[str, Placement]:
     """The placement of every kind of group, for a mesh whose groups sit evenly; `pipeline` is a
-    pair of neighbours."""
+    pair of neighbours. How groups sit in pods is told where their size is given."""
     found = {
-        group: Placement(size=_size(mesh, axes), per_node=members_per_node(mesh, group)[0])
-        for group, axes in GROUP_AXES.items()
+        group: Placement(
+            size=_size(mesh, group),
+            per_node=members_per_node(mesh, group)[0],
+            per_pod=members_per_node(_in_pods(mesh, nodes_per_pod), group)[0]
+            if nodes_per_pod
+            else None,
+        )
+        for group in GROUPS
     }
+    if mesh.copies > 1:
+        found |= {group: _mirrored(mesh, found[group]) for group in ("data", "expert_data")}
     if mesh.pipeline == 1:
         return found | {"pipeline": Placement(size=1, per_node=1)}
-    return found | {"pipeline": Placement(size=2, per_node=2 if all(neighbours_share(mesh)) else 1)}
+    shared = all(neighbours_share(mesh))
+    near = nodes_per_pod is not None and all(neighbours_share(_in_pods(mesh, nodes_per_pod)))
+    pair = Placement(2, 2 if shared else 1, None if nodes_per_pod is None else 1 + near)
+    return found | {"pipeline": pair}
+
+
+def _mirrored(mesh: Mesh, half: Placement) -> Placement:
+    """The replicas of a stage with those of its mirror, which is taken to sit on other nodes unless
+    the whole run fits on one."""
+    size = half.size * mesh.copies
+    if mesh.ranks <= mesh.gpus_per_node:
+        return replace(half, size=size, per_node=size)
+    return replace(half, size=size)
+
+
+def _in_pods(mesh: Mesh, nodes_per_pod: int) -> Mesh:
+    """The mesh as if the nodes of each pod were one."""
+    return replace(mesh, gpus_per_node=mesh.gpus_per_node * nodes_per_pod)
 
 
 def neighbours_share(mesh: Mesh) -> tuple[bool, ...]:
     """For each stage and the next (from the last to the first, where interleaving sends, too):
     whether all ranks share their node with their neighbour."""
-    sizes = _essential(mesh) | {"pipeline": mesh.pipeline}
+    sizes = _essential(mesh, "dense") | {"pipeline": mesh.pipeline}
     stages = _groups(mesh.order, sizes, ("pipeline",)) // mesh.gpus_per_node
     shared = stages == np.roll(stages, -1, axis=1)
     return tuple(bool(pair) for pair in shared.all(axis=0))
 
 
 def nearest_even(mesh: Mesh, axis: str, group: str) -> tuple[int, ...]:
-    """The degrees of `axis` (`tensor`, `expert` or `pipeline`) next below and above the present one
-    with which the groups of this kind would sit evenly; empty when there is none."""
+    """The degrees of `axis` (one that a planner writes) next below and above the present one with
+    which the groups of this kind would sit evenly; empty when there is none."""
 
     def even(degree: int) -> bool:
         candidate = _with_degree(mesh, axis, degree)
         return candidate is not None and len(members_per_node(candidate, group)) == 1
 
-    return next_to(degrees(mesh)[axis], filter(even, divisors(mesh.ranks)))
+    return next_to(getattr(mesh, axis), filter(even, divisors(mesh.ranks)))
 
 
 def divisors(number: int) -> list[int]:
@@ -109,36 +161,59 @@ def next_to(wanted: int, candidates: Iterable[int]) -> tuple[int, ...]:
 def _with_degree(mesh: Mesh, axis: str, degree: int) -> Mesh | None:
     """The mesh with another degree on one axis and as many ranks, or None when the degrees do not
     divide."""
-    if axis == "expert":
-        return replace(mesh, expert=degree) if mesh.data % degree == 0 else None
-    rest = mesh.pipeline if axis == "tensor" else mesh.tensor
-    if mesh.ranks % (degree * rest):
+    changed = replace(mesh, **{axis: degree})
+    cut = changed.tensor * changed.context * changed.pipeline
+    if mesh.ranks % cut:
         return None
-    data = mesh.ranks // (degree * rest)
-    if data % mesh.expert:
-        return None
-    if axis == "tensor":
-        return replace(mesh, tensor=degree, data=data)
-    return replace(mesh, pipeline=degree, data=data)
+    changed = replace(changed, data=mesh.ranks // cut)
+    whole = changed.stage_ranks % (changed.expert_tensor * changed.expert) == 0
+    return changed if whole and stages_agree(changed) else None
 
 
-def degrees(mesh: Mesh) -> dict[str, int]:
-    """The degree of every axis of the rank order; `data` is what the expert ranks leave of it."""
-    return {
-        "tensor": mesh.tensor,
-        "context": 1,
-        "expert": mesh.expert,
-        "data": mesh.expert_data,
-        "pipeline": mesh.pipeline,
-    }
+def degrees(mesh: Mesh, grid: Grid) -> dict[str, int]:
+    """The degree of every axis of the rank order in one of the two counts."""
+    if grid == "dense":
+        own = {"tensor": mesh.tensor, "context": mesh.context, "expert": 1, "data": mesh.data}
+    else:
+        own = {
+            "tensor": mesh.expert_tensor,
+            "context": 1,
+            "expert": mesh.expert,
+            "data": mesh.expert_data,
+        }
+    return own | {"pipeline": mesh.pipeline}
 
 
-def _size(mesh: Mesh, axes: tuple[str, ...]) -> int:
-    sizes = degrees(mesh)
+_GRIDS: Final[tuple[Grid, Grid]] = ("dense", "experts")
+_NOT_PIPELINE: Final = ("tensor", "context", "expert", "data")
+
+
+def _size(mesh: Mesh, group: str) -> int:
+    grid, axes = GROUPS[group]
+    sizes = degrees(mesh, grid)
     return prod(sizes[axis] for axis in axes)
 
 
-def _essential(mesh: Mesh) -> dict[str, int]:
+def _numbers(mesh: Mesh, group: str) -> NDArray[np.int64]:
+    """The number of each rank's group of a kind."""
+    grid, axes = GROUPS[group]
+    members = _groups(mesh.order, degrees(mesh, grid), axes)
+    numbers = np.empty(mesh.ranks, np.int64)
+    numbers[members] = np.arange(len(members))[:, None]
+    return numbers
+
+
+def _apart(order: tuple[str, ...], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Ranks between neighbours along each axis."""
+    apart: dict[str, int] = {}
+    stride = 1
+    for axis in order:
+        apart[axis] = stride
+        stride *= sizes[axis]
+    return apart
+
+
+def _essential(mesh: Mesh, grid: Grid) -> dict[str, int]:
     """Degrees of the smallest grid in which groups meet nodes in the same ways as in the mesh.
 
     Along an axis whose neighbours are n ranks apart, the position within nodes of g GPUs repeats
@@ -146,7 +221,7 @@ def _essential(mesh: Mesh) -> dict[str, int]:
     every rank keeps its position within a node, here and on slower axes, and what is left is wider
     than a node, so that nothing comes to share a node that did not.
     """
-    apart, essential = 1, degrees(mesh)
+    apart, essential = 1, degrees(mesh, grid)
     for axis in mesh.order:
         repeats = mesh.gpus_per_node // gcd(apart, mesh.gpus_per_node)
         size = essential[axis]

@@ -12,8 +12,8 @@ from twin.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """The rank grid. Degrees multiply to the number of GPUs: tensor x data x pipeline; expert ranks
-    are taken out of the data axis."""
+    """The rank grid. Degrees multiply to the number of GPUs: tensor x context x data x pipeline.
+    The ranks of a stage hold experts in a second grid: expert_tensor x expert x expert_data."""
 
     tensor: int
     expert: int
@@ -21,21 +21,37 @@ class Mesh:
     pipeline: int
     gpus_per_node: int
     order: tuple[str, ...]
+    context: int = 1
+    expert_tensor: int = 1
+    copies: int = 1
+    """Of each part of the model in one pipeline; a bidirectional schedule holds two, on mirrored
+    stages."""
+
+    @property
+    def stage_ranks(self) -> int:
+        """Ranks of one stage."""
+        return self.tensor * self.context * self.data
 
     @property
     def ranks(self) -> int:
         """Ranks in the run."""
-        return self.tensor * self.data * self.pipeline
+        return self.stage_ranks * self.pipeline
 
     @property
-    def expert_data(self) -> int:
-        """What the expert ranks leave of the data axis: data / expert."""
-        return self.data // self.expert
+    def dense_replicas(self) -> int:
+        """Ranks that hold the same dense weights."""
+        return self.context * self.data * self.copies
 
     @property
     def expert_replicas(self) -> int:
-        """Ranks of a stage that hold the same experts: tensor ranks do not cut them."""
-        return self.tensor * self.expert_data
+        """Ranks that hold the same experts."""
+        return self.expert_data * self.copies
+
+    @property
+    def expert_data(self) -> int:
+        """Ranks of a stage that hold the same experts: what expert and expert-tensor ranks
+        leave."""
+        return self.stage_ranks // (self.expert_tensor * self.expert)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +119,7 @@ class Plan:
     chunks: tuple[Chunk, ...]
     microbatches: int
     placements: dict[str, Placement]
-    """`tensor`, `expert`, `data` (replicas of dense weights), `expert_data`; pipeline neighbours
-    under `pipeline`."""
+    """Of the groups in `twin.plan.mesh.GROUPS`: `data` are the replicas of dense weights,
+    `expert_data` those of experts; pipeline neighbours under `pipeline`."""
     memory: Memory
     warnings: tuple[Warning, ...] = field(default=())

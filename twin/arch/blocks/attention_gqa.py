@@ -1,15 +1,18 @@
 """Multi-head attention, grouped-query when there are fewer key-value heads (arXiv:2305.13245).
 
-One GEMM makes queries, keys and values; rotary positions follow unless the model learns its
-positions. Tensor parallel by head (Shoeybi et al. 2019, arXiv:1909.08053, section 3).
+One GEMM makes queries, keys and values; norms over heads and rotary positions follow where the
+model has them. Tensor parallel by head (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Sinks (a
+learned logit per head in the softmax, gpt-oss) weigh something and cost nothing else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from twin.arch.attention import Heads, core
-from twin.arch.kernels import ELEMENT, linear, streaming
+from twin.arch.kernels import ELEMENT, linear, norm, streaming
 from twin.arch.ops import Item, Op, Shape, Work
-from twin.arch.parameters import Parameter, matrix, vector
+from twin.arch.parameters import Parameter, matrix, norm_gains, vector
 from twin.arch.sharding import enter, leave, regather
 from twin.spec.model import GroupedAttention, ModelSpec
 
@@ -30,18 +33,26 @@ def parameters(attention: GroupedAttention, model: ModelSpec) -> tuple[Parameter
     added once, after the sum over tensor ranks."""
     queries = attention.heads * attention.head_dim
     keys = attention.kv_heads * attention.head_dim
-    weights = (
+    return (
         matrix("q", "attention", (model.hidden, queries), "columns"),
         matrix("kv", "attention", (model.hidden, keys), "columns", 2),
         matrix("out", "attention", (queries, model.hidden), "rows"),
+        *_vectors(attention, model, queries + 2 * keys),
     )
-    if not attention.bias:
-        return weights
-    return (
-        *weights,
-        vector("qkv.bias", "attention", queries + 2 * keys, "rows"),
-        vector("out.bias", "attention", model.hidden),
-    )
+
+
+def _vectors(attention: GroupedAttention, model: ModelSpec, width: int) -> Iterator[Parameter]:
+    """Biases, norms and sinks of one attention block, whose queries, keys and values are `width`
+    wide together."""
+    if attention.bias or attention.qkv_bias:
+        yield vector("qkv.bias", "attention", width, "rows")
+    if attention.bias:
+        yield vector("out.bias", "attention", model.hidden)
+    if attention.qk_norm:
+        yield from norm_gains("q_norm", "rmsnorm", attention.head_dim, "attention")
+        yield from norm_gains("k_norm", "rmsnorm", attention.head_dim, "attention")
+    if attention.sinks:
+        yield vector("sinks", "attention", attention.heads, "rows")
 
 
 def items(attention: GroupedAttention, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
@@ -53,15 +64,23 @@ def items(attention: GroupedAttention, model: ModelSpec, shape: Shape) -> tuple[
     made = ELEMENT * tokens * width
     return (
         *enter("attention_gather", hidden, shape),
-        linear("qkv", tokens, model.hidden, width, made, attention.bias),
+        linear("qkv", tokens, model.hidden, width, made, attention.bias or attention.qkv_bias),
         *regather("attention_regather", hidden, shape),
-        *(() if model.learned_positions else (_rope(own, tokens),)),
+        *(_head_norms(own, tokens) if attention.qk_norm else ()),
+        *((_rope(own, tokens),) if model.rotary and not model.learned_positions else ()),
         *core(own, shape, model.dropout),
         # Its input, the core's output, stays when the core is recomputed: kept here.
         linear(
             "attention_out", tokens, values, model.hidden, ELEMENT * tokens * values, attention.bias
         ),
         *leave("attention_reduce", hidden, shape),
+    )
+
+
+def _head_norms(own: Heads, tokens: int) -> tuple[Op, ...]:
+    return (
+        norm("q_norm", tokens * own.query, own.qk_dim),
+        norm("k_norm", tokens * own.key_value, own.qk_dim),
     )
 
 

@@ -1,4 +1,4 @@
-"""The input: token embedding, learned positions if the model has them, dropout.
+"""The input: token embedding; learned positions, a norm and dropout if the model has them.
 
 The vocabulary is cut over tensor ranks; each looks up what it holds and the sum over ranks
 completes the rows. With learned positions Megatron-LM sums whole rows before it slices them for
@@ -7,11 +7,12 @@ sequence parallelism (`language_model_embedding.py`), otherwise it reduce-scatte
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from twin.arch.kernels import ACCUMULATE, ELEMENT, MASK, layer_input, streaming
+from twin.arch.kernels import ACCUMULATE, ELEMENT, MASK, layer_input, norm, streaming
 from twin.arch.ops import Exchange, Item, Op, Shape, Work
-from twin.arch.parameters import Parameter
+from twin.arch.parameters import Parameter, norm_gains
 from twin.spec.model import ModelSpec
 
 TOKEN_ID: Final = 8
@@ -19,10 +20,14 @@ TOKEN_ID: Final = 8
 
 
 def parameters(model: ModelSpec) -> tuple[Parameter, ...]:
-    """The token table, and that of learned positions."""
+    """The token table, that of learned positions, and the norm over both."""
     tokens = Parameter("tokens", "embedding", "table", model.vocab, model.hidden, cut="rows")
     positions = Parameter("positions", "positions", "table", model.learned_positions, model.hidden)
-    return (tokens, positions) if model.learned_positions else (tokens,)
+    return (
+        tokens,
+        *((positions,) if model.learned_positions else ()),
+        *(norm_gains("embedding_norm", model.norm, model.hidden) if model.embedding_norm else ()),
+    )
 
 
 def input_bytes(shape: Shape) -> float:
@@ -37,6 +42,7 @@ def items(model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
         _lookup("embedding_lookup", model, shape.tokens),
         *_complete(model, shape),
         *((_positions(model, shape),) if model.learned_positions else ()),
+        *((_norm(model, shape.local_tokens),) if model.embedding_norm else ()),
         *((_dropout(model, shape.local_tokens),) if model.dropout else ()),
     )
 
@@ -66,10 +72,17 @@ def _complete(model: ModelSpec, shape: Shape) -> tuple[Exchange, ...]:
 
 def _positions(model: ModelSpec, shape: Shape) -> Op:
     """Adds one row per position; the gradient sums over sequences into the fp32 table."""
-    rows, table = shape.tokens * model.hidden, shape.sequence * model.hidden
+    rows = shape.tokens * model.hidden
+    table = shape.sequence // shape.context * model.hidden
     forward = Work(0.0, ELEMENT * (2 * rows + table), 1)
     weight = Work(0.0, ELEMENT * rows + ACCUMULATE * table, 1)
     return Op("embedding_positions", "bandwidth", forward, Work(), weight, output=ELEMENT * rows)
+
+
+def _norm(model: ModelSpec, tokens: int) -> Op:
+    """Its input is kept, too; the first layer's input is its output, which that layer keeps."""
+    made = norm("embedding_norm", tokens, model.hidden)
+    return replace(made, saved=ELEMENT * tokens * model.hidden)
 
 
 def _dropout(model: ModelSpec, tokens: int) -> Op:

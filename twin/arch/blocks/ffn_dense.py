@@ -1,4 +1,5 @@
-"""The dense feed-forward block: SwiGLU (gate and up in one GEMM, then down) or GeLU (up, down).
+"""The dense feed-forward block: SwiGLU (gate and up in one GEMM, then down), GeLU or squared ReLU
+(up, down; So et al. 2021, "Primer", arXiv:2109.08668).
 
 Tensor parallel: up is cut by column, down by row (Shoeybi et al. 2019, arXiv:1909.08053,
 section 3).

@@ -1,0 +1,103 @@
+"""What every stage runs in turn, and whose results it takes: a schedule's order with its messages.
+
+The same for all Programs of one layout, so the last few are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from twin.engine.program import SEND_BACKWARD, SEND_FORWARD
+from twin.schedules import ChunkMap, Schedule
+from twin.schedules.action import Action, Pass
+
+NOWHERE: Final = -1
+"""No result, or no message."""
+
+Passes: TypeAlias = tuple[tuple[Pass, int], ...]
+"""A pass and its chunk, or the two of a pair."""
+Lane: TypeAlias = tuple[int, int, int]
+"""Of one pass: the result that it takes and the one that it gives, by the number of the pass that
+takes it; and the stream of the message that carries it."""
+Turn: TypeAlias = tuple[int, int, tuple[Lane, ...]]
+"""Position in `Turns.passes`, micro-batch (of a pair the forward's), and a lane for each pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The turns of every stage, in order."""
+
+    passes: tuple[Passes, ...]
+    """All that there is to run."""
+    stages: tuple[tuple[Turn, ...], ...]
+    results: int
+    """Numbers that results may have."""
+
+
+@lru_cache(maxsize=16)
+def turns(schedule: Schedule, stages: int, chunks_per_stage: int, microbatches: int) -> Turns:
+    """The turns of a step of so many micro-batches."""
+    wirer = _Wirer(schedule.chunk_map(stages, chunks_per_stage), stages, microbatches)
+    orders = schedule.order(stages, chunks_per_stage, microbatches)
+    wired = tuple(tuple(wirer.turns(order)) for order in orders)
+    return Turns(tuple(wirer.passes), wired, wirer.results)
+
+
+class _Wirer:
+    def __init__(self, chunks: ChunkMap, stages: int, microbatches: int) -> None:
+        self.passes: dict[Passes, int] = {}
+        self.microbatches = microbatches
+        size = len(chunks.stage_of)
+        self.results = 2 * size * microbatches
+        self.wires: dict[tuple[Pass, int], Lane] = {}
+        """The lane of a pass of micro-batch 0, by pass and chunk."""
+        for chunk in range(size):
+            ahead, behind = chunks.after[chunk], chunks.before[chunk]
+            ways: tuple[tuple[Pass, int | None, int | None], ...]
+            ways = (("F", behind, ahead), ("B", ahead, behind))
+            for kind, source, target in ways:
+                shift = 0 if kind == "F" else size
+                takes = NOWHERE if source is None else (shift + chunk) * microbatches
+                gives = NOWHERE if target is None else (shift + target) * microbatches
+                own, peer = chunks.stage_of[chunk], chunks.stage_of[target or 0]
+                stream = send_stream(own, peer, stages, forward=kind == "F")
+                lane = takes, gives, NOWHERE if target is None else stream
+                self.wires[kind, chunk] = lane
+            self.wires["I", chunk] = self.wires["B", chunk]
+            self.wires["W", chunk] = NOWHERE, NOWHERE, NOWHERE
+
+    def turns(self, order: Sequence[Action]) -> list[Turn]:
+        """One stage's actions, a pair being one turn."""
+        found: list[Turn] = []
+        forward: Action | None = None
+        for action in order:
+            if action.paired:
+                forward = action
+                continue
+            both = (action,) if forward is None else (forward, action)
+            named: Passes = tuple((one.kind, one.chunk) for one in both)
+            place = self.passes.setdefault(named, len(self.passes))
+            found.append((place, both[0].microbatch, tuple(self._lane(one) for one in both)))
+            forward = None
+        return found
+
+    def _lane(self, action: Action) -> Lane:
+        takes, gives, stream = self.wires[action.kind, action.chunk]
+        number = action.microbatch
+        return (
+            takes if takes == NOWHERE else takes + number,
+            gives if gives == NOWHERE else gives + number,
+            stream,
+        )
+
+
+def send_stream(own: int, peer: int, stages: int, *, forward: bool) -> int:
+    """The stream of a message between two stages: each neighbour has its own; `NOWHERE` within
+    one stage."""
+    if own == peer:
+        return NOWHERE
+    up, down = (peer - own) % stages == 1, (own - peer) % stages == 1
+    return SEND_FORWARD if up and (forward or not down) else SEND_BACKWARD
