@@ -34,7 +34,21 @@ CODES = {
     "TW015": "a value out of range",
     "TW016": "not one of the choices",
     "TW017": "fields of one section contradict each other",
-    "TW020": "not modelled yet",
+    "TW040": "a known part that the catalog cannot express",
+    "TW041": "no configuration of a model that can be imported",
+    "TW042": "a setting of a configuration that cannot be expressed",
+    "TW043": "a key of a configuration whose effect is unknown",
+    "TW050": "an expectation or a limit that compares nothing",
+    "TW051": "no key figure has this name",
+    "TW052": "a key figure compared with what it cannot be",
+    "TW053": "a key figure that this scenario leaves unknown",
+    "TW060": "no stored run has this name",
+    "TW061": "the beginning of several stored runs' names",
+    "TW062": "a stored run that this version cannot read",
+    "TW063": "a file or folder cannot be written or removed",
+    "TW064": "the output exists already",
+    "TW065": "no format has this name",
+    "TW066": "not an age",
 }
 """Stable codes of the loading stage, with what each means."""
 

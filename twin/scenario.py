@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
 from twin import units
 from twin.errors import DEFAULT, FieldError, Origin, Problem
@@ -15,10 +15,11 @@ from twin.optimizers import Optimizer
 from twin.schedules import Schedule
 from twin.sources import Ledger, Sourced
 from twin.spec.axis import Axis
-from twin.spec.base import Count, Exactly, Flag, Spec, Tokens, Whole
+from twin.spec.base import Count, Exactly, Flag, Spec, Tokens, Whole, written_as
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import ClusterSpec
 from twin.spec.cost import CostSpec
+from twin.spec.expect import Expectation
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 
@@ -26,36 +27,39 @@ MeshAxis = Literal["tensor", "context", "expert", "data", "pipeline"]
 
 
 class ParallelSpec(Spec):
-    """How the work is cut over ranks. Data parallelism is what remains: GPUs / (tensor x
-    pipeline)."""
+    """How the work is cut over ranks. Data parallelism is what remains: GPUs / (tensor x context x
+    pipeline). The experts of a stage have a grid of their own over the same ranks: expert_tensor x
+    expert, and what remains holds replicas."""
 
     pipeline: Count = Field(default=1, description="pipeline stages")
     virtual: Count = Field(default=1, description="chunks per stage")
     expert: Count = Field(default=1, description="ranks that share one set of experts")
     tensor: Count = Field(default=1, description="ranks that share each matrix")
-    context: Count = Field(default=1, description="ranks that share each sequence; 1 for now")
-    zero: Annotated[Literal[0, 1], Exactly] = Field(
-        default=1, description="1: optimizer state sharded over data"
+    expert_tensor: Count = Field(default=1, description="ranks that share each matrix of an expert")
+    context: Count = Field(default=1, description="ranks that share each sequence")
+    zero: Annotated[Literal[0, 1, 2, 3], Exactly] = Field(
+        default=1,
+        description="sharded over data and context ranks: 1 optimizer state, 2 also gradients, "
+        "3 also parameters (FSDP)",
+    )
+    reshard_after_forward: Flag = Field(
+        default=True,
+        description="zero 3: free gathered parameters after forward and gather them again in "
+        "backward; false keeps them until then",
     )
     micro_batch: Count = Field(default=1, description="sequences per micro-batch")
     sequence_parallel: Flag = Field(
         default=False, description="norms and dropouts split over the tensor ranks"
     )
-    schedule: Annotated[Schedule, Axis("twin.schedules")]
+    schedule: Annotated[Schedule, Axis("twin.schedules")] = Field(
+        description="the order in which stages run their passes"
+    )
     layers: tuple[Whole, ...] | None = Field(
         default=None, description="layers per chunk, chunk-major; null: balanced by time"
     )
     order: tuple[MeshAxis, ...] = Field(
         default=get_args(MeshAxis), description="axes over ranks, fastest first"
     )
-
-    @field_validator("context")
-    @classmethod
-    def _context_is_not_modelled(cls, context: int) -> int:
-        if context > 1:
-            message = "context parallelism is not modelled yet"
-            raise FieldError("TW020", message, "write `context: 1`, or leave it out")
-        return context
 
     @field_validator("order")
     @classmethod
@@ -69,7 +73,9 @@ class ParallelSpec(Spec):
 class RoutingSpec(Spec):
     """How tokens spread over experts."""
 
-    kind: Literal["balanced"] = "balanced"
+    kind: Literal["balanced"] = Field(
+        default="balanced", description="balanced: every expert gets the same tokens"
+    )
 
 
 class TrainSpec(Spec):
@@ -78,12 +84,19 @@ class TrainSpec(Spec):
     tokens: Tokens = Field(description="tokens of the whole run")
     sequence: Annotated[Tokens, Field(le=10**8)] = Field(description="tokens per sequence")
     # After `sequence`: pydantic validates in this order, and a batch in sequences needs it.
-    global_batch: Annotated[Tokens, Field(le=10**12)] = Field(
+    global_batch: Annotated[Tokens, Field(le=10**12), written_as("tokens", "sequences")] = Field(
         description="tokens per step; written in tokens or sequences"
     )
-    optimizer: Annotated[Optimizer, Axis("twin.optimizers")]
-    precision: Literal["bf16"] = "bf16"
-    attention_kernel: Literal["flash", "unfused"] = "flash"
+    optimizer: Annotated[Optimizer, Axis("twin.optimizers")] = Field(
+        description="how weights move once the gradients of a step are known"
+    )
+    precision: Literal["bf16"] = Field(
+        default="bf16", description="numbers of weights, activations and matrix products"
+    )
+    attention_kernel: Literal["flash", "unfused"] = Field(
+        default="flash",
+        description="unfused: scores and softmax go through device memory, as before fused kernels",
+    )
     routing: RoutingSpec = RoutingSpec()
 
     @property
@@ -105,6 +118,14 @@ class TrainSpec(Spec):
         if sequence and tokens % sequence:
             _refuse_partial_sequence(tokens, sequence)
         return written
+
+
+def _priced(expectation: Expectation, info: ValidationInfo) -> Expectation:
+    """Refuse to expect a cost of a run that has no price."""
+    if expectation.figure == "cost_usd" and info.data.get("cost", ...) is None:
+        message = "the cost is unknown without a price"
+        raise FieldError("TW053", message, "add `cost: {gpu_hour: 2.0USD}`, with your price")
+    return expectation
 
 
 def _refuse_batch(written: Any) -> None:
@@ -142,7 +163,7 @@ class Scenario(Spec):
     schema_version: Annotated[Literal[1], Exactly] = Field(
         alias="schema", description="version of this format"
     )
-    name: str
+    name: str = Field(description="what reports call this run")
     model: ModelSpec
     cluster: ClusterSpec
     parallel: ParallelSpec
@@ -150,6 +171,10 @@ class Scenario(Spec):
     train: TrainSpec
     cost: CostSpec | None = None
     calibration: CalibrationSpec
+    # After `cost`, without which none can be expected.
+    expect: tuple[Annotated[Expectation, AfterValidator(_priced)], ...] = Field(
+        default=(), description="what must hold of the run; exit code 5 where something does not"
+    )
 
     _provenance: Provenance = PrivateAttr(default=Provenance())
 

@@ -15,13 +15,24 @@ at run time: past this module every quantity is a float.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
 Dimension = Literal[
-    "bytes", "bytes_per_s", "flop_per_s", "seconds", "usd", "usd_per_kwh", "tokens", "sequences"
+    "bytes",
+    "bytes_per_s",
+    "flop_per_s",
+    "seconds",
+    "usd",
+    "usd_per_kwh",
+    "tokens",
+    "sequences",
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "gpu_hours",
 ]
 """What a field measures; the name is also the unit that `parse` returns."""
 
@@ -121,6 +132,13 @@ _MEASURES: dict[Dimension, _Measure] = {
     "sequences": _measure(
         "a number of sequences", "seq", "`64seq`", _decimal("seq", "MGT"), _BARE_COUNTS
     ),
+    "tokens_per_s": _measure(
+        "tokens per second", "tok/s", "`2.5Mtok/s`", _decimal("tok/s", "kMGT")
+    ),
+    "tokens_per_s_per_gpu": _measure(
+        "tokens per second and GPU", "tok/s/GPU", "`1.4ktok/s/GPU`", _decimal("tok/s/GPU", "kMGT")
+    ),
+    "gpu_hours": _measure("GPU-hours", "GPU-h", "`2.8MGPU-h`", _decimal("GPU-h", "kMG")),
 }
 _COUNTS: frozenset[Dimension] = frozenset(("tokens", "sequences"))
 
@@ -156,6 +174,24 @@ def parse(value: object, dimension: Dimension) -> float:
     if result == float("inf"):
         raise QuantityError(f"`{value}` is more than a number can hold", _example(measure))
     return result
+
+
+def noun(dimension: Dimension) -> str:
+    """What a quantity of this dimension is, in words: `bytes per second`."""
+    return _MEASURES[dimension].noun
+
+
+def examples(dimension: Dimension) -> tuple[str, ...]:
+    """What people write: `80GiB`, `85.5GB`."""
+    return tuple(re.findall(r"`([^`]+)`", _MEASURES[dimension].example))
+
+
+def pattern(*dimensions: Dimension) -> str:
+    """A regular expression, as JSON Schema and Python read it, for the quantities of a dimension,
+    or of several, in units that only one of them has. It does not see that a count is whole."""
+    known = Counter(unit for one in dimensions for unit in _MEASURES[one].units)
+    own = sorted((unit for unit, times in known.items() if times == 1), key=lambda u: (-len(u), u))
+    return f"{_NUMBER} ?(?:{'|'.join(own)})"
 
 
 def leading_number(text: str) -> str | None:

@@ -13,10 +13,22 @@ NAMES = sorted(path.stem for path in CATALOG.glob("*.yaml"))
 
 def catalog(name: str) -> ModelSpec:
     """A catalog model, read without the loader: provenance keys dropped, sourced leaves opened."""
+    return ModelSpec.model_validate({"name": name} | _plain(name))
+
+
+def _plain(name: str) -> dict[str, Any]:
     data = YAML(typ="safe").load(CATALOG / f"{name}.yaml")
-    return ModelSpec.model_validate(
-        {key: _opened(value) for key, value in data.items() if key not in ("source", "kind")}
-    )
+    base = _plain(data["extends"]) if "extends" in data else {}
+    about = ("source", "kind", "aliases", "extends")
+    own = {key: _opened(value) for key, value in data.items() if key not in about}
+    base.pop("name", None)
+    return _over(base, own)
+
+
+def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """`own` over `base`, sections merged."""
+    both = [key for key in own if isinstance(own[key], dict) and isinstance(base.get(key), dict)]
+    return base | own | {key: _over(base[key], own[key]) for key in both}
 
 
 def _opened(node: Any) -> Any:
@@ -80,4 +92,33 @@ TINY_GROUPED = ModelSpec(
     ffn=DenseFfn(kind="swiglu", width=64),
 )
 
-TINY = {model.name: model for model in (TINY_GPT, TINY_MOE, TINY_GROUPED)}
+TINY_SHARED = ModelSpec(
+    name="tiny-shared",
+    layers=4,
+    hidden=32,
+    vocab=96,
+    attention=GroupedAttention(
+        kind="gqa", heads=8, kv_heads=4, head_dim=12, qkv_bias=True, qk_norm=True
+    ),
+    ffn=DenseFfn(kind="squared_relu", width=64),
+    moe=Moe(
+        experts=8, top_k=2, width=20, shared_experts=1, shared_width=28, shared_gate=True, every=2
+    ),
+    norm="layernorm",
+    rotary=False,
+    embedding_norm=True,
+)
+
+TINY_SINKS = ModelSpec(
+    name="tiny-sinks",
+    layers=2,
+    hidden=32,
+    vocab=96,
+    attention=GroupedAttention(kind="gqa", heads=8, kv_heads=4, head_dim=8, bias=True, sinks=True),
+    ffn=DenseFfn(kind="swiglu", width=64),
+    moe=Moe(experts=8, top_k=2, width=20, bias=True),
+)
+
+TINY = {
+    model.name: model for model in (TINY_GPT, TINY_MOE, TINY_GROUPED, TINY_SHARED, TINY_SINKS)
+}

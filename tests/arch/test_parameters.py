@@ -1,5 +1,7 @@
 """Parameter counts: published totals, and an independent count by PyTorch."""
 
+from math import gcd
+
 import pytest
 import torch
 
@@ -94,9 +96,12 @@ def test_layers_of_a_catalog_model_add_up_to_its_parameters(name: str):
 @pytest.mark.parametrize("name", NAMES)
 def test_shards_times_their_degrees_are_the_whole_model(name: str):
     model = catalog(name)
-    shape = Shape(1, 2048, tensor=8, expert=16, sequence_parallel=True)
+    attention, moe = model.attention, model.moe
+    tensor = gcd(8, attention.heads, getattr(attention, "kv_heads", 8), model.vocab)
+    expert = gcd(16, moe.experts) if moe else 1
+    shape = Shape(1, 2048, tensor=tensor, expert=expert, sequence_parallel=True)
     shard = summed(model, shape)
-    whole = shard.replicated + 8 * shard.tensor + 16 * shard.expert
+    whole = shard.replicated + tensor * shard.tensor + expert * shard.expert
     assert whole == parameters(model).total
     assert (shard.tensor > 0, shard.expert > 0) == (True, model.moe is not None)
 

@@ -19,8 +19,12 @@ class Transformer(nn.Module):
         self.positions = (
             nn.Embedding(model.learned_positions, model.hidden) if model.learned_positions else None
         )
-        dense = model.moe.first_dense_layers if model.moe else model.layers
-        self.layers = nn.ModuleList(Layer(model, i < dense) for i in range(model.layers))
+        self.first_norm = make_norm(model) if model.embedding_norm else nn.Identity()
+        experts = set(range(model.layers)) if model.moe else set()
+        if model.moe:
+            experts -= set(range(model.moe.first_dense_layers))
+            experts &= set(range(model.moe.every - 1, model.layers, model.moe.every))
+        self.layers = nn.ModuleList(Layer(model, i not in experts) for i in range(model.layers))
         self.norm = make_norm(model)
         self.head = nn.Linear(model.hidden, model.vocab, bias=False)
         if model.tied_embeddings:
@@ -30,6 +34,7 @@ class Transformer(nn.Module):
         x_BSD = self.tokens(ids_BS)
         if self.positions is not None:
             x_BSD = x_BSD + self.positions.weight[: ids_BS.shape[1]]
+        x_BSD = self.first_norm(x_BSD)
         for layer in self.layers:
             x_BSD = layer(x_BSD)
         return self.head(self.norm(x_BSD))
@@ -60,8 +65,13 @@ class Grouped(nn.Module):
         assert isinstance(spec, GroupedAttention)
         self.spec, self.drop = spec, model.dropout
         width = (spec.heads + 2 * spec.kv_heads) * spec.head_dim
-        self.qkv = nn.Linear(model.hidden, width, bias=spec.bias)
+        self.qkv = nn.Linear(model.hidden, width, bias=spec.bias or spec.qkv_bias)
         self.out = nn.Linear(spec.heads * spec.head_dim, model.hidden, bias=spec.bias)
+        self.q_norm, self.k_norm = (
+            nn.RMSNorm(spec.head_dim) if spec.qk_norm else nn.Identity() for _ in range(2)
+        )
+        if spec.sinks:
+            self.sinks = nn.Parameter(torch.empty(spec.heads))
 
     def forward(self, x_BSD: Tensor) -> Tensor:
         spec = self.spec
@@ -70,6 +80,7 @@ class Grouped(nn.Module):
         group = spec.heads // spec.kv_heads
         q = split_heads(q, spec.heads)
         k, v = (split_heads(y, spec.kv_heads) for y in (k, v))
+        q, k = self.q_norm(q), self.k_norm(k)
         if group > 1:
             k, v = (y.repeat_interleave(group, 0) for y in (k, v))
         return self.out(join_heads(attend(q, k, v, self.drop), x_BSD.shape[0]))
@@ -118,7 +129,10 @@ class Dense(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         made = self.up(x)
-        return self.down(SwiGlu.apply(made) if self.kind == "swiglu" else functional.gelu(made))
+        if self.kind == "swiglu":
+            return self.down(SwiGlu.apply(made))
+        gelu = self.kind == "gelu"
+        return self.down(functional.gelu(made) if gelu else functional.relu(made).square())
 
 
 class Experts(nn.Module):
@@ -130,12 +144,15 @@ class Experts(nn.Module):
         spec = model.moe
         assert isinstance(spec, Moe)
         self.spec = spec
-        self.router = linear(model.hidden, spec.experts)
+        self.router = nn.Linear(model.hidden, spec.experts, bias=spec.bias)
         if spec.correction_bias:
             self.register_buffer("bias", torch.zeros(spec.experts))
-        self.shared = Dense(
-            DenseFfn(kind="swiglu", width=spec.width * spec.shared_experts), model.hidden
-        )
+        width = spec.shared_width or spec.width * spec.shared_experts
+        self.shared = Dense(DenseFfn(kind="swiglu", width=width), model.hidden) if width else None
+        self.gate = linear(model.hidden, 1) if spec.shared_gate else None
+        if spec.bias:
+            self.up_bias = nn.Parameter(torch.empty(spec.experts, 1, 2 * spec.width))
+            self.down_bias = nn.Parameter(torch.empty(spec.experts, 1, model.hidden))
         self.up = nn.Parameter(torch.empty(spec.experts, model.hidden, 2 * spec.width))
         self.down = nn.Parameter(torch.empty(spec.experts, spec.width, model.hidden))
 
@@ -143,7 +160,12 @@ class Experts(nn.Module):
         x_TD = x_BSD.flatten(0, 1)
         scores_TE = torch.sigmoid(self.router(x_TD))
         weights_TK = scores_TE[:, : self.spec.top_k]
-        return (self.routed(x_TD, weights_TK) + self.shared(x_TD)).view_as(x_BSD)
+        result = self.routed(x_TD, weights_TK)
+        if self.shared is not None:
+            beside = self.shared(x_TD)
+            share = 1.0 if self.gate is None else torch.sigmoid(self.gate(x_TD))
+            result = result + share * beside
+        return result.view_as(x_BSD)
 
     def routed(self, x_TD: Tensor, weights_TK: Tensor) -> Tensor:
         """The weights enter with the activation, so that `down`'s output is not kept."""

@@ -18,8 +18,9 @@ from tests.cli.conftest import SMALL, Command
 from twin.cli import main as entry
 from twin.cli.output import dumps
 from twin.cli.tables import bar
+from twin.loading.schema import scenario_schema
 
-VERBS = ("run", "check", "compare", "resolve", "catalog", "ui")
+VERBS = tuple(entry.VERBS)
 
 
 def test_run_answers_with_verdict_first_and_warnings_last(
@@ -140,8 +141,10 @@ def test_compare_puts_the_baseline_first_and_says_what_changed(
     assert re.match(r"selective: a step is .* faster than in small; ", done.out)
     assert "A  small (baseline)\nB  selective\n" in done.out
     assert "memory.recompute" in done.out
-    document = json.loads(twin_command("compare", small, "none.yaml", "--json").out)
-    assert sum(document["attribution_ns"].values()) == document["step_delta_ns"] < 0
+    words = ("compare", small, "none.yaml", "--json", "--no-attribution")
+    document = json.loads(twin_command(*words).out)
+    assert sum(document["breakdown_ns"].values()) == document["step_delta_ns"] < 0
+    assert document["attribution"] is None
 
 
 def test_compare_with_one_scenario_is_a_usage_error(twin_command: Command, small: str) -> None:
@@ -218,6 +221,32 @@ def test_progress_is_shown_only_where_a_person_watches(
         assert ("small" in screen.getvalue()) is shown
 
 
+def test_schema_prints_what_a_file_may_hold(twin_command: Command) -> None:
+    document = json.loads(twin_command("schema").out)
+    assert document["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    wrapped = json.loads(twin_command("schema", "--json").out)
+    assert wrapped == {"version": 1, "schema": document}
+    page = twin_command("schema", "--format", "markdown").out
+    assert page.startswith("# Fields of a scenario\n")
+    wrapped = json.loads(twin_command("schema", "--format", "markdown", "--json").out)
+    assert wrapped == {"version": 1, "markdown": page}
+    assert twin_command("schema", "--format", "html").code == 2
+
+
+def test_schema_knows_the_parts_beside_a_scenario(
+    twin_command: Command, small: str, tmp_path: Path
+) -> None:
+    (tmp_path / "catalog" / "models").mkdir(parents=True)
+    (tmp_path / "catalog" / "models" / "mine.yaml").write_text("kind: assumed\n")
+
+    def models(*words: str) -> list[str]:
+        document = json.loads(twin_command("schema", *words).out)
+        return document["properties"]["model"]["anyOf"][0]["enum"]
+
+    assert set(models(small)) - set(models()) == {"mine"}
+    assert twin_command("schema", "nowhere.yaml").code == 2
+
+
 @pytest.mark.parametrize("words", [[], ["--help"], *([verb, "--help"] for verb in VERBS)])
 def test_help_is_plain_text_that_names_the_options(words: list[str], twin_command: Command) -> None:
     done = twin_command(*words)
@@ -228,10 +257,13 @@ def test_help_is_plain_text_that_names_the_options(words: list[str], twin_comman
 
 
 def test_flags_do_not_mirror_scenario_fields(twin_command: Command) -> None:
-    """`--set` covers fields; a new flag here is a decision, not an accident."""
-    known = {"--set", "--json", "--quiet", "--help", "--port"}
+    """`--set` covers fields: a flag with the name of one would be a second way to say it."""
+    document = scenario_schema()
+    sections = [document, *document["$defs"].values()]
+    fields = {key for one in sections for key in one.get("properties", {})}
     for verb in VERBS:
-        assert set(re.findall(r"--[a-z-]+", twin_command(verb, "--help").out)) <= known
+        flags = re.findall(r"--([a-z-]+)", twin_command(verb, "--help").out)
+        assert not fields & {flag.replace("-", "_") for flag in flags}
 
 
 def test_ui_prints_its_command_as_json_and_starts_nothing(

@@ -169,9 +169,9 @@ CASES: dict[str, Wrong] = {
         "there is no `h800` among the nodes of the catalog", "did you mean `h800-8gpu`?",
     ),
     "a fabric nobody knows": line(
-        ("  fabric: rail-fat-tree-400g", "  fabric: rail-fat-tree-800g"),
-        "TW006", "wrong.yaml:7:11", "rail-fat-tree-800g",
-        "there is no `rail-fat-tree-800g` among the fabrics of the catalog",
+        ("  fabric: rail-fat-tree-400g", "  fabric: rail-fat-tree-40g"),
+        "TW006", "wrong.yaml:7:11", "rail-fat-tree-40g",
+        "there is no `rail-fat-tree-40g` among the fabrics of the catalog",
         "did you mean `rail-fat-tree-400g`?",
     ),
     "a calibration nobody knows": line(
@@ -188,7 +188,7 @@ CASES: dict[str, Wrong] = {
     "an optimizer nobody knows": line(
         ("  optimizer: muonclip", "  optimizer: lion"),
         "TW016", "wrong.yaml:22:14", "lion",
-        "`lion` is no kind of `optimizer`", "write one of: adamw, muonclip",
+        "`lion` is no kind of `optimizer`", "write one of: adamw, muon, muonclip",
     ),
     "a parent that does not exist": line(
         ("name: wrong", "name: wrong\nextends: base.yaml"),
@@ -241,10 +241,10 @@ CASES: dict[str, Wrong] = {
         "TW104", "wrong.yaml:11:11", "20",
         "expert=20 does not divide 384 experts", "nearest 16 or 24",
     ),
-    "expert ranks that do not divide the data ranks": line(
+    "expert ranks that do not divide the ranks of a stage": line(
         ("  expert: 16", "  expert: 32"),
         "TW105", "wrong.yaml:11:11", "32",
-        "expert=32 does not divide data=16 (GPUs / (tensor x pipeline))", "nearest expert=16",
+        "expert=32 does not divide the 16 ranks of a stage (GPUs / pipeline)", "nearest",
     ),
     "a batch that does not divide over the data ranks": line(
         ("  global_batch: 67108864tok", "  global_batch: 4097seq"),
@@ -281,10 +281,16 @@ CASES: dict[str, Wrong] = {
         "TW114", "wrong.yaml:10:12", "4", "1f1b runs one chunk per stage, not 4",
         "set virtual to 1, or schedule kind to interleaved_1f1b",
     ),
-    "a sequence cut over ranks": line(
-        ("  context: 1", "  context: 2"),
-        "TW020", "wrong.yaml:13:12", "2", "context parallelism is not modelled yet",
-        "write `context: 1`, or leave it out",
+    "a sequence cut over three ranks": line(
+        ("  context: 1", "  context: 3"),
+        "TW102", "wrong.yaml:13:12", "3",
+        "tensor=1 x context=3 x pipeline=16 = 48 does not divide 256 GPUs",
+        "nearest context=2 or 4, or nodes=30 or 36",
+    ),
+    "an expectation of nothing": line(
+        ("schema: 1", "schema: 1\nexpect: [stp_seconds < 25s]"),
+        "TW051", "wrong.yaml:2:10", "stp_seconds < 25s",
+        "no key figure is called `stp_seconds`", "did you mean `step_seconds`?",
     ),
     "more chunks than layers can fill": line(
         ("  virtual: 4", "  virtual: 8"),
@@ -395,7 +401,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no file like this": (("run", "godo.yaml"), 2, "TW001 there is no scenario `godo.yaml`"),
     "the nearest file": (("run", "godo.yaml"), 2, "did you mean `good.yaml`?"),
     "a folder": (("run", "."), 2, "TW001 there is no scenario `.`"),
-    "no shelf like this": (("catalog", "gpu"), 2, "'gpu' is not one of 'gpus'"),
+    "no shelf like this": (("catalog", "gpu"), 2, "TW006 the catalog has no shelf `gpu`"),
     "no part like this": (("catalog", "gpus", "h80"), 2, "TW006 there is no `h80` among the gpus"),
     "no schedule like this": (("catalog", "schedules", "1f"), 2, "TW006 there is no `1f` among"),
     "a port out of range": (("ui", "--port", "70000"), 2, "Invalid value for '--port'"),

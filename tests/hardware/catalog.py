@@ -28,7 +28,7 @@ def published(name: str) -> dict[str, Any]:
 
 def leaf(part: str, path: str) -> dict[str, Any]:
     """One annotated leaf of a part, such as `nodes/h800-8gpu`, `nvlink.efficiency`."""
-    found = read(CATALOG / f"{part}.yaml")
+    found = whole(part)
     for key in path.split("."):
         found = found[key]
     return found
@@ -36,13 +36,48 @@ def leaf(part: str, path: str) -> dict[str, Any]:
 
 def plain(part: str) -> dict[str, Any]:
     """A part with every leaf reduced to its value and provenance left out; a node with its GPU."""
-    data: dict[str, Any] = _values(read(CATALOG / f"{part}.yaml"))
-    data.pop("source", None)
-    if data.get("kind") in KINDS:
-        del data["kind"]
+    data: dict[str, Any] = _values(whole(part))
+    data.setdefault("name", part.partition("/")[2])
     if part.startswith("nodes/"):
         data["gpu"] = plain(f"gpus/{data['gpu']}")
     return data
+
+
+def whole(part: str) -> dict[str, Any]:
+    """A part over the one that it extends, every leaf with its annotation, completed by what the
+    file of the leaf says about all its numbers."""
+    data = read(CATALOG / f"{part}.yaml")
+    said = {"source": data["source"]} if "source" in data else {}
+    own = {key: value for key, value in data.items() if key not in _ABOUT}
+    if own.get("kind") in KINDS:
+        said["kind"] = own.pop("kind")
+    own = _annotated(own, said)
+    if "extends" not in data:
+        return own
+    base = whole(f"{part.partition('/')[0]}/{data['extends']}")
+    base.pop("name", None)
+    return _over(base, own)
+
+
+_ABOUT = ("source", "aliases", "extends")
+
+
+def _annotated(value: Any, said: dict[str, Any]) -> Any:
+    """Every leaf as a mapping with `value`."""
+    if isinstance(value, dict) and "value" not in value:
+        return {key: _annotated(below, said) for key, below in value.items()}
+    if isinstance(value, list):
+        return [_annotated(item, said) for item in value]
+    return said | (value if isinstance(value, dict) else {"value": value})
+
+
+def _over(base: Any, own: dict[str, Any]) -> dict[str, Any]:
+    """`own` over `base`: sections merge, leaves replace."""
+    merged = dict(base)
+    for key, value in own.items():
+        section = isinstance(value, dict) and "value" not in value and key in merged
+        merged[key] = _over(merged[key], value) if section else value
+    return merged
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.hardware.catalog import CATALOG, leaf, leaves, plain, read
+from tests.hardware.catalog import CATALOG, leaf, leaves, plain, read, whole
 from twin import units
 from twin.network import topology
 from twin.sources import KINDS
@@ -35,7 +35,7 @@ BANDS: dict[str, tuple[units.Dimension, float, float]] = {
     "dispatch": ("seconds", 1e-6, 200e-6),
     "bytes": ("bytes", 1e6, 8e9),
 }
-RATES = {"nvlink": (50e9, 1e12), "nic": (5e9, 200e9), "pcie": (10e9, 150e9)}
+RATES = {"nvlink": (50e9, 1e12), "nic": (5e9, 200e9), "pcie": (10e9, 250e9)}
 
 
 def is_number(value: Any) -> bool:
@@ -45,17 +45,8 @@ def is_number(value: Any) -> bool:
 
 
 def numbers(part: str) -> list[tuple[str, dict[str, Any]]]:
-    """Path and annotation of every number of a part, with the file's default source and kind."""
-    data = read(CATALOG / f"{part}.yaml")
-    default = {"source": data.get("source")}
-    if data.get("kind") in KINDS:
-        default["kind"] = data["kind"]
-    found = []
-    for path, value in leaves(data):
-        annotation = value if isinstance(value, dict) else {"value": value}
-        if is_number(annotation["value"]):
-            found.append((path, default | annotation))
-    return found
+    """Path and annotation of every number of a part, with its file's default source and kind."""
+    return [(path, leaf) for path, leaf in leaves(whole(part)) if is_number(leaf["value"])]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -118,6 +109,63 @@ def test_references_between_parts_hold() -> None:
             assert calibration["gpu"] == data["name"]
         if part.startswith("fabrics/"):
             assert data["kind"] in topology.kinds()
+
+
+def names_of(folder: str) -> set[str]:
+    return {path.stem for path in (CATALOG / folder).iterdir()}
+
+
+def test_every_gpu_has_a_node_and_every_node_a_gpu() -> None:
+    nodes = {plain(f"nodes/{name}")["gpu"]["name"] for name in names_of("nodes")}
+    assert nodes == {plain(f"gpus/{name}")["name"] for name in names_of("gpus")}
+
+
+def test_every_gpu_of_the_published_measurements_is_there() -> None:
+    """NVIDIA's data-centre GPUs from A100 to Blackwell Ultra that training rows are published
+    for."""
+    wanted = {"A100-80GB", "H100", "H100-96GB-HBM2e-500W", "H200", "H20", "H800"}
+    wanted |= {"B200", "B300", "GB200", "GB300"}
+    assert wanted <= {plain(f"gpus/{name}")["name"] for name in names_of("gpus")}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "marketing"),
+    [("h200", 141), ("h20", 96), ("b200", 180), ("b300", 288), ("gb200", 186), ("gb300", 288)],
+)
+def test_a_driver_exposes_not_the_gigabytes_of_the_datasheet(gpu: str, marketing: int) -> None:
+    """0 to 7 % more than as many GB of 10^9 bytes, and less than as many GiB; each a whole number
+    of MiB."""
+    memory = si("memory", leaf(f"gpus/{gpu}", "memory")["value"])
+    assert marketing * 1e9 <= memory < marketing * 2**30
+    assert memory % 2**20 == 0
+
+
+def test_an_nvl72_rack_is_one_nvlink_domain_of_72_gpus_and_36_sockets() -> None:
+    for name, nic in (("gb200-nvl72", 50e9), ("gb300-nvl72", 100e9)):
+        node = NodeSpec.model_validate(plain(f"nodes/{name}"))
+        assert (node.gpus, node.host.sockets) == (72, 36)
+        assert node.nvlink.bandwidth == 900e9
+        assert node.nic.bandwidth == nic
+
+
+def test_nics_are_those_of_each_generation() -> None:
+    for name, rate in (("h100", 50e9), ("h200", 50e9), ("h20", 50e9), ("b200", 50e9), ("b300", 100e9)):
+        assert NodeSpec.model_validate(plain(f"nodes/{name}-8gpu")).nic.bandwidth == rate
+
+
+def test_oversubscribed_fabrics_have_that_many_fewer_links_up() -> None:
+    for base in ("rail-fat-tree-400g", "clos-400g"):
+        full = FabricSpec.model_validate(plain(f"fabrics/{base}"))
+        for name in (f"{base}-2to1", f"{base}-4to1"):
+            less = FabricSpec.model_validate(plain(f"fabrics/{name}"))
+            assert full.spines / less.spines == less.oversubscription > 1
+
+
+def test_a_calibration_without_rows_is_assumed_throughout() -> None:
+    for part in (p for p in PARTS if p.startswith("calibrations/")):
+        kinds = {number["kind"] for _, number in numbers(part)}
+        unmeasured = whole(part)["software"]["value"].startswith("assumed")
+        assert (kinds == {"assumed"}) == unmeasured, part
 
 
 def test_every_source_can_be_looked_up() -> None:

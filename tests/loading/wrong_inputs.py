@@ -10,6 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from twin.loading import catalog_parts
+from twin.loading.suggest import hint
+from twin.network.topology import kinds
+
+FABRICS = sorted([*catalog_parts("fabrics"), "toy-fabric"])
+"""Those shipped, and the toy folder's."""
+
 TOY = Path(__file__).with_name("workshop").joinpath("toy.yaml").read_text(encoding="utf-8")
 
 
@@ -92,8 +99,18 @@ toy.yaml:1:1: TW011 the key `cluster` is missing
 toy.yaml:4:1: TW011 the key `fabric` is missing in `cluster`
   | cluster: {node: toy-node, nodes: 2}
   | ^^^^^^^
-  hint: name one of the fabrics: rail-fat-tree-200g, rail-fat-tree-400g, toy-fabric""",
+  hint: """
+        + hint("", FABRICS, "name one of the fabrics"),
         toy(", fabric: toy-fabric", ""),
+    ),
+    WrongInput(
+        "a model that is known and cannot be expressed says why",
+        """\
+--set:1:7: TW040 `nemotron-h-56b` cannot be expressed: most of its layers are Mamba-2 (state-space) layers, for which there is no block
+  | --set model=nemotron-h-56b
+  |       ^^^^^^^^^^^^^^^^^^^^
+  hint: no entry comes close; leave it out""",  # noqa: E501  as long as it is printed
+        overrides=("model=nemotron-h-56b",),
     ),
     WrongInput(
         "a duplicate key gives both positions",
@@ -239,7 +256,9 @@ toy.yaml:12:14: TW016 `adam` is no kind of `optimizer`
 catalog/fabrics/toy-fabric.yaml:2:7: TW016 `torus` is no kind of `fabric`
   | kind: torus
   |       ^^^^^
-  hint: write one of: rail_fat_tree
+  hint: write one of: """
+        + ", ".join(kinds())
+        + """
   from: toy.yaml:4:45 names catalog/fabrics/toy-fabric.yaml""",
         {
             "catalog/fabrics/toy-fabric.yaml": "source: bench\nkind: torus\n"
@@ -309,15 +328,6 @@ TW001 there is no scenario `toi.yaml`
         exit_code=2,
     ),
     WrongInput(
-        "context parallelism is not modelled, and is not passed over in silence",
-        """\
---set:1:24: TW020 context parallelism is not modelled yet
-  | --set parallel.context=2
-  |                        ^
-  hint: write `context: 1`, or leave it out""",
-        overrides=("parallel.context=2",),
-    ),
-    WrongInput(
         "a value out of range, with the path through a catalog part",
         """\
 --set:1:24: TW015 must be at most 1
@@ -367,7 +377,8 @@ toy.yaml:6:13: TW014 expected a whole number, got the text `4`
 toy.yaml:4:37: TW014 expected keys with values, got nothing
   | cluster: {node: toy-node, nodes: 2, fabric: }
   |                                     ^^^^^^
-  hint: name one of the fabrics: rail-fat-tree-200g, rail-fat-tree-400g, toy-fabric""",
+  hint: """
+        + hint("", FABRICS, "name one of the fabrics"),
         toy("fabric: toy-fabric", "fabric: "),
     ),
     WrongInput(
@@ -395,6 +406,51 @@ catalog/gpus/unsourced.yaml:2:9: TW007 this catalog number has no source and kin
         overrides=("cluster.node.gpu.memory={value: 20GiB, source: benhc, kind: guess}",),
     ),
     WrongInput(
+        "expectations that compare nothing, or with what a key figure cannot be",
+        """\
+--set:1:15: TW050 `fast` compares nothing
+  | --set expect=[fast, fits > 1, stp_seconds < 25s, step_seconds < 25, mfu > 35, mfu < 1GiB]
+  |               ^^^^
+  hint: write FIGURE OPERATOR BOUND, such as `step_seconds < 25s`
+
+--set:1:21: TW052 `fits` is true or false, not `> 1`
+  | --set expect=[fast, fits > 1, stp_seconds < 25s, step_seconds < 25, mfu > 35, mfu < 1GiB]
+  |                     ^^^^^^^^
+  hint: write `fits == true` or `fits == false`
+
+--set:1:31: TW051 no key figure is called `stp_seconds`
+  | --set expect=[fast, fits > 1, stp_seconds < 25s, step_seconds < 25, mfu > 35, mfu < 1GiB]
+  |                               ^^^^^^^^^^^^^^^^^
+  hint: did you mean `step_seconds`?
+
+--set:1:50: TW012 `25` has no unit; this field takes a time
+  | --set expect=[fast, fits > 1, stp_seconds < 25s, step_seconds < 25, mfu > 35, mfu < 1GiB]
+  |                                                  ^^^^^^^^^^^^^^^^^
+  hint: write `25s`
+
+--set:1:69: TW015 `mfu` is a share, at most 1
+  | --set expect=[fast, fits > 1, stp_seconds < 25s, step_seconds < 25, mfu > 35, mfu < 1GiB]
+  |                                                                     ^^^^^^^^
+  hint: write `35%`
+
+--set:1:79: TW052 `1GiB` is no share, which `mfu` is
+  | --set expect=[fast, fits > 1, stp_seconds < 25s, step_seconds < 25, mfu > 35, mfu < 1GiB]
+  |                                                                               ^^^^^^^^^^
+  hint: write a share, such as `0.35` or `35%`""",
+        overrides=(
+            "expect=[fast, fits > 1, stp_seconds < 25s, step_seconds < 25, mfu > 35, mfu < 1GiB]",
+        ),
+    ),
+    WrongInput(
+        "an expected cost of a run without a price",
+        """\
+--set:1:15: TW053 the cost is unknown without a price
+  | --set expect=[cost_usd < 5MUSD]
+  |               ^^^^^^^^^^^^^^^^
+  hint: add `cost: {gpu_hour: 2.0USD}`, with your price""",
+        overrides=("expect=[cost_usd < 5MUSD]",),
+    ),
+    WrongInput(
         "everything at once: syntax of keys, parts, units and ranges, in the order of the files",
         """\
 toy.yaml:2:1: TW003 the key `schema` is written twice
@@ -414,12 +470,12 @@ toy.yaml:5:34: TW015 must be more than 0
 toy.yaml:7:3: TW010 unknown key `stages` in `parallel`
   |   stages: 4
   |   ^^^^^^
-  hint: the keys here are: pipeline, virtual, expert, tensor, context, zero, micro_batch, sequence_parallel, schedule, layers, order
+  hint: the keys here are: pipeline, virtual, expert, tensor, expert_tensor, context, zero, reshard_after_forward, micro_batch, sequence_parallel, schedule, layers, order
 
 toy.yaml:9:1: TW011 the key `optimizer` is missing in `train`
   | train:
   | ^^^^^
-  hint: add `optimizer: ...`
+  hint: add `optimizer: ...` (how weights move once the gradients of a step are known)
 
 --set:1:21: TW012 `1` has no unit; this field takes US dollars
   | --set cost.gpu_hour=1

@@ -1,12 +1,13 @@
-"""Speed and latency of a GPU's two links."""
+"""Speed of a GPU's two links, and what oversubscribed spines do to groups inside and across pods."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.network.clusters import cluster
-from twin.network import topology
-from twin.network.links import capacity, latency
+from twin.network import Placement, capacity, crowding, latency, topology
 
 
 def test_an_nvlink_port_carries_its_line_rate_times_its_efficiency() -> None:
@@ -17,16 +18,72 @@ def test_a_nic_carries_line_rate_times_its_own_and_the_fabrics_efficiency() -> N
     assert capacity(cluster(2), "nic") == pytest.approx(10e9 * 0.8 * 0.5)
 
 
-def test_oversubscription_slows_nics_once_the_cluster_needs_spines() -> None:
-    assert capacity(cluster(2, oversubscription=2.0), "nic") == pytest.approx(4e9)
-    assert capacity(cluster(3, oversubscription=2.0), "nic") == pytest.approx(2e9)
+def test_oversubscription_leaves_a_nic_its_rate_and_crowds_what_crosses() -> None:
+    spec = cluster(4, oversubscription=4.0)
+    assert capacity(spec, "nic") == pytest.approx(4e9)
+    assert crowding(spec, "message", Placement(2, 1, per_pod=2)) == 1
+    assert crowding(spec, "message", Placement(2, 1, per_pod=1)) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "per_pod", "times"),
+    [
+        # 16 ranks on 4 nodes of 4. A ring leaves each pod once: with both pods' two nodes in one
+        # ring, one of two nodes sends up, so 1/2 of 4.
+        ("all_reduce", 16, 1.0),
+        ("all_reduce", 8, 2.0),
+        ("all_gather", 4, 4.0),
+        # Of 12 peers on other nodes, 8 are in the other pod: 2/3 of 4.
+        ("all_to_all", 16, 1.0),
+        ("all_to_all", 8, 4.0 * 8 / 12),
+        ("all_to_all", 4, 4.0),
+    ],
+)
+def test_a_group_is_crowded_by_the_share_of_its_bytes_that_crosses(
+    kind: str, per_pod: int, times: float
+) -> None:
+    spec = cluster(4, oversubscription=4.0)
+    placed = Placement(16, 4, per_pod=per_pod)
+    assert crowding(spec, kind, placed) == pytest.approx(times)  # type: ignore[arg-type]
+
+
+@given(
+    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "message"]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 4, 8]),
+    st.floats(1, 16),
+)
+def test_crowding_lies_between_one_and_the_oversubscription(
+    kind: str, local: int, nodes: int, oversubscription: float
+) -> None:
+    spec = cluster(16, oversubscription=oversubscription)
+    for near in range(1, nodes + 1):
+        placed = Placement(2 * nodes * local, local, per_pod=near * local)
+        assert 1 <= crowding(spec, kind, placed) <= oversubscription  # type: ignore[arg-type]
+
+
+def test_at_full_bisection_nothing_crowds() -> None:
+    assert crowding(cluster(4), "all_to_all", Placement(16, 4, per_pod=4)) == 1
+
+
+def test_a_placement_that_nobody_looked_at_counts_as_spread() -> None:
+    assert not Placement(8, 4).in_one_pod
+    assert Placement(4, 4).in_one_pod
+    assert crowding(cluster(4, oversubscription=3.0), "all_gather", Placement(8, 4)) == 3
 
 
 @pytest.mark.parametrize(("nodes", "microseconds"), [(1, 3.0), (2, 4.0), (3, 6.0)])
+@pytest.mark.parametrize("kind", topology.kinds())
 def test_a_nic_hop_costs_the_nic_and_every_switch_on_the_way(
-    nodes: int, microseconds: float
+    kind: str, nodes: int, microseconds: float
 ) -> None:
-    assert latency(cluster(nodes), "nic") == pytest.approx(microseconds * 1e-6)
+    assert latency(cluster(nodes, kind=kind), "nic") == pytest.approx(microseconds * 1e-6)
+
+
+def test_a_group_inside_one_pod_crosses_its_leaf_only() -> None:
+    spec = cluster(8)
+    assert latency(spec, "nic", Placement(8, 4, per_pod=8)) == pytest.approx(4e-6)
+    assert latency(spec, "nic", Placement(8, 4, per_pod=4)) == pytest.approx(6e-6)
 
 
 def test_an_nvlink_hop_costs_what_the_node_says() -> None:
@@ -36,4 +93,4 @@ def test_an_nvlink_hop_costs_what_the_node_says() -> None:
 def test_an_unknown_topology_is_refused_by_name() -> None:
     with pytest.raises(KeyError, match="torus"):
         topology.member("torus")
-    assert topology.kinds() == ("rail_fat_tree",)
+    assert set(topology.kinds()) >= {"clos", "rail_fat_tree"}

@@ -9,12 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twin.arch.ops import Matrices, Weights, Work
-from twin.optimizers import Optimizer
+from twin.optimizers import Maxima, Optimizer, OptimizerStep, Sent, Share, squares
 from twin.optimizers.adamw import AdamW
-from twin.optimizers.muonclip import MuonClip, newton_schulz
+from twin.optimizers.base import Holders
+from twin.optimizers.muon import Muon
+from twin.optimizers.muonclip import MuonClip
+from twin.optimizers.orthogonal import busiest, newton_schulz
 from twin.spec.axis import members
 
-ALL: list[Any] = [cls() for cls in members("twin.optimizers", Optimizer).values()]
+ALL: list[Any] = [
+    AdamW(),
+    *(cls(newton_schulz=how) for cls in (Muon, MuonClip) for how in ("replicated", "partitioned")),
+]
+NAMES = [f"{one.kind} {getattr(one, 'newton_schulz', '')}".strip() for one in ALL]
 EXPERTS = Matrices("expert", 288, 2048, 7168)
 """One GPU's expert matrices in Kimi K2's layout: 4 layers x 24 experts x 3."""
 
@@ -51,45 +58,47 @@ SHAPES = st.lists(
 ).map(tuple)
 
 
-def test_the_axis_has_adamw_and_muonclip() -> None:
-    assert sorted(optimizer.kind for optimizer in ALL) == ["adamw", "muonclip"]
+def test_every_member_of_the_axis_is_tested() -> None:
+    found = set(members("twin.optimizers", Optimizer))
+    assert found == {one.kind for one in ALL} == {"adamw", "muon", "muonclip"}
 
 
-@pytest.mark.parametrize("optimizer", ALL, ids=lambda o: o.kind)
+@pytest.mark.parametrize("optimizer", ALL, ids=NAMES)
 @given(shapes=SHAPES, other=st.integers(0, 10**6), shards=st.integers(1, 64))
 def test_more_shards_never_mean_more_work_and_states_add_up_over_layers(
     optimizer: Optimizer, shapes: tuple[Matrices, ...], other: int, shards: int
 ) -> None:
     held = weights(shapes, other)
-    whole = total(optimizer.step(held, 1, 1, shapes).works)
-    cut = total(optimizer.step(held, shards, shards, shapes).works)
+    whole = total(optimizer.step(Share(held, shapes)).works)
+    cut = total(optimizer.step(Share(held, shapes, shards, shards)).works)
     assert cut.bytes <= whole.bytes * (1 + 1e-12)
-    assert cut.flop == whole.flop
+    partitioned = getattr(optimizer, "newton_schulz", "") == "partitioned"
+    assert cut.flop <= whole.flop if partitioned else cut.flop == whole.flop
     dense, expert = optimizer.state_bytes(held)
     assert optimizer.state_bytes(held + held) == (2 * dense, 2 * expert)
     assert 8 * held.total <= dense + expert <= 12 * held.total
 
 
-@pytest.mark.parametrize("optimizer", ALL, ids=lambda o: o.kind)
+@pytest.mark.parametrize("optimizer", ALL, ids=NAMES)
 @given(shapes=SHAPES)
 def test_a_rank_alone_gathers_nothing(optimizer: Optimizer, shapes: tuple[Matrices, ...]) -> None:
-    step = optimizer.step(weights(shapes), 1, 1, shapes)
-    assert (step.gather_dense_bytes, step.gather_expert_bytes) == (0.0, 0.0)
+    step = optimizer.step(Share(weights(shapes), shapes))
+    assert (step.before, step.after) == ((), ())
 
 
 def test_adamw_keeps_12_bytes_and_moves_30_for_each_weight_of_its_shard() -> None:
     held = Weights(replicated=600, tensor=400, expert=3000)
     assert AdamW().state_bytes(held) == (12_000.0, 36_000.0)
-    step = AdamW().step(held, dense_shards=10, expert_shards=5)
+    step = AdamW().step(Share(held, dense=10, expert=5))
     assert step.works == (("bandwidth", Work(bytes=30.0 * (100 + 600), kernels=1)),)
 
 
-@pytest.mark.parametrize("optimizer", ALL, ids=lambda o: o.kind)
+@pytest.mark.parametrize("optimizer", ALL, ids=NAMES)
 def test_expert_biases_have_no_state_and_no_update(optimizer: Any) -> None:
     """A rule of their own moves the 384 biases of a router; they only ride along in the counts."""
     with_bias, without = Weights(replicated=1384, buffers=384), Weights(replicated=1000)
     assert optimizer.state_bytes(with_bias) == optimizer.state_bytes(without)
-    assert optimizer.step(with_bias, 4, 1) == optimizer.step(without, 4, 1)
+    assert optimizer.step(Share(with_bias, dense=4)) == optimizer.step(Share(without, dense=4))
 
 
 def test_muonclip_keeps_8_bytes_for_matrices_and_12_for_the_rest() -> None:
@@ -138,20 +147,83 @@ def test_a_tall_matrix_costs_what_its_transpose_costs(rows: int, cols: int) -> N
     )
 
 
+DENSE = Matrices("replicated", 2, 1536, 7168)
+
+
+def k2(optimizer: Optimizer, *, sharded: bool = True) -> tuple[Weights, OptimizerStep]:
+    """A step on 128 replicas of dense weights and 8 of experts."""
+    held = weights((EXPERTS, DENSE), other=1000)
+    return held, optimizer.step(Share(held, (EXPERTS, DENSE), 128, 8, sharded))
+
+
 def test_replicas_do_not_share_newton_schulz_but_gather_bf16_momentum() -> None:
     """Moonlight, algorithm 1: 2 bytes per matrix weight are gathered beside the 4 + 4 that AdamW
     moves."""
-    dense = Matrices("replicated", 2, 1536, 7168)
-    held = weights((EXPERTS, dense), other=1000)
-    step = MuonClip().step(held, dense_shards=128, expert_shards=8, matrices=(EXPERTS, dense))
-    assert step.gather_expert_bytes == 2 * held.expert
-    assert step.gather_dense_bytes == 2 * dense.weights
+    held, step = k2(Muon())
+    assert step.before == (
+        Sent("momentum_gather", "all_gather", 2 * DENSE.weights, "dense"),
+        Sent("momentum_gather", "all_gather", 2 * held.expert, "expert"),
+    )
+    assert step.after == ()
     products = [work for kind, work in step.works if kind == "gemm"]
-    assert products == [newton_schulz(EXPERTS), newton_schulz(dense)]
+    assert products == [newton_schulz(EXPERTS), newton_schulz(DENSE)]
     update = step.works[0][1].bytes
-    assert update == pytest.approx(26 * (held.expert / 8 + dense.weights / 128) + 30 * (1000 / 128))
+    assert update == pytest.approx(26 * (held.expert / 8 + DENSE.weights / 128) + 30 * (1000 / 128))
+
+
+def test_one_owner_of_each_matrix_gets_its_momentum_and_sends_the_result_back() -> None:
+    """288 expert matrices over 8 owners are 36 each; two dense ones over 128 leave most ranks with
+    none, and the busiest with one. Each rank sends its own slices there, and gets them back: 2
+    bytes per weight of its shard, an eighth and a 128th of what a gather receives."""
+    held, step = k2(Muon(newton_schulz="partitioned"))
+    products = {work.flop for kind, work in step.works if kind == "gemm"}
+    assert products == {newton_schulz(EXPERTS).flop / 8, newton_schulz(DENSE).flop / 2}
+    sizes: dict[Holders, float] = {"dense": 2 * DENSE.weights / 128, "expert": 2 * held.expert / 8}
+    for sent, name in ((step.before, "momentum_to_owners"), (step.after, "update_from_owners")):
+        assert sent == tuple(Sent(name, "all_to_all", size, who) for who, size in sizes.items())
+
+
+def test_without_zero_owners_gather_results_only() -> None:
+    """Every replica has all momentum; the new part is what the owner made: 2 bytes per weight."""
+    held, step = k2(Muon(newton_schulz="partitioned"), sharded=False)
+    assert step.before == ()
+    assert [(sent.kind, sent.bytes) for sent in step.after] == [
+        ("all_gather", 2 * DENSE.weights),
+        ("all_gather", 2 * held.expert),
+    ]
+    _, replicated = k2(Muon(), sharded=False)
+    assert (replicated.before, replicated.after) == ((), ())
+
+
+@given(shapes=SHAPES, owners=st.integers(1, 20))
+def test_the_busiest_owner_has_at_least_its_share_and_at_most_one_matrix_more(
+    shapes: tuple[Matrices, ...], owners: int
+) -> None:
+    """Graham's bound for greedy assignment: the mean, and the largest matrix on top."""
+    held = sum(newton_schulz(group).flop for group in busiest(shapes, owners))
+    whole = sum(newton_schulz(group).flop for group in shapes)
+    largest = max((newton_schulz(group).flop / group.count for group in shapes), default=0.0)
+    assert whole / owners <= held * (1 + 1e-9)
+    assert held <= (whole / owners + largest) * (1 + 1e-9)
+
+
+def test_qk_clip_agrees_on_heads_layer_by_layer_and_scales_the_masters_of_the_shard() -> None:
+    """Four layers of 64 heads: four all-reduces of 64 fp32 maxima, in all 1 KiB; of 1,000,000
+    weights that make queries and keys a rank reads and writes an eighth in fp32."""
+    held = Weights(tensor=10**6)
+    share = Share(held, dense=8, attentions=4, heads=4 * 64, query_key=10**6)
+    clipped, plain = MuonClip().step(share), Muon().step(share)
+    assert clipped.maxima == Maxima("qk_maxima", 4, 1024.0)
+    assert plain.maxima is None
+    assert clipped.works == (*plain.works, ("bandwidth", Work(bytes=8.0 * 10**6 / 8, kernels=8)))
+
+
+def test_the_norm_reads_each_gradient_of_the_shard_once() -> None:
+    share = Share(Weights(replicated=500, expert=160, buffers=20), dense=4, expert=2)
+    assert share.learned == 480 / 4 + 160 / 2
+    assert squares(share.learned) == Work(bytes=4.0 * 200, kernels=1)
 
 
 def test_shapes_that_do_not_cover_the_matrices_are_a_mistake_of_ours() -> None:
     with pytest.raises(AssertionError, match="expert: shapes hold 0"):
-        MuonClip().step(weights((EXPERTS,)), 1, 1, ())
+        MuonClip().step(Share(weights((EXPERTS,))))

@@ -67,7 +67,7 @@ def test_a_tied_head_is_a_second_copy_on_another_stage() -> None:
 
 def test_weights_of_a_chunk_add_up() -> None:
     layer = Layer("dense", (), Weights(replicated=3, tensor=4), 1.0)
-    assert weights_of((layer, layer), 0) == Weights(replicated=6, tensor=8)
+    assert weights_of((layer, layer), embedded=True) == Weights(replicated=6, tensor=8)
 
 
 def test_microbatches_share_the_batch_over_data_ranks() -> None:
@@ -97,6 +97,14 @@ def test_recomputation_runs_the_forward_of_transformer_layers_again() -> None:
 CAVEATS: list[tuple[str, SECTION]] = [
     ("balanced-routing", {"model": {"moe": MOE}}),
     ("plain-all-to-all", {"model": {"moe": MOE}, "parallel": {"expert": 4}}),
+    (
+        "free-overlap",
+        {
+            "model": {"moe": MOE},
+            "parallel": {"expert": 2, "pipeline": 4, "schedule": "dualpipe"},
+            "train": {"global_batch": "4096tok"},
+        },
+    ),
     ("experts-repeated-on-tensor-ranks", {"model": {"moe": MOE}, "parallel": {"tensor": 2}}),
     ("mixed-pipeline-neighbours", {"parallel": {"pipeline": 4}, "cluster": {"gpus": 8}}),
     ("balanced-by-kernels", {"parallel": {"pipeline": 2}}),

@@ -38,10 +38,81 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         "nearest 16 or 24",
     ),
     (
-        feasibility.expert_divides_data,
+        feasibility.expert_grid_divides_stages,
         {"model": {"moe": MOE}, "parallel": {"expert": 8, "pipeline": 4}},
         "parallel.expert",
         "nearest expert=4",
+    ),
+    (
+        feasibility.experts_need_a_mixture,
+        {"parallel": {"expert_tensor": 2}},
+        "parallel.expert_tensor",
+        "set expert_tensor to 1",
+    ),
+    (
+        feasibility.expert_grid_divides_stages,
+        {
+            "model": {"moe": MOE},
+            "cluster": {"nodes": 3},
+            "parallel": {"expert_tensor": 2, "expert": 8, "pipeline": 3},
+        },
+        "parallel.expert",
+        "nearest expert=4",
+    ),
+    (
+        feasibility.expert_grid_divides_stages,
+        {"model": {"moe": MOE}, "parallel": {"expert_tensor": 32}},
+        "parallel.expert_tensor",
+        "nearest expert_tensor=16",
+    ),
+    (
+        feasibility.expert_tensor_divides_widths,
+        {"model": {"moe": MOE | {"width": 60}}, "parallel": {"expert_tensor": 8}},
+        "parallel.expert_tensor",
+        "nearest expert_tensor=6 or 10",
+    ),
+    (
+        feasibility.cut_experts_need_cut_sequences,
+        {"model": {"moe": MOE}, "parallel": {"tensor": 2, "expert_tensor": 2}},
+        "parallel.expert_tensor",
+        "set sequence_parallel to true, or expert_tensor to 1",
+    ),
+    (
+        feasibility.a_rank_has_one_stage,
+        {
+            "model": {"moe": MOE},
+            "parallel": {
+                "tensor": 2,
+                "pipeline": 2,
+                "order": ("tensor", "pipeline", "context", "expert", "data"),
+            },
+        },
+        "parallel.order",
+        "write pipeline last: [tensor, context, expert, data, pipeline]",
+    ),
+    (
+        feasibility.gpus_fill_the_grid,
+        {"parallel": {"tensor": 2, "pipeline": 2, "context": 3}},
+        "parallel.context",
+        "nearest context=2 or 4, or nodes=3",
+    ),
+    (
+        feasibility.kept_parameters_serve_one_microbatch,
+        {"parallel": {"pipeline": 2, "zero": 3, "reshard_after_forward": False}},
+        "parallel.reshard_after_forward",
+        "set reshard_after_forward to true, or zero to 2",
+    ),
+    (
+        feasibility.kept_parameters_serve_one_microbatch,
+        {"parallel": {"zero": 3, "reshard_after_forward": False, "schedule": "gpipe"}},
+        "parallel.reshard_after_forward",
+        "set reshard_after_forward to true, or zero to 2",
+    ),
+    (
+        feasibility.copies_reduce_at_the_end,
+        {"parallel": {"pipeline": 2, "zero": 2, "schedule": "dualpipe"}},
+        "parallel.zero",
+        "set zero to 1, or schedule kind to 1f1b",
     ),
     (
         feasibility.tensor_divides_heads,
@@ -62,13 +133,22 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         "nearest tensor=1 or 29",
     ),
     (
-        feasibility.sequence_parallel_divides_tokens,
+        feasibility.ranks_divide_the_sequence,
         {
             "parallel": {"tensor": 4, "sequence_parallel": True},
             "train": {"sequence": "66tok", "global_batch": "64seq"},
         },
         "train.sequence",
         "nearest sequence=64tok or 68tok",
+    ),
+    (
+        feasibility.ranks_divide_the_sequence,
+        {
+            "parallel": {"tensor": 4, "context": 2, "sequence_parallel": True},
+            "train": {"sequence": "60tok", "global_batch": "64seq"},
+        },
+        "train.sequence",
+        "nearest sequence=56tok or 64tok",
     ),
     (
         feasibility.query_heads_share_keys_evenly,
@@ -164,15 +244,67 @@ KEEPS: list[tuple[Rule, SECTION]] = [
     (feasibility.experts_need_a_mixture, {"model": {"moe": MOE}, "parallel": {"expert": 4}}),
     (feasibility.expert_divides_experts, {"model": {"moe": MOE}, "parallel": {"expert": 8}}),
     (
-        feasibility.expert_divides_data,
+        feasibility.expert_grid_divides_stages,
         {"model": {"moe": MOE}, "parallel": {"expert": 8, "pipeline": 2}},
     ),
     (feasibility.tensor_divides_heads, {"parallel": {"tensor": 4}}),
     (feasibility.tensor_divides_widths, {"model": {"moe": MOE}, "parallel": {"tensor": 4}}),
     (feasibility.tensor_divides_vocabulary, {"parallel": {"tensor": 4}}),
     (
-        feasibility.sequence_parallel_divides_tokens,
+        feasibility.ranks_divide_the_sequence,
         {"parallel": {"tensor": 4, "sequence_parallel": True}},
+    ),
+    (
+        feasibility.ranks_divide_the_sequence,
+        {"parallel": {"tensor": 2, "context": 4}},
+    ),
+    (
+        feasibility.expert_grid_divides_stages,
+        {
+            "model": {"moe": MOE},
+            "parallel": {"tensor": 4, "expert": 8, "sequence_parallel": True},
+        },
+    ),
+    (feasibility.expert_tensor_divides_widths, {"model": {"moe": MOE}}),
+    (
+        feasibility.cut_experts_need_cut_sequences,
+        {
+            "model": {"moe": MOE},
+            "parallel": {"tensor": 2, "expert_tensor": 2, "sequence_parallel": True},
+        },
+    ),
+    (
+        feasibility.cut_experts_need_cut_sequences,
+        {"model": {"moe": MOE}, "parallel": {"expert_tensor": 2}},
+    ),
+    (
+        feasibility.a_rank_has_one_stage,
+        {
+            "parallel": {
+                "tensor": 2,
+                "pipeline": 2,
+                "order": ("tensor", "pipeline", "context", "expert", "data"),
+            },
+        },
+    ),
+    (
+        feasibility.a_rank_has_one_stage,
+        {
+            "model": {"moe": MOE},
+            "parallel": {
+                "tensor": 2,
+                "pipeline": 2,
+                "order": ("pipeline", "tensor", "context", "expert", "data"),
+            },
+        },
+    ),
+    (
+        feasibility.kept_parameters_serve_one_microbatch,
+        {"parallel": {"zero": 3, "reshard_after_forward": False}},
+    ),
+    (
+        feasibility.copies_reduce_at_the_end,
+        {"parallel": {"pipeline": 2, "schedule": "dualpipe"}},
     ),
     (feasibility.query_heads_share_keys_evenly, {}),
     (feasibility.tokens_choose_existing_experts, {"model": {"moe": MOE}}),

@@ -23,6 +23,7 @@ from twin.plan.memory import (
     late_bytes,
     ledger,
     states,
+    unsharded,
     walk,
 )
 from twin.plan.mesh import lay_out
@@ -246,6 +247,73 @@ def test_zero_shards_states_over_the_ranks_that_hold_the_same_weights() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("zero", "per_weight"),
+    [
+        (0, 2 + 4 + 12),
+        (1, 2 + 4 + 12 / 16),
+        (2, 2 + (4 + 12) / 16),
+        (3, (2 + 4 + 12) / 16),
+    ],
+)
+def test_the_bytes_of_zeros_table(zero: int, per_weight: float) -> None:
+    """Rajbhandari et al. 2020, figure 1: (2 + 2 + K) Psi for K = 12, with 4 instead of 2 bytes for
+    the fp32 gradients here; over 16 data ranks."""
+    case = scenario(parallel={"zero": zero})
+    chunks = chunks_of([[block(weights=Weights(replicated=60_000, tensor=20_000))]], 1)
+    found = sum(states(case, lay_out(case), chunks).values())
+    assert found == pytest.approx(per_weight * 80_000)
+
+
+def test_context_ranks_share_states_as_data_ranks_do() -> None:
+    """16 GPUs as tensor 2 x context 4 x data 2: 8 ranks have the same dense weights. Experts, cut
+    by 2 expert-tensor and 4 expert ranks, have 2 replicas."""
+    moe = {"experts": 16, "top_k": 2, "width": 64}
+    case = scenario(
+        model={"moe": moe},
+        parallel={
+            "tensor": 2,
+            "context": 4,
+            "expert": 4,
+            "expert_tensor": 2,
+            "sequence_parallel": True,
+        },
+    )
+    chunks = chunks_of([[block(weights=Weights(tensor=800, expert=1000))]], 1)
+    found = states(case, lay_out(case), chunks)
+    assert (found["optimizer_dense"], found["optimizer_expert"]) == (12 * 800 / 8, 12 * 1000 / 2)
+
+
+def test_what_zero_shards_is_whole_for_two_layers() -> None:
+    """Layers of 100, 300 and 50 weights: gradients of two of 300 at 4 bytes under ZeRO-2, and
+    parameters of as many at 2 bytes under ZeRO-3; all 450 if they stay after the forward."""
+    layers = [block(weights=Weights(tensor=count)) for count in (100, 300, 50)]
+    chunks = chunks_of([layers], 1)
+
+    def whole(**parallel: object) -> float:
+        case = scenario(parallel=dict(parallel))
+        return unsharded(case, lay_out(case), chunks)
+
+    assert whole(zero=1) == 0
+    assert whole(zero=2) == 4 * 450
+    assert whole(zero=3) == 4 * 450 + 2 * 600
+    assert whole(zero=3, reshard_after_forward=False) == 4 * 450 + 2 * 450
+    assert whole(zero=3, tensor=4, pipeline=4) == 0
+
+
+def test_context_ranks_hold_keys_and_values_of_all_and_a_part_of_the_rest() -> None:
+    """4 heads of 16 for keys and as many for values, 64 tokens, 2 bytes: gathered, and their
+    gradients beside them. A message is a fourth of the sequence's."""
+    whole, cut = (
+        plan(scenario(parallel={"pipeline": 2})),
+        plan(scenario(parallel={"pipeline": 2, "context": 4})),
+    )
+    before, after = (one.memory.stages[0].categories for one in (whole, cut))
+    assert (before["context_buffers"], after["context_buffers"]) == (0, 2 * 2 * 64 * 4 * (16 + 16))
+    assert after["pipeline_buffers"] == before["pipeline_buffers"] / 4
+    assert after["activations"] == before["activations"] / 4
+
+
 def test_weights_without_gradient_have_no_gradient_buffer() -> None:
     """Of 100 weights 30 are expert-bias: 2 bytes for each of 100, 4 bytes for each of 70."""
     case = scenario()
@@ -274,6 +342,7 @@ def test_buffers_hold_what_is_on_its_way() -> None:
         "pipeline_buffers": 40,
         "expert_buffers": 80,
         "tensor_buffers": 50,
+        "context_buffers": 0,
     }
     assert buffers([first], 3, 10)["pipeline_buffers"] == 20
     assert buffers([first], 1, 10)["pipeline_buffers"] == 0
@@ -289,8 +358,8 @@ def test_a_stage_without_transformer_layers_buffers_messages_as_the_others_do() 
 
 
 def test_experts_are_sharded_over_the_tensor_ranks_that_hold_the_same() -> None:
-    """Tensor ranks do not cut experts, so their replicas are tensor x data / expert: at 32 nodes
-    and tensor 2, expert 8, two ranks share 67.6 GB of expert states."""
+    """Tensor ranks do not cut experts unless `expert_tensor` says so: the 16 ranks of a stage with
+    tensor 2 and expert 8 hold each expert twice, and two ranks share 67.6 GB of its states."""
     overrides = ["parallel.tensor=2", "parallel.expert=8", "parallel.sequence_parallel=true"]
     resolved = plan(load("kimi-k2-256xh800", overrides))
     assert resolved.placements["expert_data"].size == 2

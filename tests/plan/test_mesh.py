@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from twin.network.placement import Placement
 from twin.plan.mesh import (
-    GROUP_AXES,
+    GROUPS,
     _essential,
     divisors,
+    group_numbers,
     members_per_node,
     nearest_even,
     neighbours_share,
     placements,
+    stages_agree,
 )
 from twin.plan.mesh import degrees as axis_degrees
 from twin.plan.types import Mesh
@@ -33,8 +35,11 @@ def mesh(
     pipeline: int = 1,
     order: tuple[str, ...] = AXES,
     gpus_per_node: int = 8,
+    *,
+    context: int = 1,
+    expert_tensor: int = 1,
 ) -> Mesh:
-    return Mesh(tensor, expert, data, pipeline, gpus_per_node, order)
+    return Mesh(tensor, expert, data, pipeline, gpus_per_node, order, context, expert_tensor)
 
 
 def test_two_nodes_share_one_set_of_experts_in_kimi_k2_on_256_gpus() -> None:
@@ -42,6 +47,8 @@ def test_two_nodes_share_one_set_of_experts_in_kimi_k2_on_256_gpus() -> None:
     nothing replicates them."""
     assert placements(mesh(expert=16, data=16, pipeline=16)) == {
         "tensor": Placement(1, 1),
+        "context": Placement(1, 1),
+        "expert_tensor": Placement(1, 1),
         "expert": Placement(16, 8),
         "data": Placement(16, 8),
         "expert_data": Placement(1, 1),
@@ -124,20 +131,24 @@ degrees = st.sampled_from([1, 2, 3, 4])
 orders = st.sampled_from(sorted(permutations(AXES)))
 
 
+def group_of(grid: Mesh, group: str, rank: int) -> tuple[int, ...]:
+    """What all members of a rank's group have in common: its coordinates on the other axes."""
+    kind, axes = GROUPS[group]
+    sizes, place = axis_degrees(grid, kind), {}
+    for axis in grid.order:
+        rank, place[axis] = divmod(rank, sizes[axis])
+    return tuple(place[axis] for axis in AXES if axis not in axes)
+
+
 def brute_force(grid: Mesh, group: str) -> set[int]:
     """Members per node, counted rank by rank from coordinates."""
-    sizes = axis_degrees(grid)
     counts: Counter[tuple[object, int]] = Counter()
     for rank in range(grid.ranks):
-        rest, place = rank, {}
-        for axis in grid.order:
-            rest, place[axis] = divmod(rest, sizes[axis])
-        fixed = tuple(place[axis] for axis in AXES if axis not in GROUP_AXES[group])
-        counts[fixed, rank // grid.gpus_per_node] += 1
+        counts[group_of(grid, group, rank), rank // grid.gpus_per_node] += 1
     return set(counts.values())
 
 
-@given(degrees, degrees, degrees, degrees, orders, st.sampled_from(sorted(GROUP_AXES)))
+@given(degrees, degrees, degrees, degrees, orders, st.sampled_from(sorted(GROUPS)))
 def test_members_per_node_equal_a_count_rank_by_rank(
     tensor: int, expert: int, replicas: int, pipeline: int, order: tuple[str, ...], group: str
 ) -> None:
@@ -151,7 +162,7 @@ many = st.sampled_from([1, 2, 3, 5, 8, 13, 30])
 @given(
     st.tuples(degrees, many, many, degrees),
     orders,
-    st.sampled_from(sorted(GROUP_AXES)),
+    st.sampled_from(sorted(GROUPS)),
     st.integers(1, 6),
 )
 def test_members_per_node_of_large_groups_are_counted_without_all_ranks(
@@ -170,7 +181,7 @@ def test_neighbours_share_a_node_where_their_ranks_do(
     grid = mesh(tensor, expert, expert * replicas, pipeline, order, gpus_per_node)
     strides, apart = {}, 1
     for axis in order:
-        strides[axis], apart = apart, apart * (axis_degrees(grid)[axis])
+        strides[axis], apart = apart, apart * axis_degrees(grid, "dense")[axis]
     stride = strides["pipeline"]
     expected = [True] * pipeline
     for rank in range(grid.ranks):
@@ -181,8 +192,9 @@ def test_neighbours_share_a_node_where_their_ranks_do(
 
 
 def test_a_million_ranks_are_not_drawn() -> None:
-    drawn = _essential(mesh(tensor=8, expert=5, data=25_000, pipeline=5))
-    assert prod(drawn.values()) < 10_000
+    large = mesh(tensor=8, expert=5, data=25_000, pipeline=5)
+    assert prod(_essential(large, "dense").values()) < 10_000
+    assert prod(_essential(large, "experts").values()) < 10_000
 
 
 @given(degrees, degrees, degrees, degrees, orders)
@@ -195,8 +207,106 @@ def test_group_sizes_multiply_to_the_ranks(
     assert found["expert"].size * found["expert_data"].size == tensor * found["data"].size
 
 
-@pytest.mark.parametrize("group", sorted(GROUP_AXES))
+@pytest.mark.parametrize("group", sorted(GROUPS))
 def test_a_group_on_one_node_has_all_its_members_there(group: str) -> None:
     found = placements(mesh(tensor=2, expert=2, data=4))[group]
     assert found.size == found.per_node
     assert found.nodes == 1
+
+
+def test_expert_ranks_are_neighbours_across_tensor_and_context_ranks() -> None:
+    """128 GPUs, tensor 8, expert 32 ("parallel folding"): 16 data ranks could not hold 32 expert
+    ranks, but the 128 ranks of the stage hold four sets of experts, each on four nodes."""
+    folded = mesh(tensor=8, expert=32, data=16)
+    found = placements(folded)
+    assert (folded.dense_replicas, folded.expert_data) == (16, 4)
+    assert (found["tensor"], found["data"]) == (Placement(8, 8), Placement(16, 1))
+    assert (found["expert"], found["expert_data"]) == (Placement(32, 8), Placement(4, 1))
+
+
+def test_context_ranks_are_replicas_of_dense_weights() -> None:
+    """Llama 3 on 2 x 16 nodes of 8: tensor 8 fills a node, context 4 spans four, and 4 x 8 ranks
+    reduce each gradient."""
+    found = placements(mesh(tensor=8, context=4, data=8))
+    assert (found["context"], found["data"]) == (Placement(4, 1), Placement(32, 1))
+
+
+def test_expert_tensor_ranks_are_the_fastest_of_the_experts_grid() -> None:
+    found = placements(mesh(tensor=4, expert_tensor=2, expert=8, data=8))
+    assert (found["expert_tensor"], found["expert"]) == (Placement(2, 2), Placement(8, 4))
+    assert found["expert_data"] == Placement(2, 1)
+
+
+CUTS = st.tuples(degrees, degrees, degrees, degrees, degrees, degrees)
+
+
+def folded_mesh(cut: tuple[int, ...], order: tuple[str, ...], gpus_per_node: int = 8) -> Mesh:
+    """A mesh in which both grids divide: data makes up for what expert ranks need."""
+    tensor, context, expert, expert_tensor, replicas, pipeline = cut
+    data = expert * expert_tensor * replicas
+    return mesh(
+        tensor,
+        expert,
+        data,
+        pipeline,
+        order,
+        gpus_per_node,
+        context=context,
+        expert_tensor=expert_tensor,
+    )
+
+
+@given(CUTS, orders)
+def test_both_grids_have_all_ranks_of_a_stage(cut: tuple[int, ...], order: tuple[str, ...]) -> None:
+    grid = folded_mesh(cut, order)
+    found = placements(grid)
+    dense, experts = (prod(axis_degrees(grid, kind).values()) for kind in ("dense", "experts"))
+    assert dense == experts == grid.ranks
+    assert found["tensor"].size * found["data"].size == grid.stage_ranks
+    cut_experts = found["expert_tensor"].size * found["expert"].size
+    assert cut_experts * found["expert_data"].size == grid.stage_ranks
+
+
+@given(CUTS, orders, st.sampled_from(sorted(GROUPS)), st.integers(1, 6))
+def test_members_per_node_are_counted_in_both_grids(
+    cut: tuple[int, ...], order: tuple[str, ...], group: str, gpus_per_node: int
+) -> None:
+    grid = folded_mesh(tuple(min(one, 3) for one in cut), order, gpus_per_node)
+    assert set(members_per_node(grid, group)) == brute_force(grid, group)
+
+
+@given(CUTS, orders)
+def test_ranks_with_one_group_number_are_those_with_the_same_coordinates(
+    cut: tuple[int, ...], order: tuple[str, ...]
+) -> None:
+    grid = folded_mesh(tuple(min(one, 2) for one in cut), order)
+    if not stages_agree(grid):
+        return
+    stage_of = [group_of_stage(grid, rank) for rank in range(grid.ranks)]
+    for group, numbers in group_numbers(grid).items():
+        by_number: dict[int, set[int]] = {}
+        by_place: dict[tuple[int, ...], set[int]] = {}
+        for stage, row in enumerate(numbers):
+            own = [rank for rank in range(grid.ranks) if stage_of[rank] == stage]
+            for rank, number in zip(own, row, strict=True):
+                by_number.setdefault(int(number), set()).add(rank)
+                by_place.setdefault(group_of(grid, group, rank), set()).add(rank)
+        assert sorted(map(sorted, by_number.values())) == sorted(map(sorted, by_place.values()))
+
+
+def group_of_stage(grid: Mesh, rank: int) -> int:
+    """The stage of a rank, by its dense coordinates."""
+    for axis in grid.order:
+        rank, place = divmod(rank, axis_degrees(grid, "dense")[axis])
+        if axis == "pipeline":
+            return place
+    raise AssertionError
+
+
+def test_a_rank_may_be_on_two_stages_when_pipeline_is_not_last() -> None:
+    """Tensor ranks hold whole experts: the next stage is two ranks on for dense weights, and one
+    rank on for experts."""
+    odd = ("tensor", "pipeline", "context", "expert", "data")
+    assert not stages_agree(mesh(tensor=2, data=4, pipeline=2, order=odd))
+    assert stages_agree(mesh(tensor=2, expert_tensor=2, data=4, pipeline=2, order=odd))
+    assert stages_agree(mesh(tensor=2, data=4, pipeline=2))

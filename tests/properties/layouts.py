@@ -83,8 +83,13 @@ def layouts(draw: st.DrawFn, most_stages: int = 16, rounds: tuple[int, int] = (1
     ranks = nodes * per_node
     pipeline = draw(_divisors(ranks).filter(lambda stages: stages <= most_stages))
     tensor = draw(_divisors(gcd(ranks // pipeline, 8)))
-    data = ranks // pipeline // tensor
-    expert = draw(_divisors(gcd(data, EXPERTS))) if base.startswith("kimi") else 1
+    context = draw(_divisors(gcd(ranks // pipeline // tensor, 4)))
+    data = ranks // pipeline // tensor // context
+    stage_ranks = tensor * context * data
+    expert = expert_tensor = 1
+    if base.startswith("kimi"):
+        expert_tensor = draw(_divisors(gcd(stage_ranks, 4)))
+        expert = draw(_divisors(gcd(stage_ranks // expert_tensor, EXPERTS)))
     virtual = draw(st.integers(1, 3))
     chunks = pipeline * virtual
     layers = draw(st.integers(max(pipeline, chunks - pipeline + 1), chunks + 2))
@@ -101,12 +106,16 @@ def layouts(draw: st.DrawFn, most_stages: int = 16, rounds: tuple[int, int] = (1
         "parallel.pipeline": pipeline,
         "parallel.virtual": virtual,
         "parallel.tensor": tensor,
+        "parallel.context": context,
         "parallel.expert": expert,
+        "parallel.expert_tensor": expert_tensor,
         "parallel.micro_batch": micro_batch,
         "parallel.schedule": draw(_schedules(virtual)),
         "parallel.layers": draw(st.none() | _splits(layers, chunks)),
         "train.global_batch": f"{data * microbatches * micro_batch}seq",
     }
+    if expert_tensor > 1 and tensor > 1:
+        fields["parallel.sequence_parallel"] = True
     if base.startswith("kimi"):
         fields["model.moe.first_dense_layers"] = draw(st.integers(0, layers))
         fields["model.moe.shared_experts"] = draw(st.integers(0, 2))
@@ -119,7 +128,18 @@ def spoiled(draw: st.DrawFn) -> Layout:
     layout = draw(layouts())
     odd = draw(
         st.dictionaries(
-            st.sampled_from(["pipeline", "tensor", "expert", "virtual", "micro_batch", "batch"]),
+            st.sampled_from(
+                [
+                    "pipeline",
+                    "tensor",
+                    "context",
+                    "expert",
+                    "expert_tensor",
+                    "virtual",
+                    "micro_batch",
+                    "batch",
+                ]
+            ),
             st.integers(1, 40),
             min_size=1,
             max_size=3,
@@ -134,10 +154,12 @@ def choices() -> st.SearchStrategy[dict[str, Any]]:
         {
             "train.sequence": st.sampled_from(["64tok", "512tok", "2048tok"]),
             "train.attention_kernel": st.sampled_from(["flash", "unfused"]),
-            "train.optimizer": st.sampled_from(["adamw", "muonclip"]),
+            "train.optimizer": st.sampled_from(
+                ["adamw", "muon", {"kind": "muonclip", "newton_schulz": "partitioned"}]
+            ),
             "model.tied_embeddings": st.booleans(),
             "memory.recompute": st.sampled_from([[], ["full"], ["attention_core"]]),
-            "parallel.zero": st.sampled_from([0, 1]),
+            "parallel.zero": st.sampled_from([0, 1, 2, 3]),
             "parallel.sequence_parallel": st.booleans(),
             "model.hidden": st.sampled_from([512, 8192]),
             "cluster.node.nic.bandwidth": st.sampled_from(["1Gbps", "200Gbps", "10Tbps"]),

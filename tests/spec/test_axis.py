@@ -74,6 +74,8 @@ def test_a_field_takes_nothing_else(package: str, value: object) -> None:
 def test_the_json_schema_tells_the_kinds_apart(package: str) -> None:
     schema = TypeAdapter(Annotated[Shape, Axis(package)]).json_schema()
     assert set(schema["discriminator"]["mapping"]) == {"circle", "square"}
+    names = [one["const"] for one in schema["anyOf"] if "const" in one]
+    assert names == ["circle", "square"]
 
 
 def test_axes_are_found_in_nested_sections(package: str) -> None:

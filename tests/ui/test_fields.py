@@ -1,46 +1,93 @@
-"""An edit in the app is the same as an edit on the command line."""
+"""The editor's fields come from the schema: every value of every shipped scenario can be edited, and
+what a widget shows is what a planner would write."""
 
 import pytest
 
-from twin.errors import TwinError
-from twin.loading import load, scenario_hash
+from twin.loading import load, rows, scenario_hash
 from twin.loading.files import shipped_scenarios
-from twin.ui.fields import FIELDS, choices, faulty, listed, overrides, rows, written
+from twin.report import resolved
+from twin.ui.fields import (
+    as_text,
+    at,
+    choices,
+    every_field,
+    listed,
+    schema,
+    sections,
+    typed,
+    with_kinds,
+    written,
+)
 
 K2 = "kimi-k2-256xh800"
 
 
+def fields(scenario):
+    return {one.path: one for one in every_field(sections(schema(), resolved(scenario)))}
+
+
+@pytest.fixture(scope="module")
+def k2():
+    return load(K2)
+
+
 @pytest.mark.parametrize("name", shipped_scenarios())
-def test_writing_every_field_as_it_stands_changes_nothing(name):
+def test_every_value_of_a_scenario_has_a_field(name):
     scenario = load(name)
-    fields = written(scenario)
-    again = load(name, [f"{path}={text}" for path, text in fields.items() if text])
+    found = fields(scenario)
+    missing = {
+        row.path
+        for row in rows(scenario)
+        if not any(f"{row.path}.".startswith(f"{path}.") for path in found)
+        and not any(path.startswith(f"{row.path}.") for path in found)  # an absent section
+    }
+    assert {path for path in missing if path.rpartition(".")[2] != "name"} == {"schema"}
+
+
+@pytest.mark.parametrize("name", shipped_scenarios())
+def test_what_the_fields_show_loads_to_the_same_scenario(name):
+    scenario = load(name)
+    plain = resolved(scenario)
+    edits = {
+        path: typed(one, written(plain, one))
+        for path, one in fields(scenario).items()
+        if at(plain, path.rpartition(".")[0] or path) is not None  # its section is there
+    }
+    parts = ("model", "calibration", "cluster.node", "cluster.node.gpu", "cluster.fabric")
+    again = load(name, [f"{path}={text}" for path, text in edits.items() if path not in parts])
     assert scenario_hash(again) == scenario_hash(scenario)
 
 
-def test_fields_are_shown_as_a_planner_writes_them():
-    fields = written(load(K2))
-    assert fields["cluster.nodes"] == "32"
-    assert fields["cluster.node.nic.bandwidth"] in ("400Gbps", "50GB/s")
-    assert fields["memory.recompute"] == "[full]"
-    assert fields["parallel.schedule.kind"] == "interleaved_1f1b"
-    assert fields["cost.gpu_hour"] == "2USD"
+def test_names_of_the_catalog_are_choices(k2):
+    found = fields(k2)
+    assert "h800-8gpu" in found["cluster.node"].options
+    assert "deepseek-v3" in found["model"].options
+    assert {"interleaved_1f1b", "gpipe"} <= set(found["parallel.schedule.kind"].options)
 
 
-def test_a_section_that_a_scenario_lacks_is_empty():
-    assert written(load("gpt-175b-64xa100-full"))["cost.gpu_hour"] == ""
+def test_the_settings_of_the_chosen_kind_are_shown(k2):
+    plain = resolved(k2)
+    assert "parallel.schedule.extra_warmup" in fields(k2)
+    other = with_kinds(plain, {"parallel.schedule.kind": "gpipe"})
+    paths = [one.path for one in every_field(sections(schema(), other))]
+    assert "parallel.schedule.extra_warmup" not in paths
+    assert plain["parallel"]["schedule"]["kind"] == "interleaved_1f1b", "the values are not touched"
 
 
-def test_only_what_was_edited_becomes_an_override():
-    base = written(load(K2))
-    edited = base | {"memory.recompute": "[]", "cluster.nodes": "64"}
-    assert overrides(base, base) == ()
-    assert overrides(base, edited) == ("cluster.nodes=64", "memory.recompute=[]")
+def test_quantities_are_shown_with_their_units(k2):
+    found, plain = fields(k2), resolved(k2)
+    assert written(plain, found["cluster.node.nic.bandwidth"]) == "50GB/s"
+    assert written(plain, found["train.global_batch"]) == "67108864tok"
+    assert written(plain, found["memory.recompute"]) == "[full]"
+    assert written(plain, found["parallel.layers"]) == ""
+    assert written(plain, found["cluster.node"]) == "h800-8gpu"
 
 
-def test_edits_reach_the_scenario():
-    scenario = load(K2, overrides({}, {"cluster.node.nic.bandwidth": "200Gbps"}))
-    assert scenario.cluster.node.nic.bandwidth == 25e9
+def test_every_field_says_what_it_means_and_has_a_label_of_its_own(k2):
+    for section in sections(schema(), resolved(k2)):
+        for part in (section, *section.details):
+            assert all(one.help for one in part.fields), part.key
+            assert len({one.label for one in part.fields}) == len(part.fields), part.key
 
 
 @pytest.mark.parametrize("names", [[], ["full"], ["full", "attention_core"]])
@@ -48,29 +95,8 @@ def test_choices_survive_being_written(names):
     assert choices(listed(names)) == names
 
 
-def test_every_field_has_a_label_of_its_own():
-    assert len({field.label for field in FIELDS}) == len({field.path for field in FIELDS})
-
-
-@pytest.mark.parametrize(
-    ("edit", "label"),
-    [
-        ("cluster.node.nic.bandwidth=400 banana", "NIC per GPU"),
-        ("parallel.schedule.kind=[", "Schedule"),
-        ("train.global_batch=1.5GB", "Global batch"),
-    ],
-)
-def test_what_is_wrong_is_headed_by_the_label_of_its_field(edit, label):
-    edits = ("cluster.nodes=32", edit)
-    with pytest.raises(TwinError) as error:
-        load(K2, edits)
-    assert [faulty(one, edits).startswith(f"**{label}**: ") for one in error.value.problems] == [
-        True
-    ]
-
-
-def test_rows_hold_every_field_once_and_choices_alone():
-    laid = rows(FIELDS)
-    assert [field for row in laid for field in row] == list(FIELDS)
-    assert all(len(row) == 1 for row in laid for field in row if field.options)
-    assert max(len(row) for row in laid) == 2
+def test_a_field_that_was_emptied_holds_nothing(k2):
+    found = fields(k2)
+    assert typed(found["cost.gpu_hour"], " ") == "null"
+    assert typed(found["memory.recompute"], "[]") == "[]"
+    assert as_text(None) == ""

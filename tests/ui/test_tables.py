@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tests.figures.made import report_of
-from twin.plan.types import Warning
+from twin.engine.trace import CAUSES
 from twin.report import compare
-from twin.ui.tables import change, input_rows, kpi_rows, warnings_by_plan
+from twin.study import Attribution, Cause
+from twin.ui.tables import attribution_rows, change, input_rows, kpi_rows
 
 
 def with_kpi(name, key, value):
@@ -32,15 +33,16 @@ def test_a_change_says_its_size_and_whether_it_is_good(key, value, words):
 
 
 def test_the_table_colours_good_and_bad_and_names_what_did_not_change():
-    reports = [report_of("a", compute=1.0), with_kpi("b", "mfu", 0.5)]
-    rows = {row["Key figure"]: row["b"] for row in kpi_rows(reports, compare(reports))}
+    comparison = compare([report_of("a", compute=1.0), with_kpi("b", "mfu", 0.5)])
+    rows = {row["Key figure"]: row["b"] for row in kpi_rows(comparison)}
     assert rows["Model FLOP utilisation (MFU)"] == "50.0 % :red[(-50.0 %, worse)]"
     assert rows["Step time"].endswith("(no change)")
 
 
-def test_one_plan_alone_has_no_changes():
-    (row, *_) = kpi_rows([report_of("a", compute=1.0)], None)
-    assert row == {"Key figure": "Step time", "a": "1.00 s"}
+def test_differences_only_leaves_out_what_no_plan_changes():
+    comparison = compare([report_of("a", compute=1.0), with_kpi("b", "mfu", 0.5)])
+    (row,) = kpi_rows(comparison, changed_only=True)
+    assert row["Key figure"] == "Model FLOP utilisation (MFU)"
 
 
 def test_inputs_of_all_plans_stand_side_by_side():
@@ -54,10 +56,11 @@ def test_inputs_of_all_plans_stand_side_by_side():
     ]
 
 
-def test_a_warning_of_several_plans_is_said_once():
-    both, one = Warning("x", "of both"), Warning("y", "of one")
-    plans = [
-        replace(report_of("a", compute=1.0), warnings=(both, one)),
-        replace(report_of("b", compute=1.0), warnings=(both,)),
-    ]
-    assert warnings_by_plan(plans) == {both: ["a", "b"], one: ["a"]}
+def test_what_changes_are_worth_is_said_with_direction_and_sums_up():
+    nothing = dict.fromkeys(CAUSES, 0)
+    slower = Cause("x", ("x",), "1", "2", 2_000_000_000, {**nothing, "bubble": 2_000_000_000})
+    idle = Cause("y", ("y",), "1", "2", 0, nothing)
+    found = Attribution(10_000_000_000, 12_000_000_000, (slower, idle), slower.breakdown_ns, "", 4)
+    rows = attribution_rows(found)
+    assert [row["Step"] for row in rows] == ["+2.00 s, slower", "no change", "**+2.00 s, slower**"]
+    assert rows[0]["Mostly"] == "pipeline bubble"

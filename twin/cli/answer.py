@@ -1,44 +1,69 @@
-"""From the words of a command to an answer: load, plan, lower, simulate, report."""
+"""From the words of a command to an answer: load, and run or recall."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from twin.cli.options import Fidelity
 from twin.cli.output import Output
 
 if TYPE_CHECKING:
     from twin.report import Report
+    from twin.runs import Run
 
 
-def answer(path: str, sets: Sequence[str], output: Output) -> Report:
-    """The report of one scenario. Raises `twin.errors.TwinError` for what is wrong with the
-    input."""
-    from twin.engine import lower, simulate
+def answer(
+    path: str,
+    sets: Sequence[str],
+    output: Output,
+    *,
+    cache: bool = True,
+    fidelity: Fidelity = Fidelity.EVENTS,
+) -> Report:
+    """The report of one scenario, from `runs/` where it is known. Raises `twin.errors.TwinError`
+    for what is wrong with the input."""
+    return answered(path, sets, output, cache=cache, fidelity=fidelity).report
+
+
+def answered(
+    path: str,
+    sets: Sequence[str],
+    output: Output,
+    *,
+    cache: bool = True,
+    fidelity: Fidelity = Fidelity.EVENTS,
+) -> Run:
+    """The whole run of one scenario: plan, trace and report."""
     from twin.loading import load
-    from twin.plan import plan
-    from twin.report import Run, report
+    from twin.runs import run
 
-    begin = time.perf_counter()
-    planned = plan(load(path, sets))
-    with _progress(output, planned.scenario.name) as progress:
-        trace = simulate(lower(planned), progress)
-    run = Run(wall_seconds=time.perf_counter() - begin, command=command(path, sets))
-    return report(planned, trace, run)
+    scenario = load(path, sets)
+    with progress_bar(output, scenario.name) as progress:
+        found = run(
+            scenario,
+            fidelity="fast" if fidelity is Fidelity.FAST else "events",
+            progress=progress,
+            cache=cache,
+            command=command(path, sets, fidelity),
+        )
+    if found.cached and output.progress:
+        output.message(f"Played before, kept in {found.stored}; --no-cache plays it again.")
+    return found
 
 
-def command(path: str, sets: Sequence[str]) -> str:
+def command(path: str, sets: Sequence[str], fidelity: Fidelity = Fidelity.EVENTS) -> str:
     """The shell command that gives the same answer again."""
     overrides = [word for text in sets for word in ("--set", text)]
-    return shlex.join(["twin", "run", path, *overrides])
+    other = [] if fidelity is Fidelity.EVENTS else ["--fidelity", fidelity.value]
+    return shlex.join(["twin", "run", path, *overrides, *other])
 
 
 @contextmanager
-def _progress(output: Output, name: str) -> Generator[Callable[[float], None] | None]:
+def progress_bar(output: Output, name: str) -> Generator[Callable[[float], None] | None]:
     """A progress bar on stderr where a person watches it; None elsewhere."""
     if not output.progress:
         yield None

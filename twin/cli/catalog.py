@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -21,21 +20,13 @@ if TYPE_CHECKING:
 VERSION = 1
 """Version of the JSON document."""
 
-
-class Shelf(StrEnum):
-    """What the catalog holds: parts in files, and the members of the axes of choice."""
-
-    GPUS = "gpus"
-    NODES = "nodes"
-    FABRICS = "fabrics"
-    MODELS = "models"
-    CALIBRATIONS = "calibrations"
-    SCHEDULES = "schedules"
-    OPTIMIZERS = "optimizers"
-
+PARTS = ("gpus", "nodes", "fabrics", "models", "calibrations")
+CHOICES = ("schedules", "optimizers", "topologies")
+SHELVES = (*PARTS, *CHOICES)
+"""What the catalog holds: parts in files, and the members of the axes of choice."""
 
 _ShelfArgument = Annotated[
-    Shelf | None, typer.Argument(metavar="SHELF", help=f"One of: {', '.join(Shelf)}.")
+    str | None, typer.Argument(metavar="SHELF", help=f"One of: {', '.join(SHELVES)}.")
 ]
 _NameArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", help="One entry, with the source of each number.")
@@ -56,20 +47,30 @@ def catalog(
     output = Output(as_json, quiet)
     if shelf is None:
         _everything(output)
-    elif shelf in (Shelf.SCHEDULES, Shelf.OPTIMIZERS):
+    elif shelf in PARTS:
+        _parts(shelf, name, output)
+    elif shelf in CHOICES:
         _choices(shelf, name, output)
     else:
-        _parts(shelf.value, name, output)
+        _refuse(shelf, f"the catalog has no shelf `{shelf}`", SHELVES)
+
+
+def _refuse(word: str, message: str, known: tuple[str, ...]) -> None:
+    """Say that there is no such thing, and what is nearest to it."""
+    from twin.errors import Problem, UsageError
+    from twin.loading.suggest import hint
+
+    raise UsageError([Problem("TW006", "", message, hint(word, known))])
 
 
 def _everything(output: Output) -> None:
     """The names on every shelf."""
     from twin.loading import catalog_parts
-    from twin.loading.catalog import PART_KINDS
 
-    names: dict[str, list[str]] = {kind: list(catalog_parts(kind)) for kind in PART_KINDS}
-    for shelf in (Shelf.SCHEDULES, Shelf.OPTIMIZERS):
-        names[shelf.value] = list(members_of(shelf))
+    names: dict[str, list[str]] = {
+        **{kind: list(catalog_parts(kind)) for kind in PARTS},
+        **{shelf: list(members_of(shelf)) for shelf in CHOICES},
+    }
     output.document({"version": VERSION, "catalog": names})
     for kind, entries in names.items():
         output.sentence(f"{kind}: {', '.join(entries)}")
@@ -79,24 +80,32 @@ def _everything(output: Output) -> None:
 def _parts(kind: PartKind, name: str | None, output: Output) -> None:
     """All parts of a kind, or one of them with the source of each number."""
     from twin.cli import shelves
-    from twin.loading import catalog_parts, load_part
+    from twin.loading import catalog_parts, load_part, unavailable
 
     names = (name,) if name else catalog_parts(kind)
     parts = [load_part(kind, one) for one in names]
-    output.document({"version": VERSION, kind: [part_document(part) for part in parts]})
+    lacking = {} if name else unavailable(kind)
+    document: dict[str, Any] = {"version": VERSION, kind: [part_document(part) for part in parts]}
+    if not name:
+        rows = [{"name": one, "reason": why} for one, why in lacking.items()]
+        document["not_expressible"] = rows
+    output.document(document)
     if name:
-        output.sentence(f"{name}, from {parts[0].file}")
+        output.sentence(f"{parts[0].name}, from {parts[0].file}")
         if output.tables:
             output.show(*shelves.part_tables(parts[0]))
-    else:
-        for part in parts:
-            output.sentence(shelves.summary(part))
+        return
+    for part in parts:
+        output.sentence(shelves.summary(part))
+    for one, why in lacking.items():
+        output.sentence(f"not expressible, {one}: {why}")
 
 
 def part_document(part: Part[Spec]) -> dict[str, Any]:
     """A part as data: values as a planner writes them, and the source of every number by path."""
     return {
         "name": part.name,
+        "aliases": list(part.aliases),
         "file": part.file,
         "values": part.spec.model_dump(mode="json", by_alias=True),
         "numbers": {path: asdict(entry) for path, entry in part.ledger.items()},
@@ -118,39 +127,40 @@ def counts(model: ModelSpec) -> dict[str, int]:
     }
 
 
-def members_of(shelf: Shelf) -> Mapping[str, type[Spec]]:
+def members_of(shelf: str) -> Mapping[str, type[Any]]:
     """The choices of an axis by kind."""
+    from twin.network import topology
     from twin.optimizers import Optimizer
     from twin.schedules import Schedule
     from twin.spec.axis import members
 
-    base = Schedule if shelf is Shelf.SCHEDULES else Optimizer
-    return members(f"twin.{shelf.value}", base)
+    if shelf == "topologies":
+        return {kind: type(topology.member(kind)) for kind in topology.kinds()}
+    return members(f"twin.{shelf}", Schedule if shelf == "schedules" else Optimizer)
 
 
-def _choices(shelf: Shelf, name: str | None, output: Output) -> None:
+def _choices(shelf: str, name: str | None, output: Output) -> None:
     """The members of an axis with what each is and what it can be told."""
-    from twin.errors import Problem, UsageError
-    from twin.loading.suggest import hint
-
     known = members_of(shelf)
     if name is not None and name not in known:
-        message = f"there is no `{name}` among the {shelf.value} of the catalog"
-        raise UsageError([Problem("TW006", "", message, hint(name, known))])
+        _refuse(name, f"there is no `{name}` among the {shelf} of the catalog", tuple(known))
     shown = {kind: member for kind, member in known.items() if name in (None, kind)}
     entries = [choice_document(kind, member) for kind, member in shown.items()]
-    output.document({"version": VERSION, shelf.value: entries})
+    output.document({"version": VERSION, shelf: entries})
     for entry in entries:
         output.sentence(f"{entry['kind']}: {entry['summary']}")
         for setting in entry["settings"]:
             output.sentence(f"  {setting['name']} = {setting['default']}: {setting['meaning']}")
 
 
-def choice_document(kind: str, member: type[Spec]) -> dict[str, Any]:
+def choice_document(kind: str, member: type[Any]) -> dict[str, Any]:
     """A member of an axis as data: its first sentence, and the settings it can be given."""
+    from twin.spec.base import Spec
+
+    fields = member.model_fields if issubclass(member, Spec) else {}
     settings = [
         {"name": name, "default": field.get_default(), "meaning": field.description or ""}
-        for name, field in member.model_fields.items()
+        for name, field in fields.items()
         if name != "kind"
     ]
     summary = (member.__doc__ or "").strip().splitlines()[0]

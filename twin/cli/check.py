@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from twin.cli.options import JsonOption, QuietOption, ScenarioArgument, SetOption
-from twin.cli.output import DOES_NOT_FIT, Output
+from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
 
 if TYPE_CHECKING:
     from twin.plan.types import Plan
+    from twin.report.expect import Judgement
 
 VERSION = 1
 """Version of the JSON document."""
@@ -25,23 +26,40 @@ def check(
 ) -> None:
     """Is it valid, and does it fit? No simulation.
 
-    Exits with 3 when the scenario is invalid or its layout impossible, with 4 when it does not fit.
+    Exits with 3 when the scenario is invalid or its layout impossible, with 4 when it does not fit,
+    with 5 when its memory is not as the scenario expects. Expected times are left to `twin run`.
     """
     from twin.loading import load
     from twin.plan import plan
     from twin.report import fitting, memory_report
+    from twin.report.expect import sentence
 
     output = Output(as_json, quiet)
     planned = plan(load(scenario, sets or []))
     memory = memory_report(planned.memory)
+    judged = _judged(planned)
     output.document(document(planned))
     output.sentence(fitting(memory))
+    for judgement in judged:
+        if judgement.passed is False:
+            output.sentence(sentence(judgement))
     if output.tables:
         from twin.cli import tables
 
-        output.show(*tables.plan_tables(planned, memory))
+        output.show(*tables.plan_tables(planned, memory, judged))
     if not planned.memory.fits:
         raise typer.Exit(DOES_NOT_FIT)
+    if any(one.passed is False for one in judged):
+        raise typer.Exit(NOT_AS_EXPECTED)
+
+
+def _judged(planned: Plan) -> tuple[Judgement, ...]:
+    """The expectations that a plan alone can answer, judged; the others left open."""
+    from twin.report.expect import FITS, judge
+
+    memory = planned.memory
+    known = {FITS: memory.fits, "peak_device_bytes": memory.peak.peak_bytes}
+    return judge(planned.scenario.expect, known)
 
 
 def document(planned: Plan) -> dict[str, Any]:
@@ -66,5 +84,6 @@ def document(planned: Plan) -> dict[str, Any]:
             for chunk in planned.chunks
         ],
         "memory": memory_report(planned.memory).to_json(),
+        "expectations": [asdict(one) for one in _judged(planned)],
         "warnings": [asdict(warning) for warning in planned.warnings],
     }

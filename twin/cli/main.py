@@ -2,7 +2,8 @@
 
 Nothing heavy is imported here, so `twin --help` answers at once: each verb imports what it needs
 when it runs. Exit codes: 0 ok, 1 a bug of ours, 2 usage, 3 invalid scenario or impossible layout, 4
-valid but does not fit, 130 interrupted."""
+valid but does not fit, 5 not as expected or beyond a limit, 6 outside of what was measured under
+`--strict`, 130 interrupted. Of several the lowest counts."""
 
 from __future__ import annotations
 
@@ -20,9 +21,14 @@ import typer
 from twin.cli.catalog import catalog
 from twin.cli.check import check
 from twin.cli.compare import compare
+from twin.cli.explain import explain
+from twin.cli.export import export
+from twin.cli.import_ import import_
 from twin.cli.output import complain, dumps
 from twin.cli.resolve import resolve
 from twin.cli.run import run
+from twin.cli.runs import runs
+from twin.cli.schema import schema
 from twin.cli.ui import ui
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
@@ -33,15 +39,21 @@ PROBLEMS_VERSION = 1
 
 EPILOG = (
     "Exit codes: 0 ok, 1 bug, 2 usage, 3 invalid scenario or impossible layout, "
-    "4 valid but does not fit, 130 interrupted."
+    "4 valid but does not fit, 5 not as expected, 6 outside of what was measured (--strict), "
+    "130 interrupted."
 )
 
 VERBS = {
     "run": run,
     "check": check,
     "compare": compare,
+    "explain": explain,
     "resolve": resolve,
     "catalog": catalog,
+    "runs": runs,
+    "export": export,
+    "import": import_,
+    "schema": schema,
     "ui": ui,
 }
 

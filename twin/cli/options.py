@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+
+class Fidelity(StrEnum):
+    """How a step is answered."""
+
+    EVENTS = "events"
+    FAST = "fast"
+
 
 ScenarioArgument = Annotated[
     str, typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped one.")
@@ -18,4 +27,14 @@ JsonOption = Annotated[
 ]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No tables and no progress: the verdict only.")
+]
+FidelityOption = Annotated[
+    Fidelity,
+    typer.Option(
+        "--fidelity",
+        help="events: play every event; fast: the longest path, transfers never sharing links.",
+    ),
+]
+NoCacheOption = Annotated[
+    bool, typer.Option("--no-cache", help="Play it again, and store nothing in runs/.")
 ]

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 _FILE_WIDTH = 120
 """Columns of tables that go to a file or a pipe."""
-DOES_NOT_FIT = 4
-"""Exit code of an answer that was given in full, for a plan that does not fit in memory."""
+DOES_NOT_FIT, NOT_AS_EXPECTED, NOT_CALIBRATED = 4, 5, 6
+"""Exit codes of an answer that was given in full: for a plan that does not fit in memory; that is
+not as expected, or beyond a limit; that lies outside of what was measured, where that was asked.
+Of several the lowest counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,12 @@ from twin.units import format_quantity
 
 def summary(part: Part[Spec]) -> str:
     """One line that tells a part from its neighbours."""
-    return f"{part.name}: {_facts(part.spec)}"
+    also = f" (also {', '.join(part.aliases)})" if part.aliases else ""
+    return f"{part.name}{also}: {_facts(part)}"
 
 
-def _facts(spec: Spec) -> str:
-    match spec:
+def _facts(part: Part[Spec]) -> str:
+    match spec := part.spec:
         case ModelSpec():
             found = parameters(spec)
             active = f", {count(found.activated_with_head)} activated with head" if spec.moe else ""
@@ -40,8 +41,12 @@ def _facts(spec: Spec) -> str:
             nic = format_quantity(spec.nic.bandwidth, "bytes_per_s", 3)
             return f"{spec.gpus} x {spec.gpu.name}, NVLink {nvlink} and NIC {nic} per GPU, one way"
         case FabricSpec():
-            return f"{spec.kind}, {spec.nodes_per_leaf} nodes per leaf, {spec.spines} spines"
+            over = f", oversubscribed {spec.oversubscription:g} to 1"
+            wires = f"{spec.kind}, {spec.nodes_per_leaf} nodes per leaf, {spec.spines} spines"
+            return wires + (over if spec.oversubscription > 1 else ", full bisection")
         case CalibrationSpec():
+            if all(known.kind == "assumed" for known in part.ledger.values()):
+                return f"assumed for {spec.gpu}, {spec.date}"
             return f"measured on {spec.gpu} with {spec.software}, {spec.date}"
         case _:
             return type(spec).__name__

@@ -4,8 +4,9 @@ without colour."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -15,9 +16,13 @@ from rich.text import Text
 from twin.plan.types import Plan, Warning
 from twin.report.breakdown import CAUSE_WORDS
 from twin.report.compare import Comparison, FieldDifference, KpiDelta
+from twin.report.expect import Judgement, sentence
 from twin.report.kpis import KPIS, Kpi
 from twin.report.numbers import duration, gibibytes, show
 from twin.report.report import MemoryReport, Report
+
+if TYPE_CHECKING:  # a study takes no part in a single run
+    from twin.study import Attribution
 
 _WIDTH = 24
 """Characters of a full bar."""
@@ -31,6 +36,7 @@ def report_tables(report: Report) -> tuple[RenderableType, ...]:
     """Everything that a run has to say after its verdict; warnings last."""
     return (
         kpi_table(report),
+        *expectation_list(report.expectations),
         breakdown_table(report),
         memory_table(report.memory),
         link_table(report),
@@ -38,23 +44,29 @@ def report_tables(report: Report) -> tuple[RenderableType, ...]:
     )
 
 
-def plan_tables(plan: Plan, memory: MemoryReport) -> tuple[RenderableType, ...]:
+def plan_tables(
+    plan: Plan, memory: MemoryReport, expectations: tuple[Judgement, ...] = ()
+) -> tuple[RenderableType, ...]:
     """Everything that a check has to say after its verdict; warnings last."""
     return (
         layout_table(plan),
+        *expectation_list(expectations),
         memory_table(memory),
         stages_table(memory),
         warning_list(plan.warnings),
     )
 
 
-def comparison_tables(comparison: Comparison) -> tuple[RenderableType, ...]:
+def comparison_tables(
+    comparison: Comparison, attributions: Sequence[Attribution] = ()
+) -> tuple[RenderableType, ...]:
     """Everything that a comparison has to say after its sentences."""
     parts: list[RenderableType] = [
         legend(comparison),
         comparison_table(comparison),
-        attribution_table(comparison),
+        change_table(comparison),
     ]
+    parts += [attribution_table(letter(i), one) for i, one in enumerate(attributions, 1)]
     for index, delta in enumerate(comparison.deltas, 1):
         parts.append(field_table(letter(index), delta.fields))
         if delta.notes:
@@ -119,8 +131,12 @@ def layout_table(plan: Plan) -> Table:
     """How the GPUs are cut, in the words of the scenario."""
     mesh, parallel = plan.mesh, plan.scenario.parallel
     table = _table(f"Layout of {mesh.ranks} GPUs", "left", "right")
-    table.add_row("tensor x data x pipeline", f"{mesh.tensor} x {mesh.data} x {mesh.pipeline}")
-    table.add_row("expert ranks, inside data", str(mesh.expert))
+    grid = (mesh.tensor, mesh.context, mesh.data, mesh.pipeline)
+    table.add_row("tensor x context x data x pipeline", " x ".join(map(str, grid)))
+    if plan.scenario.model.moe is not None:
+        experts = (mesh.expert_tensor, mesh.expert, mesh.expert_data)
+        row = "expert tensor x expert x replicas, in a stage"
+        table.add_row(row, " x ".join(map(str, experts)))
     table.add_row("chunks per stage", str(parallel.virtual))
     table.add_row("micro-batches per step", f"{plan.microbatches:,}")
     table.add_row("layers by chunk", _counts(plan))
@@ -165,6 +181,12 @@ def warning_list(warnings: Iterable[Warning], title: str = "Warnings") -> Render
     return Group(Text(title, style="bold"), *rows) if rows else Text("")
 
 
+def expectation_list(expectations: Iterable[Judgement]) -> list[RenderableType]:
+    """What came of each expectation, one per paragraph; nothing where there are none."""
+    rows = [Padding(Text(sentence(one)), (0, 0, 0, 2)) for one in expectations]
+    return [Group(Text("Expectations", style="bold"), *rows)] if rows else []
+
+
 def comparison_table(comparison: Comparison) -> Table:
     """Key figures side by side: the baseline A, then each candidate with its change in percent and
     whether that is better."""
@@ -179,17 +201,31 @@ def comparison_table(comparison: Comparison) -> Table:
     return table
 
 
-def attribution_table(comparison: Comparison) -> Table:
+def change_table(comparison: Comparison) -> Table:
     """Seconds by cause of each candidate against the baseline's; the rows sum to the change of the
     step. Causes that moved by less than a microsecond everywhere are left out."""
     table = _lettered("Where the step's change went", comparison, first=1)
     for cause, words in CAUSE_WORDS.items():
-        moved = [delta.attribution_ns[cause] for delta in comparison.deltas]
+        moved = [delta.breakdown_ns[cause] for delta in comparison.deltas]
         if any(abs(ns) >= 1000 for ns in moved):
             table.add_row(words, *(_signed(ns) for ns in moved))
     table.add_section()
     table.add_row("step", *(_signed(delta.step_delta_ns) for delta in comparison.deltas))
     return table
+
+
+def attribution_table(candidate: str, found: Attribution) -> RenderableType:
+    """Which edits make a candidate's step longer or shorter than the baseline's: one row per cause,
+    which sum to the difference, and how they were told apart."""
+    title = f"Which edit made the step of {candidate} other than that of A"
+    table = _table(title, "left", "left", "left", "right")
+    for cause in found.causes:
+        table.add_row(cause.name, cause.base, cause.other, _signed(cause.ns))
+    table.add_section()
+    table.add_row("step", "", "", _signed(found.delta_ns))
+    notes = dict.fromkeys(cause.note for cause in found.causes if cause.note)
+    rows = [Padding(Text(text), (0, 0, 0, 2)) for text in (found.method, *notes)]
+    return Group(table, *rows)
 
 
 def legend(comparison: Comparison) -> RenderableType:

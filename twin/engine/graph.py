@@ -142,12 +142,12 @@ class _Unroller:
                 marks.append(len(self.graph.role))
                 if action.paired:
                     marks.append(marks[-1])
-                    ended = self._pair(index, role, action, next(actions))
+                    ended = next(actions)
+                    end = self._pair(index, role, action, ended)
                 else:
-                    self._single(index, role, action)
-                    ended = action
+                    ended, end = action, self._single(index, role, action)
                 if ended.kind in ("B", "W"):
-                    released[ended.chunk] = len(self.graph.role) - 1
+                    released[ended.chunk] = end
             marks.append(len(self.graph.role))
             self.graph.positions.append(marks)
             self._finish(index, role, released)
@@ -159,17 +159,19 @@ class _Unroller:
                     self.graph.rendezvous[member] = members
         return self.graph
 
-    def _single(self, index: int, role: Role, action: Action) -> None:
-        """Append a pass, its message in and its message out."""
+    def _single(self, index: int, role: Role, action: Action) -> int:
+        """Append a pass, its message in and its message out; the position of its last operation."""
         gather = self._gather(index, role, action)
         columns = self.columns[action.kind, action.chunk]
         base = self._append(columns, index, role, action)
         self._receive(index, action, gather, [base + i for i in columns.roots])
-        self._send(index, role, action, len(self.graph.role) - 1)
+        end = len(self.graph.role) - 1
+        self._send(index, role, action, end)
+        return end
 
-    def _pair(self, index: int, role: Role, forward: Action, backward: Action) -> Action:
-        """Append a forward and a backward, block by block; each has its own messages. The backward
-        is what has ended."""
+    def _pair(self, index: int, role: Role, forward: Action, backward: Action) -> int:
+        """Append a forward and a backward, block by block; each has its own messages. The position
+        of the backward's last operation."""
         gathers = [self._gather(index, role, action) for action in (forward, backward)]
         columns, lanes = self._paired(forward, backward)
         base = self._append(columns, index, role, forward)
@@ -182,7 +184,7 @@ class _Unroller:
         ends = [base + max(i for i, owner in enumerate(lanes) if owner == lane) for lane in (0, 1)]
         for action, end in zip(both, ends, strict=True):
             self._send(index, role, action, end)
-        return backward
+        return ends[1]
 
     def _paired(self, forward: Action, backward: Action) -> tuple[_Columns, tuple[int, ...]]:
         key = forward.chunk, backward.kind, backward.chunk

@@ -202,29 +202,29 @@ class _Walk:
             tails[stream] = at + end, begin, begin, stream, role, moved(cause, at, role)
         stage.starts.append(at)
         stage.ends.append(tails[COMPUTE][0])
-        for (kind, chunk), lane, last in zip(
-            self.turns.passes[place], lanes, outcome.lanes, strict=True
-        ):
-            end = tails[last] if isinstance(last, int) else shifted(last, at, role)
-            if kind in ("B", "W"):
-                stage.released[chunk] = end
-            if lane[1] != NOWHERE:
-                end = self._send(stage, lane, end)
-            if self.proving:
-                stage.times.append(end[0])
+        left = [
+            self._give(
+                stage, one, lane, tails[last] if isinstance(last, int) else shifted(last, at, role)
+            )
+            for one, lane, last in zip(self.turns.passes[place], lanes, outcome.lanes, strict=True)
+        ]
         if self.proving:
-            stage.times += [tails[stream][0] for stream, *_ in outcome.tails]
+            stage.times += (*left, *(tails[stream][0] for stream, *_ in outcome.tails))
 
-    def _send(self, stage: _Stage, lane: Lane, end: Record) -> Record:
-        """Send a result to the stage that takes it, or hand it over where that is the same; what
-        brings it there."""
+    def _give(self, stage: _Stage, one: tuple[Pass, int], lane: Lane, end: Record) -> int:
+        """Send the result of a pass to the stage that takes it, or hand it over where that is the
+        same; when it is there."""
+        kind, chunk = one
         _, gives, stream = lane
+        if kind in ("B", "W"):
+            stage.released[chunk] = end
         if stream != NOWHERE:
             start = max(end[0], stage.tails[stream][0])
             end = start + self.message_ns, start, start, stream, stage.role, None
             stage.tails[stream] = end
-        self.results[gives] = end
-        return end
+        if gives != NOWHERE:
+            self.results[gives] = end
+        return end[0]
 
     @property
     def played(self) -> Played:

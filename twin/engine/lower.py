@@ -27,7 +27,7 @@ from twin.engine.program import (
 from twin.network import crowding, latency
 from twin.plan.memory import boundary_bytes
 from twin.plan.mesh import group_numbers
-from twin.plan.types import Plan
+from twin.plan.types import Mesh, Plan
 from twin.schedules.action import Pass
 
 

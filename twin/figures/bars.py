@@ -22,13 +22,22 @@ BUDGET = 5_000
 """Bars that one figure may draw: they are SVG elements, and browsers crawl beyond."""
 
 Grain = Literal["span", "pass", "slice"]
-_PASSES: tuple[Meaning, ...] = ("forward", "backward", "recompute", "optimizer")
+_PASSES: dict[str, Meaning] = {
+    "forward": "forward",
+    "backward_weight": "weight",
+    "backward": "backward",
+    "recompute": "recompute",
+    "optimizer": "optimizer",
+}
+"""How the name of a segment begins: the longer name first."""
 _OF_STREAM: dict[str, Meaning] = {
     "tensor": "tensor",
     "expert": "expert",
     "send_forward": "pipeline",
     "send_backward": "pipeline",
     "data": "data",
+    "context": "context",
+    "gather": "data",
 }
 
 
@@ -73,8 +82,8 @@ def meaning(stream: str, name: str) -> Meaning:
     """What a span means: its pass on the compute stream, its axis of parallelism elsewhere."""
     if stream != "compute":
         return _OF_STREAM.get(stream, "other")
-    for one in _PASSES:
-        if name.startswith(one):
+    for start, one in _PASSES.items():
+        if name.startswith(start):
             return one
     return "compute"
 
@@ -125,6 +134,17 @@ def _passes(spans: Drawn) -> Drawn:
     extent = spans.end[last] - spans.start[first]
     filled = np.add.reduceat(spans.end - spans.start, first) / extent
     return replace(spans.take(first), end=spans.end[last], filled=filled, grain="pass")
+
+
+def paired(spans: Drawn) -> bool:
+    """Whether passes run in pairs, block by block: then the spans of one pass on a compute stream
+    do not follow one another."""
+    compute = spans.take(spans.stream == 0)
+    runs = _passes(compute)
+    keys = np.stack([runs.role, runs.kind, runs.chunk, runs.microbatch])
+    whole = runs.microbatch >= 0
+    forwards = whole & (runs.kind == MEANINGS.index("forward"))
+    return np.unique(keys[:, forwards], axis=1).shape[1] < int(forwards.sum())
 
 
 def slices(spans: Drawn, window: tuple[int, int], budget: int) -> Drawn:

@@ -1,14 +1,18 @@
-"""Does it fit, drawn: device memory by stage and category against budget and capacity."""
+"""Does it fit, drawn: device memory by stage and category against budget and capacity, what fills
+the fullest GPU, and what would free most of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from twin.figures.cascade import Rung, cascade
 from twin.figures.palette import ALARM, INK, Meaning, Theme, swatch
-from twin.figures.plotly import Axis, Bars, Frame, Mark, Picture, Row, draw
-from twin.report.numbers import gibibytes
+from twin.figures.plotly import Axis, Bars, Cells, Frame, Mark, Picture, Row, draw
+from twin.report.memory_series import WEIGHT_GRADIENTS
+from twin.report.numbers import gibibytes, show
 from twin.report.report import MemoryReport, StagePeak
+from twin.study.levers import Lever
 
 MEANING: Final[dict[str, Meaning]] = {
     "parameters": "parameters",
@@ -18,6 +22,8 @@ MEANING: Final[dict[str, Meaning]] = {
     "pipeline_buffers": "pipeline",
     "expert_buffers": "expert",
     "tensor_buffers": "tensor",
+    "context_buffers": "context",
+    "data_buffers": "data",
     "activations": "activations",
     "logits": "logits",
     "working_set": "working_set",
@@ -27,6 +33,8 @@ MEANING: Final[dict[str, Meaning]] = {
 NARROWEST: Final = 350
 """Pixels of width from which on these figures can be read."""
 _GIB: Final = 2.0**30
+_NAMED: Final = 6
+"""Ops whose activations have a bar of their own; the rest is one."""
 
 
 def stage_memory(memory: MemoryReport, name: str, theme: Theme, reach: float = 0.0) -> Picture:
@@ -35,12 +43,12 @@ def stage_memory(memory: MemoryReport, name: str, theme: Theme, reach: float = 0
     labels = [_label(stage, memory.budget, theme) for stage in memory.stages]
     bars = [
         Bars(
-            name=_words(category),
+            name=words(category),
             swatch=swatch(MEANING.get(category, "other"), theme),
             x=[stage.categories.get(category, 0.0) / _GIB for stage in memory.stages],
             y=labels,
             detail=[[gibibytes(stage.categories.get(category, 0.0))] for stage in memory.stages],
-            hover=f"%{{y}}<br>{_words(category)}: %{{customdata[0]}}",
+            hover=f"%{{y}}<br>{words(category)}: %{{customdata[0]}}",
         )
         for category in _categories(memory.stages)
     ]
@@ -62,6 +70,176 @@ def stage_memory(memory: MemoryReport, name: str, theme: Theme, reach: float = 0
         figure=draw(bars, frame),
         table=_table(memory),
     )
+
+
+def peak_memory(
+    memory: MemoryReport, by_op: Mapping[str, float], name: str, theme: Theme
+) -> Picture:
+    """What fills the fullest GPU at its fullest moment, part by part, up to its capacity, in GiB;
+    `by_op` says what the activations consist of, in bytes."""
+    rungs: list[Rung] = []
+    for label, category, size in _parts(memory, by_op):
+        text = gibibytes(size)
+        look = swatch(MEANING.get(category, "reserve"), theme)
+        start = rungs[-1].end if rungs else 0.0
+        rungs.append(Rung(label, start, size / _GIB, look, text, f"<b>{label}</b>: {text}"))
+    free = memory.budget - memory.peak.peak_bytes
+    if free > 0:
+        text = f"{gibibytes(free)} free"
+        look = swatch("free", theme)
+        rungs.append(Rung("Free", rungs[-1].end, free / _GIB, look, text, text))
+    capacity = f"capacity {gibibytes(memory.capacity)}"
+    mark = Mark(memory.capacity / _GIB, capacity, ALARM[theme], dash="solid", anchor="right")
+    return Picture(
+        title=f"{name}: {_largest(memory)}",
+        caption=(
+            f"One GPU of stage {memory.peak.stage} during the {memory.peak.peak_moment}: each bar "
+            "begins where the one above ends. The line is what the driver exposes; beyond it the "
+            "plan does not fit."
+        ),
+        figure=cascade(rungs, "GiB on one GPU", theme, [mark]),
+        table=tuple(
+            {"Part": rung.label, "Takes": rung.text, "Up to here": gibibytes(rung.end * _GIB)}
+            for rung in rungs
+        ),
+    )
+
+
+def _largest(memory: MemoryReport) -> str:
+    """What the fullest GPU has most of, and how full it is."""
+    peak = memory.peak
+    most = max(peak.categories, key=lambda category: peak.categories[category])
+    full = gibibytes(peak.peak_bytes + sum(memory.reserve.values()))
+    return (
+        f"the fullest GPU needs {full} of {gibibytes(memory.capacity)}, most of it for "
+        f"{words(most).lower()} ({gibibytes(peak.categories[most])})"
+    )
+
+
+def _parts(memory: MemoryReport, by_op: Mapping[str, float]) -> list[tuple[str, str, float]]:
+    """Label, category and bytes of every part of the peak, activations by op, reserve last."""
+    parts: list[tuple[str, str, float]] = []
+    for category, size in memory.peak.categories.items():
+        if category != "activations":
+            parts.append((words(category), category, size))
+            continue
+        ranked = sorted(by_op.items(), key=lambda item: -item[1])
+        named = ranked if len(ranked) <= _NAMED + 1 else ranked[:_NAMED]
+        parts += [(_kept(op), category, part) for op, part in named]
+        rest = size - sum(part for _, part in named)
+        parts.append((f"Kept by {len(ranked) - len(named)} others", category, rest))
+    parts += [(f"Reserve: {name}", "reserve", size) for name, size in memory.reserve.items()]
+    return [part for part in parts if part[2] > 1.0]
+
+
+def _kept(op: str) -> str:
+    """Who keeps activations, in words."""
+    if op == WEIGHT_GRADIENTS:
+        return "Kept for weight gradients"
+    return f"Kept by {op.replace('_', ' ')}"
+
+
+def memory_map(memory: MemoryReport, name: str, theme: Theme) -> Picture:
+    """Device bytes of every stage at its fullest moment, by category, as colours, in GiB."""
+    categories = _categories(memory.stages)
+    values = [
+        [stage.categories.get(category, 0.0) / _GIB for category in categories]
+        for stage in memory.stages
+    ]
+    most = max(range(len(categories)), key=lambda at: max(row[at] for row in values))
+    spread = [row[most] for row in values]
+    frame = Frame(
+        x=Axis(grid=False),
+        y=Axis(reverse=True, grid=False),
+        height=110 + 26 * len(memory.stages),
+        theme=theme,
+        width=NARROWEST,
+    )
+    cells = Cells(
+        x=[words(category) for category in categories],
+        y=[f"Stage {stage.stage}" for stage in memory.stages],
+        values=values,
+        text=[[f"{value:.3g}" if value else "" for value in row] for row in values],
+        hover="%{y}, %{x}: %{z:.3~g} GiB",
+        unit="GiB",
+    )
+    return Picture(
+        title=(
+            f"{name}: {words(categories[most]).lower()} weigh most, from {min(spread):.3g} to "
+            f"{max(spread):.3g} GiB per stage"
+        ),
+        caption=(
+            "Rows are stages at their fullest moment, columns what fills them; numbers are GiB on "
+            "one GPU, and the fuller the colour, the more."
+        ),
+        figure=draw([cells], frame),
+        table=_table(memory),
+    )
+
+
+def memory_levers(
+    levers: Sequence[Lever], memory: MemoryReport, name: str, theme: Theme
+) -> Picture:
+    """What single changes of the plan would free on the fullest GPU, in GiB."""
+    look = swatch("free", theme)
+    bars = Bars(
+        name="",
+        swatch=look,
+        x=[lever.saved_bytes / _GIB for lever in levers],
+        y=[lever.label for lever in levers],
+        text=[_freed(lever) for lever in levers],
+        outside=True,
+        detail=[[lever.path, lever.price] for lever in levers],
+        hover="%{customdata[0]}, %{y}: %{text}<br>%{customdata[1]}",
+    )
+    widest = max((lever.saved_bytes for lever in levers), default=0.0) / _GIB
+    frame = Frame(
+        x=Axis("GiB freed on the fullest GPU", span=(0.0, 1.5 * max(widest, 0.1))),
+        y=Axis(reverse=True, grid=False),
+        height=60 + 28 * max(len(levers), 1),
+        theme=theme,
+        width=NARROWEST,
+        legend=False,
+    )
+    return Picture(
+        title=f"{name}: {_best(levers, memory)}",
+        caption=(
+            "Each bar is the plan with that one change, planned anew; other stages may become the "
+            "fullest. What it costs is in the table; two changes at once do not add up."
+        ),
+        figure=draw([bars], frame),
+        table=tuple(
+            {
+                "Change": lever.label,
+                "Frees": gibibytes(lever.saved_bytes),
+                "Peak then": gibibytes(lever.peak_bytes),
+                "Fits": "yes" if lever.fits else "no",
+                "Price": lever.price,
+            }
+            | ({} if lever.step_seconds is None else {"Step": _longer(lever.step_seconds)})
+            for lever in levers
+        ),
+    )
+
+
+def _freed(lever: Lever) -> str:
+    price = "" if lever.step_seconds is None else f", step {_longer(lever.step_seconds)}"
+    return f"{gibibytes(lever.saved_bytes)}, {'fits' if lever.fits else 'does not fit'}{price}"
+
+
+def _longer(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{show(abs(seconds), 's')}"
+
+
+def _best(levers: Sequence[Lever], memory: MemoryReport) -> str:
+    if not levers:
+        return "no single change of the layout frees memory on the fullest GPU"
+    best = levers[0]
+    saved = f"{best.label} frees most, {gibibytes(best.saved_bytes)}"
+    if memory.peak.peak_bytes <= memory.budget:
+        return saved
+    fitting = sum(lever.fits for lever in levers)
+    return f"{saved}; {fitting} of {len(levers)} single changes make the plan fit"
 
 
 def _finding(memory: MemoryReport) -> str:
@@ -115,13 +293,14 @@ def _table(memory: MemoryReport) -> tuple[Row, ...]:
     names = _categories(memory.stages)
     return tuple(
         {"Stage": str(stage.stage)}
-        | {_words(name): gibibytes(stage.categories.get(name, 0.0)) for name in names}
+        | {words(name): gibibytes(stage.categories.get(name, 0.0)) for name in names}
         | {"Peak": gibibytes(stage.peak_bytes), "Free": gibibytes(memory.budget - stage.peak_bytes)}
         | {"Fullest during": stage.peak_moment, "Forwards in flight": str(stage.in_flight)}
         for stage in memory.stages
     )
 
 
-def _words(category: str) -> str:
-    words = category.replace("_", " ")
-    return words[:1].upper() + words[1:]
+def words(category: str) -> str:
+    """A category as people read it."""
+    text = category.replace("_", " ")
+    return text[:1].upper() + text[1:]

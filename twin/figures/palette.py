@@ -18,10 +18,16 @@ INK: dict[Theme, str] = {"light": "#31333F", "dark": "#FAFAFA"}
 ALARM: dict[Theme, str] = {"light": "#B3261E", "dark": "#FF8A80"}
 """What must not be overlooked: a capacity that is exceeded."""
 
+GOOD: dict[Theme, str] = {"light": "#0072B2", "dark": "#56B4E9"}
+"""A change for the better; always with a word or an arrow beside it."""
+BAD: dict[Theme, str] = {"light": "#D55E00", "dark": "#E69F00"}
+"""A change for the worse."""
+
 Meaning = Literal[
     "compute",
     "forward",
     "backward",
+    "weight",
     "recompute",
     "optimizer",
     "contention",
@@ -41,13 +47,23 @@ Meaning = Literal[
     "logits",
     "working_set",
     "reserve",
+    "free",
+    "ideal",
+    "achieved",
+    "memory_bound",
+    "efficiency",
+    "launch",
+    "host",
+    "hidden",
 ]
 
 _ORANGE, _SKY, _GREEN, _YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 _BLUE, _VERMILION, _PURPLE, _BLACK = "#0072B2", "#D55E00", "#CC79A7", "#000000"
 _GREY = "#868E96"
+_MINT = "#8FDCC3"
+"""The backward pass's green, paler: its second half."""
 
-_OUTLINE = {_ORANGE: "#8A5F00", _SKY: "#1F78A8", _YELLOW: "#7D7600"}
+_OUTLINE = {_ORANGE: "#8A5F00", _SKY: "#1F78A8", _YELLOW: "#7D7600", _MINT: "#00664A"}
 """On white only: the same hue, darkened until it stands out."""
 _ON_DARK = {_BLACK: "#E8EAED"}
 
@@ -55,6 +71,7 @@ _FILL: dict[Meaning, tuple[str, str]] = {
     "compute": (_BLUE, ""),
     "forward": (_BLUE, ""),
     "backward": (_GREEN, ""),
+    "weight": (_MINT, ""),
     "recompute": (_PURPLE, ""),
     "optimizer": (_BLACK, ""),
     "contention": (_BLUE, "x"),
@@ -75,10 +92,33 @@ _FILL: dict[Meaning, tuple[str, str]] = {
     "logits": (_BLUE, "."),
     "working_set": (_GREY, ""),
     "reserve": (_GREY, "/"),
+    "free": (_SKY, "."),
+    # The waterfall from speed of light: what is achieved is solid, what kernels lose is hatched.
+    "ideal": (_BLUE, ""),
+    "achieved": (_BLACK, ""),
+    "memory_bound": (_BLUE, "."),
+    "efficiency": (_BLUE, "-"),
+    "launch": (_PURPLE, "/"),
+    "host": (_PURPLE, "\\"),
+    # Communication that costs nothing, since kernels run beside it.
+    "hidden": (_GREY, "."),
 }
 
 MEANINGS: tuple[Meaning, ...] = tuple(_FILL)
 """Every meaning that has a colour."""
+
+SCALE: dict[Theme, tuple[tuple[float, str], ...]] = {
+    "light": ((0.0, "#FFFFFF"), (0.5, "#9CC9E8"), (1.0, "#00456B")),
+    "dark": ((0.0, "#0E1117"), (0.5, "#1F5F8B"), (1.0, "#9BD7FF")),
+}
+"""From nothing to most: one hue, whose lightness grows evenly away from the background, so that it
+reads without colour."""
+
+LINKS: dict[Theme, tuple[str, ...]] = {
+    "light": ("#ADB5BD", "#56B4E9", "#0072B2", "#D55E00"),
+    "dark": ("#5C636A", "#56B4E9", "#7FC8F8", "#FF9E57"),
+}
+"""Links from unused to busy, which are drawn thicker, too."""
 
 
 @dataclass(frozen=True, slots=True)

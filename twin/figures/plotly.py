@@ -1,4 +1,5 @@
-"""The only module that touches plotly, which ships no types: bars, marks and axes, typed.
+"""The only module that touches plotly, which ships no types: bars, lines, areas, dots, cells, marks
+and axes, typed.
 
 A `Picture` is what every figure function returns: the plotly figure with its finding, how to read
 it, and its numbers as a table, so that nothing is told by colour or hover alone.
@@ -9,9 +10,11 @@ it, and its numbers as a table, so that nothing is told by colour or hover alone
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from math import ceil
 from typing import Any, Literal, cast
 
@@ -19,7 +22,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from twin.figures.palette import BACKGROUND, INK, Swatch, Theme, contrast
+from twin.figures.palette import BACKGROUND, INK, SCALE, Swatch, Theme, contrast
 
 Figure = go.Figure
 """A plotly figure."""
@@ -44,6 +47,12 @@ class Picture:
     figure: Figure
     table: tuple[Row, ...] = ()
 
+    @property
+    def alt(self) -> str:
+        """What the figure says, for those who do not see it."""
+        findings = ". ".join(line.rstrip(".") for line in self.title.splitlines())
+        return f"{findings}. {self.caption}"
+
 
 @dataclass(frozen=True, slots=True)
 class Bars:
@@ -59,10 +68,73 @@ class Bars:
     thickness: Values | None = None
     opacity: Values | None = None
     text: Sequence[str] | None = None
+    outside: bool = False
+    """The text stands beside the bars, not in them."""
+    reach: tuple[Values, Values] | None = None
+    """Whiskers: how far each bar's end may lie lower and higher; 0 where that is unknown."""
     detail: Sequence[Sequence[Any]] | NDArray[Any] | None = None
     outline: float = 1.0
     edge: str | None = None
     """Colour of the outline in place of the swatch's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through points; NaN breaks it. Nameless lines have no entry in the legend."""
+
+    x: Values
+    y: Values
+    colour: str
+    name: str = ""
+    width: float = 2.0
+    dash: Literal["solid", "dash", "dot"] = "solid"
+    hover: str = ""
+    detail: Sequence[Sequence[Any]] | NDArray[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A quantity that is constant from each x to the next, stacked on the areas before it."""
+
+    name: str
+    swatch: Swatch
+    x: Values
+    y: Values
+    hover: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """Marked places, each with a text beside or in it."""
+
+    name: str
+    x: Values
+    y: Values
+    fill: str
+    line: str
+    symbol: str
+    size: float
+    hover: str = ""
+    text: Sequence[str] | None = None
+    detail: Sequence[Sequence[Any]] | NDArray[Any] | None = None
+    outline: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A table of values as colours, from the background's end of the scale to the other, with the
+    values as text; rows are `y`."""
+
+    x: Sequence[str]
+    y: Sequence[str]
+    values: Sequence[Sequence[float]]
+    text: Sequence[Sequence[str]]
+    hover: str
+    unit: str
+
+
+Drawing = Bars | Line | Area | Dots | Cells
+"""What a figure is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +144,8 @@ class Axis:
     title: str = ""
     span: tuple[float, float] | None = None
     ticks: tuple[tuple[float, str], ...] | None = None
+    names: tuple[str, ...] = ()
+    """Named places in this order, where drawings may miss some or come in another."""
     reverse: bool = False
     grid: bool = True
 
@@ -91,8 +165,19 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """Words at a place of the figure."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+    anchor: Literal["left", "center", "right"] = "left"
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
-    """Everything around the bars."""
+    """Everything around the drawings."""
 
     x: Axis
     y: Axis
@@ -104,18 +189,23 @@ class Frame:
     sidebar on a page of 800. Where there are more, the legend takes fewer rows than it has room
     for."""
     marks: tuple[Mark, ...] = field(default=())
+    notes: tuple[Note, ...] = field(default=())
+    legend: bool = True
 
 
-def draw(bars: Sequence[Bars], frame: Frame) -> Figure:
-    """A figure of horizontal bars, one trace per kind."""
-    figure = go.Figure([_trace(one) for one in bars])
+def draw(drawings: Sequence[Drawing], frame: Frame) -> Figure:
+    """A figure, one trace per drawing, the first at the back."""
+    figure = go.Figure([_trace(one, frame.theme) for one in drawings])
     ink = INK[frame.theme]
-    above = _legend_height([one.name for one in bars], frame.width - _label_width(bars, frame.y))
+    named = [one.name for one in drawings if not isinstance(one, Cells) and one.name]
+    room = frame.width - _label_width(drawings, frame.y)
+    above = _legend_height(named, room) if frame.legend and named else 10
     above += 22 * (1 + max((mark.lift for mark in frame.marks), default=-1))
     figure.update_layout(
         barmode="relative",
         bargap=0.3,
         height=frame.height + above,
+        showlegend=frame.legend,
         margin={"l": 8, "r": 8, "t": above, "b": 44},
         legend={"orientation": "h", "x": 0, "xref": "container", "xanchor": "left"}
         | {"y": 1, "yref": "container", "yanchor": "top", "traceorder": "normal"}
@@ -130,13 +220,32 @@ def draw(bars: Sequence[Bars], frame: Frame) -> Figure:
     )
     for mark in frame.marks:
         _add(figure, mark)
+    for note in frame.notes:
+        figure.add_annotation(
+            x=note.x,
+            y=note.y,
+            text=note.text,
+            xanchor=note.anchor,
+            showarrow=False,
+            font={"color": note.colour},
+        )
     return figure
+
+
+def plain(figure: Figure) -> dict[str, Any]:
+    """A figure as the JSON-like data that plotly's JavaScript draws."""
+    return json.loads(str(figure.to_json()))
+
+
+def javascript() -> str:
+    """Plotly's JavaScript, for a page that has to do without a network."""
+    return (files("plotly") / "package_data" / "plotly.min.js").read_text("utf-8")
 
 
 def bar_count(figure: Figure) -> int:
     """Bars drawn in a figure, over all traces."""
     data = cast(Sequence[Any], figure.data)
-    return sum(len(trace.x) for trace in data)
+    return sum(len(trace.x) for trace in data if trace.type == "bar")
 
 
 def _legend_height(names: Sequence[str], width: float) -> int:
@@ -147,18 +256,127 @@ def _legend_height(names: Sequence[str], width: float) -> int:
     return 19 * rows + 10
 
 
-def _label_width(bars: Sequence[Bars], axis: Axis) -> float:
+def _label_width(drawings: Sequence[Drawing], axis: Axis) -> float:
     """Pixels that the names along the y axis take."""
-    names = [name for one in bars for name in one.y if isinstance(name, str)]
+    names = [name for one in drawings for name in one.y if isinstance(name, str)]
     if axis.ticks is not None:
         names = [line for _, label in axis.ticks for line in label.split("<br>")]
     return _LETTER * max((len(_TAG.sub("", name)) for name in names), default=0)
 
 
-def _trace(bars: Bars) -> go.Bar:
-    readable = max(("#000000", "#FFFFFF"), key=lambda text: contrast(text, bars.swatch.fill))
-    pattern = {"shape": bars.swatch.pattern, "fillmode": "overlay", "size": 7, "solidity": 0.15}
-    pattern |= {"fgcolor": readable, "fgopacity": 0.6}
+def _trace(drawing: Drawing, theme: Theme) -> Any:
+    match drawing:
+        case Bars():
+            return _bars(drawing, theme)
+        case Line():
+            return _line(drawing)
+        case Area():
+            return _area(drawing)
+        case Dots():
+            return _dots(drawing, theme)
+        case Cells():
+            return _cells(drawing, theme)
+
+
+def _line(line: Line) -> go.Scatter:
+    return go.Scatter(
+        name=line.name,
+        showlegend=bool(line.name),
+        mode="lines",
+        x=line.x,
+        y=line.y,
+        line={"color": line.colour, "width": line.width, "dash": line.dash},
+        customdata=line.detail,
+        **_hover(line.hover),
+    )
+
+
+def _area(area: Area) -> go.Scatter:
+    swatch = area.swatch
+    return go.Scatter(
+        name=area.name,
+        mode="lines",
+        x=area.x,
+        y=area.y,
+        stackgroup="one",
+        line={"color": swatch.line, "width": 0.5, "shape": "hv"},
+        fillcolor=swatch.fill,
+        fillpattern=_pattern(swatch) if swatch.pattern else None,
+        **_hover(area.hover),
+    )
+
+
+def _dots(dots: Dots, theme: Theme) -> go.Scatter:
+    return go.Scatter(
+        name=dots.name,
+        showlegend=bool(dots.name),
+        mode="markers" if dots.text is None else "markers+text",
+        x=dots.x,
+        y=dots.y,
+        text=dots.text,
+        textposition="middle center",
+        textfont={"size": _FONT - 2, "color": _readable(dots.fill, theme)},
+        customdata=dots.detail,
+        marker={
+            "symbol": dots.symbol,
+            "size": dots.size,
+            "color": dots.fill,
+            "line": {"color": dots.line, "width": dots.outline},
+        },
+        **_hover(dots.hover),
+    )
+
+
+def _cells(cells: Cells, theme: Theme) -> go.Heatmap:
+    return go.Heatmap(
+        x=cells.x,
+        y=cells.y,
+        z=cells.values,
+        text=cells.text,
+        texttemplate="%{text}",
+        colorscale=[[at, colour] for at, colour in SCALE[theme]],
+        zmin=0,
+        xgap=1,
+        ygap=1,
+        colorbar={"title": {"text": cells.unit}, "thickness": 12},
+        **_hover(cells.hover),
+    )
+
+
+def _hover(template: str) -> dict[str, Any]:
+    if not template:
+        return {"hoverinfo": "skip"}
+    return {"hovertemplate": template + "<extra></extra>"}
+
+
+def _readable(fill: str, theme: Theme) -> str:
+    """Black or white, whichever stands out on a fill; the theme's ink where nothing is filled."""
+    if not fill.startswith("#"):
+        return INK[theme]
+    return max(("#000000", "#FFFFFF"), key=lambda text: contrast(text, fill))
+
+
+def _pattern(swatch: Swatch) -> dict[str, Any]:
+    readable = _readable(swatch.fill, "light")
+    return {"shape": swatch.pattern, "fillmode": "overlay", "size": 7, "solidity": 0.15} | {
+        "fgcolor": readable,
+        "fgopacity": 0.6,
+    }
+
+
+def _whiskers(bars: Bars, theme: Theme) -> dict[str, Any] | None:
+    if bars.reach is None:
+        return None
+    low, high = bars.reach
+    return {"type": "data", "symmetric": False, "array": high, "arrayminus": low} | {
+        "color": INK[theme],
+        "thickness": 1.5,
+        "width": 5,
+    }
+
+
+def _bars(bars: Bars, theme: Theme) -> go.Bar:
+    readable = _readable(bars.swatch.fill, theme)
     return go.Bar(
         name=bars.name,
         orientation="h",
@@ -167,19 +385,29 @@ def _trace(bars: Bars) -> go.Bar:
         base=bars.base,
         width=bars.thickness,
         text=bars.text,
-        textposition="inside" if bars.text is not None else "none",
+        textposition=_text_position(bars),
+        constraintext="none" if bars.outside else "both",
         insidetextanchor="middle",
         insidetextfont={"color": readable},
+        outsidetextfont={"color": INK[theme]},
+        cliponaxis=not bars.outside,
         textangle=0,
+        error_x=_whiskers(bars, theme),
         customdata=bars.detail,
         hovertemplate=bars.hover + "<extra></extra>",
         marker={
             "color": bars.swatch.fill,
             "opacity": bars.opacity if bars.opacity is not None else 1.0,
             "line": {"color": bars.edge or bars.swatch.line, "width": bars.outline},
-            "pattern": pattern if bars.swatch.pattern else None,
+            "pattern": _pattern(bars.swatch) if bars.swatch.pattern else None,
         },
     )
+
+
+def _text_position(bars: Bars) -> str:
+    if bars.text is None:
+        return "none"
+    return "outside" if bars.outside else "inside"
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
@@ -197,6 +425,9 @@ def _axis(axis: Axis) -> dict[str, Any]:
         settings["range"] = span
     elif axis.reverse:
         settings["autorange"] = "reversed"
+    if axis.names:
+        settings["categoryorder"] = "array"
+        settings["categoryarray"] = list(axis.names)
     if axis.ticks is not None:
         settings["tickmode"] = "array"
         settings["tickvals"] = [at for at, _ in axis.ticks]

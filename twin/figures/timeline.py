@@ -1,11 +1,14 @@
-"""The pipeline as it ran: stages down, time across; communication in thin lanes; gaps are waiting.
+"""The pipeline as it ran: stages down, time across; communication in thin lanes; gaps are waiting;
+the critical path as a line through what made the step as long as it is.
 
-Where the engine proved that a window of the step repeats, the window is drawn once and marked.
+Where the engine proved that a window of the step repeats, the window is drawn once and marked; side
+by side, where plans share an axis, its repetitions are a hatched bar.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
@@ -13,9 +16,9 @@ from numpy.typing import NDArray
 
 from twin.engine.program import STREAMS
 from twin.engine.trace import Trace
-from twin.figures.bars import BUDGET, Drawn, drawn, inside, slices
+from twin.figures.bars import BUDGET, Drawn, drawn, inside, meaning, paired, slices
 from twin.figures.palette import BACKGROUND, INK, MEANINGS, Meaning, Theme, contrast, swatch
-from twin.figures.plotly import Axis, Bars, Figure, Frame, Mark, Picture, draw
+from twin.figures.plotly import Axis, Bars, Drawing, Figure, Frame, Line, Mark, Picture, Row, draw
 from twin.report.breakdown import mean
 from twin.report.numbers import duration, show
 
@@ -26,6 +29,7 @@ KIND_WORDS: Final[dict[Meaning, str]] = {
     "compute": "Other compute",
     "forward": "Forward",
     "backward": "Backward",
+    "weight": "Weight gradient",
     "recompute": "Recompute",
     "optimizer": "Optimizer",
     "tensor": "Tensor-parallel collective",
@@ -39,6 +43,11 @@ KIND_WORDS: Final[dict[Meaning, str]] = {
 _COMPUTE_SHARE: Final = 0.5
 """Height of the compute lane in a row of 0.9, when communication lanes share the row."""
 
+_ROW: Final = 0.86
+"""Height of a stage's row where plans stand under one another."""
+_POINTS: Final = 1_500
+"""Pixels that a window is taken to have."""
+
 _SEPARATED: Final = 1_500
 """Bars of one kind up to which gaps between neighbours can be seen."""
 
@@ -48,8 +57,11 @@ def played_ns(trace: Trace) -> int:
     return int(trace.spans.end.max(initial=0))
 
 
-def overview(trace: Trace, theme: Theme, budget: int = BUDGET) -> Picture:
-    """The whole played step at a glance: how each stage spends each slice of time."""
+def overview(
+    trace: Trace, theme: Theme, budget: int = BUDGET, *, critical: bool = False
+) -> Picture:
+    """The whole played step at a glance: how each stage spends each slice of time; with the
+    critical path, where asked for."""
     window = (0, played_ns(trace))
     bars = slices(inside(trace, window, frozenset([0])), window, budget)
     reading = (
@@ -58,8 +70,9 @@ def overview(trace: Trace, theme: Theme, budget: int = BUDGET) -> Picture:
     )
     return Picture(
         title=_finding(trace),
-        caption=" ".join([reading, *_repeat_note(trace)]),
-        figure=_figure(trace, bars, [0], window, theme),
+        caption=" ".join([reading, *_critical_note(trace, critical), *repeat_note(trace)]),
+        figure=_figure(trace, bars, [0], window, theme, critical=critical),
+        table=critical_table(trace) if critical else (),
     )
 
 
@@ -69,8 +82,11 @@ def timeline(
     window: tuple[int, int],
     lanes: Lanes = "compute",
     budget: int = BUDGET,
+    *,
+    critical: bool = False,
 ) -> Picture:
-    """A window (ns) of the played step, pass by pass, with at most `budget` bars."""
+    """A window (ns) of the played step, pass by pass, with at most `budget` bars; with the critical
+    path, where asked for."""
     streams = _streams(trace, lanes)
     bars = drawn(trace, window, frozenset(streams), budget)
     compute = bars.take(bars.stream == 0)
@@ -81,8 +97,154 @@ def timeline(
             f"From {_second(window[0])} to {_second(window[1])} the stages wait "
             f"{show(max(waiting, 0.0), '%')} of the time"
         ),
-        caption=" ".join([_reading(lanes), *_grain_note(bars), *_repeat_note(trace)]),
-        figure=_figure(trace, bars, streams, window, theme),
+        caption=" ".join(
+            [
+                _reading(lanes),
+                *_pair_note(bars),
+                *_grain_note(bars),
+                *_critical_note(trace, critical),
+                *repeat_note(trace),
+            ]
+        ),
+        figure=_figure(trace, bars, streams, window, theme, critical=critical),
+        table=critical_table(trace) if critical else (),
+    )
+
+
+def side_by_side(runs: Sequence[tuple[str, Trace]], theme: Theme, budget: int = BUDGET) -> Picture:
+    """The whole steps of several plans (name and trace) under one another on one axis of time, each
+    stage a row."""
+    longest = max(trace.step_ns for _, trace in runs)
+    places, rows, parts = list[tuple[float, str]](), 0, list[Drawn]()
+    for name, trace in runs:
+        roles = len(trace.roles)
+        places.append((rows + (roles - 1) / 2, name))
+        spans = inside(_unfolded(trace), (0, longest), frozenset([0]))
+        bars = slices(spans, (0, longest), budget // len(runs))
+        parts.append(replace(bars, role=bars.role + np.int32(rows)))
+        rows += roles + 1
+    kinds = sorted({int(kind) for part in parts for kind in part.kind})
+    drawings: list[Drawing] = [
+        _kind_bars([part.take(part.kind == kind) for part in parts], MEANINGS[kind], theme)
+        for kind in kinds
+    ]
+    drawings += _repetitions(runs, theme)
+    frame = Frame(
+        x=Axis("Seconds since the step began", span=(0.0, longest / 1e9)),
+        y=Axis(span=(-0.7, rows - 0.8), ticks=tuple(places), reverse=True, grid=False),
+        height=60 + 12 * rows,
+        theme=theme,
+    )
+    return Picture(
+        title=_race(runs),
+        caption=(
+            "Each plan's stages from first to last, on one axis of time in slices of "
+            f"{duration(parts[0].slice_ns / 1e9)}; where a row is empty, the stage waits. Hatched: "
+            "repetitions of what is drawn before them."
+        ),
+        figure=draw(drawings, frame),
+        table=tuple(_race_row(name, trace) for name, trace in runs),
+    )
+
+
+def _unfolded(trace: Trace) -> Trace:
+    """The trace with what follows the repeated window at its true time."""
+    spans = trace.spans
+    later = np.where(spans.start >= trace.window_end, _omitted(trace), 0)
+    return replace(trace, spans=replace(spans, start=spans.start + later, end=spans.end + later))
+
+
+def _omitted(trace: Trace) -> int:
+    """Nanoseconds of the step that were not played."""
+    return (trace.repeats - 1) * (trace.window_end - trace.window_start)
+
+
+def _kind_bars(parts: Sequence[Drawn], kind: Meaning, theme: Theme) -> Bars:
+    """The slices of one kind, of all plans."""
+    start = np.concatenate([part.start for part in parts])
+    end = np.concatenate([part.end for part in parts])
+    role = np.concatenate([part.role for part in parts])
+    filled = np.concatenate([part.filled for part in parts])
+    below = np.concatenate([part.below for part in parts])
+    name = KIND_WORDS.get(kind, kind)
+    return Bars(
+        name=name,
+        swatch=swatch(kind, theme),
+        x=(end - start) / 1e9,
+        y=role + (0.5 - below - filled / 2) * _ROW,
+        base=start / 1e9,
+        thickness=_ROW * filled,
+        hover=f"<b>{name}</b> from %{{base:.4~g}} s",
+        outline=0.0,
+    )
+
+
+def _repetitions(runs: Sequence[tuple[str, Trace]], theme: Theme) -> list[Bars]:
+    """A hatched bar over the stages of each plan whose steady part was drawn once."""
+    first, bars = 0, list[Bars]()
+    for name, trace in runs:
+        roles = len(trace.roles)
+        if trace.repeats > 1:
+            bars.append(
+                Bars(
+                    name="Repetitions" if not bars else "",
+                    swatch=swatch("reserve", theme),
+                    x=[_omitted(trace) / 1e9],
+                    y=[first + (roles - 1) / 2],
+                    base=[trace.window_end / 1e9],
+                    thickness=[roles - 0.1],
+                    text=[f"{trace.repeats - 1:,} more of the same"],
+                    hover=f"{name}: the steady part runs {trace.repeats:,} times",
+                )
+            )
+        first += roles + 1
+    return bars
+
+
+def _race(runs: Sequence[tuple[str, Trace]]) -> str:
+    """Who finishes first, and by how much before the last."""
+    ranked = sorted(runs, key=lambda run: run[1].step_ns)
+    (first, fast), (last, slow) = ranked[0], ranked[-1]
+    if fast.step_ns == slow.step_ns:
+        return f"All take {show(fast.step_ns / 1e9, 's')} per step"
+    ahead = slow.step_ns - fast.step_ns
+    return (
+        f"{first} finishes first, after {show(fast.step_ns / 1e9, 's')}, "
+        f"{show(ahead / 1e9, 's')} ({show(ahead / slow.step_ns, '%')}) before {last}"
+    )
+
+
+def _race_row(name: str, trace: Trace) -> Row:
+    row = mean(trace.breakdown_ns)
+    return {
+        "Plan": name,
+        "Step": show(trace.step_ns / 1e9, "s"),
+        "Computes": show(row["compute"] / trace.step_ns, "%"),
+        "Bubble": show(row["bubble"] / trace.step_ns, "%"),
+    }
+
+
+def critical_shares(trace: Trace) -> dict[Meaning, float]:
+    """What the critical path runs through: shares of its time by meaning, largest first."""
+    rows = np.array(trace.critical, dtype=np.intp)
+    spans = trace.spans
+    lengths: list[int] = (spans.end - spans.start)[rows].tolist()
+    streams: list[int] = spans.stream[rows].tolist()
+    names: list[int] = spans.name[rows].tolist()
+    total: dict[Meaning, float] = {}
+    for stream, name, length in zip(streams, names, lengths, strict=True):
+        kind = meaning(STREAMS[stream], trace.names[name])
+        total[kind] = total.get(kind, 0.0) + length
+    whole = sum(total.values())
+    ranked = sorted(total.items(), key=lambda item: -item[1])
+    return {kind: size / whole for kind, size in ranked}
+
+
+def critical_table(trace: Trace) -> tuple[Row, ...]:
+    """The shares of the critical path."""
+    return tuple(
+        {"On the critical path": KIND_WORDS.get(kind, kind), "Share of it": show(share, "%")}
+        for kind, share in critical_shares(trace).items()
     )
 
 
@@ -107,13 +269,21 @@ def _streams(trace: Trace, lanes: Lanes) -> list[int]:
 
 
 def _figure(
-    trace: Trace, bars: Drawn, streams: Sequence[int], window: tuple[int, int], theme: Theme
+    trace: Trace,
+    bars: Drawn,
+    streams: Sequence[int],
+    window: tuple[int, int],
+    theme: Theme,
+    *,
+    critical: bool,
 ) -> Figure:
     kinds: list[Meaning] = [MEANINGS[int(kind)] for kind in np.unique(bars.kind)]
-    traces = [
+    traces: list[Drawing] = [
         _bars(trace, bars.take(bars.kind == MEANINGS.index(kind)), kind, streams, theme)
         for kind in kinds
     ]
+    if critical:
+        traces += _critical(trace, streams, window, theme)
     row = 26 if len(streams) == 1 else 44
     frame = Frame(
         x=Axis("Seconds since the step began", span=(window[0] / 1e9, window[1] / 1e9)),
@@ -125,7 +295,7 @@ def _figure(
         ),
         height=50 + row * len(trace.roles),
         theme=theme,
-        marks=_repeat_mark(trace, window, theme),
+        marks=repeat_mark(trace, window, theme),
     )
     return draw(traces, frame)
 
@@ -149,6 +319,31 @@ def _bars(trace: Trace, bars: Drawn, kind: Meaning, streams: Sequence[int], them
         edge=_edge(kind, theme, bars),
         outline=0.5,
     )
+
+
+def _critical(
+    trace: Trace, streams: Sequence[int], window: tuple[int, int], theme: Theme
+) -> list[Line]:
+    """The critical path inside a window: along what it runs through, across where one stage
+    releases another; with a halo, since it runs over bars."""
+    spans = trace.spans
+    rows = np.array(trace.critical, dtype=np.intp)
+    rows = rows[(spans.end[rows] > window[0]) & (spans.start[rows] < window[1])]
+    # Without lanes for communication the line stays in the middle of the stage's row.
+    lane = _lane_places(streams)[0] if len(streams) > 1 else np.zeros(len(STREAMS))
+    y = spans.role[rows].astype(np.float64) + lane[spans.stream[rows].astype(np.intp)]
+    start = np.maximum(spans.start[rows], window[0])
+    end = np.minimum(spans.end[rows], window[1])
+    first = np.flatnonzero(np.append(True, y[1:] != y[:-1])[: len(y)])
+    begin, until = start[first], end[np.append(first[1:], len(y)) - 1]
+    # Stays too short to be seen are drawn only as the first in their pixel.
+    grain = max((window[1] - window[0]) // _POINTS, 1)
+    seen = until - begin >= grain
+    seen |= np.append(True, begin[1:] // grain != begin[:-1] // grain)[: len(begin)]
+    x = np.stack([begin[seen], until[seen]], axis=1).ravel() / 1e9
+    across = np.repeat(y[first[seen]], 2)
+    halo = Line(x, across, BACKGROUND[theme], width=4.5)
+    return [halo, Line(x, across, INK[theme], "Critical path", width=1.8)]
 
 
 def _lane_places(streams: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -183,7 +378,8 @@ def _edge(kind: Meaning, theme: Theme, bars: Drawn) -> str | None:
     return background if apart else None
 
 
-def _repeat_mark(trace: Trace, window: tuple[int, int], theme: Theme) -> tuple[Mark, ...]:
+def repeat_mark(trace: Trace, window: tuple[int, int], theme: Theme) -> tuple[Mark, ...]:
+    """The part of a window (ns) that the step repeats and a figure draws once."""
     start, end = max(trace.window_start, window[0]), min(trace.window_end, window[1])
     if trace.repeats <= 1 or end <= start:
         return ()
@@ -212,6 +408,25 @@ def _reading(lanes: Lanes) -> str:
     )
 
 
+def _pair_note(bars: Drawn) -> list[str]:
+    if bars.grain == "slice" or not paired(bars):
+        return []
+    return ["Where forward and backward alternate, the two run as a pair, block by block."]
+
+
+def _critical_note(trace: Trace, critical: bool) -> list[str]:
+    if not critical:
+        return []
+    if not trace.critical:
+        return ["This trace knows no critical path."]
+    named = [
+        f"{show(share, '%')} {KIND_WORDS.get(kind, kind).lower()}"
+        for kind, share in list(critical_shares(trace).items())[:3]
+    ]
+    line = "The line is the critical path: shorten what it runs through, and the step is shorter."
+    return [line, f"Of its time {', '.join(named)}."]
+
+
 def _grain_note(bars: Drawn) -> list[str]:
     """What the bars stand for where they are not single spans."""
     match bars.grain:
@@ -227,7 +442,8 @@ def _grain_note(bars: Drawn) -> list[str]:
     return [f"At this zoom {what}; choose a shorter window for more."]
 
 
-def _repeat_note(trace: Trace) -> list[str]:
+def repeat_note(trace: Trace) -> list[str]:
+    """What the mark of the repeated part means, in words; nothing where nothing repeats."""
     if trace.repeats <= 1:
         return []
     omitted = (trace.repeats - 1) * (trace.window_end - trace.window_start) / 1e9

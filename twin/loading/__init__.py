@@ -4,7 +4,7 @@ every value; and a resolved scenario back to text."""
 from __future__ import annotations
 
 from twin.loading.load import load
-from twin.loading.parts import Part, catalog_parts, load_part
+from twin.loading.parts import Part, catalog_parts, load_part, unavailable
 from twin.loading.show import Row, resolve, rows, scenario_hash
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "resolve",
     "rows",
     "scenario_hash",
+    "unavailable",
 ]

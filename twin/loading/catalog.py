@@ -1,25 +1,29 @@
 """The catalog: named parts in files, the sources they cite, and what a name in a scenario means.
 
 A part is `catalog/KIND/NAME.yaml`, looked for beside the scenario, then beside the files that it
-extends, then among the shipped ones. At the top of a part `source` and `kind` say how its numbers
-are known; a single number may say so itself as `{value, source, kind, range, note}`. (A `kind`
-that is none of the four words of `twin.sources.Kind` is a field of the part: a topology.)
+extends, then among the shipped ones; in any case, and by any of its `aliases`. It may `extends:`
+another part of its kind, and says what differs. At the top of a part `source` and `kind` say how
+its numbers are known; a single number may say so itself as `{value, source, kind, range, note}`. (A
+`kind` that is none of the four words of `twin.sources.Kind` is a field of the part: a topology.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, get_args
 
 from twin.errors import Origin, Problem, UsageError
-from twin.loading.files import read_tree, shipped_folder
+from twin.loading.files import display, read_tree, shipped_folder
 from twin.loading.sourcing import Default, declared, read_sources, source_numbers
-from twin.loading.suggest import hint
-from twin.loading.tree import Branch, Child, KeyPath, Leaf, Node
+from twin.loading.merge import merge
+from twin.loading.suggest import hint, nearest
+from twin.loading.tree import Branch, Child, Items, KeyPath, Leaf, Node, plain
 from twin.sources import Source
+from twin.spec.axis import unions
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
@@ -73,33 +77,52 @@ def open_library(near: Iterable[Path] = ()) -> tuple[Library, list[Problem]]:
     sources: dict[str, Source] = {}
     problems: list[Problem] = []
     for folder in reversed(folders):
-        if (folder / "sources.yaml").is_file():
-            found, wrong = read_sources(folder / "sources.yaml")
+        path = folder / "sources.yaml"
+        if path.is_file():
+            found, wrong = _sources(path, path.stat().st_mtime_ns, display(path))
             sources |= found
             problems += wrong
     return Library(tuple(folders), sources), problems
 
 
+@lru_cache(maxsize=8)
+def _sources(
+    path: Path, changed: int, shown: str
+) -> tuple[Mapping[str, Source], tuple[Problem, ...]]:
+    """The sources in a file as it was when it last `changed`: whoever lists a shelf would read it
+    for each part. Problems name the file as it is `shown` from the current folder."""
+    del changed, shown
+    found, wrong = read_sources(path)
+    return MappingProxyType(found), tuple(wrong)
+
+
 def part_names(library: Library, kind: PartKind) -> tuple[str, ...]:
     """The names of all parts of a kind, sorted."""
-    return tuple(
-        sorted(
-            {
-                path.stem
-                for folder in library.folders
-                for path in folder.glob(f"{kind}/*.yaml")
-                if path.is_file()
-            }
-        )
-    )
+    return tuple(_files(library, kind))
 
 
 def part_file(library: Library, kind: PartKind, name: str) -> Path | None:
-    """The file of a part: the first one in the order of search."""
-    if name not in part_names(library, kind):
-        return None
-    files = (folder / kind / f"{name}.yaml" for folder in library.folders)
-    return next(path for path in files if path.is_file())
+    """The file of a part, by its name, by its name in another case, or by an alias; the first one
+    in the order of search."""
+    files = _files(library, kind)
+    folded = {stem.lower(): path for stem, path in reversed(files.items())}
+    wanted = name.lower()
+    found = files.get(name) or folded.get(wanted)
+    if found is not None:
+        return found
+    # A file that does not hold the word cannot have the alias, and most need not be parsed.
+    holding = (path for path in files.values() if wanted in _text(path).lower())
+    return next((path for path in holding if wanted in map(str.lower, aliases(path))), None)
+
+
+def aliases(part: Path) -> tuple[str, ...]:
+    """The further names of the part in a file."""
+    if "aliases" not in _text(part):
+        return ()
+    tree, _ = read_tree(part)
+    child = tree.children.get("aliases") if tree else None
+    nodes = child.node.nodes if child and isinstance(child.node, Items) else ()
+    return tuple(str(node.value) for node in nodes if isinstance(node, Leaf))
 
 
 def read_part(
@@ -108,19 +131,109 @@ def read_part(
     """The tree of a part, its numbers sourced, and what is wrong with it."""
     path = part_file(library, kind, name)
     if path is None:
-        names = part_names(library, kind)
-        message = f"there is no `{name}` among the {kind} of the catalog"
-        return None, [Problem("TW006", "", message, hint(name, names), arrival)]
-    tree, problems = read_tree(path, arrival, "names")
+        return None, [_no_part(library, kind, name, arrival)]
+    return _read(library, kind, path, arrival, ())
+
+
+def _read(
+    library: Library,
+    kind: PartKind,
+    path: Path,
+    arrival: Origin | None,
+    descendants: tuple[Path, ...],
+) -> tuple[Branch | None, list[Problem]]:
+    """The tree of the part in a file, over that of the part that it extends."""
+    tree, problems = read_tree(path, arrival, "extends" if descendants else "names")
     if tree is None:
         return None, problems
     default, own = _declared_by_part(tree)
     if "name" not in own.children:
-        named = Child(tree.origin, Leaf(name, tree.origin))
+        named = Child(tree.origin, Leaf(path.stem, tree.origin))
         own = Branch({"name": named, **own.children}, own.origin)
     sourced, wrong = source_numbers(own, library.sources, default)
     assert isinstance(sourced, Branch)
-    return sourced, [*problems, *wrong]
+    problems += [*_wrong_aliases(tree), *wrong]
+    parent = tree.leaf("extends")
+    if parent is None:
+        return sourced, problems
+    base, wrong = _base(library, kind, parent, (*descendants, path))
+    if base is None:
+        return None, [*problems, *wrong]
+    whole = merge(base, sourced, lambda _, leaf: leaf, unions(PART_SPECS[kind]))
+    assert isinstance(whole, Branch)
+    return whole, [*problems, *wrong]
+
+
+def _base(
+    library: Library, kind: PartKind, parent: Leaf, lineage: tuple[Path, ...]
+) -> tuple[Branch | None, list[Problem]]:
+    """The tree of a part that another one extends."""
+    path = part_file(library, kind, str(parent.value))
+    if path is None:
+        return None, [_no_part(library, kind, str(parent.value), parent.origin)]
+    if path in lineage:
+        names = " -> ".join(part.stem for part in (*lineage, path))
+        message = f"these parts extend each other: {names}"
+        return None, [Problem("TW004", "extends", message, "remove one of them", parent.origin)]
+    return _read(library, kind, path, parent.origin, lineage)
+
+
+def _wrong_aliases(tree: Branch) -> list[Problem]:
+    child = tree.children.get("aliases")
+    if child is None or (
+        isinstance(child.node, Items)
+        and all(isinstance(node, Leaf) and isinstance(node.value, str) for node in child.node.nodes)
+    ):
+        return []
+    message = "`aliases` takes a list of names"
+    return [Problem("TW005", "aliases", message, "write [NAME, NAME]", child.node.origin)]
+
+
+def _no_part(
+    library: Library, kind: PartKind, name: str, origin: Origin | None = None
+) -> Problem:
+    """That there is no part of a name, with the nearest one that there is."""
+    why = not_expressible(library, kind).get(name.lower())
+    if why is not None:
+        message = f"`{name}` cannot be expressed: {why}"
+        return Problem("TW040", "", message, "no entry comes close; leave it out", origin)
+    message = f"there is no `{name}` among the {kind} of the catalog"
+    further = [alias for path in _files(library, kind).values() for alias in aliases(path)]
+    names = part_names(library, kind)
+    near = nearest(name, names) or nearest(name, further)
+    fix = f"did you mean `{near}`?" if near else hint(name, names)
+    return Problem("TW006", "", message, fix, origin)
+
+
+def not_expressible(library: Library, kind: PartKind) -> dict[str, str]:
+    """The parts that are known and cannot be expressed, with the reason, by name."""
+    found: dict[str, str] = {}
+    for folder in library.folders:
+        path = folder / "not_expressible.yaml"
+        tree, _ = read_tree(path) if path.is_file() else (None, [])
+        child = tree.children.get(kind) if tree else None
+        if child and isinstance(child.node, Branch):
+            found |= {name: str(plain(entry.node)) for name, entry in child.node.children.items()}
+    return found
+
+
+def _files(library: Library, kind: PartKind) -> dict[str, Path]:
+    """The file of every part by its name."""
+    files = {
+        path.stem: path
+        for folder in reversed(library.folders)
+        for path in folder.glob(f"{kind}/*.yaml")
+        if path.is_file()
+    }
+    return dict(sorted(files.items()))
+
+
+def _text(path: Path) -> str:
+    """What a file says; one that cannot be read is told so by who needs it."""
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError:
+        return ""
 
 
 def open_name(library: Library, kind: PartKind, leaf: Leaf) -> tuple[Branch | Leaf, list[Problem]]:
@@ -131,16 +244,16 @@ def open_name(library: Library, kind: PartKind, leaf: Leaf) -> tuple[Branch | Le
     return tree or leaf, problems
 
 
-def unknown_part(kind: PartKind, name: str, names: Sequence[str]) -> UsageError:
+def unknown_part(library: Library, kind: PartKind, name: str) -> UsageError:
     """What a command raises that was asked for a part that does not exist."""
-    message = f"there is no `{name}` among the {kind} of the catalog"
-    return UsageError([Problem("TW006", "", message, hint(name, names))])
+    return UsageError([_no_part(library, kind, name)])
 
 
 def _declared_by_part(tree: Branch) -> tuple[Default, Branch]:
-    """What the part says about all its numbers, and the part without that."""
+    """What the part says about all its numbers, and the part without what is about itself."""
     default = declared(tree)
-    said = ("source", "kind") if default.kind is not None else ("source",)
+    about = ("source", "aliases", "extends")
+    said = (*about, "kind") if default.kind is not None else about
     kept: dict[str, Child] = {k: c for k, c in tree.children.items() if k not in said}
     return default, Branch(kept, tree.origin)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from twin.errors import Origin, Problem, UsageError
+from twin.loading.embedded import scenario_in
 from twin.loading.suggest import hint
 from twin.loading.tree import Branch, Items, Leaf, Node
 from twin.loading.yaml_text import read_yaml, split_lines
@@ -87,6 +88,7 @@ def read_tree(
     except (OSError, UnicodeDecodeError) as error:
         reason = "is not UTF-8 text" if isinstance(error, ValueError) else "cannot be read"
         return None, [Problem("TW001", "", f"`{name}` {reason}", "", arrival)]
+    text = scenario_in(text) if path.suffix == ".html" else text
     lines = split_lines(text)
 
     def locate(line: int, column: int, width: int) -> Origin:

@@ -13,6 +13,8 @@ from twin.errors import Problem, ScenarioError
 from twin.loading.catalog import (
     PART_SPECS,
     PartKind,
+    aliases,
+    not_expressible,
     open_library,
     open_name,
     part_file,
@@ -35,19 +37,25 @@ SpecT_co = TypeVar("SpecT_co", bound=Spec, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[SpecT_co]):
-    """One part: its kind and name, the file it was read from, what it says, and where its numbers
-    come from by dotted path."""
+    """One part: its kind and name, the file it was read from, what it says, where its numbers come
+    from by dotted path, and its further names."""
 
     kind: PartKind
     name: str
     file: str
     spec: SpecT_co
     ledger: Ledger
+    aliases: tuple[str, ...] = ()
 
 
 def catalog_parts(kind: PartKind, folders: Iterable[Path] = ()) -> tuple[str, ...]:
     """The names of all parts of a kind, sorted: those under `folders`/catalog, and the shipped."""
     return part_names(open_library(folders)[0], kind)
+
+
+def unavailable(kind: PartKind, folders: Iterable[Path] = ()) -> dict[str, str]:
+    """The parts that published measurements name and the catalog cannot express: name -> why."""
+    return not_expressible(open_library(folders)[0], kind)
 
 
 @overload
@@ -71,14 +79,14 @@ def load_part(
 @overload
 def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]: ...
 def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]:
-    """A part by its kind and name; a node comes with its GPU.
+    """A part by its kind and name, or an alias; a node comes with its GPU.
 
     Raises `UsageError` where there is none of that name, `ScenarioError` where it is invalid.
     """
     library, problems = open_library(folders)
     file = part_file(library, kind, name)
     if file is None:
-        raise unknown_part(kind, name, part_names(library, kind))
+        raise unknown_part(library, kind, name)
     tree, found = read_part(library, kind, name)
     problems += found
     gpu = tree.children.get("gpu") if tree and kind == "nodes" else None
@@ -93,4 +101,4 @@ def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[S
     except ValidationError as error:
         wrong: list[Problem] = diagnose(error, PART_SPECS[kind], tree)
         raise ScenarioError(wrong) from None
-    return Part(kind, name, display(file), spec, ledger(tree, ((),)))
+    return Part(kind, file.stem, display(file), spec, ledger(tree, ((),)), aliases(file))

@@ -39,18 +39,20 @@ def rows(scenario: Scenario) -> tuple[Row, ...]:
     )
 
 
-def resolve(scenario: Scenario) -> str:
+def resolve(scenario: Scenario, *, comments: bool = True) -> str:
     """The scenario written out whole, as YAML that loads to the same scenario; a comment beside
     each leaf says where it was written, and how a catalog number is known."""
     document = scenario.model_dump(mode="json", by_alias=True)
-    lines = list(_lines(document, "", 0))
-    return "".join(f"{_with_comment(scenario, text, path)}\n" for text, path in lines)
+    lines = _lines(document, "", 0)
+    return "".join(
+        f"{_with_comment(scenario, text, path) if comments else text}\n" for text, path in lines
+    )
 
 
 def scenario_hash(scenario: Scenario) -> str:
     """16 hexadecimal digits that name what was computed: the SHA-256 of all values, catalog values
-    and defaults included, without the scenario's name, comments and sources."""
-    values = scenario.model_dump(mode="python", by_alias=True, exclude={"name"})
+    and defaults included, without the scenario's name, expectations, comments and sources."""
+    values = scenario.model_dump(mode="python", by_alias=True, exclude={"name", "expect"})
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

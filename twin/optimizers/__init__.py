@@ -1,9 +1,10 @@
 """Optimizers, as what a step costs: bytes of state per weight, work on the local shard, and extra
 traffic.
 
-Each module of this package holds one choice; `twin.spec.axis` finds it by its `kind`.
+Each module of this package holds one choice, but for `base` and `orthogonal`, which hold what
+several share; `twin.spec.axis` finds a choice by its `kind`.
 """
 
-from twin.optimizers.base import Optimizer, OptimizerStep
+from twin.optimizers.base import Maxima, Optimizer, OptimizerStep, Sent, Share, squares
 
-__all__ = ["Optimizer", "OptimizerStep"]
+__all__ = ["Maxima", "Optimizer", "OptimizerStep", "Sent", "Share", "squares"]

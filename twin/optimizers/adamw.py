@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from twin.arch.ops import Matrices, Weights
-from twin.optimizers.base import Optimizer, OptimizerStep, adamw_update, dense_weights
+from twin.arch.ops import Weights
+from twin.optimizers.base import Optimizer, OptimizerStep, Share, adamw_update, dense_weights
 
 STATE_BYTES = 12.0
 """Per weight: fp32 master, momentum and variance."""
@@ -25,14 +25,6 @@ class AdamW(Optimizer):
         """12 bytes for each weight."""
         return STATE_BYTES * dense_weights(weights), STATE_BYTES * weights.expert
 
-    def step(
-        self,
-        weights: Weights,
-        dense_shards: int,
-        expert_shards: int,
-        matrices: tuple[Matrices, ...] = (),
-    ) -> OptimizerStep:
+    def step(self, share: Share) -> OptimizerStep:
         """One pass over the local shard; no traffic of its own."""
-        del matrices  # elementwise
-        local = dense_weights(weights) / dense_shards + weights.expert / expert_shards
-        return OptimizerStep(works=(("bandwidth", adamw_update(local)),))
+        return OptimizerStep(works=(("bandwidth", adamw_update(share.learned)),))

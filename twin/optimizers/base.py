@@ -2,11 +2,10 @@
 and sends.
 
 Weights are counted after tensor and expert sharding, per rank, as `twin.arch.ops.Weights` does.
-ZeRO-1 then cuts states and elementwise work over the replicas: dense weights (replicated and
-tensor) over `dense_shards` ranks, expert weights over `expert_shards`. The reduction of gradients
-and the gathering of new parameters are the same for every optimizer and belong to the plan; an
-optimizer reports only traffic of its own. Left out: clearing gradients and their global norm (one
-pass each over the gradients), which the trainer's loop owns.
+ZeRO then cuts states and elementwise work over the ranks that hold the same weights. The reduction
+of gradients and the gathering of new parameters are the same for every optimizer and belong to the
+plan, as does the norm of the gradients; an optimizer reports only traffic of its own. Left out:
+scaling gradients whose norm is above the limit (8 bytes per weight, in the steps that clip).
 
 A new optimizer is one new module in this package, with one final subclass of `Optimizer`.
 """
@@ -15,22 +14,77 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from twin.arch.ops import Matrices, OpClass, Weights, Work
+from twin.arch.ops import CollectiveKind, Matrices, OpClass, Weights, Work
 from twin.spec.base import Spec
+
+GRADIENT_BYTES = 4.0
+"""Gradients are summed in fp32."""
+
+Holders = Literal["dense", "expert"]
+"""The ranks that hold the same dense weights, or the same experts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one rank holds, and with how many ranks it shares the update.
+
+    `matrices` are the shapes behind the `*_matrices` counts of `weights`. `dense` and `expert` are
+    the ranks that hold the same weights; `sharded` says whether ZeRO cuts their states over these.
+    `attentions` counts attention blocks, `heads` their heads, and `query_key` the weights of the
+    projections to queries and keys.
+    """
+
+    weights: Weights
+    matrices: tuple[Matrices, ...] = ()
+    dense: int = 1
+    expert: int = 1
+    sharded: bool = True
+    attentions: int = 0
+    heads: int = 0
+    query_key: int = 0
+
+    def local(self, dense: float, expert: float) -> float:
+        """Of so many dense and expert weights those whose states this rank has."""
+        return dense / self.dense + expert / self.expert if self.sharded else dense + expert
+
+    @property
+    def learned(self) -> float:
+        """Weights whose gradients and states this rank has."""
+        return self.local(dense_weights(self.weights), self.weights.expert)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A collective of an optimizer's own, over the ranks that hold the same weights; `bytes` as
+    for `twin.arch.ops.Exchange`."""
+
+    name: str
+    kind: CollectiveKind
+    bytes: float
+    holders: Holders
+
+
+@dataclass(frozen=True, slots=True)
+class Maxima:
+    """Small all-reduces over the ranks that hold the same dense weights: `count` of them, one after
+    another, `bytes` in all."""
+
+    name: str
+    count: int
+    bytes: float
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerStep:
-    """What one step does on one rank: kernels, and payloads (bytes, gathered) that it all-gathers
+    """What one step does on one rank: kernels, what has to arrive before them, and what they send
     beside the parameters."""
 
     works: tuple[tuple[OpClass, Work], ...]
-    gather_dense_bytes: float = 0.0
-    """Over the replicas of dense weights."""
-    gather_expert_bytes: float = 0.0
-    """Over the replicas of expert weights."""
+    before: tuple[Sent, ...] = ()
+    after: tuple[Sent, ...] = ()
+    maxima: Maxima | None = None
 
 
 class Optimizer(Spec):
@@ -46,18 +100,8 @@ class Optimizer(Spec):
         expert weights."""
 
     @abstractmethod
-    def step(
-        self,
-        weights: Weights,
-        dense_shards: int,
-        expert_shards: int,
-        matrices: tuple[Matrices, ...] = (),
-    ) -> OptimizerStep:
-        """Work and extra traffic of one step on one rank.
-
-        `matrices` lists the shapes behind the `*_matrices` counts of `weights`; optimizers that
-        work element by element need none.
-        """
+    def step(self, share: Share) -> OptimizerStep:
+        """Work and extra traffic of one step on one rank."""
 
 
 def adamw_update(weights: float) -> Work:
@@ -68,6 +112,11 @@ def adamw_update(weights: float) -> Work:
     (ZeRO), section 3.1, with fp32 gradients.
     """
     return Work(bytes=30.0 * weights, kernels=1 if weights else 0)
+
+
+def squares(weights: float) -> Work:
+    """The sum of squares of some gradients, for their norm: one pass that reads them."""
+    return Work(bytes=GRADIENT_BYTES * weights, kernels=1 if weights else 0)
 
 
 def dense_weights(weights: Weights) -> int:

@@ -58,6 +58,7 @@ CODES: Final = {
     "TW125": "expert-tensor parallelism without sequence parallelism",
     "TW126": "the rank order puts a rank on two stages",
     "TW127": "parameters stay gathered for several micro-batches in flight",
+    "TW128": "gradients sharded pass by pass over stages that run at different times",
 }
 """Stable codes of the rules of layouts, with what each means."""
 
@@ -416,6 +417,20 @@ def kept_parameters_serve_one_microbatch(scenario: Scenario) -> list[Problem]:
     return [_problem("TW127", "parallel.reshard_after_forward", message, hint)]
 
 
+def copies_reduce_at_the_end(scenario: Scenario) -> list[Problem]:
+    """Stages with copies of the same weights share their gradients; they are not in the same pass
+    at the same time, so that they cannot reduce after each."""
+    parallel = scenario.parallel
+    if parallel.zero < 2 or not _grid_is_whole(scenario) or lay_out(scenario).copies == 1:
+        return []
+    message = (
+        f"zero={parallel.zero} reduces gradients in every pass, and {parallel.schedule.kind} holds "
+        "each part of the model on two stages, which pass it at different times"
+    )
+    hint = "set zero to 1, or schedule kind to 1f1b"
+    return [_problem("TW128", "parallel.zero", message, hint)]
+
+
 RULES: Final[tuple[Rule, ...]] = (
     gpus_fill_the_grid,
     experts_need_a_mixture,
@@ -440,6 +455,7 @@ RULES: Final[tuple[Rule, ...]] = (
     whole_order_can_be_played,
     groups_sit_evenly,
     kept_parameters_serve_one_microbatch,
+    copies_reduce_at_the_end,
 )
 """All rules, in the order in which their problems are listed."""
 

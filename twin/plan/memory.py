@@ -320,7 +320,9 @@ def states(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> dict[str,
 def shards(scenario: Scenario, mesh: Mesh, stage: int) -> tuple[int, int]:
     """Over how many ranks that is cut which ZeRO cuts from this stage on: of dense weights, and of
     experts."""
-    return (mesh.dense_replicas, mesh.expert_replicas) if scenario.parallel.zero >= stage else (1, 1)
+    return (
+        (mesh.dense_replicas, mesh.expert_replicas) if scenario.parallel.zero >= stage else (1, 1)
+    )
 
 
 def boundary_bytes(scenario: Scenario) -> float:
@@ -333,10 +335,10 @@ def boundary_bytes(scenario: Scenario) -> float:
 
 
 def unsharded(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> float:
-    """Bytes of what ZeRO has whole for a while in a pass on one rank of a stage. Gradients (from stage 2 on):
-    of the layer that is computed, and of the one that is being reduced. Parameters (stage 3): of
-    the layer that runs and the next one, or of every layer if they stay after the forward pass. Two
-    of the largest layer is what these take at most."""
+    """Bytes of what ZeRO has whole for a while in a pass on one rank of a stage. Gradients (from
+    stage 2 on): of the layer that is computed, and of the one that is being reduced. Parameters
+    (stage 3): of the layer that runs and the next one, or of every layer if they stay after the
+    forward pass. Two of the largest layer is what these take at most."""
     found = 0.0
     for bucket in (0, 1):
         sizes = [_learned(layer)[bucket] for chunk in chunks for layer in chunk.layers]

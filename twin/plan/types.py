@@ -123,3 +123,9 @@ class Plan:
     `expert_data` those of experts; pipeline neighbours under `pipeline`."""
     memory: Memory
     warnings: tuple[Warning, ...] = field(default=())
+
+    @property
+    def runs_per_chunk(self) -> int:
+        """Micro-batches that pass each chunk: all, or those of its direction where the stages hold
+        copies."""
+        return self.microbatches // self.mesh.copies

@@ -1,11 +1,9 @@
 """What changed between runs: key figures, breakdown and scenario fields of each candidate against
 the baseline.
 
-Attribution here is the difference of the two breakdowns, cause by cause. Both breakdowns sum to
-their step exactly, so the differences sum to the step's difference exactly, whatever the scenarios
-are. It says in which cause the time went, not which edit sent it there: an edit of two fields is
-not split between them. Attribution to edited fields, free of the order in which they are applied
-(Shapley values over the edits), needs further runs and is not part of this comparison."""
+Both breakdowns sum to their step exactly, so their differences, cause by cause, sum to the step's
+difference exactly, whatever the scenarios are. They say how the time is spent otherwise, not which
+edit made it so: that is `twin.study.attribution`, which plays further runs."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from twin.report.breakdown import CAUSES, in_seconds
 from twin.report.kpis import KPIS, Better
 from twin.report.report import Report
 
-VERSION = 1
+VERSION = 2
 """Version of the JSON document."""
 
 Verdict = Literal["better", "worse", "same", "unknown"]
@@ -58,7 +56,7 @@ class Delta:
     fits: bool
     kpis: Mapping[str, KpiDelta]
     step_delta_ns: int
-    attribution_ns: Mapping[str, int]
+    breakdown_ns: Mapping[str, int]
     """Difference of the breakdowns by cause; sums to `step_delta_ns` exactly."""
     fields: tuple[FieldDifference, ...]
     notes: tuple[Warning, ...]
@@ -72,8 +70,8 @@ class Delta:
             "fits": self.fits,
             "kpis": {key: asdict(delta) for key, delta in self.kpis.items()},
             "step_delta_ns": self.step_delta_ns,
-            "attribution_ns": dict(self.attribution_ns),
-            "attribution": in_seconds(self.attribution_ns),
+            "breakdown_ns": dict(self.breakdown_ns),
+            "breakdown": in_seconds(self.breakdown_ns),
             "fields": [asdict(field) for field in self.fields],
             "notes": [asdict(note) for note in self.notes],
         }
@@ -88,15 +86,15 @@ class Comparison:
     """One per candidate, in the order given."""
 
     def to_json(self) -> dict[str, Any]:
-        """The comparison as one JSON document. `attribution` is that of the first candidate; every
-        candidate's own is in `candidates`."""
+        """The comparison as one JSON document. `breakdown` is the change of the first candidate;
+        every candidate's own is in `candidates`."""
         first = self.deltas[0]
         return {
             "version": VERSION,
             "baseline": {"name": self.reports[0].name, "hash": self.reports[0].hash},
-            "attribution": in_seconds(first.attribution_ns),
-            "attribution_ns": dict(first.attribution_ns),
             "step_delta_ns": first.step_delta_ns,
+            "breakdown_ns": dict(first.breakdown_ns),
+            "breakdown": in_seconds(first.breakdown_ns),
             "candidates": [delta.to_json() for delta in self.deltas],
             "reports": [report.to_json() for report in self.reports],
         }
@@ -123,7 +121,7 @@ def _delta(baseline: Report, candidate: Report) -> Delta:
             for kpi in KPIS
         },
         step_delta_ns=candidate.step_ns - baseline.step_ns,
-        attribution_ns={
+        breakdown_ns={
             cause: candidate.breakdown_ns[cause] - baseline.breakdown_ns[cause] for cause in CAUSES
         },
         fields=differences(baseline.scenario, candidate.scenario),
@@ -145,13 +143,15 @@ def _kpi_delta(baseline: float | None, candidate: float | None, better: Better) 
 def differences(
     baseline: Mapping[str, Any], candidate: Mapping[str, Any]
 ) -> tuple[FieldDifference, ...]:
-    """The leaves in which two resolved scenarios differ, `name` apart, by dotted path in the
-    scenario's own order."""
+    """The leaves in which two resolved scenarios differ, `name` and `expect` apart, by dotted path
+    in the scenario's own order."""
     left, right = _leaves(baseline), _leaves(candidate)
     paths = [*left, *(path for path in right if path not in left)]
     pairs = ((path, left.get(path, ABSENT), right.get(path, ABSENT)) for path in paths)
     return tuple(
-        FieldDifference(*pair) for pair in pairs if pair[0] != "name" and pair[1] != pair[2]
+        FieldDifference(*pair)
+        for pair in pairs
+        if pair[0] not in ("name", "expect") and pair[1] != pair[2]
     )
 
 

@@ -1,4 +1,4 @@
-"""The key figures of a run, defined once: what each means, its unit, and which direction is good.
+"""The key figures of a run (`twin.spec.kpis`) from its plan and its breakdown.
 
 Definitions follow the public contract (docs/report.md, "What the words mean"). Fractions are of the
 step."""
@@ -6,46 +6,15 @@ step."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 from twin.arch import ATTENTION_CORE, again
 from twin.arch.count import flop_per_token
 from twin.arch.ops import Op
 from twin.plan.types import Plan
 from twin.report.breakdown import exposed_communication_ns
+from twin.spec.kpis import KPIS, Better, Kpi, Unit
 
-Unit = Literal["s", "tok/s", "tok/s/GPU", "%", "TFLOP/s", "bytes", "d", "GPU-h", "USD"]
-Better = Literal["lower", "higher"]
-
-
-@dataclass(frozen=True, slots=True)
-class Kpi:
-    """One key figure: its name in the JSON, what people call it, its unit, and which direction is
-    good."""
-
-    key: str
-    label: str
-    unit: Unit
-    better: Better
-
-
-KPIS = (
-    Kpi("step_seconds", "Step time", "s", "lower"),
-    Kpi("tokens_per_second", "Tokens per second", "tok/s", "higher"),
-    Kpi("tokens_per_second_per_gpu", "Tokens per second per GPU", "tok/s/GPU", "higher"),
-    Kpi("mfu", "Model FLOP utilisation (MFU)", "%", "higher"),
-    Kpi("hfu", "Hardware FLOP utilisation (HFU)", "%", "higher"),
-    Kpi("model_tflops_per_gpu", "Model FLOP rate per GPU", "TFLOP/s", "higher"),
-    Kpi("bubble_fraction", "Pipeline bubble", "%", "lower"),
-    Kpi("exposed_communication_seconds", "Exposed communication", "s", "lower"),
-    Kpi("peak_device_bytes", "Peak device memory, without reserve", "bytes", "lower"),
-    Kpi("peak_host_bytes_per_node", "Peak host memory per node", "bytes", "lower"),
-    Kpi("days", "Run time", "d", "lower"),
-    Kpi("gpu_hours", "GPU-hours", "GPU-h", "lower"),
-    Kpi("cost_usd", "Cost", "USD", "lower"),
-)
-"""Every key figure, in the order of the public contract."""
+__all__ = ["KPIS", "Better", "Kpi", "Unit", "kpis", "recomputed_flop"]
 
 
 def kpis(plan: Plan, step_ns: int, breakdown_ns: Mapping[str, int]) -> dict[str, float | None]:
@@ -96,4 +65,4 @@ def recomputed_flop(plan: Plan) -> float:
         for item in layer.items
         if isinstance(item, Op) and item.name in again(layer, policy)
     )
-    return per_rank * plan.microbatches * plan.mesh.ranks / plan.mesh.pipeline
+    return per_rank * plan.runs_per_chunk * plan.mesh.ranks / plan.mesh.pipeline

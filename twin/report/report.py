@@ -13,6 +13,7 @@ from typing import Any
 
 from twin.plan.types import Warning
 from twin.report.breakdown import in_seconds
+from twin.report.expect import Judgement
 from twin.report.verdict import verdict
 from twin.sources import Kind, Source
 
@@ -20,6 +21,9 @@ VERSION = 1
 """Version of the JSON document; it grows when a key changes its meaning or leaves."""
 
 Interval = tuple[float, float]
+
+UNCALIBRATED = frozenset(("calibration-of-another-gpu", "assumed-calibration"))
+"""Codes of the warnings that say that times lie outside of what was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,13 @@ class Report:
     no schedule of this layout is faster."""
     warnings: tuple[Warning, ...]
     provenance: Provenance
+    expectations: tuple[Judgement, ...] = ()
+    """What the scenario expects, in its order."""
+
+    @property
+    def uncalibrated(self) -> tuple[Warning, ...]:
+        """Why the times lie outside of what was measured; empty where they do not."""
+        return tuple(one for one in self.warnings if one.code in UNCALIBRATED)
 
     def to_json(self) -> dict[str, Any]:
         """The report as one JSON document of plain data (the public contract)."""
@@ -151,6 +162,8 @@ class Report:
             "links": {name: asdict(use) for name, use in self.links.items()},
             "extrapolated_fraction": self.extrapolated_fraction,
             "speed_of_light_seconds": self.speed_of_light_seconds,
+            "calibrated": not self.uncalibrated,
+            "expectations": [asdict(one) for one in self.expectations],
             "warnings": [asdict(warning) for warning in self.warnings],
             "scenario": dict(self.scenario),
             "provenance": asdict(self.provenance),

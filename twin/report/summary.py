@@ -18,6 +18,7 @@ from twin.hardware import speed_of_light
 from twin.loading import scenario_hash
 from twin.plan.types import Memory, Plan, StageMemory, Warning
 from twin.report.breakdown import CAUSES, mean
+from twin.report.expect import FITS, judge
 from twin.report.kpis import KPIS, kpis
 from twin.report.report import (
     CatalogUse,
@@ -55,13 +56,14 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
     scenario = plan.scenario
     breakdown_ns = mean(trace.breakdown_ns)
     assert sum(breakdown_ns.values()) == trace.step_ns, "the breakdown must sum to the step"
+    figures = kpis(plan, trace.step_ns, breakdown_ns)
     return Report(
         name=scenario.name,
         scenario=resolved(scenario),
         tokens=scenario.train.tokens,
         hash=scenario_hash(scenario),
         fits=plan.memory.fits,
-        kpis=kpis(plan, trace.step_ns, breakdown_ns),
+        kpis=figures,
         intervals={kpi.key: None for kpi in KPIS},
         step_ns=trace.step_ns,
         breakdown_ns=breakdown_ns,
@@ -74,6 +76,7 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
         speed_of_light_seconds=speed_of_light_seconds(plan),
         warnings=(*plan.warnings, *([] if scenario.cost else [NO_PRICE]), NO_INTERVAL),
         provenance=_provenance(scenario, trace, run),
+        expectations=judge(scenario.expect, {FITS: plan.memory.fits, **figures}),
     )
 
 
@@ -101,7 +104,7 @@ def speed_of_light_seconds(plan: Plan) -> float:
     busy = [0.0] * plan.mesh.pipeline
     for chunk in plan.chunks:
         for layer in chunk.layers:
-            busy[chunk.stage] += _layer_seconds(layer, plan) * plan.microbatches
+            busy[chunk.stage] += _layer_seconds(layer, plan) * plan.runs_per_chunk
     return max(busy)
 
 

@@ -61,12 +61,12 @@ def _change(baseline: Report, delta: Delta) -> str:
     word = "faster" if change < 0 else "slower"
     share = digits(100 * abs(change) / baseline.step_ns)
     cause = max(
-        delta.attribution_ns, key=lambda c: delta.attribution_ns[c] * (1 if change > 0 else -1)
+        delta.breakdown_ns, key=lambda c: delta.breakdown_ns[c] * (1 if change > 0 else -1)
     )
     return (
         f"{delta.name}: a step is {duration(abs(change) / 1e9)} ({share} %) {word} than in "
         f"{baseline.name}; "
-        f"the largest part is {CAUSE_WORDS[cause]} ({_signed(delta.attribution_ns[cause])})."
+        f"the largest part is {CAUSE_WORDS[cause]} ({_signed(delta.breakdown_ns[cause])})."
     )
 
 
@@ -92,7 +92,7 @@ def _bottleneck(breakdown_ns: Mapping[str, int]) -> str:
         return f"Nothing but compute takes time ({share})."
     loss = f"The largest loss beside compute is {CAUSE_WORDS[worst]}, {share}"
     if worst == "exposed_expert":
-        return f"{loss}: it is plain and not overlapped, so that part is an upper bound."
+        return f"{loss}: it is a plain all-to-all, so that part is an upper bound."
     return f"{loss}."
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -83,16 +83,17 @@ class Schedule(Spec):
         Raises:
             ValueError: `problems` names why this schedule cannot run this shape.
         """
-        if obstacles := self.problems(stages, chunks_per_stage, microbatches):
-            raise ValueError(f"{obstacles[0].message}; {obstacles[0].hint}")
-        return tuple(
-            self.stage_order(stage, stages, chunks_per_stage, microbatches)
-            for stage in range(stages)
-        )
+        # A frozen section has a hash, which pyright does not see.
+        return _orders(self, stages, chunks_per_stage, microbatches)  # pyright: ignore[reportArgumentType]
 
     def chunk_map(self, stages: int, chunks_per_stage: int) -> ChunkMap:
         """Where the chunks live; looped unless a schedule says otherwise."""
         return looped(stages, chunks_per_stage)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether forwards run together with backwards of other micro-batches."""
+        return False
 
     @abstractmethod
     def stage_order(
@@ -115,6 +116,19 @@ class Schedule(Spec):
     @abstractmethod
     def problems(self, stages: int, chunks_per_stage: int, microbatches: int) -> list[Obstacle]:
         """Why this schedule cannot run this shape, each with the nearest fix; empty when it can."""
+
+
+@lru_cache(maxsize=8)
+def _orders(
+    schedule: Schedule, stages: int, chunks_per_stage: int, microbatches: int
+) -> tuple[tuple[Action, ...], ...]:
+    """The last few orders: memory, simulation and its proof ask for the same."""
+    if obstacles := schedule.problems(stages, chunks_per_stage, microbatches):
+        raise ValueError(f"{obstacles[0].message}; {obstacles[0].hint}")
+    return tuple(
+        schedule.stage_order(stage, stages, chunks_per_stage, microbatches)
+        for stage in range(stages)
+    )
 
 
 def alternate(

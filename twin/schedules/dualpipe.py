@@ -28,6 +28,11 @@ class DualPipe(Schedule):
 
     kind: Literal["dualpipe"] = "dualpipe"
 
+    @property
+    def pairs(self) -> bool:
+        """Always: it is what the two directions are for."""
+        return True
+
     def chunk_map(self, stages: int, chunks_per_stage: int) -> ChunkMap:
         """Chunks 0 to p - 1 go up the stages, chunks p to 2 p - 1 go down."""
         del chunks_per_stage

@@ -47,6 +47,11 @@ class Interleaved(Schedule):
         description="weight gradients after the input's gradient has been sent",
     )
 
+    @property
+    def pairs(self) -> bool:
+        """As `overlap_all_to_all` says."""
+        return self.overlap_all_to_all
+
     def stage_order(
         self, stage: int, stages: int, chunks_per_stage: int, microbatches: int
     ) -> tuple[Action, ...]:

@@ -19,7 +19,7 @@ from inspect import isabstract
 from types import ModuleType
 from typing import Any, get_args
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
@@ -41,6 +41,21 @@ class Axis:
         }
         union = core_schema.tagged_union_schema(choices, discriminator="kind")
         return core_schema.no_info_before_validator_function(_from_name, union)
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """The members in full, and by name those that need no settings."""
+        schema = handler(core)
+        sections: list[Any] = schema.pop("oneOf")
+        definitions = [handler.resolve_ref_schema(dict(section)) for section in sections]
+        names = [
+            {"const": kind, "description": definition.get("description", "")}
+            for definition in definitions
+            if set(definition.get("required", ())) <= {"kind"}
+            for kind in _kinds(definition["properties"]["kind"])
+        ]
+        return {**schema, "anyOf": [*names, *sections]}
 
 
 @cache
@@ -96,6 +111,11 @@ def _is_member(candidate: Any, base: type[Spec], module: ModuleType) -> bool:
         and not isabstract(candidate)
         and candidate.__module__ == module.__name__
     )
+
+
+def _kinds(field: Mapping[str, Any]) -> list[str]:
+    """The kinds that the JSON Schema of a field `kind` allows."""
+    return field.get("enum") or [field["const"]]
 
 
 def _from_name(value: Any) -> Any:

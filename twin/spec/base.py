@@ -12,6 +12,7 @@ longer than nanoseconds in 64 bits can count (292 years). Several together still
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import (
@@ -53,31 +54,44 @@ def _writes(dimension: units.Dimension) -> PlainSerializer:
     return PlainSerializer(write, return_type=str, when_used="json")
 
 
-def _schema(dimension: units.Dimension) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "description": f"a quantity in {dimension}"})
+def written_as(*dimensions: units.Dimension) -> WithJsonSchema:
+    """What the JSON Schema says of a quantity of one of these dimensions: text with a unit."""
+    nouns = " or ".join(units.noun(one) for one in dimensions)
+    accepted = re.compile(units.pattern(*dimensions))
+    known = (text for one in dimensions for text in units.examples(one))
+    examples = [text for text in known if accepted.fullmatch(text)]
+    return WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": f"^{units.pattern(*dimensions)}$",
+            "patternErrorMessage": f"write {nouns}, such as {examples[0]}",
+            "examples": examples,
+            "x-unit": nouns,
+        }
+    )
 
 
-Bytes = Annotated[float, _reads("bytes", 0, 1e18), _writes("bytes"), _schema("bytes")]
+Bytes = Annotated[float, _reads("bytes", 0, 1e18), _writes("bytes"), written_as("bytes")]
 """Bytes, written `80GiB` or `85.5GB`; at most 1 EB."""
 BytesPerSecond = Annotated[
     float,
     _reads("bytes_per_s", 1e5, 1e18),
     _writes("bytes_per_s"),
-    _schema("bytes_per_s"),
+    written_as("bytes_per_s"),
 ]
 """Bytes per second in one direction, written `400Gbps` or `3.35TB/s`; 100 kB/s to 1 EB/s."""
 FlopPerSecond = Annotated[
     float,
     _reads("flop_per_s", 1e9, 1e21),
     _writes("flop_per_s"),
-    _schema("flop_per_s"),
+    written_as("flop_per_s"),
 ]
 """Floating-point operations per second, written `989TFLOP/s`; 1 GFLOP/s to 1,000 EFLOP/s."""
-Seconds = Annotated[float, _reads("seconds", 0, 1), _writes("seconds"), _schema("seconds")]
+Seconds = Annotated[float, _reads("seconds", 0, 1), _writes("seconds"), written_as("seconds")]
 """Seconds, written `2.5us`; latencies and launches, so at most 1 s."""
-Dollars = Annotated[float, _reads("usd", 0, 1e6), _writes("usd"), _schema("usd")]
+Dollars = Annotated[float, _reads("usd", 0, 1e6), _writes("usd"), written_as("usd")]
 """US dollars, written `2.0USD`; prices of one thing, so at most a million."""
-Tokens = Annotated[int, _reads("tokens", 1, 10**18), _writes("tokens"), _schema("tokens")]
+Tokens = Annotated[int, _reads("tokens", 1, 10**18), _writes("tokens"), written_as("tokens")]
 """Tokens, at least one: `4096tok`, or behind a prefix `15.5T`, since the field has one unit."""
 
 Count = Annotated[int, Strict(), Field(gt=0, le=10**9)]

@@ -12,7 +12,7 @@ class CalibrationSpec(Spec):
     """One efficiency per class of operation (share of the roofline, 0 to 1), and the cost of
     launching a kernel."""
 
-    name: str
+    name: str = Field(description="what reports call the profile")
     gpu: str = Field(description="the GPU that the profile was measured on")
     software: str = Field(description="framework and libraries that the profile was measured with")
     date: str = Field(description="when it was measured")

@@ -29,14 +29,14 @@ class ReserveEntry(Spec):
     """Device memory that the runtime takes before any tensor: context, communication buffers,
     fragmentation."""
 
-    name: str
-    bytes: Bytes
+    name: str = Field(description="what takes it")
+    bytes: Bytes = Field(description="device memory that it takes")
 
 
 class GpuSpec(Spec):
     """One accelerator: what it exposes and what it could do at best."""
 
-    name: str
+    name: str = Field(description="what reports call the GPU")
     memory: Bytes = Field(gt=0, description="device memory that the driver exposes")
     memory_bandwidth: BytesPerSecond = Field(description="device memory, read and written together")
     bf16_dense: FlopPerSecond = Field(description="dense BF16/FP16 tensor-core peak")
@@ -45,7 +45,9 @@ class GpuSpec(Spec):
     )
     sms: Count = Field(description="streaming multiprocessors")
     calibration: str = Field(description="the calibration profile used when a scenario names none")
-    reserve: tuple[ReserveEntry, ...] = ()
+    reserve: tuple[ReserveEntry, ...] = Field(
+        default=(), description="device memory that the runtime takes before any tensor"
+    )
 
 
 class LinkSpec(Spec):
@@ -61,43 +63,45 @@ class HostSpec(Spec):
     """Host side of a node: memory, and the PCIe link of each GPU."""
 
     memory: Bytes = Field(gt=0, description="host memory of the node")
-    memory_bandwidth_per_socket: BytesPerSecond
-    sockets: Count
-    pcie: LinkSpec
+    memory_bandwidth_per_socket: BytesPerSecond = Field(
+        description="host memory of one socket, read and written together"
+    )
+    sockets: Count = Field(description="CPU sockets")
+    pcie: LinkSpec = Field(description="PCIe link of each GPU to the host")
 
 
 class NodeSpec(Spec):
     """One server: its GPUs, the NVLink port and the NIC of each GPU, and the host."""
 
-    name: str
+    name: str = Field(description="what reports call the node")
     gpu: GpuSpec
     gpus: Annotated[Count, Field(le=1024)] = Field(description="GPUs per node")
-    nvlink: LinkSpec
-    nic: LinkSpec
+    nvlink: LinkSpec = Field(description="NVLink port of each GPU")
+    nic: LinkSpec = Field(description="network card of each GPU")
     host: HostSpec
 
 
 class FabricSpec(Spec):
     """The network between nodes."""
 
-    name: str
+    name: str = Field(description="what reports call the fabric")
     kind: str = Field(description="topology kind, a member of twin.network.topology")
-    nodes_per_leaf: Count
-    spines: Count
+    nodes_per_leaf: Count = Field(description="nodes of one pod, which share its leaf switches")
+    spines: Count = Field(description="spine switches; every leaf switch reaches each of them")
     oversubscription: Ratio = Field(
         default=1.0, description="rate down from a leaf switch over its rate up"
     )
     efficiency: Share = Field(
         description="share of the NIC rate left by hashing, congestion control and headers"
     )
-    hop_latency: Seconds
+    hop_latency: Seconds = Field(description="time through one switch")
 
 
 class ClusterSpec(Spec):
     """Nodes of one kind on one fabric."""
 
     node: NodeSpec
-    nodes: Count
+    nodes: Count = Field(description="servers in the cluster")
     fabric: FabricSpec
 
     @field_validator("nodes")

@@ -18,56 +18,97 @@ class LatentAttention(Spec):
     """Multi-head latent attention (DeepSeek-V2, section 2.1): low-rank queries and keys-values,
     split rotary part."""
 
-    kind: Literal["mla"]
-    heads: Count
+    kind: Literal["mla"] = Field(description="multi-head latent attention")
+    heads: Count = Field(description="attention heads")
     q_lora_rank: Count | None = Field(default=None, description="null: queries at full rank")
-    kv_lora_rank: Count
-    qk_nope_head_dim: Count
-    qk_rope_head_dim: Whole
-    v_head_dim: Count
+    kv_lora_rank: Count = Field(description="width of the compressed keys and values")
+    qk_nope_head_dim: Count = Field(description="width of a head's query and key without position")
+    qk_rope_head_dim: Whole = Field(description="width of a head's rotary query; keys share one")
+    v_head_dim: Count = Field(description="width of a head's value")
 
 
 class GroupedAttention(Spec):
     """Multi-head attention; grouped-query when `kv_heads` is smaller than `heads`."""
 
-    kind: Literal["gqa"]
-    heads: Count
-    kv_heads: Count
-    head_dim: Count
-    bias: Flag = False
+    kind: Literal["gqa"] = Field(description="multi-head or grouped-query attention")
+    heads: Count = Field(description="query heads")
+    kv_heads: Count = Field(description="key and value heads; fewer than `heads`: grouped queries")
+    head_dim: Count = Field(description="width of one head")
+    bias: Flag = Field(default=False, description="projections add a bias")
+    qkv_bias: Flag = Field(default=False, description="only queries, keys and values add a bias")
+    qk_norm: Flag = Field(default=False, description="an RMSNorm over each head's query and key")
+    sinks: Flag = Field(default=False, description="one learned logit per head in the softmax")
 
 
 class DenseFfn(Spec):
-    """A dense feed-forward block: `swiglu` has three matrices, `gelu` two."""
+    """A dense feed-forward block: `swiglu` has three matrices, the others two."""
 
-    kind: Literal["swiglu", "gelu"]
-    width: Count
-    bias: Flag = False
+    kind: Literal["swiglu", "gelu", "squared_relu"] = Field(
+        description="swiglu: three matrices; gelu and squared_relu: two"
+    )
+    width: Count = Field(description="hidden width of the block")
+    bias: Flag = Field(default=False, description="matrices add a bias")
 
 
 class Moe(Spec):
-    """Routed experts (SwiGLU) with optional shared experts; the first layers may stay dense."""
+    """Routed experts (SwiGLU) with optional shared experts; some layers may stay dense."""
 
-    experts: Count
+    experts: Count = Field(description="routed experts per layer")
     top_k: Count = Field(description="experts that each token visits")
     width: Count = Field(description="hidden width of one expert")
-    shared_experts: Whole = 0
-    first_dense_layers: Whole = 0
-    correction_bias: Flag = False
+    shared_experts: Whole = Field(default=0, description="experts that every token visits")
+    shared_width: Count | None = Field(
+        default=None, description="hidden width of all shared experts together; null: each as wide"
+    )
+    shared_gate: Flag = Field(default=False, description="a gate weighs the shared experts' output")
+    first_dense_layers: Whole = Field(default=0, description="first layers without experts")
+    every: Count = Field(
+        default=1, description="of the other layers, only each n-th of the model has experts"
+    )
+    bias: Flag = Field(default=False, description="router and experts add a bias")
+    correction_bias: Flag = Field(
+        default=False, description="the router adds a learned bias per expert when it chooses"
+    )
 
 
 class ModelSpec(Spec):
     """A decoder-only transformer."""
 
-    name: str
-    layers: Annotated[Count, Field(le=10_000)]
-    hidden: Annotated[Count, Field(le=1_000_000)]
-    vocab: Count
-    attention: Annotated[LatentAttention | GroupedAttention, Field(discriminator="kind")]
-    ffn: DenseFfn
-    moe: Moe | None = None
-    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
-    learned_positions: Whole = 0
-    dropout: Flag = False
-    tied_embeddings: Flag = False
-    mtp_layers: Annotated[Whole, Field(le=10_000)] = 0
+    name: str = Field(description="what reports call the model")
+    layers: Annotated[Count, Field(le=10_000)] = Field(description="transformer layers")
+    hidden: Annotated[Count, Field(le=1_000_000)] = Field(
+        description="width of a token between blocks"
+    )
+    vocab: Count = Field(description="entries of the vocabulary, padding included")
+    attention: Annotated[LatentAttention | GroupedAttention, Field(discriminator="kind")] = Field(
+        description="attention of every layer"
+    )
+    ffn: DenseFfn = Field(description="feed-forward block of the dense layers")
+    moe: Moe | None = Field(default=None, description="experts of the layers that have them")
+    norm: Literal["rmsnorm", "layernorm"] = Field(
+        default="rmsnorm", description="norm before attention and feed-forward block"
+    )
+    learned_positions: Whole = Field(
+        default=0, description="positions with a learned embedding; 0: none are learned"
+    )
+    rotary: Flag = Field(
+        default=True, description="positions rotate queries and keys, where none are learned"
+    )
+    embedding_norm: Flag = Field(default=False, description="a norm follows the embedding")
+    dropout: Flag = Field(default=False, description="dropout after attention and feed-forward")
+    tied_embeddings: Flag = Field(
+        default=False, description="the head shares the embedding's matrix"
+    )
+    mtp_layers: Annotated[Whole, Field(le=10_000)] = Field(
+        default=0, description="multi-token-prediction layers; left out of time and memory"
+    )
+    left_out: str = Field(
+        default="", description="what the real model has beside this; a warning says so"
+    )
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether the layer at this position, from 0, has routed experts."""
+        moe = self.moe
+        if moe is None or layer < moe.first_dense_layers:
+            return False
+        return (layer + 1) % moe.every == 0

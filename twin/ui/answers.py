@@ -1,56 +1,56 @@
-"""Answers to plans, kept so that an interaction elsewhere costs no second simulation.
+"""Answers to plans: at once by the fast path, then by events, kept for all sessions.
 
-One thread works, on one plan after the other, whatever the pages do meanwhile: a visitor who clicks
-before an answer is there loses nothing of it."""
+What a plan says does not depend on who asks, so answers are shared; what a visitor edits is not.
+Every cache is bounded."""
 
 from __future__ import annotations
 
 import logging
 import shlex
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from threading import Lock
+from typing import Final, TypeVar
 
-import streamlit as st
-
-from twin.engine import lower, simulate
-from twin.engine.trace import Trace
-from twin.errors import Problem, TwinError, render
+from twin.errors import Origin, Problem, TwinError, UsageError, render
 from twin.loading import load
-from twin.loading.files import read_family, shipped_folder, shipped_scenarios
+from twin.loading.files import read_tree, shipped_scenarios
+from twin.loading.tree import Items, Leaf
 from twin.plan import plan
-from twin.report import Report, Run, report
-from twin.ui.fields import written
+from twin.plan.types import Plan
+from twin.runs import Run, run
+from twin.scenario import Scenario
+from twin.ui.jobs import KEPT, Jobs, Note, Pending
+from twin.ui.known import Known
 
 _LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
-KEPT = 32
-"""Answers kept, for all sessions together; one of a large run is about 10 MB."""
+_KEPT_SMALL: Final = 128
+"""Scenarios and plans kept."""
+_GLANCE: Final = 0.05
+"""Seconds for which a page waits for events before it shows the fast answer: enough to read a
+stored one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the twin says of one plan."""
+class Question:
+    """A scenario under edits, with the files as they stood at `as_of`. `name` is a shipped scenario
+    or a path; where `text` is given, it is what the text is called."""
 
-    report: Report
-    trace: Trace
-
-    def named(self, name: str) -> Answer:
-        """The same answer under the name that the page shows."""
-        return replace(self, report=replace(self.report, name=name))
+    name: str
+    text: str | None
+    sets: tuple[str, ...]
+    as_of: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no answer: what is wrong with the plan, and the edits that it was loaded
-    with."""
+    """Why there is no answer: what is wrong with the plan."""
 
     problems: tuple[Problem, ...]
-    edits: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -63,134 +63,147 @@ class Bug:
     """Why there is no answer: the twin failed in a way that it should not."""
 
     text: str
-    command: str
-    """The command that fails in the same way."""
 
 
-Outcome = Answer | Refusal | Bug
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A scenario before any edit: its title, and its editable fields as text."""
-
-    title: str
-    fields: dict[str, str]
+Failure = Refusal | Bug
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A scenario under edits, with the files as they stood at `as_of` (their `stamp`)."""
+class Reply:
+    """What can be said now, and the better answer that is still in the making (None: this is
+    it)."""
 
-    scenario: str
-    edits: tuple[str, ...]
-    as_of: int
-
-
-@dataclass(slots=True)
-class Progress:
-    """The share of a simulation that is done, 0 to 1; written by one thread, read by others."""
-
-    share: float = 0.0
-
-    def note(self, share: float) -> None:
-        """Remember how far the simulation is."""
-        self.share = share
+    now: Run | Failure
+    better: Pending[Run | Failure] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """An answer in the making, or made."""
-
-    future: Future[Outcome]
-    progress: Progress
-
-    def within(self, seconds: float) -> Outcome | None:
-        """The answer, or None where it takes longer than that."""
-        done, _ = wait([self.future], seconds)
-        return self.future.result() if done else None
+def question(known: Known, name: str, text: str | None, sets: tuple[str, ...]) -> Question:
+    """What to ask of a scenario that the app knows, or whose text the visitor brought."""
+    return Question(known.files.get(name, name) if text is None else name, text, sets, known.stamp)
 
 
-@dataclass(frozen=True, slots=True)
-class _Desk:
-    """Where questions are worked on and answers kept, for all sessions together."""
-
-    worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "twin"))
-    shelf: OrderedDict[Question, Pending] = field(default_factory=OrderedDict[Question, Pending])
-    lock: Lock = field(default_factory=Lock)
-
-
-@st.cache_resource(show_spinner=False)
-def _desk() -> _Desk:
-    return _Desk()
+def reply(asked: Question) -> Reply:
+    """The answer by events if it is there, else the fast one while events are played."""
+    planned = plan_of(asked)
+    if not isinstance(planned, Plan):
+        return Reply(planned)
+    better = _EVENTS.ask(asked, lambda note: _events(asked, note))
+    by_events = better.within(_GLANCE)
+    return Reply(by_events) if by_events is not None else Reply(fast(asked), better)
 
 
-def ask(question: Question) -> Pending:
-    """The answer to a question: kept from before, or in the making once earlier ones are done."""
-    desk = _desk()
-    with desk.lock:
-        if question not in desk.shelf:
-            progress = Progress()
-            future = desk.worker.submit(answer, question, progress.note)
-            desk.shelf[question] = Pending(future, progress)
-        desk.shelf.move_to_end(question)
-        while len(desk.shelf) > KEPT:
-            desk.shelf.popitem(last=False)
-        return desk.shelf[question]
+@lru_cache(_KEPT_SMALL)
+def scenario_of(asked: Question) -> Scenario | Failure:
+    """The scenario, or what is wrong with it."""
+    return guarded(lambda: _load(asked))
 
 
-def answer(question: Question, progress: Callable[[float], None] | None = None) -> Outcome:
-    """Load, plan, lower, simulate, report. `progress` is told the share that is done."""
-    begin = time.perf_counter()
-    again = command(question.scenario, question.edits)
+@lru_cache(_KEPT_SMALL)
+def plan_of(asked: Question) -> Plan | Failure:
+    """The plan, which already knows whether it fits, or what is wrong with it."""
+    scenario = scenario_of(asked)
+    return guarded(lambda: plan(scenario)) if isinstance(scenario, Scenario) else scenario
+
+
+@lru_cache(KEPT)
+def fast(asked: Question) -> Run | Failure:
+    """The answer by the longest path: the same plan without the play of shared links."""
+    scenario = scenario_of(asked)
+    if not isinstance(scenario, Scenario):
+        return scenario
+    return guarded(
+        lambda: run(scenario, fidelity="fast", cache=False, command=command(asked, fast=True))
+    )
+
+
+def _events(asked: Question, note: Note) -> Run | Failure:
+    scenario = scenario_of(asked)
+    if not isinstance(scenario, Scenario):
+        return scenario
+    return guarded(lambda: run(scenario, progress=note, command=command(asked)))
+
+
+def command(asked: Question, *, fast: bool = False) -> str:
+    """The shell command that gives the same answer; of a text, once it is saved as a file."""
+    sets = (word for text in asked.sets for word in ("--set", text))
+    fidelity = ("--fidelity", "fast") if fast else ()
+    return shlex.join(["twin", "run", asked.name, *sets, *fidelity])
+
+
+def guarded(work: Callable[[], _T]) -> _T | Failure:
+    """What the work gives, or why it gives nothing; a bug's traceback goes to the app's log."""
     try:
-        planned = plan(load(question.scenario, question.edits))
-        trace = simulate(lower(planned), progress)
-        run = Run(wall_seconds=time.perf_counter() - begin, command=again)
-        return Answer(report(planned, trace, run), trace)
-    except TwinError as error:
-        return Refusal(error.problems, question.edits)
-    except Exception as error:  # noqa: BLE001  a bug of ours must not take the other plans along
-        return _bug(error, again)
-
-
-@st.cache_data(max_entries=KEPT, show_spinner=False)
-def unedited(scenario: str, as_of: int) -> Written | Refusal | Bug:
-    """What stands in a scenario. `as_of` is the files' `stamp`."""
-    del as_of
-    try:
-        loaded = load(scenario)
-        return Written(loaded.name, written(loaded))
+        return work()
     except TwinError as error:
         return Refusal(error.problems)
-    except Exception as error:  # noqa: BLE001  as above
-        return _bug(error, command(scenario, ()))
+    except Exception as error:  # noqa: BLE001  a bug of ours must not take the page along
+        _LOG.error("an answer failed", exc_info=error)
+        return Bug(f"{type(error).__name__}: {error}")
 
 
-def _bug(error: Exception, again: str) -> Bug:
-    """The traceback goes to the log of the app, never to the page."""
-    _LOG.error("an answer failed: %s", again, exc_info=error)
-    return Bug(f"{type(error).__name__}: {error}", again)
+def _load(asked: Question) -> Scenario:
+    if asked.text is None:
+        return load(asked.name, asked.sets)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / Path(asked.name).name
+        file.write_text(asked.text, encoding="utf-8")
+        try:
+            _refuse_files(file)
+            return load(file, asked.sets)
+        except TwinError as error:
+            raise type(error)(_of_visitor(one, file) for one in error.problems) from None
 
 
-def shipped() -> tuple[str, ...]:
-    """Names of the scenarios that come with the twin."""
-    return shipped_scenarios()
+def _refuse_files(file: Path) -> None:
+    """A text from a browser may extend shipped scenarios, and read no file of this machine."""
+    tree, _ = read_tree(file)
+    child = tree.children.get("extends") if tree else None
+    nodes = child.node.nodes if child and isinstance(child.node, Items) else [child and child.node]
+    names = {name for one in shipped_scenarios() for name in (one, f"{one}.yaml")}
+    problems = [
+        Problem(
+            "TW001",
+            "extends",
+            f"no shipped scenario `{node.value}`",
+            "what is brought to the app can extend shipped scenarios only",
+            node.origin,
+        )
+        for node in nodes
+        if isinstance(node, Leaf) and node.value not in names
+    ]
+    if problems:
+        raise UsageError(problems)
 
 
-def stamp(files: Sequence[str] = ()) -> int:
-    """Changes when a shipped scenario or catalog part is edited on disk, or one of these files, or
-    anything that they extend or name."""
-    folders = {folder for file in files for folder in read_family(Path(file)).folders}
-    found = {path for folder in folders for path in folder.glob("*.yaml")}
-    found |= {path for folder in folders for path in (folder / "catalog").rglob("*.yaml")}
-    found |= {Path(file) for file in files if Path(file).exists()}
-    found |= set(shipped_folder().rglob("*.yaml"))
-    return hash(tuple((str(path), path.stat().st_mtime_ns) for path in sorted(found)))
+def _of_visitor(problem: Problem, file: Path) -> Problem:
+    """The problem at the visitor's file, not at the copy that was read."""
+    return replace(problem, origin=_renamed(problem.origin, file))
 
 
-def command(scenario: str, edits: tuple[str, ...]) -> str:
-    """The shell command that gives the same answer."""
-    return shlex.join(
-        ["twin", "run", scenario, *(word for text in edits for word in ("--set", text))]
+def _renamed(origin: Origin | None, file: Path) -> Origin | None:
+    if origin is None:
+        return None
+    own = origin.file == str(file)
+    return replace(
+        origin, file=file.name if own else origin.file, via=_renamed(origin.via, file)
     )
+
+
+def studied(
+    name: str, asked: tuple[Question, ...], work: Callable[..., _T]
+) -> Pending[_T | Failure]:
+    """A study of some plans, in the making or made. `work` takes their scenarios and what notes the
+    share that is done."""
+
+    def study(note: Note) -> _T | Failure:
+        scenarios = [scenario_of(one) for one in asked]
+        for one in scenarios:
+            if not isinstance(one, Scenario):
+                return one
+        return guarded(lambda: work(*scenarios, progress=note))
+
+    return _STUDIES.ask((name, asked), study)
+
+
+_EVENTS: Final = Jobs("twin events")
+_STUDIES: Final = Jobs("twin studies")

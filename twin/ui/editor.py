@@ -1,149 +1,158 @@
-"""The sidebar: which plans are compared, and their main fields to edit. Edits count once Run is
-pressed; until then the page shows what was run last, and says that it does."""
+"""The scenario editor: one widget per field of the schema. What is typed becomes an edit at once,
+valid or not; nothing typed is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import streamlit as st
 
-from twin.ui.answers import Bug, Refusal, Written
-from twin.ui.fields import FIELDS, Field, choices, listed, overrides, rows
-from twin.ui.state import edit_key, next_copy
+from twin.errors import Problem, render
+from twin.ui import session
+from twin.ui.desk import Desk, Draft
+from twin.ui.fields import Field, Section, Values, choices, listed, typed, written
 
-PICKED: Final = "picked"
-COPIES: Final = "copies"
-RUN: Final = "run edits"
-"""Per plan, the edits with which it was run last."""
-MOST: Final = 100_000
-"""The largest count that can be entered; no cluster has as many servers."""
+_ACROSS: Final = 4
+"""Fields in a row."""
+_SHORT: Final = 14
+"""Characters of an earlier value that a label repeats."""
 
 
 @dataclass(frozen=True, slots=True)
-class Edits:
-    """The edits of a plan, as arguments of `--set`: those that its answer has, and those that stand
-    in its fields."""
+class Form:
+    """What an editor shows: the open plan, its values under the edits, those before them, and what
+    is wrong with it."""
 
-    run: tuple[str, ...]
-    drafted: tuple[str, ...]
-
-    @property
-    def waiting(self) -> bool:
-        """True where the fields say something else than the answer."""
-        return self.run != self.drafted
+    plan: Draft
+    now: Values
+    before: Values
+    problems: tuple[Problem, ...]
 
 
-def pick(names: Sequence[str], first: Sequence[str]) -> list[str]:
-    """The plans to compare, in order, at first these; the first is the baseline."""
-    copies: list[str] = st.session_state.setdefault(COPIES, [])
-    st.session_state.setdefault(PICKED, list(first))
-    picked = st.multiselect(
-        "Plans to compare",
-        [*names, *copies],
-        key=PICKED,
-        help="The first one is the baseline that the others are compared with.",
-        placeholder="Pick two or more",
-    )
-    st.button(
-        "Add a copy to edit",
-        icon=":material/content_copy:",
-        disabled=not picked,
-        on_click=_add_copy,
-        help="Adds a copy of the plan picked last, with its edits, to compare variants of it.",
-    )
-    return picked
+def edit(form: Form, section: Section) -> None:
+    """The fields of a section, and the numbers of the parts that it names folded away."""
+    with st.container(border=True):
+        if len(section.fields) > 1:
+            st.markdown(f"**{section.title}**", help=section.help)
+        _rows(form, section.fields)
+        own = [one for one in form.problems if _within(wrong_with(one, form.plan), section.key)]
+        if own:
+            st.code(render(own), language=None)
+        if section.details:
+            _details(form, section)
 
 
-def edit(plans: Mapping[str, Written | Refusal | Bug]) -> dict[str, Edits]:
-    """The main fields of each plan that could be read; returns the edits of each."""
-    last: dict[str, tuple[str, ...]] = st.session_state.setdefault(RUN, {})
-    pressed = st.button(
-        "Run", type="primary", icon=":material/play_arrow:", width="stretch", key="run"
-    )
-    note = st.empty()
-    edits: dict[str, Edits] = {}
-    for name, written in plans.items():
-        if not isinstance(written, Written):
-            continue
-        drafted = overrides(written.fields, _fields(name, written.fields))
-        if pressed or name not in last:
-            last[name] = drafted
-        edits[name] = Edits(last[name], drafted)
-    if any(one.waiting for one in edits.values()):
-        note.markdown(":orange-badge[:material/edit: edited, press Run for new answers]")
-    return edits
+def _details(form: Form, section: Section) -> None:
+    """The numbers of the catalog parts that a section names, drawn once they are asked for."""
+    names = ", ".join(_name(form, part) for part in section.details)
+    edited = [path for path, _ in form.plan.edits if _within(path, section.key)]
+    deep = [path for path in edited if any(f.path == path for p in section.details for f in p.fields)]
+    label = f"Every number of {names}{f' :orange[({len(deep)} edited)]' if deep else ''}"
+    box = st.expander(label, key=f"{form.plan.name}|{section.key}|parts", on_change="rerun")
+    if box.open:
+        with box:
+            for part in section.details:
+                st.markdown(f"**{part.title} {_name(form, part)}**", help=part.help)
+                _rows(form, part.fields)
 
 
-def _fields(name: str, fields: Mapping[str, str]) -> dict[str, str]:
-    with st.expander(name, icon=":material/tune:", expanded=True):
-        edited: dict[str, str] = {}
-        for row in rows(FIELDS):
-            for column, field in zip(st.columns(len(row)), row, strict=True):
-                key = edit_key(name, field.path)
-                with column:
-                    _start(field, key, fields[field.path])
-                    edited[field.path] = _widget(field, key, fields[field.path])
-    return edited
+def wrong_with(problem: Problem, plan: Draft) -> str:
+    """The path of the field that a problem is about. An override that the loader could not even
+    read is known by its place among the edits only."""
+    if not problem.path and problem.origin is not None and problem.origin.file == "--set":
+        return plan.sets[problem.origin.line - 1].partition("=")[0]
+    return problem.path
 
 
-def _start(field: Field, key: str, text: str) -> None:
-    """Show what the scenario says where nobody edited it: at first, and when its file changed."""
-    state, seen = st.session_state, f"{key}, as written"
-    before = state.get(seen, text)
-    if key not in state or (before != text and state[key] == _shown(field, before)):
-        state[key] = _shown(field, text)
-    state[seen] = text
+def _within(path: str, section: str) -> bool:
+    return path == section or path.startswith(f"{section}.")
 
 
-def _widget(field: Field, key: str, text: str) -> str:
-    """The widget of a field; returns what it now says. The state outlives the widget, so that a
-    plan put aside comes back with its edits."""
-    label, hint = field.label, f"`{field.path}`" + (f": {field.help}" if field.help else "")
+def _rows(form: Form, fields: tuple[Field, ...]) -> None:
+    wide = max(1, min(_ACROSS, len(fields)))
+    for first in range(0, len(fields), wide):
+        row = fields[first : first + wide]
+        for column, field in zip(st.columns(wide), row, strict=False):
+            with column:
+                _widget(form, field)
+
+
+def _widget(form: Form, field: Field) -> None:
+    edits = dict(form.plan.edits)
+    before, now = written(form.before, field), written(form.now, field)
+    text = edits.get(field.path, now)
+    text = "" if field.path in edits and text == field.empty else text
+    key = f"{form.plan.name}|{field.path}"
+    label = _label(form, field, before)
+    hint = f"`{field.path}`" + (f": {field.help}" if field.help else "")
     match field.kind:
-        case "count":
-            # Whatever is written in a file can be shown; what is typed has to make sense.
-            known = (int(text), int(st.session_state[key]))
-            low, high = min(1, *known), max(MOST, *known)
-            return str(
-                st.number_input(
-                    label, low, high, step=1, key=key, help=hint, persist_state="session"
-                )
-            )
-        case "quantity":
-            return st.text_input(label, key=key, help=hint, persist_state="session") or ""
+        case "text":
+            _start(key, text)
+            st.text_input(label, key=key, help=hint, on_change=_typed, args=(field, key, before))
         case "choice":
-            kind = st.selectbox(label, field.options, key=key, help=hint, persist_state="session")
-            return str(kind)
+            options = _with(text, field.options)
+            _start(key, _spelt(text, options))
+            st.selectbox(
+                label, options, key=key, help=hint, on_change=_typed, args=(field, key, before)
+            )
         case "choices":
-            return listed(
-                st.multiselect(
-                    label,
-                    field.options,
-                    key=key,
-                    help=hint,
-                    placeholder="Nothing",
-                    persist_state="session",
-                )
+            _start(key, choices(text))
+            st.multiselect(
+                label,
+                list(dict.fromkeys([*field.options, *choices(text)])),
+                key=key,
+                help=hint,
+                placeholder="Nothing",
+                on_change=_typed,
+                args=(field, key, before),
             )
 
 
-def _shown(field: Field, text: str) -> str | int | list[str]:
-    if field.kind == "count":
-        return int(text)
-    return choices(text) if field.kind == "choices" else text
+def _label(form: Form, field: Field, before: str) -> str:
+    """The field's name; what it was before an edit, and whether something is wrong with it."""
+    paths = {wrong_with(one, form.plan) for one in form.problems}
+    label = field.label
+    if field.path in paths or (field.decides and field.path.rpartition(".")[0] in paths):
+        label = f":red[:material/error: {label}]"
+    if field.path in dict(form.plan.edits):
+        was = before if len(before) <= _SHORT else f"{before[:_SHORT]}..."
+        label += f" :orange[(was {was.replace('[', '').replace(']', '') or 'empty'})]"
+    return label
 
 
-def _add_copy() -> None:
-    """Add a copy of the plan picked last, with what stands in its fields, and pick it."""
-    picked: list[str] = st.session_state[PICKED]
-    copies: list[str] = st.session_state[COPIES]
-    source = picked[-1]
-    name = next_copy(source, copies)
-    for field in FIELDS:
-        key = edit_key(source, field.path)
-        if key in st.session_state:
-            st.session_state[edit_key(name, field.path)] = st.session_state[key]
-    st.session_state[COPIES] = [*copies, name]
-    st.session_state[PICKED] = [*picked, name]
+def _start(key: str, value: str | list[str]) -> None:
+    """Show what is on the desk, where the widget does not already."""
+    if st.session_state.get(key) != value:
+        st.session_state[key] = value
+
+
+def _typed(field: Field, key: str, before: str) -> None:
+    """Make an edit of what the widget now says; none where that is what stood there before."""
+    value: str | list[str] = st.session_state[key]
+    text = listed(value) if isinstance(value, list) else value
+
+    def change(desk: Desk) -> Desk:
+        plan = desk.open
+        outer = any(field.path.startswith(f"{path}.") for path, _ in plan.edits)
+        forget = field.path.rpartition(".")[0] if field.decides else ""
+        edited = plan.edited(field.path, typed(field, text), forget=forget)
+        same = typed(field, text) == typed(field, before) and not outer
+        return desk.changed(lambda _: edited.without(field.path) if same else edited)
+
+    session.change(change)
+
+
+def _name(form: Form, part: Section) -> str:
+    return written(form.now, Field(part.key, part.title, "choice"))
+
+
+def _with(text: str, options: tuple[str, ...]) -> list[str]:
+    """The options, and what stands there where it is none of them."""
+    known = any(text.casefold() == one.casefold() for one in options)
+    return list(options) if known else [text, *options]
+
+
+def _spelt(text: str, options: list[str]) -> str:
+    """The option that is meant: a part may spell its own name otherwise than its file."""
+    return next((one for one in options if one.casefold() == text.casefold()), text)

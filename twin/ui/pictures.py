@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -35,3 +36,21 @@ def place(picture: Picture, key: str) -> None:
 def table(rows: Sequence[Mapping[str, str]]) -> None:
     """Show rows of text as a real table, which screen readers and the page's search can read."""
     st.table([dict(row) for row in rows], hide_index=True, border="horizontal")
+
+
+def grid(rows: Sequence[Mapping[str, Any]], key: str, words: str) -> None:
+    """Show many rows as a table that can be sorted and searched; `words` say what it holds."""
+    links = {"Link": st.column_config.LinkColumn(display_text="open")}
+    st.dataframe(
+        {name: [row.get(name) for row in rows] for name in _columns(rows)},
+        hide_index=True,
+        column_config=links,
+        key=key,
+        alt=words,
+        placeholder="",
+    )
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every column of any row, in order of appearance."""
+    return list(dict.fromkeys(name for row in rows for name in row))

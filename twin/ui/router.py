@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import logging
 
 import streamlit as st
 
-_PAGES = Path(__file__).parent / "pages"
+from twin.ui import session
+from twin.ui.bar import bar
+from twin.ui.places import ASSUMPTIONS, CATALOG, COMPARE, MEMORY, NETWORK, PLAN, RESULT
+from twin.ui.view import say_bug
+
+_LOG = logging.getLogger(__name__)
 
 
 def route() -> None:
-    """Run the page that the visitor asks for."""
-    st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=380)
-    page = st.navigation([st.Page(_PAGES / "compare.py", title="Compare plans", default=True)])
-    page.run()
+    """Run the page that the visitor asks for, beside the bar."""
+    st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=345)
+    page = st.navigation(
+        [
+            st.Page(PLAN, title="Plan", default=True),
+            st.Page(RESULT, title="Result"),
+            st.Page(MEMORY, title="Memory"),
+            st.Page(NETWORK, title="Network"),
+            st.Page(COMPARE, title="Compare"),
+            st.Page(CATALOG, title="Catalog"),
+            st.Page(ASSUMPTIONS, title="Assumptions"),
+        ],
+        position="top",
+    )
+    session.begin()
+    session.write_link()
+    session.say_broken_link()
+    try:
+        bar()
+        page.run()
+    except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
+        _LOG.error("a page failed", exc_info=error)
+        say_bug(f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

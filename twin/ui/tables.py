@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from twin.plan.types import Warning
-from twin.report import Comparison, Report
+from twin.report import CAUSE_WORDS, Comparison
 from twin.report.compare import ABSENT, KpiDelta
 from twin.report.kpis import KPIS, Kpi
-from twin.report.numbers import digits, show
+from twin.report.numbers import digits, duration, show
+from twin.study import Attribution
 
 Row = dict[str, str]
 _COLOUR = {"better": "green", "worse": "red"}
@@ -28,20 +28,48 @@ def _signed(value: float) -> str:
     return f"{'-' if value < 0 else '+'}{digits(abs(value))}"
 
 
-def kpi_rows(reports: Sequence[Report], comparison: Comparison | None) -> list[Row]:
+def kpi_rows(comparison: Comparison, *, changed_only: bool = False) -> list[Row]:
     """Every key figure of every plan, the first as baseline, the others with their change, which
-    is called good or bad only where both plans can run."""
+    is called good or bad only where both plans can run; `changed_only`: those that differ."""
+    baseline = comparison.reports[0]
     rows: list[Row] = []
     for kpi in KPIS:
-        row = {"Key figure": kpi.label, reports[0].name: show(reports[0].kpis[kpi.key], kpi.unit)}
-        if comparison is not None:
-            runs = reports[0].fits
-            row |= {
-                delta.name: _changed(kpi, delta.kpis[kpi.key], judged=runs and delta.fits)
-                for delta in comparison.deltas
-            }
+        if changed_only and not any(delta.kpis[kpi.key].delta for delta in comparison.deltas):
+            continue
+        row = {"Key figure": kpi.label, baseline.name: show(baseline.kpis[kpi.key], kpi.unit)}
+        row |= {
+            delta.name: _changed(kpi, delta.kpis[kpi.key], judged=baseline.fits and delta.fits)
+            for delta in comparison.deltas
+        }
         rows.append(row)
     return rows
+
+
+def attribution_rows(found: Attribution) -> list[Row]:
+    """What each changed input is worth, the largest first; the last row is their sum."""
+    rows = [
+        {
+            "Change": f"`{cause.name}`",
+            "From": cause.base,
+            "To": cause.other,
+            "Step": _signed_seconds(cause.ns),
+            "Mostly": CAUSE_WORDS[max(cause.breakdown_ns, key=lambda c: abs(cause.breakdown_ns[c]))]
+            if cause.ns
+            else "",
+            "Note": cause.note,
+        }
+        for cause in found.causes
+    ]
+    total = {"Change": "**Together**", "From": "", "To": "", "Mostly": "", "Note": ""}
+    return [*rows, {**total, "Step": f"**{_signed_seconds(found.delta_ns)}**"}]
+
+
+def _signed_seconds(ns: int) -> str:
+    """A change of the step in words as well as sign."""
+    if not ns:
+        return "no change"
+    word = "faster" if ns < 0 else "slower"
+    return f"{'-' if ns < 0 else '+'}{duration(abs(ns) / 1e9)}, {word}"
 
 
 def _changed(kpi: Kpi, delta: KpiDelta, *, judged: bool) -> str:
@@ -63,15 +91,6 @@ def input_rows(comparison: Comparison) -> list[Row]:
             row[delta.name] = _plain(other)
         rows.append(row)
     return rows
-
-
-def warnings_by_plan(reports: Sequence[Report]) -> dict[Warning, list[str]]:
-    """Every warning once, with the plans that it concerns."""
-    found: dict[Warning, list[str]] = {}
-    for report in reports:
-        for warning in report.warnings:
-            found.setdefault(warning, []).append(report.name)
-    return found
 
 
 def _plain(value: Any) -> str:

@@ -1,69 +1,80 @@
-"""The page that compares plans: pick, edit, run, read side by side."""
+"""Compare: the baseline and every other plan on the desk, what differs, and which difference costs
+what."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import streamlit as st
 
-from twin.report import compare
-from twin.ui import answers, editor, sections, state, verdicts
-from twin.ui.answers import Answer, Bug, Outcome, Question, Refusal, Written
-from twin.ui.editor import Edits
-from twin.ui.state import scenario_of, shown_name
-from twin.ui.verdicts import Asked
+from twin.figures.differences import step_deltas
+from twin.figures.step import scenario_steps
+from twin.report import Comparison, compare, difference
+from twin.runs import Run
+from twin.ui.compared import attributions, comparability, named, why_not
+from twin.ui.pictures import place, table, theme
+from twin.ui.tables import input_rows, kpi_rows
+from twin.ui.view import say, view
+
+_ALONE: Final = (
+    "There is nothing to compare yet. Change something on the page Plan, duplicate the plan as a "
+    "variant, or open a second scenario; every plan on the desk is compared here."
+)
 
 
 def page() -> None:
     """Run the page once, top to bottom."""
-    shipped, asked = answers.shipped(), state.asked_for()
-    named = state.scenarios(shipped, asked)
-    stamp = answers.stamp([one for one in named.values() if one not in shipped])
-    with st.sidebar:
-        picked = editor.pick(list(named), state.first_plans(named, asked))
-        written = {plan: answers.unedited(named[scenario_of(plan)], stamp) for plan in picked}
-        edits = editor.edit(written)
-    st.title("Compare plans")
-    if not picked:
-        st.info("Pick two or more plans in the sidebar.", icon=":material/arrow_back:")
+    shown = view()
+    runs: Mapping[str, Run] = {}
+    for plan, now in named(shown.desk):
+        if isinstance(now, Run):
+            runs = {**runs, plan.title: now}
+        else:
+            say(plan, now)
+    if len(runs) < 2:
+        st.info(_ALONE, icon=":material/balance:")
         return
-    show(
-        verdicts.cards(
-            [_asked(plan, named, written[plan], edits.get(plan), stamp) for plan in picked]
-        )
-    )
+    comparison = compare([run.report for run in runs.values()])
+    _findings(comparison)
+    _figures(comparison)
+    _inputs(comparison)
+    st.subheader("Where the step goes")
+    place(scenario_steps(comparison.reports, theme()), key="steps")
+    place(step_deltas(comparison, theme()), key="step deltas")
+    st.subheader("What each change is worth")
+    attributions(shown.desk, runs)
 
 
-def _asked(
-    plan: str,
-    named: Mapping[str, str],
-    written: Written | Refusal | Bug,
-    edits: Edits | None,
-    stamp: int,
-) -> Asked:
-    """What the page wants to know of a plan: the answer to the edits that were run last."""
-    if edits is None or not isinstance(written, Written):
-        assert not isinstance(written, Written), f"{plan} was read, but has no fields"
-        return Asked(plan, written)
-    question = Question(named[scenario_of(plan)], edits.run, stamp)
-    return Asked(shown_name(plan, edits.run), question, edits.waiting)
+def _findings(comparison: Comparison) -> None:
+    """A sentence for every plan, and whether they may be compared at all."""
+    unfit = why_not(comparison)
+    if unfit:
+        st.warning(unfit, icon=":material/block:")
+    for delta in comparison.deltas:
+        st.markdown(f"- {difference(comparison.reports[0], delta)}")
+    for note in comparability(comparison):
+        st.warning(note, icon=":material/balance:")
 
 
-def show(outcomes: Mapping[str, Outcome]) -> None:
-    """Everything below the verdicts, over the plans that have an answer."""
-    answered = {name: one for name, one in outcomes.items() if isinstance(one, Answer)}
-    reports = [one.report for one in answered.values()]
-    if not reports:
-        return
-    comparison = compare(reports) if len(reports) > 1 else None
-    if comparison is not None:
-        sections.inputs(comparison)
-    sections.steps(reports)
-    sections.key_figures(reports, comparison)
-    sections.pipeline(answered)
-    sections.memory(reports)
-    sections.warnings(reports)
-    sections.provenance(reports)
+def _figures(comparison: Comparison) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.subheader("Key figures")
+        few = st.toggle("Differences only", value=True, key="differences only")
+    rows = kpi_rows(comparison, changed_only=few)
+    if rows:
+        table(rows)
+    else:
+        st.caption("All key figures are the same.")
+
+
+def _inputs(comparison: Comparison) -> None:
+    st.subheader("What differs between the plans")
+    rows = input_rows(comparison)
+    if rows:
+        table(rows)
+    else:
+        st.caption("Nothing: the plans are the same.")
 
 
 page()

@@ -1,0 +1,130 @@
+"""`twin import` and `twin catalog` as commands: data on stdout, words on stderr."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+from twin.cli.catalog import SHELVES
+from twin.loading import catalog_parts, unavailable
+from twin.loading.catalog import PART_KINDS
+
+CONFIGS = Path(__file__).parents[1] / "importing" / "configs"
+K2 = str(CONFIGS / "kimi-k2.json")
+
+
+def test_the_yaml_alone_is_on_stdout_and_loads(twin_command: Command, tmp_path: Path) -> None:
+    done = twin_command("import", "hf-config", K2)
+    assert done.code == 0
+    assert "kimi-k2: 1,026,408,232,448 parameters." in done.err
+    models = tmp_path / "catalog" / "models"
+    models.mkdir(parents=True)
+    (models / "mine.yaml").write_text(done.out)
+    (tmp_path / "s.yaml").write_text(
+        "schema: 1\nextends: kimi-k2-256xh800.yaml\nname: s\nmodel: mine\n"
+    )
+    assert twin_command("check", "s.yaml", "-q").code == 0
+
+
+def test_the_output_is_named_as_the_file_and_never_replaced_unasked(
+    twin_command: Command, tmp_path: Path
+) -> None:
+    words = ("import", "hf-config", K2, "--output", "k3.yaml")
+    done = twin_command(*words)
+    assert (done.code, done.out) == (0, "")
+    assert "k3: 1,026,408,232,448 parameters, written to k3.yaml." in done.err
+    assert "name: k3\n" in (tmp_path / "k3.yaml").read_text()
+    again = twin_command(*words)
+    assert again.code == 2
+    assert "TW064 `k3.yaml` exists already" in again.err
+    assert twin_command(*words, "--force").code == 0
+    nowhere = twin_command("import", "hf-config", K2, "-o", "no/k3.yaml")
+    assert (nowhere.code, "TW063 `no/k3.yaml` cannot be written" in nowhere.err) == (2, True)
+
+
+def test_a_config_json_is_named_as_its_folder(twin_command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "Kimi-K2-Base"
+    folder.mkdir()
+    (folder / "config.json").write_text(Path(K2).read_text())
+    assert "name: Kimi-K2-Base\n" in twin_command("import", "hf-config", str(folder / "config.json")).out
+
+
+def test_json_has_the_model_its_counts_and_what_to_know(twin_command: Command) -> None:
+    done = twin_command("import", "hf-config", str(CONFIGS / "deepseek-v3.json"), "--json")
+    answer = json.loads(done.out)
+    assert answer["family"] == "deepseek_v3"
+    assert answer["parameters"]["total"] == 671_026_419_200
+    assert answer["model"]["mtp_layers"] == 1
+    assert answer["warnings"] == [
+        "The released weights are quantized; their scales are not counted."
+    ]
+    assert answer["written"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("hf-konfig", K2), "did you mean `hf-config`?"),
+        (("hf-config", "no.json"), "TW001 `no.json` cannot be read"),
+        (("hf-config", "."), "TW001 `.` cannot be read"),
+    ],
+)
+def test_a_wrong_import_is_explained(
+    words: tuple[str, ...], said: str, twin_command: Command
+) -> None:
+    done = twin_command("import", *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
+@pytest.mark.parametrize("shelf", SHELVES)
+def test_every_shelf_lists_its_members_as_text_and_data(shelf: str, twin_command: Command) -> None:
+    everything = json.loads(twin_command("catalog", "--json").out)["catalog"]
+    text = twin_command("catalog", shelf)
+    rows = json.loads(twin_command("catalog", shelf, "--json").out)[shelf]
+    assert [row.get("name", row.get("kind")) for row in rows] == everything[shelf]
+    for name in everything[shelf]:
+        assert f"{name}: " in text.out or f"{name} (also " in text.out
+
+
+@pytest.mark.parametrize("kind", PART_KINDS)
+def test_an_entry_is_found_by_every_alias(kind: str, twin_command: Command) -> None:
+    rows = json.loads(twin_command("catalog", kind, "--json").out)[kind]
+    aliases = [(row["name"], alias) for row in rows for alias in row["aliases"]][:3]
+    for name, alias in aliases:
+        answer = json.loads(twin_command("catalog", kind, alias.upper(), "--json").out)
+        assert answer[kind][0]["name"] == name
+
+
+def test_models_come_with_exact_counts_and_with_what_cannot_be_expressed(
+    twin_command: Command,
+) -> None:
+    answer = json.loads(twin_command("catalog", "models", "--json").out)
+    totals = {row["name"]: row["parameters"]["total"] for row in answer["models"]}
+    assert list(totals) == list(catalog_parts("models"))
+    assert totals["kimi-k2"] == 1_026_408_232_448
+    assert totals["gpt-oss-120b"] == 116_829_156_672
+    assert {row["name"]: row["reason"] for row in answer["not_expressible"]} == unavailable("models")
+    text = twin_command("catalog", "models").out
+    assert "not expressible, nemotron-h-56b: most of its layers are Mamba-2" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("modles",), "did you mean `models`?"),
+        (("gpus", "H1000"), "did you mean `h100`?"),
+        (("topologies", "rail"), "did you mean `rail_fat_tree`?"),
+        (("models", "nemotron-h-56b"), "TW040 `nemotron-h-56b` cannot be expressed: most of"),
+        (("xyzzy",), "write one of: gpus, nodes, fabrics"),
+    ],
+)
+def test_a_wrong_shelf_or_entry_is_explained(
+    words: tuple[str, ...], said: str, twin_command: Command
+) -> None:
+    done = twin_command("catalog", *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err

@@ -1,0 +1,119 @@
+"""Memory over the step: the ledger's numbers on the clock of the passes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.report.runs import RUNS, played
+from twin.plan.memory import Footprint, Held
+from twin.report.memory_series import (
+    WEIGHT_GRADIENTS,
+    activations_by_op,
+    levels,
+    memory_series,
+    thinned,
+)
+from twin.schedules.action import Action
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_highest_point_of_every_role_is_the_peak_of_its_stages_ledger(name):
+    planned, trace, _ = played(name)
+    for role in range(len(trace.roles)):
+        series = memory_series(planned, trace, role)
+        ledger = planned.memory.stages[series.stage]
+        assert series.peak_bytes == pytest.approx(ledger.peak_bytes, rel=1e-12)
+        at = int(np.flatnonzero(series.times == series.peak_ns)[0])
+        for category, size in ledger.categories.items():
+            assert series.categories[category][at] == pytest.approx(size, abs=1.0)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_only_what_stands_all_step_is_left_at_the_end(name):
+    planned, trace, _ = played(name)
+    for role in range(len(trace.roles)):
+        series = memory_series(planned, trace, role)
+        for category in ("activations", "logits", "working_set"):
+            assert series.categories[category][-1] == pytest.approx(0.0, abs=1.0)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_time_goes_on_and_no_category_is_negative(name):
+    planned, trace, _ = played(name)
+    for role in range(len(trace.roles)):
+        series = memory_series(planned, trace, role)
+        assert np.all(np.diff(series.times) > 0)
+        assert series.times[0] == 0
+        assert series.end_ns >= series.times[-1]
+        assert all(np.all(sizes >= -1.0) for sizes in series.categories.values())
+
+
+def test_the_peak_is_named_as_in_the_ledger():
+    for name in ("1f1b", "gpipe", "interleaved", "k2"):
+        planned, trace, _ = played(name)
+        for role in range(len(trace.roles)):
+            series = memory_series(planned, trace, role)
+            assert series.peak_moment == planned.memory.stages[role].peak_moment
+
+
+def test_a_trace_of_another_plan_is_refused():
+    planned, _, _ = played("1f1b")
+    _, other, _ = played("k2")
+    with pytest.raises(ValueError, match="not of this plan"):
+        memory_series(planned, other, 0)
+
+
+@pytest.mark.parametrize("points", [1, 7, 40])
+def test_a_thinned_series_keeps_its_peak_and_never_shows_less(points):
+    planned, trace, _ = played("interleaved")
+    series = memory_series(planned, trace, 0)
+    few = thinned(series, points)
+    assert len(few.times) <= points
+    assert few.total.max() == series.total.max()
+    shown = few.total[np.searchsorted(few.times, series.times, side="right") - 1]
+    assert np.all(shown >= series.total - 1.0)
+
+
+def test_a_short_series_is_not_thinned():
+    planned, trace, _ = played("1f1b")
+    series = memory_series(planned, trace, 0)
+    assert thinned(series, len(series.times)) is series
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_activations_by_op_sum_to_the_ledgers_category(name):
+    planned, _, _ = played(name)
+    for stage, ledger in enumerate(planned.memory.stages):
+        parts = activations_by_op(planned, stage)
+        assert sum(parts.values()) == pytest.approx(ledger.categories["activations"], rel=1e-9)
+        assert list(parts.values()) == sorted(parts.values(), reverse=True)
+
+
+def test_full_recomputation_keeps_the_inputs_of_layers_and_of_the_embedding_only():
+    planned, _, _ = played("recompute")
+    assert set(activations_by_op(planned, 1)) == {"layer_input"}
+
+
+def test_deferred_weight_gradients_hold_memory_of_their_own():
+    planned, _, _ = played("k2")
+    held = [activations_by_op(planned, stage) for stage in range(planned.mesh.pipeline)]
+    assert any(WEIGHT_GRADIENTS in parts for parts in held)
+
+
+def test_a_pair_is_as_full_as_both_of_its_passes():
+    """By hand: a forward keeps 10 and needs 3 more while it runs; a backward of another micro-batch
+    frees 10 and needs 5. Alone they hold 23 and 25, as a pair 28."""
+    need = Footprint(
+        kept=Held(activations=10),
+        late=Held(),
+        forward=Held(activations=10, working=3),
+        backward=Held(activations=10, working=5),
+        input_backward=Held(activations=10, working=5),
+    )
+    order = [Action("F", 0, 0), Action("F", 0, 1), Action("B", 0, 0)]
+    alone, _ = levels(order, {0: need})
+    assert alone.sum(axis=1).tolist() == [13, 23, 25]
+    together, left = levels([order[0], replace(order[1], paired=True), order[2]], {0: need})
+    assert together.sum(axis=1).tolist() == [13, 23, 28]
+    assert left.sum(axis=1).tolist() == [10, 20, 10]

@@ -1,0 +1,162 @@
+"""`twin runs`, and what the other verbs do with stored runs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Command
+from twin.engine import simulate
+from twin.engine.trace import Trace
+from twin.loading import scenario_hash
+from twin.runs import stored
+from twin.scenario import Scenario
+
+pytestmark = pytest.mark.usefixtures("small")
+
+
+def test_a_run_is_listed_with_what_tells_it_from_others(
+    twin_command: Command, small: Scenario
+) -> None:
+    twin_command("run", "small.yaml")
+    twin_command("run", "small.yaml", "--set", "cluster.node.gpu.memory=8GiB")
+    lines = twin_command("runs").out.splitlines()
+    header, *rows = [line for line in lines if line.strip()]
+    assert header.split() == ["Hash", "Scenario", "Step", "Fits", "When", "Size", "Fidelity"]
+    assert len(rows) == 2
+    (fitting,) = [row for row in rows if scenario_hash(small) in row]
+    (other,) = [row for row in rows if row != fitting]
+    for word in (" small ", " yes ", " events", " KiB "):
+        assert word in fitting
+    assert " no " in other
+    document = json.loads(twin_command("runs", "--json").out)
+    assert document["version"] == 1
+    assert {one["hash"]: one["fits"] for one in document["runs"]}[scenario_hash(small)]
+    assert {one["fits"] for one in document["runs"]} == {True, False}
+    assert all(one["bytes"] > 10_000 and one["current"] for one in document["runs"])
+
+
+def test_where_nothing_is_stored_the_list_says_so(twin_command: Command) -> None:
+    assert twin_command("runs").out.startswith("No run is stored in ")
+    assert json.loads(twin_command("runs", "--json").out)["runs"] == []
+
+
+def test_quiet_lists_the_names_alone(twin_command: Command, small: Scenario) -> None:
+    twin_command("run", "small.yaml")
+    assert twin_command("runs", "--quiet").out == f"{scenario_hash(small)}\n"
+
+
+def test_a_stored_run_is_shown_as_it_was_answered(
+    twin_command: Command, small: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = json.loads(twin_command("run", "small.yaml", "--json").out)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("nothing must be played")
+
+    monkeypatch.setattr("twin.runs.answer.simulate", never)
+    shown = json.loads(twin_command("runs", "show", answer["hash"][:5], "--json").out)
+    assert shown["runs"][0]["report"] == answer
+    done = twin_command("runs", "show", scenario_hash(small))
+    assert done.out.startswith(f"small: {answer['verdict']}\n")
+    for text in ("Step time", "twin run small.yaml", "as it runs now", "events"):
+        assert text in done.out
+
+
+def test_a_second_run_is_answered_from_the_store_and_no_cache_plays_it(
+    twin_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[bool] = []
+
+    def counted(*words: Any, **named: Any) -> Trace:
+        played.append(True)
+        return simulate(*words, **named)
+
+    monkeypatch.setattr("twin.runs.answer.simulate", counted)
+    first, second, third = (
+        twin_command("run", "small.yaml", "--json", *flags).out
+        for flags in ((), (), ["--no-cache"])
+    )
+    assert first == second
+    assert json.loads(third)["kpis"] == json.loads(first)["kpis"]
+    assert len(played) == 2
+    again = ("compare", "small.yaml", "small.yaml", "--no-attribution", "--json")
+    twin_command(*again)
+    assert len(played) == 2
+    twin_command(*again, "--no-cache")
+    assert len(played) == 4
+
+
+def test_remove_takes_hashes_ages_or_all(twin_command: Command, small: Scenario) -> None:
+    def fill() -> None:
+        for price in ("1USD", "2USD", "3USD"):
+            twin_command("run", "small.yaml", "--set", f"cost.gpu_hour={price}")
+
+    fill()
+    gone = scenario_hash(small)
+    assert twin_command("runs", "remove", gone[:6]).out.startswith("Removed 1 stored run, ")
+    assert gone not in {one.hash for one in stored()}
+    assert len(stored()) == 2
+    aged = stored()[0].path / "run.json"
+    entry = json.loads(aged.read_text())
+    entry["created"] = (datetime.now(UTC) - timedelta(days=31)).isoformat()
+    aged.write_text(json.dumps(entry))
+    done = twin_command("runs", "remove", "--older-than", "30d", "--json")
+    assert json.loads(done.out)["removed"] == [aged.parent.name]
+    fill()
+    assert twin_command("runs", "remove", "--all").out.startswith("Removed 3 stored runs, ")
+    assert stored() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show"], "say which run"),
+        (["show", "zzzz"], "TW060"),
+        (["show", ""], "TW060"),
+        (["list", "abc"], "twin runs show HASH"),
+        (["list", "--all"], "only `remove` takes"),
+        (["remove"], "say which"),
+        (["remove", "--all", "abc"], "say which"),
+        (["remove", "--older-than", "30"], "TW066"),
+        (["remove", "--older-than", "yesterday"], "write `30d`"),
+        (["rmeove"], "remove"),
+    ],
+)
+def test_what_makes_no_sense_is_a_usage_error_with_the_way_out(
+    words: list[str], said: str, twin_command: Command
+) -> None:
+    twin_command("run", "small.yaml")
+    done = twin_command("runs", *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert len(stored()) == 1
+
+
+def test_the_beginning_of_two_names_names_neither(
+    twin_command: Command, small: Scenario, runs: Path
+) -> None:
+    twin_command("run", "small.yaml")
+    entry = runs / scenario_hash(small)
+    twin_command("run", "small.yaml", "--fidelity", "fast")
+    done = twin_command("runs", "show", entry.name[:8])
+    assert (done.code, "TW061" in done.err) == (2, True)
+    assert f"{entry.name}, {entry.name}-fast" in done.err
+    assert twin_command("runs", "show", entry.name).code == 0
+
+
+@pytest.mark.parametrize("name", ["report.json", "ledger.json"])
+def test_an_entry_that_lost_a_file_says_how_to_store_it_again(
+    name: str, twin_command: Command, small: Scenario, runs: Path
+) -> None:
+    twin_command("run", "small.yaml")
+    (runs / scenario_hash(small) / name).write_text("{")
+    words = ("export", scenario_hash(small), "--format", "csv", "--output", "a.csv")
+    done = twin_command(*words)
+    assert done.code == 2
+    assert "TW062" in done.err
+    assert "`twin run small.yaml`" in done.err

@@ -1,0 +1,64 @@
+"""Long work happens once, newest first, and only so many results are kept."""
+
+from threading import Event
+
+from twin.ui.jobs import KEPT, Jobs
+
+PATIENCE = 10
+
+
+def test_the_same_question_is_worked_on_once():
+    jobs, calls = Jobs("test"), []
+    one = jobs.ask("a", lambda note: calls.append(1) or "done")
+    other = jobs.ask("a", lambda note: calls.append(2) or "done")
+    assert one.within(PATIENCE) == other.within(PATIENCE) == "done"
+    assert calls == [1]
+
+
+def test_the_newest_question_comes_first():
+    jobs, gate, order = Jobs("test"), Event(), []
+    jobs.ask("gate", lambda note: gate.wait(PATIENCE))
+    older = jobs.ask("older", lambda note: order.append("older"))
+    newer = jobs.ask("newer", lambda note: order.append("newer"))
+    gate.set()
+    newer.within(PATIENCE)
+    older.within(PATIENCE)
+    assert order == ["newer", "older"]
+
+
+def test_a_page_sees_how_far_the_work_is_and_never_waits_for_it():
+    jobs, noted, gate = Jobs("test"), Event(), Event()
+
+    def work(note):
+        note(0.5)
+        noted.set()
+        return gate.wait(PATIENCE)
+
+    pending = jobs.ask("a", work)
+    assert noted.wait(PATIENCE)
+    assert pending.within(0) is None
+    assert pending.progress.share == 0.5
+    gate.set()
+    assert pending.within(PATIENCE)
+
+
+def test_only_so_many_results_are_kept_and_dropped_work_is_not_begun():
+    jobs, gate, begun = Jobs("test"), Event(), []
+    jobs.ask("gate", lambda note: gate.wait(PATIENCE))
+    pending = [jobs.ask(n, lambda note, n=n: begun.append(n)) for n in range(KEPT + 3)]
+    assert len(jobs.shelf) == KEPT
+    gate.set()
+    pending[3].within(PATIENCE)
+    assert pending[0].future.cancelled()
+    assert 0 not in begun
+
+
+def test_work_that_fails_does_not_end_the_thread():
+    jobs = Jobs("test")
+
+    def wrong(note):
+        raise KeyError("not a thing")
+
+    failed = jobs.ask("a", wrong)
+    assert jobs.ask("b", lambda note: "done").within(PATIENCE) == "done"
+    assert isinstance(failed.future.exception(PATIENCE), KeyError)

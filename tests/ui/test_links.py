@@ -1,0 +1,122 @@
+"""A link opens the desk that it was made from, for ever; a broken one says why it opens nothing."""
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twin.ui.desk import MOST_PLANS, Desk, Draft
+from twin.ui.links import BrokenLinkError, address, decode, encode
+
+NAMES = st.text(min_size=1, max_size=20)
+TEXTS = st.none() | st.text(min_size=1, max_size=200)
+EDITS = st.dictionaries(NAMES, st.text(max_size=30), max_size=4).map(lambda d: tuple(d.items()))
+PLANS = st.lists(
+    st.builds(Draft, NAMES, NAMES, TEXTS, EDITS),
+    min_size=1,
+    max_size=MOST_PLANS,
+    unique_by=lambda plan: plan.name,
+)
+
+
+@st.composite
+def desks(draw):
+    plans = tuple(draw(PLANS))
+    index = st.integers(0, len(plans) - 1)
+    return Desk(plans, draw(index), draw(st.none() | index))
+
+
+@given(desks())
+def test_a_desk_survives_its_link_whatever_was_typed(desk):
+    assert decode(encode(desk)) == desk
+
+
+@given(desks())
+def test_a_desk_survives_a_browser_s_address_bar(desk):
+    link = address("http://localhost:8501/result?old=1", desk)
+    parts = urlsplit(link)
+    assert parts.path == "/result"
+    assert decode(parse_qs(parts.query, keep_blank_values=True)) == desk
+    assert link.isascii()
+
+
+@given(desks(), st.data())
+def test_a_link_that_was_cut_opens_nothing_or_a_desk_but_never_fails(desk, data):
+    query = encode(desk)
+    at = data.draw(st.integers(0, len(query["plan"]) - 1))
+    text = query["plan"][at]
+    query["plan"][at] = text[: data.draw(st.integers(0, len(text)))]
+    try:
+        decode(query)
+    except BrokenLinkError as error:
+        assert str(error)
+
+
+def test_a_link_of_today_opens_tomorrow():
+    """Written down as it was made by the first version: it must never be read otherwise."""
+    packed = "eNpLrShJzUsptlJILyjRNTQ3TdI1M6lINDQw0E0rzcnhAgCmpAm4"
+    query = {
+        "v": ["1"],
+        "plan": [
+            "kimi-k2-256xh800;parallel.pipeline=8;memory.recompute=[full]",
+            f"mine.yaml;!name=half the nodes;!text={packed};expect=[fits %3D%3D true]",
+        ],
+        "open": ["1"],
+        "baseline": ["0"],
+    }
+    first, second = decode(query).plans
+    assert first == Draft(
+        "kimi-k2-256xh800",
+        "kimi-k2-256xh800",
+        None,
+        (("parallel.pipeline", "8"), ("memory.recompute", "[full]")),
+    )
+    assert (second.name, second.scenario) == ("half the nodes", "mine.yaml")
+    assert second.text == "extends: gpt-175b-64xa100-full\n"
+    assert second.edits == (("expect", "[fits == true]"),)
+    assert decode(query).shown == 1
+    assert decode(query).baseline == 0
+
+
+def test_a_preset_with_its_edits_can_be_read_in_the_address_bar():
+    plan = Draft("a", "a", None, (("parallel.pipeline", "8"), ("memory.recompute", "[full]")))
+    assert address("http://x/", Desk((plan,))) == (
+        "http://x/?v=1&plan=a;parallel.pipeline=8;memory.recompute=[full]"
+    )
+
+
+def test_a_text_is_packed():
+    text = "extends: gpt-175b-64xa100-full\n" + "# a comment that says little\n" * 60
+    (packed,) = encode(Desk((Draft("a.yaml", "a.yaml", text),)))["plan"]
+    assert len(packed) < len(text) / 10
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ({"plan": ["a"]}, "which version"),
+        ({"v": ["2"], "plan": ["a"]}, "newer twin"),
+        ({"v": ["one"], "plan": ["a"]}, "no number"),
+        ({"v": ["1"]}, "names no plan"),
+        ({"v": ["1"], "plan": [""]}, "names no scenario"),
+        ({"v": ["1"], "plan": ["a;parallel.pipe"]}, "no edit"),
+        ({"v": ["1"], "plan": ["a;x=1;x=2"]}, "twice"),
+        ({"v": ["1"], "plan": ["a;!text=eNrzSM3JyVco"]}, "cut"),
+        ({"v": ["1"], "plan": ["a;!text=%%%"]}, "cut"),
+        ({"v": ["1"], "plan": ["a%ff"]}, "names no scenario"),
+        ({"v": ["1"], "plan": ["a", "a"]}, "same name"),
+        ({"v": ["1"], "plan": ["a"], "open": ["1"]}, "plan 2 of 1"),
+        ({"v": ["1"], "plan": ["a"], "baseline": ["-1"]}, "no number"),
+        ({"v": ["1"], "plan": [str(n) for n in range(MOST_PLANS + 1)]}, "fit on a desk"),
+    ],
+)
+def test_a_broken_link_says_why(query, reason):
+    with pytest.raises(BrokenLinkError, match=reason):
+        decode(query)
+
+
+def test_a_text_that_unpacks_without_end_is_refused():
+    huge = encode(Desk((Draft("a", "a", " " * 1_000_000),)))
+    with pytest.raises(BrokenLinkError, match="too long"):
+        decode(huge)

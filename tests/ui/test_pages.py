@@ -1,0 +1,223 @@
+"""Every page, as its visitor drives it; nothing is lost when a plan is wrong."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.ui.conftest import checked, events
+from twin.errors import TwinError
+from twin.loading import load
+from twin.plan import plan
+from twin.report import verdict
+from twin.ui import answers
+
+FULL, SELECTIVE = "gpt-175b-64xa100-full", "gpt-175b-64xa100-selective"
+K2 = "kimi-k2-256xh800"
+
+
+def field(app, path, plan=FULL):
+    """The widget of a field of a plan."""
+    kinds = (app.text_input, app.selectbox, app.multiselect)
+    (widget,) = (one for kind in kinds for one in kind if one.key == f"{plan}|{path}")
+    return widget
+
+
+def edited(app, path, value, plan=FULL):
+    field(app, path, plan).set_value(value)
+    return checked(app.run())
+
+
+def words(app):
+    """All text that stands on the page."""
+    kinds = (app.markdown, app.caption, app.success, app.error, app.warning, app.info, app.code)
+    return "\n".join(one.value for kind in kinds for one in kind)
+
+
+def plans(app):
+    """The plans of the link in the address bar."""
+    found = app.query_params.get("plan")
+    return [found] if isinstance(found, str) else found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _played():
+    """The answers that most tests show, played once."""
+    events(FULL)
+    events(SELECTIVE)
+
+
+PAGES = ["plan", "result", "memory", "network", "compare", "catalog", "assumptions"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_shows_the_plan_its_verdict_and_its_figures(opened, page):
+    app = opened(FULL, SELECTIVE, page=page)
+    assert app.selectbox(key="open plan").value == 0
+    assert "Fits" in words(app)
+    assert [one.label for one in app.sidebar.metric] == ["Step time", "MFU", "Run time", "Cost"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_says_what_is_wrong_with_an_invalid_plan(opened, page):
+    app = opened(f"{FULL};parallel.tensor=7", page=page)
+    assert "Invalid" in words(app)
+    if page not in ("catalog",):
+        assert "TW102" in words(app)
+
+
+@pytest.mark.parametrize("page", ["result", "memory", "network", "compare"])
+def test_every_figure_has_its_finding_as_text(opened, page):
+    charts = opened(FULL, SELECTIVE, page=page).get("plotly_chart")
+    assert charts
+    assert all(chart.proto.alt for chart in charts)
+
+
+def test_the_verdict_is_the_sentence_of_the_command_line(opened):
+    app = opened(FULL, page="result")
+    assert verdict(events(FULL).report) in [box.value for box in app.success]
+
+
+def test_an_edit_changes_the_answer_and_the_link_at_once(opened):
+    app = edited(opened(FULL), "cluster.nodes", "16")
+    assert plans(app) == [f"{FULL};cluster.nodes=16"]
+    assert "cluster.nodes=16" in words(app)
+    assert any(one.delta for one in app.sidebar.metric)
+
+
+def test_an_edit_back_to_what_stood_there_is_none(opened):
+    app = edited(opened(FULL), "cluster.nodes", "16")
+    app = edited(app, "cluster.nodes", "8")
+    assert plans(app) == [FULL]
+    assert "Nothing is changed" in words(app)
+
+
+def test_a_wrong_edit_shows_what_the_command_line_shows_and_is_kept(opened):
+    app = edited(opened(FULL), "parallel.tensor", "7")
+    with pytest.raises(TwinError) as error:
+        plan(load(FULL, ["parallel.tensor=7"]))
+    assert str(error.value) in [code.value for code in app.code]
+    assert field(app, "parallel.tensor").value == "7"
+    assert ":red[" in field(app, "parallel.tensor").label
+    mended = edited(app, "parallel.tensor", "8")
+    assert verdict(events(FULL).report) in [box.value for box in mended.success]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "code"),
+    [
+        ("train.global_batch", "64", "TW012"),
+        ("train.global_batch", "64GB", "TW013"),
+        ("parallel.pipeline", "many", "TW014"),
+        ("parallel.pipeline", "0", "TW015"),
+        ("parallel.pipeline", "[", "TW002"),
+    ],
+)
+def test_whatever_is_typed_stays_and_its_problem_has_a_code_and_a_fix(opened, path, text, code):
+    app = edited(opened(FULL), path, text)
+    assert field(app, path).value == text
+    shown = [one.value for one in app.code]
+    assert any(code in one for one in shown)
+    assert plans(app) == [f"{FULL};{path}={text}"]
+
+
+def test_two_plans_of_a_link_are_open_side_by_side(opened):
+    app = opened(FULL, SELECTIVE, page="compare", baseline="0", open="1")
+    assert "faster than in" in words(app)
+    assert app.selectbox(key="open plan").value == 1
+    assert app.selectbox(key="baseline").value == 0
+
+
+def test_a_comparison_of_one_unedited_plan_says_how_to_begin(opened):
+    assert "nothing to compare yet" in words(opened(FULL, page="compare"))
+
+
+def test_good_and_bad_are_said_in_words_too(opened):
+    app = opened(FULL, SELECTIVE, page="compare", baseline="0")
+    cells = [cell for table in app.table for cell in table.value.to_numpy().ravel()]
+    assert any(", better" in str(cell) for cell in cells)
+
+
+def test_a_plan_that_does_not_fit_is_never_praised_and_its_neighbours_are_named(opened):
+    app = edited(opened(FULL), "memory.recompute", [])
+    app = edited(app, "parallel.micro_batch", "8")
+    assert any(box.value.startswith("Does not fit") for box in app.error)
+    assert not any("better" in (one.delta or "") for one in app.metric)
+
+
+def test_an_undo_and_a_reset_take_edits_back(opened):
+    app = edited(opened(FULL), "cluster.nodes", "16")
+    app = edited(app, "parallel.micro_batch", "2")
+    button = app.button(key=f"undo {FULL}|cluster.nodes")
+    app = checked(button.click().run())
+    assert plans(app) == [f"{FULL};parallel.micro_batch=2"]
+    (reset,) = (one for one in app.button if one.label == "Reset all")
+    assert plans(checked(reset.click().run())) == [FULL]
+
+
+def test_a_duplicate_can_be_edited_beside_the_original(opened):
+    app = opened(FULL)
+    (twice,) = (one for one in app.button if one.label.startswith("Duplicate"))
+    app = checked(twice.click().run())
+    app = edited(app, "cluster.nodes", "16", plan=f"{FULL} (2)")
+    assert plans(app) == [FULL, f"{FULL};!name={FULL} (2);cluster.nodes=16"]
+
+
+def test_a_broken_link_says_so_and_opens_the_usual_scenario(opened):
+    app = opened("kimi-k2-256xh800;parallel.pipe")
+    assert "could not be opened" in words(app)
+    assert "no edit" in words(app)
+
+
+def test_a_link_to_a_file_of_another_machine_says_so(opened):
+    assert "knows no scenario `theirs.yaml`" in words(opened("theirs.yaml"))
+
+
+def test_two_sessions_do_not_see_each_other_s_edits(opened):
+    one, other = opened(FULL), opened(FULL)
+    one = edited(one, "cluster.nodes", "16")
+    other = checked(other.run())
+    assert field(other, "cluster.nodes").value == "8"
+    assert plans(other) == [FULL]
+
+
+def test_a_file_is_opened_under_its_name_and_followed_as_it_changes(
+    opened, tmp_path, monkeypatch
+):
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"extends: {FULL}\nparallel: {{micro_batch: 2}}\n")
+    monkeypatch.setattr("sys.argv", ["app.py", str(file)])
+    app = opened()
+    assert field(app, "parallel.micro_batch", "mine.yaml").value == "2"
+    file.write_text(f"extends: {FULL}\nparallel: {{micro_batch: 4}}\n")
+    os.utime(file, ns=(0, 0))
+    app = checked(app.run())
+    assert field(app, "parallel.micro_batch", "mine.yaml").value == "4"
+
+
+def test_a_fault_of_the_twin_is_said_in_short_and_its_traceback_is_logged(monkeypatch, caplog):
+    def wrong(scenario):
+        raise KeyError("not a thing")
+
+    monkeypatch.setattr(answers, "plan", wrong)
+    asked = answers.Question(FULL, None, ("cluster.nodes=24",), -1)
+    found = answers.plan_of(asked)
+    assert isinstance(found, answers.Bug)
+    assert "KeyError" in found.text
+    assert "Traceback" in caplog.text
+
+
+def test_a_text_from_a_browser_reads_no_file_of_this_machine():
+    asked = answers.Question("mine.yaml", "extends: /etc/passwd\n", (), 0)
+    found = answers.scenario_of(asked)
+    assert isinstance(found, answers.Refusal)
+    assert "extend shipped scenarios only" in found.text
+    assert "root:" not in found.text
+
+
+def test_what_is_wrong_with_a_brought_text_is_shown_at_its_own_name():
+    asked = answers.Question("mine.yaml", f"extends: {FULL}\nparallel: {{tensr: 7}}\n", (), 0)
+    found = answers.scenario_of(asked)
+    assert isinstance(found, answers.Refusal)
+    assert found.text.startswith("mine.yaml:2:")

@@ -1,0 +1,117 @@
+"""`twin explain`: where does a number come from?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twin.cli.options import (
+    Fidelity,
+    FidelityOption,
+    JsonOption,
+    NoCacheOption,
+    QuietOption,
+    ScenarioArgument,
+    SetOption,
+)
+from twin.cli.output import DOES_NOT_FIT, Output
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from twin.report.explain import Explanation
+
+KpiArgument = Annotated[
+    str,
+    typer.Argument(metavar="KPI", help="A key figure, named as in the JSON: step_seconds, mfu."),
+]
+
+
+def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
+    scenario: ScenarioArgument,
+    kpi: KpiArgument,
+    sets: SetOption = None,
+    fidelity: FidelityOption = Fidelity.EVENTS,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    no_cache: NoCacheOption = False,
+) -> None:
+    """Where does a number come from?
+
+    Prints how a key figure follows from what was played, counted and written, down to each catalog
+    number with its file and source.
+    """
+    from twin.report.explain import VERSION, named
+    from twin.report.explain import explain as derivation
+
+    named(kpi)
+    from twin.cli.answer import answered
+
+    output = Output(as_json, quiet)
+    run = answered(scenario, sets or [], output, cache=not no_cache, fidelity=fidelity)
+    found = derivation(run.plan, run.trace, run.report, kpi)
+    output.document(
+        {
+            "version": VERSION,
+            "name": run.scenario.name,
+            "hash": run.report.hash,
+            "kpi": kpi,
+            "explanation": found.to_json(),
+        }
+    )
+    output.sentence(f"{found.name} = {shown(found)}")
+    if output.tables:
+        output.show(tree(found))
+    if not run.report.fits:
+        raise typer.Exit(DOES_NOT_FIT)
+
+
+def tree(root: Explanation) -> Tree:
+    """The derivation as a tree; what was said above is not said again."""
+    from rich.tree import Tree
+
+    said: set[Explanation] = set()
+
+    def grow(branch: Tree, children: Iterable[Explanation]) -> Tree:
+        for child in children:
+            again = child in said
+            said.add(child)
+            below = branch.add(_label(child, again=again))
+            if not again:
+                grow(below, child.children)
+        return branch
+
+    return grow(Tree(_label(root)), root.children)
+
+
+def _label(node: Explanation, *, again: bool = False) -> str:
+    """Name, value and formula on one line, the source on the next."""
+    if again:
+        return f"{node.name} = {shown(node)}, as above"
+    formula = f" = {node.formula}" if node.formula else ""
+    lines = [f"{node.name} = {shown(node)}{formula}", node.source]
+    return "\n".join(line for line in lines if line)
+
+
+def shown(node: Explanation) -> str:
+    """A value with its unit, in the prefixes that people read."""
+    from twin.report.numbers import count, digits, duration, gibibytes
+    from twin.units import format_quantity
+
+    value = node.value
+    if value is None:
+        return "unknown"
+    spoken = {
+        "%": lambda: f"{digits(100 * value)} %",
+        "s": lambda: duration(value),
+        "ns": lambda: duration(value / 1e9),
+        "bytes": lambda: gibibytes(value),
+        "bytes/s": lambda: format_quantity(value, "bytes_per_s", digits=3),
+        "FLOP/s": lambda: format_quantity(value, "flop_per_s", digits=3),
+        "share": lambda: f"{value:.4g}",
+    }
+    if node.unit in spoken:
+        return spoken[node.unit]()
+    return f"{count(value) if abs(value) >= 1e4 else f'{value:.6g}'} {node.unit}"

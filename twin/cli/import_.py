@@ -1,0 +1,109 @@
+"""`twin import`: a model of the catalog from another tool's description of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twin.cli.options import JsonOption, QuietOption
+from twin.cli.output import Output
+
+if TYPE_CHECKING:
+    from twin.importing import Imported
+
+VERSION = 1
+"""Version of the JSON document."""
+
+FORMATS = ("hf-config",)
+"""What can be read."""
+
+_FormatArgument = Annotated[
+    str, typer.Argument(metavar="FORMAT", help="hf-config: config.json of Hugging Face.")
+]
+_FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")]
+_OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="PATH", help="Write the YAML here, not on stdout."),
+]
+_ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
+
+
+def import_(
+    form: _FormatArgument,
+    file: _FileArgument,
+    path: _OutputOption = None,
+    force: _ForceOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """A catalog model from a released configuration.
+
+    Prints the YAML of the model, or writes it: put it into catalog/models beside a scenario, which
+    can then name it. What cannot be expressed is refused by name; what is left out is said.
+    """
+    from twin.arch import parameters
+    from twin.importing import catalog_part, read_hf_config
+    from twin.loading.files import display
+
+    if form not in FORMATS:
+        _refuse(form)
+    output = Output(as_json, quiet)
+    imported = read_hf_config(file, _name(path or file))
+    text = catalog_part(imported.model, display(file))
+    if path is not None:
+        _write(path, text, force=force)
+    elif not as_json:
+        output.sentence(text.rstrip("\n"))
+    output.document(_document(imported, path))
+    total = parameters(imported.model).total
+    place = f", written to {path}" if path else ""
+    output.message(f"{imported.model.name}: {total:,} parameters{place}.")
+    for warning in imported.warnings:
+        output.message(warning)
+
+
+def _document(imported: Imported, path: Path | None) -> dict[str, object]:
+    """The answer as one JSON document."""
+    from twin.cli.catalog import counts
+
+    model = imported.model
+    return {
+        "version": VERSION,
+        "name": model.name,
+        "family": imported.family,
+        "model": model.model_dump(mode="json"),
+        "parameters": counts(model),
+        "warnings": list(imported.warnings),
+        "written": str(path) if path else None,
+    }
+
+
+def _name(path: Path) -> str:
+    """What the model is called: as the file, or as its folder where the file is `config.json`."""
+    stem = path.name.removesuffix(path.suffix)
+    return (path.absolute().parent.name or stem) if stem == "config" else stem
+
+
+def _refuse(form: str) -> None:
+    from twin.errors import Problem, UsageError
+    from twin.loading.suggest import hint
+
+    message = f"there is no import format `{form}`"
+    raise UsageError([Problem("TW065", "", message, hint(form, FORMATS))])
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    """Write a new file, or replace one if that is wanted."""
+    from twin.errors import Problem, UsageError
+
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        message = f"`{path}` exists already"
+        raise UsageError([Problem("TW064", "", message, "--force replaces it")]) from None
+    except OSError as error:
+        message = f"`{path}` cannot be written: {error.strerror}"
+        raise UsageError([Problem("TW063", "", message)]) from None

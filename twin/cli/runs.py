@@ -1,0 +1,195 @@
+"""`twin runs`: what was answered before, and is kept in `runs/`?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twin.cli.options import JsonOption, QuietOption
+from twin.cli.output import Output
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from twin.runs import StoredRun
+
+VERSION = 1
+"""Version of the JSON document."""
+
+
+class Action(StrEnum):
+    """What to do with stored runs."""
+
+    LIST = "list"
+    SHOW = "show"
+    REMOVE = "remove"
+
+
+_ActionArgument = Annotated[
+    Action, typer.Argument(metavar="ACTION", help="list (if you write none), show or remove.")
+]
+_HashArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="HASH", help="Stored runs; the beginning of a hash is enough."),
+]
+_AllOption = Annotated[bool, typer.Option("--all", help="Remove every stored run.")]
+_AgeOption = Annotated[
+    str | None,
+    typer.Option("--older-than", metavar="AGE", help="Remove what is older, such as 30d or 12h."),
+]
+
+
+def runs(
+    action: _ActionArgument = Action.LIST,
+    hashes: _HashArgument = None,
+    everything: _AllOption = False,
+    older_than: _AgeOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """What was answered before.
+
+    Lists the runs stored in `runs/` (or in the folder that TWIN_RUNS names), shows one as it was
+    answered, or removes some. Nothing is simulated.
+    """
+    output, names = Output(as_json, quiet), hashes or []
+    if action is not Action.REMOVE and (everything or older_than):
+        raise typer.BadParameter("only `remove` takes --all and --older-than", param_hint="ACTION")
+    match action:
+        case Action.LIST if not names:
+            _list(output)
+        case Action.SHOW if names:
+            _show(names, output)
+        case Action.REMOVE if len([way for way in (names, everything, older_than) if way]) == 1:
+            _remove(names, older_than, output)
+        case Action.LIST:
+            raise typer.BadParameter("`twin runs show HASH` shows one", param_hint="ACTION")
+        case Action.SHOW:
+            raise typer.BadParameter("say which run to show", param_hint="HASH")
+        case Action.REMOVE:
+            message = "say which: hashes, --all, or --older-than AGE"
+            raise typer.BadParameter(message, param_hint="HASH")
+
+
+def _list(output: Output) -> None:
+    from twin.runs import runs_folder, stored
+
+    entries = stored()
+    listed = [entry_document(entry) for entry in entries]
+    output.document({"version": VERSION, "folder": str(runs_folder()), "runs": listed})
+    if not entries:
+        output.sentence(f"No run is stored in `{runs_folder()}`.")
+    elif output.tables:
+        output.show(entries_table(entries))
+    else:
+        for entry in entries:
+            output.sentence(entry.path.name)
+
+
+def _show(names: list[str], output: Output) -> None:
+    """Each run as it was answered then, by the code of then."""
+    from twin.runs import find
+
+    entries = [find(name) for name in names]
+    shown = [{"run": entry_document(entry), "report": entry.report} for entry in entries]
+    output.document({"version": VERSION, "runs": shown})
+    for entry, document in zip(entries, shown, strict=True):
+        output.sentence(f"{entry.name}: {document['report']['verdict']}")
+        if output.tables:
+            output.show(figures_table(document["report"]), origin_table(entry))
+
+
+def _remove(names: list[str], older_than: str | None, output: Output) -> None:
+    from twin.runs import find, older, remove, stored
+
+    if names:
+        chosen = list({entry.path: entry for entry in map(find, names)}.values())
+    else:
+        chosen = stored() if older_than is None else older(_seconds(older_than))
+    for entry in chosen:
+        remove(entry)
+    removed = [entry.path.name for entry in chosen]
+    output.document({"version": VERSION, "removed": removed})
+    size = _size(sum(entry.bytes for entry in chosen))
+    output.sentence(f"Removed {len(removed)} stored run{'s' * (len(removed) != 1)}, {size}.")
+
+
+def _seconds(age: str) -> float:
+    from twin.errors import Problem, UsageError
+    from twin.units import QuantityError, parse
+
+    try:
+        return parse(age, "seconds")
+    except QuantityError:
+        message = f"`{age}` is no age"
+        raise UsageError([Problem("TW066", "", message, "write `30d` or `12h`")]) from None
+
+
+def entry_document(entry: StoredRun) -> dict[str, Any]:
+    """A stored run as data; `current` is false where other code gave the answer."""
+    return asdict(entry) | {"path": str(entry.path), "current": entry.current}
+
+
+def entries_table(entries: list[StoredRun]) -> Table:
+    """One line per stored run."""
+    from rich.table import Table
+
+    from twin.report.numbers import duration
+
+    table = Table("Hash", "Scenario", "Step", "Fits", "When", "Size", "Fidelity", box=None)
+    for entry in entries:
+        table.add_row(
+            entry.hash,
+            entry.name,
+            duration(entry.step_seconds),
+            "yes" if entry.fits else "no",
+            _when(entry.created) + ("" if entry.current else ", other code"),
+            _size(entry.bytes),
+            entry.fidelity,
+        )
+    return table
+
+
+def figures_table(report: dict[str, Any]) -> Table:
+    """The key figures of a stored JSON report."""
+    from rich.table import Table
+
+    from twin.report import KPIS
+    from twin.report.numbers import show
+
+    table = Table("Key figures", "", box=None)
+    for kpi in KPIS:
+        table.add_row(kpi.label, show(report["kpis"].get(kpi.key), kpi.unit))
+    return table
+
+
+def origin_table(entry: StoredRun) -> Table:
+    """Where a stored answer came from, and where it lies."""
+    from rich.table import Table
+
+    from twin.report.numbers import duration
+
+    table = Table("Stored", "", box=None)
+    table.add_row("Files", str(entry.path))
+    table.add_row("Answered", f"{_when(entry.created)} in {duration(entry.wall_seconds)}")
+    same = "as it runs now" if entry.current else "other code than runs now: it would play again"
+    table.add_row("By", f"twin {entry.twin_version}, {same}")
+    table.add_row("Fidelity", entry.fidelity)
+    table.add_row("Command", entry.command or "(from Python)")
+    return table
+
+
+def _when(created: str) -> str:
+    """Local time to the minute."""
+    from datetime import datetime
+
+    return f"{datetime.fromisoformat(created).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _size(count: int) -> str:
+    from twin.report.numbers import gibibytes
+
+    return gibibytes(float(count))

@@ -1,0 +1,65 @@
+"""`twin schema`: what a scenario file may hold, for editors and for readers."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twin.cli.options import JsonOption, QuietOption
+from twin.cli.output import Output, dumps
+
+VERSION = 1
+"""Version of the JSON document."""
+
+
+class Format(StrEnum):
+    """How the fields are described."""
+
+    JSON_SCHEMA = "json-schema"
+    MARKDOWN = "markdown"
+
+
+_ScenarioArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SCENARIO", help="Also know the parts in the catalogs beside this scenario."
+    ),
+]
+_FormatOption = Annotated[
+    Format, typer.Option("--format", help="For editors and programs, or for people.")
+]
+
+
+def schema(
+    scenario: _ScenarioArgument = None,
+    form: _FormatOption = Format.JSON_SCHEMA,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """What a scenario file may hold.
+
+    Prints the JSON Schema (2020-12) of a scenario file, from which editors complete and explain
+    fields, or the field reference as Markdown.
+    """
+    from twin.loading.fields import reference_page
+    from twin.loading.schema import scenario_schema
+
+    document = scenario_schema(_folders(scenario) if scenario else ())
+    output, is_page = Output(as_json, quiet), form is Format.MARKDOWN
+    if as_json and is_page:
+        output.document({"version": VERSION, "markdown": reference_page(document)})
+    elif as_json:
+        output.document({"version": VERSION, "schema": document})
+    else:
+        sys.stdout.write(reference_page(document) if is_page else dumps(document))
+
+
+def _folders(scenario: str) -> list[Path]:
+    """Where the catalogs of a scenario are: beside it, and beside what it extends."""
+    from twin.loading.files import find_scenario, read_family
+
+    return read_family(find_scenario(scenario)).folders

@@ -1,0 +1,299 @@
+"""Plans against a baseline: key figures, where the time went, which inputs made the difference, and
+which uncertain numbers could."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from twin.figures.cascade import Rung, cascade
+from twin.figures.palette import BAD, GOOD, INK, Swatch, Theme, swatch
+from twin.figures.plotly import Axis, Bars, Drawing, Frame, Mark, Picture, Row, draw
+from twin.figures.step import LEGEND, MEANING
+from twin.report.breakdown import CAUSES
+from twin.report.compare import Comparison, Delta, KpiDelta
+from twin.report.kpis import KPIS, Unit
+from twin.report.numbers import digits, show
+
+_LABELS: Final = {"mfu": "MFU", "hfu": "HFU", "tokens_per_second_per_gpu": "Tokens/s per GPU"}
+"""Names of key figures that would not fit beside the bars."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swing:
+    """What a key figure would change by if one uncertain number were at either end of its range."""
+
+    label: str
+    low: str
+    high: str
+    """The ends of the range, as written."""
+    at_low: float
+    at_high: float
+    """Change of the key figure there, in its unit."""
+    source: str
+    """Where the range comes from."""
+
+
+def kpi_deltas(comparison: Comparison, theme: Theme) -> Picture:
+    """How much better or worse every key figure of each candidate is, in percent of the
+    baseline's."""
+    shown = [
+        (delta, kpi.key)
+        for kpi in KPIS
+        for delta in comparison.deltas
+        if delta.kpis[kpi.key].relative not in (None, 0.0)
+    ]
+    several = len(comparison.deltas) > 1
+    drawings: list[Drawing] = [
+        Bars(
+            name=name,
+            swatch=Swatch(colour[theme], colour[theme], pattern),
+            x=[100 * (delta.kpis[key].relative or 0.0) for delta, key in own],
+            y=[_kpi_label(delta, key, several=several) for delta, key in own],
+            text=[_change_words(delta.kpis[key]) for delta, key in own],
+            outside=True,
+            hover="%{y}: %{text}",
+        )
+        for name, verdict, colour, pattern in (
+            ("Better", "better", GOOD, ""),
+            ("Worse", "worse", BAD, "/"),
+        )
+        if (own := [pair for pair in shown if pair[0].kpis[pair[1]].verdict == verdict])
+    ]
+    sizes = [100 * (delta.kpis[key].relative or 0.0) for delta, key in shown]
+    labels = [_kpi_label(delta, key, several=several) for delta, key in shown]
+    reach = max((abs(size) for size in sizes), default=1.0)
+    frame = Frame(
+        x=Axis("Percent of the baseline's figure", span=(-1.45 * reach, 1.45 * reach)),
+        y=Axis(reverse=True, grid=False, names=tuple(labels)),
+        height=60 + 24 * max(len(shown), 1),
+        theme=theme,
+        marks=(Mark(0.0, "baseline", INK[theme], dash="solid", anchor="center"),),
+    )
+    return Picture(
+        title=_kpi_finding(comparison),
+        caption=(
+            f"Change of each key figure against {comparison.reports[0].name}, which is the line; "
+            "figures that do not change are left out."
+        ),
+        figure=draw(drawings, frame),
+        table=tuple(_kpi_row(comparison, kpi.key, kpi.label, kpi.unit) for kpi in KPIS),
+    )
+
+
+def _kpi_label(delta: Delta, key: str, *, several: bool) -> str:
+    label = _LABELS.get(key, next(kpi.label for kpi in KPIS if kpi.key == key))
+    return f"{label}, {delta.name}" if several else label
+
+
+def _change_words(change: KpiDelta) -> str:
+    relative = change.relative or 0.0
+    arrow = "▲" if relative > 0 else "▼"
+    return f"{arrow} {digits(100 * abs(relative))} % {change.verdict}"
+
+
+def _kpi_finding(comparison: Comparison) -> str:
+    """A line per candidate: how many figures are better and worse."""
+    lines: list[str] = []
+    for delta in comparison.deltas:
+        verdicts = [one.verdict for one in delta.kpis.values()]
+        better, worse = verdicts.count("better"), verdicts.count("worse")
+        changed = f"{better + worse} key figures that change" if better + worse else "key figures"
+        lines.append(f"{delta.name}: of {changed}, {better} are better and {worse} worse")
+    return "\n".join(lines)
+
+
+def _kpi_row(comparison: Comparison, key: str, label: str, unit: Unit) -> Row:
+    first = comparison.reports[0]
+    row = {"Key figure": label, first.name: show(first.kpis[key], unit)}
+    for report, delta in zip(comparison.reports[1:], comparison.deltas, strict=True):
+        relative = delta.kpis[key].relative
+        change = f" ({_change_words(delta.kpis[key])})" if relative else ""
+        row[report.name] = f"{show(report.kpis[key], unit)}{change}"
+    return row
+
+
+def step_deltas(comparison: Comparison, theme: Theme) -> Picture:
+    """Seconds that each candidate's step has more or less of each cause than the baseline's."""
+    used = [c for c in CAUSES if any(delta.breakdown_ns[c] for delta in comparison.deltas)]
+    names = [delta.name for delta in comparison.deltas]
+    drawings: list[Drawing] = [
+        Bars(
+            name=LEGEND[cause],
+            swatch=swatch(MEANING[cause], theme),
+            x=[delta.breakdown_ns[cause] / 1e9 for delta in comparison.deltas],
+            y=names,
+            detail=[[signed(delta.breakdown_ns[cause] / 1e9)] for delta in comparison.deltas],
+            hover=f"%{{y}}<br>{LEGEND[cause]}: %{{customdata[0]}}",
+        )
+        for cause in used
+    ]
+    frame = Frame(
+        x=Axis("Seconds of one step, against the baseline"),
+        y=Axis(reverse=True, grid=False),
+        height=80 + 44 * len(names),
+        theme=theme,
+        marks=(Mark(0.0, "baseline", INK[theme], dash="solid", anchor="center"),),
+    )
+    rows = [
+        {"Cause": LEGEND[cause]}
+        | {delta.name: signed(delta.breakdown_ns[cause] / 1e9) for delta in comparison.deltas}
+        for cause in used
+    ]
+    total = {"Cause": "Step"} | {
+        delta.name: signed(delta.step_delta_ns / 1e9) for delta in comparison.deltas
+    }
+    return Picture(
+        title="\n".join(_step_finding(delta) for delta in comparison.deltas),
+        caption=(
+            f"Left of the line a plan spends less than {comparison.reports[0].name}, right of it "
+            "more; a bar's parts sum to the difference of the steps."
+        ),
+        figure=draw(drawings, frame),
+        table=(*rows, total),
+    )
+
+
+def _step_finding(delta: Delta) -> str:
+    worst = max(delta.breakdown_ns, key=lambda cause: abs(delta.breakdown_ns[cause]))
+    return (
+        f"{delta.name}: {signed(delta.step_delta_ns / 1e9)} per step, most of it "
+        f"{LEGEND[worst].lower()} ({signed(delta.breakdown_ns[worst] / 1e9)})"
+    )
+
+
+def attribution(
+    base: tuple[str, float],
+    other: tuple[str, float],
+    causes: Sequence[tuple[str, float]],
+    theme: Theme,
+) -> Picture:
+    """From one plan's step to another's: `base` and `other` are their names and seconds, `causes`
+    the inputs that differ with the seconds each is worth, which sum to the difference."""
+    named = [(label, seconds) for label, seconds in causes if abs(seconds) >= 5e-10]
+    look = swatch("compute", theme)
+    rungs = [Rung(base[0], 0.0, base[1], look, show(base[1], "s"), show(base[1], "s"))]
+    for label, seconds in sorted(named, key=lambda cause: -abs(cause[1])):
+        colour = (BAD if seconds > 0 else GOOD)[theme]
+        rungs.append(
+            Rung(
+                label,
+                rungs[-1].end,
+                seconds,
+                Swatch(colour, colour, "/" if seconds > 0 else "."),
+                signed(seconds),
+                f"<b>{label}</b>: {signed(seconds)}",
+            )
+        )
+    rungs.append(Rung(other[0], 0.0, other[1], look, show(other[1], "s"), show(other[1], "s")))
+    return Picture(
+        title=_attribution_finding(base, other, named),
+        caption=(
+            "From the upper step to the lower one: what each changed input is worth in seconds, "
+            "averaged over the orders in which the inputs could change."
+        ),
+        figure=cascade(rungs, "Seconds of one step", theme),
+        table=(
+            {"Input": base[0], "Step": show(base[1], "s")},
+            *({"Input": rung.label, "Step": rung.text} for rung in rungs[1:-1]),
+            {"Input": other[0], "Step": show(other[1], "s")},
+        ),
+    )
+
+
+def _attribution_finding(
+    base: tuple[str, float], other: tuple[str, float], named: Sequence[tuple[str, float]]
+) -> str:
+    if not named:
+        return f"{other[0]} takes as long a step as {base[0]}: no input makes a difference"
+    label, seconds = max(named, key=lambda cause: abs(cause[1]))
+    return (
+        f"{other[0]}: {signed(other[1] - base[1])} per step against {base[0]}; {label} is worth "
+        f"most, {signed(seconds)}"
+    )
+
+
+def tornado(
+    swings: Sequence[Swing], figure: str, unit: Unit, theme: Theme, most: int = 12
+) -> Picture:
+    """Change of one key figure (its name and unit) over the range of each uncertain number, the
+    widest first, at most so many."""
+    widest = sorted(swings, key=lambda one: -abs(one.at_high - one.at_low))[:most]
+    # Bars at the low and at the high end overlap where both ends push to the same side.
+    drawings: list[Drawing] = [
+        _ends(widest, "low", unit, theme),
+        _ends(widest, "high", unit, theme),
+    ]
+    reach = max((abs(end) for one in widest for end in (one.at_low, one.at_high)), default=0.0)
+    frame = Frame(
+        x=Axis(f"Change of {figure}, {unit}", span=(-1.5 * (reach or 1.0), 1.5 * (reach or 1.0))),
+        y=Axis(
+            span=(-0.6, max(len(widest), 1) - 0.4),
+            ticks=tuple((float(at), one.label) for at, one in enumerate(widest)),
+            reverse=True,
+            grid=False,
+        ),
+        height=60 + 30 * max(len(widest), 1),
+        theme=theme,
+        marks=(Mark(0.0, "as planned", INK[theme], dash="solid", anchor="center"),),
+    )
+    return Picture(
+        title=_tornado_finding(widest, figure, unit),
+        caption=(
+            "One number at a time at the low and at the high end of its range, all others as "
+            "planned; numbers that are off together may do more or less than their sum."
+        ),
+        figure=draw(drawings, frame),
+        table=tuple(_swing_row(one, figure, unit) for one in widest),
+    )
+
+
+def _ends(widest: Sequence[Swing], end: str, unit: Unit, theme: Theme) -> Bars:
+    low = end == "low"
+    look = swatch("pipeline" if low else "tensor", theme)
+    sizes = [one.at_low if low else one.at_high for one in widest]
+    ranges = [one.low if low else one.high for one in widest]
+    return Bars(
+        name=f"At the {end} end of its range",
+        swatch=Swatch(look.fill, look.line, "" if low else "/"),
+        x=sizes,
+        y=[at + (-0.2 if low else 0.2) for at in range(len(widest))],
+        base=[0.0] * len(widest),
+        thickness=[0.38] * len(widest),
+        text=[
+            f"{written}: {signed(size, unit)}" for written, size in zip(ranges, sizes, strict=True)
+        ],
+        outside=True,
+        detail=[[one.label, one.source] for one in widest],
+        hover="<b>%{customdata[0]}</b> %{text}<br>%{customdata[1]}",
+    )
+
+
+def _tornado_finding(widest: Sequence[Swing], figure: str, unit: Unit) -> str:
+    if not widest or not any(one.at_low or one.at_high for one in widest):
+        return f"No uncertain number changes {figure}"
+    first = widest[0]
+    low, high = sorted((first.at_low, first.at_high))
+    return (
+        f"{first.label} matters most for {figure}: from {signed(low, unit)} to "
+        f"{signed(high, unit)} over its range"
+    )
+
+
+def _swing_row(one: Swing, figure: str, unit: Unit) -> Row:
+    return {
+        "Number": one.label,
+        "Low": one.low,
+        f"{figure} there": signed(one.at_low, unit),
+        "High": one.high,
+        f"{figure} then": signed(one.at_high, unit),
+        "Range from": one.source,
+    }
+
+
+def signed(value: float, unit: Unit = "s") -> str:
+    """A change with its sign: `+1.20 s`."""
+    if value == 0:
+        return "no change"
+    return f"{'-' if value < 0 else '+'}{show(abs(value), unit)}"

@@ -1,0 +1,296 @@
+"""The cluster by level with the use of its links, groups of ranks on it, and its collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from twin.figures.palette import BACKGROUND, INK, LINKS, Meaning, Theme, swatch
+from twin.figures.plotly import Axis, Bars, Dots, Drawing, Frame, Line, Note, Picture, Row, draw
+from twin.report.network_map import LEVELS, NetworkMap
+from twin.report.network_use import Collective, LinkLoad, NetworkUse
+from twin.report.numbers import gibibytes, show
+from twin.units import format_quantity
+
+ROLES: Final[dict[str, tuple[str, str, float]]] = {
+    "nvswitch": ("NVSwitch", "square", 22.0),
+    "gpu": ("GPU", "square", 15.0),
+    "nic": ("NIC", "circle", 8.0),
+    "leaf": ("Leaf switch", "square", 12.0),
+    "spine": ("Spine switch", "diamond", 12.0),
+}
+"""What stands at each level: its name, its shape and its pixels."""
+GROUP_WORDS: Final[dict[str, str]] = {
+    "tensor": "tensor-parallel group",
+    "context": "context-parallel group",
+    "expert": "expert-parallel group",
+    "expert_tensor": "expert-tensor-parallel group",
+    "data": "data-parallel group",
+    "expert_data": "group of replicas of the same experts",
+    "pipeline": "pipeline",
+}
+"""The groups that can be shown, in words."""
+MEANING: Final[dict[str, Meaning]] = {
+    "tensor": "tensor",
+    "context": "context",
+    "expert": "expert",
+    "expert_tensor": "tensor",
+    "data": "data",
+    "expert_data": "data",
+    "pipeline": "pipeline",
+}
+"""The colour of each axis of parallelism."""
+USE_STEPS: Final = ((0.0, "unused"), (0.001, "under 20 %"), (0.2, "20 to 50 %"), (0.5, "over 50 %"))
+"""Shares of a link's capacity from which on it is drawn so, in words."""
+_READING: Final = (
+    "The more a step uses a class of link, the thicker it is; shares are of what one link can "
+    "carry in one direction, mean of all ranks."
+)
+_WIDTHS: Final = (0.6, 1.4, 2.6, 4.4)
+_LINK_WORDS: Final = {"nvlink": "NVLink", "nic": "NIC", "uplink": "Uplinks"}
+_LINK_LEVEL: Final = {"nvlink": 0.5, "pcie": 1.5, "nic": 2.5, "uplink": 3.5}
+"""Height at which a class of link is labelled."""
+
+
+def topology(
+    network: NetworkMap, use: NetworkUse, group: str | None, name: str, theme: Theme
+) -> Picture:
+    """A few nodes and the switches above them; links by use, and the GPUs of the first rank's
+    `group` (a key of `network.groups`; None shows none)."""
+    drawings: list[Drawing] = [*_links(network, use, theme), *_places(network, group, theme)]
+    width = max(vertex.x for vertex in network.vertices)
+    top = max(vertex.level for vertex in network.vertices)
+    frame = Frame(
+        x=Axis(span=(-1.2, 1.55 * width + 1.0), ticks=(), grid=False),
+        y=Axis(span=(-1.0, top + 0.5), ticks=_level_ticks(network), grid=False),
+        height=430,
+        theme=theme,
+        notes=(*_link_notes(use, width, theme), *_node_notes(network, theme)),
+    )
+    return Picture(
+        title=f"{name}: {_busiest(use)}",
+        caption=" ".join([*_drawn_part(network), *_group_note(network, group)]),
+        figure=draw(drawings, frame),
+        table=_link_table(use),
+    )
+
+
+def _links(network: NetworkMap, use: NetworkUse, theme: Theme) -> list[Line]:
+    """One line per step of use: colour and width say it."""
+    lines: list[Line] = []
+    for step, (_, words) in enumerate(USE_STEPS):
+        edges = [edge for edge in network.edges if _step(use.link(edge.link)) == step]
+        if not edges:
+            continue
+        ends = [(network.vertices[edge.a], network.vertices[edge.b]) for edge in edges]
+        x = [value for a, b in ends for value in (a.x, b.x, np.nan)]
+        y = [value for a, b in ends for value in (float(a.level), float(b.level), np.nan)]
+        known = "Links, use not simulated" if step == 0 else f"Links, {words} used"
+        lines.append(Line(x, y, LINKS[theme][step], known, _WIDTHS[step]))
+    return lines
+
+
+def _step(link: LinkLoad | None) -> int:
+    if link is None:
+        return 0
+    return max(at for at, (least, _) in enumerate(USE_STEPS) if link.use >= least)
+
+
+def _places(network: NetworkMap, group: str | None, theme: Theme) -> list[Dots]:
+    """GPUs, NICs and switches; the members of the group are filled with its colour."""
+    members = network.groups.get(group, frozenset[int]()) if group else frozenset[int]()
+    places: list[Dots] = []
+    for role in dict.fromkeys(vertex.role for vertex in network.vertices):
+        own = [at for at, vertex in enumerate(network.vertices) if vertex.role == role]
+        rest = [at for at in own if at not in members]
+        places.append(_dots(network, rest, role, (BACKGROUND[theme], INK[theme])))
+    if group and members:
+        look = swatch(MEANING[group], theme)
+        words = f"GPU of the {GROUP_WORDS[group]} of rank 0"
+        places.append(_dots(network, sorted(members), "gpu", (look.fill, INK[theme]), words))
+    return places
+
+
+def _dots(
+    network: NetworkMap, own: list[int], role: str, look: tuple[str, str], name: str = ""
+) -> Dots:
+    words, symbol, size = ROLES.get(role, (role, "diamond", 12.0))
+    vertices = [network.vertices[at] for at in own]
+    return Dots(
+        name=name,
+        x=[vertex.x for vertex in vertices],
+        y=[float(vertex.level) for vertex in vertices],
+        fill=look[0],
+        line=look[1],
+        symbol=symbol,
+        size=size,
+        detail=[[vertex.name] for vertex in vertices],
+        hover=f"{words} %{{customdata[0]}}",
+        outline=1.4,
+    )
+
+
+def _level_ticks(network: NetworkMap) -> tuple[tuple[float, str], ...]:
+    found = {vertex.level: vertex.role for vertex in network.vertices}
+    return tuple(
+        (float(level), ROLES.get(role, (role,))[0]) for level, role in sorted(found.items())
+    )
+
+
+def _link_notes(use: NetworkUse, width: float, theme: Theme) -> list[Note]:
+    """Beside each level: the link's use and capacity."""
+    return [
+        Note(width + 0.9, _LINK_LEVEL[link.key], _use_words(link), INK[theme])
+        for link in use.links
+        if link.key in _LINK_LEVEL
+    ]
+
+
+def _use_words(link: LinkLoad) -> str:
+    return f"{_LINK_WORDS[link.key]} <b>{show(link.use, '%')}</b> of {_rate(link.capacity)}"
+
+
+def _node_notes(network: NetworkMap, theme: Theme) -> list[Note]:
+    """Under each drawn node: its number."""
+    notes: list[Note] = []
+    for node in network.nodes:
+        places = [vertex.x for vertex in network.vertices if vertex.node == node]
+        middle = (min(places) + max(places)) / 2
+        notes.append(Note(middle, -0.7, f"node {node}", INK[theme], "center"))
+    return notes
+
+
+def _drawn_part(network: NetworkMap) -> list[str]:
+    """How much of the cluster is drawn, and how to read it."""
+    words = (
+        f"Drawn are {len(network.nodes)} of {network.of_nodes:,} nodes, which all look alike"
+        if len(network.nodes) < network.of_nodes
+        else "All nodes are drawn"
+    )
+    if network.gpus < network.of_gpus:
+        words += f", with {network.gpus} of {network.of_gpus} GPUs each"
+    if 0 < network.spines < network.of_spines:
+        words += f", and {network.spines} of {network.of_spines} switches above the leaves"
+    return [f"{words}.", _READING]
+
+
+def _group_note(network: NetworkMap, group: str | None) -> list[str]:
+    if not group or group not in network.groups:
+        return []
+    shown, size = len(network.groups[group]), network.sizes[group]
+    return [f"Filled: the {GROUP_WORDS[group]} of rank 0, {shown} of its {size:,} GPUs drawn."]
+
+
+def _busiest(use: NetworkUse) -> str:
+    link = max(use.links, key=lambda one: one.use)
+    return (
+        f"the busiest class of link is the {link.label}, {show(link.use, '%')} of its capacity "
+        "over the step"
+    )
+
+
+def _link_table(use: NetworkUse) -> tuple[Row, ...]:
+    return tuple(
+        {
+            "Link": link.label,
+            "Carries at most": _rate(link.capacity),
+            "Bytes per step": gibibytes(link.bytes),
+            "Used": show(link.use, "%"),
+        }
+        for link in use.links
+    )
+
+
+def collectives(use: NetworkUse, name: str, theme: Theme) -> Picture:
+    """Seconds of every collective per step, hidden beside kernels and exposed, one rank's mean."""
+    shown = use.collectives
+    labels = [words(one) for one in shown]
+    bars = [
+        *(_exposed(shown, axis, theme) for axis in dict.fromkeys(one.axis for one in shown)),
+        Bars(
+            name="Hidden beside kernels",
+            swatch=swatch("hidden", theme),
+            x=[one.total_seconds * (1 - one.exposed) for one in shown],
+            y=labels,
+            text=[_text(one) for one in shown],
+            outside=True,
+            hover="%{y}: %{x:.3~s}s hidden",
+        ),
+    ]
+    longest = max((one.total_seconds for one in shown), default=1.0)
+    frame = Frame(
+        x=Axis("Seconds per step on one rank", span=(0.0, 1.5 * longest)),
+        y=Axis(reverse=True, grid=False),
+        height=60 + 30 * max(len(shown), 1),
+        theme=theme,
+    )
+    return Picture(
+        title=f"{name}: {_longest(use)}",
+        caption=(
+            "Each bar is all calls of one collective in a step, on the mean rank; beside it how "
+            "often it runs and the bus bandwidth that it reaches, as nccl-tests defines it."
+        ),
+        figure=draw(bars, frame),
+        table=tuple(_row(one) for one in shown),
+    )
+
+
+def _exposed(shown: Sequence[Collective], axis: str, theme: Theme) -> Bars:
+    """The exposed seconds of the collectives of one axis of parallelism."""
+    own = [one for one in shown if one.axis == axis]
+    return Bars(
+        name=f"{axis.capitalize()}, exposed",
+        swatch=swatch(MEANING.get(axis, "other"), theme),
+        x=[one.total_seconds * one.exposed for one in own],
+        y=[words(one) for one in own],
+        detail=[[show(one.exposed, "%")] for one in own],
+        hover="%{y}: %{x:.3~s}s exposed, %{customdata[0]} of its time",
+    )
+
+
+def words(one: Collective) -> str:
+    """A collective's name as people read it."""
+    return one.name.replace("_", " ").capitalize()
+
+
+def _text(one: Collective) -> str:
+    rate = f", {_rate(one.busbw)}" if one.busbw else ""
+    calls = f"{one.calls:,.0f} call{'' if round(one.calls) == 1 else 's'}"
+    return f"{show(one.total_seconds, 's')}, {calls}{rate}"
+
+
+def _longest(use: NetworkUse) -> str:
+    if not use.collectives:
+        return "nothing is communicated"
+    first = max(use.collectives, key=lambda one: one.total_seconds * one.exposed)
+    return (
+        f"{words(first).lower()} is exposed longest, "
+        f"{show(first.total_seconds * first.exposed, 's')} per step and rank, "
+        f"{show(first.exposed, '%')} of its time"
+    )
+
+
+def _row(one: Collective) -> Row:
+    return {
+        "Collective": words(one),
+        "Axis": one.axis,
+        "Group": one.group + (f" of {one.members:,}" if one.members else ""),
+        "Calls": f"{one.calls:,.0f}",
+        "Payload": gibibytes(one.payload) if one.payload else "unknown",
+        "By NVLink": gibibytes(one.nvlink_bytes),
+        "By NIC": gibibytes(one.nic_bytes),
+        "Alone": show(one.alone_seconds, "s"),
+        "As it ran": show(one.seconds, "s"),
+        "Exposed": show(one.exposed, "%"),
+        "algbw": _rate(one.algbw),
+        "busbw": _rate(one.busbw),
+    }
+
+
+def _rate(value: float | None) -> str:
+    return "unknown" if value is None else format_quantity(value, "bytes_per_s", digits=3)
+
+
+assert set(LEVELS) == set(ROLES), "every level of a drawing has a shape"

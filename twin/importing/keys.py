@@ -1,0 +1,138 @@
+"""The keys of a configuration, taken one by one, so that none is passed over in silence.
+
+A family takes every key that it understands. What is left is known to change nothing that the twin
+counts (`HARMLESS`), or is a problem. A key that is null counts as absent, as in `transformers`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from twin.errors import Origin, Problem, UsageError
+from twin.loading.files import display
+from twin.loading.suggest import nearest
+from twin.loading.tree import Branch, Items, Leaf, plain
+from twin.loading.yaml_text import read_yaml, split_lines
+
+HARMLESS = frozenset(
+    {
+        # names, tokens, versions, numbers
+        "architectures", "auto_map", "model_type", "_name_or_path", "name_or_path", "id2label",
+        "label2id", "bos_token_id", "eos_token_id", "pad_token_id", "transformers_version",
+        "torch_dtype", "dtype", "use_cache", "return_dict", "output_attentions",
+        "output_hidden_states", "unsloth_version", "unsloth_fixed",
+        # initialisation, norms, positions
+        "initializer_range", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters",
+        "rope_interleave", "max_position_embeddings", "max_window_layers", "use_mrope",
+        "partial_rotary_factor", "pretraining_tp", "ep_size",
+        # how the router chooses and is trained, not what it weighs
+        "n_group", "topk_group", "norm_topk_prob", "routed_scaling_factor", "scoring_func",
+        "aux_loss_alpha", "seq_aux", "output_router_logits", "router_aux_loss_coef",
+        "router_jitter_noise", "qk_head_dim",
+    }
+)  # fmt: skip
+"""Keys that change neither weights nor the work of matrices."""
+
+
+@dataclass(slots=True)
+class Keys:
+    """The keys of one configuration, with the problems and warnings that taking them brought."""
+
+    tree: Branch
+    taken: set[str] = field(default_factory=set[str])
+    problems: list[Problem] = field(default_factory=list[Problem])
+    warnings: list[str] = field(default_factory=list[str])
+    """What the result leaves out or assumes, as sentences."""
+    left_out: list[str] = field(default_factory=list[str])
+    """What the real model has beside the result."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or the default where it is absent or null."""
+        self.taken.add(key)
+        child = self.tree.children.get(key)
+        value = None if child is None else plain(child.node)
+        return default if value is None else value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A whole number that is not negative; 1, after a problem, where it is none."""
+        value = self.get(key, default)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+        if value is None:
+            self.refuse(key, f"the configuration has no `{key}`", code="TW011")
+        else:
+            self.refuse(key, f"`{key}` must be a whole number", code="TW014")
+        return 1
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """True or false."""
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            self.refuse(key, f"`{key}` must be true or false", code="TW014")
+        return value is True
+
+    def texts(self, key: str) -> set[str]:
+        """The items of a list, as text; none where there is no list."""
+        self.taken.add(key)
+        child = self.tree.children.get(key)
+        nodes = child.node.nodes if child and isinstance(child.node, Items) else ()
+        return {str(plain(node)) for node in nodes}
+
+    def must_be(self, key: str, *allowed: Any, why: str) -> None:
+        """Refuse any value but these, for a reason; absent is allowed."""
+        value = self.get(key, allowed[0])
+        if value not in allowed:
+            self.refuse(key, f"`{key}: {value}` cannot be expressed: {why}")
+
+    def refuse(self, key: str, message: str, fix: str = "", code: str = "TW042") -> None:
+        """Note a problem at a key, or at the top where it is absent."""
+        child = self.tree.children.get(key)
+        origin = child.key if child else self.tree.origin
+        self.problems.append(Problem(code, key, message, fix, origin))
+
+    def finish(self) -> None:
+        """Refuse what nobody took."""
+        known = HARMLESS | self.taken
+        for key, child in self.tree.children.items():
+            if key in known or plain(child.node) is None:
+                continue
+            near = nearest(key, known)
+            message = f"twin does not know what `{key}` changes"
+            fix = "if it changes neither weights nor matrix products, import a copy without it"
+            self.refuse(key, message, f"did you mean `{near}`?" if near else fix, code="TW043")
+
+
+def read_keys(path: Path) -> Keys:
+    """The keys of a JSON file. Raises `UsageError` where it is none."""
+    name = display(path)
+    try:
+        # Tabs are space to JSON and an error to YAML, of which JSON is a part.
+        text = path.read_text(encoding="utf-8-sig").replace("\t", " ")
+    except OSError as error:
+        message = f"`{name}` cannot be read: {error.strerror}"
+        raise UsageError([Problem("TW001", "", message)]) from None
+    except UnicodeDecodeError:
+        raise UsageError([Problem("TW001", "", f"`{name}` is not UTF-8 text")]) from None
+    lines = split_lines(text)
+
+    def locate(line: int, column: int, width: int) -> Origin:
+        shown = lines[line] if line < len(lines) else ""
+        return Origin(name, line + 1, column + 1, shown, width)
+
+    tree, problems = read_yaml(text, locate)
+    if problems:
+        raise UsageError(problems)
+    if not isinstance(tree, Branch):
+        message = f"`{name}` holds no configuration: it must be one JSON object"
+        raise UsageError([Problem("TW041", "", message, "", locate(0, 0, 1))])
+    return Keys(tree)
+
+
+def model_type(keys: Keys) -> tuple[str, Origin]:
+    """The family that a configuration says it is of, and where."""
+    leaf = keys.tree.leaf("model_type")
+    if isinstance(leaf, Leaf) and isinstance(leaf.value, str):
+        return leaf.value, leaf.origin
+    return "", keys.tree.origin

@@ -1,0 +1,227 @@
+"""The JSON Schema (2020-12) of a scenario file as a planner writes it, for editors and other
+programs.
+
+pydantic knows the fields of a resolved scenario. What only the loader knows is added here: names of
+catalog parts, numbers with a source, `extends`, and which keys a file must hold. A file that
+extends another may leave out anything, so no section requires keys by itself; they are required by
+one condition at the root, for files that extend nothing.
+
+The schema is necessary, not sufficient: ranges of quantities, and what fields ask of each other,
+only `twin check` sees.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from twin.loading.catalog import SLOTS, PartKind, open_library, part_names
+from twin.loading.fields import aside
+from twin.loading.files import shipped_scenarios
+from twin.loading.json_schema import (
+    SOURCED,
+    Json,
+    choices,
+    field_at,
+    members,
+    nodes,
+    reference,
+    sections,
+)
+from twin.network.topology import kinds
+from twin.scenario import Scenario
+from twin.sources import KINDS
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_GPU_CALIBRATION: Final = ("cluster", "node", "gpu", "calibration")
+_FABRIC_KIND: Final = ("cluster", "fabric", "kind")
+
+
+def scenario_schema(folders: Iterable[Path] = ()) -> Json:
+    """The schema; names of parts are those under `folders`/catalog, and the shipped."""
+    schema = Scenario.model_json_schema()
+    library, _ = open_library(folders)
+    needed = _Needs(schema["$defs"]).of(schema, optional=("calibration",))
+    _plain(schema)
+    for path, kind in SLOTS.items():
+        _name_parts(field_at(schema, path), kind, part_names(library, kind))
+    of_gpu = {"enum": list(part_names(library, "calibrations")), "x-catalog": "calibrations"}
+    field_at(schema, _GPU_CALIBRATION).update(of_gpu)
+    field_at(schema, _FABRIC_KIND)["enum"] = list(kinds())
+    _accept_sources(schema)
+    _inherit_descriptions(schema)
+    schema["properties"] = _with_extends(schema["properties"])
+    return {
+        "$schema": DIALECT,
+        "title": "A scenario of the twin",
+        "description": "One run: model, cluster, layout, memory policy, training and price.",
+        **{key: schema[key] for key in ("type", "properties", "additionalProperties")},
+        "if": {"not": {"required": ["extends"]}},
+        "then": needed,
+        "$defs": dict(sorted(schema["$defs"].items())),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """Which keys a file must hold that extends nothing; says so and no more, so that what a field
+    is stands in one place."""
+
+    definitions: Json
+
+    def of(self, section: Json, optional: tuple[str, ...] = ()) -> Json:
+        """The needs of a section and of those below it. A field that is `optional` for the loader
+        may be left out, and holds a whole section only where it names one."""
+        below = {key: self.of_field(field) for key, field in section["properties"].items()}
+        below |= {key: _when({"required": ["name"]}, below[key]) for key in optional}
+        required = [key for key in section.get("required", ()) if key not in optional]
+        return _filled({"required": required, "properties": _filled(below)})
+
+    def of_field(self, field: Json) -> Json:
+        """The needs of what a field holds; JSON Schema asks keys of objects only, so names pass."""
+        if field.get("type") == "array":
+            return _filled({"items": self.of_field(field["items"])})
+        names = [name for choice in choices(field) if (name := reference(choice))]
+        if len(names) == 1:
+            return self.of(self.definitions[names[0]])
+        told = [
+            _when({"properties": {"kind": _kind(one)}, "required": ["kind"]}, self.of(one))
+            for one in (self.definitions[name] for name in names)
+        ]
+        needs = {"required": ["kind"] if names else [], "allOf": [one for one in told if one]}
+        return _filled(needs)
+
+
+def _kind(member: Json) -> Json:
+    kind = member["properties"]["kind"]
+    return {key: kind[key] for key in ("const", "enum") if key in kind}
+
+
+def _when(condition: Json, then: Json) -> Json:
+    return {"if": condition, "then": then} if then else {}
+
+
+def _filled(schema: Json) -> Json:
+    return {key: value for key, value in schema.items() if value}
+
+
+def _plain(schema: Json) -> None:
+    """Without what repeats the name of a field, what only OpenAPI reads, and required keys. A
+    section without its `kind` may be of any kind, so one of a union is not one of exactly one."""
+    for section in sections(schema):
+        section.pop("required", None)
+        section.pop("title", None)
+        for field in section["properties"].values():
+            field.pop("title", None)
+            field.pop("discriminator", None)
+            if "oneOf" in field:
+                field["anyOf"] = field.pop("oneOf")
+            if isinstance(field.get("default"), dict):
+                del field["default"]  # the fields below have their own
+
+
+def _name_parts(field: Json, kind: PartKind, names: Iterable[str]) -> None:
+    """Lets the name of a part stand for the section."""
+    whole = field.pop("anyOf", None) or [{"$ref": field.pop("$ref")}]
+    field["anyOf"] = [{"enum": list(names), "x-catalog": kind}, *whole]
+
+
+def _accept_sources(schema: Json) -> None:
+    """Lets every number of a part say where it comes from."""
+    schema["$defs"][SOURCED] = {
+        "type": "object",
+        "description": "A number with its source.",
+        "required": ["value"],
+        "properties": {
+            "value": {"type": ["number", "string"], "description": "The number, with its unit."},
+            "source": {"type": "string", "description": "The work that says so, by its id."},
+            "kind": {"enum": list(KINDS), "description": "How the number is known."},
+            "range": {
+                "type": "array",
+                "items": {"type": ["number", "string"]},
+                "minItems": 2,
+                "maxItems": 2,
+                "description": "The lowest and the highest value that is plausible.",
+            },
+            "note": {"type": "string", "description": "What a reader should know."},
+        },
+        "additionalProperties": False,
+    }
+    for section in _parts(schema):
+        properties = section["properties"]
+        properties |= {k: _or_sourced(one) for k, one in properties.items() if _is_number(one)}
+
+
+def _or_sourced(field: Json) -> Json:
+    """The field, or a number with its source; what is said of it holds either way."""
+    said = {key: field[key] for key in ("description", "default") if key in field}
+    bare = {key: value for key, value in field.items() if key not in said}
+    return said | {"anyOf": [*bare.get("anyOf", [bare]), {"$ref": f"#/$defs/{SOURCED}"}]}
+
+
+def _is_number(field: Json) -> bool:
+    return any(
+        one.get("type") in ("integer", "number") or "x-unit" in one for one in choices(field)
+    )
+
+
+def _parts(schema: Json) -> list[Json]:
+    """The sections of the parts of the catalog, and those below."""
+    found: dict[str, Json] = {}
+
+    def walk(field: Any) -> None:
+        for node in nodes(field):
+            name = reference(node)
+            if name is not None and name not in found:
+                found[name] = schema["$defs"][name]
+                walk(found[name])
+
+    for path in SLOTS:
+        walk(field_at(schema, path))
+    return [one for name, one in found.items() if name != SOURCED]
+
+
+def _inherit_descriptions(schema: Json) -> None:
+    """Every field says what it means: a section's own first paragraph where the field is silent,
+    and for `kind` that of its choice; then how it is written, and its default."""
+    own = [one for one in sections(schema) if one is not schema["$defs"][SOURCED]]
+    for section in own:
+        section["description"] = _first_paragraph(section["description"])
+    for section in own:
+        for key, field in section["properties"].items():
+            below = [section] if key == "kind" else members(schema, field)
+            meaning = field.get("description") or (below[0]["description"] if below else "")
+            field["description"] = _sentence(meaning)
+    for section in own:
+        for field in section["properties"].values():
+            field["description"] += aside(field)
+
+
+def _sentence(meaning: str) -> str:
+    """A description as a sentence; one that begins with a value (`null: ...`) keeps it."""
+    begins_with_value = re.match(r"[\w, ]+:", meaning)
+    first = meaning[:1] if begins_with_value else meaning[:1].upper()
+    return first + meaning[1:].rstrip(".") + "."
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def _with_extends(properties: Json) -> Json:
+    """The keys of the root; `extends` stands after `name`."""
+    name = {
+        "type": "string",
+        "description": "A file, relative to this one, or a shipped scenario.",
+        "examples": list(shipped_scenarios()),
+    }
+    extends = {
+        "description": "What this file changes: another file, relative to this one, or a shipped "
+        "scenario; or a list of them, the last on top. Sections merge, lists replace.",
+        "anyOf": [name, {"type": "array", "items": name}],
+    }
+    first = {key: properties.pop(key) for key in ("schema", "name")}
+    return {**first, "extends": extends, **properties}

@@ -1,0 +1,402 @@
+"""How a key figure comes about: a tree from its formula down to what was written and where.
+
+Every node but the leaves has a formula over its children, from which its value is computed, so the
+tree cannot say anything else than it shows. Leaves are values of the scenario with the file and the
+source that vouches for them, counts of `twin.arch`, and what was played. What was played and does
+not follow from a formula (how long a stage waits for another, what kernels cover of a transfer) is
+a leaf that says so.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from twin.arch.attention import causal_flop
+from twin.arch.count import flop_per_token
+from twin.arch.stack import heads
+from twin.engine import lower
+from twin.engine.breakdown import EXPOSED
+from twin.engine.program import Program
+from twin.engine.trace import Trace
+from twin.errors import Problem, UsageError
+from twin.loading.suggest import hint
+from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES
+from twin.plan.types import Plan
+from twin.report.breakdown import CAUSE_WORDS, CAUSES, COMMUNICATION
+from twin.report.kpis import KPIS, recomputed_flop
+from twin.report.report import Report
+from twin.report.tally import kernels, transfers
+
+VERSION: Final = 1
+"""Version of the JSON document."""
+
+ROOFLINE: Final = "time = max(FLOP / peak, bytes / bandwidth): Williams, Waterman, Patterson 2009"
+PLAYED: Final = "played (twin.engine)"
+COUNTED: Final = "counted op by op (twin.arch)"
+
+
+_MEMORY_SOURCES: Final = {
+    "parameters": "BF16: Rajbhandari et al. 2020 (ZeRO), section 3.1",
+    "gradients": "FP32 buffer in which micro-batches add up (Megatron-LM; Kimi K2 report, 2.4)",
+    "optimizer_dense": "optimizer states of dense weights on the rank's shard (twin.optimizers)",
+    "optimizer_expert": "optimizer states of experts on the rank's shard (twin.optimizers)",
+    "activations": "kept by forwards whose backward is still to come, less what memory.recompute "
+    "frees; walked action by action (twin.plan.memory)",
+    "logits": "kept by the head for its backward (twin.plan.memory)",
+    "working_set": "the running pass: recomputed activations, gradients of activations, outputs",
+    "pipeline_buffers": "messages between stages, received ahead and on their way",
+    "expert_buffers": "what the largest all-to-all receives",
+    "tensor_buffers": "the largest gathered tensor of sequence parallelism",
+    "data_buffers": "layers whose shards are gathered, or gradients reduced, for a while (ZeRO)",
+    "context_buffers": "keys and values of the whole sequence (context parallelism)",
+}
+"""Where each category of the memory ledger comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A number, and what it follows from. `formula` is arithmetic over the names of the children;
+    a leaf has none. `source` says where the formula, or the number, comes from. None: unknown."""
+
+    name: str
+    value: float | None
+    unit: str
+    formula: str
+    source: str
+    children: tuple[Explanation, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The tree in plain data."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "formula": self.formula,
+            "source": self.source,
+            "children": [child.to_json() for child in self.children],
+        }
+
+
+def explain(plan: Plan, trace: Trace, report: Report, kpi: str) -> Explanation:
+    """The derivation of a key figure of a run.
+
+    Raises `UsageError` where no key figure has this name.
+    """
+    return _Derivation(plan, trace, report).figure(named(kpi))
+
+
+def named(kpi: str) -> str:
+    """The name of a key figure. Raises `UsageError` where none is called so."""
+    known = [figure.key for figure in KPIS]
+    if kpi not in known:
+        message = f"`{kpi}` is no key figure"
+        raise UsageError([Problem("TW051", "", message, hint(kpi, known))])
+    return kpi
+
+
+_OPERATORS: Final[Mapping[type[ast.operator], Callable[[float, float], float]]] = {
+    ast.Add: lambda left, right: left + right,
+    ast.Sub: lambda left, right: left - right,
+    ast.Mult: lambda left, right: left * right,
+    ast.Div: lambda left, right: left / right,
+}
+
+
+def evaluate(formula: str, values: Mapping[str, float]) -> float:
+    """The value of a formula of names, numbers, + - * / and parentheses."""
+    return _evaluate(ast.parse(formula, mode="eval").body, values)
+
+
+def _evaluate(node: ast.expr, values: Mapping[str, float]) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return float(number)
+        case ast.Name(id=name):
+            return values[name]
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_evaluate(left, values), _evaluate(right, values))
+        case _:
+            raise ValueError(f"no arithmetic: {ast.dump(node)}")
+
+
+def _leaf(name: str, value: float | None, unit: str, source: str) -> Explanation:
+    return Explanation(name, value, unit, "", source)
+
+
+def _node(
+    name: str, unit: str, formula: str, children: Iterable[Explanation], source: str = ""
+) -> Explanation:
+    """A node whose value is its formula's."""
+    children = tuple(children)
+    values = {child.name: child.value for child in children if child.value is not None}
+    return Explanation(name, evaluate(formula, values), unit, formula, source, children)
+
+
+def _sum(name: str, unit: str, parts: Sequence[Explanation], source: str = "") -> Explanation:
+    """The sum of some parts; of none, zero."""
+    formula = " + ".join(part.name for part in parts) or "0"
+    return _node(name, unit, formula, parts, source)
+
+
+@dataclass(frozen=True)
+class _Derivation:
+    """The derivations of one run."""
+
+    plan: Plan
+    trace: Trace
+    report: Report
+
+    def figure(self, kpi: str) -> Explanation:
+        """The derivation of a key figure."""
+        return getattr(self, f"_{kpi}")()
+
+    @cached_property
+    def program(self) -> Program:
+        """What was played."""
+        return lower(self.plan)
+
+    def given(self, path: str, unit: str, name: str = "") -> Explanation:
+        """A value of the scenario, in SI units, with where it was written and who vouches for
+        it."""
+        scenario = self.plan.scenario
+        value: Any = scenario
+        for key in path.split("."):
+            value = getattr(value, key)
+        known, where = scenario.ledger.get(path), [f"{path}, {scenario.origin(path)}"]
+        if known is not None:
+            where.append(known.kind)
+            if known.source is not None:
+                where.append(f"{known.source.title} ({known.source.url})")
+        return _leaf(name or path.rpartition(".")[2], float(value), unit, "; ".join(where))
+
+    # The figures of the contract, by name.
+
+    def _step_seconds(self) -> Explanation:
+        return _node("step_seconds", "s", "step_ns / 1e9", [self._step_ns()])
+
+    def _step_ns(self) -> Explanation:
+        parts = [self._category(cause) for cause in CAUSES if self.report.breakdown_ns[cause]]
+        source = "how the compute stream spends the step, mean over ranks"
+        return _sum("step_ns", "ns", parts, source)
+
+    def _tokens_per_second(self) -> Explanation:
+        batch = self.given("train.global_batch", "tok")
+        formula = "global_batch / step_seconds"
+        return _node("tokens_per_second", "tok/s", formula, [batch, self._step_seconds()])
+
+    def _tokens_per_second_per_gpu(self) -> Explanation:
+        parts = [self._tokens_per_second(), self._gpus()]
+        return _node("tokens_per_second_per_gpu", "tok/s/GPU", "tokens_per_second / gpus", parts)
+
+    def _gpus(self) -> Explanation:
+        parts = [
+            self.given("cluster.nodes", "nodes"),
+            self.given("cluster.node.gpus", "GPUs per node", "gpus_per_node"),
+        ]
+        return _node("gpus", "GPUs", "nodes * gpus_per_node", parts)
+
+    def _mfu(self) -> Explanation:
+        parts = [self._model_flop(), self._step_seconds(), self._gpus(), self._peak()]
+        formula = "model_flop / step_seconds / (gpus * bf16_dense)"
+        source = "Chowdhery et al. 2022 (PaLM, arXiv:2204.02311), appendix B; causal attention"
+        return _node("mfu", "%", formula, parts, source)
+
+    def _hfu(self) -> Explanation:
+        recomputed = _leaf(
+            "recomputed_flop",
+            recomputed_flop(self.plan),
+            "FLOP per step",
+            f"forward work that memory.recompute={list(self.plan.scenario.memory.recompute)} runs "
+            f"again, over all ranks; {COUNTED}",
+        )
+        parts = [self._model_flop(), recomputed, self._step_seconds(), self._gpus(), self._peak()]
+        formula = "(model_flop + recomputed_flop) / step_seconds / (gpus * bf16_dense)"
+        source = "Korthikanti et al. 2022 (arXiv:2205.05198), section 5"
+        return _node("hfu", "%", formula, parts, source)
+
+    def _model_tflops_per_gpu(self) -> Explanation:
+        parts = [self._model_flop(), self._step_seconds(), self._gpus()]
+        formula = "model_flop / step_seconds / gpus / 1e12"
+        return _node("model_tflops_per_gpu", "TFLOP/s", formula, parts)
+
+    def _bubble_fraction(self) -> Explanation:
+        parts = [self._category("bubble"), self._step_ns()]
+        return _node("bubble_fraction", "%", "bubble / step_ns", parts)
+
+    def _exposed_communication_seconds(self) -> Explanation:
+        parts = [
+            self._category(cause) for cause in COMMUNICATION if self.report.breakdown_ns[cause]
+        ]
+        total = _sum("exposed_ns", "ns", parts, "all exposed categories but host copies")
+        return _node("exposed_communication_seconds", "s", "exposed_ns / 1e9", [total])
+
+    def _peak_device_bytes(self) -> Explanation:
+        peak = self.plan.memory.peak
+        parts = [self._memory(name, size) for name, size in peak.categories.items() if size]
+        source = f"the fullest moment of stage {peak.stage}: {peak.peak_moment}"
+        return _sum("peak_device_bytes", "bytes", parts, source)
+
+    def _peak_host_bytes_per_node(self) -> Explanation:
+        value = self.report.kpis["peak_host_bytes_per_node"]
+        return _leaf(
+            "peak_host_bytes_per_node", value, "bytes", "what the plan keeps in host memory"
+        )
+
+    def _days(self) -> Explanation:
+        parts = [
+            self.given("train.tokens", "tok"),
+            self.given("train.global_batch", "tok"),
+            self._step_seconds(),
+        ]
+        return _node("days", "d", "tokens / global_batch * step_seconds / 86400", parts)
+
+    def _gpu_hours(self) -> Explanation:
+        return _node("gpu_hours", "GPU-h", "gpus * days * 24", [self._gpus(), self._days()])
+
+    def _cost_usd(self) -> Explanation:
+        if self.plan.scenario.cost is None:
+            return _leaf("cost_usd", None, "USD", "unknown: the scenario has no cost.gpu_hour")
+        price = self.given("cost.gpu_hour", "USD per GPU-h", "price")
+        return _node("cost_usd", "USD", "gpu_hours * price", [self._gpu_hours(), price])
+
+    # What they follow from.
+
+    def _peak(self) -> Explanation:
+        return self.given("cluster.node.gpu.bf16_dense", "FLOP/s")
+
+    def _model_flop(self) -> Explanation:
+        parts = [self._flop_per_token(), self.given("train.global_batch", "tok")]
+        return _node("model_flop", "FLOP per step", "flop_per_token * global_batch", parts)
+
+    def _flop_per_token(self) -> Explanation:
+        model, sequence = self.plan.scenario.model, self.plan.scenario.train.sequence
+        attention = causal_flop(heads(model), sequence)
+        weights = (flop_per_token(model, sequence) - 3 * model.layers * attention) / 6
+        parts = [
+            _leaf(
+                "matmul_weights",
+                weights,
+                "weights",
+                f"matrix weights that one token of {model.name} passes through, head in, look-up "
+                "out (twin.arch.count)",
+            ),
+            self.given("model.layers", "layers"),
+            _leaf(
+                "attention_flop",
+                attention,
+                "FLOP per token and layer",
+                f"causal half of scores and values at {sequence} tokens (twin.arch.attention)",
+            ),
+        ]
+        formula = "6 * matmul_weights + 3 * layers * attention_flop"
+        source = "forward 2 per weight, backward twice that; attention's backward twice its forward"
+        return _node("flop_per_token", "FLOP/tok", formula, parts, source)
+
+    def _category(self, cause: str) -> Explanation:
+        """A category of the breakdown, in nanoseconds."""
+        value = float(self.report.breakdown_ns[cause])
+        if cause == "compute":
+            return self._compute(value)
+        if cause in EXPOSED.values():
+            return self._exposed(cause, value)
+        words = CAUSE_WORDS[cause]
+        why = {
+            "bubble": "time in which another stage has not yet produced what this one waits for",
+            "optimizer": "kernels of the update on the rank's share of weights, by the roofline "
+            f"with the calibration's efficiencies ({self.plan.scenario.train.optimizer.kind})",
+        }
+        return _leaf(
+            cause, value, "ns", f"{words}: {why.get(cause, 'see the breakdown')}; {PLAYED}"
+        )
+
+    def _compute(self, value: float) -> Explanation:
+        """Kernels of all passes, by class, by what binds them."""
+        work = kernels(self.plan)
+        classes: list[Explanation] = []
+        for name, flop in work.flop.items():
+            bound = _leaf(
+                f"{name}_flop", flop, "FLOP", f"per step and rank, bound by FLOP; {COUNTED}"
+            )
+            parts = [bound, self._peak(), self.given(f"calibration.{name}", "share", "efficiency")]
+            formula = f"{name}_flop / (bf16_dense * efficiency)"
+            classes.append(_node(f"{name}_seconds", "s", formula, parts, ROOFLINE))
+        if work.bytes:
+            parts = [
+                _leaf(
+                    "hbm_bytes", work.bytes, "bytes", f"per step and rank, bound by HBM; {COUNTED}"
+                ),
+                self.given("cluster.node.gpu.memory_bandwidth", "bytes/s"),
+                self.given("calibration.bandwidth", "share", "efficiency"),
+            ]
+            formula = "hbm_bytes / (memory_bandwidth * efficiency)"
+            classes.append(_node("memory_bound_seconds", "s", formula, parts, ROOFLINE))
+        launched = [
+            _leaf("kernels", work.kernels, "kernels", f"per step and rank; {COUNTED}"),
+            self.given("calibration.launch", "s"),
+        ]
+        classes.append(_node("launch_seconds", "s", "kernels * launch", launched))
+        total = _sum("kernel_seconds", "s", classes, "all passes of one rank, mean over stages")
+        rest = _leaf(
+            "host_and_rounding",
+            value - 1e9 * (total.value or 0.0),
+            "ns",
+            f"what the host adds where it launches slower than kernels run (calibration.dispatch), "
+            f"and rounding of segments to nanoseconds; {PLAYED}",
+        )
+        formula = "1e9 * kernel_seconds + host_and_rounding"
+        return _node("compute", "ns", formula, [total, rest], CAUSE_WORDS["compute"])
+
+    def _exposed(self, cause: str, value: float) -> Explanation:
+        """Transfers of a kind alone, less what is hidden."""
+        flows = transfers(self.program, self.trace, cause)
+        parts: list[Explanation] = []
+        for link, size in flows.bytes.items():
+            carried = _leaf(
+                f"{link}_bytes",
+                size,
+                "bytes",
+                f"per step and rank, bound by {link} ports; {COUNTED}",
+            )
+            inside = [carried, self._rate(link)]
+            parts.append(_node(f"{link}_ns", "ns", f"1e9 * {link}_bytes / {link}_rate", inside))
+        source = "serial hops of all transfers: latency of links and switches (twin.network)"
+        parts.append(_leaf("latency_ns", flows.latency_ns, "ns", source))
+        alone = _sum(
+            "in_flight", "ns", parts, "all transfers of this kind with links to themselves"
+        )
+        hidden = _leaf(
+            "hidden",
+            (alone.value or 0.0) - value,
+            "ns",
+            f"under kernels or other waits; negative where sharing links costs more; {PLAYED}",
+        )
+        return _node(cause, "ns", "in_flight - hidden", [alone, hidden], CAUSE_WORDS[cause])
+
+    def _rate(self, link: str) -> Explanation:
+        """Bytes per second that one port carries."""
+        parts = [
+            self.given(f"cluster.node.{link}.bandwidth", "bytes/s"),
+            self.given(f"cluster.node.{link}.efficiency", "share"),
+        ]
+        formula = "bandwidth * efficiency"
+        if link == "nic":
+            parts.append(self.given("cluster.fabric.efficiency", "share", "fabric_efficiency"))
+            formula = "bandwidth * efficiency * fabric_efficiency"
+        return _node(f"{link}_rate", "bytes/s", formula, parts, "one port, one direction")
+
+    def _memory(self, name: str, size: float) -> Explanation:
+        """A category of the memory ledger."""
+        widths = {"parameters": PARAMETER_BYTES, "gradients": GRADIENT_BYTES}
+        if name not in widths:
+            return _leaf(name, size, "bytes", _MEMORY_SOURCES.get(name, "twin.plan.memory"))
+        width = widths[name]
+        source = "weights whose {0} the fullest rank holds, after sharding; {1}"
+        parts = [
+            _leaf(f"{name}_held", size / width, "weights", source.format(name, COUNTED)),
+            _leaf("bytes_each", float(width), "bytes", _MEMORY_SOURCES[name]),
+        ]
+        return _node(name, "bytes", f"{name}_held * bytes_each", parts)

@@ -1,0 +1,323 @@
+"""Who uses the network: each class of link, each collective, and where groups of ranks sit on it.
+
+Bytes come from the plan's program, times from the trace. A collective's exposed share is the part
+of its time in which its own rank runs no kernel; the report's breakdown says which waiting that
+caused, and counts a message between stages for the stage that receives it. Rates follow nccl-tests
+(github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): algbw = payload / time, and busbw = algbw x
+2 (n - 1) / n for all-reduce, (n - 1) / n for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.arch.ops import CollectiveKind, Exchange
+from twin.collectives.traffic import Traffic
+from twin.engine import lower
+from twin.engine.program import COMPUTE, SEND_BACKWARD, SEND_FORWARD, STREAMS, Program, Step
+from twin.engine.trace import Trace
+from twin.network import LinkClass, Placement, capacity, crossing, crowding
+from twin.plan.memory import boundary_bytes
+from twin.plan.types import Plan
+
+AXES: Final = {"send_forward": "pipeline", "send_backward": "pipeline", "gather": "data"}
+"""Axis of parallelism that a stream serves, where it is not the stream's own name."""
+_PORTS: Final[Mapping[LinkClass, str]] = {
+    "nvlink": "NVLink port of a GPU",
+    "nic": "NIC of a GPU",
+}
+_KINDS: Final[Mapping[str, CollectiveKind]] = {
+    "all_reduce": "all_reduce",
+    "reduce_scatter": "reduce_scatter",
+    "all_gather": "all_gather",
+    "replicated_gradients": "all_reduce",
+    "embedding_gradients": "all_reduce",
+    "momentum_gather": "all_gather",
+    "update_gather": "all_gather",
+    "momentum_to_owners": "all_to_all",
+    "update_from_owners": "all_to_all",
+    "qk_maxima": "all_reduce",
+    "gather_message": "all_gather",
+}
+"""What the collectives outside the layers do, by how their name begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLoad:
+    """One class of link. `use` is the share of its capacity that the step uses (0 to 1)."""
+
+    key: str
+    label: str
+    capacity: float
+    """Usable bytes per second of one link in one direction."""
+    bytes: float
+    """Bytes that one link carries per step in one direction, mean of the ranks."""
+    use: float
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective, or message, of the step. All numbers are per rank, means over ranks and
+    calls; None: not known."""
+
+    name: str
+    axis: str
+    """Axis of parallelism that it serves."""
+    group: str
+    members: int | None
+    """Ranks of the group."""
+    calls: float
+    """Times per step."""
+    payload: float | None
+    """Bytes of one call, as nccl-tests counts them."""
+    nvlink_bytes: float
+    nic_bytes: float
+    """Bytes of one call through each of the rank's ports, in one direction."""
+    uplink_bytes: float
+    """Of `nic_bytes`: those that leave the pod, mean of the members."""
+    alone_seconds: float
+    """One call with its links to itself."""
+    seconds: float
+    """One call as it ran."""
+    exposed: float
+    """Share of its time in which its rank runs no kernel, 0 to 1."""
+    algbw: float | None
+    busbw: float | None
+    """Bytes per second as it ran."""
+
+    @property
+    def total_seconds(self) -> float:
+        """All calls of a step."""
+        return self.calls * self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkUse:
+    """Links and collectives of one step."""
+
+    links: tuple[LinkLoad, ...]
+    collectives: tuple[Collective, ...]
+    """Longest in total first."""
+
+    def link(self, key: str) -> LinkLoad | None:
+        """The class of link of this name."""
+        return next((one for one in self.links if one.key == key), None)
+
+
+def network_use(plan: Plan, trace: Trace) -> NetworkUse:
+    """What the step of a plan, as it was simulated, does to the network."""
+    found = _collectives(plan, trace)
+    return NetworkUse(_links(plan, trace, found), found)
+
+
+def _links(plan: Plan, trace: Trace, collectives: Sequence[Collective]) -> tuple[LinkLoad, ...]:
+    """The ports of a GPU, and the uplinks of a leaf where the cluster has more than one pod."""
+    cluster, step = plan.scenario.cluster, trace.step_ns / 1e9
+    found = [
+        LinkLoad(key, label, capacity(cluster, key), trace.link_bytes[key], trace.link_busy[key])
+        for key, label in _PORTS.items()
+    ]
+    if cluster.nodes > cluster.fabric.nodes_per_leaf:
+        rate = capacity(cluster, "nic") / cluster.fabric.oversubscription
+        crossed = sum(one.calls * one.uplink_bytes for one in collectives)
+        use = crossed / (rate * step)
+        found.append(LinkLoad("uplink", "Uplinks of a leaf, per NIC", rate, crossed, use))
+    return tuple(found)
+
+
+def _collectives(plan: Plan, trace: Trace) -> tuple[Collective, ...]:
+    program, exposed = lower(plan), _exposed(trace)
+    steps = _steps(program)
+    found = [
+        _message(plan, program, played)
+        if played.stream in (SEND_FORWARD, SEND_BACKWARD)
+        else _collective(plan, program, played, steps.get((played.stream, played.name), ()))
+        for played in _played(trace, exposed)
+        # What moves nothing only keeps an order.
+        if played.stream in (SEND_FORWARD, SEND_BACKWARD) or (played.stream, played.name) in steps
+    ]
+    return tuple(sorted(found, key=lambda one: -one.total_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """What communicated under one name: its stream, times per step, seconds, exposed share."""
+
+    stream: int
+    name: str
+    calls: float
+    seconds: float
+    exposed: float
+
+    @property
+    def axis(self) -> str:
+        return AXES.get(STREAMS[self.stream], STREAMS[self.stream])
+
+
+def _played(trace: Trace, exposed: NDArray[np.float64]) -> list[_Played]:
+    """Everything that communicated; what belongs to micro-batches is counted for all of them."""
+    spans = trace.spans
+    scale = trace.microbatches / trace.played_microbatches
+    found: list[_Played] = []
+    pairs = np.unique(np.stack([spans.stream, spans.name])[:, spans.stream != COMPUTE], axis=1)
+    for stream, name in pairs.T:
+        rows = np.flatnonzero((spans.stream == stream) & (spans.name == name))
+        lengths = spans.end[rows] - spans.start[rows]
+        repeated = int((spans.microbatch[rows] >= 0).sum())
+        calls = (repeated * scale + len(rows) - repeated) / len(trace.roles)
+        share = float(exposed[rows].sum() / lengths.sum())
+        seconds = float(lengths.mean()) / 1e9
+        found.append(_Played(int(stream), trace.names[int(name)], calls, seconds, share))
+    return found
+
+
+def _steps(program: Program) -> dict[tuple[int, str], tuple[Step, ...]]:
+    """The program's steps that communicate, by stream and name."""
+    templates = [*program.passes.values(), program.receive, *program.finish]
+    found: dict[tuple[int, str], list[Step]] = {}
+    for step in (step for template in templates for step in template if step.traffic):
+        found.setdefault((step.stream, step.name), []).append(step)
+    return {key: tuple(steps) for key, steps in found.items()}
+
+
+def _message(plan: Plan, program: Program, played: _Played) -> Collective:
+    """A message from a stage to a neighbour. The program's bytes and rate are those of the link
+    that all messages take."""
+    message, cluster = program.message, plan.scenario.cluster
+    rate = program.capacity[message.link] * 1e9
+    size = boundary_bytes(plan.scenario)
+    by_nic = size if message.link == "nic" else 0.0
+    return Collective(
+        name=played.name,
+        axis=played.axis,
+        group="neighbouring stages",
+        members=2,
+        calls=played.calls,
+        payload=size,
+        nvlink_bytes=size - by_nic,
+        nic_bytes=by_nic,
+        uplink_bytes=by_nic * crossing(cluster, "message", plan.placements["pipeline"]),
+        alone_seconds=message.latency_ns / 1e9 + message.bytes / rate,
+        seconds=played.seconds,
+        exposed=played.exposed,
+        algbw=size / played.seconds,
+        busbw=size / played.seconds,
+    )
+
+
+def _collective(plan: Plan, program: Program, played: _Played, steps: Sequence[Step]) -> Collective:
+    groups = sorted({step.group for step in steps})
+    placement = plan.placements.get(groups[0]) if len(groups) == 1 else None
+    kind = _kind(plan, played.name)
+    flows = [_flow(plan, step, kind) for step in steps]
+    payload = _payload(plan, played.name, flows, kind, placement)
+    algbw = payload / played.seconds if payload else None
+    factor = _bus_factor(kind, placement.size) if kind and placement else None
+    return Collective(
+        name=played.name,
+        axis=played.axis,
+        group=" and ".join(groups).replace("_", " ") or "unknown",
+        members=placement.size if placement else None,
+        calls=played.calls,
+        payload=payload,
+        nvlink_bytes=_mean(flow.nvlink for flow in flows),
+        nic_bytes=_mean(flow.nic for flow in flows),
+        uplink_bytes=_mean(flow.uplink for flow in flows),
+        alone_seconds=_mean(step.alone_ns(program.capacity) / 1e9 for step in steps),
+        seconds=played.seconds,
+        exposed=played.exposed,
+        algbw=algbw,
+        busbw=algbw * factor if algbw and factor else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """Bytes of one call per link, in one direction."""
+
+    nvlink: float
+    nic: float
+    uplink: float
+
+
+def _flow(plan: Plan, step: Step, kind: CollectiveKind | None) -> _Flow:
+    """What a step sends; bytes that the program counts longer, because spines hold them up, count
+    once."""
+    flow, cluster = step.traffic or Traffic(), plan.scenario.cluster
+    placement = plan.placements.get(step.group)
+    if kind is None or placement is None:
+        return _Flow(flow.nvlink_bytes, flow.nic_bytes, 0.0)
+    nic = flow.nic_bytes / crowding(cluster, kind, placement)
+    return _Flow(flow.nvlink_bytes, nic, nic * crossing(cluster, kind, placement))
+
+
+def _kind(plan: Plan, name: str) -> CollectiveKind | None:
+    """What kind of collective it is: those of the layers say so, those outside by their name."""
+    if item := _exchange(plan, name):
+        return item.forward or item.backward
+    for start, kind in _KINDS.items():
+        if name.startswith(start):
+            return kind
+    return None
+
+
+def _exchange(plan: Plan, name: str) -> Exchange | None:
+    for chunk in plan.chunks:
+        for layer in chunk.layers:
+            for item in layer.items:
+                if isinstance(item, Exchange) and item.name == name:
+                    return item
+    return None
+
+
+def _payload(
+    plan: Plan,
+    name: str,
+    flows: Sequence[_Flow],
+    kind: CollectiveKind | None,
+    placement: Placement | None,
+) -> float | None:
+    """Bytes of one call: those of the layers say so; outside, a ring sends (n - 1) / n of them per
+    trip."""
+    if item := _exchange(plan, name):
+        return item.bytes
+    if kind is None or placement is None:
+        return None
+    sent = _mean(flow.nvlink + flow.nic for flow in flows)
+    return sent / _bus_factor(kind, placement.size)
+
+
+def _bus_factor(kind: CollectiveKind, members: int) -> float:
+    """What nccl-tests multiplies algbw with to get busbw."""
+    trips = 2 if kind == "all_reduce" else 1
+    return trips * (members - 1) / members
+
+
+def _exposed(trace: Trace) -> NDArray[np.float64]:
+    """Nanoseconds of every span in which its role runs no kernel."""
+    spans = trace.spans
+    alone = (spans.end - spans.start).astype(np.float64)
+    for role in range(len(trace.roles)):
+        own = spans.role == role
+        kernels = own & (spans.stream == COMPUTE)
+        others = np.flatnonzero(own & (spans.stream != COMPUTE))
+        if not kernels.any():
+            continue
+        begins, ends = spans.start[kernels], spans.end[kernels]
+        done = np.cumsum(ends - begins)
+        clock = np.stack([begins, ends], axis=1).ravel()
+        busy = np.stack([done - (ends - begins), done], axis=1).ravel()
+        beside = np.interp(spans.end[others], clock, busy)
+        beside -= np.interp(spans.start[others], clock, busy)
+        alone[others] -= beside
+    return alone
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0

@@ -1,0 +1,212 @@
+"""From speed of light to achieved: why a step takes as long as it does, loss by loss.
+
+The ideal step does the model's FLOP, and nothing else, at the BF16 peak of every GPU at once. What
+the step takes beyond that is dealt to named losses in whole nanoseconds, so that ideal and losses
+sum to the step exactly. Kernels are split with the roofline that priced them; the other losses are
+the causes of the report's breakdown. All of it is the mean over ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from twin.arch import again
+from twin.arch.count import flop_per_token
+from twin.arch.ops import Layer, Op
+from twin.engine.passes import Coster
+from twin.hardware import speed_of_light
+from twin.plan.types import Plan
+from twin.report.breakdown import CAUSES
+from twin.report.report import Report
+
+LossKey = Literal[
+    "extra_flop",
+    "memory_bound",
+    "efficiency",
+    "launch",
+    "recompute",
+    "host",
+    "contention",
+    "exposed_tensor",
+    "exposed_expert",
+    "exposed_pipeline",
+    "exposed_data",
+    "exposed_context",
+    "exposed_offload",
+    "optimizer",
+    "bubble",
+    "other",
+]
+
+LOSSES: Final[dict[LossKey, tuple[str, str]]] = {
+    "extra_flop": (
+        "FLOP beyond the model's",
+        "attention's backward computes scores again; masked halves; copies on tensor ranks",
+    ),
+    "memory_bound": (
+        "Memory-bound kernels",
+        "kernels that move more bytes than they compute run at the bandwidth of device memory",
+    ),
+    "efficiency": (
+        "Kernels below peak",
+        "real kernels reach the calibrated share of the peak and of the bandwidth, not all of it",
+    ),
+    "launch": ("Kernel launches", "each kernel costs a little time before it starts"),
+    "recompute": (
+        "Recomputation",
+        "the memory policy drops activations and computes them again in the backward pass",
+    ),
+    "host": (
+        "Waiting for the host",
+        "passes of many small kernels last as long as the host needs to launch them",
+    ),
+    "contention": ("Slowed kernels", "communication beside kernels takes SMs and bandwidth"),
+    "exposed_tensor": ("Tensor wait", "tensor-parallel collectives with no kernel beside them"),
+    "exposed_expert": ("Expert wait", "all-to-all of the experts with no kernel beside it"),
+    "exposed_pipeline": ("Pipeline wait", "activations on their way between stages"),
+    "exposed_data": ("Data wait", "gradients and weights on their way between replicas"),
+    "exposed_context": ("Context wait", "context-parallel exchange with no kernel beside it"),
+    "exposed_offload": ("Host copies", "activations on their way to and from host memory"),
+    "optimizer": ("Optimizer", "the update of the weights, for which no model FLOP count"),
+    "bubble": ("Bubble", "stages that have nothing to do while the pipeline fills and drains"),
+    "other": ("Other", "time that no other cause explains"),
+}
+"""Every loss in the order of the waterfall: its name, and why it is there."""
+
+
+_ROUNDING: Final = 1e-5
+"""Share of the compute time that is not worth a cause of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One step of the waterfall: nanoseconds of the mean rank, and why. Only `extra_flop` can be
+    negative: kernels may do less than the model counts, where a rounded share of it falls on
+    them."""
+
+    key: LossKey
+    label: str
+    reason: str
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """The step from the ideal to what is achieved; `ideal_ns` and the losses sum to `step_ns`."""
+
+    ideal_ns: int
+    losses: tuple[Loss, ...]
+    """In the order of `LOSSES`, without those that take no time."""
+    step_ns: int
+
+    def mfu(self, ns: int) -> float:
+        """Model FLOP utilisation of a step that takes `ns`: 1 for the ideal one."""
+        return self.ideal_ns / ns
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """Seconds of kernels as each limit is put on: FLOP at peak; roofline; calibrated efficiency;
+    launches beside that; and what is computed again, with everything."""
+
+    flop: float = 0.0
+    roofline: float = 0.0
+    efficient: float = 0.0
+    launch: float = 0.0
+    again: float = 0.0
+
+    def __add__(self, other: _Kernels) -> _Kernels:
+        return _Kernels(
+            self.flop + other.flop,
+            self.roofline + other.roofline,
+            self.efficient + other.efficient,
+            self.launch + other.launch,
+            self.again + other.again,
+        )
+
+    def times(self, factor: float) -> _Kernels:
+        return _Kernels(
+            self.flop * factor,
+            self.roofline * factor,
+            self.efficient * factor,
+            self.launch * factor,
+            self.again * factor,
+        )
+
+
+def waterfall(plan: Plan, report: Report) -> Waterfall:
+    """The losses between the ideal step of a plan and the step that was simulated for it."""
+    kernels, row = _mean_rank(plan), report.breakdown_ns
+    ideal = _ns(ideal_seconds(plan))
+    parts: dict[LossKey, int] = {
+        "extra_flop": _ns(kernels.flop) - ideal,
+        "memory_bound": _ns(kernels.roofline - kernels.flop),
+        "efficiency": _ns(kernels.efficient - kernels.roofline),
+        "launch": _ns(kernels.launch),
+        "recompute": _ns(kernels.again),
+    }
+    rest = row["compute"] - ideal - sum(parts.values())
+    # What is left of compute is the host's, unless it is no more than the rounding of segments to
+    # whole nanoseconds, which belongs to the kernels.
+    parts["host"] = rest if rest > _ROUNDING * row["compute"] else 0
+    parts["efficiency"] += rest - parts["host"]
+    parts |= {key: row[key] for key in LOSSES if key in CAUSES}
+    losses = tuple(Loss(key, *LOSSES[key], parts[key]) for key in LOSSES if parts[key])
+    return Waterfall(ideal, losses, report.step_ns)
+
+
+def ideal_seconds(plan: Plan) -> float:
+    """The model's FLOP of one step (as MFU counts them) at the dense BF16 peak of all GPUs."""
+    train, gpu = plan.scenario.train, plan.scenario.cluster.node.gpu
+    flop = flop_per_token(plan.scenario.model, train.sequence) * train.global_batch
+    return flop / (plan.mesh.ranks * gpu.bf16_dense)
+
+
+def runs(plan: Plan) -> float:
+    """Micro-batches that one chunk runs per step: all, or a share where a schedule keeps several
+    copies of every part of the model."""
+    parallel = plan.scenario.parallel
+    chunk_map = parallel.schedule.chunk_map(plan.mesh.pipeline, parallel.virtual)
+    return plan.microbatches / chunk_map.copies
+
+
+def _mean_rank(plan: Plan) -> _Kernels:
+    """Seconds of all kernels of one step, mean over the stages."""
+    coster = Coster.of(plan)
+    # Layers of one kind are one shared object: each is priced once.
+    layers = {id(layer): layer for chunk in plan.chunks for layer in chunk.layers}
+    priced = {key: _layer(layer, plan, coster) for key, layer in layers.items()}
+    total = sum_of(priced[id(layer)] for chunk in plan.chunks for layer in chunk.layers)
+    return total.times(runs(plan) / plan.mesh.pipeline)
+
+
+def sum_of(parts: Iterable[_Kernels]) -> _Kernels:
+    """All of them."""
+    return sum(parts, _Kernels())
+
+
+def _layer(layer: Layer, plan: Plan, coster: Coster) -> _Kernels:
+    """One layer and micro-batch: forward, both backwards, and what the memory policy repeats."""
+    repeated = again(layer, plan.scenario.memory.recompute)
+    return sum_of(_op(op, coster, op.name in repeated) for op in layer.items if isinstance(op, Op))
+
+
+def _op(op: Op, coster: Coster, repeated: bool) -> _Kernels:
+    gpu, launch = coster.cluster.node.gpu, coster.calibration.launch
+    works = (op.forward, op.backward, op.weight)
+    forward = coster.forward(op)
+    whole = forward + coster.input_gradient(op) + coster.weight_gradient(op)
+    launches = launch * sum(work.kernels for work in works)
+    return _Kernels(
+        flop=sum(work.flop for work in works) / gpu.bf16_dense,
+        roofline=sum(speed_of_light(work, gpu) for work in works),
+        efficient=whole - launches,
+        launch=launches,
+        again=forward if repeated else 0.0,
+    )
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)

@@ -1,0 +1,60 @@
+"""The key figures by which a run is judged, defined once: name, unit, and which direction is good.
+
+`twin.report.kpis` computes them; a scenario may say what it expects of them (`twin.spec.expect`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from twin.units import Dimension
+
+Unit = Literal["s", "tok/s", "tok/s/GPU", "%", "TFLOP/s", "bytes", "d", "GPU-h", "USD"]
+Better = Literal["lower", "higher"]
+
+MEASURES: Mapping[Unit, tuple[Dimension, float]] = MappingProxyType(
+    {
+        "s": ("seconds", 1.0),
+        "d": ("seconds", 86400.0),
+        "tok/s": ("tokens_per_s", 1.0),
+        "tok/s/GPU": ("tokens_per_s_per_gpu", 1.0),
+        "TFLOP/s": ("flop_per_s", 1e12),
+        "bytes": ("bytes", 1.0),
+        "GPU-h": ("gpu_hours", 1.0),
+        "USD": ("usd", 1.0),
+    }
+)
+"""What a planner writes to compare a figure of this unit with, and how much of it one unit is.
+Shares (`%`) are plain numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kpi:
+    """One key figure: its name in the JSON, what people call it, its unit, and which direction is
+    good."""
+
+    key: str
+    label: str
+    unit: Unit
+    better: Better
+
+
+KPIS = (
+    Kpi("step_seconds", "Step time", "s", "lower"),
+    Kpi("tokens_per_second", "Tokens per second", "tok/s", "higher"),
+    Kpi("tokens_per_second_per_gpu", "Tokens per second per GPU", "tok/s/GPU", "higher"),
+    Kpi("mfu", "Model FLOP utilisation (MFU)", "%", "higher"),
+    Kpi("hfu", "Hardware FLOP utilisation (HFU)", "%", "higher"),
+    Kpi("model_tflops_per_gpu", "Model FLOP rate per GPU", "TFLOP/s", "higher"),
+    Kpi("bubble_fraction", "Pipeline bubble", "%", "lower"),
+    Kpi("exposed_communication_seconds", "Exposed communication", "s", "lower"),
+    Kpi("peak_device_bytes", "Peak device memory, without reserve", "bytes", "lower"),
+    Kpi("peak_host_bytes_per_node", "Peak host memory per node", "bytes", "lower"),
+    Kpi("days", "Run time", "d", "lower"),
+    Kpi("gpu_hours", "GPU-hours", "GPU-h", "lower"),
+    Kpi("cost_usd", "Cost", "USD", "lower"),
+)
+"""Every key figure, in the order of the public contract."""

@@ -1,0 +1,177 @@
+"""Every number of a plan as a table, and sliders over those that matter most, answered by the fast
+path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import streamlit as st
+
+from twin.errors import DEFAULT, printable
+from twin.figures.differences import Swing
+from twin.loading import Row
+from twin.loading.sourcing import is_number
+from twin.report.numbers import digits, gibibytes, show
+from twin.scenario import Scenario
+from twin.sources import Sourced
+from twin.study import Influence
+from twin.study.variants import Answer, Answers, document, replaced
+from twin.ui import session
+from twin.ui.answers import Failure, Question, guarded, scenario_of
+from twin.ui.desk import varied
+from twin.ui.shelves import known_as
+from twin.ui.view import View, say
+from twin.units import leading_number
+
+SLIDERS: Final = 6
+"""Numbers that get a slider: those with the largest influence on the step."""
+_STOPS: Final = 4
+"""Stops of a slider on either side of the present value."""
+_KEPT: Final = 64
+
+
+def number_rows(found: Sequence[Row], influences: Sequence[Influence]) -> list[dict[str, Any]]:
+    """Every number of a plan, the most influential first: what it is, who says so, and by how much
+    the step changes over its range (seconds; nothing where that was not looked at)."""
+    spans = {one.path: one for one in influences}
+    rows = [_row(row, spans.get(row.path)) for row in found if _counts(row)]
+    return sorted(rows, key=lambda row: -(row["Influence on the step (s)"] or 0.0))
+
+
+def _counts(row: Row) -> bool:
+    """True for numbers; the version of the file's format is none of the plan's."""
+    return row.path != "schema" and (row.known is not None or is_number(row.value))
+
+
+def swings(influences: Sequence[Influence]) -> list[Swing]:
+    """The change of the step over the range of each number, for the tornado."""
+    return [
+        Swing(
+            label=one.path,
+            low=one.low,
+            high=one.high,
+            at_low=one.step_seconds[0],
+            at_high=one.step_seconds[1],
+            source=one.source.title if one.range_from == "source" and one.source else "10 %, ours",
+        )
+        for one in influences
+    ]
+
+
+def _row(row: Row, influence: Influence | None) -> dict[str, Any]:
+    known = known_as(row.known) if row.known else known_as(Sourced(row.value, "assumed"))
+    changed = influence.step_seconds if influence else None
+    origin = row.origin
+    return {
+        "Number": row.path,
+        "Value": "null" if row.value is None else str(row.value),
+        "Kind": known["Kind"] if row.known else "default" if origin == DEFAULT else "planner",
+        "Influence on the step (s)": influence.span if influence else None,
+        "Step at both ends": " to ".join(_signed(one) for one in changed) if changed else "",
+        "Range": f"{influence.low} to {influence.high}" if influence else known["Range"],
+        "Source": known["Source"],
+        "Link": known["Link"] or None,
+        "Written": printable(origin.text if origin.file == "--set" else str(origin)),
+        "Note": known["Note"],
+    }
+
+
+def sliders(shown: View, influences: Sequence[Influence]) -> None:
+    """Move the numbers that matter most within their ranges, and see the step move."""
+    chosen: dict[str, str] = {}
+    columns = st.columns(3)
+    for at, one in enumerate(influences[:SLIDERS]):
+        stops = between(one.low, one.value, one.high)
+        key = f"what if {shown.plan.name}|{one.path}"
+        with columns[at % len(columns)]:
+            value = st.select_slider(
+                f"`{one.path}`", stops, value=one.value, key=key, help=one.note or None
+            )
+        if value != one.value:
+            chosen[one.path] = str(value)
+    base, moved = what_if(shown.asked, ()), what_if(shown.asked, tuple(chosen.items()))
+    for answer in (base, moved):
+        if not isinstance(answer, Answer):
+            say(shown.plan, answer)
+            return
+    assert isinstance(base, Answer)
+    assert isinstance(moved, Answer)
+    _outcome(base, moved)
+    st.button(
+        "Keep as a variant",
+        icon=":material/content_copy:",
+        disabled=not chosen,
+        on_click=_keep,
+        args=(chosen,),
+    )
+
+
+@lru_cache(_KEPT)
+def what_if(asked: Question, values: tuple[tuple[str, str], ...]) -> Answer | Failure:
+    """The fast answer to a plan with some numbers replaced, its split of layers kept."""
+    scenario = scenario_of(asked)
+    if not isinstance(scenario, Scenario):
+        return scenario
+    changed = {path: _plain(value) for path, value in values}
+    return guarded(lambda: Answers().of(replaced(document(scenario), changed)))
+
+
+def between(low: str, value: str, high: str) -> list[str]:
+    """Stops from low to high through the value, evenly on either side; the three alone where they
+    are not written in the same unit, or count something.
+
+    >>> between("0.5", "0.7", "0.8")[:3]
+    ['0.5', '0.55', '0.6']
+    """
+    numbers = [leading_number(text) for text in (low, value, high)]
+    units = {text.removeprefix(n or "") for text, n in zip((low, value, high), numbers, strict=True)}
+    if len(units) > 1 or any(n is None or n[-1:].isalpha() for n in numbers):
+        return list(dict.fromkeys([low, value, high]))
+    first, middle, last = (float(number or 0) for number in numbers)
+    unit = units.pop()
+    left = [first + (middle - first) * at / _STOPS for at in range(1, _STOPS)]
+    right = [middle + (last - middle) * at / _STOPS for at in range(1, _STOPS)]
+    whole = not unit and all(number and number.isdigit() for number in numbers)
+    inner = [[f"{round(one)}{unit}" if whole else f"{one:.4g}{unit}" for one in side]
+             for side in (left, right)]
+    return list(dict.fromkeys([low, *inner[0], value, *inner[1], high]))
+
+
+def _plain(value: str) -> str | float | int:
+    """A stop as a file would hold it: a number where it has no unit."""
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _outcome(base: Answer, moved: Answer) -> None:
+    with st.container(horizontal=True):
+        for label, now, before, unit in (
+            ("Step time", moved.step_ns / 1e9, base.step_ns / 1e9, "s"),
+            ("Run time", moved.days, base.days, "d"),
+        ):
+            change = now / before - 1
+            words = f"{_percent(change)}, {'better' if change < 0 else 'worse'}" if change else None
+            st.metric(label, show(now, unit), words, "inverse", width="content")
+        st.metric("To spare on the fullest GPU", _spare(moved.headroom), width="content")
+
+
+def _spare(headroom: float) -> str:
+    return gibibytes(headroom) if headroom >= 0 else f"{gibibytes(-headroom)} too much"
+
+
+def _percent(change: float) -> str:
+    return f"{'-' if change < 0 else '+'}{digits(abs(100 * change))} %"
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{digits(abs(seconds))} s" if seconds else "0 s"
+
+
+def _keep(chosen: Mapping[str, str]) -> None:
+    session.change(lambda on: on.added(varied(on.open, chosen, f"{on.open.scenario}, what if")))

@@ -1,0 +1,136 @@
+"""The bar beside every page: which plan is open, what it is compared with, what the twin says of it,
+and how to hand it on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import streamlit as st
+
+from twin.runs import Run
+from twin.ui import session
+from twin.ui.desk import MOST_PLANS, Desk
+from twin.ui.links import COMFORTABLE, address
+from twin.ui.parts import changes, figures
+from twin.ui.share import export, portable
+from twin.ui.view import View, view, waiting
+
+_PLAN: Final = "open plan"
+_BASELINE: Final = "baseline"
+_NAME: Final = "name of the plan"
+_FIGURES: Final = ("step_seconds", "mfu", "days", "cost_usd")
+"""The figures that decide, on every page."""
+_AS_WRITTEN: Final = -1
+"""Stands for the open plan's scenario without its edits."""
+
+
+def bar() -> None:
+    """Draw the bar."""
+    shown = view()
+    with st.sidebar:
+        _plans(shown.desk)
+        _verdict(shown)
+        with st.container(horizontal=True, gap="xsmall"):
+            _manage(shown.desk)
+            _share(shown.desk)
+            with st.popover("Export"):
+                export(shown)
+        changes(shown.plan)
+
+
+def _plans(desk: Desk) -> None:
+    """Which plan is open, and which one is the baseline."""
+    _sync(_PLAN, desk.shown)
+    _sync(_BASELINE, _AS_WRITTEN if desk.baseline is None else desk.baseline)
+    names = {at: plan.title for at, plan in enumerate(desk.plans)}
+    st.selectbox("Plan", list(names), format_func=names.__getitem__, key=_PLAN, on_change=_open)
+    written = {_AS_WRITTEN: f"{desk.open.scenario}, as written"}
+    st.selectbox(
+        "Compared with",
+        [_AS_WRITTEN, *names],
+        format_func=(written | names).__getitem__,
+        key=_BASELINE,
+        on_change=_compare_with,
+        help="The baseline: changes on every page are against it.",
+    )
+
+
+def _verdict(shown: View) -> None:
+    """The verdict in three words, and the figures that decide."""
+    now, better = shown.reply.now, shown.reply.better
+    if not isinstance(now, Run):
+        st.badge("Invalid: see the page Plan", icon=":material/error:", color="red")
+        return
+    with st.container(horizontal=True):
+        if now.report.fits:
+            st.badge("Fits", icon=":material/check_circle:", color="green")
+        else:
+            st.badge("Does not fit", icon=":material/block:", color="red")
+        if better is not None:
+            st.badge("fast estimate", icon=":material/speed:", color="orange")
+    figures(shown, _FIGURES, across=2)
+    if shown.coming is not None:
+        what = "Shown is the fast estimate; the step" if better else "The baseline"
+        waiting(shown.coming, f"{what} is being played event by event.")
+
+
+def _manage(desk: Desk) -> None:
+    """Variants of the open plan: another one, another name, or one fewer."""
+    with st.popover("Variants"):
+        st.button(
+            "Duplicate as a variant",
+            on_click=_duplicate,
+            disabled=len(desk.plans) >= MOST_PLANS,
+            help=f"A copy of this plan to edit beside it; up to {MOST_PLANS} plans.",
+            width="stretch",
+        )
+        _sync(_NAME, desk.open.name)
+        st.text_input("Name of this plan", key=_NAME, on_change=_rename)
+        st.button(
+            "Remove this plan",
+            on_click=_remove,
+            disabled=len(desk.plans) == 1,
+            width="stretch",
+        )
+
+
+def _share(desk: Desk) -> None:
+    """The link that opens the same page with the same desk elsewhere."""
+    with st.popover("Share"):
+        link = address(st.context.url or "", portable(desk, session.the_known()))
+        st.markdown("This link opens the same page, with all plans and edits:")
+        st.code(link, language=None, wrap_lines=True, height=120)
+        if len(link) > COMFORTABLE:
+            st.caption(
+                f"It has {len(link):,} characters, and some programs cut links of more than "
+                f"{COMFORTABLE:,}. To be safe, export the scenario and send the file."
+            )
+
+
+def _sync(key: str, value: object) -> None:
+    """Make a widget show what is on the desk; untouched where it already does."""
+    if st.session_state.get(key) != value:
+        st.session_state[key] = value
+
+
+def _open() -> None:
+    at: int = st.session_state[_PLAN]
+    session.change(lambda desk: Desk(desk.plans, at, desk.baseline))
+
+
+def _compare_with() -> None:
+    at: int = st.session_state[_BASELINE]
+    baseline = None if at == _AS_WRITTEN else at
+    session.change(lambda desk: Desk(desk.plans, desk.shown, baseline))
+
+
+def _duplicate() -> None:
+    session.change(lambda desk: desk.added(desk.open))
+
+
+def _rename() -> None:
+    session.change(lambda desk: desk.renamed(st.session_state[_NAME]))
+
+
+def _remove() -> None:
+    session.change(lambda desk: desk.removed(desk.shown))

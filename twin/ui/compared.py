@@ -1,0 +1,94 @@
+"""The plans that a comparison shows, why they may not be comparable, and what each change is
+worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import streamlit as st
+
+from twin.figures.differences import attribution as figure
+from twin.report import Comparison
+from twin.runs import Run
+from twin.scenario import Scenario
+from twin.study import Attribution, attribution
+from twin.ui.answers import Failure, fast, reply, studied
+from twin.ui.desk import Desk, Draft
+from twin.ui.jobs import Note
+from twin.ui.pictures import place, table, theme
+from twin.ui.tables import attribution_rows
+from twin.ui.view import ask_about, say, waiting
+
+_UNFIT: Final = "does-not-fit"
+"""Code of the note that repeats, under the name of one plan, that another does not fit."""
+
+
+def named(desk: Desk) -> Iterator[tuple[Draft, Run | Failure]]:
+    """Every compared plan, the baseline first, with its answer under the plan's name. As long as
+    one of them is still being played, all answers are the fast ones: like is compared with
+    like."""
+    asked = [ask_about(plan) for plan in desk.compared]
+    replies = [reply(one) for one in asked]
+    played = all(one.better is None for one in replies)
+    for plan, one, answer in zip(desk.compared, asked, replies, strict=True):
+        now = answer.now if played else fast(one)
+        if isinstance(now, Run):
+            now = replace(now, report=replace(now.report, name=plan.title))
+        yield plan, now
+
+
+def why_not(comparison: Comparison) -> str:
+    """Which plans cannot run, said once, and of themselves only; empty where all can."""
+    baseline, *_ = comparison.reports
+    unfit = [one.name for one in comparison.reports if not one.fits]
+    names = ", ".join(
+        f"**{name}** (the baseline)" if name == baseline.name else f"**{name}**" for name in unfit
+    )
+    text = f"Too large for memory, so cannot run: {names}. Read its figures as if it did fit."
+    return text if unfit else ""
+
+
+def comparability(comparison: Comparison) -> list[str]:
+    """Why figures of two plans may not mean the same."""
+    return [
+        f"**{delta.name}**: {note.message}"
+        for delta in comparison.deltas
+        for note in delta.notes
+        if note.code != _UNFIT
+    ]
+
+
+def attributions(desk: Desk, names: Mapping[str, Run]) -> None:
+    """For every plan beside the baseline, its difference split over the inputs that differ."""
+    baseline, *others = desk.compared
+    for plan in others:
+        if plan.title not in names or baseline.title not in names:
+            continue
+        asked = (ask_about(baseline), ask_about(plan))
+        pending = studied("attribution", asked, _attribution)
+        found = pending.within(0)
+        if found is None:
+            waiting(pending, f"Splitting the difference of {plan.title} over its causes.")
+        elif isinstance(found, Attribution):
+            _show(baseline.title, plan, found)
+        else:
+            say(plan, found)
+
+
+def _attribution(base: Scenario, other: Scenario, progress: Note) -> Attribution:
+    return attribution(base, other, progress=progress)
+
+
+def _show(base: str, plan: Draft, found: Attribution) -> None:
+    picture = figure(
+        (base, found.base_ns / 1e9),
+        (plan.title, found.other_ns / 1e9),
+        [(cause.name, cause.ns / 1e9) for cause in found.causes],
+        theme(),
+    )
+    place(picture, key=f"attribution {plan.name}")
+    st.caption(f"How the orders were averaged: {found.method}.")
+    with st.expander("Causes one by one", icon=":material/list:"):
+        table(attribution_rows(found))

@@ -1,0 +1,56 @@
+"""Memory: does it fit, what fills the fullest GPU, stage by stage, and when."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from twin.figures.memory import memory_map, peak_memory, stage_memory
+from twin.figures.memory_time import memory_over_time
+from twin.report import fitting
+from twin.report.memory_series import activations_by_op, memory_series
+from twin.runs import Run
+from twin.ui.pictures import place, theme
+from twin.ui.view import run_or_stop, view
+
+
+def page() -> None:
+    """Run the page once, top to bottom."""
+    shown = view()
+    run, name = run_or_stop(shown), shown.plan.title
+    memory = run.report.memory
+    if run.report.fits:
+        st.success(fitting(memory), icon=":material/check_circle:")
+    else:
+        st.error(fitting(memory), icon=":material/block:")
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader("What fills the fullest GPU")
+        by_op = activations_by_op(run.plan, memory.peak.stage)
+        place(peak_memory(memory, by_op, name, theme()), key="peak")
+    with right:
+        st.subheader("Every stage at its fullest moment")
+        place(stage_memory(memory, name, theme()), key="stages")
+    _over_time(run)
+    box = st.expander(
+        "Stages and categories as a map",
+        icon=":material/grid_on:",
+        key="memory map",
+        on_change="rerun",
+    )
+    if box.open:
+        with box:
+            place(memory_map(memory, name, theme()), key="map")
+
+
+@st.fragment
+def _over_time(run: Run) -> None:
+    """The memory of one rank over the step."""
+    st.subheader("Memory over the step")
+    roles = run.trace.roles
+    fullest = min(run.report.memory.peak.stage, len(roles) - 1)
+    role = st.selectbox("Rank of", roles, index=fullest, key="rank over time", width=420)
+    series = memory_series(run.plan, run.trace, roles.index(role))
+    place(memory_over_time(series, run.report.memory, run.trace, theme()), key="over time")
+
+
+page()

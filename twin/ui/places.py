@@ -1,0 +1,16 @@
+"""The pages of the app, in the order of the navigation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+_PAGES: Final = Path(__file__).parent / "pages"
+
+PLAN: Final = _PAGES / "plan.py"
+RESULT: Final = _PAGES / "result.py"
+MEMORY: Final = _PAGES / "memory.py"
+NETWORK: Final = _PAGES / "network.py"
+COMPARE: Final = _PAGES / "compare.py"
+CATALOG: Final = _PAGES / "catalog.py"
+ASSUMPTIONS: Final = _PAGES / "assumptions.py"

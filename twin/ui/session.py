@@ -1,0 +1,88 @@
+"""What one visitor has on the desk: the only module that keeps anything between two runs of a page.
+
+Nothing here is shared between sessions; the link in the address bar is written from it, and read
+once, when the session begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import streamlit as st
+
+from twin.ui.desk import Desk, Draft
+from twin.ui.known import Known, known
+from twin.ui.links import LONGEST, BrokenLinkError, address, decode, encode
+
+_DESK: Final = "desk"
+_BROKEN: Final = "broken link"
+_KNOWN: Final = "known scenarios"
+
+
+def begin() -> None:
+    """Look at the scenarios' files; on the first run, put on the desk what the link says."""
+    st.session_state[_KNOWN] = known()
+    if _DESK not in st.session_state:
+        st.session_state[_DESK] = _first_desk(the_known())
+
+
+def the_known() -> Known:
+    """The scenarios that the app knows by name, as their files stood when this run began."""
+    return st.session_state[_KNOWN]
+
+
+def desk() -> Desk:
+    """What is on the desk."""
+    return st.session_state[_DESK]
+
+
+def change(what: Callable[[Desk], Desk]) -> None:
+    """Change the desk: what the callbacks of widgets do."""
+    st.session_state[_DESK] = what(desk())
+
+
+def link() -> str:
+    """The link that opens this page with this desk, in any browser."""
+    return address(st.context.url or "", desk())
+
+
+def write_link() -> None:
+    """Put the desk into the address bar, unless it is longer than servers take."""
+    query = encode(desk())
+    if sum(len(text) for values in query.values() for text in values) > LONGEST:
+        query = {}
+    if {key: st.query_params.get_all(key) for key in st.query_params} != query:
+        st.query_params.from_dict(query)
+
+
+def say_broken_link() -> None:
+    """Why the link that was followed opened nothing, until the visitor has read it."""
+    reason = st.session_state.get(_BROKEN)
+    if reason is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.warning(
+            f"This link could not be opened. {reason} A shipped scenario is shown instead; ask for "
+            "the link, or for the scenario's file, again.",
+            icon=":material/link_off:",
+        )
+        st.button("Got it", on_click=lambda: st.session_state.pop(_BROKEN, None))
+
+
+def _first_desk(scenarios: Known) -> Desk:
+    start = Desk((Draft(scenarios.first, scenarios.first),))
+    query = {key: st.query_params.get_all(key) for key in st.query_params}
+    if not {"v", "plan"} & set(query):
+        return start
+    try:
+        found = decode(query)
+        for plan in found.plans:
+            if plan.text is None and plan.scenario not in scenarios.files:
+                raise BrokenLinkError(
+                    f"This app knows no scenario `{plan.scenario[:80]}`: it is a file of the one "
+                    "who made the link, or has another name now."
+                )
+    except BrokenLinkError as error:
+        st.session_state[_BROKEN] = str(error)
+        return start
+    return found

@@ -1,0 +1,105 @@
+"""What every page shows: the open plan with what the twin says of it, and the baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import streamlit as st
+
+from twin.report import Report
+from twin.runs import Run
+from twin.ui import session
+from twin.ui.answers import Bug, Failure, Question, Refusal, Reply, question, reply
+from twin.ui.desk import Desk, Draft
+from twin.ui.jobs import Pending
+
+_POLL: Final = 0.4
+"""Seconds between two looks at a work in the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The desk, the question that the open plan asks, the reply to it, and that to the baseline
+    (None where the open plan is the baseline)."""
+
+    desk: Desk
+    asked: Question
+    reply: Reply
+    reference: Reply | None
+
+    @property
+    def plan(self) -> Draft:
+        """The open plan."""
+        return self.desk.open
+
+    @property
+    def baseline(self) -> Report | None:
+        """The report to compare with; None where there is none of the same fidelity yet."""
+        mine, other = self.reply.now, self.reference.now if self.reference else None
+        if not isinstance(mine, Run) or not isinstance(other, Run):
+            return None
+        same = mine.report.provenance.fidelity == other.report.provenance.fidelity
+        return other.report if same else None
+
+    @property
+    def coming(self) -> Pending[Run | Failure] | None:
+        """What is still being played: the open plan, or else the baseline."""
+        return self.reply.better or (self.reference.better if self.reference else None)
+
+
+def view() -> View:
+    """What the open plan says now."""
+    desk = session.desk()
+    asked, base = ask_about(desk.open), ask_about(desk.reference)
+    return View(desk, asked, reply(asked), reply(base) if base != asked else None)
+
+
+def ask_about(plan: Draft) -> Question:
+    """What a plan asks of the twin."""
+    return question(session.the_known(), plan.scenario, plan.text, plan.sets)
+
+
+def run_or_stop(shown: View) -> Run:
+    """The answer to the open plan; where there is none, the page says why and ends."""
+    if isinstance(shown.reply.now, Run):
+        return shown.reply.now
+    say(shown.plan, shown.reply.now)
+    stop()
+
+
+def say(plan: Draft, failure: Failure) -> None:
+    """Why a plan has no answer, in the words of the command line."""
+    match failure:
+        case Refusal(text=text):
+            st.error(
+                f"**{plan.title}** is invalid, or its layout impossible; what was typed is still "
+                "there, on the page Plan.",
+                icon=":material/error:",
+            )
+            st.code(text, language=None, wrap_lines=False)
+        case Bug(text=text):
+            say_bug(text)
+
+
+def say_bug(text: str) -> None:
+    """That the twin failed in a way that it should not; its traceback is in the app's log."""
+    st.error(
+        "**This is a bug in the twin, not in your plan.** Please report it with the link of this "
+        f"page. `{text}`",
+        icon=":material/bug_report:",
+    )
+
+
+@st.fragment(run_every=_POLL)
+def waiting(pending: Pending[Any], words: str) -> None:
+    """How far a work is; when it is done, the whole page is drawn with its result."""
+    if pending.future.done():
+        st.rerun()
+    st.progress(min(1.0, pending.progress.share), words)
+
+
+def stop() -> NoReturn:
+    """End the page here."""
+    st.stop()
+    raise AssertionError("st.stop returned")
