@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -60,6 +61,11 @@ class BrowserCensus:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Only the main process counts: with xdist, workers carry `workerinput`."""
+    """Answers are stored in a folder of this run, which workers inherit. Only the main process
+    counts browser tests: with xdist, workers carry `workerinput`."""
+    if not hasattr(config, "workerinput"):
+        runs = TemporaryDirectory(prefix="twin-runs-", ignore_cleanup_errors=True)
+        os.environ["TWIN_RUNS"] = runs.name
+        config.add_cleanup(runs.cleanup)
     if _BROWSER_REQUIRED and not hasattr(config, "workerinput"):
         config.pluginmanager.register(BrowserCensus())

@@ -25,6 +25,9 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 PATIENCE_MS = 60_000
+DRAWN = """() => [...document.querySelectorAll('[data-testid=stPlotlyChart]')]
+    .every(e => e.querySelector('.main-svg'))"""
+"""True in a page whose charts are all drawn, beyond the edge of the window too."""
 
 
 @contextmanager
@@ -66,11 +69,54 @@ def _await_health(url: str, server: subprocess.Popen[bytes]) -> None:
     raise TimeoutError("the app did not start in 30 s")
 
 
-def settle(page) -> None:  # noqa: ANN001  playwright is an extra
-    """Wait until the app has said all that it has to say, events included, and charts are drawn."""
+def settle(page, *, events: bool = True) -> None:
+    """Wait until the app has said all that it has to say, by `events` too, and charts are drawn."""
     page.get_by_test_id("stStatusWidget").wait_for(state="detached", timeout=PATIENCE_MS)
-    page.get_by_text("Shown is the fast estimate").wait_for(state="detached", timeout=PATIENCE_MS)
+    if events:
+        page.get_by_text("played event by event").wait_for(state="detached", timeout=PATIENCE_MS)
     page.locator("[data-stale=true]").first.wait_for(state="detached", timeout=PATIENCE_MS)
-    page.get_by_test_id("stSkeleton").first.wait_for(state="detached", timeout=PATIENCE_MS)
-    for chart in page.locator(".js-plotly-plot").all():
-        chart.locator(".main-svg").first.wait_for(timeout=PATIENCE_MS)
+    page.wait_for_function(DRAWN, timeout=PATIENCE_MS)
+
+
+def open_link(page, link: str) -> None:
+    """Follow a link, and wait for all of the page."""
+    page.goto(link)
+    page.get_by_test_id("stSidebar").get_by_test_id("stSelectbox").first.wait_for()
+    settle(page)
+
+
+def open_page(page, name: str, *, events: bool = True) -> None:
+    """Choose a page of the navigation."""
+    page.get_by_test_id("stTopNavLink").filter(has_text=name).click()
+    page.get_by_test_id("stTopNavLink").filter(has_text=name).and_(
+        page.locator("[aria-current=page]")
+    ).wait_for()
+    settle(page, events=events)
+
+
+def edit(page, label: str, text: str) -> None:
+    """Type into a field, and leave it."""
+    box = page.get_by_test_id("stTextInput").filter(has=page.get_by_text(label, exact=True))
+    box.locator("input").first.fill(text)
+    box.locator("input").first.press("Enter")
+
+
+def choose(page, label: str, option: str) -> None:
+    """Choose from a list."""
+    box = page.get_by_test_id("stSelectbox").filter(has=page.get_by_text(label, exact=True))
+    box.locator("input").fill(option)
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def show(page, label: str) -> None:
+    """Switch something on."""
+    page.get_by_test_id("stCheckbox").filter(has_text=label).locator("label").click()
+    settle(page)
+
+
+def shared_link(page) -> str:
+    """The link that the button Share gives out."""
+    page.get_by_role("button", name="Share").click()
+    link = page.get_by_test_id("stPopoverBody").get_by_test_id("stCode").inner_text()
+    page.keyboard.press("Escape")
+    return "".join(link.split())

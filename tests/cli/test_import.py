@@ -49,7 +49,10 @@ def test_a_config_json_is_named_as_its_folder(twin_command: Command, tmp_path: P
     folder = tmp_path / "Kimi-K2-Base"
     folder.mkdir()
     (folder / "config.json").write_text(Path(K2).read_text())
-    assert "name: Kimi-K2-Base\n" in twin_command("import", "hf-config", str(folder / "config.json")).out
+    assert (
+        "name: Kimi-K2-Base\n"
+        in twin_command("import", "hf-config", str(folder / "config.json")).out
+    )
 
 
 def test_json_has_the_model_its_counts_and_what_to_know(twin_command: Command) -> None:
@@ -107,7 +110,9 @@ def test_models_come_with_exact_counts_and_with_what_cannot_be_expressed(
     assert list(totals) == list(catalog_parts("models"))
     assert totals["kimi-k2"] == 1_026_408_232_448
     assert totals["gpt-oss-120b"] == 116_829_156_672
-    assert {row["name"]: row["reason"] for row in answer["not_expressible"]} == unavailable("models")
+    assert {row["name"]: row["reason"] for row in answer["not_expressible"]} == unavailable(
+        "models"
+    )
     text = twin_command("catalog", "models").out
     assert "not expressible, nemotron-h-56b: most of its layers are Mamba-2" in text
 

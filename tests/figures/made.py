@@ -79,7 +79,7 @@ def make_report(name: str, row: Mapping[str, int]) -> Report:
     )
 
 
-def make_trace(rows: list[Row], stages: int, **other: int) -> Trace:
+def make_trace(rows: list[Row], stages: int, **other: Any) -> Trace:
     """A trace from rows in the order of the contract: role, stream, start."""
     rows = sorted(rows, key=lambda row: (row[0], STREAMS.index(row[1]), row[5]))
     names = tuple(dict.fromkeys(row[2] for row in rows))

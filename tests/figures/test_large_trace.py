@@ -68,7 +68,7 @@ def test_a_hundred_thousand_spans_are_drawn_in_time_and_in_bounds(name):
     assert len(trace.spans.start) == SPANS
     begin = time.process_time()
     figure = FIGURES[name](trace).figure
-    text = figure.to_json()
+    text = str(figure.to_json())
     seconds = time.process_time() - begin
     print(f"{name}: {seconds:.2f} s of CPU, {len(text) / 1e3:.0f} kB, {bar_count(figure)} bars")
     assert seconds < MOST_SECONDS

@@ -9,9 +9,20 @@ import pytest
 from twin.figures.memory import MEANING as CATEGORIES
 from twin.figures.palette import BACKGROUND, INK, MEANINGS, Theme, contrast, swatch
 from twin.figures.step import MEANING as CAUSES
+from twin.figures.waterfall import MEANING as LOSSES
 
 THEMES: tuple[Theme, ...] = ("light", "dark")
-TIMELINE = ("forward", "backward", "recompute", "optimizer", "tensor", "expert", "pipeline", "data")
+TIMELINE = (
+    "forward",
+    "backward",
+    "weight",
+    "recompute",
+    "optimizer",
+    "tensor",
+    "expert",
+    "pipeline",
+    "data",
+)
 
 
 def test_contrast_is_that_of_the_standard():
@@ -33,7 +44,10 @@ def test_text_on_the_page_is_legible(theme):
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("group", [TIMELINE, tuple(CAUSES.values()), tuple(CATEGORIES.values())])
+@pytest.mark.parametrize(
+    "group",
+    [TIMELINE, *(tuple(one.values()) for one in (CAUSES, CATEGORIES, LOSSES))],
+)
 def test_no_two_meanings_of_one_figure_look_the_same(group, theme):
     looks = [(swatch(one, theme).fill, swatch(one, theme).pattern) for one in group]
     assert len(set(looks)) == len(group)

@@ -7,15 +7,12 @@ from twin.figures.cascade import Rung, cascade
 from twin.figures.memory import memory_levers, memory_map, peak_memory
 from twin.figures.palette import swatch
 from twin.figures.waterfall import MEANING, speed_of_light
-from twin.report.waterfall import LOSSES, Loss, Waterfall
+from twin.report.waterfall import LOSSES, Loss, LossKey, Waterfall
 from twin.study.levers import Lever
 
 S = 10**9
-FALL = Waterfall(
-    4 * S,
-    tuple(Loss(key, *LOSSES[key], ns) for key, ns in (("efficiency", 5 * S), ("bubble", S))),
-    10 * S,
-)
+LOST: tuple[tuple[LossKey, int], ...] = (("efficiency", 5 * S), ("bubble", S))
+FALL = Waterfall(4 * S, tuple(Loss(key, *LOSSES[key], ns) for key, ns in LOST), 10 * S)
 FULL = {"parameters": 40.0, "activations": 30.0}
 
 

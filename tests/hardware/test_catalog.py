@@ -149,7 +149,13 @@ def test_an_nvl72_rack_is_one_nvlink_domain_of_72_gpus_and_36_sockets() -> None:
 
 
 def test_nics_are_those_of_each_generation() -> None:
-    for name, rate in (("h100", 50e9), ("h200", 50e9), ("h20", 50e9), ("b200", 50e9), ("b300", 100e9)):
+    for name, rate in (
+        ("h100", 50e9),
+        ("h200", 50e9),
+        ("h20", 50e9),
+        ("b200", 50e9),
+        ("b300", 100e9),
+    ):
         assert NodeSpec.model_validate(plain(f"nodes/{name}-8gpu")).nic.bandwidth == rate
 
 

@@ -42,7 +42,11 @@ def latent(config: dict[str, Any], width: int, heads: int) -> int:
 def feed_forward(config: dict[str, Any], layer: int) -> int:
     width = config["hidden_size"]
     experts = next(
-        (config[k] for k in ("n_routed_experts", "num_local_experts", "num_experts") if k in config),
+        (
+            config[k]
+            for k in ("n_routed_experts", "num_local_experts", "num_experts")
+            if k in config
+        ),
         0,
     )
     if not experts or layer < config.get("first_k_dense_replace", 0):

@@ -82,8 +82,8 @@ def test_every_family_is_shown_by_a_released_configuration() -> None:
 
 def test_the_prediction_layer_is_what_deepseek_r1_has_more() -> None:
     """684,489,845,504 are published for DeepSeek-R1, whose files repeat embedding and head beside
-    the layer; 2,375,059,584 by the same reckoning for GLM-4.5-Air (110,468,824,832) over INTELLECT-3
-    (106,852,251,264), which is it without the layer."""
+    the layer. By the same reckoning GLM-4.5-Air (110,468,824,832) has 2,375,059,584 more than
+    INTELLECT-3 (106,852,251,264), which is it without the layer."""
     count = parameters(read_hf_config(CONFIGS / "deepseek-v3.json", "v3").model)
     copies = 2 * 129_280 * 7168
     assert count.total + count.multi_token_prediction + copies == 684_489_845_504

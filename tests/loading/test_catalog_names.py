@@ -23,7 +23,10 @@ train: {{tokens: 1T, global_batch: 8seq, sequence: 2048tok, optimizer: adamw}}
 OWN: dict[PartKind, tuple[str, str]] = {
     "gpus": ("own-gpu", "extends: h100\nkind: assumed\nmemory: 64GiB\n"),
     "nodes": ("own-node", "extends: h100-8gpu\nkind: assumed\ngpu: own-gpu\n"),
-    "fabrics": ("own-fabric", "extends: clos-400g\nsource: twin\nspines: {value: 4, kind: assumed}\n"),
+    "fabrics": (
+        "own-fabric",
+        "extends: clos-400g\nsource: twin\nspines: {value: 4, kind: assumed}\n",
+    ),
     "models": ("own-model", "extends: gpt-22b\nkind: assumed\nlayers: 6\n"),
     "calibrations": ("own-profile", "extends: h100-hopper-bf16\nkind: assumed\ngemm: 0.5\n"),
 }

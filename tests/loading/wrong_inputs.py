@@ -106,9 +106,9 @@ toy.yaml:4:1: TW011 the key `fabric` is missing in `cluster`
     WrongInput(
         "a model that is known and cannot be expressed says why",
         """\
---set:1:7: TW040 `nemotron-h-56b` cannot be expressed: most of its layers are Mamba-2 (state-space) layers, for which there is no block
+--set:1:13: TW040 `nemotron-h-56b` cannot be expressed: most of its layers are Mamba-2 (state-space) layers, for which there is no block
   | --set model=nemotron-h-56b
-  |       ^^^^^^^^^^^^^^^^^^^^
+  |             ^^^^^^^^^^^^^^
   hint: no entry comes close; leave it out""",  # noqa: E501  as long as it is printed
         overrides=("model=nemotron-h-56b",),
     ),

@@ -1,4 +1,4 @@
-"""Speed of a GPU's two links, and what oversubscribed spines do to groups inside and across pods."""
+"""Speed of a GPU's two links, and what oversubscribed spines do to groups in and across pods."""
 
 from __future__ import annotations
 

@@ -110,6 +110,7 @@ CAVEATS: list[tuple[str, SECTION]] = [
     ("balanced-by-kernels", {"parallel": {"pipeline": 2}}),
     ("empty-chunks", {"parallel": {"pipeline": 4, "layers": (2, 6, 0, 0)}}),
     ("multi-token-prediction-left-out", {"model": {"mtp_layers": 1}}),
+    ("model-simplified", {"model": {"left_out": "windows"}}),
     ("idle-sequence-parallel", {"parallel": {"sequence_parallel": True}}),
     ("tensor-across-nodes", {"parallel": {"tensor": 4}, "cluster": {"gpus": 2, "nodes": 8}}),
 ]

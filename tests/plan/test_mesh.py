@@ -310,3 +310,21 @@ def test_a_rank_may_be_on_two_stages_when_pipeline_is_not_last() -> None:
     assert not stages_agree(mesh(tensor=2, data=4, pipeline=2, order=odd))
     assert stages_agree(mesh(tensor=2, expert_tensor=2, data=4, pipeline=2, order=odd))
     assert stages_agree(mesh(tensor=2, data=4, pipeline=2))
+
+
+@pytest.mark.parametrize(
+    ("nodes_per_pod", "expert", "data", "pipeline"),
+    # 256 GPUs, 16 stages of 2 nodes: expert groups fill a stage. A pod of one node splits them, of
+    # two nodes holds them and no two stages, of 32 nodes everything.
+    [(1, 8, 8, 1), (2, 16, 16, 1), (32, 16, 16, 2)],
+)
+def test_groups_know_how_many_of_their_members_share_a_pod(
+    nodes_per_pod: int, expert: int, data: int, pipeline: int
+) -> None:
+    found = placements(mesh(expert=16, data=16, pipeline=16), nodes_per_pod)
+    assert [found[name].per_pod for name in ("expert", "data", "pipeline")] == [
+        expert,
+        data,
+        pipeline,
+    ]
+    assert found["expert"].in_one_pod == (nodes_per_pod > 1)

@@ -117,3 +117,21 @@ def test_a_pair_is_as_full_as_both_of_its_passes():
     together, left = levels([order[0], replace(order[1], paired=True), order[2]], {0: need})
     assert together.sum(axis=1).tolist() == [13, 23, 28]
     assert left.sum(axis=1).tolist() == [10, 20, 10]
+
+
+def test_a_deferred_weight_pass_frees_when_it_ends_not_before():
+    planned, trace, _ = played("zb_h1")
+    series, spans = memory_series(planned, trace, 0), trace.spans
+    rows = (spans.role == 0) & (spans.name == trace.names.index("backward_weight"))
+    for batch in np.unique(spans.microbatch[rows]):
+        end = int(spans.end[rows & (spans.microbatch == batch)].max())
+        before, after = np.searchsorted(series.times, [end - 1, end], side="right") - 1
+        assert series.total[before] > series.total[after]
+
+
+def test_an_input_backward_ends_with_its_own_last_kernel():
+    planned, trace, _ = played("zb_h1")
+    series, spans = memory_series(planned, trace, 0), trace.spans
+    rows = (spans.role == 0) & (spans.name == trace.names.index("backward_input"))
+    ends = [int(spans.end[rows & (spans.microbatch == b)].max()) for b in range(4)]
+    assert set(ends) <= set(series.times.tolist())

@@ -54,7 +54,7 @@ def test_the_payload_of_an_all_to_all_is_what_the_layer_says():
     }
     found = by_name("1f1b")["dispatch"]
     assert found.payload == items["dispatch"].bytes
-    flow = traffic("all_to_all", found.payload, planned.placements["expert"])
+    flow = traffic("all_to_all", items["dispatch"].bytes, planned.placements["expert"])
     assert (found.nvlink_bytes, found.nic_bytes) == (flow.nvlink_bytes, flow.nic_bytes)
     assert found.members == 8
 
@@ -62,11 +62,14 @@ def test_the_payload_of_an_all_to_all_is_what_the_layer_says():
 def test_rates_are_those_of_nccl_tests():
     """busbw = algbw x (n - 1) / n for all-to-all; twice that for all-reduce."""
     one = by_name("1f1b")["dispatch"]
+    assert one.payload is not None
     assert one.algbw == pytest.approx(one.payload / one.seconds)
-    assert one.busbw == pytest.approx(one.algbw * 7 / 8)
+    assert one.busbw == pytest.approx(one.payload / one.seconds * 7 / 8)
     dense = {name: one for name, one in by_name("zero3").items() if "reduce" in name}
     some = next(one for name, one in dense.items() if name.startswith("attention_reduce"))
-    assert some.busbw == pytest.approx(some.algbw * 2 * (some.members - 1) / some.members)
+    assert some.members == 2
+    assert some.algbw is not None
+    assert some.busbw == pytest.approx(some.algbw * 2 * (2 - 1) / 2)
 
 
 def test_a_layers_collectives_run_once_per_layer_micro_batch_and_direction():

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,16 @@ def test_loading_the_flagship_takes_under_300_ms_of_cpu() -> None:
         times.append(time.process_time() - begin)
     print(f"a stored flagship run: {min(times):.3f} s of CPU")
     assert min(times) < 0.3
+
+
+def test_a_stored_answer_says_when_and_how_long_it_was_played(small: Scenario) -> None:
+    begin = datetime.now(UTC) - timedelta(seconds=1)
+    fresh = run(small).report.provenance
+    time.sleep(1.1)
+    again = run(small).report.provenance
+    assert begin <= datetime.fromisoformat(fresh.created) <= datetime.now(UTC)
+    assert (again.created, again.wall_seconds) == (fresh.created, fresh.wall_seconds)
+    assert stored()[0].created == fresh.created
 
 
 def test_the_answer_is_kept_under_its_hash(small: Scenario, runs: Path) -> None:

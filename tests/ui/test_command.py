@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from twin.cli.main import main
-from twin.ui.state import asked_for, first_plans, scenarios
+from twin.ui.desk import Desk, Draft
+from twin.ui.known import asked_for, known, named
+from twin.ui.share import portable
 
 SHIPPED = "gpt-175b-64xa100-full"
 
@@ -55,12 +57,32 @@ def test_only_words_after_a_front_door_are_scenarios():
 
 
 def test_a_file_is_known_by_its_name_and_never_hides_a_shipped_scenario():
-    named = scenarios(("one", "two"), ("/a/folder/mine.yaml", "/a/folder/one"))
-    assert named == {
+    assert named(("one", "two"), ("/a/folder/mine.yaml", "/a/folder/one")) == {
         "mine.yaml": "/a/folder/mine.yaml",
         "/a/folder/one": "/a/folder/one",
         "one": "one",
         "two": "two",
     }
-    assert first_plans(named, ("/a/folder/mine.yaml",)) == ["mine.yaml"]
-    assert first_plans(named, ("two",)) == ["two"]
+
+
+def test_the_app_opens_on_what_it_was_asked_for(monkeypatch, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"extends: {SHIPPED}\n")
+    monkeypatch.setattr("sys.argv", ["app.py", str(file)])
+    assert known().first == "mine.yaml"
+    monkeypatch.setattr("sys.argv", ["app.py", SHIPPED])
+    assert known().first == SHIPPED
+    monkeypatch.setattr("sys.argv", ["app.py"])
+    assert known().first == "kimi-k2-2048xh800"
+
+
+def test_a_link_to_another_machine_carries_the_text_of_a_file_that_is_not_shipped(
+    monkeypatch, tmp_path
+):
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"extends: {SHIPPED}\n")
+    monkeypatch.setattr("sys.argv", ["app.py", str(file)])
+    desk = Desk((Draft("mine.yaml", "mine.yaml"), Draft(SHIPPED, SHIPPED)))
+    mine, shipped = portable(desk, known()).plans
+    assert mine.text == f"extends: {SHIPPED}\n"
+    assert shipped.text is None

@@ -1,5 +1,5 @@
-"""The editor's fields come from the schema: every value of every shipped scenario can be edited, and
-what a widget shows is what a planner would write."""
+"""The editor's fields come from the schema: every value of every shipped scenario can be edited,
+and what a widget shows is what a planner would write."""
 
 import pytest
 

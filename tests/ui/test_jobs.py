@@ -9,17 +9,17 @@ PATIENCE = 10
 
 def test_the_same_question_is_worked_on_once():
     jobs, calls = Jobs("test"), []
-    one = jobs.ask("a", lambda note: calls.append(1) or "done")
-    other = jobs.ask("a", lambda note: calls.append(2) or "done")
+    one = jobs.ask("a", lambda _: calls.append(1) or "done")
+    other = jobs.ask("a", lambda _: calls.append(2) or "done")
     assert one.within(PATIENCE) == other.within(PATIENCE) == "done"
     assert calls == [1]
 
 
 def test_the_newest_question_comes_first():
     jobs, gate, order = Jobs("test"), Event(), []
-    jobs.ask("gate", lambda note: gate.wait(PATIENCE))
-    older = jobs.ask("older", lambda note: order.append("older"))
-    newer = jobs.ask("newer", lambda note: order.append("newer"))
+    jobs.ask("gate", lambda _: gate.wait(PATIENCE))
+    older = jobs.ask("older", lambda _: order.append("older"))
+    newer = jobs.ask("newer", lambda _: order.append("newer"))
     gate.set()
     newer.within(PATIENCE)
     older.within(PATIENCE)
@@ -44,8 +44,8 @@ def test_a_page_sees_how_far_the_work_is_and_never_waits_for_it():
 
 def test_only_so_many_results_are_kept_and_dropped_work_is_not_begun():
     jobs, gate, begun = Jobs("test"), Event(), []
-    jobs.ask("gate", lambda note: gate.wait(PATIENCE))
-    pending = [jobs.ask(n, lambda note, n=n: begun.append(n)) for n in range(KEPT + 3)]
+    jobs.ask("gate", lambda _: gate.wait(PATIENCE))
+    pending = [jobs.ask(n, lambda _, n=n: begun.append(n)) for n in range(KEPT + 3)]
     assert len(jobs.shelf) == KEPT
     gate.set()
     pending[3].within(PATIENCE)
@@ -56,9 +56,9 @@ def test_only_so_many_results_are_kept_and_dropped_work_is_not_begun():
 def test_work_that_fails_does_not_end_the_thread():
     jobs = Jobs("test")
 
-    def wrong(note):
+    def wrong(_):
         raise KeyError("not a thing")
 
     failed = jobs.ask("a", wrong)
-    assert jobs.ask("b", lambda note: "done").within(PATIENCE) == "done"
+    assert jobs.ask("b", lambda _: "done").within(PATIENCE) == "done"
     assert isinstance(failed.future.exception(PATIENCE), KeyError)

@@ -63,7 +63,7 @@ def test_every_page_shows_the_plan_its_verdict_and_its_figures(opened, page):
 def test_every_page_says_what_is_wrong_with_an_invalid_plan(opened, page):
     app = opened(f"{FULL};parallel.tensor=7", page=page)
     assert "Invalid" in words(app)
-    if page not in ("catalog",):
+    if page != "catalog":
         assert "TW102" in words(app)
 
 
@@ -182,9 +182,7 @@ def test_two_sessions_do_not_see_each_other_s_edits(opened):
     assert plans(other) == [FULL]
 
 
-def test_a_file_is_opened_under_its_name_and_followed_as_it_changes(
-    opened, tmp_path, monkeypatch
-):
+def test_a_file_is_opened_under_its_name_and_followed_as_it_changes(opened, tmp_path, monkeypatch):
     file = tmp_path / "mine.yaml"
     file.write_text(f"extends: {FULL}\nparallel: {{micro_batch: 2}}\n")
     monkeypatch.setattr("sys.argv", ["app.py", str(file)])
@@ -197,7 +195,7 @@ def test_a_file_is_opened_under_its_name_and_followed_as_it_changes(
 
 
 def test_a_fault_of_the_twin_is_said_in_short_and_its_traceback_is_logged(monkeypatch, caplog):
-    def wrong(scenario):
+    def wrong(_):
         raise KeyError("not a thing")
 
     monkeypatch.setattr(answers, "plan", wrong)

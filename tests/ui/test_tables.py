@@ -57,7 +57,7 @@ def test_inputs_of_all_plans_stand_side_by_side():
 
 
 def test_what_changes_are_worth_is_said_with_direction_and_sums_up():
-    nothing = dict.fromkeys(CAUSES, 0)
+    nothing: dict[str, int] = dict.fromkeys(CAUSES, 0)
     slower = Cause("x", ("x",), "1", "2", 2_000_000_000, {**nothing, "bubble": 2_000_000_000})
     idle = Cause("y", ("y",), "1", "2", 0, nothing)
     found = Attribution(10_000_000_000, 12_000_000_000, (slower, idle), slower.breakdown_ns, "", 4)

@@ -40,8 +40,8 @@ class Op:
     bytes kept until the backward pass that are free again if this op is recomputed: what others
     need of its output, masks and statistics. So a layer keeps the sum of `saved`, less that of the
     ops that a memory policy recomputes. `output` is the tensor it writes, which exists while it
-    runs, as its gradient does in the backward pass; 0 for an op that works in place. `input` is what
-    the weight's gradient reads beside the output's gradient: both wait where it is put off.
+    runs, as its gradient does in the backward pass; 0 for an op that works in place. `input` is
+    what the weight's gradient reads beside the output's gradient: both wait where it is put off.
     """
 
     name: str
@@ -103,9 +103,9 @@ class Shape:
 @dataclass(frozen=True, slots=True)
 class Weights:
     """Parameters on one rank by how they shard: `replicated` over all ranks of a stage, `tensor`
-    cut by the tensor degree, `expert` cut over expert and expert-tensor ranks. Of each, `*_matrices` are those an
-    optimizer for matrices (Muon) takes; of `replicated`, `buffers` have no gradient and no
-    optimizer (expert-bias)."""
+    cut by the tensor degree, `expert` cut over expert and expert-tensor ranks. Of each,
+    `*_matrices` are those an optimizer for matrices (Muon) takes; of `replicated`, `buffers` have
+    no gradient and no optimizer (expert-bias)."""
 
     replicated: int = 0
     tensor: int = 0

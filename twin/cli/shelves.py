@@ -45,9 +45,9 @@ def _facts(part: Part[Spec]) -> str:
             wires = f"{spec.kind}, {spec.nodes_per_leaf} nodes per leaf, {spec.spines} spines"
             return wires + (over if spec.oversubscription > 1 else ", full bisection")
         case CalibrationSpec():
-            if all(known.kind == "assumed" for known in part.ledger.values()):
-                return f"assumed for {spec.gpu}, {spec.date}"
-            return f"measured on {spec.gpu} with {spec.software}, {spec.date}"
+            assumed = all(known.kind == "assumed" for known in part.ledger.values())
+            how = "assumed for" if assumed else "measured on"
+            return f"{how} {spec.gpu}, {spec.software}, {spec.date}"
         case _:
             return type(spec).__name__
 

@@ -90,16 +90,15 @@ def _arguments(chunk: int, microbatch: int) -> str:
 
 
 def _path(trace: Trace) -> Iterator[str]:
-    """The critical path in time order, each slice named after its rank. One that the next overtakes
-    ends there: a path has one place at a time."""
-    spans, rows = trace.spans, list(trace.critical)
-    until = [*spans.start[rows[1:]].tolist(), int(spans.end.max())] if rows else []
-    for row, limit in zip(rows, until, strict=True):
-        start, end = int(spans.start[row]), min(int(spans.end[row]), limit)
+    """The critical path, each slice named after its rank: one releases the next, so they never
+    overlap either."""
+    spans = trace.spans
+    for row in trace.critical:
+        start, end = int(spans.start[row]), int(spans.end[row])
         name = f"{trace.roles[spans.role[row]]}: {trace.names[spans.name[row]]}"
         yield (
             f'{{"ph":"X","pid":{_CRITICAL},"tid":{_CRITICAL * _TRACKS},"ts":{_micro(start)},'
-            f'"dur":{_micro(max(end - start, 0))},"name":{json.dumps(name)},"cat":"critical_path"'
+            f'"dur":{_micro(end - start)},"name":{json.dumps(name)},"cat":"critical_path"'
             f"{_arguments(int(spans.chunk[row]), int(spans.microbatch[row]))}}}"
         )
 

@@ -4,7 +4,7 @@ the fullest GPU, and what would free most of it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from twin.figures.cascade import Rung, cascade
 from twin.figures.palette import ALARM, INK, Meaning, Theme, swatch
@@ -12,7 +12,9 @@ from twin.figures.plotly import Axis, Bars, Cells, Frame, Mark, Picture, Row, dr
 from twin.report.memory_series import WEIGHT_GRADIENTS
 from twin.report.numbers import gibibytes, show
 from twin.report.report import MemoryReport, StagePeak
-from twin.study.levers import Lever
+
+if TYPE_CHECKING:  # studies bring runs and their store along, which no figure needs
+    from twin.study.levers import Lever
 
 MEANING: Final[dict[str, Meaning]] = {
     "parameters": "parameters",

@@ -276,7 +276,7 @@ def _row(one: Collective) -> Row:
     return {
         "Collective": words(one),
         "Axis": one.axis,
-        "Group": one.group + (f" of {one.members:,}" if one.members else ""),
+        "Group": one.group,
         "Calls": f"{one.calls:,.0f}",
         "Payload": gibibytes(one.payload) if one.payload else "unknown",
         "By NVLink": gibibytes(one.nvlink_bytes),

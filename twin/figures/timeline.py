@@ -225,7 +225,8 @@ def _race_row(name: str, trace: Trace) -> Row:
 
 
 def critical_shares(trace: Trace) -> dict[Meaning, float]:
-    """What the critical path runs through: shares of its time by meaning, largest first."""
+    """What the critical path runs through: shares of its time in the played part of the step, by
+    meaning, largest first."""
     rows = np.array(trace.critical, dtype=np.intp)
     spans = trace.spans
     lengths: list[int] = (spans.end - spans.start)[rows].tolist()
@@ -334,12 +335,14 @@ def _critical(
     y = spans.role[rows].astype(np.float64) + lane[spans.stream[rows].astype(np.intp)]
     start = np.maximum(spans.start[rows], window[0])
     end = np.minimum(spans.end[rows], window[1])
-    first = np.flatnonzero(np.append(True, y[1:] != y[:-1])[: len(y)])
+    if not len(rows):
+        return []
+    first = np.flatnonzero(np.append(True, y[1:] != y[:-1]))
     begin, until = start[first], end[np.append(first[1:], len(y)) - 1]
     # Stays too short to be seen are drawn only as the first in their pixel.
     grain = max((window[1] - window[0]) // _POINTS, 1)
     seen = until - begin >= grain
-    seen |= np.append(True, begin[1:] // grain != begin[:-1] // grain)[: len(begin)]
+    seen |= np.append(True, begin[1:] // grain != begin[:-1] // grain)
     x = np.stack([begin[seen], until[seen]], axis=1).ravel() / 1e9
     across = np.repeat(y[first[seen]], 2)
     halo = Line(x, across, BACKGROUND[theme], width=4.5)

@@ -11,7 +11,7 @@ from twin.report.numbers import digits, show
 from twin.report.waterfall import LossKey, Waterfall
 
 MEANING: Final[dict[LossKey, Meaning]] = {
-    "extra_flop": "contention",
+    "extra_flop": "compute",
     "memory_bound": "memory_bound",
     "efficiency": "efficiency",
     "launch": "launch",

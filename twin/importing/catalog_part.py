@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 from twin.arch import parameters
 from twin.errors import printable
@@ -22,15 +22,15 @@ def catalog_part(model: ModelSpec, origin: str) -> str:
         f"# Imported from {printable(origin)}: {total:,} parameters.\n"
         "source: hf-config\nkind: datasheet\n"
     )
-    fields = model.model_dump(mode="json", exclude_defaults=True)
+    fields: dict[str, Any] = model.model_dump(mode="json", exclude_defaults=True)
     return head + "".join(f"{line}\n" for line in _lines(fields, ""))
 
 
-def _lines(section: Mapping[str, Any], indent: str) -> Iterator[str]:
+def _lines(section: dict[str, Any], indent: str) -> Iterator[str]:
     for key, value in section.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             yield f"{indent}{key}:"
-            yield from _lines(value, f"{indent}  ")
+            yield from _lines(cast("dict[str, Any]", value), f"{indent}  ")
         else:
             yield f"{indent}{key}: {_scalar(value)}"
 

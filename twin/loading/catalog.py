@@ -18,8 +18,8 @@ from typing import Literal, get_args
 
 from twin.errors import Origin, Problem, UsageError
 from twin.loading.files import display, read_tree, shipped_folder
-from twin.loading.sourcing import Default, declared, read_sources, source_numbers
 from twin.loading.merge import merge
+from twin.loading.sourcing import Default, declared, read_sources, source_numbers
 from twin.loading.suggest import hint, nearest
 from twin.loading.tree import Branch, Child, Items, KeyPath, Leaf, Node, plain
 from twin.sources import Source
@@ -189,9 +189,7 @@ def _wrong_aliases(tree: Branch) -> list[Problem]:
     return [Problem("TW005", "aliases", message, "write [NAME, NAME]", child.node.origin)]
 
 
-def _no_part(
-    library: Library, kind: PartKind, name: str, origin: Origin | None = None
-) -> Problem:
+def _no_part(library: Library, kind: PartKind, name: str, origin: Origin | None = None) -> Problem:
     """That there is no part of a name, with the nearest one that there is."""
     why = not_expressible(library, kind).get(name.lower())
     if why is not None:

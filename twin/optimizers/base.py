@@ -5,7 +5,8 @@ Weights are counted after tensor and expert sharding, per rank, as `twin.arch.op
 ZeRO then cuts states and elementwise work over the ranks that hold the same weights. The reduction
 of gradients and the gathering of new parameters are the same for every optimizer and belong to the
 plan, as does the norm of the gradients; an optimizer reports only traffic of its own. Left out:
-scaling gradients whose norm is above the limit (8 bytes per weight, in the steps that clip).
+clearing the gradients (4 bytes per weight), and scaling those whose norm is above the limit (8
+bytes per weight, in the steps that clip).
 
 A new optimizer is one new module in this package, with one final subclass of `Optimizer`.
 """

@@ -13,7 +13,6 @@ from itertools import pairwise
 from math import gcd, lcm, prod
 from typing import Final
 
-from twin.arch import sequence_parts
 from twin.errors import Problem
 from twin.plan import stages
 from twin.plan.mesh import (
@@ -22,11 +21,25 @@ from twin.plan.mesh import (
     lay_out,
     members_per_node,
     nearest_even,
-    next_to,
     stages_agree,
 )
+from twin.plan.model_rules import (
+    dense_layers_are_layers,
+    expert_divides_experts,
+    expert_tensor_divides_widths,
+    experts_need_a_mixture,
+    multiples,
+    nearest,
+    positions_cover_the_sequence,
+    problem,
+    query_heads_share_keys_evenly,
+    ranks_divide_the_sequence,
+    tensor_divides_heads,
+    tensor_divides_vocabulary,
+    tensor_divides_widths,
+    tokens_choose_existing_experts,
+)
 from twin.scenario import Scenario
-from twin.spec.model import GroupedAttention
 
 Rule = Callable[[Scenario], list[Problem]]
 
@@ -76,7 +89,7 @@ MOST_PLAYED: Final = 2048
 
 def problems(scenario: Scenario) -> list[Problem]:
     """Every problem of the layout, in the order of `RULES`."""
-    return [problem for rule in RULES for problem in rule(scenario)]
+    return [found for rule in RULES for found in rule(scenario)]
 
 
 def gpus_fill_the_grid(scenario: Scenario) -> list[Problem]:
@@ -89,43 +102,16 @@ def gpus_fill_the_grid(scenario: Scenario) -> list[Problem]:
     product = " x ".join(f"{axis}={getattr(parallel, axis)}" for axis in axes)
     message = f"{product} = {grid} does not divide {cluster.gpus} GPUs"
     step = lcm(grid, cluster.node.gpus) // cluster.node.gpus
-    nodes = _nearest("nodes", cluster.nodes, _multiples(cluster.nodes, step))
+    nodes = nearest("nodes", cluster.nodes, multiples(cluster.nodes, step))
     whole = nodes.removeprefix("nearest ")
     others = {axis: grid // getattr(parallel, axis) for axis in axes}
     axis = next((axis for axis in reversed(axes) if cluster.gpus % others[axis] == 0), None)
     if axis is None:
         hint = f"change {'two of' if len(axes) > 2 else 'both'} {_listed(axes)}, or {whole}"
-        return [_problem("TW102", "parallel.tensor", message, hint)]
+        return [problem("TW102", "parallel.tensor", message, hint)]
     fits = divisors(cluster.gpus // others[axis])
-    hint = f"{_nearest(axis, getattr(parallel, axis), _working(scenario, axis, fits))}, or {whole}"
-    return [_problem("TW102", f"parallel.{axis}", message, hint)]
-
-
-def experts_need_a_mixture(scenario: Scenario) -> list[Problem]:
-    """Expert parallelism needs experts."""
-    if scenario.model.moe is not None:
-        return []
-    return [
-        _problem(
-            "TW103",
-            f"parallel.{axis}",
-            f"{axis}={degree} on {scenario.model.name}, which has no experts",
-            f"set {axis} to 1",
-        )
-        for axis in ("expert", "expert_tensor")
-        if (degree := getattr(scenario.parallel, axis)) > 1
-    ]
-
-
-def expert_divides_experts(scenario: Scenario) -> list[Problem]:
-    """Every expert rank holds as many experts."""
-    moe, expert = scenario.model.moe, scenario.parallel.expert
-    if moe is None or moe.experts % expert == 0:
-        return []
-    message = f"expert={expert} does not divide {moe.experts} experts"
-    return [
-        _problem("TW104", "parallel.expert", message, _nearest("", expert, divisors(moe.experts)))
-    ]
+    hint = f"{nearest(axis, getattr(parallel, axis), _working(scenario, axis, fits))}, or {whole}"
+    return [problem("TW102", f"parallel.{axis}", message, hint)]
 
 
 def expert_grid_divides_stages(scenario: Scenario) -> list[Problem]:
@@ -144,22 +130,10 @@ def expert_grid_divides_stages(scenario: Scenario) -> list[Problem]:
     message = f"{product} does not divide the {ranks} ranks of a stage (GPUs / pipeline)"
     if ranks % parallel.expert_tensor:
         fits = divisors(gcd(ranks, moe.width))
-        hint = _nearest("expert_tensor", parallel.expert_tensor, fits)
-        return [_problem("TW105", "parallel.expert_tensor", message, hint)]
+        hint = nearest("expert_tensor", parallel.expert_tensor, fits)
+        return [problem("TW105", "parallel.expert_tensor", message, hint)]
     fits = divisors(gcd(ranks // parallel.expert_tensor, moe.experts))
-    return [
-        _problem("TW105", "parallel.expert", message, _nearest("expert", parallel.expert, fits))
-    ]
-
-
-def expert_tensor_divides_widths(scenario: Scenario) -> list[Problem]:
-    """Expert-tensor ranks cut every expert by columns."""
-    moe, degree = scenario.model.moe, scenario.parallel.expert_tensor
-    if moe is None or moe.width % degree == 0:
-        return []
-    message = f"expert_tensor={degree} does not divide moe.width={moe.width}"
-    hint = _nearest("expert_tensor", degree, divisors(moe.width))
-    return [_problem("TW124", "parallel.expert_tensor", message, hint)]
+    return [problem("TW105", "parallel.expert", message, nearest("expert", parallel.expert, fits))]
 
 
 def cut_experts_need_cut_sequences(scenario: Scenario) -> list[Problem]:
@@ -173,7 +147,7 @@ def cut_experts_need_cut_sequences(scenario: Scenario) -> list[Problem]:
         "sequence_parallel: tensor ranks would bring the same tokens to the experts"
     )
     hint = "set sequence_parallel to true, or expert_tensor to 1"
-    return [_problem("TW125", "parallel.expert_tensor", message, hint)]
+    return [problem("TW125", "parallel.expert_tensor", message, hint)]
 
 
 def a_rank_has_one_stage(scenario: Scenario) -> list[Problem]:
@@ -190,88 +164,7 @@ def a_rank_has_one_stage(scenario: Scenario) -> list[Problem]:
     )
     order = [axis for axis in mesh.order if axis != "pipeline"]
     hint = f"write pipeline last: [{', '.join(order)}, pipeline]"
-    return [_problem("TW126", "parallel.order", message, hint)]
-
-
-def tensor_divides_heads(scenario: Scenario) -> list[Problem]:
-    """Attention is cut by whole heads, and by whole key-value heads."""
-    attention, tensor = scenario.model.attention, scenario.parallel.tensor
-    counts = {"heads": attention.heads}
-    if isinstance(attention, GroupedAttention):
-        counts["kv_heads"] = attention.kv_heads
-    return _tensor_divides("TW106", tensor, counts)
-
-
-def tensor_divides_widths(scenario: Scenario) -> list[Problem]:
-    """Dense feed-forward blocks are cut by columns; experts are not cut."""
-    model, tensor = scenario.model, scenario.parallel.tensor
-    if all(model.has_experts(layer) for layer in range(model.layers)):
-        return []
-    return _tensor_divides("TW107", tensor, {"ffn.width": model.ffn.width})
-
-
-def tensor_divides_vocabulary(scenario: Scenario) -> list[Problem]:
-    """Embedding and head are cut by rows of the vocabulary; padding it is the planner's to
-    write."""
-    return _tensor_divides("TW108", scenario.parallel.tensor, {"vocab": scenario.model.vocab})
-
-
-def ranks_divide_the_sequence(scenario: Scenario) -> list[Problem]:
-    """Context ranks cut the sequence into two chunks each, sequence parallelism cuts what they
-    have over the tensor ranks."""
-    parallel, sequence = scenario.parallel, scenario.train.sequence
-    slices = parallel.tensor if parallel.sequence_parallel else 1
-    parts = sequence_parts(parallel.context, slices)
-    if sequence % parts == 0:
-        return []
-    over = [f"2 x context={parallel.context} chunks"] if parallel.context > 1 else []
-    if slices > 1:
-        over.append(f"tensor={slices} with sequence_parallel")
-    message = f"sequence={sequence} does not divide over {' and '.join(over)}"
-    hint = _nearest("sequence", sequence, _multiples(sequence, parts), "tok")
-    return [_problem("TW109", "train.sequence", message, hint)]
-
-
-def query_heads_share_keys_evenly(scenario: Scenario) -> list[Problem]:
-    """Grouped-query attention gives every key-value head as many query heads."""
-    attention = scenario.model.attention
-    if not isinstance(attention, GroupedAttention) or attention.heads % attention.kv_heads == 0:
-        return []
-    message = f"kv_heads={attention.kv_heads} does not divide heads={attention.heads}"
-    hint = _nearest("kv_heads", attention.kv_heads, divisors(attention.heads))
-    return [_problem("TW110", "model.attention.kv_heads", message, hint)]
-
-
-def tokens_choose_existing_experts(scenario: Scenario) -> list[Problem]:
-    """A token goes to no more experts than there are."""
-    moe = scenario.model.moe
-    if moe is None or moe.top_k <= moe.experts:
-        return []
-    message = f"top_k={moe.top_k} is more than {moe.experts} experts"
-    return [_problem("TW111", "model.moe.top_k", message, f"at most {moe.experts}")]
-
-
-def dense_layers_are_layers(scenario: Scenario) -> list[Problem]:
-    """The leading dense layers are part of the model's layers."""
-    model = scenario.model
-    if model.moe is None or model.moe.first_dense_layers <= model.layers:
-        return []
-    message = (
-        f"first_dense_layers={model.moe.first_dense_layers} is more than layers={model.layers}"
-    )
-    return [_problem("TW112", "model.moe.first_dense_layers", message, f"at most {model.layers}")]
-
-
-def positions_cover_the_sequence(scenario: Scenario) -> list[Problem]:
-    """A table of learned positions is as long as the sequence."""
-    positions, sequence = scenario.model.learned_positions, scenario.train.sequence
-    if not positions or positions >= sequence:
-        return []
-    message = (
-        f"sequence={sequence} is longer than the {positions} learned positions of "
-        f"{scenario.model.name}"
-    )
-    return [_problem("TW113", "train.sequence", message, f"at most {positions}tok")]
+    return [problem("TW126", "parallel.order", message, hint)]
 
 
 def microbatches_are_whole(scenario: Scenario) -> list[Problem]:
@@ -285,14 +178,14 @@ def microbatches_are_whole(scenario: Scenario) -> list[Problem]:
             f"{sequences} sequences do not divide over data={data} ranks (GPUs / "
             f"({' x '.join(_grid_axes(scenario))})) in micro-batches of {micro}"
         )
-        hint = _nearest("global_batch", sequences, _multiples(sequences, data * micro), "seq")
-        return [_problem("TW115", "train.global_batch", message, hint)]
+        hint = nearest("global_batch", sequences, multiples(sequences, data * micro), "seq")
+        return [problem("TW115", "train.global_batch", message, hint)]
     if sequences // data % micro:
         message = (
             f"micro_batch={micro} does not divide the {sequences // data} sequences of a data rank"
         )
-        hint = _nearest("micro_batch", micro, divisors(sequences // data))
-        return [_problem("TW115", "parallel.micro_batch", message, hint)]
+        hint = nearest("micro_batch", micro, divisors(sequences // data))
+        return [problem("TW115", "parallel.micro_batch", message, hint)]
     return []
 
 
@@ -302,7 +195,7 @@ def tokens_fill_a_step(scenario: Scenario) -> list[Problem]:
     if train.tokens >= train.global_batch:
         return []
     message = f"tokens={train.tokens} is less than one global batch of {train.global_batch}"
-    return [_problem("TW116", "train.tokens", message, f"at least {train.global_batch}tok")]
+    return [problem("TW116", "train.tokens", message, f"at least {train.global_batch}tok")]
 
 
 def every_stage_has_a_layer(scenario: Scenario) -> list[Problem]:
@@ -315,8 +208,8 @@ def every_stage_has_a_layer(scenario: Scenario) -> list[Problem]:
         if _grid_is_whole(scenario):
             fits = divisors(scenario.cluster.gpus // (parallel.tensor * parallel.context))
             fitting = [pipeline for pipeline in fits if pipeline <= layers]
-        hint = _nearest("pipeline", parallel.pipeline, fitting)
-        return [_problem("TW117", "parallel.pipeline", message, hint)]
+        hint = nearest("pipeline", parallel.pipeline, fitting)
+        return [problem("TW117", "parallel.pipeline", message, hint)]
     enough = -(-layers // parallel.pipeline)
     if parallel.virtual <= enough:
         return []
@@ -324,7 +217,7 @@ def every_stage_has_a_layer(scenario: Scenario) -> list[Problem]:
         f"virtual={parallel.virtual} cuts {layers} layers into "
         f"{parallel.pipeline * parallel.virtual} chunks, a whole round of which would be empty"
     )
-    return [_problem("TW118", "parallel.virtual", message, f"at most {enough}")]
+    return [problem("TW118", "parallel.virtual", message, f"at most {enough}")]
 
 
 def layers_fill_the_chunks(scenario: Scenario) -> list[Problem]:
@@ -356,7 +249,7 @@ def whole_order_can_be_played(scenario: Scenario) -> list[Problem]:
     )
     most = MOST_PLAYED * lay_out(scenario).data * parallel.micro_batch
     hint = f"at most {most}seq, a larger micro_batch, or schedule 1f1b"
-    return [_problem("TW122", "train.global_batch", message, hint)]
+    return [problem("TW122", "train.global_batch", message, hint)]
 
 
 def schedule_can_run(scenario: Scenario) -> list[Problem]:
@@ -365,9 +258,7 @@ def schedule_can_run(scenario: Scenario) -> list[Problem]:
     if not _grid_is_whole(scenario) or microbatches_are_whole(scenario):
         return []
     found = parallel.schedule.problems(parallel.pipeline, parallel.virtual, microbatches(scenario))
-    return [
-        _problem("TW114", obstacle.field, obstacle.message, obstacle.hint) for obstacle in found
-    ]
+    return [problem("TW114", obstacle.field, obstacle.message, obstacle.hint) for obstacle in found]
 
 
 def groups_sit_evenly(scenario: Scenario) -> list[Problem]:
@@ -387,8 +278,8 @@ def groups_sit_evenly(scenario: Scenario) -> list[Problem]:
             f"{group} groups straddle nodes of {mesh.gpus_per_node} GPUs unevenly: "
             f"{' or '.join(str(count) for count in counts)} members on a node"
         )
-        hint = _nearest(axis, getattr(mesh, axis), nearest_even(mesh, axis, group))
-        found[axis] = _problem("TW101", f"parallel.{axis}", message, hint)
+        hint = nearest(axis, getattr(mesh, axis), nearest_even(mesh, axis, group))
+        found[axis] = problem("TW101", f"parallel.{axis}", message, hint)
     return list(found.values())
 
 
@@ -414,7 +305,7 @@ def kept_parameters_serve_one_microbatch(scenario: Scenario) -> list[Problem]:
         f"{parallel.schedule.kind} other micro-batches pass in between"
     )
     hint = "set reshard_after_forward to true, or zero to 2"
-    return [_problem("TW127", "parallel.reshard_after_forward", message, hint)]
+    return [problem("TW127", "parallel.reshard_after_forward", message, hint)]
 
 
 def copies_reduce_at_the_end(scenario: Scenario) -> list[Problem]:
@@ -428,7 +319,7 @@ def copies_reduce_at_the_end(scenario: Scenario) -> list[Problem]:
         "each part of the model on two stages, which pass it at different times"
     )
     hint = "set zero to 1, or schedule kind to 1f1b"
-    return [_problem("TW128", "parallel.zero", message, hint)]
+    return [problem("TW128", "parallel.zero", message, hint)]
 
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -489,26 +380,6 @@ def _forwards_meet(scenario: Scenario) -> bool:
     return ("F", "F") in pairwise(kinds)
 
 
-def _tensor_divides(code: str, tensor: int, counts: dict[str, int]) -> list[Problem]:
-    """A problem for each count of the model that the tensor degree does not divide; the fix suits
-    all of them."""
-    fits = divisors(gcd(*counts.values()))
-    return [
-        _problem(
-            code,
-            "parallel.tensor",
-            f"tensor={tensor} does not divide {name}={count}",
-            _nearest("tensor", tensor, fits),
-        )
-        for name, count in counts.items()
-        if count % tensor
-    ]
-
-
-def _problem(code: str, path: str, message: str, hint: str) -> Problem:
-    return Problem(code=code, path=path, message=message, hint=hint)
-
-
 def _working(scenario: Scenario, axis: str, degrees: Sequence[int]) -> Iterable[int]:
     """Of the degrees that fill the grid those that no other rule blames; if there is none, all."""
     others = [rule for rule in RULES if rule is not gpus_fill_the_grid]
@@ -516,22 +387,7 @@ def _working(scenario: Scenario, axis: str, degrees: Sequence[int]) -> Iterable[
     def works(degree: int) -> bool:
         parallel = scenario.parallel.model_copy(update={axis: degree})
         changed = scenario.model_copy(update={"parallel": parallel})
-        found = (problem for rule in others for problem in rule(changed))
-        return all(problem.path != f"parallel.{axis}" for problem in found)
+        blamed = (found.path for rule in others for found in rule(changed))
+        return f"parallel.{axis}" not in blamed
 
     return [degree for degree in degrees if works(degree)] or degrees
-
-
-def _multiples(number: int, of: int) -> list[int]:
-    """The positive multiples of `of` next to a number that is none."""
-    below = number // of * of
-    return [multiple for multiple in (below, below + of) if multiple > 0]
-
-
-def _nearest(name: str, wanted: int, candidates: Iterable[int], unit: str = "") -> str:
-    """The candidates next below and next above what was wanted, in words."""
-    near = next_to(wanted, sorted(candidates))
-    values = " or ".join(f"{value}{unit}" for value in near)
-    if not near:
-        return f"no {name} suits; change the number of nodes"
-    return f"nearest {name}={values}" if name else f"nearest {values}"

@@ -21,7 +21,7 @@ from twin.collectives.traffic import Traffic
 from twin.engine import lower
 from twin.engine.program import COMPUTE, SEND_BACKWARD, SEND_FORWARD, STREAMS, Program, Step
 from twin.engine.trace import Trace
-from twin.network import LinkClass, Placement, capacity, crossing, crowding
+from twin.network import LinkClass, capacity, crossing, crowding
 from twin.plan.memory import boundary_bytes
 from twin.plan.types import Plan
 
@@ -215,25 +215,34 @@ def _collective(plan: Plan, program: Program, played: _Played, steps: Sequence[S
     placement = plan.placements.get(groups[0]) if len(groups) == 1 else None
     kind = _kind(plan, played.name)
     flows = [_flow(plan, step, kind) for step in steps]
-    payload = _payload(plan, played.name, flows, kind, placement)
-    algbw = payload / played.seconds if payload else None
-    factor = _bus_factor(kind, placement.size) if kind and placement else None
+    sizes = [_payload(plan, step, kind, flow) for step, flow in zip(steps, flows, strict=True)]
+    payloads = [payload for payload, _ in sizes]
+    known = bool(sizes) and all(payloads)
     return Collective(
         name=played.name,
         axis=played.axis,
-        group=" and ".join(groups).replace("_", " ") or "unknown",
+        group=" and ".join(_group(plan, group) for group in groups) or "unknown",
         members=placement.size if placement else None,
         calls=played.calls,
-        payload=payload,
+        payload=_mean(payloads) if known else None,
         nvlink_bytes=_mean(flow.nvlink for flow in flows),
         nic_bytes=_mean(flow.nic for flow in flows),
         uplink_bytes=_mean(flow.uplink for flow in flows),
         alone_seconds=_mean(step.alone_ns(program.capacity) / 1e9 for step in steps),
         seconds=played.seconds,
         exposed=played.exposed,
-        algbw=algbw,
-        busbw=algbw * factor if algbw and factor else None,
+        algbw=_mean(payloads) / played.seconds if known else None,
+        busbw=_mean(payload * factor for payload, factor in sizes) / played.seconds
+        if known
+        else None,
     )
+
+
+def _group(plan: Plan, group: str) -> str:
+    """A kind of group in words, with its size where it is placed."""
+    placement = plan.placements.get(group)
+    words = group.replace("_", " ")
+    return f"{words} of {placement.size:,}" if placement else words
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,20 +285,17 @@ def _exchange(plan: Plan, name: str) -> Exchange | None:
 
 
 def _payload(
-    plan: Plan,
-    name: str,
-    flows: Sequence[_Flow],
-    kind: CollectiveKind | None,
-    placement: Placement | None,
-) -> float | None:
-    """Bytes of one call: those of the layers say so; outside, a ring sends (n - 1) / n of them per
-    trip."""
-    if item := _exchange(plan, name):
-        return item.bytes
-    if kind is None or placement is None:
-        return None
-    sent = _mean(flow.nvlink + flow.nic for flow in flows)
-    return sent / _bus_factor(kind, placement.size)
+    plan: Plan, step: Step, kind: CollectiveKind | None, flow: _Flow
+) -> tuple[float, float]:
+    """Bytes of one call, 0 where not known, and what makes its busbw of them. Those of the layers
+    say so; outside, a ring sends (n - 1) / n of them per trip."""
+    placement = plan.placements.get(step.group)
+    if kind is None or placement is None or placement.size == 1:
+        return 0.0, 0.0
+    factor = _bus_factor(kind, placement.size)
+    if item := _exchange(plan, step.name):
+        return item.bytes, factor
+    return (flow.nvlink + flow.nic) / factor, factor
 
 
 def _bus_factor(kind: CollectiveKind, members: int) -> float:

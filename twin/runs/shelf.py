@@ -28,7 +28,7 @@ from twin.loading import resolve
 from twin.loading.suggest import hint
 from twin.report import Report
 from twin.runs.key import Fidelity, Key, source_digest
-from twin.runs.record import trace_files, trace_of
+from twin.runs.record import REST, SPANS, trace_files, trace_of
 from twin.scenario import Provenance, Scenario
 from twin.sources import Sourced
 
@@ -94,7 +94,7 @@ def take(key: Key) -> tuple[Trace, Made, Path] | None:
         entry = json.loads((path / RUN).read_bytes())
         if entry["version"] != VERSION or entry["key"] != asdict(key):
             return None
-        files = {name: (path / name).read_bytes() for name in entry["digests"]}
+        files = {name: (path / name).read_bytes() for name in (SPANS, REST)}
         if {name: _digest(data) for name, data in files.items()} != entry["digests"]:
             return None
         return trace_of(files), Made(entry["created"], entry["wall_seconds"]), path

@@ -79,7 +79,7 @@ class Cause:
 
     def to_json(self) -> dict[str, Any]:
         """The cause in plain data."""
-        return {**asdict(self), "seconds": self.ns / 1e9}
+        return {**asdict(self), "fields": list(self.fields), "seconds": self.ns / 1e9}
 
 
 @dataclass(frozen=True, slots=True)

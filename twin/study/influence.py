@@ -9,10 +9,11 @@ together may do more, or less, than the sum. Steps are the fast path's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from twin.errors import ScenarioError
 from twin.plan.types import Plan
 from twin.scenario import Scenario
 from twin.sources import Kind, Source, Sourced, Written
@@ -55,7 +56,9 @@ class Influence:
 
     def to_json(self) -> dict[str, Any]:
         """The number in plain data; changes are [low, high]."""
-        return {**asdict(self), "span_seconds": self.span}
+        ends = ("step_seconds", "days", "headroom_bytes")
+        pairs = {name: list(getattr(self, name)) for name in ends}
+        return {**asdict(self), **pairs, "span_seconds": self.span}
 
 
 def influence(
@@ -69,11 +72,7 @@ def influence(
     answers = Answers()
     usual = answers.of(scenario)
     base = with_split(document(scenario), usual.plan)
-    uncertain = {
-        path: number
-        for path, number in scenario.ledger.items()
-        if (number.range or number.kind in ("assumed", "fitted")) and not _is_list(base, path)
-    }
+    uncertain = {path: n for path, n in scenario.ledger.items() if _is_uncertain(path, n)}
     found: list[Influence] = []
     for path, number in uncertain.items():
         found.append(_influence(path, number, base, (answers, usual)))
@@ -98,35 +97,55 @@ def _influence(
     path: str, number: Sourced, base: Document, known: tuple[Answers, Answer]
 ) -> Influence:
     """Both ends of one number."""
-    answers, usual = known
-    ends = number.range or tuple(
-        _scaled(base, path, factor) for factor in (1 - DEFAULT_RANGE, 1 + DEFAULT_RANGE)
+    (low, at_low), (high, at_high) = (
+        _end(path, base, written_end, known)
+        for written_end in number.range or _scaled(value_at(base, path))
     )
-    low, high = (answers.of(replaced(base, {path: end})) for end in ends)
+    usual = known[1]
     return Influence(
         path=path,
         value=written(value_at(base, path)),
         kind=number.kind,
         source=number.source,
         note=number.note,
-        low=written(ends[0]),
-        high=written(ends[1]),
+        low=written(low),
+        high=written(high),
         range_from="source" if number.range else "default",
-        step_seconds=((low.step_ns - usual.step_ns) / 1e9, (high.step_ns - usual.step_ns) / 1e9),
-        days=(low.days - usual.days, high.days - usual.days),
-        headroom_bytes=(low.headroom - usual.headroom, high.headroom - usual.headroom),
+        step_seconds=_changes((usual, at_low, at_high), lambda answer: answer.step_ns / 1e9),
+        days=_changes((usual, at_low, at_high), lambda answer: answer.days),
+        headroom_bytes=_changes((usual, at_low, at_high), lambda answer: answer.headroom),
     )
 
 
-def _scaled(base: Document, path: str, factor: float) -> Written:
-    """The value at a path times a factor, in its own unit; no further than its field allows."""
+def _is_uncertain(path: str, number: Sourced) -> bool:
+    """A range, or nobody's measurement. What a model is, is a decision."""
+    doubtful = number.range is not None or number.kind in ("assumed", "fitted")
+    return doubtful and not path.startswith("model.")
+
+
+def _changes(answers: Sequence[Answer], figure: Callable[[Answer], float]) -> Ends:
+    """How a figure of both ends differs from the usual one, which comes first."""
+    usual, low, high = map(figure, answers)
+    return low - usual, high - usual
+
+
+def _end(
+    path: str, base: Document, end: Written, known: tuple[Answers, Answer]
+) -> tuple[Written, Answer]:
+    """An end of a range and its answer; where that value cannot be, the nearest that can."""
+    answers, usual = known
     value = value_at(base, path)
-    scaled = _times(value, factor)
-    try:
-        replaced(base, {path: scaled})
-    except ValueError:
-        return BOUND if isinstance(value, float) else value
-    return scaled
+    for candidate in (end, BOUND) if isinstance(value, float) else (end,):
+        try:
+            return candidate, answers.of(replaced(base, {path: candidate}))
+        except (ValueError, ScenarioError):
+            continue
+    return value, usual
+
+
+def _scaled(value: Written) -> tuple[Written, Written]:
+    """The value less and plus the default range, in its own unit."""
+    return _times(value, 1 - DEFAULT_RANGE), _times(value, 1 + DEFAULT_RANGE)
 
 
 def _times(value: Written, factor: float) -> Written:
@@ -137,10 +156,6 @@ def _times(value: Written, factor: float) -> Written:
     if isinstance(value, int):
         return max(1, round(value * factor))
     return float(f"{(value or 0.0) * factor:.12g}")
-
-
-def _is_list(base: Document, path: str) -> bool:
-    return not isinstance(value_at(base, path), (str, int, float))
 
 
 def _width(ends: Ends) -> float:

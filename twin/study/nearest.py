@@ -159,6 +159,7 @@ def _choices(scenario: Scenario) -> dict[str, list[Any]]:
         "parallel.virtual": list(range(1, min(enough, 8) + 1)),
         "parallel.micro_batch": [1, 2, 4, 8],
         "parallel.tensor": _divisors(cluster.node.gpus, ranks),
+        "parallel.expert_tensor": _divisors(cluster.node.gpus, ranks) if model.moe else [],
         "parallel.context": _divisors(cluster.node.gpus, ranks),
         "parallel.zero": [0, 1, 2, 3],
         "cluster.nodes": [cluster.nodes, 2 * cluster.nodes, 4 * cluster.nodes],

@@ -184,9 +184,7 @@ def _renamed(origin: Origin | None, file: Path) -> Origin | None:
     if origin is None:
         return None
     own = origin.file == str(file)
-    return replace(
-        origin, file=file.name if own else origin.file, via=_renamed(origin.via, file)
-    )
+    return replace(origin, file=file.name if own else origin.file, via=_renamed(origin.via, file))
 
 
 def studied(

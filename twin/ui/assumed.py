@@ -125,17 +125,19 @@ def between(low: str, value: str, high: str) -> list[str]:
     >>> between("0.5", "0.7", "0.8")[:3]
     ['0.5', '0.55', '0.6']
     """
-    numbers = [leading_number(text) for text in (low, value, high)]
-    units = {text.removeprefix(n or "") for text, n in zip((low, value, high), numbers, strict=True)}
+    texts = (low, value, high)
+    numbers = [leading_number(text) for text in texts]
+    units = {text.removeprefix(n or "") for text, n in zip(texts, numbers, strict=True)}
     if len(units) > 1 or any(n is None or n[-1:].isalpha() for n in numbers):
-        return list(dict.fromkeys([low, value, high]))
+        return list(dict.fromkeys(texts))
     first, middle, last = (float(number or 0) for number in numbers)
     unit = units.pop()
     left = [first + (middle - first) * at / _STOPS for at in range(1, _STOPS)]
     right = [middle + (last - middle) * at / _STOPS for at in range(1, _STOPS)]
     whole = not unit and all(number and number.isdigit() for number in numbers)
-    inner = [[f"{round(one)}{unit}" if whole else f"{one:.4g}{unit}" for one in side]
-             for side in (left, right)]
+    inner = [
+        [f"{round(one) if whole else f'{one:.4g}'}{unit}" for one in side] for side in (left, right)
+    ]
     return list(dict.fromkeys([low, *inner[0], value, *inner[1], high]))
 
 
@@ -151,13 +153,13 @@ def _plain(value: str) -> str | float | int:
 
 def _outcome(base: Answer, moved: Answer) -> None:
     with st.container(horizontal=True):
-        for label, now, before, unit in (
-            ("Step time", moved.step_ns / 1e9, base.step_ns / 1e9, "s"),
-            ("Run time", moved.days, base.days, "d"),
+        change = moved.step_ns / base.step_ns - 1
+        words = f"{_percent(change)}, {'better' if change < 0 else 'worse'}" if change else None
+        for label, value in (
+            ("Step time", show(moved.step_ns / 1e9, "s")),
+            ("Run time", show(moved.days, "d")),
         ):
-            change = now / before - 1
-            words = f"{_percent(change)}, {'better' if change < 0 else 'worse'}" if change else None
-            st.metric(label, show(now, unit), words, "inverse", width="content")
+            st.metric(label, value, words, "inverse", width="content")
         st.metric("To spare on the fullest GPU", _spare(moved.headroom), width="content")
 
 

@@ -1,5 +1,5 @@
-"""The bar beside every page: which plan is open, what it is compared with, what the twin says of it,
-and how to hand it on."""
+"""The bar beside every page: which plan is open, what it is compared with, what the twin says of
+it, and how to hand it on."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import streamlit as st
@@ -64,18 +64,14 @@ def words(node: Explanation) -> str:
     value = node.value
     if value is None:
         return "unknown"
-    match node.unit:
-        case "%":
-            return f"{digits(100 * value)} %"
-        case "s":
-            return duration(value)
-        case "ns":
-            return duration(value / 1e9)
-        case "bytes":
-            return gibibytes(value)
-        case "bytes/s":
-            return format_quantity(value, "bytes_per_s", digits=3)
-        case "FLOP/s":
-            return format_quantity(value, "flop_per_s", digits=3)
-        case unit:
-            return f"{count(value) if abs(value) >= 1e4 else f'{value:.6g}'} {unit}"
+    spoken: dict[str, Callable[[], str]] = {
+        "%": lambda: f"{digits(100 * value)} %",
+        "s": lambda: duration(value),
+        "ns": lambda: duration(value / 1e9),
+        "bytes": lambda: gibibytes(value),
+        "bytes/s": lambda: format_quantity(value, "bytes_per_s", digits=3),
+        "FLOP/s": lambda: format_quantity(value, "flop_per_s", digits=3),
+    }
+    if node.unit in spoken:
+        return spoken[node.unit]()
+    return f"{count(value) if abs(value) >= 1e4 else f'{value:.6g}'} {node.unit}"

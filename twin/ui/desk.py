@@ -85,9 +85,7 @@ class Desk:
     @property
     def compared(self) -> tuple[Draft, ...]:
         """The baseline, then every other plan, in their order."""
-        others = (
-            plan for plan in self.plans if _questions(plan) != _questions(self.reference)
-        )
+        others = (plan for plan in self.plans if _questions(plan) != _questions(self.reference))
         return (self.reference, *others)
 
     def changed(self, change: Callable[[Draft], Draft]) -> Desk:

@@ -46,9 +46,9 @@ def edit(form: Form, section: Section) -> None:
 def _details(form: Form, section: Section) -> None:
     """The numbers of the catalog parts that a section names, drawn once they are asked for."""
     names = ", ".join(_name(form, part) for part in section.details)
-    edited = [path for path, _ in form.plan.edits if _within(path, section.key)]
-    deep = [path for path in edited if any(f.path == path for p in section.details for f in p.fields)]
-    label = f"Every number of {names}{f' :orange[({len(deep)} edited)]' if deep else ''}"
+    inside = {field.path for part in section.details for field in part.fields}
+    edited = sum(path in inside for path, _ in form.plan.edits)
+    label = f"Every number of {names}{f' :orange[({edited} edited)]' if edited else ''}"
     box = st.expander(label, key=f"{form.plan.name}|{section.key}|parts", on_change="rerun")
     if box.open:
         with box:

@@ -109,9 +109,8 @@ class _Walk:
     def parts(self, path: str, node: Node) -> Iterator[Section]:
         """The catalog parts at and below a path, each with its own numbers."""
         for one in self.alternatives(node):
-            if "properties" not in one or (chosen := _kinds(one)) and at(
-                self.values, f"{path}.kind"
-            ) not in chosen:
+            kinds = _kinds(one)
+            if "properties" not in one or (kinds and at(self.values, f"{path}.kind") not in kinds):
                 continue
             if tuple(path.split(".")) in SLOTS:
                 own = tuple(self.below(path, one, (), but=("name",)))
@@ -206,8 +205,8 @@ def _put(values: dict[str, Any], steps: list[str], value: str) -> None:
 
 def _field(path: str, label: str, allowed: list[Node], text: str) -> Field:
     """A field of plain values."""
-    help_text = text or next((str(one["description"]) for one in allowed if "description" in one), "")
-    plain = Field(path, label, "text", help=help_text, empty=_empty(allowed))
+    said = [str(one["description"]) for one in allowed if "description" in one]
+    plain = Field(path, label, "text", help=text or "; ".join(said[:1]), empty=_empty(allowed))
     options = tuple(as_text(value) for one in allowed for value in one.get("enum", ()))
     if options:
         return replace(plain, kind="choice", options=options)

@@ -1,4 +1,4 @@
-"""A desk as the query of a link, and back: pure functions, so that a link made today opens tomorrow.
+"""A desk as the query of a link, and back: pure functions, so that today's link opens tomorrow.
 
     ?v=1&plan=kimi-k2-256xh800;parallel.pipeline=8&plan=kimi-k2-512xh800&open=1&baseline=0
 

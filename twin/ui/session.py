@@ -76,13 +76,17 @@ def _first_desk(scenarios: Known) -> Desk:
         return start
     try:
         found = decode(query)
-        for plan in found.plans:
-            if plan.text is None and plan.scenario not in scenarios.files:
-                raise BrokenLinkError(
-                    f"This app knows no scenario `{plan.scenario[:80]}`: it is a file of the one "
-                    "who made the link, or has another name now."
-                )
+        _refuse_unknown(found, scenarios)
     except BrokenLinkError as error:
         st.session_state[_BROKEN] = str(error)
         return start
     return found
+
+
+def _refuse_unknown(found: Desk, scenarios: Known) -> None:
+    for plan in found.plans:
+        if plan.text is None and plan.scenario not in scenarios.files:
+            raise BrokenLinkError(
+                f"This app knows no scenario `{plan.scenario[:80]}`: it is a file of the one who "
+                "made the link, or has another name now."
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -64,7 +64,7 @@ def _file(run: Run, name: str) -> tuple[Callable[[], bytes], str]:
     return data, kind.SUFFIX if single else ".zip"
 
 
-def _archive(stem: str, suffix: str, files: dict[str, bytes]) -> bytes:
+def _archive(stem: str, suffix: str, files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for part, data in files.items():

@@ -19,7 +19,7 @@ from twin.ui.view import View, say, waiting
 _ACROSS: Final = 3
 _SHOWN: Final = 6
 """Suggestions that are shown, nearest first."""
-_UNIT: Final = {kpi.key: kpi.unit for kpi in KPIS}
+_KPI: Final = {kpi.key: kpi for kpi in KPIS}
 
 
 def suggestions(shown: View) -> None:
@@ -54,14 +54,12 @@ def _card(one: Suggestion, number: int) -> None:
         for path, value in one.overrides.items():
             st.markdown(f"**`{path} = {value}`**")
         kpis = ("step_seconds", "days", "cost_usd")
-        words = [show(one.kpis[key], _UNIT[key]) for key in kpis if one.kpis[key] is not None]
+        words = [show(one.kpis[key], _KPI[key].unit) for key in kpis if one.kpis[key] is not None]
         st.markdown(f"{gibibytes(one.headroom_bytes)} to spare  \n{', '.join(words)}")
         with st.container(horizontal=True):
             overrides = dict(one.overrides)
             st.button("Use this plan", key=f"use {number}", on_click=_use, args=(overrides,))
-            if st.button(
-                "Compare", key=f"compare {number}", on_click=_beside, args=(overrides,)
-            ):
+            if st.button("Compare", key=f"compare {number}", on_click=_beside, args=(overrides,)):
                 st.switch_page(COMPARE)
 
 
@@ -72,7 +70,5 @@ def _use(overrides: Mapping[str, str]) -> None:
 def _beside(overrides: Mapping[str, str]) -> None:
     words = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in overrides.items())
     session.change(
-        lambda on: on.added(
-            varied(on.open, overrides, f"{on.open.scenario}, {words}"), show=False
-        )
+        lambda on: on.added(varied(on.open, overrides, f"{on.open.scenario}, {words}"), show=False)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import streamlit as st
 
@@ -62,10 +62,11 @@ def ask_about(plan: Draft) -> Question:
 
 def run_or_stop(shown: View) -> Run:
     """The answer to the open plan; where there is none, the page says why and ends."""
-    if isinstance(shown.reply.now, Run):
-        return shown.reply.now
-    say(shown.plan, shown.reply.now)
-    stop()
+    now = shown.reply.now
+    if not isinstance(now, Run):
+        say(shown.plan, now)
+        st.stop()
+    return now
 
 
 def say(plan: Draft, failure: Failure) -> None:
@@ -97,9 +98,3 @@ def waiting(pending: Pending[Any], words: str) -> None:
     if pending.future.done():
         st.rerun()
     st.progress(min(1.0, pending.progress.share), words)
-
-
-def stop() -> NoReturn:
-    """End the page here."""
-    st.stop()
-    raise AssertionError("st.stop returned")

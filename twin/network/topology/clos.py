@@ -1,5 +1,5 @@
-"""A Clos of two levels without rails: all NICs of a rack's nodes go to the rack's leaf switch (ToR),
-and every leaf to every spine.
+"""A Clos of two levels without rails: all NICs of a rack's nodes go to the rack's leaf switch, and
+every leaf to every spine.
 
 A pod is one rack, so that all GPUs in a rack talk through one switch, whatever their index, and
 everything else goes through leaf, spine, leaf. Racks are small (a switch has ports for a few nodes

@@ -11,20 +11,36 @@ from twin.ui import session
 from twin.ui.answers import scenario_of
 from twin.ui.pictures import grid, table
 from twin.ui.places import PLAN
-from twin.ui.shelves import CHOICES, TITLES, Shelf, choice_rows, field_of, number_rows, part_rows, settings
+from twin.ui.shelves import (
+    CHOICES,
+    TITLES,
+    Choice,
+    Shelf,
+    choice_rows,
+    field_of,
+    number_rows,
+    part_rows,
+    settings,
+)
 from twin.ui.view import view
 
 
 def page() -> None:
     """Run the page once, top to bottom."""
-    shelves: list[Shelf] = [*PART_KINDS, *CHOICES]
     shelf: Shelf = st.segmented_control(
-        "Shelf", shelves, default="gpus", required=True, format_func=TITLES.__getitem__, key="shelf"
+        "Shelf",
+        list(TITLES),
+        default="gpus",
+        required=True,
+        format_func=TITLES.__getitem__,
+        key="shelf",
     )
-    if shelf in CHOICES:
-        _choices(shelf)
-    else:
-        _parts(shelf)
+    for kind in PART_KINDS:
+        if kind == shelf:
+            _parts(kind)
+    for choice in CHOICES:
+        if choice == shelf:
+            _choices(choice)
 
 
 def _parts(shelf: PartKind) -> None:
@@ -40,7 +56,7 @@ def _parts(shelf: PartKind) -> None:
     grid(number_rows(part.ledger), key=f"numbers {shelf}", words=f"Every number of {name}")
 
 
-def _choices(shelf: Shelf) -> None:
+def _choices(shelf: Choice) -> None:
     """The members of an axis, and what can be set on each."""
     table(choice_rows(shelf))
     names = [row["Name"] for row in choice_rows(shelf)]
@@ -71,9 +87,7 @@ def _use(shelf: Shelf, name: str) -> None:
 
 def _edit(path: str, name: str) -> None:
     forget = path.rpartition(".")[0] if path.endswith(".kind") else ""
-    session.change(
-        lambda on: on.changed(lambda plan: plan.edited(path, name, forget=forget))
-    )
+    session.change(lambda on: on.changed(lambda plan: plan.edited(path, name, forget=forget)))
 
 
 page()

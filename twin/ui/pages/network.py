@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import streamlit as st
 
 from twin.figures.network import GROUP_WORDS, collectives, topology
@@ -10,8 +12,7 @@ from twin.report.network_use import NetworkUse, network_use
 from twin.ui.pictures import place, theme
 from twin.ui.view import run_or_stop, view
 
-_NOBODY = "none"
-"""Stands for no group."""
+_NOBODY: Final = "none"
 
 
 def page() -> None:
@@ -36,7 +37,7 @@ def _topology(network: NetworkMap, use: NetworkUse, name: str) -> None:
         groups,
         default=longest if longest in groups else groups[-1],
         required=True,
-        format_func=lambda one: GROUP_WORDS.get(one, one).capitalize(),
+        format_func=lambda one: GROUP_WORDS.get(one or _NOBODY, _NOBODY).capitalize(),
         key="group",
     )
     picture = topology(network, use, None if group == _NOBODY else group, name, theme())

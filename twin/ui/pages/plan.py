@@ -1,4 +1,4 @@
-"""Plan: the scenario's fields, what was changed, and what the twin says of it while it is edited."""
+"""Plan: the scenario's fields, and what the twin says of them while they are edited."""
 
 from __future__ import annotations
 

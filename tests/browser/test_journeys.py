@@ -1,0 +1,115 @@
+"""The main journeys in a real Chromium, light and dark, with a clean console."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.served import (
+    choose,
+    edit,
+    open_link,
+    open_page,
+    shared_link,
+    show,
+)
+
+pytestmark = pytest.mark.browser
+
+FULL, SELECTIVE = "gpt-175b-64xa100-full", "gpt-175b-64xa100-selective"
+K2 = "kimi-k2-256xh800"
+PAGES = ["Plan", "Result", "Memory", "Network", "Compare", "Catalog", "Assumptions"]
+CHARTS = {"Result": 3, "Memory": 3, "Network": 2, "Compare": 3, "Assumptions": 1}
+"""Figures that a page draws at least."""
+
+
+def test_a_newcomer_finds_the_nearest_plan_that_fits_and_shares_it(visitor, address):
+    page = visitor()
+    page.goto(address)
+    choose(page, "Open a scenario", K2)
+    page.get_by_test_id("stSidebar").get_by_text(f"{K2}, as written").wait_for()
+    page.get_by_test_id("stSidebar").get_by_text("Fits", exact=True).wait_for()
+    edit(page, "Pipeline", "8")
+    page.get_by_test_id("stSidebar").get_by_text("Does not fit").wait_for()
+    open_page(page, "Result", events=False)
+    assert "GiB too much" in page.get_by_test_id("stAlert").first.inner_text()
+    page.get_by_role("heading", name="The nearest plans that fit").wait_for()
+    cards = page.get_by_role("button", name="Compare", exact=True)
+    cards.first.wait_for()
+    cards.first.click()
+    page.get_by_role("heading", name="Key figures").wait_for()
+    assert f"{K2}, edited" in page.get_by_test_id("stMain").inner_text()
+    link = shared_link(page)
+
+    friend = visitor()
+    friend.goto(link)
+    friend.get_by_role("heading", name="Key figures").wait_for()
+    assert seen(friend) == seen(page)
+    assert len(seen(page)["compared"]) == 4, "a name, the baseline, the plan, and the one that fits"
+
+
+def seen(page):
+    """Which plans a comparison shows, and what is changed in the open one."""
+    sidebar = page.get_by_test_id("stSidebar")
+    return {
+        "chosen": [box.inner_text() for box in sidebar.get_by_test_id("stSelectbox").all()],
+        "changed": sidebar.locator("code").all_inner_texts(),
+        "compared": page.get_by_test_id("stTable").first.locator("th").all_inner_texts(),
+    }
+
+
+def test_two_visitors_do_not_see_each_other_s_edits(visitor, address):
+    link = f"{address}/?v=1&plan={FULL}"
+    one, other = visitor(), visitor()
+    for page in (one, other):
+        open_link(page, link)
+    edit(one, "Nodes", "16")
+    one.get_by_text("cluster.nodes=16").first.wait_for()
+    edit(other, "Tokens", "1T")
+    other.get_by_text("train.tokens=1T").first.wait_for()
+    assert other.get_by_text("cluster.nodes=16").count() == 0
+    assert one.get_by_text("train.tokens=1T").count() == 0
+
+
+def test_a_wrong_edit_is_shown_as_the_command_line_shows_it_and_stays(visitor, address):
+    page = visitor()
+    open_link(page, f"{address}/?v=1&plan={FULL}")
+    edit(page, "Tensor", "7")
+    page.get_by_text("TW102").first.wait_for()
+    assert page.get_by_label("Tensor", exact=False).first.input_value() == "7"
+    page.get_by_test_id("stSidebar").get_by_text("Undo").click()
+    page.get_by_test_id("stSidebar").get_by_text("Fits", exact=True).wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_drawn_in_light_and_dark(visitor, address, scheme):
+    page = visitor(scheme, 1280, 900)
+    open_link(page, f"{address}/?v=1&plan={FULL}&plan={SELECTIVE}&baseline=0&open=1")
+    ground = page.get_by_test_id("stApp").evaluate("e => getComputedStyle(e).backgroundColor")
+    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(14, 17, 23)"}[scheme]
+    for name in PAGES:
+        open_page(page, name)
+        assert page.get_by_test_id("stException").count() == 0
+        assert page.get_by_text("bug in the twin").count() == 0
+        charts = page.locator(".js-plotly-plot")
+        assert charts.count() >= CHARTS.get(name, 0)
+        assert page.evaluate(SIDEWAYS) == 0, f"{name} is wider than the window"
+
+
+SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def test_a_page_is_a_link_of_its_own_and_survives_a_reload(visitor, address):
+    page = visitor()
+    open_link(page, f"{address}/memory?v=1&plan={FULL};parallel.micro_batch=2")
+    page.get_by_role("heading", name="Memory over the step").wait_for()
+    page.reload()
+    page.get_by_role("heading", name="Memory over the step").wait_for()
+    page.get_by_text("parallel.micro_batch=2").first.wait_for()
+
+
+def test_the_timeline_s_window_can_be_moved_and_its_critical_path_shown(visitor, address):
+    page = visitor()
+    open_link(page, f"{address}/result?v=1&plan={FULL}")
+    show(page, "Critical path")
+    page.get_by_text("critical path").first.wait_for()
+    assert page.locator(".js-plotly-plot .bars .point").count() > 100

@@ -1,0 +1,48 @@
+"""`twin explain`: a tree for people, one document for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from twin.cli.main import main
+
+SMALL = ["--set", "cluster.nodes=1", "--set", "train.global_batch=8seq", "--fidelity", "fast"]
+SMALL += ["--set", "model=gpt-22b", "--set", "parallel.pipeline=1", "--set", "parallel.virtual=1"]
+SMALL += ["--set", "parallel.schedule=1f1b"]
+
+
+@pytest.fixture(autouse=True)
+def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    monkeypatch.setenv("TWIN_RUNS", str(tmp_path))
+
+
+def test_the_tree_goes_from_the_figure_to_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "gpt-175b-64xa100-full", "mfu", *SMALL]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("mfu = ")
+    assert "= model_flop / step_seconds / (gpus * bf16_dense)" in shown
+    assert "scenarios/catalog/gpus/a100-80gb.yaml:" in shown
+    assert "as above" in shown
+
+
+def test_quiet_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "gpt-175b-64xa100-full", "step_seconds", "-q", *SMALL]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_the_document_holds_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "gpt-175b-64xa100-full", "days", "--json", *SMALL]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["version"] == 1
+    assert document["kpi"] == document["explanation"]["name"] == "days"
+    assert document["explanation"]["formula"] == "tokens / global_batch * step_seconds / 86400"
+
+
+def test_a_wrong_figure_is_told_before_anything_is_played(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["explain", "no-such-scenario", "mfuu"]) == 2
+    assert "did you mean `mfu`?" in capsys.readouterr().err

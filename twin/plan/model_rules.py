@@ -1,0 +1,167 @@
+"""Rules of layouts that the model's sizes set: what degrees have to divide, and what a model has to
+be. Each is a rule of `twin.plan.feasibility`, which asks them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import gcd
+
+from twin.arch import sequence_parts
+from twin.errors import Problem
+from twin.plan.mesh import divisors, next_to
+from twin.scenario import Scenario
+from twin.spec.model import GroupedAttention
+
+
+def experts_need_a_mixture(scenario: Scenario) -> list[Problem]:
+    """Expert parallelism needs experts."""
+    if scenario.model.moe is not None:
+        return []
+    return [
+        problem(
+            "TW103",
+            f"parallel.{axis}",
+            f"{axis}={degree} on {scenario.model.name}, which has no experts",
+            f"set {axis} to 1",
+        )
+        for axis in ("expert", "expert_tensor")
+        if (degree := getattr(scenario.parallel, axis)) > 1
+    ]
+
+
+def expert_divides_experts(scenario: Scenario) -> list[Problem]:
+    """Every expert rank holds as many experts."""
+    moe, expert = scenario.model.moe, scenario.parallel.expert
+    if moe is None or moe.experts % expert == 0:
+        return []
+    message = f"expert={expert} does not divide {moe.experts} experts"
+    return [
+        problem("TW104", "parallel.expert", message, nearest("", expert, divisors(moe.experts)))
+    ]
+
+
+def expert_tensor_divides_widths(scenario: Scenario) -> list[Problem]:
+    """Expert-tensor ranks cut every expert by columns."""
+    moe, degree = scenario.model.moe, scenario.parallel.expert_tensor
+    if moe is None or moe.width % degree == 0:
+        return []
+    message = f"expert_tensor={degree} does not divide moe.width={moe.width}"
+    hint = nearest("expert_tensor", degree, divisors(moe.width))
+    return [problem("TW124", "parallel.expert_tensor", message, hint)]
+
+
+def tensor_divides_heads(scenario: Scenario) -> list[Problem]:
+    """Attention is cut by whole heads, and by whole key-value heads."""
+    attention, tensor = scenario.model.attention, scenario.parallel.tensor
+    counts = {"heads": attention.heads}
+    if isinstance(attention, GroupedAttention):
+        counts["kv_heads"] = attention.kv_heads
+    return _tensor_divides("TW106", tensor, counts)
+
+
+def tensor_divides_widths(scenario: Scenario) -> list[Problem]:
+    """Dense feed-forward blocks are cut by columns; experts are not cut."""
+    model, tensor = scenario.model, scenario.parallel.tensor
+    if all(model.has_experts(layer) for layer in range(model.layers)):
+        return []
+    return _tensor_divides("TW107", tensor, {"ffn.width": model.ffn.width})
+
+
+def tensor_divides_vocabulary(scenario: Scenario) -> list[Problem]:
+    """Embedding and head are cut by rows of the vocabulary; padding it is the planner's to
+    write."""
+    return _tensor_divides("TW108", scenario.parallel.tensor, {"vocab": scenario.model.vocab})
+
+
+def ranks_divide_the_sequence(scenario: Scenario) -> list[Problem]:
+    """Context ranks cut the sequence into two chunks each, sequence parallelism cuts what they
+    have over the tensor ranks."""
+    parallel, sequence = scenario.parallel, scenario.train.sequence
+    slices = parallel.tensor if parallel.sequence_parallel else 1
+    parts = sequence_parts(parallel.context, slices)
+    if sequence % parts == 0:
+        return []
+    over = [f"2 x context={parallel.context} chunks"] if parallel.context > 1 else []
+    if slices > 1:
+        over.append(f"tensor={slices} with sequence_parallel")
+    message = f"sequence={sequence} does not divide over {' and '.join(over)}"
+    hint = nearest("sequence", sequence, multiples(sequence, parts), "tok")
+    return [problem("TW109", "train.sequence", message, hint)]
+
+
+def query_heads_share_keys_evenly(scenario: Scenario) -> list[Problem]:
+    """Grouped-query attention gives every key-value head as many query heads."""
+    attention = scenario.model.attention
+    if not isinstance(attention, GroupedAttention) or attention.heads % attention.kv_heads == 0:
+        return []
+    message = f"kv_heads={attention.kv_heads} does not divide heads={attention.heads}"
+    hint = nearest("kv_heads", attention.kv_heads, divisors(attention.heads))
+    return [problem("TW110", "model.attention.kv_heads", message, hint)]
+
+
+def tokens_choose_existing_experts(scenario: Scenario) -> list[Problem]:
+    """A token goes to no more experts than there are."""
+    moe = scenario.model.moe
+    if moe is None or moe.top_k <= moe.experts:
+        return []
+    message = f"top_k={moe.top_k} is more than {moe.experts} experts"
+    return [problem("TW111", "model.moe.top_k", message, f"at most {moe.experts}")]
+
+
+def dense_layers_are_layers(scenario: Scenario) -> list[Problem]:
+    """The leading dense layers are part of the model's layers."""
+    model = scenario.model
+    if model.moe is None or model.moe.first_dense_layers <= model.layers:
+        return []
+    message = (
+        f"first_dense_layers={model.moe.first_dense_layers} is more than layers={model.layers}"
+    )
+    return [problem("TW112", "model.moe.first_dense_layers", message, f"at most {model.layers}")]
+
+
+def positions_cover_the_sequence(scenario: Scenario) -> list[Problem]:
+    """A table of learned positions is as long as the sequence."""
+    positions, sequence = scenario.model.learned_positions, scenario.train.sequence
+    if not positions or positions >= sequence:
+        return []
+    message = (
+        f"sequence={sequence} is longer than the {positions} learned positions of "
+        f"{scenario.model.name}"
+    )
+    return [problem("TW113", "train.sequence", message, f"at most {positions}tok")]
+
+
+def _tensor_divides(code: str, tensor: int, counts: dict[str, int]) -> list[Problem]:
+    """A problem for each count of the model that the tensor degree does not divide; the fix suits
+    all of them."""
+    fits = divisors(gcd(*counts.values()))
+    return [
+        problem(
+            code,
+            "parallel.tensor",
+            f"tensor={tensor} does not divide {name}={count}",
+            nearest("tensor", tensor, fits),
+        )
+        for name, count in counts.items()
+        if count % tensor
+    ]
+
+
+def problem(code: str, path: str, message: str, hint: str) -> Problem:
+    """A problem that a rule found."""
+    return Problem(code=code, path=path, message=message, hint=hint)
+
+
+def multiples(number: int, of: int) -> list[int]:
+    """The positive multiples of `of` next to a number that is none."""
+    below = number // of * of
+    return [multiple for multiple in (below, below + of) if multiple > 0]
+
+
+def nearest(name: str, wanted: int, candidates: Iterable[int], unit: str = "") -> str:
+    """The candidates next below and next above what was wanted, in words."""
+    near = next_to(wanted, sorted(candidates))
+    values = " or ".join(f"{value}{unit}" for value in near)
+    if not near:
+        return f"no {name} suits; change the number of nodes"
+    return f"nearest {name}={values}" if name else f"nearest {values}"
