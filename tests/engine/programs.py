@@ -45,8 +45,7 @@ def by_hand(
     passes |= {("W", c): weights(c) for c in chunks}
     return Program(
         roles=tuple(
-            Role(f"stage {s}", s, 1, tuple(range(stages)), {"world": 0})
-            for s in range(stages)
+            Role(f"stage {s}", s, 1, tuple(range(stages)), {"world": 0}) for s in range(stages)
         ),
         schedule=schedule,
         stages=stages,

@@ -13,7 +13,7 @@ from tests.engine.programs import by_hand, segment, with_exchange
 from tests.engine.scenarios import dense, moe
 from tests.properties.layouts import Layout, layouts
 from twin.engine import lower, simulate
-from twin.engine.program import Message, Program, Step, Template
+from twin.engine.program import COMPUTE, Message, Program, Step, Template
 from twin.engine.shapes import alone_ns, bytes_ns
 from twin.engine.trace import Trace
 from twin.loading import load
@@ -133,6 +133,30 @@ def test_passes_that_end_in_a_transfer_hold_up_the_next(
     def pass_of(number: int, name: str) -> Template:
         head, *exchange = with_exchange(2 * durations[number], float(sizes[number]), name)[:2]
         return (head, *exchange)  # nothing computes after the exchange
+
+    program = by_hand(
+        OneForwardOneBackward(),
+        (4, 1, 9),
+        lambda c: pass_of(c, "forward"),
+        lambda c: pass_of(4 + c, "backward"),
+        Message(0.0, "nvlink", latency),
+    )
+    assert_same(fast(program), simulate(program, extrapolate=False))
+
+
+@settings(max_examples=30)
+@given(
+    durations=st.lists(st.integers(1, 90), min_size=8, max_size=8),
+    sizes=st.lists(st.integers(0, 400), min_size=8, max_size=8),
+    latency=st.integers(0, 50),
+)
+def test_passes_that_begin_and_end_in_a_transfer_wait_for_the_one_before(
+    durations: list[int], sizes: list[int], latency: int
+) -> None:
+    def pass_of(number: int, name: str) -> Template:
+        exchange = with_exchange(0, float(sizes[number]))[1]
+        kernel = Step(name, COMPUTE, durations[number], (0,))
+        return replace(exchange, after=()), kernel, replace(exchange, after=(1,))
 
     program = by_hand(
         OneForwardOneBackward(),

@@ -114,8 +114,8 @@ def test_kimi_k2_hides_exchanges_that_plain_interleaving_exposes() -> None:
 
 
 def test_the_engine_plays_the_bubbles_that_were_published() -> None:
-    """F = I = W = 100 on 8 stages, 16 micro-batches. ZB-H1: (p - 1)(F + B - 2 W); DualPipe: (p / 2 -
-    1)(F&B + B - 3 W), B the whole backward and F&B a pair."""
+    """F = I = W = 100 on 8 stages, 16 micro-batches. ZB-H1: (p - 1)(F + B - 2 W); DualPipe:
+    (p / 2 - 1)(F&B + B - 3 W), B the whole backward and F&B a pair."""
     zb = by_hand(
         ZeroBubbleH1(),
         (8, 1, 16),

@@ -19,9 +19,11 @@ from twin.plan.memory import (
     buffers,
     enough_microbatches,
     footprint,
+    footprints,
     kept_bytes,
     late_bytes,
     ledger,
+    moment,
     states,
     unsharded,
     walk,
@@ -392,3 +394,17 @@ def test_dualpipe_holds_parameters_and_gradients_twice_and_shards_states_over_bo
         for stages in mirrored
     ]
     assert states[0] == pytest.approx(states[1])
+
+
+@pytest.mark.parametrize("schedule", ["dualpipe", "zb_h1", "1f1b"])
+def test_the_moment_of_the_peak_is_that_of_the_whole_step(schedule: str) -> None:
+    """Also where it is behind the periods that the walk leaves out."""
+    made = load(
+        "kimi-k2-2048xh800",
+        ["parallel.virtual=1", "parallel.pipeline=8", f"parallel.schedule={schedule}"],
+    )
+    resolved = plan(made)
+    needs = footprints(made, resolved.chunks)
+    orders = made.parallel.schedule.order(8, 1, resolved.microbatches)
+    for stage, order in zip(resolved.memory.stages, orders, strict=True):
+        assert stage.peak_moment == moment(walk(order, needs).action)

@@ -67,7 +67,9 @@ def find(root: Explanation, name: str) -> Explanation:
 def test_the_root_is_the_figure_of_the_report(name: str) -> None:
     _, found, trees = answered(name)
     for kpi in KPIS:
-        assert trees[kpi.key].value == pytest.approx(found.kpis[kpi.key], rel=1e-12), kpi.key
+        expected = found.kpis[kpi.key]
+        close = expected if expected is None else pytest.approx(expected, rel=1e-12)
+        assert trees[kpi.key].value == close, kpi.key
         assert trees[kpi.key].unit == kpi.unit
 
 
@@ -126,8 +128,10 @@ def test_transfers_in_flight_are_not_less_than_the_waits_for_them() -> None:
     """On the fast path nothing slows a transfer, so waits cannot exceed what is in flight."""
     for name in NAMES:
         for node in nodes(answered(name)[2]["exposed_communication_seconds"]):
-            if node.name == "hidden":
-                assert (node.value or 0.0) >= -1.0
+            if node.formula == "in_flight - hidden":
+                alone, hidden = (child.value or 0.0 for child in node.children)
+                # Each transfer is rounded up to whole nanoseconds.
+                assert hidden >= -2e-5 * alone
 
 
 def test_a_cost_without_a_price_is_unknown() -> None:

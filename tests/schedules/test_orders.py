@@ -195,8 +195,8 @@ def test_the_bubble_of_interleaved_is_shorter_by_the_chunks(stages, chunks, roun
     weights=st.integers(1, 9),
 )
 def test_the_bubble_of_zb_h1_is_that_of_theory(shape, forward, inputs, weights):
-    """(p - 1)(F + B - 2 W), which is (p - 1)(F + I - W): Qi et al. 2023, section 2.2. It holds where
-    weights take no longer than either other pass."""
+    """(p - 1)(F + B - 2 W), which is (p - 1)(F + I - W): Qi et al. 2023, section 2.2. It holds
+    where weights take no longer than either other pass."""
     assume(weights <= min(forward, inputs))
     step = play(schedule_of("zb_h1"), shape, Times(forward, inputs, weights))
     assert set(step.idle) == {(shape[0] - 1) * (forward + inputs - weights)}

@@ -20,8 +20,19 @@ K2 = "kimi-k2-256xh800"
 def field(app, path, plan=FULL):
     """The widget of a field of a plan."""
     kinds = (app.text_input, app.selectbox, app.multiselect)
-    (widget,) = (one for kind in kinds for one in kind if one.key == f"{plan}|{path}")
+    (widget,) = (one for kind in kinds for one in kind if key(one) == f"{plan}|{path}")
     return widget
+
+
+def key(widget):
+    """The key of a widget without the number that tells a renewed one from the one before."""
+    return str(widget.key).partition("#")[0]
+
+
+def chosen(app, name):
+    """What a list of the bar shows."""
+    (widget,) = (one for one in app.sidebar.selectbox if key(one) == name)
+    return widget.value
 
 
 def edited(app, path, value, plan=FULL):
@@ -54,7 +65,7 @@ PAGES = ["plan", "result", "memory", "network", "compare", "catalog", "assumptio
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_shows_the_plan_its_verdict_and_its_figures(opened, page):
     app = opened(FULL, SELECTIVE, page=page)
-    assert app.selectbox(key="open plan").value == 0
+    assert chosen(app, "open plan") == 0
     assert "Fits" in words(app)
     assert [one.label for one in app.sidebar.metric] == ["Step time", "MFU", "Run time", "Cost"]
 
@@ -83,7 +94,7 @@ def test_an_edit_changes_the_answer_and_the_link_at_once(opened):
     app = edited(opened(FULL), "cluster.nodes", "16")
     assert plans(app) == [f"{FULL};cluster.nodes=16"]
     assert "cluster.nodes=16" in words(app)
-    assert any(one.delta for one in app.sidebar.metric)
+    assert all(one.delta for one in app.sidebar.metric if one.label != "Cost")
 
 
 def test_an_edit_back_to_what_stood_there_is_none(opened):
@@ -108,7 +119,7 @@ def test_a_wrong_edit_shows_what_the_command_line_shows_and_is_kept(opened):
     ("path", "text", "code"),
     [
         ("train.global_batch", "64", "TW012"),
-        ("train.global_batch", "64GB", "TW013"),
+        ("train.tokens", "64GB", "TW013"),
         ("parallel.pipeline", "many", "TW014"),
         ("parallel.pipeline", "0", "TW015"),
         ("parallel.pipeline", "[", "TW002"),
@@ -125,8 +136,8 @@ def test_whatever_is_typed_stays_and_its_problem_has_a_code_and_a_fix(opened, pa
 def test_two_plans_of_a_link_are_open_side_by_side(opened):
     app = opened(FULL, SELECTIVE, page="compare", baseline="0", open="1")
     assert "faster than in" in words(app)
-    assert app.selectbox(key="open plan").value == 1
-    assert app.selectbox(key="baseline").value == 0
+    assert chosen(app, "open plan") == 1
+    assert chosen(app, "baseline") == 0
 
 
 def test_a_comparison_of_one_unedited_plan_says_how_to_begin(opened):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -89,6 +90,16 @@ def read_tree(
         reason = "is not UTF-8 text" if isinstance(error, ValueError) else "cannot be read"
         return None, [Problem("TW001", "", f"`{name}` {reason}", "", arrival)]
     text = scenario_in(text) if path.suffix == ".html" else text
+    tree, problems = _tree_of(text, name, arrival, how)
+    return tree, list(problems)
+
+
+@lru_cache(maxsize=128)
+def _tree_of(
+    text: str, name: str, arrival: Origin | None, how: Arrival
+) -> tuple[Branch | None, tuple[Problem, ...]]:
+    """The same of a file's text. Parsing is most of what loading takes, and the same few files come
+    again with every override, so the last ones are kept; nobody changes a tree."""
     lines = split_lines(text)
 
     def locate(line: int, column: int, width: int) -> Origin:
@@ -97,11 +108,11 @@ def read_tree(
 
     tree, problems = read_yaml(text, locate)
     if isinstance(tree, Branch):
-        return tree, problems
+        return tree, tuple(problems)
     if not problems:
         place = tree.origin if tree else locate(0, 0, 1)
         problems = [Problem("TW005", "", "the file must hold keys with values", "", place)]
-    return None, problems
+    return None, tuple(problems)
 
 
 @dataclass(slots=True)

@@ -96,7 +96,9 @@ def cut(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[Chunk, ...]:
         )
         for part in chunk_map.part_of
     ]
-    embedded = {s for s, part in zip(chunk_map.stage_of, chunk_map.part_of, strict=True) if not part}
+    embedded = {
+        s for s, part in zip(chunk_map.stage_of, chunk_map.part_of, strict=True) if not part
+    }
     return tuple(
         Chunk(index, stage, own, weights_of(own, stage in embedded), parts[part].start)
         for index, (stage, part, own) in enumerate(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, get_args
 
@@ -246,8 +246,8 @@ def _at(
 
 def enough_microbatches(schedule: Schedule, stages: int, chunks: int, microbatches: int) -> int:
     """Micro-batches whose walk passes the same peak as the whole step: the warm-up and one whole
-    period of the steady state, after which a repeating order holds what it held a period before,
-    and the cool-down only frees."""
+    period of the steady state, after which a repeating order holds what it held a period before;
+    the cool-down is the same."""
     period = schedule.period(stages, chunks, microbatches)
     if period is None:
         return microbatches
@@ -269,12 +269,33 @@ def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches
         standing |= buffers(own, len(chunks), boundary_bytes(scenario))
         at_once = 2 if any(action.paired for action in actions) else 1
         standing["data_buffers"] = at_once * unsharded(scenario, mesh, own)
-        stages.append(_stage(stage, standing, walk(actions, needs)))
+        peak = in_whole_step(walk(actions, needs), stage, actions, (scenario, microbatches))
+        stages.append(_stage(stage, standing, peak))
     gpu = scenario.cluster.node.gpu
     reserve: dict[str, float] = {}
     for entry in gpu.reserve:
         reserve[entry.name] = reserve.get(entry.name, 0.0) + entry.bytes
     return Memory(stages=tuple(stages), capacity=gpu.memory, reserve=reserve)
+
+
+def in_whole_step(
+    peak: Peak, stage: int, walked: Sequence[Action], run: tuple[Scenario, int]
+) -> Peak:
+    """The peak of a shortened walk with the micro-batch that it falls on in the whole step: behind
+    the periods that were left out, its number is larger by them."""
+    scenario, microbatches = run
+    parallel = scenario.parallel
+    shape = parallel.pipeline, parallel.virtual
+    done = 1 + max(action.microbatch for action in walked)
+    period = parallel.schedule.period(*shape, microbatches)
+    if done == microbatches or period is None:
+        return peak
+    end = walked.index(peak.action) + 1
+    longer = parallel.schedule.stage_order(stage, *shape, done + period)
+    if tuple(walked[:end]) == longer[:end]:
+        return peak
+    shifted = replace(peak.action, microbatch=peak.action.microbatch + microbatches - done)
+    return replace(peak, action=shifted)
 
 
 def footprints(scenario: Scenario, chunks: Iterable[Chunk]) -> dict[int, Footprint]:

@@ -60,9 +60,7 @@ def _change(baseline: Report, delta: Delta) -> str:
         return f"{delta.name} takes as long a step as {baseline.name}."
     word = "faster" if change < 0 else "slower"
     share = digits(100 * abs(change) / baseline.step_ns)
-    cause = max(
-        delta.breakdown_ns, key=lambda c: delta.breakdown_ns[c] * (1 if change > 0 else -1)
-    )
+    cause = max(delta.breakdown_ns, key=lambda c: delta.breakdown_ns[c] * (1 if change > 0 else -1))
     return (
         f"{delta.name}: a step is {duration(abs(change) / 1e9)} ({share} %) {word} than in "
         f"{baseline.name}; "

@@ -22,8 +22,9 @@ from twin.plan import plan
 from twin.plan.types import Plan
 from twin.runs import Run, run
 from twin.scenario import Scenario
-from twin.ui.jobs import KEPT, Jobs, Note, Pending
+from twin.ui.jobs import KEPT, Jobs, Pending
 from twin.ui.known import Known
+from twin.ui.worker import Note, Worker, WorkerDiedError
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -87,7 +88,7 @@ def reply(asked: Question) -> Reply:
     planned = plan_of(asked)
     if not isinstance(planned, Plan):
         return Reply(planned)
-    better = _EVENTS.ask(asked, lambda note: _events(asked, note))
+    better = _EVENTS.ask(asked, lambda note: _away(_PLAYER, play, (asked,), note))
     by_events = better.within(_GLANCE)
     return Reply(by_events) if by_events is not None else Reply(fast(asked), better)
 
@@ -116,7 +117,8 @@ def fast(asked: Question) -> Run | Failure:
     )
 
 
-def _events(asked: Question, note: Note) -> Run | Failure:
+def play(asked: Question, note: Note) -> Run | Failure:
+    """The answer by events, from the stored runs or played now."""
     scenario = scenario_of(asked)
     if not isinstance(scenario, Scenario):
         return scenario
@@ -187,21 +189,23 @@ def _renamed(origin: Origin | None, file: Path) -> Origin | None:
     return replace(origin, file=file.name if own else origin.file, via=_renamed(origin.via, file))
 
 
-def studied(
-    name: str, asked: tuple[Question, ...], work: Callable[..., _T]
-) -> Pending[_T | Failure]:
-    """A study of some plans, in the making or made. `work` takes their scenarios and what notes the
-    share that is done."""
+def studied(study: Callable[..., _T | Failure], *asked: Question) -> Pending[_T | Failure]:
+    """A study of some plans, in the making or made. `study` is a function of a module; it takes the
+    questions, and what notes the share that is done."""
+    return _STUDIES.ask((study.__name__, asked), lambda note: _away(_STUDENT, study, asked, note))
 
-    def study(note: Note) -> _T | Failure:
-        scenarios = [scenario_of(one) for one in asked]
-        for one in scenarios:
-            if not isinstance(one, Scenario):
-                return one
-        return guarded(lambda: work(*scenarios, progress=note))
 
-    return _STUDIES.ask((name, asked), study)
+def _away(
+    worker: Worker, work: Callable[..., _T | Failure], asked: tuple[Question, ...], note: Note
+) -> _T | Failure:
+    """What a function says of some questions in another process."""
+    try:
+        return worker.perform(work, asked, note)
+    except WorkerDiedError as error:
+        return Bug(str(error))
 
 
 _EVENTS: Final = Jobs("twin events")
+_PLAYER: Final = Worker()
 _STUDIES: Final = Jobs("twin studies")
+_STUDENT: Final = Worker()

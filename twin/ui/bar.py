@@ -12,6 +12,7 @@ from twin.ui import session
 from twin.ui.desk import MOST_PLANS, Desk
 from twin.ui.links import COMFORTABLE, address
 from twin.ui.parts import changes, figures
+from twin.ui.session import widget_key
 from twin.ui.share import export, portable
 from twin.ui.view import View, view, waiting
 
@@ -40,17 +41,29 @@ def bar() -> None:
 
 def _plans(desk: Desk) -> None:
     """Which plan is open, and which one is the baseline."""
-    _sync(_PLAN, desk.shown)
-    _sync(_BASELINE, _AS_WRITTEN if desk.baseline is None else desk.baseline)
     names = {at: plan.title for at, plan in enumerate(desk.plans)}
-    st.selectbox("Plan", list(names), format_func=names.__getitem__, key=_PLAN, on_change=_open)
+    key = widget_key(_PLAN, desk.shown)
+    st.selectbox(
+        "Plan",
+        list(names),
+        desk.shown,
+        format_func=names.__getitem__,
+        key=key,
+        on_change=_open,
+        args=(key,),
+    )
+    baseline = _AS_WRITTEN if desk.baseline is None else desk.baseline
+    choices = [_AS_WRITTEN, *names]
     written = {_AS_WRITTEN: f"{desk.open.scenario}, as written"}
+    key = widget_key(_BASELINE, baseline)
     st.selectbox(
         "Compared with",
-        [_AS_WRITTEN, *names],
+        choices,
+        choices.index(baseline),
         format_func=(written | names).__getitem__,
-        key=_BASELINE,
+        key=key,
         on_change=_compare_with,
+        args=(key,),
         help="The baseline: changes on every page are against it.",
     )
 
@@ -84,8 +97,8 @@ def _manage(desk: Desk) -> None:
             help=f"A copy of this plan to edit beside it; up to {MOST_PLANS} plans.",
             width="stretch",
         )
-        _sync(_NAME, desk.open.name)
-        st.text_input("Name of this plan", key=_NAME, on_change=_rename)
+        key = widget_key(_NAME, desk.open.name)
+        st.text_input("Name of this plan", desk.open.name, key=key, on_change=_rename, args=(key,))
         st.button(
             "Remove this plan",
             on_click=_remove,
@@ -107,19 +120,13 @@ def _share(desk: Desk) -> None:
             )
 
 
-def _sync(key: str, value: object) -> None:
-    """Make a widget show what is on the desk; untouched where it already does."""
-    if st.session_state.get(key) != value:
-        st.session_state[key] = value
-
-
-def _open() -> None:
-    at: int = st.session_state[_PLAN]
+def _open(key: str) -> None:
+    at: int = st.session_state[key]
     session.change(lambda desk: Desk(desk.plans, at, desk.baseline))
 
 
-def _compare_with() -> None:
-    at: int = st.session_state[_BASELINE]
+def _compare_with(key: str) -> None:
+    at: int = st.session_state[key]
     baseline = None if at == _AS_WRITTEN else at
     session.change(lambda desk: Desk(desk.plans, desk.shown, baseline))
 
@@ -128,8 +135,8 @@ def _duplicate() -> None:
     session.change(lambda desk: desk.added(desk.open))
 
 
-def _rename() -> None:
-    session.change(lambda desk: desk.renamed(st.session_state[_NAME]))
+def _rename(key: str) -> None:
+    session.change(lambda desk: desk.renamed(st.session_state[key]))
 
 
 def _remove() -> None:

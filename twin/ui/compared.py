@@ -12,12 +12,11 @@ import streamlit as st
 from twin.figures.differences import attribution as figure
 from twin.report import Comparison
 from twin.runs import Run
-from twin.scenario import Scenario
-from twin.study import Attribution, attribution
+from twin.study import Attribution
 from twin.ui.answers import Failure, fast, reply, studied
 from twin.ui.desk import Desk, Draft
-from twin.ui.jobs import Note
 from twin.ui.pictures import place, table, theme
+from twin.ui.studies import attributed
 from twin.ui.tables import attribution_rows
 from twin.ui.view import ask_about, say, waiting
 
@@ -66,8 +65,7 @@ def attributions(desk: Desk, names: Mapping[str, Run]) -> None:
     for plan in others:
         if plan.title not in names or baseline.title not in names:
             continue
-        asked = (ask_about(baseline), ask_about(plan))
-        pending = studied("attribution", asked, _attribution)
+        pending = studied(attributed, ask_about(baseline), ask_about(plan))
         found = pending.within(0)
         if found is None:
             waiting(pending, f"Splitting the difference of {plan.title} over its causes.")
@@ -75,10 +73,6 @@ def attributions(desk: Desk, names: Mapping[str, Run]) -> None:
             _show(baseline.title, plan, found)
         else:
             say(plan, found)
-
-
-def _attribution(base: Scenario, other: Scenario, progress: Note) -> Attribution:
-    return attribution(base, other, progress=progress)
 
 
 def _show(base: str, plan: Draft, found: Attribution) -> None:

@@ -12,6 +12,7 @@ from twin.errors import Problem, render
 from twin.ui import session
 from twin.ui.desk import Desk, Draft
 from twin.ui.fields import Field, Section, Values, choices, listed, typed, written
+from twin.ui.session import widget_key
 
 _ACROSS: Final = 4
 """Fields in a row."""
@@ -83,24 +84,34 @@ def _widget(form: Form, field: Field) -> None:
     before, now = written(form.before, field), written(form.now, field)
     text = edits.get(field.path, now)
     text = "" if field.path in edits and text == field.empty else text
-    key = f"{form.plan.name}|{field.path}"
+    name = f"{form.plan.name}|{field.path}"
     label = _label(form, field, before)
     hint = f"`{field.path}`" + (f": {field.help}" if field.help else "")
     match field.kind:
         case "text":
-            _start(key, text)
-            st.text_input(label, key=key, help=hint, on_change=_typed, args=(field, key, before))
+            key = widget_key(name, text)
+            st.text_input(
+                label, text, key=key, help=hint, on_change=_typed, args=(field, key, before)
+            )
         case "choice":
             options = _with(text, field.options)
-            _start(key, _spelt(text, options))
+            chosen = _spelt(text, options)
+            key = widget_key(name, chosen)
             st.selectbox(
-                label, options, key=key, help=hint, on_change=_typed, args=(field, key, before)
+                label,
+                options,
+                options.index(chosen),
+                key=key,
+                help=hint,
+                on_change=_typed,
+                args=(field, key, before),
             )
         case "choices":
-            _start(key, choices(text))
+            key = widget_key(name, choices(text))
             st.multiselect(
                 label,
                 list(dict.fromkeys([*field.options, *choices(text)])),
+                choices(text),
                 key=key,
                 help=hint,
                 placeholder="Nothing",
@@ -119,12 +130,6 @@ def _label(form: Form, field: Field, before: str) -> str:
         was = before if len(before) <= _SHORT else f"{before[:_SHORT]}..."
         label += f" :orange[(was {was.replace('[', '').replace(']', '') or 'empty'})]"
     return label
-
-
-def _start(key: str, value: str | list[str]) -> None:
-    """Show what is on the desk, where the widget does not already."""
-    if st.session_state.get(key) != value:
-        st.session_state[key] = value
 
 
 def _typed(field: Field, key: str, before: str) -> None:

@@ -11,12 +11,12 @@ from queue import LifoQueue
 from threading import Lock, Thread
 from typing import Any, Final, Generic, TypeVar
 
+from twin.ui.worker import Note
+
 KEPT: Final = 16
 """Results kept per kind of work; the answer to a large run is about 10 MB."""
 
 ResultT = TypeVar("ResultT")
-Note = Callable[[float], None]
-"""Takes the share of the work that is done, 0 to 1."""
 
 
 @dataclass(slots=True)

@@ -41,6 +41,21 @@ def change(what: Callable[[Desk], Desk]) -> None:
     st.session_state[_DESK] = what(desk())
 
 
+def widget_key(name: str, shown: object) -> str:
+    """The key of a widget that shows a value of the desk; a fresh one where the widget has another
+    value by now, as after an undo.
+
+    The value goes to the widget as its default, not into its state: a page that is left before the
+    browser has drawn it would report an empty state as if the visitor had typed it."""
+    counter = f"{name}, renewed"
+    renewed: int = st.session_state.get(counter, 0)
+    key = f"{name}#{renewed}"
+    if key in st.session_state and st.session_state[key] != shown:
+        st.session_state[counter] = renewed + 1
+        return f"{name}#{renewed + 1}"
+    return key
+
+
 def link() -> str:
     """The link that opens this page with this desk, in any browser."""
     return address(st.context.url or "", desk())

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import streamlit as st
 
 from twin.report.kpis import KPIS
 from twin.report.numbers import gibibytes, show
-from twin.study import Suggestion, nearest_fit
+from twin.study import Suggestion
 from twin.ui import session
 from twin.ui.answers import studied
 from twin.ui.desk import varied
 from twin.ui.places import COMPARE
+from twin.ui.studies import nearest
 from twin.ui.view import View, say, waiting
 
 _ACROSS: Final = 3
@@ -25,7 +26,7 @@ _KPI: Final = {kpi.key: kpi for kpi in KPIS}
 def suggestions(shown: View) -> None:
     """The nearest plans that fit, with what they cost."""
     st.subheader("The nearest plans that fit")
-    pending = studied("nearest", (shown.asked,), _nearest)
+    pending = studied(nearest, shown.asked)
     found = pending.within(0)
     if found is None:
         waiting(pending, "Looking for the nearest plans that fit.")
@@ -42,11 +43,6 @@ def suggestions(shown: View) -> None:
             for at, one in enumerate(found[first : first + _ACROSS]):
                 with columns[at]:
                     _card(one, first + at)
-
-
-def _nearest(scenario: Any, progress: object) -> tuple[Suggestion, ...]:
-    del progress
-    return nearest_fit(scenario)
 
 
 def _card(one: Suggestion, number: int) -> None:

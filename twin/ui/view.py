@@ -10,7 +10,7 @@ import streamlit as st
 from twin.report import Report
 from twin.runs import Run
 from twin.ui import session
-from twin.ui.answers import Bug, Failure, Question, Refusal, Reply, question, reply
+from twin.ui.answers import Bug, Failure, Question, Refusal, Reply, fast, question, reply
 from twin.ui.desk import Desk, Draft
 from twin.ui.jobs import Pending
 
@@ -52,7 +52,10 @@ def view() -> View:
     """What the open plan says now."""
     desk = session.desk()
     asked, base = ask_about(desk.open), ask_about(desk.reference)
-    return View(desk, asked, reply(asked), reply(base) if base != asked else None)
+    mine, other = reply(asked), reply(base) if base != asked else None
+    if mine.better is not None and other is not None and other.better is None:
+        other = Reply(fast(base))  # like is compared with like
+    return View(desk, asked, mine, other)
 
 
 def ask_about(plan: Draft) -> Question:

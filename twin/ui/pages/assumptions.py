@@ -7,11 +7,11 @@ import streamlit as st
 from twin.figures.differences import tornado
 from twin.loading import rows
 from twin.scenario import Scenario
-from twin.study import Influence, influence
+from twin.study import Influence
 from twin.ui.answers import scenario_of, studied
 from twin.ui.assumed import number_rows, sliders, swings
-from twin.ui.jobs import Note
 from twin.ui.pictures import grid, place, theme
+from twin.ui.studies import influences
 from twin.ui.view import View, run_or_stop, say, view, waiting
 
 
@@ -30,7 +30,7 @@ def page() -> None:
 
 def _influences(shown: View) -> tuple[Influence, ...]:
     """How much each uncertain number matters; none while that is being looked at."""
-    pending = studied("influence", (shown.asked,), _study)
+    pending = studied(influences, shown.asked)
     found = pending.within(0.05)
     if found is None:
         waiting(pending, "Trying both ends of every uncertain number, by the fast path.")
@@ -39,10 +39,6 @@ def _influences(shown: View) -> tuple[Influence, ...]:
         say(shown.plan, found)
         return ()
     return found
-
-
-def _study(scenario: Scenario, progress: Note) -> tuple[Influence, ...]:
-    return influence(scenario, progress)
 
 
 @st.fragment

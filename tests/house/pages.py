@@ -1,0 +1,139 @@
+"""A page of Markdown as what its reader does: files to save, commands to type, and what is said of
+what they print.
+
+    ```sh                     each line is a command; `# exit 4` says how it ends
+    ```text                   what the command above it prints; `...` leaves something out
+    ```yaml my.yaml           a file to save under that name
+    ```python                 a script
+    <!-- twin run S -->       the paragraph or table below it says what this command prints
+    `twin check S`            a command as well, unless it names its arguments in capitals
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Literal
+
+QUANTITY = re.compile(
+    r"(?<![\w.,])[+-]?\d[\d,]*(?:\.\d+)?[kMGTP]?"
+    r"(?: ?%| ?(?:(?:[KMGT]i?B|[GT]bps|USD|GPU-h|TFLOP/s|tok/s(?:/GPU)?|ns|us|ms|s|min|h|d|days)\b))"
+)
+"""A number with its unit, as reports print it: `29.4 s`, `+17.5 %`, `7.73M USD`."""
+
+_FENCE = re.compile(r"```(\w*) ?(.*)")
+_MARK = re.compile(r"<!-- (twin .*) -->")
+_SOURCED = re.compile(r"\[[^\]]*\]\(https?:[^)]*\)")
+_CODE = re.compile(r"`([^`]*)`")
+_QUOTED = re.compile(r'"([^"]+)"')
+
+Kind = Literal["save", "command", "python", "shown", "says"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do on the way through a page, or one thing that the page says."""
+
+    line: int
+    kind: Kind
+    text: str
+    of: str = ""
+    """The name of the file to save; the command whose output is shown or said; empty: the last
+    command, and nothing at all where `kind` is `says`."""
+
+
+def steps(page: Path) -> Iterator[Step]:
+    """What a reader does and is told, from top to bottom."""
+    mark = ""
+    for line, language, words, body in _blocks(page.read_text().splitlines()):
+        if language is None:
+            if found := _MARK.fullmatch(body[0]):
+                mark = found[1]
+                continue
+            yield from _inline(line, body)
+            yield Step(line, "says", "\n".join(body), mark)
+        elif language == "sh":
+            yield from (Step(line, "command", one) for one in body if one.strip())
+        elif language in ("yaml", "json"):
+            yield Step(line, "save", "\n".join(body) + "\n", words)
+        elif language in ("python", "text"):
+            yield Step(line, "python" if language == "python" else "shown", "\n".join(body), mark)
+        mark = ""
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[int, str | None, str, list[str]]]:
+    """Line number, language (None: no fence), rest of the fence's first line, and body of all
+    fences and of all runs of lines between blank ones."""
+    start, body, fence = 0, list[str](), None
+    for number, line in enumerate([*lines, ""], 1):
+        opened = _FENCE.fullmatch(line)
+        if fence is not None and line != "```":
+            body.append(line)
+        elif fence is not None or opened or not line.strip():
+            if body or fence is not None:
+                yield (start, *((None, "") if fence is None else fence), body)
+            start, body = number, []
+            fence = (opened[1], opened[2]) if opened and fence is None else None
+        else:
+            start = start if body else number
+            body.append(line)
+
+
+def _inline(line: int, body: list[str]) -> Iterator[Step]:
+    """Commands inside of sentences, but for those that only show a form: `twin compare A B`."""
+    for code in _CODE.findall(" ".join(body)):
+        if code.startswith("twin ") and not re.search(r"\b[A-Z][A-Z.]*\b(?!=)", code):
+            yield Step(line, "command", code)
+
+
+def unsourced(text: str) -> list[str]:
+    """Quantities of a paragraph that are neither typed nor cited: not in code, and not the text of
+    a link to where they were published."""
+    return QUANTITY.findall(_CODE.sub("", _SOURCED.sub("", text)))
+
+
+def missing_claims(text: str, printed: str) -> list[str]:
+    """What a paragraph or table says and the output does not: quantities, and words in quotes.
+    Those of a table's row must stand in one line of the output, which begins like the row."""
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    whole = " ".join(lines)
+    missing: list[str] = []
+    for is_row, group in groupby(text.splitlines(), lambda line: line.startswith("|")):
+        if is_row:
+            missing += [row for row in group if not _row_holds(row, lines)]
+        else:
+            words = " ".join(group)
+            said = [*unsourced(words), *_QUOTED.findall(words)]
+            missing += [one for one in said if not re.search(_whole(one), whole)]
+    return missing
+
+
+def _row_holds(row: str, lines: list[str]) -> bool:
+    label, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+    quantities = unsourced(" | ".join(cells))
+    if not quantities:
+        return True
+    pattern = re.compile(rf"{re.escape(label)}\b.*?" + ".*?".join(map(_whole, quantities)))
+    return any(pattern.match(line) for line in lines)
+
+
+def missing_lines(text: str, printed: str) -> list[str]:
+    """Pieces of an excerpt that the output does not hold, in this order; line breaks aside."""
+    rest = " ".join(printed.split())
+    missing: list[str] = []
+    for piece in text.split("..."):
+        wanted = " ".join(piece.split())
+        before, found, after = rest.partition(wanted)
+        if found == wanted:
+            rest = after if wanted else before + after
+        else:
+            missing.append(wanted)
+    return missing
+
+
+def _whole(words: str) -> str:
+    """A pattern of these words and no longer ones: `9.4 s` is not in `29.4 s`."""
+    return rf"(?<![\d.,]){re.escape(words)}(?!\w)"

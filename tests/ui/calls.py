@@ -1,0 +1,16 @@
+"""What the tests ask of a worker; by its name, so that the other process can import it."""
+
+import os
+
+
+def counted(most, note):
+    """Count, and say in which process."""
+    for number in range(most):
+        note(number / most)
+    return most, os.getpid()
+
+
+def ended(code, note):
+    """End the process halfway."""
+    note(0.5)
+    os._exit(code)

@@ -1,0 +1,115 @@
+"""A process that works for the app, so that pages stay quick meanwhile: simulating is pure Python,
+and a thread of the app's own would hold up every visitor.
+
+`python -m twin.ui.worker` reads calls from standard input and answers on standard output, both
+pickled: `(function, arguments)` in, `("share", float)` any number of times and `("result", value)`
+out. It ends when the app does."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, TypeVar
+
+ResultT = TypeVar("ResultT")
+Note = Callable[[float], None]
+"""Takes the share of the work that is done, 0 to 1."""
+
+_NICENESS: Final = 5
+"""Pages come first."""
+_NOTED: Final = 0.01
+"""Shares between two reports of progress."""
+
+
+class WorkerDiedError(Exception):
+    """The process ended before it had answered; the message says how."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """One such process, started when it is first needed. Not for several threads at once."""
+
+    process: subprocess.Popen[bytes] | None = None
+
+    def perform(
+        self, function: Callable[..., ResultT], arguments: tuple[Any, ...], note: Note
+    ) -> ResultT:
+        """What `function(*arguments, note)` returns over there. It is a function of a module.
+
+        Raises `WorkerDiedError` where the process ends, as when memory runs out.
+        """
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            pickle.dump((function, arguments), process.stdin)
+            process.stdin.flush()
+            while True:
+                what, value = pickle.load(process.stdout)
+                if what == "result":
+                    return value
+                note(value)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            self.process = None
+            raise WorkerDiedError(
+                f"the process that works for the app ended with {process.wait(10)}"
+            ) from None
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self.process is None or self.process.poll() is not None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            atexit.register(_end, self.process)
+        return self.process
+
+
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer calls until there are no more."""
+    while True:
+        try:
+            function, arguments = pickle.load(source)
+        except EOFError:
+            return
+        result = function(*arguments, _Reporter(sink).note)
+        _send(sink, ("result", result))
+
+
+@dataclass(slots=True)
+class _Reporter:
+    """Says how far a work is, but not every time."""
+
+    sink: BinaryIO
+    said: float = -1.0
+
+    def note(self, share: float) -> None:
+        """Report the share, if there is news."""
+        if share - self.said >= _NOTED:
+            self.said = share
+            _send(self.sink, ("share", share))
+
+
+def _send(sink: BinaryIO, message: tuple[str, Any]) -> None:
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    try:
+        sink.write(data)
+        sink.flush()
+    except BrokenPipeError:  # the app is gone, and nobody waits for the rest
+        os._exit(0)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait(10)
+
+
+if __name__ == "__main__":
+    answers = sys.stdout.buffer
+    sys.stdout = sys.stderr  # What is printed must not come between the answers.
+    os.nice(_NICENESS)
+    serve(sys.stdin.buffer, answers)
