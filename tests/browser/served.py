@@ -24,7 +24,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 DRAWN = """() => [...document.querySelectorAll('[data-testid=stPlotlyChart]')]
     .every(e => e.querySelector('.main-svg'))"""
 """True in a page whose charts are all drawn, beyond the edge of the window too."""

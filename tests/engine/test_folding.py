@@ -34,6 +34,7 @@ CASES = {
     "zb_h1, tensor and sequence parallel": dense(4, 4, 1, 2, ZB_H1, *SEQUENCE),
     "dualpipe, experts on one node": moe(4, 4, 1, 8, DUALPIPE),
     "dualpipe, experts across nodes": moe(8, 4, 1, 16, DUALPIPE),
+    "dualpipe, no layer in the first part": moe(2, 2, 1, 4, DUALPIPE, "parallel.layers=[0,9]"),
     "dualpipe, tied embeddings": dense(2, 4, 1, 2, DUALPIPE, "model.tied_embeddings=true"),
 }
 

@@ -48,6 +48,21 @@ def test_a_pass_without_exchanges_fills_the_exchanges_of_the_other() -> None:
     assert length_ns(pair.steps, CAPACITY) == 40
 
 
+def test_the_name_of_a_segment_does_not_move_a_pair() -> None:
+    """The end of recomputation and the begin of the backward are one stretch of kernels: B 0-10, F
+    10-20 under B's exchange, B 20-30 whole under F's, F 30-40 under B's second, B 40-50."""
+    one = blocks("forward", 10, 10, 10)
+    whole = blocks("backward", 10, 10, 10, 10, 10)
+    named: Template = (
+        *whole[:2],
+        Step("recompute", COMPUTE, 4, (1,), kernels=1),
+        Step("backward", COMPUTE, 6, (2,), kernels=1),
+        *(replace(step, after=(step.after[0] + 1,)) for step in whole[3:]),
+    )
+    for backward in (whole, named):
+        assert length_ns(paired(one, backward, CAPACITY, 0.0).steps, CAPACITY) == 50
+
+
 def test_the_host_holds_a_pair_back_as_it_holds_a_pass() -> None:
     """Four kernels and two exchanges of 10 ns each to launch: 60, not 40."""
     one = blocks("forward", 10, 10, 10)

@@ -6,7 +6,8 @@ what they print.
     ```yaml my.yaml           a file to save under that name
     ```python                 a script
     <!-- twin run S -->       the paragraph or table below it says what this command prints
-    `twin check S`            a command as well, unless it names its arguments in capitals
+    `twin check my.yaml`      a command as well, unless it names its arguments in capitals; in the
+                              first cell of a row, the row says what it prints
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -24,6 +26,10 @@ QUANTITY = re.compile(
 )
 """A number with its unit, as reports print it: `29.4 s`, `+17.5 %`, `7.73M USD`."""
 
+ALONE = ("catalog", "runs", "schema")
+"""Verbs that answer without an argument."""
+
+_FORM = re.compile(r"(?<![\w.=-])[A-Z][A-Z.]*(?![\w=])")
 _FENCE = re.compile(r"```(\w*) ?(.*)")
 _MARK = re.compile(r"<!-- (twin .*) -->")
 _SOURCED = re.compile(r"\[[^\]]*\]\(https?:[^)]*\)")
@@ -53,8 +59,7 @@ def steps(page: Path) -> Iterator[Step]:
             if found := _MARK.fullmatch(body[0]):
                 mark = found[1]
                 continue
-            yield from _inline(line, body)
-            yield Step(line, "says", "\n".join(body), mark)
+            yield from _said(line, body, mark)
         elif language == "sh":
             yield from (Step(line, "command", one) for one in body if one.strip())
         elif language in ("yaml", "json"):
@@ -82,11 +87,29 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, str | None, str, list[str]]
             body.append(line)
 
 
-def _inline(line: int, body: list[str]) -> Iterator[Step]:
-    """Commands inside of sentences, but for those that only show a form: `twin compare A B`."""
-    for code in _CODE.findall(" ".join(body)):
-        if code.startswith("twin ") and not re.search(r"\b[A-Z][A-Z.]*\b(?!=)", code):
-            yield Step(line, "command", code)
+def _said(line: int, body: list[str], mark: str) -> Iterator[Step]:
+    """Commands inside of sentences and cells, then what is said of what was printed: of the command
+    of a row's first cell by this row, of `mark` by everything else."""
+    rest: list[str] = []
+    for number, one in enumerate(body, line):
+        first, *cells = one.strip("|").split("|")
+        command = next(_commands(first), "") if one.startswith("|") else ""
+        if command and unsourced(" ".join(cells)):
+            yield Step(number, "says", " ".join(cells), command)
+        else:
+            rest.append(one)
+    yield from (Step(line, "command", one) for one in _commands(" ".join(rest)))
+    if rest:
+        yield Step(line, "says", "\n".join(rest), mark)
+
+
+def _commands(text: str) -> Iterator[str]:
+    """Commands in code, but for a verb that needs an argument and has none, and for those that only
+    show a form: `twin compare A B`."""
+    for code in _CODE.findall(text):
+        verb, _, rest = code.removeprefix("twin ").partition(" ")
+        if code.startswith("twin ") and (rest or verb in ALONE) and not _FORM.search(rest):
+            yield code
 
 
 def unsourced(text: str) -> list[str]:
@@ -103,7 +126,11 @@ def missing_claims(text: str, printed: str) -> list[str]:
     missing: list[str] = []
     for is_row, group in groupby(text.splitlines(), lambda line: line.startswith("|")):
         if is_row:
-            missing += [row for row in group if not _row_holds(row, lines)]
+            missing += [
+                _beside(row, [row.replace("|", " ")], printed)
+                for row in group
+                if not _row_holds(row, lines)
+            ]
         else:
             words = " ".join(group)
             said = [*unsourced(words), *_QUOTED.findall(words)]
@@ -126,12 +153,18 @@ def missing_lines(text: str, printed: str) -> list[str]:
     missing: list[str] = []
     for piece in text.split("..."):
         wanted = " ".join(piece.split())
-        before, found, after = rest.partition(wanted)
-        if found == wanted:
-            rest = after if wanted else before + after
+        if found := re.search(_whole(wanted), rest):
+            rest = rest[found.end() :]
         else:
-            missing.append(wanted)
+            missing.append(_beside(wanted, piece.splitlines(), printed))
     return missing
+
+
+def _beside(wanted: str, lines: list[str], printed: str) -> str:
+    """What is missing, and lines of the output that come closest: what to write instead."""
+    choice = [" ".join(line.split()) for line in printed.splitlines()]
+    near = [get_close_matches(" ".join(line.split()), choice, 1, 0.5) for line in lines]
+    return "\n  ".join([wanted, *(f"now: {one}" for found in near for one in found)])
 
 
 def _whole(words: str) -> str:

@@ -359,6 +359,11 @@ def test_a_stage_without_transformer_layers_buffers_messages_as_the_others_do() 
     assert found == [2 * 16384, 4 * 16384, 4 * 16384, 2 * 16384]
 
 
+def test_the_chunks_of_one_stage_hand_over_without_buffers() -> None:
+    whole = {"virtual": 2, "schedule": "interleaved_1f1b"}
+    assert plan(scenario(parallel=whole)).memory.peak.categories["pipeline_buffers"] == 0
+
+
 def test_experts_are_sharded_over_the_tensor_ranks_that_hold_the_same() -> None:
     """Tensor ranks do not cut experts unless `expert_tensor` says so: the 16 ranks of a stage with
     tensor 2 and expert 8 hold each expert twice, and two ranks share 67.6 GB of its states."""

@@ -31,7 +31,7 @@ def key(widget):
 
 def chosen(app, name):
     """What a list of the bar shows."""
-    (widget,) = (one for one in app.sidebar.selectbox if key(one) == name)
+    (widget,) = (one for one in app.sidebar.selectbox if key(one).startswith(name))
     return widget.value
 
 

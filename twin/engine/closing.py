@@ -19,6 +19,7 @@ from twin.engine.program import COMPUTE, DATA, Group, Step, Template
 from twin.hardware import seconds
 from twin.network.placement import Placement
 from twin.optimizers import Maxima, Sent, Share, squares
+from twin.plan.compile import chunk_map_of
 from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES, shards
 from twin.plan.types import Chunk, Plan
 
@@ -27,9 +28,11 @@ def finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int 
     """The closing steps of a stage, and the chunk whose last backward releases each."""
     closing = _Closing(plan, coster)
     zero = plan.scenario.parallel.zero
-    # In the order of the model, so that stages which hold copies of each other agree on it.
+    # In the order of the model's parts, so that stages which hold copies of each other agree on it.
+    # By first layer they would not where the first part has no layer.
+    part_of = chunk_map_of(plan.scenario).part_of
     chunks = sorted(
-        (chunk for chunk in plan.chunks if chunk.stage == stage), key=lambda one: one.first_layer
+        (chunk for chunk in plan.chunks if chunk.stage == stage), key=lambda one: part_of[one.index]
     )
     total = sum((chunk.weights for chunk in chunks), Weights())
     if zero < 2:

@@ -4,8 +4,9 @@ Every transfer has its links to itself, so an operation starts when the last thi
 has ended, and lasts what it lasts alone. What is walked is turns, whole passes, not operations: see
 `twin.engine.shapes`.
 
-Where no link is shared this is the event engine's answer to the nanosecond; where some are, it is
-off by what sharing costs, mostly too fast. Roles are one per stage: what the ranks of one stage
+Where no link is shared this is the event engine's answer to the nanosecond (where two things end in
+the same one, a wait for both may be called after the other); where some are, it is off by what
+sharing costs, mostly too fast. Roles are one per stage: what the ranks of one stage
 agree on inside a pass holds them all up alike.
 
 The trace holds one span per turn, from its first kernel to its last, and the closing operations.
@@ -97,8 +98,8 @@ class _Stage:
         self.ends: list[int] = []
         """End of each turn's last kernel."""
         self.marks: list[int] = []
-        """Where each action begins in `times`."""
-        self.times: list[int] = []
+        """Where each action begins in `left`."""
+        self.left: list[int] = []
         """What the proof of the steady state compares: of every turn the end of the last kernel
         before it, its start, and the ends that it left."""
         self.before: list[tuple[int, ...]] = []
@@ -106,11 +107,11 @@ class _Stage:
         self.closing: list[tuple[str, int, int, int]] = []
         """Name, stream, start and end of the closing operations."""
 
-    def open(self, actions: int, idle: int, at: int) -> None:
-        """Note a turn for the proof of the steady state."""
-        self.marks += [len(self.times)] * actions
+    def note(self, actions: int, idle: int, at: int) -> None:
+        """Note a turn for the proof."""
+        self.marks += [len(self.left)] * actions
+        self.left += (idle, at)
         self.before.append(tuple(self.spent))
-        self.times += (idle, at)
 
 
 class _Walk:
@@ -125,7 +126,7 @@ class _Walk:
         self.shapes = [shapes.of(passes) for passes in self.turns.passes]
         self.receive = shapes.receive if program.stages > 1 else None
         self.results: list[Record | None] = [None] * self.turns.results
-        self.waiting: dict[int, int] = {}
+        self.waiting: dict[int, _Stage] = {}
         """Result -> the stage that waits for it."""
         message = program.message
         self.message_ns = message.latency_ns + bytes_ns(
@@ -143,30 +144,26 @@ class _Walk:
             if stage.place < len(stage.order):
                 passes = self.turns.passes[stage.order[stage.place][0]]
                 raise DeadlockError(f"{passes} of stage {stage.role} never starts")
-            stage.marks.append(len(stage.times))
+            stage.marks.append(len(stage.left))
         self.step_ns = _close(self.program, self.stages)
 
     def _advance(self, stage: _Stage, able: list[_Stage]) -> None:
         """Take a stage's turns until one has to wait."""
-        results, waiting, order = self.results, self.waiting, stage.order
+        results, order = self.results, stage.order
         while stage.place < len(order):
             turn = order[stage.place]
             arrivals: list[Record] = []
-            for takes, _, _ in turn[2]:
-                arrival = BEGINNING if takes == NOWHERE else results[takes]
+            for lane in turn[2]:
+                arrival = BEGINNING if lane[0] == NOWHERE else results[lane[0]]
                 if arrival is None:
-                    waiting[takes] = stage.role
+                    self.waiting[lane[0]] = stage
                     return
                 arrivals.append(arrival)
             if self.receive is not None:
-                arrivals = [
-                    self._gather(stage, *pair) for pair in zip(turn[2], arrivals, strict=True)
-                ]
-            self._take(stage, turn, arrivals)
+                pairs = zip(turn[2], arrivals, strict=True)
+                arrivals = [self._gather(stage, *pair) for pair in pairs]
             stage.place += 1
-            for _, gives, _ in turn[2]:
-                if gives in waiting:
-                    able.append(self.stages[waiting.pop(gives)])
+            self._take(stage, turn, arrivals, able)
 
     def _gather(self, stage: _Stage, lane: Lane, arrival: Record) -> Record:
         """Bring a scattered message together."""
@@ -179,20 +176,16 @@ class _Walk:
         stage.tails[step.stream] = record
         return record
 
-    def _take(self, stage: _Stage, turn: Turn, arrivals: list[Record]) -> None:
-        """Run a pass or a pair, and send its results."""
+    def _take(self, stage: _Stage, turn: Turn, arrivals: list[Record], able: list[_Stage]) -> None:
+        """Run a pass or a pair, and give its results to the stages that take them: `able` gets
+        those that waited."""
         place, _, lanes = turn
         shape, tails, role, spent = self.shapes[place], stage.tails, stage.role, stage.spent
-        idle, first = tails[COMPUTE][0], arrivals[shape.lanes[0]]
-        at = max(tails[shape.steps[0].stream][0], first[0])
+        idle, first = tails[COMPUTE][0], arrivals[shape.lead]
+        at = max(tails[shape.head][0], first[0])
+        outcome = shape.fall(at, role, tails, arrivals)
         if self.proving:
-            stage.open(len(lanes), idle, at)
-        key = shape.held(at, tails, arrivals)
-        outcome = shape.outcomes.get(key)
-        if outcome is None:
-            outcome, alike = shape.play(at, role, tails, arrivals)
-            if alike:
-                shape.outcomes[key] = outcome
+            stage.note(len(lanes), idle, at)
         if at > idle and shape.rigid:
             name_wait(first, (idle, at), role, spent)
         for category, ns in outcome.spent:
@@ -200,24 +193,21 @@ class _Walk:
         for stream, end, start, cause in outcome.tails:
             begin = at + start
             tails[stream] = at + end, begin, begin, stream, role, moved(cause, at, role)
+            stage.left.append(at + end)
         stage.starts.append(at)
         stage.ends.append(tails[COMPUTE][0])
-        left = [
-            self._give(
-                stage, one, lane, tails[last] if isinstance(last, int) else shifted(last, at, role)
-            )
-            for one, lane, last in zip(self.turns.passes[place], lanes, outcome.lanes, strict=True)
-        ]
-        if self.proving:
-            stage.times += (*left, *(tails[stream][0] for stream, *_ in outcome.tails))
+        for lane, last in zip(lanes, outcome.lanes, strict=True):
+            end = tails[last] if isinstance(last, int) else shifted(last, at, role)
+            stage.left.append(self._give(stage, lane, end))
+            if lane[1] in self.waiting:
+                able.append(self.waiting.pop(lane[1]))
 
-    def _give(self, stage: _Stage, one: tuple[Pass, int], lane: Lane, end: Record) -> int:
-        """Send the result of a pass to the stage that takes it, or hand it over where that is the
-        same; when it is there."""
-        kind, chunk = one
-        _, gives, stream = lane
-        if kind in ("B", "W"):
-            stage.released[chunk] = end
+    def _give(self, stage: _Stage, lane: Lane, end: Record) -> int:
+        """Send a result to the stage that takes it, or hand it over where that is the same; when it
+        is there."""
+        _, gives, stream, closed = lane
+        if closed != NOWHERE:
+            stage.released[closed] = end
         if stream != NOWHERE:
             start = max(end[0], stage.tails[stream][0])
             end = start + self.message_ns, start, start, stream, stage.role, None
@@ -229,13 +219,13 @@ class _Walk:
     @property
     def played(self) -> Played:
         """The times that the proof of the steady state compares, as if of operations."""
-        times = [time for stage in self.stages for time in stage.times]
+        times = [time for stage in self.stages for time in stage.left]
         return Played(times, times, times, [], len(times), shared=False)
 
     @property
     def graph(self) -> Graph:
         """Where the times of each action begin."""
-        bases = np.cumsum([0, *(len(stage.times) for stage in self.stages)]).tolist()
+        bases = np.cumsum([0, *(len(stage.left) for stage in self.stages)]).tolist()
         return Graph(
             positions=[
                 [base + mark for mark in stage.marks]

@@ -65,7 +65,7 @@ def paired(
     forward: Template, backward: Template, capacity: Mapping[str, float], dispatch_ns: float
 ) -> Pair:
     """A forward and a backward of another micro-batch, block by block, the backward first: a block
-    is a segment with the exchanges after it."""
+    is the segments up to the next exchange, and the exchanges after them."""
     lanes = (forward, backward)
     places: tuple[dict[int, int], dict[int, int]] = ({}, {})
     steps: list[Step] = []
@@ -81,6 +81,8 @@ def paired(
 
 
 def _blocks(template: Template) -> list[range]:
-    """Positions of each block."""
-    starts = [i for i, step in enumerate(template) if step.stream == COMPUTE and i > 0]
+    """Positions of each block. Segments that differ in name only (recomputation, then backward)
+    have nothing to hide between them."""
+    kernels = [step.stream == COMPUTE for step in template]
+    starts = [i for i in range(1, len(template)) if kernels[i] and not kernels[i - 1]]
     return [range(*ends) for ends in pairwise((0, *starts, len(template)))]

@@ -91,6 +91,10 @@ class Shape:
     steps: Template
     lanes: tuple[int, ...]
     """The pass that each step belongs to."""
+    lead: int
+    """That of the first step."""
+    head: int
+    """The stream of the first step."""
     durations: tuple[int, ...]
     sends: tuple[float, float]
     """Bytes out of the role's NVLink port and NIC."""
@@ -100,8 +104,10 @@ class Shape:
     """How long after the start the second pass of a pair begins."""
     rigid: bool
     """True where all follows from the first step, a kernel, as long as nothing else is late."""
+    free: Outcome | None = None
+    """When nothing is late."""
     outcomes: dict[tuple[int, ...], Outcome] = field(default_factory=dict[tuple[int, ...], Outcome])
-    """By what held it up."""
+    """By what is late, and how much."""
 
     @staticmethod
     def of(steps: Template, lanes: tuple[int, ...], capacity: dict[str, float]) -> Shape:
@@ -120,6 +126,8 @@ class Shape:
         return Shape(
             steps=steps,
             lanes=lanes,
+            lead=lanes[0],
+            head=steps[0].stream,
             durations=durations,
             sends=(sum(f.nvlink_bytes for f in flows), sum(f.nic_bytes for f in flows)),
             others=tuple((stream, at) for stream, at in first.items() if stream != steps[0].stream),
@@ -127,16 +135,36 @@ class Shape:
             rigid=all(steps[i].stream == COMPUTE for i in roots),
         )
 
-    def held(self, at: int, tails: Sequence[Record], arrivals: Sequence[Record]) -> tuple[int, ...]:
-        """What holds the template up beside its start, relative to that; empty where nothing
-        does."""
+    def fall(
+        self, at: int, role: int, tails: Sequence[Record], arrivals: Sequence[Record]
+    ) -> Outcome:
+        """How the template falls when its first step starts at `at`, after what its role's streams
+        end with and what has arrived for its passes."""
+        for stream, start in self.others:
+            if tails[stream][0] > at + start:
+                break
+        else:
+            if self.rigid and (
+                len(arrivals) == 1 or arrivals[1 - self.lead][0] <= at + self.second
+            ):
+                if self.free is None:
+                    self.free, _ = self.play(at, role, tails, arrivals)
+                return self.free
+        key = self._held(at, tails, arrivals)
+        outcome = self.outcomes.get(key)
+        if outcome is None:
+            outcome, alike = self.play(at, role, tails, arrivals)
+            if alike:
+                self.outcomes[key] = outcome
+        return outcome
+
+    def _held(
+        self, at: int, tails: Sequence[Record], arrivals: Sequence[Record]
+    ) -> tuple[int, ...]:
+        """What holds the template up, relative to its start."""
         late = [stream for stream, start in self.others if tails[stream][0] > at + start]
         if not self.rigid:
-            late = [self.steps[0].stream, *(stream for stream, _ in self.others)]
-        elif not late and (
-            len(arrivals) == 1 or arrivals[1 - self.lanes[0]][0] <= at + self.second
-        ):
-            return ()
+            late = [self.head, *(stream for stream, _ in self.others)]
         key: list[int] = []
         for stream in late:
             key += (stream, tails[stream][0] - at, tails[stream][1] - at)

@@ -19,9 +19,9 @@ NOWHERE: Final = -1
 
 Passes: TypeAlias = tuple[tuple[Pass, int], ...]
 """A pass and its chunk, or the two of a pair."""
-Lane: TypeAlias = tuple[int, int, int]
+Lane: TypeAlias = tuple[int, int, int, int]
 """Of one pass: the result that it takes and the one that it gives, by the number of the pass that
-takes it; and the stream of the message that carries it."""
+takes it; the stream of the message that carries it; and the chunk, if this is its last backward."""
 Turn: TypeAlias = tuple[int, int, tuple[Lane, ...]]
 """Position in `Turns.passes`, micro-batch (of a pair the forward's), and a lane for each pass."""
 
@@ -49,11 +49,13 @@ def turns(schedule: Schedule, stages: int, chunks_per_stage: int, microbatches: 
 class _Wirer:
     def __init__(self, chunks: ChunkMap, stages: int, microbatches: int) -> None:
         self.passes: dict[Passes, int] = {}
+        self.last: dict[int, Action] = {}
+        """The last backward of each chunk on the stage at hand."""
         self.microbatches = microbatches
         size = len(chunks.stage_of)
         self.results = 2 * size * microbatches
-        self.wires: dict[tuple[Pass, int], Lane] = {}
-        """The lane of a pass of micro-batch 0, by pass and chunk."""
+        self.wires: dict[tuple[Pass, int], tuple[int, int, int]] = {}
+        """What a pass of micro-batch 0 takes and gives, and the stream, by pass and chunk."""
         for chunk in range(size):
             ahead, behind = chunks.after[chunk], chunks.before[chunk]
             ways: tuple[tuple[Pass, int | None, int | None], ...]
@@ -73,6 +75,7 @@ class _Wirer:
         """One stage's actions, a pair being one turn."""
         found: list[Turn] = []
         forward: Action | None = None
+        self.last = {one.chunk: one for one in order if one.kind in ("B", "W")}
         for action in order:
             if action.paired:
                 forward = action
@@ -91,6 +94,7 @@ class _Wirer:
             takes if takes == NOWHERE else takes + number,
             gives if gives == NOWHERE else gives + number,
             stream,
+            action.chunk if self.last.get(action.chunk) is action else NOWHERE,
         )
 
 

@@ -168,13 +168,22 @@ def check(name: str, output: Path, *, force: bool) -> None:
     """Raise `UsageError` for what can be known before anything is computed: there is no such
     format, no folder for its files, or one of them exists and `force` is off."""
     parts = format_of(name).PARTS
+    if str(output) == "-":
+        raise UsageError([Problem("TW063", "", "an export is a file, not text", "name a file")])
+    try:
+        _check_place(output, parts, force=force)
+    except OSError as error:
+        raise _unwritable(output, error) from None
+
+
+def _check_place(output: Path, parts: tuple[str, ...], *, force: bool) -> None:
     if not output.absolute().parent.is_dir():
         message, fix = f"there is no folder `{output.parent}`", shlex.quote(str(output.parent))
         raise UsageError([Problem("TW063", "", message, f"mkdir -p {fix}")])
     if output.is_dir():
         raise UsageError([Problem("TW063", "", f"`{output}` is a folder", "name a file in it")])
     files = [beside(output, part) for part in parts]
-    found = [path for path in files if path.exists()]
+    found = [path for path in files if path.exists() or path.is_symlink()]
     if found and not force:
         names = " and ".join(f"`{path}`" for path in found)
         message = f"{names} exist{'s' * (len(found) == 1)} already"
@@ -182,14 +191,21 @@ def check(name: str, output: Path, *, force: bool) -> None:
 
 
 def _place(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    aside = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
+    """Write a file whole or not at all; behind a link its target; a device or pipe as it is."""
     try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        target = path.resolve()
+        aside = target.with_name(f".{secrets.token_hex(8)}.tmp")
         try:
             aside.write_bytes(data)
-            aside.replace(path)
+            aside.replace(target)
         finally:
             aside.unlink(missing_ok=True)
     except OSError as error:
-        message = f"`{path}` cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW063", "", message)]) from None
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError([Problem("TW063", "", f"`{path}` cannot be written: {error.strerror}")])

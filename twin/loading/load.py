@@ -93,11 +93,25 @@ def _merged(trees: Iterable[Branch], names: _Names) -> Branch:
     sourced: list[Node] = []
     for tree in trees:
         node, problems = source_numbers(tree, names.library.sources, None)
-        names.problems.extend(problems)
+        names.problems.extend([*problems, *_out_of_place(node)])
         sourced.append(node)
     whole = reduce(partial(merge, open_name=names.open, unions=UNIONS), sourced)
     assert isinstance(whole, Branch)
     return whole
+
+
+def _out_of_place(tree: Node) -> list[Problem]:
+    """Sources of what no catalog part could hold, which nobody would ever show."""
+    message = "only numbers of the model, the cluster and the calibration have a source"
+    return [
+        Problem("TW007", ".".join(path), message, "write the value by itself", node.origin)
+        for path, (_, node) in walk(tree)
+        if isinstance(node, Leaf) and node.known and not _in_a_part(path)
+    ]
+
+
+def _in_a_part(path: KeyPath) -> bool:
+    return any(path[: len(slot)] == slot for slot in SLOTS)
 
 
 def _with_calibration(tree: Branch, names: _Names) -> Branch:

@@ -115,6 +115,8 @@ class _Sourcing:
             place = wrapper.children["value"].node.origin
             self.refuse(place, "`value` must be one number", "give each number its own source")
             return wrapper.children["value"].node
+        if value.value is not None and not is_number(value.value):
+            self.refuse(value.origin, "`value` must be a number", "write anything else by itself")
         written, kind = wrapper.leaf("kind"), self.default.kind
         if written is not None:
             kind = _kind(written)

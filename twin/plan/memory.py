@@ -188,25 +188,27 @@ def _widest_pair(layer: Layer) -> float:
 
 def walk(actions: Iterable[Action], footprints: Mapping[int, Footprint]) -> Peak:
     """The first fullest moment of a stage's ordered actions."""
-    alive: Counter[int] = Counter()
-    late: Counter[int] = Counter()
-    base, highest = 0.0, -1.0
-    found: tuple[Action, Action | None, Counter[int], Counter[int]] | None = None
-    beside: Action | None = None
-    for action in actions:
-        need = footprints[action.chunk]
-        total = base + need.during(action.kind).total - before(action, need).total
-        if beside is not None:
-            total += _working_of(beside, footprints).total
+    order = tuple(actions)
+    kinds = {(one.kind, one.chunk): one for one in order}
+    moves = {key: _move(one, footprints) for key, one in kinds.items()}
+    base, highest, fullest, beside = 0.0, -1.0, -1, 0.0
+    for place, action in enumerate(order):
+        running, added = moves[action.kind, action.chunk]
+        total = base + running + beside
         if total > highest:
-            highest, found = total, (action, beside, alive.copy(), late.copy())
-        base += after(action, need).total - before(action, need).total
-        alive[action.chunk] += {"F": 1, "B": -1, "I": -1, "W": 0}[action.kind]
-        late[action.chunk] += {"F": 0, "B": 0, "I": 1, "W": -1}[action.kind]
-        beside = action if action.paired else None
-    if found is None:
+            highest, fullest = total, place
+        base += added
+        beside = _working_of(action, footprints).total if action.paired else 0.0
+    if fullest < 0:
         raise ValueError("a stage without actions has no peak")
-    return _at(*found, footprints)
+    return _at(order[: fullest + 1], footprints)
+
+
+def _move(action: Action, footprints: Mapping[int, Footprint]) -> tuple[float, float]:
+    """Bytes that a pass needs at its fullest, and those that it leaves, beyond what was there."""
+    need = footprints[action.chunk]
+    found = before(action, need).total
+    return need.during(action.kind).total - found, after(action, need).total - found
 
 
 def before(action: Action, need: Footprint) -> Held:
@@ -225,18 +227,18 @@ def _working_of(forward: Action, footprints: Mapping[int, Footprint]) -> Held:
     return need.forward - need.kept
 
 
-def _at(
-    action: Action,
-    beside: Action | None,
-    alive: Counter[int],
-    late: Counter[int],
-    footprints: Mapping[int, Footprint],
-) -> Peak:
-    """What passes hold during an action; `alive` and `late` count chunks before it."""
+def _at(order: Sequence[Action], footprints: Mapping[int, Footprint]) -> Peak:
+    """What passes hold during the last of these actions."""
+    *past, action = order
+    alive: Counter[int] = Counter()
+    late: Counter[int] = Counter()
+    for one in past:
+        alive[one.chunk] += {"F": 1, "B": -1, "I": -1, "W": 0}[one.kind]
+        late[one.chunk] += {"F": 0, "B": 0, "I": 1, "W": -1}[one.kind]
     need = footprints[action.chunk]
     held = need.during(action.kind) - before(action, need)
-    if beside is not None:
-        held += _working_of(beside, footprints)
+    if past and past[-1].paired:
+        held += _working_of(past[-1], footprints)
     for chunk, count in alive.items():
         held += footprints[chunk].kept.times(count)
     for chunk, count in late.items():
@@ -262,11 +264,12 @@ def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches
     walked = enough_microbatches(schedule, mesh.pipeline, per_stage, microbatches)
     orders = schedule.order(mesh.pipeline, per_stage, walked)
     needs = footprints(scenario, chunks)
+    message = boundary_bytes(scenario) if mesh.pipeline > 1 else 0.0
     stages: list[StageMemory] = []
     for stage, actions in enumerate(orders):
         own = [chunk for chunk in chunks if chunk.stage == stage]
         standing = states(scenario, mesh, own)
-        standing |= buffers(own, len(chunks), boundary_bytes(scenario))
+        standing |= buffers(own, len(chunks), message)
         at_once = 2 if any(action.paired for action in actions) else 1
         standing["data_buffers"] = at_once * unsharded(scenario, mesh, own)
         peak = in_whole_step(walk(actions, needs), stage, actions, (scenario, microbatches))
@@ -291,7 +294,7 @@ def in_whole_step(
     if done == microbatches or period is None:
         return peak
     end = walked.index(peak.action) + 1
-    longer = parallel.schedule.stage_order(stage, *shape, done + period)
+    longer = parallel.schedule.order(*shape, done + period)[stage]
     if tuple(walked[:end]) == longer[:end]:
         return peak
     shifted = replace(peak.action, microbatch=peak.action.microbatch + microbatches - done)

@@ -15,16 +15,16 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
-from twin.loading import resolve
+from twin.loading import resolve, scenario_hash
 from twin.loading.suggest import hint
 from twin.report import Report
 from twin.runs.key import Fidelity, Key, source_digest
@@ -35,11 +35,12 @@ from twin.sources import Sourced
 _LOG = logging.getLogger(__name__)
 
 RUN = "run.json"
-VERSION = 1
+VERSION: Final = 1
 """Version of an entry's files."""
 _ABANDONED = 3600
 """Seconds after which what another process was writing is taken for abandoned."""
 _LEDGER = TypeAdapter(dict[str, Sourced])
+_Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,43 @@ class StoredRun:
     @property
     def report(self) -> dict[str, Any]:
         """The JSON report as it was stored. Raises `UsageError` where it cannot be read."""
-        return _json(self, "report.json")
+        document = _json(self, "report.json")
+        try:
+            _SAID.validate_python(document)
+        except ValidationError:
+            raise _unreadable(self, "its report is none that this version knows") from None
+        return document
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What `run.json` holds. Anyone may edit it, so it is read only as far as its types hold."""
+
+    version: Literal[1]
+    key: Key
+    name: str
+    fits: bool
+    step_seconds: _Finite
+    created: str
+    wall_seconds: _Finite
+    command: str | None
+    digests: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if datetime.fromisoformat(self.created).utcoffset() is None:
+            raise ValueError("a date without its zone")
+        datetime.fromisoformat(self.created).astimezone(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What is shown of a stored report, which another version may have written."""
+
+    verdict: str
+    kpis: dict[str, float | None]
+
+
+_RECORD, _SAID = TypeAdapter(_Record), TypeAdapter(_Said)
 
 
 def runs_folder() -> Path:
@@ -91,13 +128,13 @@ def take(key: Key) -> tuple[Trace, Made, Path] | None:
     """The stored trace of this key with its circumstances; None where there is no sound one."""
     path = runs_folder() / key.folder
     try:
-        entry = json.loads((path / RUN).read_bytes())
-        if entry["version"] != VERSION or entry["key"] != asdict(key):
+        record = _RECORD.validate_json((path / RUN).read_bytes())
+        if record.key != key:
             return None
         files = {name: (path / name).read_bytes() for name in (SPANS, REST)}
-        if {name: _digest(data) for name, data in files.items()} != entry["digests"]:
+        if {name: _digest(data) for name, data in files.items()} != record.digests:
             return None
-        return trace_of(files), Made(entry["created"], entry["wall_seconds"]), path
+        return trace_of(files), Made(record.created, record.wall_seconds), path
     except FileNotFoundError:
         return None
     except Exception as error:  # noqa: BLE001  whatever is wrong with it: it is no answer
@@ -135,8 +172,9 @@ def stored() -> list[StoredRun]:
 
 def older(seconds: float) -> list[StoredRun]:
     """The stored runs whose answer was given longer ago than that."""
-    limit = datetime.now(UTC) - timedelta(seconds=seconds)
-    return [one for one in stored() if datetime.fromisoformat(one.created) < limit]
+    now = datetime.now(UTC)
+    ages = [(one, now - datetime.fromisoformat(one.created)) for one in stored()]
+    return [one for one, age in ages if age.total_seconds() > seconds]
 
 
 def find(prefix: str) -> StoredRun:
@@ -166,9 +204,12 @@ def recall(entry: StoredRun) -> Scenario:
     try:
         ledger = _LEDGER.validate_python(_json(entry, "ledger.json"))
         document = entry.report["scenario"]
-        return Scenario.model_validate(document, context=Provenance(ledger=ledger))
-    except (ValidationError, KeyError, TypeError):
+        scenario = Scenario.model_validate(document, context=Provenance(ledger=ledger))
+    except (ValidationError, KeyError):
         raise _unreadable(entry, "its scenario is none that this version knows") from None
+    if entry.current and scenario_hash(scenario) != entry.hash:
+        raise _unreadable(entry, "its scenario was edited")
+    return scenario
 
 
 def remove(entry: StoredRun) -> None:
@@ -186,23 +227,23 @@ def _files(key: Key, scenario: Scenario, trace: Trace, report: Report) -> dict[s
     """All files of an entry, by name."""
     played = trace_files(trace, {"twin." + name: text for name, text in asdict(key).items()})
     known = report.provenance
-    entry = {
-        "version": VERSION,
-        "key": asdict(key),
-        "name": scenario.name,
-        "fits": report.fits,
-        "step_seconds": report.step_ns / 1e9,
-        "created": known.created,
-        "wall_seconds": known.wall_seconds,
-        "command": known.reproduce,
-        "digests": {name: _digest(data) for name, data in played.items()},
-    }
+    record = _Record(
+        version=VERSION,
+        key=key,
+        name=scenario.name,
+        fits=report.fits,
+        step_seconds=report.step_ns / 1e9,
+        created=known.created,
+        wall_seconds=known.wall_seconds or 0.0,
+        command=known.reproduce,
+        digests={name: _digest(data) for name, data in played.items()},
+    )
     return {
         **played,
         "scenario.yaml": resolve(scenario).encode(),
         "ledger.json": _LEDGER.dump_json(dict(scenario.ledger)),
         "report.json": _text(report.to_json()),
-        RUN: _text(entry),
+        RUN: _text(asdict(record)),
     }
 
 
@@ -255,31 +296,35 @@ def _entry(path: Path) -> StoredRun | None:
     if path.name.startswith("."):
         return None
     try:
-        entry = json.loads((path / RUN).read_bytes())
-        key = Key(**entry["key"])
-        return StoredRun(
-            hash=key.hash,
-            name=str(entry["name"]),
-            fidelity=key.fidelity,
-            fits=bool(entry["fits"]),
-            step_seconds=float(entry["step_seconds"]),
-            created=datetime.fromisoformat(entry["created"]).astimezone(UTC).isoformat(),
-            wall_seconds=float(entry["wall_seconds"]),
-            twin_version=key.twin_version,
-            source=key.source,
-            command=entry["command"],
-            path=path,
-            bytes=sum(file.stat().st_size for file in path.iterdir()),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        record = _RECORD.validate_json((path / RUN).read_bytes())
+        size = sum(file.stat().st_size for file in path.iterdir())
+    except (OSError, ValueError, OverflowError):
         return None
+    return StoredRun(
+        hash=record.key.hash,
+        name=record.name,
+        fidelity=record.key.fidelity,
+        fits=record.fits,
+        step_seconds=record.step_seconds,
+        created=datetime.fromisoformat(record.created).astimezone(UTC).isoformat(),
+        wall_seconds=record.wall_seconds,
+        twin_version=record.key.twin_version,
+        source=record.key.source,
+        command=record.command,
+        path=path,
+        bytes=size,
+    )
 
 
 def _json(entry: StoredRun, name: str) -> Any:
     try:
-        return json.loads((entry.path / name).read_bytes())
-    except (OSError, ValueError):
+        return json.loads((entry.path / name).read_bytes(), parse_constant=_no_number)
+    except (OSError, ValueError, RecursionError):
         raise _unreadable(entry, f"`{name}` is missing or damaged") from None
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(word)
 
 
 def _unreadable(entry: StoredRun, why: str) -> UsageError:

@@ -42,7 +42,7 @@ def bar() -> None:
 def _plans(desk: Desk) -> None:
     """Which plan is open, and which one is the baseline."""
     names = {at: plan.title for at, plan in enumerate(desk.plans)}
-    key = widget_key(_PLAN, desk.shown)
+    key = widget_key(_PLAN, desk.shown, names.values())
     st.selectbox(
         "Plan",
         list(names),
@@ -54,13 +54,13 @@ def _plans(desk: Desk) -> None:
     )
     baseline = _AS_WRITTEN if desk.baseline is None else desk.baseline
     choices = [_AS_WRITTEN, *names]
-    written = {_AS_WRITTEN: f"{desk.open.scenario}, as written"}
-    key = widget_key(_BASELINE, baseline)
+    labels = {_AS_WRITTEN: f"{desk.open.scenario}, as written"} | names
+    key = widget_key(_BASELINE, baseline, labels.values())
     st.selectbox(
         "Compared with",
         choices,
         choices.index(baseline),
-        format_func=(written | names).__getitem__,
+        format_func=labels.__getitem__,
         key=key,
         on_change=_compare_with,
         args=(key,),

@@ -5,7 +5,7 @@ once, when the session begins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import streamlit as st
@@ -41,12 +41,14 @@ def change(what: Callable[[Desk], Desk]) -> None:
     st.session_state[_DESK] = what(desk())
 
 
-def widget_key(name: str, shown: object) -> str:
+def widget_key(name: str, shown: object, labels: Iterable[str] = ()) -> str:
     """The key of a widget that shows a value of the desk; a fresh one where the widget has another
-    value by now, as after an undo.
+    value by now, as after an undo, or where the `labels` of its options are others: the browser
+    would send back the label of before.
 
     The value goes to the widget as its default, not into its state: a page that is left before the
     browser has drawn it would report an empty state as if the visitor had typed it."""
+    name = "|".join((name, *labels))
     counter = f"{name}, renewed"
     renewed: int = st.session_state.get(counter, 0)
     key = f"{name}#{renewed}"

@@ -58,7 +58,7 @@ def _numbers(shown: View, found: tuple[Influence, ...]) -> None:
     assert isinstance(scenario, Scenario), "a plan with an answer has a scenario"
     lines = number_rows(rows(scenario), found)
     kinds = sorted({line["Kind"] for line in lines})
-    wanted = st.pills("Kinds", kinds, selection_mode="multi", default=kinds, key="kinds of numbers")
+    wanted = st.pills("Kinds", kinds, selection_mode="multi", default=kinds, key=f"kinds {kinds}")
     kept = [line for line in lines if line["Kind"] in wanted]
     grid(kept, key="every number", words="Every number of the plan with its source and influence")
 

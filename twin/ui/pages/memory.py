@@ -48,7 +48,7 @@ def _over_time(run: Run) -> None:
     st.subheader("Memory over the step")
     roles = run.trace.roles
     fullest = min(run.report.memory.peak.stage, len(roles) - 1)
-    role = st.selectbox("Rank of", roles, index=fullest, key="rank over time", width=420)
+    role = st.selectbox("Rank of", roles, index=fullest, key=f"rank of {len(roles)}", width=420)
     series = memory_series(run.plan, run.trace, roles.index(role))
     place(memory_over_time(series, run.report.memory, run.trace, theme()), key="over time")
 

@@ -38,7 +38,7 @@ def _topology(network: NetworkMap, use: NetworkUse, name: str) -> None:
         default=longest if longest in groups else groups[-1],
         required=True,
         format_func=lambda one: GROUP_WORDS.get(one or _NOBODY, _NOBODY).capitalize(),
-        key="group",
+        key=f"group of {groups}",
     )
     picture = topology(network, use, None if group == _NOBODY else group, name, theme())
     place(picture, key="topology")
