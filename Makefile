@@ -15,7 +15,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help app test check lint types layers verify clean
+.PHONY: help app test check lint types layers verify screenshots clean
 help: ## say what each command does
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | column -t -s '|'
 
@@ -41,6 +41,9 @@ layers: $(DEV)/.stamp
 
 verify: $(DEV)/.stamp $(APP)/.stamp ## slow tests and benchmarks, one at a time
 	@$(DEV)/bin/pytest -s -m "slow or benchmark"
+
+screenshots: $(DEV)/.stamp ## draw the pictures in docs/images with a real Chromium
+	@$(DEV)/bin/python -m tests.browser.screenshots
 
 clean: ## remove the environments and every cache
 	rm -rf $(DEV) $(APP) dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

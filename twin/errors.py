@@ -154,6 +154,8 @@ _EXCERPT = 120
 """Characters of a source line that are shown."""
 _LONGEST = 300
 """Characters of a quoted value that are shown."""
+_SHOWN = 50
+"""Problems of one input that are shown."""
 
 
 def printable(text: str) -> str:
@@ -171,8 +173,11 @@ def _shortened(text: str) -> str:
 
 def render(problems: Iterable[Problem]) -> str:
     """The problems as plain text with a blank line between them: `file:line:column: code message`,
-    the source line, a caret under the guilty part, the hint, and what brought the file in."""
-    return "\n\n".join(_render_one(problem) for problem in problems)
+    the source line, a caret under the guilty part, the hint, and what brought the file in. Of very
+    many the first ones, and how many more there are."""
+    found = list(problems)
+    more = [f"... and {len(found) - _SHOWN:,} more problems"] if len(found) > _SHOWN else []
+    return "\n\n".join([*map(_render_one, found[:_SHOWN]), *more])
 
 
 def _render_one(problem: Problem) -> str:

@@ -15,6 +15,8 @@ from tests.browser.served import (
     CHROMIUM,
     PATIENCE_MS,
     ROOT,
+    choose,
+    edit,
     open_link,
     open_page,
     served,
@@ -23,18 +25,18 @@ from tests.browser.served import (
 
 LINK = (
     "?v=1&plan=kimi-k2-256xh800;parallel.pipeline=8"
-    "&plan=kimi-k2-256xh800;!name=kimi-k2-256xh800, 16 stages;memory.recompute=[full]"
+    "&plan=kimi-k2-256xh800;!name=8 stages, expert 32;parallel.pipeline=8;parallel.expert=32"
 )
 PAGES = {
-    "plan": 1180,
-    "result": 1500,
-    "memory": 1300,
-    "network": 1180,
-    "compare": 1500,
-    "catalog": 1080,
-    "assumptions": 1700,
+    "plan": (1180, 0),
+    "result": (1500, 3),
+    "memory": (1500, 4),
+    "network": (1180, 2),
+    "compare": (1700, 4),
+    "catalog": (1080, 0),
+    "assumptions": (1700, 1),
 }
-"""The pages with the pixels of height that show what matters."""
+"""The pages with the pixels of height that show what matters, and the figures they have."""
 
 
 def shoot(browser: Browser, address: str, folder: Path, scheme: str, width: int) -> None:
@@ -43,13 +45,44 @@ def shoot(browser: Browser, address: str, folder: Path, scheme: str, width: int)
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
     open_link(page, f"{address}/{LINK}")
-    for name, height in PAGES.items():
+    for name, (height, charts) in PAGES.items():
         page.set_viewport_size({"width": width, "height": height})
         open_page(page, name.capitalize())
-        page.get_by_test_id("stProgress").first.wait_for(state="detached")
+        if charts:
+            page.locator(".js-plotly-plot").nth(charts - 1).wait_for(state="attached")
         settle(page)
         page.screenshot(path=folder / f"{name}-{scheme}.png")
         sys.stdout.write(f"{folder / f'{name}-{scheme}.png'}\n")
+    context.close()
+
+
+def journey(browser: Browser, address: str, folder: Path) -> None:
+    """A newcomer's way from a shipped scenario to a plan that fits: `journey-N-WHAT.png`."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+
+    def keep(what: str) -> None:
+        settle(page)
+        page.screenshot(path=folder / f"journey-{what}.png")
+        sys.stdout.write(f"{folder / f'journey-{what}.png'}\n")
+
+    open_link(page, address)
+    choose(page, "Open a scenario", "kimi-k2-256xh800")
+    page.wait_for_url("**plan=kimi-k2-256xh800")
+    keep("1-open")
+    edit(page, "Pipeline", "8")
+    page.get_by_text("Does not fit").first.wait_for()
+    keep("2-change")
+    open_page(page, "Result")
+    page.get_by_role("button", name="Compare", exact=True).first.wait_for()
+    keep("3-nearest-that-fits")
+    page.get_by_role("button", name="Compare", exact=True).first.click()
+    page.get_by_role("heading", name="Key figures").wait_for()
+    keep("4-compare")
+    page.get_by_role("button", name="Share").click()
+    page.get_by_test_id("stPopoverBody").wait_for()
+    keep("5-share")
     context.close()
 
 
@@ -62,6 +95,7 @@ def main(folder: Path) -> None:
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        journey(browser, address, folder)
         shoot(browser, address, folder, "light", 1280)
         shoot(browser, address, folder, "dark", 1920)
         browser.close()

@@ -73,7 +73,8 @@ def settle(page, *, events: bool = True) -> None:
     """Wait until the app has said all that it has to say, by `events` too, and charts are drawn."""
     page.get_by_test_id("stStatusWidget").wait_for(state="detached", timeout=PATIENCE_MS)
     if events:
-        page.get_by_text("played event by event").wait_for(state="detached", timeout=PATIENCE_MS)
+        for words in ("played event by event", "Compared are fast estimates"):
+            page.get_by_text(words).wait_for(state="detached", timeout=PATIENCE_MS)
     page.locator("[data-stale=true]").first.wait_for(state="detached", timeout=PATIENCE_MS)
     page.wait_for_function(DRAWN, timeout=PATIENCE_MS)
 

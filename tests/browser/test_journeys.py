@@ -12,8 +12,8 @@ from tests.browser.served import (
     edit,
     open_link,
     open_page,
-    shared_link,
     settle,
+    shared_link,
     show,
 )
 

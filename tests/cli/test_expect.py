@@ -199,6 +199,27 @@ def test_compare_attributes_the_difference_to_edits_that_sum_to_it(
     assert "Which edit" not in plain
 
 
+def test_one_edit_alone_needs_no_telling_apart_and_none_no_table(
+    twin_command: Command, small: str, selective: str
+) -> None:
+    one = twin_command("compare", small, selective).out
+    assert "Which edit" in one
+    assert "orders" not in one
+    assert "Which edit" not in twin_command("compare", small, small).out
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [("mfu > +", "names no change"), (f"mfu > +{'9' * 400}%", "more than a number can hold")],
+)
+def test_a_limit_without_a_change_or_beyond_all_numbers_is_refused(
+    limit: str, said: str, twin_command: Command, small: str
+) -> None:
+    done = twin_command("compare", small, small, "--fail-if", limit)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
 def test_fidelity_reaches_the_answer_and_its_command(twin_command: Command, small: str) -> None:
     fast = json.loads(twin_command("run", small, "--fidelity", "fast", "--json").out)["provenance"]
     assert (fast["fidelity"], fast["reproduce"]) == (

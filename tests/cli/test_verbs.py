@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -354,6 +355,16 @@ def test_a_full_disk_is_no_bug_of_ours() -> None:
         )
     assert done.returncode == 2
     assert done.stderr == "The answer cannot be written: No space left on device.\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of POSIX")
+@pytest.mark.parametrize(
+    ("words", "code"), [("catalog >&-", 0), ("check none.yaml 2>&-", 2), ("catalog >&- 2>&-", 0)]
+)
+def test_a_closed_stream_is_no_bug_of_ours(words: str, code: int) -> None:
+    line = f"{shlex.join(COMMAND)} {words}"
+    done = subprocess.run(line, shell=True, check=False, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (code, "")
 
 
 def test_a_stream_that_lacks_a_character_gets_another(small: str, tmp_path: Path) -> None:

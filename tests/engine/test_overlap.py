@@ -71,6 +71,27 @@ def test_the_host_holds_a_pair_back_as_it_holds_a_pass() -> None:
     assert length_ns(pair.steps, CAPACITY) == 60
 
 
+def test_an_exchange_that_outlasts_a_pass_gives_the_host_no_time() -> None:
+    """A kernel and an exchange to launch, 20 ns each: the next pass may begin after 40, whether the
+    exchange takes 10 or 100."""
+    for exchange in (10, 100):
+        held = hold_for_host(blocks("backward", 10, exchange), CAPACITY, 20.0)
+        assert held[0].duration_ns == 40
+
+
+def test_the_host_holds_a_pass_back_where_an_exchange_hides_kernels() -> None:
+    """Kernels of 10, 10 and 10, the second beside an exchange of 50: 70 long. Four launches of 30
+    are 120. The missing 50 in equal parts would hide 17 of them under the exchange."""
+    template: Template = (
+        Step("backward", COMPUTE, 10, (), kernels=1),
+        Step("exchange", EXPERT, 0, (0,), Traffic(nic_bytes=50), "expert", 1),
+        Step("backward", COMPUTE, 10, (0,), kernels=1),
+        Step("backward", COMPUTE, 10, (1, 2), kernels=1),
+    )
+    assert length_ns(template, CAPACITY) == 70
+    assert abs(length_ns(hold_for_host(template, CAPACITY, 30.0), CAPACITY) - 120) <= 1
+
+
 passes = st.lists(st.integers(1, 50), min_size=1, max_size=9).map(
     lambda times: times if len(times) % 2 else [*times, 1]
 )

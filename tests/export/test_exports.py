@@ -195,3 +195,54 @@ def test_a_plan_that_does_not_fit_is_exported_and_says_so(
     assert done.code == 0
     assert "Does not fit" in done.err
     assert 'class="verdict unfit">Does not fit' in Path("a.html").read_text()
+
+
+def test_a_link_stays_a_link_and_its_target_is_what_is_written(
+    small: Run, twin_command: Command, small_file: str
+) -> None:
+    Path("target.csv").write_text("precious")
+    Path("link.csv").symlink_to("target.csv")
+    Path("nowhere.csv").symlink_to("missing.csv")
+    for name in ("link.csv", "nowhere.csv"):
+        done = twin_command("export", small_file, "--format", "csv", "--output", name)
+        assert (done.code, "TW064" in done.err) == (2, True)
+    assert Path("target.csv").read_text() == "precious"
+    write(small, "csv", Path("link.csv"))
+    assert Path("link.csv").is_symlink()
+    assert Path("target.csv").read_text().startswith("# scenario")
+
+
+def test_a_pipe_is_written_to_and_not_replaced(small: Run, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+    write(small, "parquet", pipe)
+    assert reader.communicate(timeout=10)[0].startswith(b"PAR1")
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("output", ["-", "x" * 300])
+def test_an_output_that_is_no_file_is_refused(
+    output: str, twin_command: Command, small_file: str, tmp_path: Path
+) -> None:
+    for words in (("export", small_file, "--format", "csv"), ("import", "hf-config", "c.json")):
+        Path("c.json").write_text(
+            '{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 9,'
+            '"intermediate_size": 8, "num_attention_heads": 4}'
+        )
+        done = twin_command(*words, "--output", output)
+        assert (done.code, done.out) == (2, "")
+        assert "TW063" in done.err
+    assert {path.name for path in tmp_path.iterdir()} == {small_file, "c.json"}
+
+
+@pytest.mark.parametrize("name", ["page.html", "page.HTML", "page.htm"])
+def test_a_page_is_read_by_any_of_its_suffixes_and_one_without_a_scenario_says_so(
+    name: str, twin_command: Command, small_file: str
+) -> None:
+    assert twin_command("export", small_file, "--format", "html", "--output", name).code == 0
+    assert twin_command("check", name).code == 0
+    Path(name).write_text("<html></html>")
+    done = twin_command("check", name)
+    assert done.code == 3
+    assert f"TW005 the page `{name}` holds no scenario" in done.err

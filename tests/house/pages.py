@@ -20,10 +20,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-QUANTITY = re.compile(
-    r"(?<![\w.,])[+-]?\d[\d,]*(?:\.\d+)?[kMGTP]?"
-    r"(?: ?%| ?(?:(?:[KMGT]i?B|[GT]bps|USD|GPU-h|TFLOP/s|tok/s(?:/GPU)?|ns|us|ms|s|min|h|d|days)\b))"
-)
+_UNITS = "[KMGT]i?B|[GT]bps|USD|GPU-h|TFLOP/s|tok/s(?:/GPU)?|ns|us|ms|s|min|h|d|days"
+QUANTITY = re.compile(rf"(?<![\w.,])[+-]?\d[\d,]*(?:\.\d+)?[kMGTP]?(?: ?%| ?(?:{_UNITS})\b)")
 """A number with its unit, as reports print it: `29.4 s`, `+17.5 %`, `7.73M USD`."""
 
 ALONE = ("catalog", "runs", "schema")
@@ -51,40 +49,60 @@ class Step:
     command, and nothing at all where `kind` is `says`."""
 
 
+@dataclass
+class _Block:
+    """A fence, or lines between blank ones: the first line's number, the fence's language (None: no
+    fence) and what follows it, and the lines."""
+
+    line: int
+    language: str | None
+    words: str
+    body: list[str]
+
+
 def steps(page: Path) -> Iterator[Step]:
     """What a reader does and is told, from top to bottom."""
     mark = ""
-    for line, language, words, body in _blocks(page.read_text().splitlines()):
-        if language is None:
-            if found := _MARK.fullmatch(body[0]):
-                mark = found[1]
-                continue
-            yield from _said(line, body, mark)
-        elif language == "sh":
-            yield from (Step(line, "command", one) for one in body if one.strip())
-        elif language in ("yaml", "json"):
-            yield Step(line, "save", "\n".join(body) + "\n", words)
-        elif language in ("python", "text"):
-            yield Step(line, "python" if language == "python" else "shown", "\n".join(body), mark)
+    for block in _blocks(page.read_text().splitlines()):
+        line, text = block.line, "\n".join(block.body)
+        if found := _MARK.fullmatch(text):
+            mark = found[1]
+            continue
+        match block.language:
+            case None:
+                yield from _said(line, block.body, mark)
+            case "sh":
+                yield from (Step(line, "command", one) for one in block.body if one.strip())
+            case "yaml" | "json":
+                yield Step(line, "save", text + "\n", block.words)
+            case "python":
+                yield Step(line, "python", text)
+            case "text":
+                yield Step(line, "shown", text, mark)
+            case other:
+                raise ValueError(f"{page}:{line}: nobody reads {other}")
         mark = ""
 
 
-def _blocks(lines: list[str]) -> Iterator[tuple[int, str | None, str, list[str]]]:
-    """Line number, language (None: no fence), rest of the fence's first line, and body of all
-    fences and of all runs of lines between blank ones."""
-    start, body, fence = 0, list[str](), None
+def _blocks(lines: list[str]) -> Iterator[_Block]:
+    block: _Block | None = None
     for number, line in enumerate([*lines, ""], 1):
         opened = _FENCE.fullmatch(line)
-        if fence is not None and line != "```":
-            body.append(line)
-        elif fence is not None or opened or not line.strip():
-            if body or fence is not None:
-                yield (start, *((None, "") if fence is None else fence), body)
-            start, body = number, []
-            fence = (opened[1], opened[2]) if opened and fence is None else None
-        else:
-            start = start if body else number
-            body.append(line)
+        if block and block.language is not None and line != "```":
+            block.body.append(line)
+        elif block and (block.language is not None or opened or not line.strip()):
+            yield block
+            block = (
+                _Block(number, opened[1], opened[2], [])
+                if block.language is None and opened
+                else None
+            )
+        elif opened:
+            block = _Block(number, opened[1], opened[2], [])
+        elif block:
+            block.body.append(line)
+        elif line.strip():
+            block = _Block(number, None, "", [line])
 
 
 def _said(line: int, body: list[str], mark: str) -> Iterator[Step]:
@@ -162,7 +180,7 @@ def missing_lines(text: str, printed: str) -> list[str]:
 
 def _beside(wanted: str, lines: list[str], printed: str) -> str:
     """What is missing, and lines of the output that come closest: what to write instead."""
-    choice = [" ".join(line.split()) for line in printed.splitlines()]
+    choice = [" ".join(line.split()) for line in printed.splitlines() if line.strip()]
     near = [get_close_matches(" ".join(line.split()), choice, 1, 0.5) for line in lines]
     return "\n  ".join([wanted, *(f"now: {one}" for found in near for one in found)])
 

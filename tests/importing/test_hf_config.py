@@ -165,7 +165,7 @@ def test_prediction_layers_are_read_and_counted_apart(edited: Edit) -> None:
         ("llama-3.1-8b", {"hidden_size": None}, "TW011 the configuration has no `hidden_size`"),
         ("llama-3.1-8b", {"hidden_size": "4096"}, "TW014 `hidden_size` must be a whole number"),
         ("llama-3.1-8b", {"num_attention_heads": 33}, "TW042 33 heads do not share 4096 evenly"),
-        ("llama-3.1-8b", {"num_hidden_layers": 0}, "TW015 the configuration gives layers = 0"),
+        ("llama-3.1-8b", {"num_hidden_layers": 0}, "TW015 `num_hidden_layers` must be at least 1"),
         ("qwen3-30b-a3b", {"mlp_only_layers": [5]}, "`mlp_only_layers: [5]` cannot be expressed"),
         ("qwen3-32b", {"layer_types": ["linear_attention"]}, "layers of linear_attention cannot"),
         ("deepseek-v3", {"moe_layer_freq": 2}, "`moe_layer_freq: 2` cannot be expressed"),
@@ -219,3 +219,19 @@ def test_tabs_are_space_in_json(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config("llama-3.1-8b"), indent="\t"))
     assert parameters(read_hf_config(path, "m").model).total == PUBLISHED["llama-3.1-8b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hidden_size": 0}, r"TW015 `hidden_size` must be at least 1"),
+        ({"num_hidden_layers": -1}, r"TW015 `num_hidden_layers` must be at least 1"),
+        ({"mlp_only_layers": 3}, r"TW014 `mlp_only_layers` must be a list"),
+        ({"layer_types": "full_attention"}, r"TW014 `layer_types` must be a list"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_or_size_is_told_at_its_key(
+    edited: Edit, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=rf"\.json:[0-9]+:3: {said}"):
+        read_hf_config(edited("qwen3-30b-a3b", **changes), "x")

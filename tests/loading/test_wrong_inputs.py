@@ -104,3 +104,23 @@ def test_problems_are_also_flat_data() -> None:
             "column": 16,
         }
     ]
+
+
+def test_what_does_not_end_or_is_far_too_long_is_refused_at_once(workshop: Path) -> None:
+    endless = Path("/dev/zero")
+    if endless.exists():
+        with pytest.raises(ScenarioError, match="TW001 `/dev/zero` is larger than 100 MB"):
+            load(endless)
+    workshop.joinpath("long.yaml").write_text("x: 1\n" * 250_000)
+    with pytest.raises(ScenarioError, match="TW002 more than 1,000,000 characters"):
+        load("long.yaml")
+
+
+def test_of_very_many_problems_the_first_are_shown(workshop: Path) -> None:
+    keys = "".join(f"x{number}: 1\n" for number in range(1000))
+    workshop.joinpath("many.yaml").write_text((workshop / "toy.yaml").read_text() + keys)
+    with pytest.raises(ScenarioError) as caught:
+        load("many.yaml")
+    assert len(caught.value.problems) == 1000
+    assert str(caught.value).endswith("... and 950 more problems")
+    assert str(caught.value).count("TW010") == 50

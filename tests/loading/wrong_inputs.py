@@ -406,6 +406,23 @@ catalog/gpus/unsourced.yaml:2:9: TW007 this catalog number has no source and kin
         overrides=("cluster.node.gpu.memory={value: 20GiB, source: benhc, kind: guess}",),
     ),
     WrongInput(
+        "a source of what is no number, and one where nobody would ever show it",
+        """\
+--set:1:20: TW007 `value` must be a number
+  | --set name={value: a, source: bench}
+  |                    ^
+  hint: write anything else by itself
+
+--set:2:29: TW007 only numbers of the model, the cluster and the calibration have a source
+  | --set cost.gpu_hour={value: 2.0USD, source: bench, kind: measured}
+  |                             ^^^^^^
+  hint: write the value by itself""",
+        overrides=(
+            "name={value: a, source: bench}",
+            "cost.gpu_hour={value: 2.0USD, source: bench, kind: measured}",
+        ),
+    ),
+    WrongInput(
         "expectations that compare nothing, or with what a key figure cannot be",
         """\
 --set:1:15: TW050 `fast` compares nothing

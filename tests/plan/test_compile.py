@@ -13,6 +13,7 @@ from twin.arch import layers
 from twin.arch.ops import Layer, Op, Weights, Work
 from twin.errors import ScenarioError
 from twin.hardware import seconds
+from twin.loading import load
 from twin.plan import caveats, plan
 from twin.plan.compile import layer_seconds, shape_of, weights_of
 from twin.plan.feasibility import problems
@@ -119,6 +120,16 @@ CAVEATS: list[tuple[str, SECTION]] = [
 @pytest.mark.parametrize(("code", "sections"), CAVEATS, ids=[code for code, _ in CAVEATS])
 def test_an_assumption_is_said_where_it_is_made(code: str, sections: SECTION) -> None:
     assert code in {warning.code for warning in plan(scenario(**sections)).warnings}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "said"), [("400g", False), ("400g-4to1", True)], ids=["full", "oversubscribed"]
+)
+def test_pods_that_hold_some_stage_boundaries_are_said(fabric: str, said: bool) -> None:
+    """16 stages of 4 nodes each on pods of 32: of the boundaries two cross spines."""
+    case = load("kimi-k2-512xh800", [f"cluster.fabric=rail-fat-tree-{fabric}"])
+    texts = [one.message for one in plan(case).warnings if one.code == "mixed-pipeline-pods"]
+    assert [text.startswith("14 of 16 ") for text in texts] == [True] * said
 
 
 def test_a_plain_dense_run_on_its_own_calibration_has_nothing_to_say() -> None:

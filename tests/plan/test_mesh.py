@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import permutations
 from math import prod
 
@@ -328,3 +329,28 @@ def test_groups_know_how_many_of_their_members_share_a_pod(
         pipeline,
     ]
     assert found["expert"].in_one_pod == (nodes_per_pod > 1)
+
+
+@pytest.mark.parametrize("gpus_per_node", [1, 2, 4, 8, 16, 32])
+@pytest.mark.parametrize("pipeline", [2, 4, 6])
+def test_the_replicas_of_mirrored_stages_lie_where_their_ranks_do(
+    pipeline: int, gpus_per_node: int
+) -> None:
+    """Ranks drawn one by one, in every order: 2 tensor x 4 data ranks on each stage."""
+    for order in permutations(("tensor", "data", "pipeline")):
+        layout = mesh(2, 1, 4, pipeline, (*order, "context", "expert"), gpus_per_node)
+        sizes = {"tensor": 2, "data": 4, "pipeline": pipeline}
+        alone = Counter[tuple[int, ...]]()
+        both = Counter[tuple[int, ...]]()
+        for rank in range(layout.ranks):
+            at, rest = dict[str, int](), rank
+            for axis in order:
+                rest, at[axis] = divmod(rest, sizes[axis])
+            stage, node = at["pipeline"], rank // gpus_per_node
+            alone[at["tensor"], stage, node] += 1
+            both[at["tensor"], min(stage, pipeline - 1 - stage), node] += 1
+        if len(set(alone.values())) > 1:
+            continue  # no layout that can run
+        found = placements(replace(layout, copies=2))["data"]
+        expected = both if len(set(both.values())) == 1 else alone
+        assert found == Placement(size=8, per_node=min(expected.values())), order

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from tests.report import made
+from twin.arch.count import flop_per_token
 from twin.engine.trace import Trace
+from twin.loading import load
+from twin.plan import plan
 from twin.plan.types import Plan
 from twin.report import KPIS, Run, report
 from twin.report.kpis import recomputed_flop
@@ -94,20 +97,37 @@ def test_the_key_figures_are_those_worked_out_on_paper() -> None:
     ("policy", "flop"),
     [
         ([], 0),
-        (["full"], 2 * 1200 * 4 * 2),
-        (["attention_core"], 2 * 200 * 4 * 2),
-        (["full", "attention_core"], 19_200),
+        (["full"], 2 * (2 * 768 + 256) * 128),
+        (["attention_core"], 2 * 256 * 128),
+        (["full", "attention_core"], 458_752),
     ],
 )
 def test_recomputed_flop_are_those_of_the_policy(policy: list[str], flop: float) -> None:
-    """Two layers of 1,000 + 200 FLOP, 4 micro-batches, 2 ranks per stage; embedding and head are
-    never recomputed."""
+    """128 tokens through two layers of 4 x 8 x 8 + 2 x 8 x 32 = 768 weights and 2 x 16 x 8 FLOP of
+    causal attention; embedding and head are never recomputed."""
     assert recomputed_flop(made.plan(memory={"recompute": policy})) == flop
 
 
 def test_hfu_adds_recomputation_to_mfu() -> None:
     kpis = document(made.plan(memory={"recompute": ["full"]}))["kpis"]
-    assert kpis["hfu"] - kpis["mfu"] == pytest.approx(19_200 / 2.0 / 4e9)
+    assert kpis["hfu"] - kpis["mfu"] == pytest.approx(458_752 / 2.0 / 4e9)
+
+
+def test_a_forward_that_tensor_ranks_repeat_is_recomputed_once() -> None:
+    """Without sequence parallelism tensor ranks run the experts on the same tokens; one more
+    forward of the layers is still less than a third of the model FLOP."""
+    per_layout = {
+        recomputed_flop(plan(load("kimi-k2-256xh800", [f"parallel.{one}" for one in layout])))
+        for layout in (
+            ("tensor=1",),
+            ("tensor=2", "sequence_parallel=false"),
+            ("tensor=2", "sequence_parallel=true"),
+        )
+    }
+    (flop,) = per_layout
+    scenario = load("kimi-k2-256xh800")
+    model = flop_per_token(scenario.model, scenario.train.sequence) * scenario.train.global_batch
+    assert 0.3 < flop / model < 1 / 3
 
 
 def test_the_json_has_every_key_of_the_contract_in_its_order() -> None:

@@ -160,3 +160,74 @@ def test_an_entry_that_lost_a_file_says_how_to_store_it_again(
     assert done.code == 2
     assert "TW062" in done.err
     assert "`twin run small.yaml`" in done.err
+
+
+_ODD_RECORDS: dict[str, Any] = {
+    "no number": {"step_seconds": float("nan")},
+    "no finite time": {"wall_seconds": float("inf")},
+    "a date before all dates": {"created": "0001-01-01T00:00:00+14:00"},
+    "a date without its zone": {"created": "2026-01-01T00:00:00"},
+    "a command that is no text": {"command": ["twin"]},
+    "a name that is no text": {"name": {"a": 1}},
+    "another version": {"version": 2},
+}
+
+
+@pytest.mark.parametrize("change", _ODD_RECORDS.values(), ids=_ODD_RECORDS.keys())
+def test_an_entry_that_somebody_edited_is_not_listed_and_is_played_again(
+    change: dict[str, Any], twin_command: Command
+) -> None:
+    twin_command("run", "small.yaml")
+    (entry,) = stored()
+    record = entry.path / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | change))
+    for words in (("runs",), ("runs", "--json"), ("runs", "remove", "--older-than", "1d")):
+        assert twin_command(*words).code == 0
+    assert stored() == []
+    assert twin_command("run", "small.yaml", "--json").code == 0
+    assert len(stored()) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", "null", "[" * 100_000, '{"verdict": 1, "kpis": {}}', '{"kpis": NaN}']
+)
+def test_a_report_that_somebody_edited_is_not_shown(text: str, twin_command: Command) -> None:
+    twin_command("run", "small.yaml")
+    (entry,) = stored()
+    (entry.path / "report.json").write_text(text)
+    for words in (("runs", "show"), ("runs", "show", "--json"), ("runs", "show", "--quiet")):
+        done = twin_command(*words, entry.hash)
+        assert done.code == 2
+        assert "TW062" in done.err
+
+
+def test_a_stored_run_is_never_exported_as_another_scenario(twin_command: Command) -> None:
+    twin_command("run", "small.yaml")
+    (entry,) = stored()
+    report = entry.path / "report.json"
+    text = report.read_text()
+    assert '"sequence": "2048tok"' in text
+    report.write_text(text.replace('"sequence": "2048tok"', '"sequence": "1024tok"'))
+    done = twin_command("export", entry.hash, "--format", "csv", "--output", "a.csv")
+    assert done.code == 2
+    assert "TW062" in done.err
+    assert not Path("a.csv").exists()
+
+
+def test_no_age_is_too_great(twin_command: Command) -> None:
+    twin_command("run", "small.yaml")
+    assert twin_command("runs", "remove", "--older-than", "1e300d").code == 0
+    assert len(stored()) == 1
+
+
+def test_a_file_whose_name_is_no_text_is_run_listed_and_exported(
+    twin_command: Command, tmp_path: Path
+) -> None:
+    name = "b\udcff.yaml"
+    (tmp_path / "small.yaml").rename(tmp_path / name)
+    assert twin_command("run", name).code == 0
+    (entry,) = stored()
+    assert entry.command == "twin run 'b?.yaml'"
+    for form in ("csv", "html", "parquet", "perfetto"):
+        done = twin_command("export", name, "--format", form, "--output", f"out.{form}")
+        assert done.code == 0, done.err

@@ -56,10 +56,12 @@ def answered(
 
 
 def command(path: str, sets: Sequence[str], fidelity: Fidelity = Fidelity.EVENTS) -> str:
-    """The shell command that gives the same answer again."""
+    """The shell command that gives the same answer again; of a file whose name is no text, with `?`
+    for what is none."""
     overrides = [word for text in sets for word in ("--set", text)]
     other = [] if fidelity is Fidelity.EVENTS else ["--fidelity", fidelity.value]
-    return shlex.join(["twin", "run", path, *overrides, *other])
+    words = shlex.join(["twin", "run", path, *overrides, *other])
+    return words.encode(errors="replace").decode()
 
 
 @contextmanager

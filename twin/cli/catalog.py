@@ -82,15 +82,15 @@ def _parts(kind: PartKind, name: str | None, output: Output) -> None:
     from twin.cli import shelves
     from twin.loading import catalog_parts, load_part, unavailable
 
-    names = (name,) if name else catalog_parts(kind)
+    names = catalog_parts(kind) if name is None else (name,)
     parts = [load_part(kind, one) for one in names]
-    lacking = {} if name else unavailable(kind)
+    lacking = unavailable(kind) if name is None else {}
     document: dict[str, Any] = {"version": VERSION, kind: [part_document(part) for part in parts]}
-    if not name:
+    if name is None:
         rows = [{"name": one, "reason": why} for one, why in lacking.items()]
         document["not_expressible"] = rows
     output.document(document)
-    if name:
+    if name is not None:
         output.sentence(f"{parts[0].name}, from {parts[0].file}")
         if output.tables:
             output.show(*shelves.part_tables(parts[0]))

@@ -83,7 +83,8 @@ def _document(imported: Imported, path: Path | None) -> dict[str, object]:
 def _name(path: Path) -> str:
     """What the model is called: as the file, or as its folder where the file is `config.json`."""
     stem = path.name.removesuffix(path.suffix)
-    return (path.absolute().parent.name or stem) if stem == "config" else stem
+    name = (path.absolute().parent.name or stem) if stem == "config" else stem
+    return name.encode(errors="replace").decode()
 
 
 def _refuse(form: str) -> None:
@@ -98,7 +99,12 @@ def _write(path: Path, text: str, *, force: bool) -> None:
     """Write a new file, or replace one if that is wanted."""
     from twin.errors import Problem, UsageError
 
+    if str(path) == "-":
+        fix = "leave --output out to print"
+        raise UsageError([Problem("TW063", "", "the output is a file, not `-`", fix)])
     try:
+        if path.is_dir():
+            raise UsageError([Problem("TW063", "", f"`{path}` is a folder", "name a file in it")])
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:

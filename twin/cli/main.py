@@ -84,7 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _behave_in_pipes() -> None:
     """End quietly where nobody reads on, as other commands do, and never fail at a character that
-    the stream cannot carry."""
+    the stream cannot carry, or at a stream that is closed."""
+    sys.stdout = sys.stdout or io.StringIO()
+    sys.stderr = sys.stderr or io.StringIO()
     if sys.platform != "win32":
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if reconfigure := getattr(sys.stdout, "reconfigure", None):

@@ -66,7 +66,7 @@ def comparison_tables(
         comparison_table(comparison),
         change_table(comparison),
     ]
-    parts += [attribution_table(letter(i), one) for i, one in enumerate(attributions, 1)]
+    parts += [attribution_table(letter(i), a) for i, a in enumerate(attributions, 1) if a.causes]
     for index, delta in enumerate(comparison.deltas, 1):
         parts.append(field_table(letter(index), delta.fields))
         if delta.notes:
@@ -216,7 +216,7 @@ def change_table(comparison: Comparison) -> Table:
 
 def attribution_table(candidate: str, found: Attribution) -> RenderableType:
     """Which edits make a candidate's step longer or shorter than the baseline's: one row per cause,
-    which sum to the difference, and how they were told apart."""
+    which sum to the difference, and how several were told apart."""
     title = f"Which edit made the step of {candidate} other than that of A"
     table = _table(title, "left", "left", "left", "right")
     for cause in found.causes:
@@ -224,7 +224,8 @@ def attribution_table(candidate: str, found: Attribution) -> RenderableType:
     table.add_section()
     table.add_row("step", "", "", _signed(found.delta_ns))
     notes = dict.fromkeys(cause.note for cause in found.causes if cause.note)
-    rows = [Padding(Text(text), (0, 0, 0, 2)) for text in (found.method, *notes)]
+    method = (found.method,) if len(found.causes) > 1 else ()
+    rows = [Padding(Text(text), (0, 0, 0, 2)) for text in (*method, *notes)]
     return Group(table, *rows)
 
 

@@ -32,6 +32,11 @@ class Pair:
 
 def length_ns(template: Template, capacity: Mapping[str, float]) -> float:
     """Nanoseconds from the first start to the last end, links to itself."""
+    return max(_stream_ends(template, capacity).values(), default=0.0)
+
+
+def _stream_ends(template: Template, capacity: Mapping[str, float]) -> dict[int, float]:
+    """When each stream's last step ends (ns), links to itself."""
     ends: list[float] = []
     free: dict[int, float] = {}
     for step in template:
@@ -39,26 +44,32 @@ def length_ns(template: Template, capacity: Mapping[str, float]) -> float:
         end = max(start, free.get(step.stream, 0.0)) + step.alone_ns(capacity)
         ends.append(end)
         free[step.stream] = end
-    return max(ends, default=0.0)
+    return free
 
 
 def hold_for_host(
     template: Template, capacity: Mapping[str, float], dispatch_ns: float
 ) -> Template:
-    """A pass lasts at least as long as the host needs to launch its kernels one after another;
-    while the host is ahead, launches are hidden. What is missing goes to the segments by their
-    kernels."""
+    """A pass holds the compute stream at least as long as the host needs to launch its kernels one
+    after another; while the host is ahead, launches are hidden. What is missing goes to the
+    segments by their kernels, and to the last one what of it would hide under an exchange. A
+    collective that still runs when the next pass begins gives the host no time."""
     needed = sum(step.kernels for step in template) * dispatch_ns
-    missing = needed - length_ns(template, capacity)
-    kernels = sum(step.kernels for step in template if step.stream == COMPUTE)
+    segments = [i for i, step in enumerate(template) if step.stream == COMPUTE]
+    kernels = sum(template[i].kernels for i in segments)
+    missing = needed - _stream_ends(template, capacity).get(COMPUTE, 0.0)
     if missing <= 0 or not kernels:
         return template
-    return tuple(
-        replace(step, duration_ns=step.duration_ns + round(missing * step.kernels / kernels))
-        if step.stream == COMPUTE
-        else step
-        for step in template
-    )
+    held = list(template)
+    for i in segments:
+        held[i] = _longer(template[i], missing * template[i].kernels / kernels)
+    hidden = needed - _stream_ends(tuple(held), capacity)[COMPUTE]
+    held[segments[-1]] = _longer(held[segments[-1]], max(0.0, hidden))
+    return tuple(held)
+
+
+def _longer(step: Step, nanoseconds: float) -> Step:
+    return replace(step, duration_ns=step.duration_ns + round(nanoseconds))
 
 
 def paired(

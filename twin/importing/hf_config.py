@@ -168,7 +168,7 @@ def _qwen2(keys: Keys) -> Fields:
 def _qwen2_moe(keys: Keys) -> Fields:
     _windows(keys)
     bias = keys.flag("qkv_bias", default=True)
-    width = keys.count("shared_expert_intermediate_size")
+    width = keys.count("shared_expert_intermediate_size", least=0)
     shared = {"shared_experts": 1, "shared_width": width, "shared_gate": True} if width else {}
     return {
         "attention": _grouped(keys, qkv_bias=bias),
@@ -229,11 +229,11 @@ def _deepseek(keys: Keys) -> Fields:
             "experts": keys.count("n_routed_experts"),
             "top_k": keys.count("num_experts_per_tok"),
             "width": keys.count("moe_intermediate_size"),
-            "shared_experts": keys.count("n_shared_experts", 0),
-            "first_dense_layers": keys.count("first_k_dense_replace", 0),
+            "shared_experts": keys.count("n_shared_experts", 0, least=0),
+            "first_dense_layers": keys.count("first_k_dense_replace", 0, least=0),
             "correction_bias": method == "noaux_tc",
         },
-        "mtp_layers": keys.count("num_nextn_predict_layers", 0),
+        "mtp_layers": keys.count("num_nextn_predict_layers", 0, least=0),
     }
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twin.errors import Origin, Problem, UsageError
-from twin.loading.files import display
+from twin.loading.files import display, read_text
 from twin.loading.suggest import nearest
-from twin.loading.tree import Branch, Items, Leaf, plain
+from twin.loading.tree import Branch, Leaf, plain
 from twin.loading.yaml_text import read_yaml, split_lines
 
 HARMLESS = frozenset(
@@ -55,15 +55,17 @@ class Keys:
         value = None if child is None else plain(child.node)
         return default if value is None else value
 
-    def count(self, key: str, default: int | None = None) -> int:
-        """A whole number that is not negative; 1, after a problem, where it is none."""
+    def count(self, key: str, default: int | None = None, least: int = 1) -> int:
+        """A whole number of at least `least`; 1, after a problem, where it is none."""
         value = self.get(key, default)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
         if value is None:
             self.refuse(key, f"the configuration has no `{key}`", code="TW011")
-        else:
+        elif not isinstance(value, int) or isinstance(value, bool):
             self.refuse(key, f"`{key}` must be a whole number", code="TW014")
+        elif value < least:
+            self.refuse(key, f"`{key}` must be at least {least}", code="TW015")
+        else:
+            return value
         return 1
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -75,10 +77,11 @@ class Keys:
 
     def texts(self, key: str) -> set[str]:
         """The items of a list, as text; none where there is no list."""
-        self.taken.add(key)
-        child = self.tree.children.get(key)
-        nodes = child.node.nodes if child and isinstance(child.node, Items) else ()
-        return {str(plain(node)) for node in nodes}
+        value = self.get(key, [])
+        if not isinstance(value, list):
+            self.refuse(key, f"`{key}` must be a list", code="TW014")
+            return set()
+        return {str(item) for item in cast("list[object]", value)}
 
     def must_be(self, key: str, *allowed: Any, why: str) -> None:
         """Refuse any value but these, for a reason; absent is allowed."""
@@ -107,14 +110,8 @@ class Keys:
 def read_keys(path: Path) -> Keys:
     """The keys of a JSON file. Raises `UsageError` where it is none."""
     name = display(path)
-    try:
-        # Tabs are space to JSON and an error to YAML, of which JSON is a part.
-        text = path.read_text(encoding="utf-8-sig").replace("\t", " ")
-    except OSError as error:
-        message = f"`{name}` cannot be read: {error.strerror}"
-        raise UsageError([Problem("TW001", "", message)]) from None
-    except UnicodeDecodeError:
-        raise UsageError([Problem("TW001", "", f"`{name}` is not UTF-8 text")]) from None
+    # Tabs are space to JSON and an error to YAML, of which JSON is a part.
+    text = read_text(path).replace("\t", " ")
     lines = split_lines(text)
 
     def locate(line: int, column: int, width: int) -> Origin:

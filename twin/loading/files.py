@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,8 @@ Arrival = Literal["extends", "names"]
 _PACKAGE = Path(__file__).parents[1]
 _MAX_GENERATIONS = 100
 """Files that extend each other in a row."""
+_MAX_BYTES = 100_000_000
+"""Of any file: pages take some megabytes, and a device may never end."""
 
 
 def shipped_folder() -> Path:
@@ -85,13 +87,34 @@ def read_tree(
     `arrival` is the place that brought the file in."""
     name = display(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "is not UTF-8 text" if isinstance(error, ValueError) else "cannot be read"
-        return None, [Problem("TW001", "", f"`{name}` {reason}", "", arrival)]
-    text = scenario_in(text) if path.suffix == ".html" else text
+        text = read_text(path)
+    except UsageError as error:
+        return None, [replace(problem, origin=arrival) for problem in error.problems]
+    if path.suffix.lower() in (".html", ".htm"):
+        text = scenario_in(text)
+        if not text:
+            fix = "`twin export SCENARIO --format html` writes pages that do"
+            message = f"the page `{name}` holds no scenario"
+            return None, [Problem("TW005", "", message, fix, arrival)]
     tree, problems = _tree_of(text, name, arrival, how)
     return tree, list(problems)
+
+
+def read_text(path: Path) -> str:
+    """What a file says. Raises `UsageError` where it cannot be read, is no text or does not end."""
+    name = display(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            reason = f"is larger than {_MAX_BYTES // 1_000_000} MB"
+        else:
+            return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        reason = "is not UTF-8 text"
+    raise UsageError([Problem("TW001", "", f"`{name}` {reason}")])
 
 
 @lru_cache(maxsize=128)

@@ -117,6 +117,7 @@ class _Sourcing:
             return wrapper.children["value"].node
         if value.value is not None and not is_number(value.value):
             self.refuse(value.origin, "`value` must be a number", "write anything else by itself")
+            return value
         written, kind = wrapper.leaf("kind"), self.default.kind
         if written is not None:
             kind = _kind(written)

@@ -25,6 +25,8 @@ Locate = Callable[[int, int, int], Origin]
 
 _MAX_NODES = 100_000
 """Aliases can write a tree far larger than its text; scenarios have some hundred values."""
+_MAX_CHARACTERS = 1_000_000
+"""Of a text; reading so many takes some seconds."""
 _MAX_DEPTH = 100
 _MAX_DIGITS = 100
 """What is longer is no number that anybody wrote, and stays text."""
@@ -87,6 +89,9 @@ def split_lines(text: str) -> list[str]:
 
 def read_yaml(text: str, locate: Locate) -> tuple[Node | None, list[Problem]]:
     """The tree of one YAML document (None for an empty or unreadable one), and what is wrong."""
+    if len(text) > _MAX_CHARACTERS:
+        message = f"more than {_MAX_CHARACTERS:,} characters"
+        return None, [Problem("TW002", "", message, "", locate(0, 0, 1))]
     reading = _Reading(split_lines(text), locate)
     directive = _directive(reading.lines)
     if directive is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from twin.plan.feasibility import microbatches
-from twin.plan.mesh import neighbours_share
+from twin.plan.mesh import in_pods, neighbours_share
 from twin.plan.types import Chunk, Mesh, Warning
 from twin.scenario import Scenario
 
@@ -25,6 +25,7 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *experts_on_tensor_ranks(scenario),
         *tensor_across_nodes(mesh),
         *mixed_neighbours(mesh),
+        *mixed_pods(scenario, mesh),
         *balance(scenario),
         *empty_chunks(chunks),
         *next_token_modules(scenario),
@@ -132,6 +133,22 @@ def mixed_neighbours(mesh: Mesh) -> list[Warning]:
         "they crossed the network, so pipeline messages are slower here than in truth."
     )
     return [Warning("mixed-pipeline-neighbours", text)]
+
+
+def mixed_pods(scenario: Scenario, mesh: Mesh) -> list[Warning]:
+    """Some stage boundaries lie under one leaf, others cross oversubscribed spines."""
+    fabric = scenario.cluster.fabric
+    if fabric.oversubscription == 1 or any(neighbours_share(mesh)):
+        return []
+    shared = neighbours_share(in_pods(mesh, fabric.nodes_per_leaf))
+    if all(shared) or not any(shared):
+        return []
+    text = (
+        f"{sum(shared)} of {len(shared)} stage boundaries lie inside a pod; all are costed as if "
+        f"they crossed spines oversubscribed by {fabric.oversubscription:g}, so pipeline messages "
+        "are slower here than in truth."
+    )
+    return [Warning("mixed-pipeline-pods", text)]
 
 
 def balance(scenario: Scenario) -> list[Warning]:

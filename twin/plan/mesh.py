@@ -91,32 +91,49 @@ def placements(mesh: Mesh, nodes_per_pod: int | None = None) -> dict[str, Placem
         group: Placement(
             size=_size(mesh, group),
             per_node=members_per_node(mesh, group)[0],
-            per_pod=members_per_node(_in_pods(mesh, nodes_per_pod), group)[0]
+            per_pod=members_per_node(in_pods(mesh, nodes_per_pod), group)[0]
             if nodes_per_pod
             else None,
         )
         for group in GROUPS
     }
     if mesh.copies > 1:
-        found |= {group: _mirrored(mesh, found[group]) for group in ("data", "expert_data")}
+        found |= {
+            group: _mirrored(mesh, group, found[group], nodes_per_pod)
+            for group in ("data", "expert_data")
+        }
     if mesh.pipeline == 1:
         return found | {"pipeline": Placement(size=1, per_node=1)}
     shared = all(neighbours_share(mesh))
-    near = nodes_per_pod is not None and all(neighbours_share(_in_pods(mesh, nodes_per_pod)))
+    near = nodes_per_pod is not None and all(neighbours_share(in_pods(mesh, nodes_per_pod)))
     pair = Placement(2, 2 if shared else 1, None if nodes_per_pod is None else 1 + near)
     return found | {"pipeline": pair}
 
 
-def _mirrored(mesh: Mesh, half: Placement) -> Placement:
-    """The replicas of a stage with those of its mirror, which is taken to sit on other nodes unless
-    the whole run fits on one."""
-    size = half.size * mesh.copies
-    if mesh.ranks <= mesh.gpus_per_node:
-        return replace(half, size=size, per_node=size)
-    return replace(half, size=size)
+def _mirrored(mesh: Mesh, group: str, half: Placement, nodes_per_pod: int | None) -> Placement:
+    """The replicas of a stage with those of its mirror. Where only some mirrors share nodes, none
+    is taken to."""
+    per_pod = half.per_pod
+    if nodes_per_pod is not None and per_pod is not None:
+        per_pod *= _halves_together(in_pods(mesh, nodes_per_pod), group, per_pod)
+    return Placement(
+        size=half.size * mesh.copies,
+        per_node=half.per_node * _halves_together(mesh, group, half.per_node),
+        per_pod=per_pod,
+    )
 
 
-def _in_pods(mesh: Mesh, nodes_per_pod: int) -> Mesh:
+def _halves_together(mesh: Mesh, group: str, members: int) -> int:
+    """2 where a node with members of a group always has as many of the mirrored stage's, else 1."""
+    ranks = _groups(mesh.order, degrees(mesh, "dense"), _NOT_PIPELINE)
+    numbers, middle = _numbers(mesh, group)[ranks], mesh.pipeline // 2
+    numbers[middle:] = numbers[:middle][::-1]
+    places = numbers * mesh.ranks + ranks // mesh.gpus_per_node
+    _, counts = np.unique(places, return_counts=True)
+    return 2 if (counts == 2 * members).all() else 1
+
+
+def in_pods(mesh: Mesh, nodes_per_pod: int) -> Mesh:
     """The mesh as if the nodes of each pod were one."""
     return replace(mesh, gpus_per_node=mesh.gpus_per_node * nodes_per_pod)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twin.arch import ATTENTION_CORE, again
+from twin.arch import ATTENTION_CORE, again, layers
 from twin.arch.count import flop_per_token
-from twin.arch.ops import Op
+from twin.arch.ops import Op, Shape
 from twin.plan.types import Plan
 from twin.report.breakdown import exposed_communication_ns
 from twin.spec.kpis import KPIS, Better, Kpi, Unit
@@ -56,13 +56,15 @@ def recomputed_flop(plan: Plan) -> float:
     `full`: one more forward of every transformer layer; `attention_core`: of the kernels of the
     attention core only. Attention counts as causal, as in the model FLOP that this is added to,
     also where unfused kernels compute the masked half."""
-    policy = plan.scenario.memory.recompute
-    unfused = plan.scenario.train.attention_kernel == "unfused"
-    per_rank = sum(
+    scenario = plan.scenario
+    train, policy = scenario.train, scenario.memory.recompute
+    unfused = train.attention_kernel == "unfused"
+    # Of a whole sequence on one rank: what several tensor ranks repeat is one model FLOP, too.
+    whole = layers(scenario.model, Shape(1, train.sequence, flash=not unfused))
+    per_sequence = sum(
         item.forward.flop * (0.5 if item.name in ATTENTION_CORE and unfused else 1.0)
-        for chunk in plan.chunks
-        for layer in chunk.layers
+        for layer in whole
         for item in layer.items
         if isinstance(item, Op) and item.name in again(layer, policy)
     )
-    return per_rank * plan.runs_per_chunk * plan.mesh.ranks / plan.mesh.pipeline
+    return per_sequence * train.global_batch_sequences

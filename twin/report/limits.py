@@ -61,6 +61,8 @@ def read_limit(written: str) -> Limit:
     if sign not in "+-":
         message = f"`{right}` says not which way `{figure}` changes from the baseline"
         raise FieldError("TW050", message, f"write `+{right}` or `-{right}`, or a share like `+2%`")
+    if not size:
+        raise FieldError("TW050", f"`{written}` names no change", _FORM)
     relative = size.endswith("%")
     change = _percent(size) if relative else bound(kpi, size)
     return Limit(written, kpi, operator, change if sign == "+" else -change, relative)
@@ -95,7 +97,10 @@ def _amount(failure: Failure, unit: Unit) -> str:
 def _percent(written: str) -> float:
     if not re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+) ?%", written):
         raise FieldError("TW050", f"`{written}` is no share of the baseline", "write `+2%`")
-    return float(written[:-1]) / 100
+    share = float(written[:-1]) / 100
+    if not isfinite(share):
+        raise FieldError("TW015", f"`{written}` is more than a number can hold", "write `+2%`")
+    return share
 
 
 def _change(limit: Limit, found: KpiDelta) -> float | None:

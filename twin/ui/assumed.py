@@ -13,13 +13,14 @@ from twin.errors import DEFAULT, printable
 from twin.figures.differences import Swing
 from twin.loading import Row
 from twin.loading.sourcing import is_number
+from twin.plan.types import Plan
 from twin.report.numbers import digits, gibibytes, show
-from twin.scenario import Scenario
 from twin.sources import Sourced
 from twin.study import Influence
+from twin.study.influence import with_split
 from twin.study.variants import Answer, Answers, document, replaced
 from twin.ui import session
-from twin.ui.answers import Failure, Question, guarded, scenario_of
+from twin.ui.answers import Failure, Question, guarded, plan_of
 from twin.ui.desk import varied
 from twin.ui.shelves import known_as
 from twin.ui.view import View, say
@@ -111,11 +112,12 @@ def sliders(shown: View, influences: Sequence[Influence]) -> None:
 @lru_cache(_KEPT)
 def what_if(asked: Question, values: tuple[tuple[str, str], ...]) -> Answer | Failure:
     """The fast answer to a plan with some numbers replaced, its split of layers kept."""
-    scenario = scenario_of(asked)
-    if not isinstance(scenario, Scenario):
-        return scenario
+    planned = plan_of(asked)
+    if not isinstance(planned, Plan):
+        return planned
+    base = with_split(document(planned.scenario), planned)
     changed = {path: _plain(value) for path, value in values}
-    return guarded(lambda: Answers().of(replaced(document(scenario), changed)))
+    return guarded(lambda: Answers().of(replaced(base, changed)))
 
 
 def between(low: str, value: str, high: str) -> list[str]:

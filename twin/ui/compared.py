@@ -3,8 +3,8 @@ worth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 import streamlit as st
@@ -15,6 +15,7 @@ from twin.runs import Run
 from twin.study import Attribution
 from twin.ui.answers import Failure, fast, reply, studied
 from twin.ui.desk import Desk, Draft
+from twin.ui.jobs import Pending
 from twin.ui.pictures import place, table, theme
 from twin.ui.studies import attributed
 from twin.ui.tables import attribution_rows
@@ -24,18 +25,29 @@ _UNFIT: Final = "does-not-fit"
 """Code of the note that repeats, under the name of one plan, that another does not fit."""
 
 
-def named(desk: Desk) -> Iterator[tuple[Draft, Run | Failure]]:
-    """Every compared plan, the baseline first, with its answer under the plan's name. As long as
-    one of them is still being played, all answers are the fast ones: like is compared with
-    like."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Every plan with its answer, the baseline first; and one that is still being played (None: all
+    are there). Until then all answers are the fast ones: like is compared with like."""
+
+    answers: tuple[tuple[Draft, Run | Failure], ...]
+    coming: Pending[Run | Failure] | None
+
+
+def compared(desk: Desk) -> Compared:
+    """The plans on the desk, their reports under the plans' names."""
     asked = [ask_about(plan) for plan in desk.compared]
     replies = [reply(one) for one in asked]
-    played = all(one.better is None for one in replies)
-    for plan, one, answer in zip(desk.compared, asked, replies, strict=True):
-        now = answer.now if played else fast(one)
-        if isinstance(now, Run):
-            now = replace(now, report=replace(now.report, name=plan.title))
-        yield plan, now
+    coming = next((one.better for one in replies if one.better is not None), None)
+    now = [one.now for one in replies] if coming is None else [fast(one) for one in asked]
+    named = (_named(plan, one) for plan, one in zip(desk.compared, now, strict=True))
+    return Compared(tuple(named), coming)
+
+
+def _named(plan: Draft, now: Run | Failure) -> tuple[Draft, Run | Failure]:
+    if not isinstance(now, Run):
+        return plan, now
+    return plan, replace(now, report=replace(now.report, name=plan.title))
 
 
 def why_not(comparison: Comparison) -> str:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from twin.scenario import Scenario
 from twin.study import Attribution, Influence, Suggestion, attribution, influence, nearest_fit
+from twin.study.levers import Lever, levers
 from twin.ui.answers import Failure, Question, guarded, scenario_of
 from twin.ui.worker import Note
 
@@ -22,6 +23,12 @@ def nearest(asked: Question, note: Note) -> tuple[Suggestion, ...] | Failure:
 def influences(asked: Question, note: Note) -> tuple[Influence, ...] | Failure:
     """How much each uncertain number matters."""
     return _of(asked, lambda scenario: influence(scenario, note))
+
+
+def freeing(asked: Question, note: Note) -> tuple[Lever, ...] | Failure:
+    """What single changes would free on the fullest GPU, and what they cost."""
+    del note
+    return _of(asked, lambda scenario: levers(scenario, timed=True))
 
 
 def attributed(base: Question, other: Question, note: Note) -> Attribution | Failure:

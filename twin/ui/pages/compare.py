@@ -10,12 +10,12 @@ import streamlit as st
 
 from twin.figures.differences import step_deltas
 from twin.figures.step import scenario_steps
-from twin.report import Comparison, compare, difference
+from twin.report import Comparison, compare
 from twin.runs import Run
-from twin.ui.compared import attributions, comparability, named, why_not
+from twin.ui.compared import attributions, comparability, compared, why_not
 from twin.ui.pictures import place, table, theme
 from twin.ui.tables import input_rows, kpi_rows
-from twin.ui.view import say, view
+from twin.ui.view import say, view, waiting
 
 _ALONE: Final = (
     "There is nothing to compare yet. Change something on the page Plan, duplicate the plan as a "
@@ -27,7 +27,8 @@ def page() -> None:
     """Run the page once, top to bottom."""
     shown = view()
     runs: Mapping[str, Run] = {}
-    for plan, now in named(shown.desk):
+    found = compared(shown.desk)
+    for plan, now in found.answers:
         if isinstance(now, Run):
             runs = {**runs, plan.title: now}
         else:
@@ -35,24 +36,24 @@ def page() -> None:
     if len(runs) < 2:
         st.info(_ALONE, icon=":material/balance:")
         return
+    if found.coming is not None:
+        waiting(found.coming, "Compared are fast estimates, until all plans are played by events.")
     comparison = compare([run.report for run in runs.values()])
-    _findings(comparison)
+    _caution(comparison)
+    place(scenario_steps(comparison.reports, theme()), key="steps")
     _figures(comparison)
     _inputs(comparison)
-    st.subheader("Where the step goes")
-    place(scenario_steps(comparison.reports, theme()), key="steps")
-    place(step_deltas(comparison, theme()), key="step deltas")
     st.subheader("What each change is worth")
     attributions(shown.desk, runs)
+    st.subheader("Where the difference lies")
+    place(step_deltas(comparison, theme()), key="step deltas")
 
 
-def _findings(comparison: Comparison) -> None:
-    """A sentence for every plan, and whether they may be compared at all."""
+def _caution(comparison: Comparison) -> None:
+    """Whether the plans may be compared at all."""
     unfit = why_not(comparison)
     if unfit:
         st.warning(unfit, icon=":material/block:")
-    for delta in comparison.deltas:
-        st.markdown(f"- {difference(comparison.reports[0], delta)}")
     for note in comparability(comparison):
         st.warning(note, icon=":material/balance:")
 

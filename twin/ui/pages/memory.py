@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
-from twin.figures.memory import memory_map, peak_memory, stage_memory
+from twin.figures.memory import memory_levers, memory_map, peak_memory, stage_memory
 from twin.figures.memory_time import memory_over_time
 from twin.report import fitting
 from twin.report.memory_series import activations_by_op, memory_series
 from twin.runs import Run
+from twin.ui.answers import studied
 from twin.ui.pictures import place, theme
-from twin.ui.view import run_or_stop, view
+from twin.ui.studies import freeing
+from twin.ui.view import View, run_or_stop, say, view, waiting
 
 
 def page() -> None:
@@ -31,6 +33,8 @@ def page() -> None:
         st.subheader("Every stage at its fullest moment")
         place(stage_memory(memory, name, theme()), key="stages")
     _over_time(run)
+    st.subheader("What would free memory")
+    _levers(shown, run)
     box = st.expander(
         "Stages and categories as a map",
         icon=":material/grid_on:",
@@ -40,6 +44,18 @@ def page() -> None:
     if box.open:
         with box:
             place(memory_map(memory, name, theme()), key="map")
+
+
+def _levers(shown: View, run: Run) -> None:
+    """Single changes of the plan, and what each frees."""
+    pending = studied(freeing, shown.asked)
+    found = pending.within(0.05)
+    if found is None:
+        waiting(pending, "Trying single changes of the plan.")
+    elif isinstance(found, tuple):
+        place(memory_levers(found, run.report.memory, shown.plan.title, theme()), key="levers")
+    else:
+        say(shown.plan, found)
 
 
 @st.fragment
