@@ -14,6 +14,7 @@ from typing import Final
 
 from twin.arch.ops import Layer
 from twin.engine import lower, simulate
+from twin.engine.overlap import length_ns
 from twin.engine.passes import Coster, backward_pass, forward_pass
 from twin.engine.program import Template
 from twin.loading import load
@@ -126,11 +127,5 @@ def _one_layer(scenario: Scenario) -> tuple[Layer, Coster]:
 
 
 def _alone(template: Template, coster: Coster) -> float:
-    """Seconds of a template with free links: the longest path through its steps and streams."""
-    ends: list[float] = []
-    streams: dict[int, float] = {}
-    for step in template:
-        begin = max([streams.get(step.stream, 0.0), *(ends[i] for i in step.after)])
-        ends.append(begin + coster.alone_ns(step))
-        streams[step.stream] = ends[-1]
-    return max(ends) / 1e9
+    """Seconds of a template with free links."""
+    return length_ns(template, coster.capacity) / 1e9
