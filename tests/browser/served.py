@@ -74,7 +74,7 @@ def settle(page, *, events: bool = True) -> None:
     page.get_by_test_id("stStatusWidget").wait_for(state="detached", timeout=PATIENCE_MS)
     if events:
         for words in ("played event by event", "Compared are fast estimates"):
-            page.get_by_text(words).wait_for(state="detached", timeout=PATIENCE_MS)
+            page.get_by_text(words).first.wait_for(state="detached", timeout=PATIENCE_MS)
     page.locator("[data-stale=true]").first.wait_for(state="detached", timeout=PATIENCE_MS)
     page.wait_for_function(DRAWN, timeout=PATIENCE_MS)
 

@@ -102,6 +102,17 @@ def test_what_does_not_fit_is_answered_in_full_with_exit_4(
     assert sum(document["breakdown_ns"].values()) == document["step_ns"]
 
 
+def test_check_names_the_nearest_plans_that_fit(twin_command: Command) -> None:
+    words = ("check", "kimi-k2-256xh800", "--set", "parallel.pipeline=8")
+    done = twin_command(*words)
+    assert done.code == 4
+    assert "--set parallel.pipeline=16" in done.out
+    nearest = json.loads(twin_command(*words, "--json").out)["nearest"]
+    assert {"parallel.pipeline": "16"} in [one["overrides"] for one in nearest]
+    sets = [f"--set={path}={value}" for path, value in nearest[0]["overrides"].items()]
+    assert twin_command(*words, *sets).code == 0
+
+
 def test_check_says_what_fits_without_a_simulation(
     twin_command: Command, small: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
 if TYPE_CHECKING:
     from twin.plan.types import Plan
     from twin.report.expect import Judgement
+    from twin.study import Suggestion
 
 VERSION = 1
 """Version of the JSON document."""
@@ -24,7 +25,7 @@ def check(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Is it valid, and does it fit? No simulation.
+    """Is it valid, and does it fit? No simulation. If not, the nearest plans that do.
 
     Exits with 3 when the scenario is invalid or its layout impossible, with 4 when it does not fit,
     with 5 when its memory is not as the scenario expects. Expected times are left to `twin run`.
@@ -38,7 +39,8 @@ def check(
     planned = plan(load(scenario, sets or []))
     memory = memory_report(planned.memory)
     judged = _judged(planned)
-    output.document(document(planned))
+    nearest = _nearest(planned)
+    output.document(document(planned) | {"nearest": [one.to_json() for one in nearest]})
     output.sentence(fitting(memory))
     for judgement in judged:
         if judgement.passed is False:
@@ -47,10 +49,21 @@ def check(
         from twin.cli import tables
 
         output.show(*tables.plan_tables(planned, memory, judged))
+        if nearest:
+            output.show(tables.nearest_table(nearest))
     if not planned.memory.fits:
         raise typer.Exit(DOES_NOT_FIT)
     if any(one.passed is False for one in judged):
         raise typer.Exit(NOT_AS_EXPECTED)
+
+
+def _nearest(planned: Plan) -> tuple[Suggestion, ...]:
+    """Where the plan does not fit: the nearest that do."""
+    if planned.memory.fits:
+        return ()
+    from twin.study import nearest_fit
+
+    return nearest_fit(planned.scenario)
 
 
 def _judged(planned: Plan) -> tuple[Judgement, ...]:

@@ -22,7 +22,7 @@ from twin.report.numbers import duration, gibibytes, show
 from twin.report.report import MemoryReport, Report
 
 if TYPE_CHECKING:  # a study takes no part in a single run
-    from twin.study import Attribution
+    from twin.study import Attribution, Suggestion
 
 _WIDTH = 24
 """Characters of a full bar."""
@@ -55,6 +55,20 @@ def plan_tables(
         stages_table(memory),
         warning_list(plan.warnings),
     )
+
+
+def nearest_table(found: Sequence[Suggestion]) -> RenderableType:
+    """Plans that fit, nearest first, with their times by the fast path."""
+    table = Table(title="The nearest plans that fit", title_justify="left", box=None)
+    for heading in ("change", "to spare", "step", "run", "cost"):
+        table.add_column(heading, justify="left" if heading == "change" else "right")
+    told = [kpi for kpi in KPIS if kpi.key in ("step_seconds", "days", "cost_usd")]
+    for one in found:
+        figures = [show(one.kpis[kpi.key], kpi.unit) for kpi in told]
+        table.add_row(one.words, gibibytes(one.headroom_bytes), *figures)
+    table.caption = "times by the fast path, which leaves out that transfers share links"
+    table.caption_justify = "left"
+    return table
 
 
 def comparison_tables(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from twin.runs import Run
 from twin.ui import session
@@ -14,29 +15,43 @@ from twin.ui.links import COMFORTABLE, address
 from twin.ui.parts import changes, figures
 from twin.ui.session import widget_key
 from twin.ui.share import export, portable
-from twin.ui.view import View, view, waiting
+from twin.ui.view import View, view
 
 _PLAN: Final = "open plan"
 _BASELINE: Final = "baseline"
 _NAME: Final = "name of the plan"
 _FIGURES: Final = ("step_seconds", "mfu", "days", "cost_usd")
 """The figures that decide, on every page."""
+_POLL: Final = 0.5
+"""Seconds between two looks at the work in the background."""
 _AS_WRITTEN: Final = -1
 """Stands for the open plan's scenario without its edits."""
 
 
-def bar() -> None:
-    """Draw the bar."""
+def bar() -> DeltaGenerator:
+    """Draw the bar; returns the place in it for what is still being worked on."""
     shown = view()
     with st.sidebar:
         _plans(shown.desk)
         _verdict(shown)
+        place = st.container()
         with st.container(horizontal=True, gap="xsmall"):
             _manage(shown.desk)
             _share(shown.desk)
             with st.popover("Export"):
                 export(shown)
         changes(shown.plan)
+    return place
+
+
+@st.fragment(run_every=_POLL)
+def awaiting() -> None:
+    """How far everything is that the page could not show yet; once one of it is done, the whole
+    page is drawn again. One look at all of it: several such timers would starve each other."""
+    for pending, words in session.awaited():
+        if pending.future.done():
+            st.rerun()
+        st.progress(min(1.0, pending.progress.share), words)
 
 
 def _plans(desk: Desk) -> None:
@@ -84,7 +99,7 @@ def _verdict(shown: View) -> None:
     figures(shown, _FIGURES, across=2)
     if shown.coming is not None:
         what = "Shown is the fast estimate; the step" if better else "The baseline"
-        waiting(shown.coming, f"{what} is being played event by event.")
+        session.awaited().append((shown.coming, f"{what} is being played event by event."))
 
 
 def _manage(desk: Desk) -> None:

@@ -7,7 +7,7 @@ import logging
 import streamlit as st
 
 from twin.ui import session
-from twin.ui.bar import bar
+from twin.ui.bar import awaiting, bar
 from twin.ui.places import ASSUMPTIONS, CATALOG, COMPARE, MEMORY, NETWORK, PLAN, RESULT
 from twin.ui.view import say_bug
 
@@ -33,8 +33,11 @@ def route() -> None:
     session.write_link()
     session.say_broken_link()
     try:
-        bar()
+        place = bar()
         page.run()
+        if session.awaited():
+            with place:
+                awaiting()
     except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
         _LOG.error("a page failed", exc_info=error)
         say_bug(f"{type(error).__name__}: {error}")

@@ -6,22 +6,25 @@ once, when the session begins."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import streamlit as st
 
 from twin.ui.desk import Desk, Draft
+from twin.ui.jobs import Pending
 from twin.ui.known import Known, known
 from twin.ui.links import LONGEST, BrokenLinkError, address, decode, encode
 
 _DESK: Final = "desk"
 _BROKEN: Final = "broken link"
 _KNOWN: Final = "known scenarios"
+_AWAITED: Final = "awaited"
 
 
 def begin() -> None:
     """Look at the scenarios' files; on the first run, put on the desk what the link says."""
     st.session_state[_KNOWN] = known()
+    st.session_state[_AWAITED] = []
     if _DESK not in st.session_state:
         st.session_state[_DESK] = _first_desk(the_known())
 
@@ -29,6 +32,11 @@ def begin() -> None:
 def the_known() -> Known:
     """The scenarios that the app knows by name, as their files stood when this run began."""
     return st.session_state[_KNOWN]
+
+
+def awaited() -> list[tuple[Pending[Any], str]]:
+    """What this run of the page could not show yet, each with what it is."""
+    return st.session_state[_AWAITED]
 
 
 def desk() -> Desk:

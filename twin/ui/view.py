@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import streamlit as st
 
@@ -13,9 +13,6 @@ from twin.ui import session
 from twin.ui.answers import Bug, Failure, Question, Refusal, Reply, fast, question, reply
 from twin.ui.desk import Desk, Draft
 from twin.ui.jobs import Pending
-
-_POLL: Final = 0.4
-"""Seconds between two looks at a work in the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +92,8 @@ def say_bug(text: str) -> None:
     )
 
 
-@st.fragment(run_every=_POLL)
 def waiting(pending: Pending[Any], words: str) -> None:
-    """How far a work is; when it is done, the whole page is drawn with its result."""
-    if pending.future.done():
-        st.rerun()
-    st.progress(min(1.0, pending.progress.share), words)
+    """Say in this place that something is still being worked on; how far it is stands beside every
+    page, and the page is drawn again when it is done."""
+    session.awaited().append((pending, words))
+    st.caption(f":material/hourglass_top: {words}")

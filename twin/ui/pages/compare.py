@@ -37,7 +37,7 @@ def page() -> None:
         st.info(_ALONE, icon=":material/balance:")
         return
     if found.coming is not None:
-        waiting(found.coming, "Compared are fast estimates, until all plans are played by events.")
+        waiting(found.coming, "Compared are fast estimates until all plans are played.")
     comparison = compare([run.report for run in runs.values()])
     _caution(comparison)
     place(scenario_steps(comparison.reports, theme()), key="steps")
