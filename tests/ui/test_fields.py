@@ -10,7 +10,6 @@ from twin.ui.fields import (
     as_text,
     at,
     choices,
-    every_field,
     listed,
     schema,
     sections,
@@ -20,6 +19,11 @@ from twin.ui.fields import (
 )
 
 K2 = "kimi-k2-256xh800"
+
+
+def every_field(found):
+    """The fields of all sections, those of catalog parts included."""
+    return [field for one in found for part in (one, *one.details) for field in part.fields]
 
 
 def fields(scenario):

@@ -135,12 +135,6 @@ def sections(schema: Node, values: Values) -> tuple[Section, ...]:
     return tuple(found)
 
 
-def every_field(found: tuple[Section, ...]) -> tuple[Field, ...]:
-    """The fields of all sections, details included, each once."""
-    all_of = (field for one in found for part in (one, *one.details) for field in part.fields)
-    return tuple({field.path: field for field in all_of}.values())
-
-
 def at(values: Values, path: str) -> Any:
     """The value at a dotted path; None where there is none."""
     found: Any = values

@@ -13,7 +13,7 @@ import streamlit as st
 from twin.ui.desk import Desk, Draft
 from twin.ui.jobs import Pending
 from twin.ui.known import Known, known
-from twin.ui.links import LONGEST, BrokenLinkError, address, decode, encode
+from twin.ui.links import LONGEST, BrokenLinkError, decode, encode
 
 _DESK: Final = "desk"
 _BROKEN: Final = "broken link"
@@ -64,11 +64,6 @@ def widget_key(name: str, shown: object, labels: Iterable[str] = ()) -> str:
         st.session_state[counter] = renewed + 1
         return f"{name}#{renewed + 1}"
     return key
-
-
-def link() -> str:
-    """The link that opens this page with this desk, in any browser."""
-    return address(st.context.url or "", desk())
 
 
 def write_link() -> None:

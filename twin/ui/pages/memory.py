@@ -24,14 +24,11 @@ def page() -> None:
         st.success(fitting(memory), icon=":material/check_circle:")
     else:
         st.error(fitting(memory), icon=":material/block:")
-    left, right = st.columns(2, gap="large")
-    with left:
-        st.subheader("What fills the fullest GPU")
-        by_op = activations_by_op(run.plan, memory.peak.stage)
-        place(peak_memory(memory, by_op, name, theme()), key="peak")
-    with right:
-        st.subheader("Every stage at its fullest moment")
-        place(stage_memory(memory, name, theme()), key="stages")
+    st.subheader("What fills the fullest GPU")
+    by_op = activations_by_op(run.plan, memory.peak.stage)
+    place(peak_memory(memory, by_op, name, theme()), key="peak")
+    st.subheader("Every stage at its fullest moment")
+    place(stage_memory(memory, name, theme()), key="stages")
     _over_time(run)
     st.subheader("What would free memory")
     _levers(shown, run)
