@@ -151,6 +151,7 @@ def test_experts_keep_what_pytorchs_autograd_keeps():
     x = torch.randn(16, 48, dtype=torch.bfloat16, requires_grad=True)
     weights = torch.rand(16, 2, dtype=torch.bfloat16, requires_grad=True)
     saved = Saved(module, x, weights)
+    assert module.shared is not None
     with saved_tensors_hooks(saved.pack, lambda y: y):
         (module.routed(x, weights) + module.shared(x)).sum()
     indices = 8 * 2 * 16
