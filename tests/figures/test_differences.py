@@ -30,7 +30,7 @@ def test_deltas_of_the_step_sum_to_its_difference():
 
 def test_the_title_says_what_changed_most():
     title = step_deltas(compare([SLOW, FAST]), "light").title
-    assert title == "fast: -5.00 s per step, most of it expert wait (-6.00 s)"
+    assert title == "fast: -5.00 s per step, the largest part expert wait (-6.00 s)"
 
 
 def test_key_figures_say_better_or_worse_in_words():

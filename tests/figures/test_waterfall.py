@@ -73,7 +73,7 @@ def test_the_peak_is_stacked_up_to_capacity_with_activations_by_op():
         "Reserve: context",
         "Free",
     ]
-    assert "75 GiB of 80 GiB, most of it for parameters (40 GiB)" in picture.title
+    assert "75 GiB of 80 GiB, the largest part for parameters (40 GiB)" in picture.title
 
 
 def test_many_ops_become_one_bar_beyond_the_largest():

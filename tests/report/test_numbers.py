@@ -8,7 +8,7 @@ import pytest
 
 from twin.report import numbers
 from twin.report.kpis import Unit
-from twin.report.numbers import count, digits, duration, show
+from twin.report.numbers import changed, count, digits, duration, show
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,9 @@ def test_the_examples_in_the_docstrings_hold() -> None:
     results = doctest.testmod(numbers)
     assert results.attempted > 0
     assert results.failed == 0
+
+
+def test_a_change_of_a_share_is_told_in_points_and_any_other_in_percent() -> None:
+    assert changed(0.00123, 0.0245, "%") == "+0.123 points"
+    assert changed(-1.5, -0.0732, "s") == "-7.32 %"
+    assert changed(3.0, None, "bytes") == "from zero"

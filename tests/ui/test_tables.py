@@ -7,8 +7,11 @@ import pytest
 from tests.figures.made import report_of
 from twin.engine.trace import CAUSES
 from twin.report import compare
+from twin.report.kpis import KPIS
 from twin.study import Attribution, Cause
 from twin.ui.tables import attribution_rows, change, input_rows, kpi_rows
+
+KPI = {kpi.key: kpi for kpi in KPIS}
 
 
 def with_kpi(name, key, value):
@@ -21,21 +24,21 @@ def with_kpi(name, key, value):
     [
         ("step_seconds", 0.8, "-20.0 %, better"),
         ("step_seconds", 1.2, "+20.0 %, worse"),
-        ("mfu", 0.8, "-20.0 %, worse"),
-        ("mfu", 1.2, "+20.0 %, better"),
+        ("mfu", 0.8, "-20.0 points, worse"),
+        ("mfu", 1.2, "+20.0 points, better"),
         ("mfu", 1.0, ""),
         ("cost_usd", None, ""),
     ],
 )
 def test_a_change_says_its_size_and_whether_it_is_good(key, value, words):
     comparison = compare([report_of("a", compute=1.0), with_kpi("b", key, value)])
-    assert change(comparison.deltas[0].kpis[key]) == words
+    assert change(KPI[key], comparison.deltas[0].kpis[key]) == words
 
 
 def test_the_table_colours_good_and_bad_and_names_what_did_not_change():
     comparison = compare([report_of("a", compute=1.0), with_kpi("b", "mfu", 0.5)])
     rows = {row["Key figure"]: row["b"] for row in kpi_rows(comparison)}
-    assert rows["Model FLOP utilisation (MFU)"] == "50.0 % :red[(-50.0 %, worse)]"
+    assert rows["Model FLOP utilisation (MFU)"] == "50.0 % :red[(-50.0 points, worse)]"
     assert rows["Step time"].endswith("(no change)")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from twin.report.explain import Explanation
 
 KpiArgument = Annotated[
-    str,
-    typer.Argument(metavar="KPI", help="A key figure, named as in the JSON: step_seconds, mfu."),
+    str | None,
+    typer.Argument(
+        metavar="KPI",
+        help="A key figure, named as in the JSON: step_seconds, mfu. If you write none, all names.",
+    ),
 ]
 
 
 def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
     scenario: ScenarioArgument,
-    kpi: KpiArgument,
+    kpi: KpiArgument = None,
     sets: SetOption = None,
     fidelity: FidelityOption = Fidelity.EVENTS,
     as_json: JsonOption = False,
@@ -46,7 +49,7 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     from twin.report.explain import VERSION, named
     from twin.report.explain import explain as derivation
 
-    named(kpi)
+    kpi = _wanted() if kpi is None else named(kpi)
     from twin.cli.answer import answered
 
     output = Output(as_json, quiet)
@@ -66,6 +69,15 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
         output.show(tree(found))
     if not run.report.fits:
         raise typer.Exit(DOES_NOT_FIT)
+
+
+def _wanted() -> NoReturn:
+    """Say which key figures there are."""
+    from twin.errors import Problem, UsageError
+    from twin.report import KPIS
+
+    known = ", ".join(kpi.key for kpi in KPIS)
+    raise UsageError([Problem("TW051", "", "say which key figure to explain", f"one of: {known}")])
 
 
 def tree(root: Explanation) -> Tree:

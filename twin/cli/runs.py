@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,8 +53,9 @@ def runs(
 ) -> None:
     """What was answered before.
 
-    Lists the runs stored in `runs/` (or in the folder that TWIN_RUNS names), shows one as it was
-    answered, or removes some. Nothing is simulated.
+    Lists the runs stored in `runs/` (or in the folder that TWIN_RUNS names), the newest first, each
+    with its file and what was changed in it; shows one as it was answered, or removes some. Nothing
+    is simulated.
     """
     output, names = Output(as_json, quiet), hashes or []
     if action is not Action.REMOVE and (everything or older_than):
@@ -130,24 +132,43 @@ def _seconds(age: str) -> float:
 
 def entry_document(entry: StoredRun) -> dict[str, Any]:
     """A stored run as data; `current` is false where other code gave the answer."""
-    return asdict(entry) | {"path": str(entry.path), "current": entry.current}
+    file, changes = asked(entry.command)
+    told = {"file": file, "changes": changes, "current": entry.current}
+    return asdict(entry) | {"path": str(entry.path)} | told
+
+
+def asked(command: str | None) -> tuple[str | None, list[str]]:
+    """The file or name of a stored command, and what `--set` changed in it; None and nothing where
+    it was no command of ours."""
+    import shlex
+
+    try:
+        words = shlex.split(command or "")
+    except ValueError:  # somebody edited it
+        words = []
+    if words[:2] != ["twin", "run"] or len(words) < 3:
+        return None, []
+    return words[2], [value for word, value in pairwise(words) if word == "--set"]
 
 
 def entries_table(entries: list[StoredRun]) -> Table:
-    """One line per stored run."""
+    """The stored runs with the file of each and what was changed in it, one change per line."""
     from rich.table import Table
 
     from twin.report.numbers import duration
 
-    table = Table("Hash", "Scenario", "Step", "Fits", "When", "Size", "Fidelity", box=None)
+    headings = ("Hash", "Scenario", "File", "Changed in it", "Step", "Fits", "When", "Fidelity")
+    table = Table(*headings, box=None)
     for entry in entries:
+        file, changes = asked(entry.command)
         table.add_row(
             entry.hash,
             entry.name,
+            file or "(from Python)",
+            "\n".join(changes) or "nothing",
             duration(entry.step_seconds),
             "yes" if entry.fits else "no",
-            _when(entry.created) + ("" if entry.current else ", other code"),
-            _size(entry.bytes),
+            _when(entry.created) + ("" if entry.current else "\nother code"),
             entry.fidelity,
         )
     return table
@@ -173,7 +194,7 @@ def origin_table(entry: StoredRun) -> Table:
     from twin.report.numbers import duration
 
     table = Table("Stored", "", box=None)
-    table.add_row("Files", str(entry.path))
+    table.add_row("Files", f"{entry.path}, {_size(entry.bytes)}")
     table.add_row("Answered", f"{_when(entry.created)} in {duration(entry.wall_seconds)}")
     same = "as it runs now" if entry.current else "other code than runs now: it would play again"
     table.add_row("By", f"twin {entry.twin_version}, {same}")

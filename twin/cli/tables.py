@@ -18,7 +18,7 @@ from twin.report.breakdown import CAUSE_WORDS
 from twin.report.compare import Comparison, FieldDifference, KpiDelta
 from twin.report.expect import Judgement, sentence
 from twin.report.kpis import KPIS, Kpi
-from twin.report.numbers import duration, gibibytes, show
+from twin.report.numbers import changed, duration, gibibytes, show
 from twin.report.report import MemoryReport, Report
 
 if TYPE_CHECKING:  # a study takes no part in a single run
@@ -105,7 +105,8 @@ def kpi_table(report: Report) -> Table:
     table = _table("Key figures", "left", "right")
     for kpi in KPIS:
         table.add_row(kpi.label, show(report.kpis[kpi.key], kpi.unit))
-    table.add_row("Speed of light for this layout", duration(report.speed_of_light_seconds))
+    bound = duration(report.speed_of_light_seconds)
+    table.add_row("Kernels of the busiest stage at peak rates", bound)
     table.add_row("Share of the step extrapolated", percent(report.extrapolated_fraction))
     return table
 
@@ -230,16 +231,20 @@ def change_table(comparison: Comparison) -> Table:
 
 def attribution_table(candidate: str, found: Attribution) -> RenderableType:
     """Which edits make a candidate's step longer or shorter than the baseline's: one row per cause,
-    which sum to the difference, and how several were told apart."""
+    which sum to the difference, and how several were told apart. A mark after a cause leads to the
+    note below that explains it."""
     title = f"Which edit made the step of {candidate} other than that of A"
     table = _table(title, "left", "left", "left", "right")
+    notes = dict.fromkeys(cause.note for cause in found.causes if cause.note)
+    marks = {note: " " + "*" * number for number, note in enumerate(notes, 1)}
     for cause in found.causes:
-        table.add_row(cause.name, cause.base, cause.other, _signed(cause.ns))
+        name = cause.name + marks.get(cause.note, "")
+        table.add_row(name, cause.base, cause.other, _signed(cause.ns))
     table.add_section()
     table.add_row("step", "", "", _signed(found.delta_ns))
-    notes = dict.fromkeys(cause.note for cause in found.causes if cause.note)
     method = (found.method,) if len(found.causes) > 1 else ()
-    rows = [Padding(Text(text), (0, 0, 0, 2)) for text in (*method, *notes)]
+    lines = (*method, *(f"{mark.strip()} {note}" for note, mark in marks.items()))
+    rows = [Padding(Text(text), (0, 0, 0, 2)) for text in lines]
     return Group(table, *rows)
 
 
@@ -310,7 +315,7 @@ def _changed(kpi: Kpi, delta: KpiDelta, *, judged: bool) -> str:
     value = show(delta.candidate, kpi.unit)
     if not delta.delta:
         return value
-    change = f"{100 * delta.relative:+.1f} %" if delta.relative is not None else "from zero"
+    change = changed(delta.delta, delta.relative, kpi.unit)
     return f"{value} ({change}, {delta.verdict})" if judged else f"{value} ({change})"
 
 

@@ -158,8 +158,8 @@ def step_deltas(comparison: Comparison, theme: Theme) -> Picture:
 def _step_finding(delta: Delta) -> str:
     worst = max(delta.breakdown_ns, key=lambda cause: abs(delta.breakdown_ns[cause]))
     return (
-        f"{delta.name}: {signed(delta.step_delta_ns / 1e9)} per step, most of it "
-        f"{LEGEND[worst].lower()} ({signed(delta.breakdown_ns[worst] / 1e9)})"
+        f"{delta.name}: {signed(delta.step_delta_ns / 1e9)} per step, the "
+        f"largest part {LEGEND[worst].lower()} ({signed(delta.breakdown_ns[worst] / 1e9)})"
     )
 
 

@@ -113,8 +113,8 @@ def _largest(memory: MemoryReport) -> str:
     most = max(peak.categories, key=lambda category: peak.categories[category])
     full = gibibytes(peak.peak_bytes + sum(memory.reserve.values()))
     return (
-        f"the fullest GPU needs {full} of {gibibytes(memory.capacity)}, most of it for "
-        f"{words(most).lower()} ({gibibytes(peak.categories[most])})"
+        f"the fullest GPU needs {full} of {gibibytes(memory.capacity)}, the largest "
+        f"part for {words(most).lower()} ({gibibytes(peak.categories[most])})"
     )
 
 

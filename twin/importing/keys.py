@@ -6,6 +6,7 @@ counts (`HARMLESS`), or is a problem. A key that is null counts as absent, as in
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,7 @@ from twin.errors import Origin, Problem, UsageError
 from twin.loading.files import display, read_text
 from twin.loading.suggest import nearest
 from twin.loading.tree import Branch, Leaf, plain
-from twin.loading.yaml_text import read_yaml, split_lines
+from twin.loading.yaml_text import Locate, read_yaml, split_lines
 
 HARMLESS = frozenset(
     {
@@ -118,6 +119,7 @@ def read_keys(path: Path) -> Keys:
         shown = lines[line] if line < len(lines) else ""
         return Origin(name, line + 1, column + 1, shown, width)
 
+    _must_be_json(text, locate)
     tree, problems = read_yaml(text, locate)
     if problems:
         raise UsageError(problems)
@@ -125,6 +127,20 @@ def read_keys(path: Path) -> Keys:
         message = f"`{name}` holds no configuration: it must be one JSON object"
         raise UsageError([Problem("TW041", "", message, "", locate(0, 0, 1))])
     return Keys(tree)
+
+
+def _must_be_json(text: str, locate: Locate) -> None:
+    """Refuse what is YAML at best, in the words of JSON. What is too deep or too long is left to
+    the reader of the tree."""
+    try:
+        json.loads(text, parse_int=str)
+    except json.JSONDecodeError as error:
+        before = split_lines(text[: error.pos])
+        place = locate(len(before) - 1, len(before[-1]), 1)
+        message = f"not JSON: {error.msg[0].lower()}{error.msg[1:]}"
+        raise UsageError([Problem("TW002", "", message, "", place)]) from None
+    except RecursionError:
+        return
 
 
 def model_type(keys: Keys) -> tuple[str, Origin]:

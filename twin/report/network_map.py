@@ -80,6 +80,8 @@ def network_map(plan: Plan) -> NetworkMap:
     """The drawing of a plan's cluster."""
     cluster, mesh = plan.scenario.cluster, plan.mesh
     groups = first_groups(mesh)
+    if plan.scenario.model.moe is None:
+        groups = {name: ranks for name, ranks in groups.items() if "expert" not in name}
     nodes = _shown_nodes(cluster, mesh, groups.values())
     graph = topology.member(cluster.fabric.kind).graph(
         cluster.model_copy(update={"nodes": max(nodes) + 1})

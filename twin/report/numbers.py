@@ -12,6 +12,18 @@ _COUNTS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 """Prefixes of counts as prose writes them; `B` is billions."""
 
 
+def changed(delta: float, relative: float | None, unit: Unit) -> str:
+    """A change in words: of shares in points, of all else in percent of what it was."""
+    if unit == "%":
+        return f"{signed(100 * delta)} points"
+    return "from zero" if relative is None else f"{signed(100 * relative)} %"
+
+
+def signed(value: float) -> str:
+    """Three digits with their sign."""
+    return f"{'-' if value < 0 else '+'}{digits(abs(value))}"
+
+
 def show(value: float | None, unit: Unit) -> str:
     """The value with its unit: `show(18.13, "s")` is `18.1 s`, `show(2**36, "bytes")` is `64 GiB`;
     None is `unknown`."""

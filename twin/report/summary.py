@@ -34,8 +34,8 @@ from twin.sources import KINDS, Ledger
 
 NO_INTERVAL = Warning(
     "no-interval",
-    "No key figure has an interval: the twin has not been validated against measured runs yet, so "
-    "how far it may be off is unknown.",
+    "No key figure has an interval: beyond two published steps (README) the twin has not been "
+    "validated against measured runs yet, so how far it may be off is unknown.",
 )
 """Why every interval is null until validation exists."""
 NO_PRICE = Warning("no-price", "The cost is unknown: the scenario has no cost.gpu_hour.")

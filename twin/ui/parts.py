@@ -62,7 +62,7 @@ def figure(key: str, value: float | None, delta: KpiDelta | None, *, judged: boo
         return
     good = "inverse" if kpi.better == "lower" else "normal"
     colour = good if judged else "off"
-    words = change(delta, judged=judged)
+    words = change(kpi, delta, judged=judged)
     st.metric(label, shown, words, colour, help=kpi.label)
 
 

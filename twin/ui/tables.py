@@ -8,24 +8,20 @@ from typing import Any
 from twin.report import CAUSE_WORDS, Comparison
 from twin.report.compare import ABSENT, KpiDelta
 from twin.report.kpis import KPIS, Kpi
-from twin.report.numbers import digits, duration, show
+from twin.report.numbers import changed, duration, show
 from twin.study import Attribution
 
 Row = dict[str, str]
 _COLOUR = {"better": "green", "worse": "red"}
 
 
-def change(delta: KpiDelta, *, judged: bool = True) -> str:
+def change(kpi: Kpi, delta: KpiDelta, *, judged: bool = True) -> str:
     """A change in words: `-12.3 %, better`, or `-12.3 %` where it is not `judged`; empty where
     there is none or nothing to compare."""
     if not delta.delta:
         return ""
-    size = "from zero" if delta.relative is None else f"{_signed(100 * delta.relative)} %"
+    size = changed(delta.delta, delta.relative, kpi.unit)
     return f"{size}, {delta.verdict}" if judged else size
-
-
-def _signed(value: float) -> str:
-    return f"{'-' if value < 0 else '+'}{digits(abs(value))}"
 
 
 def kpi_rows(comparison: Comparison, *, changed_only: bool = False) -> list[Row]:
@@ -73,7 +69,7 @@ def _signed_seconds(ns: int) -> str:
 
 
 def _changed(kpi: Kpi, delta: KpiDelta, *, judged: bool) -> str:
-    value, words = show(delta.candidate, kpi.unit), change(delta, judged=judged)
+    value, words = show(delta.candidate, kpi.unit), change(kpi, delta, judged=judged)
     if not words:
         return f"{value} (no change)" if delta.delta == 0 else value
     return f"{value} :{_COLOUR.get(delta.verdict, 'gray') if judged else 'gray'}[({words})]"

@@ -13,6 +13,7 @@ from twin.figures.plotly import Picture, javascript, plain
 from twin.loading import resolve
 from twin.loading.embedded import BEGIN, END
 from twin.report import KPIS, Report, verdict
+from twin.report.expect import sentence
 from twin.report.numbers import show
 from twin.runs import Run
 from twin.scenario import Scenario
@@ -36,6 +37,7 @@ def page(run: Run, stamp: Stamp, pictures: Mapping[str, Sequence[Picture]]) -> s
             _head(report),
             "<body><main>",
             _answer(report),
+            *_expectations(report),
             *_figures(pictures),
             _warnings(report),
             _assumptions(run.scenario),
@@ -70,6 +72,13 @@ def _answer(report: Report) -> str:
         f'<h1>{escape(report.name)}</h1><p class="verdict {kind}">{escape(verdict(report))}</p>'
         f"<section>{_table(figures)}</section>"
     )
+
+
+def _expectations(report: Report) -> Iterable[str]:
+    """What came of each expectation; nothing where there are none."""
+    if report.expectations:
+        lines = "".join(f"<li>{escape(sentence(one))}</li>" for one in report.expectations)
+        yield f"<section><h2>Expectations</h2><ul>{lines}</ul></section>"
 
 
 def _figures(pictures: Mapping[str, Sequence[Picture]]) -> Iterable[str]:
