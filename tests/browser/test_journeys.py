@@ -40,7 +40,7 @@ def test_a_newcomer_finds_the_nearest_plan_that_fits_and_shares_it(visitor, addr
     cards.first.wait_for()
     cards.first.click()
     page.get_by_role("heading", name="Key figures").wait_for()
-    assert f"{K2}, edited" in page.get_by_test_id("stMain").inner_text()
+    assert f"{K2} (edited)" in page.get_by_test_id("stMain").inner_text()
     link = shared_link(page)
 
     friend = visitor()
@@ -90,6 +90,32 @@ def test_a_wrong_edit_is_shown_as_the_command_line_shows_it_and_stays(visitor, a
     assert page.locator("input[value='7']").count() == 1
     page.get_by_role("button", name="Undo").click()
     page.get_by_test_id("stSidebar").get_by_text("Fits").wait_for()
+
+
+def test_a_file_that_is_no_text_is_refused_and_another_one_opens(visitor, address):
+    page = visitor()
+    open_link(page, f"{address}/?v=1&plan={FULL}")
+    page.get_by_role("button", name="Upload a file").click()
+    for name, data in (("no.yaml", b"\xff\xfe\x00"), ("mine.yaml", f"extends: {FULL}".encode())):
+        file = {"name": name, "mimeType": "application/yaml", "buffer": data}
+        page.locator("input[type=file]").set_input_files(file)
+        if name == "no.yaml":
+            page.get_by_text("is not text").wait_for()
+    page.get_by_test_id("stPopoverBody").wait_for(state="detached")
+    page.get_by_text("Nothing is changed against mine.yaml").wait_for()
+
+
+def test_no_key_figure_is_cut_off_in_a_narrow_window(visitor, address):
+    page = visitor("light", 900, 900)
+    open_link(page, f"{address}/result?v=1&plan={FULL};cluster.nodes=16")
+    page.get_by_test_id("stMetric").nth(11).wait_for()  # four in the bar, eight on the page
+    settle(page)
+    assert page.evaluate(CUT_OFF) == []
+
+
+CUT_OFF = """() => [...document.querySelectorAll('[data-testid=stMetric] *')]
+    .filter(e => getComputedStyle(e).textOverflow == 'ellipsis' && e.scrollWidth > e.clientWidth)
+    .map(e => e.innerText)"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

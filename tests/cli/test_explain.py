@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from twin.cli.main import main
+from twin.report import KPIS
+from twin.report.explain import Explanation
 
 SMALL = ["--set", "cluster.nodes=1", "--set", "train.global_batch=8seq", "--fidelity", "fast"]
 SMALL += ["--set", "model=gpt-22b", "--set", "parallel.pipeline=1", "--set", "parallel.virtual=1"]
@@ -39,6 +41,18 @@ def test_the_document_holds_the_tree(capsys: pytest.CaptureFixture[str]) -> None
     assert document["version"] == 1
     assert document["kpi"] == document["explanation"]["name"] == "days"
     assert document["explanation"]["formula"] == "tokens / global_batch * step_seconds / 86400"
+
+
+def test_without_a_figure_all_are_named_and_nothing_is_played(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["explain", "no-such-scenario"]) == 2
+    said = capsys.readouterr().err
+    assert [kpi.key for kpi in KPIS if kpi.key not in said] == []
+
+
+def test_flop_are_read_without_counting_zeros() -> None:
+    assert Explanation("work", 1.38e19, "FLOP per step", "", "").shown == "13.8 EFLOP per step"
 
 
 def test_a_wrong_figure_is_told_before_anything_is_played(

@@ -19,6 +19,7 @@ from twin.export.html.pictures import pictures
 from twin.figures.plotly import plain
 from twin.loading import load, scenario_hash
 from twin.report import verdict
+from twin.report.expect import sentence
 from twin.runs import Run, run
 
 CHROMIUM = Path(os.environ.get("TWIN_CHROMIUM", "/usr/bin/chromium"))
@@ -44,6 +45,19 @@ def test_the_verdict_comes_first(small: Run, page: Path) -> None:
     body = re.sub(r"<[^>]*>", " ", text[text.index("<body>") :])
     words = " ".join(unescape(body).split())
     assert words.startswith(f"{small.report.name} {verdict(small.report)}")
+
+
+def test_the_page_says_what_came_of_each_expectation(small: Run, page: Path, out: Path) -> None:
+    expect = 'expect=["mfu > 90%", "fits == true"]'
+    promised = run(load(page, [expect]), cache=False)
+    (file,) = write(promised, "html", out / "promised.html")
+    text = unescape(file.read_text())
+    assert len(promised.report.expectations) == 2
+    places = [text.index(f"<li>{sentence(one)}</li>") for one in promised.report.expectations]
+    assert text.index("Exposed communication") < min(places)
+    assert max(places) < text.index("<h2>Where the step goes</h2>")
+    assert not small.report.expectations
+    assert "<h2>Expectations</h2>" not in page.read_text()
 
 
 def test_the_page_is_small_enough_to_send(page: Path) -> None:

@@ -215,6 +215,21 @@ def test_a_file_that_is_no_configuration_is_explained(text: str, tmp_path: Path)
         read_hf_config(path, "m")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hidden_size: 8\n", r":1:1: TW002 not JSON: expecting value"),
+        ('{\n "a": 1,\n "b" 2}', r":3:6: TW002 not JSON: expecting ':' delimiter"),
+        ("[" * 100_000, r"TW002 nested too deeply"),
+    ],
+)
+def test_what_is_no_json_is_told_in_the_words_of_json(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        read_hf_config(path, "m")
+
+
 def test_tabs_are_space_in_json(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config("llama-3.1-8b"), indent="\t"))

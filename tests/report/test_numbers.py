@@ -8,7 +8,7 @@ import pytest
 
 from twin.report import numbers
 from twin.report.kpis import Unit
-from twin.report.numbers import changed, count, digits, duration, show
+from twin.report.numbers import changed, count, digits, duration, flop, show
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,11 @@ def test_every_unit_is_shown(value: float | None, unit: Unit, text: str) -> None
 
 def test_a_count_takes_the_next_prefix_once_it_rounds_to_it() -> None:
     assert (count(999_600), count(999_400), count(15.5e12)) == ("1.00M", "999k", "15.5T")
+
+
+def test_flop_take_the_prefix_at_their_unit() -> None:
+    texts = [flop(value) for value in (1.38e19, 2.05e11, 999.6e15, 914, 0)]
+    assert texts == ["13.8 EFLOP", "205 GFLOP", "1.00 EFLOP", "914 FLOP", "0 FLOP"]
 
 
 def test_seconds_stay_seconds_up_to_two_minutes() -> None:

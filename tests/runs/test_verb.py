@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Command
+from twin.cli.runs import asked
 from twin.engine import simulate
 from twin.engine.trace import Trace
 from twin.loading import scenario_hash
@@ -26,18 +27,40 @@ def test_a_run_is_listed_with_what_tells_it_from_others(
     twin_command("run", "small.yaml", "--set", "cluster.node.gpu.memory=8GiB")
     lines = twin_command("runs").out.splitlines()
     header, *rows = [line for line in lines if line.strip()]
-    assert header.split() == ["Hash", "Scenario", "Step", "Fits", "When", "Size", "Fidelity"]
+    headings = "Hash Scenario File Changed in it Step Fits When Fidelity"
+    assert header.split() == headings.split()
     assert len(rows) == 2
     (fitting,) = [row for row in rows if scenario_hash(small) in row]
     (other,) = [row for row in rows if row != fitting]
-    for word in (" small ", " yes ", " events", " KiB "):
+    for word in (" small ", " small.yaml ", " nothing ", " yes ", " events"):
         assert word in fitting
-    assert " no " in other
+    for word in (" small.yaml ", " cluster.node.gpu.memory=8GiB ", " no "):
+        assert word in other
+    assert rows == [other, fitting]
     document = json.loads(twin_command("runs", "--json").out)
     assert document["version"] == 1
     assert {one["hash"]: one["fits"] for one in document["runs"]}[scenario_hash(small)]
     assert {one["fits"] for one in document["runs"]} == {True, False}
     assert all(one["bytes"] > 10_000 and one["current"] for one in document["runs"])
+    assert [one["file"] for one in document["runs"]] == ["small.yaml", "small.yaml"]
+    assert [one["changes"] for one in document["runs"]] == [["cluster.node.gpu.memory=8GiB"], []]
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "changes"),
+    [
+        ("twin run 'my file.yaml' --set a.b='x y' --fidelity fast", "my file.yaml", ["a.b=x y"]),
+        ("twin run s --set a=1 --set b=2", "s", ["a=1", "b=2"]),
+        ("twin run 'unclosed", None, []),
+        ("rm -r .", None, []),
+        ("twin run", None, []),
+        (None, None, []),
+    ],
+)
+def test_a_command_tells_its_file_and_changes(
+    command: str | None, file: str | None, changes: list[str]
+) -> None:
+    assert asked(command) == (file, changes)
 
 
 def test_where_nothing_is_stored_the_list_says_so(twin_command: Command) -> None:
@@ -63,7 +86,7 @@ def test_a_stored_run_is_shown_as_it_was_answered(
     assert shown["runs"][0]["report"] == answer
     done = twin_command("runs", "show", scenario_hash(small))
     assert done.out.startswith(f"small: {answer['verdict']}\n")
-    for text in ("Step time", "twin run small.yaml", "as it runs now", "events"):
+    for text in ("Step time", "twin run small.yaml", "as it runs now", "events", " KiB"):
         assert text in done.out
 
 

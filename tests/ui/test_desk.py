@@ -12,8 +12,14 @@ EDITED = A.edited("parallel.pipeline", "8")
 
 def test_an_edited_scenario_never_passes_for_the_original():
     assert A.title == "a"
-    assert EDITED.title == "a, edited"
+    assert EDITED.title == "a (edited)"
     assert varied(EDITED, {}, "half").title == "half"
+
+
+def test_a_variant_is_called_after_all_its_edits():
+    assert A.described == "a"
+    plan = varied(EDITED, {"parallel.schedule.kind": "gpipe", "parallel.micro_batch": "2"}, "")
+    assert plan.described == "a (pipeline 8, schedule gpipe, micro batch 2)"
 
 
 def test_an_edit_of_the_same_field_takes_the_place_of_the_earlier_one():

@@ -12,14 +12,17 @@ from twin.loading import load
 from twin.plan import plan
 from twin.report import verdict
 from twin.ui import answers
+from twin.ui.known import stamp
+from twin.ui.studies import influences
 
 FULL, SELECTIVE = "gpt-175b-64xa100-full", "gpt-175b-64xa100-selective"
 K2 = "kimi-k2-256xh800"
+MOVED = ("Step time", "Run time")
 
 
 def field(app, path, plan=FULL):
     """The widget of a field of a plan."""
-    kinds = (app.text_input, app.selectbox, app.multiselect)
+    kinds = (app.text_input, app.selectbox, app.multiselect, app.toggle)
     (widget,) = (one for kind in kinds for one in kind if key(one) == f"{plan}|{path}")
     return widget
 
@@ -165,6 +168,42 @@ def test_an_undo_and_a_reset_take_edits_back(opened):
     assert plans(app) == [f"{FULL};parallel.micro_batch=2"]
     (reset,) = (one for one in app.button if one.label == "Reset all")
     assert plans(checked(reset.click().run())) == [FULL]
+
+
+def test_a_part_that_the_file_names_anyway_is_no_edit(opened):
+    app = opened(FULL, page="catalog")
+    app.segmented_control(key="shelf").set_value("models").run()
+    app.selectbox(key="part of models").set_value("gpt-175b").run()
+    (use,) = (one for one in app.button if one.label.startswith("Use in"))
+    assert plans(checked(use.click().run())) == [FULL]
+
+
+def test_a_switch_is_an_edit_there_and_back(opened):
+    app = opened(FULL)
+    path = "parallel.sequence_parallel"
+    before = field(app, path).value
+    app = edited(app, path, not before)
+    assert plans(app) == [f"{FULL};{path}={str(not before).lower()}"]
+    assert plans(edited(app, path, before)) == [FULL]
+
+
+def test_a_problem_is_said_once_on_the_page_where_it_is_mended(opened):
+    app = edited(opened(FULL), "parallel.tensor", "7")
+    assert sum("TW102" in code.value for code in app.code) == 1
+    assert "on the page Plan" not in words(app)
+
+
+def test_what_follows_from_the_fields_stands_above_them(opened):
+    assert "64 GPUs in total, 1-way data parallel" in words(opened(FULL))
+
+
+def test_untouched_sliders_show_the_figures_beside_the_page(opened):
+    sets = "cluster.nodes=16"  # where the fast path says another step
+    events(FULL, sets)
+    answers.studied(influences, answers.Question(FULL, None, (sets,), stamp())).within(120)
+    app = opened(f"{FULL};{sets}", page="assumptions")
+    figures = {label: [one.value for one in app.metric if one.label == label] for label in MOVED}
+    assert all(len(both) == 2 and len(set(both)) == 1 for both in figures.values()), figures
 
 
 def test_a_duplicate_can_be_edited_beside_the_original(opened):

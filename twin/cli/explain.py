@@ -64,7 +64,7 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
             "explanation": found.to_json(),
         }
     )
-    output.sentence(f"{found.name} = {shown(found)}")
+    output.sentence(f"{found.name} = {found.shown}")
     if output.tables:
         output.show(tree(found))
     if not run.report.fits:
@@ -101,29 +101,7 @@ def tree(root: Explanation) -> Tree:
 def _label(node: Explanation, *, again: bool = False) -> str:
     """Name, value and formula on one line, the source on the next."""
     if again:
-        return f"{node.name} = {shown(node)}, as above"
+        return f"{node.name} = {node.shown}, as above"
     formula = f" = {node.formula}" if node.formula else ""
-    lines = [f"{node.name} = {shown(node)}{formula}", node.source]
+    lines = [f"{node.name} = {node.shown}{formula}", node.source]
     return "\n".join(line for line in lines if line)
-
-
-def shown(node: Explanation) -> str:
-    """A value with its unit, in the prefixes that people read."""
-    from twin.report.numbers import count, digits, duration, gibibytes
-    from twin.units import format_quantity
-
-    value = node.value
-    if value is None:
-        return "unknown"
-    spoken = {
-        "%": lambda: f"{digits(100 * value)} %",
-        "s": lambda: duration(value),
-        "ns": lambda: duration(value / 1e9),
-        "bytes": lambda: gibibytes(value),
-        "bytes/s": lambda: format_quantity(value, "bytes_per_s", digits=3),
-        "FLOP/s": lambda: format_quantity(value, "flop_per_s", digits=3),
-        "share": lambda: f"{value:.4g}",
-    }
-    if node.unit in spoken:
-        return spoken[node.unit]()
-    return f"{count(value) if abs(value) >= 1e4 else f'{value:.6g}'} {node.unit}"

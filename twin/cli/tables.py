@@ -66,7 +66,7 @@ def nearest_table(found: Sequence[Suggestion]) -> RenderableType:
     for one in found:
         figures = [show(one.kpis[kpi.key], kpi.unit) for kpi in told]
         table.add_row(one.words, gibibytes(one.headroom_bytes), *figures)
-    table.caption = "times by the fast path, which leaves out that transfers share links"
+    table.caption = "times are fast estimates, which leave out that transfers share links"
     table.caption_justify = "left"
     return table
 

@@ -28,8 +28,10 @@ from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES
 from twin.plan.types import Plan
 from twin.report.breakdown import CAUSE_WORDS, CAUSES, COMMUNICATION
 from twin.report.kpis import KPIS, recomputed_flop
+from twin.report.numbers import count, digits, duration, flop, gibibytes
 from twin.report.report import Report
 from twin.report.tally import kernels, transfers
+from twin.units import format_quantity
 
 VERSION: Final = 1
 """Version of the JSON document."""
@@ -68,6 +70,27 @@ class Explanation:
     formula: str
     source: str
     children: tuple[Explanation, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The value with its unit, in the prefixes that people read."""
+        value = self.value
+        if value is None:
+            return "unknown"
+        spoken = {
+            "%": lambda: f"{digits(100 * value)} %",
+            "s": lambda: duration(value),
+            "ns": lambda: duration(value / 1e9),
+            "bytes": lambda: gibibytes(value),
+            "bytes/s": lambda: format_quantity(value, "bytes_per_s", digits=3),
+            "FLOP/s": lambda: format_quantity(value, "flop_per_s", digits=3),
+            "share": lambda: f"{value:.4g}",
+        }
+        if self.unit in spoken:
+            return spoken[self.unit]()
+        if self.unit.startswith("FLOP"):
+            return flop(value) + self.unit.removeprefix("FLOP")
+        return f"{count(value) if abs(value) >= 1e4 else f'{value:.6g}'} {self.unit}"
 
     def to_json(self) -> dict[str, Any]:
         """The tree in plain data."""
@@ -317,9 +340,9 @@ class _Derivation:
         """Kernels of all passes, by class, by what binds them."""
         work = kernels(self.plan)
         classes: list[Explanation] = []
-        for name, flop in work.flop.items():
+        for name, total in work.flop.items():
             bound = _leaf(
-                f"{name}_flop", flop, "FLOP", f"per step and rank, bound by FLOP; {COUNTED}"
+                f"{name}_flop", total, "FLOP", f"per step and rank, bound by FLOP; {COUNTED}"
             )
             parts = [bound, self._peak(), self.given(f"calibration.{name}", "share", "efficiency")]
             formula = f"{name}_flop / (bf16_dense * efficiency)"

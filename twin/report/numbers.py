@@ -10,6 +10,8 @@ from twin.units import format_quantity
 
 _COUNTS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 """Prefixes of counts as prose writes them; `B` is billions."""
+_SI = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+"""Prefixes of units."""
 
 
 def changed(delta: float, relative: float | None, unit: Unit) -> str:
@@ -72,8 +74,20 @@ def gibibytes(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """A count with a prefix: `2.83M`, `15.5T`, `914`. The larger prefix is taken once rounding
-    reaches it."""
+    """A count with a prefix: `2.83M`, `15.5T`, `914`."""
+    number, prefix = _prefixed(value, _COUNTS)
+    return f"{number}{prefix}"
+
+
+def flop(value: float) -> str:
+    """FLOP with the prefix at the unit: `flop(1.38e19)` is `13.8 EFLOP`."""
+    number, prefix = _prefixed(value, _SI)
+    return f"{number} {prefix}FLOP"
+
+
+def _prefixed(value: float, prefixes: tuple[tuple[float, str], ...]) -> tuple[str, str]:
+    """The number before a prefix, and the prefix. The larger one is taken once rounding reaches
+    it."""
     size = abs(float(f"{value:.3g}"))
-    factor, name = next(((f, n) for f, n in _COUNTS if size >= f), _COUNTS[-1])
-    return f"{digits(value / factor)}{name}"
+    factor, prefix = next(((f, n) for f, n in prefixes if size >= f), prefixes[-1])
+    return digits(value / factor), prefix

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import streamlit as st
 
@@ -14,6 +14,7 @@ from twin.figures.differences import Swing
 from twin.loading import Row
 from twin.loading.sourcing import is_number
 from twin.plan.types import Plan
+from twin.report import Report
 from twin.report.numbers import digits, gibibytes, show
 from twin.sources import Sourced
 from twin.study import Influence
@@ -79,8 +80,9 @@ def _row(row: Row, influence: Influence | None) -> dict[str, Any]:
     }
 
 
-def sliders(shown: View, influences: Sequence[Influence]) -> None:
-    """Move the numbers that matter most within their ranges, and see the step move."""
+def sliders(shown: View, report: Report, influences: Sequence[Influence]) -> None:
+    """Move the numbers that matter most within their ranges, and see the step of the report
+    move."""
     chosen: dict[str, str] = {}
     columns = st.columns(3)
     for at, one in enumerate(influences[:SLIDERS]):
@@ -99,7 +101,7 @@ def sliders(shown: View, influences: Sequence[Influence]) -> None:
             return
     assert isinstance(base, Answer)
     assert isinstance(moved, Answer)
-    _outcome(base, moved)
+    _outcome(report, base, moved)
     st.button(
         "Keep as a variant",
         icon=":material/content_copy:",
@@ -153,16 +155,22 @@ def _plain(value: str) -> str | float | int:
     return value
 
 
-def _outcome(base: Answer, moved: Answer) -> None:
-    with st.container(horizontal=True):
-        change = moved.step_ns / base.step_ns - 1
-        words = f"{_percent(change)}, {'better' if change < 0 else 'worse'}" if change else None
-        for label, value in (
-            ("Step time", show(moved.step_ns / 1e9, "s")),
-            ("Run time", show(moved.days, "d")),
-        ):
-            st.metric(label, value, words, "inverse", width="content")
+def _outcome(report: Report, base: Answer, moved: Answer) -> None:
+    """The report's figures, changed by as much as the fast path's are: untouched, they are those
+    beside the page."""
+    seconds, days = (moved.step_ns - base.step_ns) / 1e9, moved.days - base.days
+    with st.container(horizontal=True, gap="large"):
+        _moved("Step time", report.step_ns / 1e9, seconds, "s")
+        _moved("Run time", report.kpis["days"] or 0.0, days, "d")
         st.metric("To spare on the fullest GPU", _spare(moved.headroom), width="content")
+
+
+def _moved(label: str, before: float, change: float, unit: Literal["s", "d"]) -> None:
+    """One figure with its change, in its unit and in per cent."""
+    sign, word = ("-", "better") if change < 0 else ("+", "worse")
+    size = f"{sign}{show(abs(change), unit)}, {_percent(change / before)}, {word}"
+    words = size if change else None
+    st.metric(label, show(before + change, unit), words, "inverse", width="content")
 
 
 def _spare(headroom: float) -> str:
@@ -178,4 +186,4 @@ def _signed(seconds: float) -> str:
 
 
 def _keep(chosen: Mapping[str, str]) -> None:
-    session.change(lambda on: on.added(varied(on.open, chosen, f"{on.open.scenario}, what if")))
+    session.change(lambda on: on.added(varied(on.open, chosen, f"{on.open.scenario} (what if)")))

@@ -20,7 +20,7 @@ from twin.ui.view import View, view
 _PLAN: Final = "open plan"
 _BASELINE: Final = "baseline"
 _NAME: Final = "name of the plan"
-_FIGURES: Final = ("step_seconds", "mfu", "days", "cost_usd")
+_FIGURES: Final = (("step_seconds", "mfu"), ("days", "cost_usd"))
 """The figures that decide, on every page."""
 _POLL: Final = 0.5
 """Seconds between two looks at the work in the background."""
@@ -87,7 +87,7 @@ def _verdict(shown: View) -> None:
     """The verdict in three words, and the figures that decide."""
     now, better = shown.reply.now, shown.reply.better
     if not isinstance(now, Run):
-        st.badge("Invalid: see the page Plan", icon=":material/error:", color="red")
+        st.badge("Invalid", icon=":material/error:", color="red")
         return
     with st.container(horizontal=True):
         if now.report.fits:
@@ -96,7 +96,7 @@ def _verdict(shown: View) -> None:
             st.badge("Does not fit", icon=":material/block:", color="red")
         if better is not None:
             st.badge("fast estimate", icon=":material/speed:", color="orange")
-    figures(shown, _FIGURES, across=2)
+    figures(shown, _FIGURES, width="content")
     if shown.coming is not None:
         what = "Shown is the fast estimate; the step" if better else "The baseline"
         session.awaited().append((shown.coming, f"{what} is being played event by event."))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import streamlit as st
 
 from twin.report import KPIS
 from twin.report.explain import Explanation, explain
-from twin.report.numbers import count, digits, duration, gibibytes
 from twin.runs import Run
 from twin.ui.answers import guarded
 from twin.ui.pictures import table
 from twin.ui.view import View, say
-from twin.units import format_quantity
 
-_INDENT: Final = "\u2003"
-"""An em space: how far a row of the table stands in."""
+_LEVEL: Final = "\u2502\u00a0"
+"""A rule and a no-break space: one level in. Spaces alone would be cut off by the table's
+Markdown, and other spaces would let a name break away from its rules."""
 
 
 @st.fragment
@@ -49,29 +48,11 @@ def rows(node: Explanation, depth: int, said: set[Explanation]) -> Iterator[dict
     again = node in said
     said.add(node)
     yield {
-        "Number": f"{_INDENT * 2 * depth}{node.name}",
-        "Value": words(node),
+        "Number": f"{_LEVEL * depth}{node.name}",
+        "Value": node.shown,
         "Formula": f"`{node.formula}`" if node.formula and not again else "",
         "Source": "as above" if again else node.source,
     }
     if not again:
         for child in node.children:
             yield from rows(child, depth + 1, said)
-
-
-def words(node: Explanation) -> str:
-    """A value with its unit."""
-    value = node.value
-    if value is None:
-        return "unknown"
-    spoken: dict[str, Callable[[], str]] = {
-        "%": lambda: f"{digits(100 * value)} %",
-        "s": lambda: duration(value),
-        "ns": lambda: duration(value / 1e9),
-        "bytes": lambda: gibibytes(value),
-        "bytes/s": lambda: format_quantity(value, "bytes_per_s", digits=3),
-        "FLOP/s": lambda: format_quantity(value, "flop_per_s", digits=3),
-    }
-    if node.unit in spoken:
-        return spoken[node.unit]()
-    return f"{count(value) if abs(value) >= 1e4 else f'{value:.6g}'} {node.unit}"

@@ -38,7 +38,13 @@ class Draft:
     @property
     def title(self) -> str:
         """The name in figures and tables; an edited scenario never passes for the original."""
-        return f"{self.name}, edited" if self.edits and self.name == self.scenario else self.name
+        return f"{self.name} (edited)" if self.edits and self.name == self.scenario else self.name
+
+    @property
+    def described(self) -> str:
+        """The scenario with every edit: `a (pipeline 8, nodes 128)`."""
+        words = ", ".join(f"{_last(path)} {value}" for path, value in self.edits)
+        return f"{self.scenario} ({words})" if words else self.scenario
 
     @property
     def original(self) -> Draft:
@@ -152,6 +158,11 @@ def varied(plan: Draft, overrides: Mapping[str, str], name: str) -> Draft:
 def retyped(plan: Draft, text: str) -> Draft:
     """The plan with another text of its scenario."""
     return replace(plan, text=text)
+
+
+def _last(path: str) -> str:
+    """What a field is called for short."""
+    return path.removesuffix(".kind").rpartition(".")[2].replace("_", " ")
 
 
 def _questions(plan: Draft) -> tuple[str, str | None, Sequence[str]]:

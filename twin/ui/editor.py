@@ -8,38 +8,59 @@ from typing import Final
 
 import streamlit as st
 
-from twin.errors import Problem, render
+from twin.errors import DEFAULT, Problem, render
+from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.desk import Desk, Draft
-from twin.ui.fields import Field, Section, Values, choices, listed, typed, written
+from twin.ui.fields import Field, Section, Values, as_text, choices, listed, typed, written
 from twin.ui.session import widget_key
+from twin.ui.view import code
 
 _ACROSS: Final = 4
 """Fields in a row."""
 _SHORT: Final = 14
 """Characters of an earlier value that a label repeats."""
+_SWITCH: Final = ("true", "false")
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an editor shows: the open plan, its values under the edits, those before them, and what
-    is wrong with it."""
+    """What an editor shows: the open plan, the scenario before its edits, the values of both, and
+    what is wrong with the plan."""
 
     plan: Draft
+    file: Scenario
     now: Values
     before: Values
     problems: tuple[Problem, ...]
 
+    @property
+    def wrong(self) -> frozenset[str]:
+        """The paths that problems are about."""
+        return frozenset(wrong_with(one, self.plan) for one in self.problems)
+
+    def told(self, field: Field) -> bool:
+        """True where the file or an edit says the field; elsewhere its default stands."""
+        said = self.file.origin(field.path) != DEFAULT or field.path in dict(self.plan.edits)
+        return said or field.path in self.wrong
+
 
 def edit(form: Form, section: Section) -> None:
-    """The fields of a section, and the numbers of the parts that it names folded away."""
+    """The fields of a section; folded away are those that keep their defaults, where they are many,
+    and the numbers of the parts that it names."""
     with st.container(border=True):
         if len(section.fields) > 1:
             st.markdown(f"**{section.title}**", help=section.help)
-        _rows(form, section.fields)
-        own = [one for one in form.problems if _within(wrong_with(one, form.plan), section.key)]
+        many = len(section.fields) > _ACROSS
+        more = tuple(one for one in section.fields if many and not form.told(one))
+        _rows(form, tuple(one for one in section.fields if one not in more))
+        own = [one for one in form.problems if within(wrong_with(one, form.plan), section.key)]
         if own:
-            st.code(render(own), language=None)
+            code(render(own))
+        if more:
+            names = ", ".join(one.label for one in more)
+            with st.expander(f"More: {names}", key=f"{form.plan.name}|{section.key}|more"):
+                _rows(form, more)
         if section.details:
             _details(form, section)
 
@@ -50,8 +71,12 @@ def _details(form: Form, section: Section) -> None:
     inside = {field.path for part in section.details for field in part.fields}
     edited = sum(path in inside for path, _ in form.plan.edits)
     label = f"Every number of {names}{f' :orange[({edited} edited)]' if edited else ''}"
-    box = st.expander(label, key=f"{form.plan.name}|{section.key}|parts", on_change="rerun")
-    if box.open:
+    key = f"{form.plan.name}|{section.key}|parts"
+    if form.wrong & inside:
+        box = st.expander(label, expanded=True, key=f"{key}|wrong")
+    else:
+        box = st.expander(label, expanded=edited > 0, key=key, on_change="rerun")
+    if form.wrong & inside or box.open:
         with box:
             for part in section.details:
                 st.markdown(f"**{part.title} {_name(form, part)}**", help=part.help)
@@ -66,16 +91,24 @@ def wrong_with(problem: Problem, plan: Draft) -> str:
     return problem.path
 
 
-def _within(path: str, section: str) -> bool:
+def within(path: str, section: str) -> bool:
+    """True where a path is a section's, or of a field below it."""
     return path == section or path.startswith(f"{section}.")
 
 
 def _rows(form: Form, fields: tuple[Field, ...]) -> None:
-    wide = max(1, min(_ACROSS, len(fields)))
-    for first in range(0, len(fields), wide):
-        row = fields[first : first + wide]
-        for column, field in zip(st.columns(wide), row, strict=False):
+    """Boxes in columns, switches below them."""
+    boxes = [field for field in fields if field.kind != "switch"]
+    wide = max(1, min(_ACROSS, len(boxes)))
+    for first in range(0, len(boxes), wide):
+        row = boxes[first : first + wide]
+        columns = st.columns(wide, vertical_alignment="bottom")
+        for column, field in zip(columns, row, strict=False):
             with column:
+                _widget(form, field)
+    with st.container(horizontal=True, gap="large"):
+        for field in fields:
+            if field.kind == "switch":
                 _widget(form, field)
 
 
@@ -93,7 +126,17 @@ def _widget(form: Form, field: Field) -> None:
             st.text_input(
                 label, text, key=key, help=hint, on_change=_typed, args=(field, key, before)
             )
-        case "choice":
+        case "switch" if text in _SWITCH:
+            key = widget_key(name, text == "true")
+            st.toggle(
+                label,
+                text == "true",
+                key=key,
+                help=hint,
+                on_change=_typed,
+                args=(field, key, before),
+            )
+        case "choice" | "switch":
             options = _with(text, field.options)
             chosen = _spelt(text, options)
             key = widget_key(name, chosen)
@@ -122,8 +165,7 @@ def _widget(form: Form, field: Field) -> None:
 
 def _label(form: Form, field: Field, before: str) -> str:
     """The field's name; what it was before an edit, and whether something is wrong with it."""
-    paths = {wrong_with(one, form.plan) for one in form.problems}
-    label = field.label
+    label, paths = field.label, form.wrong
     if field.path in paths or (field.decides and field.path.rpartition(".")[0] in paths):
         label = f":red[:material/error: {label}]"
     if field.path in dict(form.plan.edits):
@@ -134,8 +176,14 @@ def _label(form: Form, field: Field, before: str) -> str:
 
 def _typed(field: Field, key: str, before: str) -> None:
     """Make an edit of what the widget now says; none where that is what stood there before."""
-    value: str | list[str] = st.session_state[key]
-    text = listed(value) if isinstance(value, list) else value
+    value: str | list[str] | bool = st.session_state[key]
+    match value:
+        case bool():
+            text = as_text(value)
+        case list():
+            text = listed(value)
+        case str():
+            text = value
 
     def change(desk: Desk) -> Desk:
         plan = desk.open

@@ -24,19 +24,24 @@ _HEADER: Final = ("schema", "name", "extends")
 """What a scenario has beside its sections."""
 _SOURCED: Final = "/Sourced"
 """The definition of a number with its source: an edit is the planner's own, without one."""
-_UPPER: Final = frozenset(
-    {"gpu", "gpus", "nic", "fp8", "bf16", "mtp", "rl", "hbm", "pcie", "sms", "ffn", "qk", "mla"}
-)
+_ACRONYMS: Final = {
+    word.casefold(): word
+    for word in (
+        *("GPU", "GPUs", "SMs", "NIC", "NVLink", "PCIe", "HBM", "FP8", "BF16", "GEMM", "RL"),
+        *("FFN", "MoE", "MLA", "MTP", "LoRA", "QK", "KV", "Q", "V", "RoPE", "NoPE", "ZeRO"),
+    )
+}
+"""Words that the field spells its own way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
     """One editable field: its dotted path, its label, how it is entered, what may be chosen (for a
-    choice one, for choices any number), and what it means."""
+    choice one, for choices any number, for a switch true or false), and what it means."""
 
     path: str
     label: str
-    kind: Literal["text", "choice", "choices"]
+    kind: Literal["text", "choice", "choices", "switch"]
     options: tuple[str, ...] = ()
     help: str = ""
     empty: str = "null"
@@ -85,10 +90,10 @@ class _Walk:
         text = str(node.get("description") or "")
         if tuple(path.split(".")) in SLOTS:
             names = catalog_parts(SLOTS[tuple(path.split("."))])
-            yield Field(path, _label(words), "choice", names, text or _said(sections))
+            yield Field(path, label(words), "choice", names, text or _said(sections))
         elif _told_by_kind(sections):
             kinds = tuple(kind for one in sections for kind in _kinds(one))
-            yield Field(f"{path}.kind", _label(words), "choice", kinds, text, decides=True)
+            yield Field(f"{path}.kind", label(words), "choice", kinds, text, decides=True)
             chosen = at(self.values, f"{path}.kind")
             for one in sections:
                 if chosen in _kinds(one):
@@ -96,7 +101,7 @@ class _Walk:
         elif sections:
             yield from self.below(path, sections[0], words)
         else:
-            yield _field(path, _label(words), allowed, text)
+            yield _field(path, label(words), allowed, text)
 
     def below(
         self, path: str, section: Node, words: tuple[str, ...], but: tuple[str, ...] = ()
@@ -114,7 +119,7 @@ class _Walk:
                 continue
             if tuple(path.split(".")) in SLOTS:
                 own = tuple(self.below(path, one, (), but=("name",)))
-                name = _label(tuple(path.split(".")[-1:]))
+                name = label(tuple(path.split(".")[-1:]))
                 yield Section(path, name, _said([one]), own)
             for key, child in cast(Mapping[str, Node], one["properties"]).items():
                 yield from self.parts(f"{path}.{key}", child)
@@ -131,7 +136,7 @@ def sections(schema: Node, values: Values) -> tuple[Section, ...]:
         words = (key,) if slot or not _is_section(walk, node) else ()
         fields = tuple(walk.fields(key, node, words))
         said = str(node.get("description") or _said(list(walk.alternatives(node))))
-        found.append(Section(key, _label((key,)), said, fields, tuple(walk.parts(key, node))))
+        found.append(Section(key, label((key,)), said, fields, tuple(walk.parts(key, node))))
     return tuple(found)
 
 
@@ -197,15 +202,15 @@ def _put(values: dict[str, Any], steps: list[str], value: str) -> None:
         values[key] = value
 
 
-def _field(path: str, label: str, allowed: list[Node], text: str) -> Field:
+def _field(path: str, named: str, allowed: list[Node], text: str) -> Field:
     """A field of plain values."""
     said = [str(one["description"]) for one in allowed if "description" in one]
-    plain = Field(path, label, "text", help=text or "; ".join(said[:1]), empty=_empty(allowed))
+    plain = Field(path, named, "text", help=text or "; ".join(said[:1]), empty=_empty(allowed))
     options = tuple(as_text(value) for one in allowed for value in one.get("enum", ()))
     if options:
         return replace(plain, kind="choice", options=options)
     if any(one.get("type") == "boolean" for one in allowed):
-        return replace(plain, kind="choice", options=("true", "false"))
+        return replace(plain, kind="switch", options=("true", "false"))
     items = [one["items"] for one in allowed if one.get("type") == "array" and "items" in one]
     many = tuple(str(value) for one in items for value in one.get("enum", ()))
     # Where the order counts, or an item may come twice, a list is text.
@@ -243,10 +248,10 @@ def _said(found: list[Node]) -> str:
     return " ".join(str(found[0].get("description", "")).split()) if found else ""
 
 
-def _label(words: tuple[str, ...]) -> str:
+def label(words: tuple[str, ...]) -> str:
     """`("nic", "bandwidth")` is `NIC bandwidth`."""
     all_of = " ".join(words).replace("_", " ").split()
-    shown = " ".join(word.upper() if word in _UPPER else word for word in all_of)
+    shown = " ".join(_ACRONYMS.get(word.casefold(), word) for word in all_of)
     return shown[:1].upper() + shown[1:]
 
 

@@ -4,15 +4,15 @@ comes from."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import streamlit as st
 
-from twin.plan.types import Warning
+from twin.plan.types import Plan, Warning
 from twin.report import Report, compare, verdict
 from twin.report.compare import KpiDelta
 from twin.report.kpis import KPIS
-from twin.report.numbers import digits, show
+from twin.report.numbers import count, digits, show
 from twin.runs import Run
 from twin.ui import session
 from twin.ui.desk import Draft
@@ -37,18 +37,21 @@ def sentence(report: Report) -> None:
         st.error(verdict(report), icon=":material/block:")
 
 
-def figures(shown: View, keys: Sequence[str], across: int) -> None:
-    """Key figures of the open plan, so many in a row, with their change against the baseline. A
-    change is called good or bad only where both plans can run at all."""
+def figures(shown: View, rows: Sequence[Sequence[str]], width: int | Literal["content"]) -> None:
+    """Key figures of the open plan, each so many pixels wide, with their change against the
+    baseline; a row that is too long for the page goes on in the next line. A change is called good
+    or bad only where both plans can run at all."""
     run = shown.reply.now
     assert isinstance(run, Run), "a plan without an answer has no figures"
     baseline = shown.baseline
     deltas = compare([baseline, run.report]).deltas[0].kpis if baseline else None
     judged = run.report.fits and (baseline is None or baseline.fits)
-    for first in range(0, len(keys), across):
-        for column, key in zip(st.columns(across), keys[first : first + across], strict=True):
-            with column:
-                figure(key, run.report.kpis[key], deltas[key] if deltas else None, judged=judged)
+    for keys in rows:
+        with st.container(horizontal=True, gap="small"):
+            for key in keys:
+                delta = deltas[key] if deltas else None
+                with st.container(width=width):
+                    figure(key, run.report.kpis[key], delta, judged=judged)
     if not run.report.fits:
         st.caption("These are the figures if it did fit.")
 
@@ -64,6 +67,15 @@ def figure(key: str, value: float | None, delta: KpiDelta | None, *, judged: boo
     colour = good if judged else "off"
     words = change(kpi, delta, judged=judged)
     st.metric(label, shown, words, colour, help=kpi.label)
+
+
+def facts(plan: Plan) -> None:
+    """What follows from the fields, in one line."""
+    mesh, train = plan.mesh, plan.scenario.train
+    st.caption(
+        f"{mesh.ranks:,} GPUs in total, {mesh.data:,}-way data parallel, {plan.microbatches:,} "
+        f"micro-batches of each pipeline per step, {count(train.global_batch)} tokens per step"
+    )
 
 
 def changes(plan: Draft) -> None:

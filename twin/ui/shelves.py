@@ -16,7 +16,7 @@ from twin.sources import Ledger, Sourced
 from twin.spec.axis import members
 from twin.spec.base import Spec
 from twin.spec.model import ModelSpec
-from twin.ui.fields import as_text
+from twin.ui.fields import as_text, label
 
 Choice = Literal["schedules", "optimizers"]
 Shelf = PartKind | Choice
@@ -25,10 +25,7 @@ CHOICES: Final[Mapping[Choice, Mapping[str, type[Spec]]]] = {
     "schedules": members("twin.schedules", Schedule),
     "optimizers": members("twin.optimizers", Optimizer),
 }
-TITLES: Final[Mapping[Shelf, str]] = {
-    "gpus": "GPUs",
-    **{kind: kind.capitalize() for kind in (*PART_KINDS[1:], *CHOICES)},
-}
+TITLES: Final[Mapping[Shelf, str]] = {kind: label((kind,)) for kind in (*PART_KINDS, *CHOICES)}
 """The shelves in words."""
 _FIELD: Final = {"schedules": "parallel.schedule.kind", "optimizers": "train.optimizer.kind"}
 _UNCOUNTED: Final = ("name", "reserve")
@@ -99,7 +96,7 @@ def _values(values: Mapping[str, Any], prefix: str) -> dict[str, str]:
     """Leaves by name; a part inside a part goes by its name."""
     found: dict[str, str] = {}
     for key, value in values.items():
-        name = f"{prefix}{key}".replace("_", " ").capitalize()
+        name = label((prefix, key))
         if key in _UNCOUNTED or value is None:
             continue
         if isinstance(value, Mapping):

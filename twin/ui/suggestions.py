@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import streamlit as st
 
 from twin.report.kpis import KPIS
 from twin.report.numbers import gibibytes, show
+from twin.scenario import Scenario
 from twin.study import Suggestion
 from twin.ui import session
-from twin.ui.answers import studied
+from twin.ui.answers import scenario_of, studied
 from twin.ui.desk import varied
 from twin.ui.places import COMPARE
 from twin.ui.studies import nearest
-from twin.ui.view import View, say, waiting
+from twin.ui.view import View, lean, say, waiting
 
 _ACROSS: Final = 3
 _SHOWN: Final = 6
 """Suggestions that are shown, nearest first."""
 _KPI: Final = {kpi.key: kpi for kpi in KPIS}
+_FIGURES: Final = {"step_seconds": "Step", "days": "Run", "cost_usd": "Cost"}
+_FAST: Final = (
+    "By the fast path, which leaves out that transfers share links: times, and so the cost, are "
+    "too low by some per cent. Use or compare the plan to have it played event by event."
+)
 
 
 def suggestions(shown: View) -> None:
@@ -42,16 +49,21 @@ def suggestions(shown: View) -> None:
             columns = st.columns(_ACROSS)
             for at, one in enumerate(found[first : first + _ACROSS]):
                 with columns[at]:
-                    _card(one, first + at)
+                    _card(one, first + at, scenario_of(shown.asked))
 
 
-def _card(one: Suggestion, number: int) -> None:
+def _card(one: Suggestion, number: int, now: object) -> None:
     with st.container(border=True):
         for path, value in one.overrides.items():
             st.markdown(f"**`{path} = {value}`**")
-        kpis = ("step_seconds", "days", "cost_usd")
-        words = [show(one.kpis[key], _KPI[key].unit) for key in kpis if one.kpis[key] is not None]
-        st.markdown(f"{gibibytes(one.headroom_bytes)} to spare  \n{', '.join(words)}")
+        lines = [_size(one.scenario, now), f"{gibibytes(one.headroom_bytes)} to spare"]
+        lines += [
+            f"{label} {show(one.kpis[key], _KPI[key].unit)}"
+            for key, label in _FIGURES.items()
+            if one.kpis[key] is not None
+        ]
+        st.markdown("  \n".join(line for line in lines if line))
+        st.caption("fast estimate", help=_FAST)
         with st.container(horizontal=True):
             overrides = dict(one.overrides)
             st.button("Use this plan", key=f"use {number}", on_click=_use, args=(overrides,))
@@ -59,12 +71,21 @@ def _card(one: Suggestion, number: int) -> None:
                 st.switch_page(COMPARE)
 
 
+def _size(scenario: Scenario, now: object) -> str:
+    """How many GPUs a plan takes, where that is another number than now."""
+    after = _gpus(scenario)
+    before = _gpus(now) if isinstance(now, Scenario) else after
+    return f"{after:,} GPUs, {after / before:.3g}x" if after != before else ""
+
+
+def _gpus(scenario: Scenario) -> int:
+    return scenario.cluster.nodes * scenario.cluster.node.gpus
+
+
 def _use(overrides: Mapping[str, str]) -> None:
-    session.change(lambda on: on.changed(lambda plan: varied(plan, overrides, plan.name)))
+    session.change(lambda on: on.changed(lambda plan: lean(varied(plan, overrides, plan.name))))
 
 
 def _beside(overrides: Mapping[str, str]) -> None:
-    words = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in overrides.items())
-    session.change(
-        lambda on: on.added(varied(on.open, overrides, f"{on.open.scenario}, {words}"), show=False)
-    )
+    plan = lean(varied(session.desk().open, overrides, ""))
+    session.change(lambda on: on.added(replace(plan, name=plan.described), show=False))

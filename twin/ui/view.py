@@ -7,10 +7,21 @@ from typing import Any
 
 import streamlit as st
 
-from twin.report import Report
+from twin.report import Report, resolved
 from twin.runs import Run
+from twin.scenario import Scenario
 from twin.ui import session
-from twin.ui.answers import Bug, Failure, Question, Refusal, Reply, fast, question, reply
+from twin.ui.answers import (
+    Bug,
+    Failure,
+    Question,
+    Refusal,
+    Reply,
+    fast,
+    question,
+    reply,
+    scenario_of,
+)
 from twin.ui.desk import Desk, Draft
 from twin.ui.jobs import Pending
 
@@ -60,6 +71,18 @@ def ask_about(plan: Draft) -> Question:
     return question(session.the_known(), plan.scenario, plan.text, plan.sets)
 
 
+def lean(plan: Draft) -> Draft:
+    """The plan without edits that change nothing: those to what its file says anyway."""
+    for path, _ in plan.edits:
+        less = plan.without(path)
+        mine, other = scenario_of(ask_about(plan)), scenario_of(ask_about(less))
+        if not isinstance(mine, Scenario) or not isinstance(other, Scenario):
+            continue
+        if resolved(mine) == resolved(other):
+            plan = less
+    return plan
+
+
 def run_or_stop(shown: View) -> Run:
     """The answer to the open plan; where there is none, the page says why and ends."""
     now = shown.reply.now
@@ -78,9 +101,14 @@ def say(plan: Draft, failure: Failure) -> None:
                 "there, on the page Plan.",
                 icon=":material/error:",
             )
-            st.code(text, language=None, wrap_lines=False)
+            code(text)
         case Bug(text=text):
             say_bug(text)
+
+
+def code(text: str) -> None:
+    """Problems as the command line shows them, lines wrapped where the page is narrow."""
+    st.code(text, language=None, wrap_lines=True)
 
 
 def say_bug(text: str) -> None:

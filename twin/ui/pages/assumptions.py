@@ -6,6 +6,7 @@ import streamlit as st
 
 from twin.figures.differences import tornado
 from twin.loading import rows
+from twin.report import Report
 from twin.scenario import Scenario
 from twin.study import Influence
 from twin.ui.answers import scenario_of, studied
@@ -18,13 +19,13 @@ from twin.ui.view import View, run_or_stop, say, view, waiting
 def page() -> None:
     """Run the page once, top to bottom."""
     shown = view()
-    run_or_stop(shown)
+    run = run_or_stop(shown)
     found = _influences(shown)
     if found:
         st.subheader("What the answer hangs on")
         place(tornado(swings(found), "Step time", "s", theme()), key="tornado")
         st.subheader("What if")
-        _what_if(shown, found)
+        _what_if(shown, run.report, found)
     _numbers(shown, found)
 
 
@@ -42,13 +43,14 @@ def _influences(shown: View) -> tuple[Influence, ...]:
 
 
 @st.fragment
-def _what_if(shown: View, found: tuple[Influence, ...]) -> None:
+def _what_if(shown: View, report: Report, found: tuple[Influence, ...]) -> None:
     """Sliders, answered at once by the fast path; the rest of the page stays as it is."""
     st.caption(
-        "By the fast path, which leaves out that transfers share links. One number at a time or "
-        "several together; the ranges are those of their sources, or 10 % to either side."
+        "One number at a time or several together; the ranges are those of their sources, or 10 % "
+        "to either side. The change is by the fast path, which leaves out that transfers share "
+        "links, on top of the plan's own figures."
     )
-    sliders(shown, found)
+    sliders(shown, report, found)
 
 
 def _numbers(shown: View, found: tuple[Influence, ...]) -> None:

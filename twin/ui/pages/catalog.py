@@ -22,7 +22,7 @@ from twin.ui.shelves import (
     part_rows,
     settings,
 )
-from twin.ui.view import view
+from twin.ui.view import lean, view
 
 
 def page() -> None:
@@ -87,7 +87,7 @@ def _use(shelf: Shelf, name: str) -> None:
 
 def _edit(path: str, name: str) -> None:
     forget = path.rpartition(".")[0] if path.endswith(".kind") else ""
-    session.change(lambda on: on.changed(lambda plan: plan.edited(path, name, forget=forget)))
+    session.change(lambda on: on.changed(lambda plan: lean(plan.edited(path, name, forget=forget))))
 
 
 page()

@@ -6,30 +6,32 @@ from typing import Final
 
 import streamlit as st
 
+from twin.errors import render
 from twin.report import resolved
 from twin.runs import Run
 from twin.scenario import Scenario
 from twin.ui import desk, editor, session
 from twin.ui.answers import Failure, Refusal, scenario_of
 from twin.ui.editor import Form
-from twin.ui.fields import Values, schema, sections, with_kinds
-from twin.ui.parts import sentence
+from twin.ui.fields import schema, sections, with_kinds
+from twin.ui.parts import facts, sentence
 from twin.ui.places import RESULT
-from twin.ui.view import View, ask_about, say, view
+from twin.ui.view import View, ask_about, code, say, view
 
 _PRESET: Final = "open a scenario"
 _FILE: Final = "scenario file"
 _TEXT: Final = "scenario text"
+_TURN: Final = "files opened"
 
 
 def page() -> None:
     """Run the page once, top to bottom."""
     shown = view()
-    _say(shown)
-    _open()
     before = scenario_of(ask_about(shown.plan.original))
+    _say(shown, before)
+    _open()
     if isinstance(before, Scenario):
-        _edit(shown, resolved(before))
+        _edit(shown, before)
     else:
         _mend(shown, before)
 
@@ -48,17 +50,24 @@ def _open() -> None:
             help="Takes the place of the open plan, or a place beside it where edits would be "
             "lost.",
         )
-        with st.popover("Upload a file", icon=":material/upload:"):
-            st.file_uploader("A scenario in YAML", ["yaml", "yml"], key=_FILE, on_change=_upload)
+        turn: int = st.session_state.get(_TURN, 0)
+        key = f"{_FILE} {turn}"
+        with st.popover("Upload a file", icon=":material/upload:", key=f"upload {turn}"):
+            types = ["yaml", "yml"]
+            file = st.file_uploader(
+                "A scenario in YAML", types, key=key, on_change=_upload, args=(key,)
+            )
+            if file is not None:
+                st.error(f"`{file.name}` is not text (UTF-8), so it cannot be a scenario.")
 
 
-def _edit(shown: View, before: Values) -> None:
+def _edit(shown: View, file: Scenario) -> None:
     """Every section of the scenario."""
     scenario, edits = scenario_of(shown.asked), dict(shown.plan.edits)
     valid = isinstance(scenario, Scenario)
-    now = with_kinds(resolved(scenario) if valid else before, {} if valid else edits)
+    now = with_kinds(resolved(scenario if valid else file), {} if valid else edits)
     problems = shown.reply.now.problems if isinstance(shown.reply.now, Refusal) else ()
-    form = Form(shown.plan, now, before, problems)
+    form = Form(shown.plan, file, now, resolved(file), problems)
     for section in sections(schema(), now):
         editor.edit(form, section)
 
@@ -74,13 +83,27 @@ def _mend(shown: View, wrong: Failure) -> None:
     st.text_area("Text of the scenario", key=_TEXT, height=500, on_change=_retype)
 
 
-def _say(shown: View) -> None:
-    """The answer above the fields: it changes with every edit."""
+def _say(shown: View, before: Scenario | Failure) -> None:
+    """The answer above the fields: it changes with every edit. What is wrong with a field stands
+    beside it."""
     now = shown.reply.now
+    if isinstance(now, Refusal) and isinstance(before, Scenario):
+        st.error(
+            f"**{shown.plan.title}** is invalid, or its layout impossible: see what is marked in "
+            "red below.",
+            icon=":material/error:",
+        )
+        keys = [section.key for section in sections(schema(), resolved(before))]
+        paths = [(one, editor.wrong_with(one, shown.plan)) for one in now.problems]
+        homeless = [one for one, path in paths if not any(editor.within(path, k) for k in keys)]
+        if homeless:
+            code(render(homeless))
+        return
     if not isinstance(now, Run):
         say(shown.plan, now)
         return
     sentence(now.report)
+    facts(now.plan)
     if not now.report.fits:
         st.page_link(
             RESULT, label="Why, and the nearest plans that fit", icon=":material/arrow_forward:"
@@ -94,12 +117,21 @@ def _open_preset() -> None:
         session.change(lambda on: on.opened(desk.Draft(name, name)))
 
 
-def _upload() -> None:
-    file = st.session_state[_FILE]
-    if file is not None:
-        text = file.getvalue().decode("utf-8", errors="replace")
-        st.session_state.pop(_TEXT, None)
-        session.change(lambda on: on.opened(desk.Draft(file.name, file.name, text)))
+def _upload(key: str) -> None:
+    """Open a file as a plan, and close the popover by renewing it; what is no text stays there,
+    where the page says so."""
+    file = st.session_state[key]
+    if file is None:
+        return
+    try:
+        text = file.getvalue().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return
+    if "\0" in text:
+        return
+    st.session_state.pop(_TEXT, None)
+    st.session_state[_TURN] = st.session_state.get(_TURN, 0) + 1
+    session.change(lambda on: on.opened(desk.Draft(file.name, file.name, text)))
 
 
 def _retype() -> None:

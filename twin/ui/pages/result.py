@@ -31,7 +31,7 @@ def page() -> None:
     shown = view()
     run = run_or_stop(shown)
     sentence(run.report)
-    figures(shown, _FIGURES, across=4)
+    figures(shown, [_FIGURES], width=180)
     if not run.report.fits:
         suggestions(shown)
     st.subheader("Where the step goes")
