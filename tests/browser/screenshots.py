@@ -27,6 +27,8 @@ LINK = (
     "?v=1&plan=kimi-k2-256xh800;parallel.pipeline=8"
     "&plan=kimi-k2-256xh800;!name=8 stages, expert 32;parallel.pipeline=8;parallel.expert=32"
 )
+CONTENT = {"plan": "stTextInput", "catalog": "stDataFrame"}
+"""What a page without charts shows when it is there."""
 PAGES = {
     "plan": (1180, 0),
     "result": (1500, 3),
@@ -48,6 +50,7 @@ def shoot(browser: Browser, address: str, folder: Path, scheme: str, width: int)
     for name, (height, charts) in PAGES.items():
         page.set_viewport_size({"width": width, "height": height})
         open_page(page, name.capitalize())
+        page.get_by_test_id(CONTENT.get(name, "stPlotlyChart")).first.wait_for()
         if charts:
             page.locator(".js-plotly-plot").nth(charts - 1).wait_for(state="attached")
         settle(page)

@@ -98,7 +98,7 @@ def test_the_sentence_names_the_cause_of_most_of_the_change() -> None:
     )
     assert (
         difference(first, compare([first, first]).deltas[0])
-        == "paper takes as long a step as paper."
+        == "paper: a step takes as long as in paper."
     )
 
 

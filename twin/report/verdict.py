@@ -47,22 +47,23 @@ def fitting(memory: MemoryReport) -> str:
 def difference(baseline: Report, delta: Delta) -> str:
     """One sentence on a candidate: whether it can run at all, how much its step differs from the
     baseline's, and the largest cause."""
+    change = _change(baseline, delta)
     if not delta.fits:
-        return f"{delta.name} does not fit. If it did: {_change(baseline, delta)}"
+        return f"{delta.name} does not fit. If it did, {change}"
     if not baseline.fits:
-        return f"{baseline.name} does not fit. If it did: {_change(baseline, delta)}"
-    return _change(baseline, delta)
+        return f"{delta.name}: {change[:-1]}, if that fitted."
+    return f"{delta.name}: {change}"
 
 
 def _change(baseline: Report, delta: Delta) -> str:
     change = delta.step_delta_ns
     if not change:
-        return f"{delta.name} takes as long a step as {baseline.name}."
+        return f"a step takes as long as in {baseline.name}."
     word = "faster" if change < 0 else "slower"
     share = digits(100 * abs(change) / baseline.step_ns)
     cause = max(delta.breakdown_ns, key=lambda c: delta.breakdown_ns[c] * (1 if change > 0 else -1))
     return (
-        f"{delta.name}: a step is {duration(abs(change) / 1e9)} ({share} %) {word} than in "
+        f"a step is {duration(abs(change) / 1e9)} ({share} %) {word} than in "
         f"{baseline.name}; "
         f"the largest part is {CAUSE_WORDS[cause]} ({_signed(delta.breakdown_ns[cause])})."
     )
