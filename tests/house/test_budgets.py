@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -15,19 +14,29 @@ import twin
 pytestmark = pytest.mark.benchmark
 
 
+MEASURED = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(child.pid, 0)
+print(os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+"""
+"""Runs a command from a small process: a child's peak memory counts its parent's at the fork."""
+
+
 def test_the_flagship_run_takes_under_3_s_of_cpu_and_400_mb(program: Path, tmp_path: Path) -> None:
-    with (tmp_path / "report.json").open("w") as out:
-        child = subprocess.Popen(
-            [program, "run", "kimi-k2-2048xh800", "--json"],
-            stdout=out,
-            cwd=tmp_path,
-        )
-        _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    resident = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # macOS counts bytes
-    print(f"{usage.ru_utime + usage.ru_stime:.2f} s of CPU, {resident / 2**20:.0f} MiB")
-    assert child.returncode == 0
-    assert usage.ru_utime + usage.ru_stime < 3.0
+    words = [program, "run", "kimi-k2-2048xh800", "--json", "--no-cache"]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *words],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        check=True,
+        text=True,
+    )
+    code, cpu, peak = (float(word) for word in done.stdout.split())
+    resident = peak * (1 if sys.platform == "darwin" else 1024)  # macOS counts bytes
+    print(f"{cpu:.2f} s of CPU, {resident / 2**20:.0f} MiB")
+    assert code == 0
+    assert cpu < 3.0
     assert resident < 400e6
 
 
