@@ -13,13 +13,13 @@ from twin.collectives.traffic import Traffic
 from twin.engine.overlap import paired
 from twin.engine.program import (
     COMPUTE,
-    SEND_BACKWARD,
     SEND_FORWARD,
     STREAMS,
     Program,
     Role,
     Step,
     Template,
+    send_stream,
 )
 from twin.schedules.action import Action, Pass
 
@@ -238,9 +238,7 @@ class _Unroller:
         if stage == role.stage:
             self.arrivals[key] = end
             return
-        up = (stage - role.stage) % self.program.stages == 1
-        down = (role.stage - stage) % self.program.stages == 1
-        stream = SEND_FORWARD if up and (forward or not down) else SEND_BACKWARD
+        stream = send_stream(role.stage, stage, self.program.stages, forward=forward)
         op = self._append(self.message, index, role, action)
         graph, message = self.graph, self.program.message
         tails = self.tails[index]

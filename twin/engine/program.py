@@ -88,6 +88,13 @@ class Step:
 Template = tuple[Step, ...]
 
 
+def send_stream(own: int, peer: int, stages: int, *, forward: bool) -> int:
+    """The stream of a message to another stage: each neighbour has its own. Of two stages each is
+    the other's only neighbour, on both sides."""
+    up, down = (peer - own) % stages == 1, (own - peer) % stages == 1
+    return SEND_FORWARD if up and (forward or not down) else SEND_BACKWARD
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """What one stage sends to a neighbour per pass: bytes, the link class they take, and the

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from twin.engine.program import SEND_BACKWARD, SEND_FORWARD
+from twin.engine.program import send_stream
 from twin.schedules import ChunkMap, Schedule
 from twin.schedules.action import Action, Pass
 
@@ -65,7 +65,10 @@ class _Wirer:
                 takes = NOWHERE if source is None else (shift + chunk) * microbatches
                 gives = NOWHERE if target is None else (shift + target) * microbatches
                 own, peer = chunks.stage_of[chunk], chunks.stage_of[target or 0]
-                stream = send_stream(own, peer, stages, forward=kind == "F")
+                forward = kind == "F"
+                stream = NOWHERE
+                if peer != own:
+                    stream = send_stream(own, peer, stages, forward=forward)
                 lane = takes, gives, NOWHERE if target is None else stream
                 self.wires[kind, chunk] = lane
             self.wires["I", chunk] = self.wires["B", chunk]
@@ -96,12 +99,3 @@ class _Wirer:
             stream,
             action.chunk if self.last.get(action.chunk) is action else NOWHERE,
         )
-
-
-def send_stream(own: int, peer: int, stages: int, *, forward: bool) -> int:
-    """The stream of a message between two stages: each neighbour has its own; `NOWHERE` within
-    one stage."""
-    if own == peer:
-        return NOWHERE
-    up, down = (peer - own) % stages == 1, (own - peer) % stages == 1
-    return SEND_FORWARD if up and (forward or not down) else SEND_BACKWARD

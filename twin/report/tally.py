@@ -42,7 +42,7 @@ class Transfers:
 
 def kernels(plan: Plan) -> Kernels:
     """Work of all passes: forward, what is run again, and both halves of the backward."""
-    per_chunk = plan.microbatches / plan.mesh.copies / plan.mesh.pipeline
+    per_chunk = plan.runs_per_chunk / plan.mesh.pipeline
     flop: Counter[str] = Counter()
     size = launched = 0.0
     for op, name, work in _runs(plan):

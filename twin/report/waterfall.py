@@ -164,14 +164,6 @@ def ideal_seconds(plan: Plan) -> float:
     return flop / (plan.mesh.ranks * gpu.bf16_dense)
 
 
-def runs(plan: Plan) -> float:
-    """Micro-batches that one chunk runs per step: all, or a share where a schedule keeps several
-    copies of every part of the model."""
-    parallel = plan.scenario.parallel
-    chunk_map = parallel.schedule.chunk_map(plan.mesh.pipeline, parallel.virtual)
-    return plan.microbatches / chunk_map.copies
-
-
 def _mean_rank(plan: Plan) -> _Kernels:
     """Seconds of all kernels of one step, mean over the stages."""
     coster = Coster.of(plan)
@@ -179,7 +171,7 @@ def _mean_rank(plan: Plan) -> _Kernels:
     layers = {id(layer): layer for chunk in plan.chunks for layer in chunk.layers}
     priced = {key: _layer(layer, plan, coster) for key, layer in layers.items()}
     total = sum_of(priced[id(layer)] for chunk in plan.chunks for layer in chunk.layers)
-    return total.times(runs(plan) / plan.mesh.pipeline)
+    return total.times(plan.runs_per_chunk / plan.mesh.pipeline)
 
 
 def sum_of(parts: Iterable[_Kernels]) -> _Kernels:
