@@ -54,6 +54,14 @@ class ParallelSpec(Spec):
     schedule: Annotated[Schedule, Axis("twin.schedules")] = Field(
         description="the order in which stages run their passes"
     )
+    dispatcher: Literal["alltoall", "deepep"] = Field(
+        default="alltoall",
+        description="expert all-to-all: alltoall sends a copy per chosen expert, deepep one per "
+        "node, passed on over NVLink",
+    )
+    overlap_param_gather: Flag = Field(
+        default=False, description="zero 1 and 2: gather new weights under the first forward passes"
+    )
     layers: tuple[Whole, ...] | None = Field(
         default=None, description="layers per chunk, chunk-major; null: balanced by time"
     )

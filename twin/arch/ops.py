@@ -17,19 +17,38 @@ CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_a
 Group = Literal["tensor", "context", "expert", "expert_tensor"]
 Bucket = Literal["replicated", "tensor", "expert"]
 LayerKind = Literal["embedding", "dense", "moe", "head"]
+Precision = Literal["bf16", "fp8"]
+"""Numbers that tensor cores multiply; fp8 is E4M3 with block scales (DeepSeek-V3, section 3.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The matrix product behind a kernel: `rows` x `inner` by `inner` x `cols`. Grouped: `rows` (or,
+    for a weight's gradient, `inner`) are those of all `groups` together."""
+
+    rows: int
+    cols: int
+    inner: int
+    groups: int = 1
+    precision: Precision = "bf16"
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """What some kernels do: FLOP on the tensor cores, bytes of HBM traffic (read + written), and
-    how many are launched."""
+    how many are launched. `product` is the one matrix product that does the FLOP, where it is one:
+    its shape and numbers decide how close to the peak it comes."""
 
     flop: float = 0.0
     bytes: float = 0.0
     kernels: int = 0
+    product: Product | None = None
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.flop + other.flop, self.bytes + other.bytes, self.kernels + other.kernels)
+        one = self.product if not other.flop else other.product if not self.flop else None
+        return Work(
+            self.flop + other.flop, self.bytes + other.bytes, self.kernels + other.kernels, one
+        )
 
 
 @dataclass(frozen=True, slots=True)

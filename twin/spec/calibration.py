@@ -3,9 +3,11 @@ of operation."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
-from twin.spec.base import Seconds, Share, Spec
+from twin.spec.base import Seconds, Share, Spec, Whole
 
 
 class CalibrationSpec(Spec):
@@ -21,6 +23,17 @@ class CalibrationSpec(Spec):
     attention_forward: Share = Field(description="the attention kernel, forward")
     attention_backward: Share = Field(description="the attention kernel, backward")
     bandwidth: Share = Field(description="kernels bound by device memory, of its bandwidth")
+    expert_sms: Whole = Field(
+        default=0, description="SMs that an expert all-to-all holds while it runs"
+    )
+    collective_sms: Whole = Field(
+        default=0, description="SMs that any other collective or message holds while it runs"
+    )
+    contention: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="speed that kernels lose beside communication, beyond the SMs it holds: "
+        "L2 and memory bandwidth",
+    )
     launch: Seconds = Field(description="time that each kernel adds beside its roofline time")
     dispatch: Seconds = Field(
         description="time that the host needs per kernel; kernels in a row last at least that long"
