@@ -1,17 +1,20 @@
-"""The root of what a planner writes: the sections, with the axes (schedules, optimizers) whose
-members declare their own. `twin.loading.load` makes one from a file."""
+"""The roots of what a planner writes: a training run (`Scenario`) or a weight update
+(`UpdateScenario`), with the axes (schedules, optimizers) whose members declare their own.
+`twin.loading.load` makes one from a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
 from twin import units
+from twin.collectives.base import Choice
 from twin.errors import DEFAULT, FieldError, Origin, Problem
 from twin.optimizers import Optimizer
+from twin.routing import Balanced, Routing
 from twin.schedules import Schedule
 from twin.sources import Ledger, Sourced
 from twin.spec.axis import Axis
@@ -19,9 +22,11 @@ from twin.spec.base import Count, Exactly, Flag, Spec, Tokens, Whole, written_as
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import ClusterSpec
 from twin.spec.cost import CostSpec
-from twin.spec.expect import Expectation
+from twin.spec.expect import FITS, Expectation
+from twin.spec.kpis import KPIS, UPDATE_KPIS, Kpi
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
+from twin.spec.weight_update import WeightUpdateSpec
 
 MeshAxis = Literal["tensor", "context", "expert", "data", "pipeline"]
 
@@ -59,6 +64,12 @@ class ParallelSpec(Spec):
         description="expert all-to-all: alltoall sends a copy per chosen expert, deepep one per "
         "node, passed on over NVLink",
     )
+    collectives: Choice = Field(
+        default="ring",
+        description="how tensors are reduced, gathered and broadcast: by rings, double binary trees, "
+        "hierarchical (inside nodes, then across), nvls (NVSwitches add up); auto: the fastest on "
+        "idle links for each. Rings where an algorithm has no such collective",
+    )
     overlap_param_gather: Flag = Field(
         default=False, description="zero 1 and 2: gather new weights under the first forward passes"
     )
@@ -78,14 +89,6 @@ class ParallelSpec(Spec):
         return order
 
 
-class RoutingSpec(Spec):
-    """How tokens spread over experts."""
-
-    kind: Literal["balanced"] = Field(
-        default="balanced", description="balanced: every expert gets the same tokens"
-    )
-
-
 class TrainSpec(Spec):
     """The training run: sizes, optimizer, numbers and kernels."""
 
@@ -98,14 +101,18 @@ class TrainSpec(Spec):
     optimizer: Annotated[Optimizer, Axis("twin.optimizers")] = Field(
         description="how weights move once the gradients of a step are known"
     )
-    precision: Literal["bf16"] = Field(
-        default="bf16", description="numbers of weights, activations and matrix products"
+    precision: Literal["bf16", "fp8"] = Field(
+        default="bf16",
+        description="numbers of matrix products; fp8: of linear layers and experts, scaled by "
+        "blocks as in DeepSeek-V3, the rest in bf16",
     )
     attention_kernel: Literal["flash", "unfused"] = Field(
         default="flash",
         description="unfused: scores and softmax go through device memory, as before fused kernels",
     )
-    routing: RoutingSpec = RoutingSpec()
+    routing: Annotated[Routing, Axis("twin.routing")] = Field(
+        default=Balanced(), description="how tokens spread over experts"
+    )
 
     @property
     def global_batch_sequences(self) -> int:
@@ -128,12 +135,20 @@ class TrainSpec(Spec):
         return written
 
 
-def _priced(expectation: Expectation, info: ValidationInfo) -> Expectation:
-    """Refuse to expect a cost of a run that has no price."""
-    if expectation.figure == "cost_usd" and info.data.get("cost", ...) is None:
-        message = "the cost is unknown without a price"
-        raise FieldError("TW053", message, "add `cost: {gpu_hour: 2.0USD}`, with your price")
-    return expectation
+def _expected_of(what: str, kpis: Iterable[Kpi]) -> AfterValidator:
+    """Refuses to expect a figure that such a scenario does not have, or a cost without a price."""
+    known = (FITS, *(kpi.key for kpi in kpis))
+
+    def check(expectation: Expectation, info: ValidationInfo) -> Expectation:
+        if expectation.figure not in known:
+            message = f"{what} has no `{expectation.figure}`"
+            raise FieldError("TW152", message, f"write one of: {', '.join(known)}")
+        if expectation.figure == "cost_usd" and info.data.get("cost", ...) is None:
+            message = "the cost is unknown without a price"
+            raise FieldError("TW053", message, "add `cost: {gpu_hour: 2.0USD}`, with your price")
+        return expectation
+
+    return AfterValidator(check)
 
 
 def _refuse_batch(written: Any) -> None:
@@ -165,8 +180,9 @@ class Provenance:
     ledger: Ledger = field(default_factory=dict[str, Sourced], compare=False)
 
 
-class Scenario(Spec):
-    """One run, fully resolved: catalog names are replaced by their parts."""
+class Root(Spec):
+    """What every scenario has, whatever happens in it: a model, a cluster, and the places where its
+    values were written. Catalog names are replaced by their parts."""
 
     schema_version: Annotated[Literal[1], Exactly] = Field(
         alias="schema", description="version of this format"
@@ -174,15 +190,6 @@ class Scenario(Spec):
     name: str = Field(description="what reports call this run")
     model: ModelSpec
     cluster: ClusterSpec
-    parallel: ParallelSpec
-    memory: MemorySpec = MemorySpec()
-    train: TrainSpec
-    cost: CostSpec | None = None
-    calibration: CalibrationSpec
-    # After `cost`, without which none can be expected.
-    expect: tuple[Annotated[Expectation, AfterValidator(_priced)], ...] = Field(
-        default=(), description="what must hold of the run; exit code 5 where something does not"
-    )
 
     _provenance: Provenance = PrivateAttr(default=Provenance())
 
@@ -215,3 +222,36 @@ class Scenario(Spec):
         while path and path not in self._provenance.keys:
             path = path.rpartition(".")[0]
         return self._provenance.keys.get(path, DEFAULT)
+
+
+class Scenario(Root):
+    """A training run."""
+
+    parallel: ParallelSpec
+    memory: MemorySpec = MemorySpec()
+    train: TrainSpec
+    cost: CostSpec | None = None
+    calibration: CalibrationSpec
+    # After `cost`, without which none can be expected.
+    expect: tuple[Annotated[Expectation, _expected_of("a training run", KPIS)], ...] = Field(
+        default=(), description="what must hold of the run; exit code 5 where something does not"
+    )
+
+
+class UpdateScenario(Root):
+    """A weight update: new weights on their way from host memory to the inference engines."""
+
+    room: ClassVar[str] = "twin.rl"
+    """Where the verbs for it are."""
+
+    weight_update: WeightUpdateSpec
+    cost: CostSpec | None = None
+    calibration: CalibrationSpec
+    # After `cost`, as above.
+    expect: tuple[Annotated[Expectation, _expected_of("a weight update", UPDATE_KPIS)], ...] = Field(
+        default=(), description="what must hold of the run; exit code 5 where something does not"
+    )
+
+
+AnyScenario: TypeAlias = Scenario | UpdateScenario
+"""What a file may hold."""

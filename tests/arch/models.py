@@ -119,4 +119,9 @@ TINY_SINKS = ModelSpec(
     moe=Moe(experts=8, top_k=2, width=20, bias=True),
 )
 
-TINY = {model.name: model for model in (TINY_GPT, TINY_MOE, TINY_GROUPED, TINY_SHARED, TINY_SINKS)}
+TINY_MTP = TINY_MOE.model_copy(update={"name": "tiny-mtp", "mtp_layers": 2})
+
+TINY = {
+    model.name: model
+    for model in (TINY_GPT, TINY_MOE, TINY_GROUPED, TINY_SHARED, TINY_SINKS, TINY_MTP)
+}

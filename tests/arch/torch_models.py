@@ -26,6 +26,7 @@ class Transformer(nn.Module):
             experts &= set(range(model.moe.every - 1, model.layers, model.moe.every))
         self.layers = nn.ModuleList(Layer(model, i not in experts) for i in range(model.layers))
         self.norm = make_norm(model)
+        self.ahead = nn.ModuleList(Prediction(model) for _ in range(model.mtp_layers))
         self.head = nn.Linear(model.hidden, model.vocab, bias=False)
         if model.tied_embeddings:
             self.head.weight = self.tokens.weight
@@ -37,7 +38,30 @@ class Transformer(nn.Module):
         x_BSD = self.first_norm(x_BSD)
         for layer in self.layers:
             x_BSD = layer(x_BSD)
-        return self.head(self.norm(x_BSD))
+        logits = self.head(self.norm(x_BSD))
+        for module in self.ahead:
+            assert isinstance(module, Prediction)
+            x_BSD = module(x_BSD, self.tokens(ids_BS.roll(-1, 1)))
+            logits = logits + self.head(module.norm(x_BSD))
+        return logits
+
+
+class Prediction(nn.Module):
+    """A multi-token-prediction module (DeepSeek-V3, section 2.2); the model's head and table are
+    given."""
+
+    def __init__(self, model: ModelSpec) -> None:
+        super().__init__()
+        self.ahead_norm, self.before_norm, self.norm = (make_norm(model) for _ in range(3))
+        self.projection = linear(2 * model.hidden, model.hidden)
+        self.layer = Layer(model, dense=model.moe is None)
+
+    def forward(self, x_BSD: Tensor, ahead_BSD: Tensor) -> Tensor:
+        return self.layer(self.joined(x_BSD, ahead_BSD))
+
+    def joined(self, x_BSD: Tensor, ahead_BSD: Tensor) -> Tensor:
+        both = torch.cat([self.before_norm(x_BSD), self.ahead_norm(ahead_BSD)], -1)
+        return self.projection(both)
 
 
 class Layer(nn.Module):

@@ -8,12 +8,14 @@ solution.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from tests.hardware.catalog import leaf, plain, published
+from tests.collectives import rows
+from tests.hardware.catalog import plain, published
 from twin import units
 from twin.arch.ops import CollectiveKind
 from twin.collectives.traffic import traffic
@@ -75,21 +77,23 @@ def test_the_a100_nodes_carry_the_fit_of_all_84_points(node: str) -> None:
     assert np.abs(found.errors).max() < 0.30
 
 
-def test_the_h800_node_carries_the_latency_of_h100_and_its_efficiency_as_low_end() -> None:
+def test_the_h800_node_carries_the_latency_and_the_efficiency_of_h100() -> None:
     """All-reduce is left out: on H100 it ran on NVLink SHARP, which is not a ring."""
     measured = [p for p in points("nccl-h100.yaml") if p.kind != "all_reduce"]
     found = fit(measured, 450e9)
     nvlink = plain("nodes/h800-8gpu")["nvlink"]
     assert len(measured) == 63
     assert units.parse(nvlink["latency"], "seconds") == pytest.approx(found.latency, abs=0.05e-6)
-    low = leaf("nodes/h800-8gpu", "nvlink.efficiency")["range"][0]
-    assert low == pytest.approx(found.efficiency, abs=0.005)
+    assert nvlink["efficiency"] == pytest.approx(found.efficiency, abs=0.005)
     assert np.abs(found.errors).mean() < 0.11
 
 
-def test_the_usable_rate_of_h800_nvlink_is_near_what_deepep_reaches_on_one_node() -> None:
-    measured = published("links-h800.yaml")["deepep-h800-normal-ep8"]["metrics"]
-    nvlink = plain("nodes/h800-8gpu")["nvlink"]
-    ours = units.parse(nvlink["bandwidth"], "bytes_per_s") * nvlink["efficiency"] / 1e9
-    assert ours == pytest.approx(measured["dispatch_GBps"], rel=0.05)
-    assert ours == pytest.approx(measured["combine_GBps"], rel=0.05)
+def test_deepep_on_h800_asks_for_the_efficiency_that_nccl_has_on_h100() -> None:
+    """The normal kernels on one and two nodes, which NVLink bounds: the mean of what they ask for is
+    the catalog's number within 2 %."""
+    rates: list[float] = []
+    for point in rows.points():
+        if point.row in ("deepep-h800-normal-ep8", "deepep-h800-normal-ep16"):
+            rates.append(plain("nodes/h800-8gpu")["nvlink"]["efficiency"] * (1 + point.error))
+    assert len(rates) == 4
+    assert fmean(rates) == pytest.approx(0.655, rel=0.02)

@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 from twin.collectives.traffic import Traffic
 from twin.engine.program import COMPUTE, EXPERT, Message, Program, Role, Step, Template
+from twin.engine.wiring import Rates, Seats, Wiring, wire
 from twin.schedules import Pass, Schedule
 
+UNIT = Rates(nvlink=1.0, nic=1.0, pcie=1.0, dram=2.0)
+"""Every link moves 1 byte/ns in one direction."""
 FREE = Message(0.0, "nic", 0)
 """A message that takes no time."""
 
@@ -56,5 +59,11 @@ def by_hand(
         message=message,
         finish=tuple(() for _ in range(stages)),
         ready_after=tuple(() for _ in range(stages)),
-        capacity={"nvlink": 1.0, "nic": 1.0},
+        wiring=apart(stages),
     )
+
+
+def apart(roles: int, rates: Rates = UNIT, *, host: bool = False) -> Wiring:
+    """The links of so many roles, each one rank on a node of its own."""
+    seats = Seats(range(roles), range(roles), switch=1, socket=1, pod=1)
+    return wire(seats, rates, host=host)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twin.engine.clock import Clock
-from twin.engine.fluid import Flow, Fluid, fair_rates
+from twin.engine.fluid import Fluid, fair_rates
 
 
 def ends(capacity: list[float], flows: list[tuple[int, float, tuple[int, ...]]]) -> list[int]:
@@ -50,30 +50,43 @@ def test_equal_flows_end_in_the_same_instant() -> None:
 def test_what_a_bottlenecked_flow_leaves_goes_to_the_others() -> None:
     """Bertsekas and Gallager's example: link 0 (1.0) carries a and b, link 1 (3.0) carries b and c:
     b gets 0.5, c gets 2.5."""
-    a, b, c = (Flow(0, 1.0, links) for links in ((0,), (0, 1), (1,)))
-    rates = {id(f): r for f, r in fair_rates([a, b, c], [1.0, 3.0])}
-    assert (rates[id(a)], rates[id(b)], rates[id(c)]) == (0.5, 0.5, 2.5)
+    one = ((0,), (1.0,)), ((0, 1), (1.0, 1.0)), ((1,), (1.0,))
+    assert fair_rates(one, [1.0, 3.0]) == [0.5, 0.5, 2.5]
+
+
+def test_a_flow_that_stands_for_four_gets_what_each_of_the_four_would() -> None:
+    """Four alike on a link of 8 beside one other: each gets 8/5; folded with a weight of 4, too."""
+    apart = fair_rates([((0,), (1.0,))] * 5, [8.0])
+    folded = fair_rates([((0,), (4.0,)), ((0,), (1.0,))], [8.0])
+    assert folded == apart[:2]
+    assert ends([8.0], [(0, 16.0, (0,))] * 4) == [8] * 4
 
 
 @given(
     st.lists(st.floats(0.5, 8.0), min_size=1, max_size=5),
-    st.lists(st.sets(st.integers(0, 4), min_size=1, max_size=3), min_size=1, max_size=8),
+    st.lists(
+        st.dictionaries(st.integers(0, 4), st.floats(0.25, 8.0), min_size=1, max_size=3),
+        min_size=1,
+        max_size=8,
+    ),
 )
 def test_no_link_is_overfull_and_every_flow_has_a_full_link_where_it_is_fastest(
-    capacity: list[float], paths: list[set[int]]
+    capacity: list[float], paths: list[dict[int, float]]
 ) -> None:
     """The definition of max-min fairness (Bertsekas and Gallager, section 6.5.2): every flow
     crosses a saturated link on which no other flow has a higher rate."""
-    links = [tuple(sorted({k % len(capacity) for k in path})) for path in paths]
-    flows = [Flow(0, 1.0, path) for path in links]
-    rate = {id(f): r for f, r in fair_rates(flows, capacity)}
-    load = [sum(rate[id(f)] for f in flows if k in f.links) for k in range(len(capacity))]
+    flows = [{k % len(capacity): weight for k, weight in path.items()} for path in paths]
+    rate = fair_rates([(tuple(flow), tuple(flow.values())) for flow in flows], capacity)
+    load = [
+        sum(r * flow.get(k, 0.0) for r, flow in zip(rate, flows, strict=True))
+        for k in range(len(capacity))
+    ]
     assert all(used <= full * (1 + 1e-9) for used, full in zip(load, capacity, strict=True))
-    for flow in flows:
+    for own, flow in zip(rate, flows, strict=True):
         assert any(
             load[k] >= capacity[k] * (1 - 1e-9)
-            and all(rate[id(o)] <= rate[id(flow)] * (1 + 1e-9) for o in flows if k in o.links)
-            for k in flow.links
+            and all(r <= own * (1 + 1e-9) for r, o in zip(rate, flows, strict=True) if k in o)
+            for k in flow
         )
 
 

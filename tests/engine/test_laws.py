@@ -106,15 +106,15 @@ def test_every_byte_sent_is_received(scenario: Scenario, ranks: Literal["folded"
     crossings = {"send_forward": 0, "send_backward": 0}
     for op, flows in enumerate(graph.flows):
         role, name = made.roles[graph.role[op]], graph.name[op]
-        for size, (out, into) in flows:
-            assert (out // 4, out % 2, into % 2) == (graph.role[op], 0, 1)
+        for size, links, _ in flows:
+            own, peer = made.wiring.ports[graph.role[op]], made.wiring.ports[graph.role[op]]
             if name in crossings:
                 crossings[name] += 1
                 step = 1 if name == "send_forward" else -1
-                assert into // 4 == role.peers[(role.stage + step) % made.stages]
+                peer = made.wiring.ports[role.peers[(role.stage + step) % made.stages]]
                 assert size == made.message.bytes
-            else:
-                assert into == out + 1
+            routes = (own.nvlink_out, peer.nvlink_in), (own.nic_out, peer.nic_in)
+            assert links in [tuple(link for link, _ in out + into) for out, into in routes]
     chunks = made.stages * made.chunks_per_stage
     columns = len(made.roles) // made.stages
     expected = (chunks - 1) * made.microbatches * columns
@@ -159,13 +159,15 @@ def test_a_faster_nic_and_a_faster_gpu_make_a_real_step_faster() -> None:
 
 
 def test_the_template_of_one_pass_is_its_kernels_and_exchanges_in_order() -> None:
-    """One MoE layer: attention and router, dispatch, experts, combine, the rest."""
+    """One MoE layer: attention and router, dispatch, beside it the shared expert, experts, combine,
+    the rest."""
     made = lower(plan(moe(8, 4, 2, 16)))
     template = made.passes["F", 2]
-    assert [step.name for step in template] == [
-        "forward",
-        "dispatch",
-        "forward",
-        "combine",
-        "forward",
+    assert [(step.name, step.after) for step in template] == [
+        ("forward", ()),
+        ("dispatch", (0,)),
+        ("forward", (0,)),
+        ("forward", (1, 2)),
+        ("combine", (3,)),
+        ("forward", (4,)),
     ]

@@ -141,6 +141,28 @@ def test_keys_that_change_the_count_do(
     assert parameters(model).total == PUBLISHED[name] + more
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "groups"),
+    [
+        ("deepseek-v3", {}, (8, 4)),
+        ("kimi-k2", {}, (1, 1)),
+        ("deepseek-v2", {}, (8, 3)),
+        ("deepseek-v2", {"topk_method": "greedy"}, (1, 1)),
+    ],
+)
+def test_a_router_that_is_limited_to_groups_says_so(
+    edited: Edit, name: str, changes: dict[str, Any], groups: tuple[int, int]
+) -> None:
+    moe = read_hf_config(edited(name, **changes), name).model.moe
+    assert moe is not None
+    assert (moe.groups, moe.top_groups) == groups
+
+
+def test_groups_that_hold_too_few_experts_are_refused(edited: Edit) -> None:
+    with pytest.raises(UsageError, match="cannot choose 8 of 256 experts in 9 of 8 groups"):
+        read_hf_config(edited("deepseek-v3", topk_group=9), "m")
+
+
 def test_prediction_layers_are_read_and_counted_apart(edited: Edit) -> None:
     model = read_hf_config(edited("kimi-k2", num_nextn_predict_layers=2), "k2").model
     assert model.mtp_layers == 2

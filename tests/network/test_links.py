@@ -1,4 +1,5 @@
-"""Speed of a GPU's two links, and what oversubscribed spines do to groups in and across pods."""
+"""Speed of the links of each class and who shares them, and what oversubscribed spines do to groups
+in and across pods."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.network.clusters import cluster
-from twin.network import Placement, capacity, crowding, latency, topology
+from twin.network import Placement, capacity, crowding, far_share, latency, sharers, topology
 
 
 def test_an_nvlink_port_carries_its_line_rate_times_its_efficiency() -> None:
@@ -16,6 +17,38 @@ def test_an_nvlink_port_carries_its_line_rate_times_its_efficiency() -> None:
 
 def test_a_nic_carries_line_rate_times_its_own_and_the_fabrics_efficiency() -> None:
     assert capacity(cluster(2), "nic") == pytest.approx(10e9 * 0.8 * 0.5)
+
+
+def test_a_gpus_pcie_link_and_a_sockets_memory_carry_their_line_rate_times_efficiency() -> None:
+    assert capacity(cluster(1), "pcie") == pytest.approx(50e9 * 0.5)
+    assert capacity(cluster(1), "dram") == pytest.approx(200e9)
+    assert sharers(cluster(1), "dram") == 2
+
+
+@pytest.mark.parametrize(("kind", "nics"), [("rail_fat_tree", 2), ("clos", 8)])
+def test_a_leafs_uplinks_carry_what_its_nics_send_over_the_oversubscription(
+    kind: str, nics: int
+) -> None:
+    """Two nodes of four GPUs per leaf: one NIC of each in a rail's leaf, all eight in a rack's."""
+    spec = cluster(4, kind=kind, oversubscription=4.0)
+    assert sharers(spec, "leaf") == nics
+    assert capacity(spec, "leaf") == pytest.approx(nics * 4e9 / 4)
+
+
+def test_a_leaf_that_holds_nothing_up_is_no_link() -> None:
+    assert capacity(cluster(4), "leaf") is None
+    assert capacity(cluster(2, oversubscription=4.0), "leaf") is None
+    assert capacity(cluster(4), "pcie_uplink") is None
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all", "message"])
+def test_sharing_the_uplinks_evenly_costs_what_crowding_says(kind: str) -> None:
+    spec = cluster(4, oversubscription=4.0)
+    placed = Placement(16, 4, per_pod=8)
+    far = far_share(kind, placed)  # type: ignore[arg-type]
+    shared = far * sharers(spec, "leaf") / (capacity(spec, "leaf") or 0.0)
+    slower = max(1.0, shared * capacity(spec, "nic"))
+    assert slower == pytest.approx(crowding(spec, kind, placed))  # type: ignore[arg-type]
 
 
 def test_oversubscription_leaves_a_nic_its_rate_and_crowds_what_crosses() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.plan.examples import MOE, Changes, scenario
-from twin.arch import layers
+from twin.arch import layers, parameters
 from twin.arch.ops import Layer, Op, Weights, Work
 from twin.errors import ScenarioError
 from twin.hardware import seconds
@@ -20,6 +20,7 @@ from twin.plan.feasibility import problems
 from twin.sources import Sourced
 
 SECTION = dict[str, Changes]
+ZIPF = {"kind": "zipf", "s": 0.2}
 
 
 def test_chunks_hold_the_model_in_order() -> None:
@@ -30,6 +31,45 @@ def test_chunks_hold_the_model_in_order() -> None:
     stack = layers(case.model, shape_of(case))
     assert [layer for chunk in found.chunks for layer in chunk.layers] == list(stack)
     assert [chunk.stage for chunk in found.chunks] == [0, 1, 0, 1]
+
+
+def test_modules_that_predict_further_tokens_stand_before_the_head_on_its_stage() -> None:
+    """They count in time and memory, as a second copy of the table of embeddings does, and are no
+    part of the split of layers."""
+    case = scenario(
+        model={"moe": MOE, "mtp_layers": 1}, parallel={"pipeline": 2, "layers": (5, 3)}
+    )
+    found = plan(case)
+    kinds = [[layer.kind for layer in chunk.layers] for chunk in found.chunks]
+    assert kinds[1] == ["moe", "moe", "moe", "mtp", "head", "head"]
+    whole = sum(chunk.weights.total for chunk in found.chunks)
+    count = parameters(case.model)
+    assert whole == count.total + count.multi_token_prediction + 512 * 128
+    alone = plan(scenario(model={"moe": MOE, "mtp_layers": 1}, parallel={"pipeline": 1}))
+    assert alone.chunks[0].weights.total == whole - 512 * 128
+
+
+def test_the_time_of_prediction_modules_draws_layers_from_the_last_stage() -> None:
+    without, heavy = (
+        plan(scenario(model={"moe": MOE, "mtp_layers": count}, parallel={"pipeline": 2}))
+        for count in (0, 3)
+    )
+    held = [
+        [layer.kind for layer in found.chunks[1].layers].count("moe") for found in (without, heavy)
+    ]
+    assert held[1] < held[0]
+
+
+@pytest.mark.parametrize("kind", ["alltoall", "deepep"])
+def test_layers_are_those_of_the_fullest_rank_in_the_runs_numbers(kind: str) -> None:
+    case = scenario(
+        model={"moe": MOE},
+        parallel={"expert": 4, "dispatcher": kind},
+        train={"routing": {"kind": "histogram", "loads": [3.0] * 4 + [1.0] * 12}},
+    )
+    shape = shape_of(case)
+    assert (shape.expert_load, shape.dispatcher, shape.precision) == (2.0, kind, "bf16")
+    assert shape_of(scenario(train={"routing": ZIPF})).expert_load == 1.0
 
 
 def test_hardware_too_fast_for_the_clock_has_no_plan() -> None:
@@ -110,7 +150,8 @@ CAVEATS: list[tuple[str, SECTION]] = [
     ("mixed-pipeline-neighbours", {"parallel": {"pipeline": 4}, "cluster": {"gpus": 8}}),
     ("balanced-by-kernels", {"parallel": {"pipeline": 2}}),
     ("empty-chunks", {"parallel": {"pipeline": 4, "layers": (2, 6, 0, 0)}}),
-    ("multi-token-prediction-left-out", {"model": {"mtp_layers": 1}}),
+    ("fullest-expert-rank", {"model": {"moe": MOE}, "train": {"routing": ZIPF}}),
+    ("idle-routing", {"train": {"routing": ZIPF}}),
     ("model-simplified", {"model": {"left_out": "windows"}}),
     ("idle-sequence-parallel", {"parallel": {"sequence_parallel": True}}),
     ("tensor-across-nodes", {"parallel": {"tensor": 4}, "cluster": {"gpus": 2, "nodes": 8}}),

@@ -163,6 +163,18 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         "at most 16",
     ),
     (
+        feasibility.fp8_needs_its_tensor_cores,
+        {"train": {"precision": "fp8"}},
+        "train.precision",
+        "set precision to bf16, or choose nodes of a GPU that has them, such as h100-8gpu",
+    ),
+    (
+        feasibility.loads_name_every_expert,
+        {"model": {"moe": MOE}, "train": {"routing": {"kind": "histogram", "loads": [1, 2]}}},
+        "train.routing.loads",
+        "write 16 loads, or `{kind: zipf, s: 0.2}`",
+    ),
+    (
         feasibility.dense_layers_are_layers,
         {"model": {"moe": MOE | {"first_dense_layers": 9}}},
         "model.moe.first_dense_layers",
@@ -309,6 +321,11 @@ KEEPS: list[tuple[Rule, SECTION]] = [
     (feasibility.query_heads_share_keys_evenly, {}),
     (feasibility.tokens_choose_existing_experts, {"model": {"moe": MOE}}),
     (feasibility.dense_layers_are_layers, {"model": {"moe": MOE | {"first_dense_layers": 8}}}),
+    (feasibility.fp8_needs_its_tensor_cores, {"train": {"precision": "bf16"}}),
+    (
+        feasibility.loads_name_every_expert,
+        {"model": {"moe": MOE}, "train": {"routing": {"kind": "histogram", "loads": [1] * 16}}},
+    ),
     (feasibility.positions_cover_the_sequence, {"model": {"learned_positions": 64}}),
     (feasibility.microbatches_are_whole, {"parallel": {"micro_batch": 2}}),
     (feasibility.tokens_fill_a_step, {"train": {"tokens": "4096tok"}}),

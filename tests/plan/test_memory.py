@@ -14,26 +14,18 @@ from twin.arch import ATTENTION_CORE, layers
 from twin.arch.ops import Exchange, Item, Layer, Op, Shape, Weights, Work
 from twin.loading import load
 from twin.plan import plan
-from twin.plan.memory import (
-    boundary_bytes,
-    buffers,
-    enough_microbatches,
-    footprint,
-    footprints,
-    kept_bytes,
-    late_bytes,
-    ledger,
-    moment,
-    states,
-    unsharded,
-    walk,
-)
+from twin.plan.footprint import footprint, footprints, kept_bytes, late_bytes
+from twin.plan.memory import boundary_bytes, buffers, ledger, moment, states, unsharded
 from twin.plan.mesh import lay_out
 from twin.plan.types import Chunk
+from twin.plan.walk import enough_microbatches, walk
 from twin.schedules import SCHEDULES, Action
 from twin.spec.cluster import ReserveEntry
+from twin.spec.memory import MemorySpec
 
 CORE = min(ATTENTION_CORE)
+KEEP, FULL = MemorySpec(), MemorySpec(recompute=("full",))
+CORE_AGAIN = MemorySpec(recompute=("attention_core",))
 
 
 def op(name: str, saved: float = 0.0, output: float = 0.0) -> Op:
@@ -57,22 +49,22 @@ BLOCK = block(
 
 
 def test_a_layer_keeps_what_its_policy_says() -> None:
-    assert kept_bytes(BLOCK, ()) == 170
-    assert kept_bytes(BLOCK, ("attention_core",)) == 70
-    assert kept_bytes(BLOCK, ("full",)) == 10
+    assert kept_bytes(BLOCK, KEEP) == 170
+    assert kept_bytes(BLOCK, CORE_AGAIN) == 70
+    assert kept_bytes(BLOCK, FULL) == 10
 
 
 def test_embedding_and_head_are_never_recomputed() -> None:
     head = replace(BLOCK, kind="head")
-    assert kept_bytes(head, ("full",)) == 170
-    assert footprint([head], ("full",)).kept.logits == 170
+    assert kept_bytes(head, FULL) == 170
+    assert footprint([head], FULL).kept.logits == 170
 
 
 def test_a_fully_recomputed_layer_comes_back_for_its_backward_pass() -> None:
     """Two layers of 170 saved, 10 kept. At the second's backward both inputs (20) are alive, the
     second is recomputed (160 beside its input), and gradients run: of the layer's input (10) and of
     the widest pair of neighbours (30 + 10)."""
-    need = footprint([BLOCK, BLOCK], ("full",))
+    need = footprint([BLOCK, BLOCK], FULL)
     assert need.kept.total == 20
     assert need.backward.activations == 20
     assert need.backward.working == 160 + 10 + 40
@@ -82,50 +74,50 @@ def test_the_backward_pass_of_a_mixed_chunk_is_fullest_where_the_sum_is() -> Non
     """A small last layer: the peak is at the first, wide one, when the last one's input is already
     free."""
     small = block(op("small", saved=1, output=1), input_bytes=1)
-    need = footprint([BLOCK, small], ("full",))
+    need = footprint([BLOCK, small], FULL)
     assert need.backward.activations == 10
     assert need.backward.working == 160 + 10 + 40
 
 
 def test_one_f_one_b_keeps_one_microbatch_per_later_stage_and_its_own() -> None:
     """4 stages, 8 micro-batches: 4, 3, 2, 1 in flight (Narayanan et al. 2021, section 2.2.1)."""
-    need = {stage: footprint([BLOCK], ()) for stage in range(4)}
-    peaks = [walk(order, need) for order in schedule("1f1b").order(4, 1, 8)]
+    need = {stage: footprint([BLOCK], KEEP) for stage in range(4)}
+    peaks = [walk(order, need).peak() for order in schedule("1f1b").order(4, 1, 8)]
     assert [peak.in_flight for peak in peaks] == [4, 3, 2, 1]
     assert [peak.held.activations for peak in peaks] == [680, 510, 340, 170]
     assert [(peak.action.kind, peak.action.microbatch) for peak in peaks] == [("B", 0)] * 4
 
 
 def test_gpipe_keeps_every_microbatch() -> None:
-    need = {stage: footprint([BLOCK], ()) for stage in range(4)}
-    peaks = [walk(order, need) for order in schedule("gpipe").order(4, 1, 8)]
+    need = {stage: footprint([BLOCK], KEEP) for stage in range(4)}
+    peaks = [walk(order, need).peak() for order in schedule("gpipe").order(4, 1, 8)]
     assert [peak.in_flight for peak in peaks] == [8, 8, 8, 8]
 
 
 def test_interleaving_keeps_korthikanti_equation_more() -> None:
     """First of 4 stages with 3 chunks: L (1 + (p - 1) / (p v)) layers' worth, which is p v + p - 1
     = 15 chunks (Korthikanti et al. 2022, section 4.2.3)."""
-    need = {chunk: footprint([BLOCK], ()) for chunk in range(12)}
-    first = walk(schedule("interleaved_1f1b").order(4, 3, 8)[0], need)
+    need = {chunk: footprint([BLOCK], KEEP) for chunk in range(12)}
+    first = walk(schedule("interleaved_1f1b").order(4, 3, 8)[0], need).peak()
     assert first.in_flight == 15
 
 
 def test_between_the_halves_of_a_backward_wait_inputs_and_gradients_of_ops_with_weights() -> None:
     """170 kept by each forward; after I, 5 of the input and 30 of the output's gradient."""
-    matrix = replace(BLOCK.items[-1], weight=Work(1.0, 1.0, 1), input=5.0, output=30.0)
-    need = {0: footprint([replace(BLOCK, items=(*BLOCK.items[:-1], matrix))], ())}
+    matrix = replace(BLOCK.items[-1], weight=Work(1.0, 1.0, 1), output=30.0, late=35.0)
+    need = {0: footprint([replace(BLOCK, items=(*BLOCK.items[:-1], matrix))], KEEP)}
     actions = [Action("F", 0, 0), Action("I", 0, 0), Action("F", 0, 1), Action("W", 0, 0)]
     assert need[0].late.total == 35
-    peak = walk(actions, need)
+    peak = walk(actions, need).peak()
     assert (peak.in_flight, peak.late) == (1, 1)
     assert peak.held.total == 35 + need[0].forward.total
 
 
 def test_a_pair_needs_the_working_sets_of_both_passes() -> None:
-    need = {0: footprint([BLOCK], ())}
+    need = {0: footprint([BLOCK], KEEP)}
     apart = [Action("F", 0, 0), Action("F", 0, 1), Action("B", 0, 0)]
     pair = [Action("F", 0, 0), Action("F", 0, 1, paired=True), Action("B", 0, 0)]
-    more = walk(pair, need).held.total - walk(apart, need).held.total
+    more = walk(pair, need).peak().held.total - walk(apart, need).peak().held.total
     assert more == need[0].forward.total - need[0].kept.total > 0
 
 
@@ -157,14 +149,14 @@ def test_the_short_walk_finds_the_peak_of_the_whole_walk(
     sizes = st.integers(0, 100)
     need = {
         chunk: footprint(
-            [block(op("a", data.draw(sizes), data.draw(sizes)), input_bytes=data.draw(sizes))], ()
+            [block(op("a", data.draw(sizes), data.draw(sizes)), input_bytes=data.draw(sizes))], KEEP
         )
         for chunk in range(len(plays.chunk_map(stages, chunks).part_of))
     }
     short = enough_microbatches(plays, stages, chunks, microbatches)
     assert short <= microbatches
-    whole_walk = [walk(order, need) for order in plays.order(stages, chunks, microbatches)]
-    short_walk = [walk(order, need) for order in plays.order(stages, chunks, short)]
+    whole_walk = [walk(order, need).peak() for order in plays.order(stages, chunks, microbatches)]
+    short_walk = [walk(order, need).peak() for order in plays.order(stages, chunks, short)]
     assert short_walk == whole_walk
 
 
@@ -182,7 +174,9 @@ def test_the_peak_grows_with_the_microbatches_in_flight(
 ) -> None:
     """Chunks of one size: more alive, more bytes; as many alive, as many bytes."""
     peaks = [
-        walk(order, {chunk: footprint([BLOCK], ()) for chunk in range(2 * stages * chunks)})
+        walk(
+            order, {chunk: footprint([BLOCK], KEEP) for chunk in range(2 * stages * chunks)}
+        ).peak()
         for kind, stages, chunks, microbatches in (one, other)
         for order in schedule(kind).order(stages, chunks, microbatches)
     ]
@@ -241,7 +235,7 @@ def test_zero_shards_states_over_the_ranks_that_hold_the_same_weights() -> None:
     moe = {"experts": 16, "top_k": 2, "width": 64}
     case = scenario(model={"moe": moe}, parallel={"expert": 4})
     chunks = chunks_of([[block(weights=Weights(replicated=60, tensor=40, expert=1000))]], 1)
-    assert states(case, lay_out(case), chunks) == {
+    assert states(case, lay_out(case), chunks)[0] == {
         "parameters": 2 * 1100,
         "gradients": 4 * 1100,
         "optimizer_dense": 12 * 100 / 16,
@@ -263,7 +257,7 @@ def test_the_bytes_of_zeros_table(zero: int, per_weight: float) -> None:
     the fp32 gradients here; over 16 data ranks."""
     case = scenario(parallel={"zero": zero})
     chunks = chunks_of([[block(weights=Weights(replicated=60_000, tensor=20_000))]], 1)
-    found = sum(states(case, lay_out(case), chunks).values())
+    found = sum(states(case, lay_out(case), chunks)[0].values())
     assert found == pytest.approx(per_weight * 80_000)
 
 
@@ -282,7 +276,7 @@ def test_context_ranks_share_states_as_data_ranks_do() -> None:
         },
     )
     chunks = chunks_of([[block(weights=Weights(tensor=800, expert=1000))]], 1)
-    found = states(case, lay_out(case), chunks)
+    found, _ = states(case, lay_out(case), chunks)
     assert (found["optimizer_dense"], found["optimizer_expert"]) == (12 * 800 / 8, 12 * 1000 / 2)
 
 
@@ -320,14 +314,14 @@ def test_weights_without_gradient_have_no_gradient_buffer() -> None:
     """Of 100 weights 30 are expert-bias: 2 bytes for each of 100, 4 bytes for each of 70."""
     case = scenario()
     chunks = chunks_of([[block(weights=Weights(replicated=100, buffers=30))]], 1)
-    found = states(case, lay_out(case), chunks)
+    found, _ = states(case, lay_out(case), chunks)
     assert (found["parameters"], found["gradients"]) == (200, 280)
 
 
 def test_without_zero_every_rank_keeps_all_states() -> None:
     case = scenario(parallel={"zero": 0})
     chunks = chunks_of([[block(weights=Weights(replicated=60, tensor=40))]], 1)
-    assert states(case, lay_out(case), chunks)["optimizer_dense"] == 12 * 100
+    assert states(case, lay_out(case), chunks)[0]["optimizer_dense"] == 12 * 100
 
 
 def test_buffers_hold_what_is_on_its_way() -> None:
@@ -409,7 +403,7 @@ def test_the_moment_of_the_peak_is_that_of_the_whole_step(schedule: str) -> None
         ["parallel.virtual=1", "parallel.pipeline=8", f"parallel.schedule={schedule}"],
     )
     resolved = plan(made)
-    needs = footprints(made, resolved.chunks)
+    needs = footprints(made.memory, resolved.chunks)
     orders = made.parallel.schedule.order(8, 1, resolved.microbatches)
     for stage, order in zip(resolved.memory.stages, orders, strict=True):
-        assert stage.peak_moment == moment(walk(order, needs).action)
+        assert stage.peak_moment == moment(walk(order, needs).peak().action)

@@ -22,9 +22,10 @@ from twin.arch.ops import Layer
 from twin.loading import load
 from twin.plan import plan
 from twin.plan.compile import shape_of
-from twin.plan.memory import kept_bytes, saved_bytes
+from twin.plan.footprint import kept_bytes, saved_bytes
 from twin.plan.types import Plan, StageMemory
 from twin.scenario import Scenario
+from twin.spec.memory import MemorySpec
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 GIB = 2.0**30
@@ -102,7 +103,7 @@ def test_states_of_the_worst_middle_stage_of_kimi_k2(nodes: int, gigabytes: floa
 def test_activations_of_kimi_k2_without_a_policy(layers_in_flight: int, gigabytes: float) -> None:
     """16, 48, 80 chunks in flight on the first rank at 1, 2, 4 chunks of 4, 2, 1 MoE layers; the
     last two with the report's extra forward."""
-    kept = kept_bytes(layer_of(kimi(32), "moe"), ())
+    kept = kept_bytes(layer_of(kimi(32), "moe"), MemorySpec())
     assert layers_in_flight * kept == pytest.approx(gigabytes * 1e9, rel=0.02)
 
 
@@ -217,9 +218,9 @@ def test_the_first_stage_keeps_the_layers_of_korthikanti_section_4_2_3() -> None
     """L / p layers on p + (p - 1) / v micro-batches: 31 chunks of 4 layers at p = 8, v = 3."""
     found = planned("gpt-175b-64xa100-full", "memory.recompute=[]", f"parallel.layers={[4] * 24}")
     first = found.memory.stages[0]
-    embedding = 11 * kept_bytes(layer_of(found, "embedding"), ())
+    embedding = 11 * kept_bytes(layer_of(found, "embedding"), MemorySpec())
     assert first.in_flight == 31
-    layer = kept_bytes(layer_of(found, "dense"), ())
+    layer = kept_bytes(layer_of(found, "dense"), MemorySpec())
     assert first.categories["activations"] <= 31 * 4 * layer + 1.5 * embedding
     assert first.categories["activations"] >= 31 * 4 * layer - layer
 

@@ -24,6 +24,12 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "dualpipe": lambda: moe(4, 4, 1, 8, "parallel.schedule=dualpipe"),
     "tensor": lambda: dense(2, 2, 2, 4, "parallel.sequence_parallel=true"),
     "zero3": lambda: dense(2, 2, 1, 2, "parallel.zero=3"),
+    "offload": lambda: moe(
+        *(4, 4, 2, 8),
+        f"parallel.schedule={_K2}",
+        "memory={recompute: [norms, swiglu], fp8_store: [moe_up_input, swiglu_input], "
+        "offload: [activations, optimizer]}",
+    ),
     "long": lambda: moe(4, 4, 1, 8, "train.global_batch=2048seq", "memory.recompute=[]"),
 }
 """Schedules, memory policies and shardings, by the name of the run."""

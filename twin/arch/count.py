@@ -44,7 +44,7 @@ class Parameters:
     multi_token_prediction: int
     """Beside `total`: the layers that predict further tokens, with the projection and the three
     norms of each; their embedding and head are the model's (DeepSeek-V3, arXiv:2412.19437, section
-    2.2)."""
+    2.2; its README_WEIGHTS.md: 11.5B, and with both tables again the 14B beside its 671B)."""
 
     @property
     def total(self) -> int:
@@ -114,7 +114,10 @@ def parameters(model: ModelSpec) -> Parameters:
 def flop_per_token(model: ModelSpec, sequence: int) -> float:
     """Model FLOP per trained token, forward and backward: 6 per matrix weight that the token
     passes through, head in and look-up out, plus three times causal attention at this sequence
-    length (backward counted as twice forward; what is computed again does not count).
+    length (backward counted as twice forward; what is computed again does not count). Modules that
+    predict further tokens are out: they train the same model faster or slower, like recomputation
+    (DeepSeek counts so: 385 TFLOP/s in its step of 19.93 s are 249.8 GFLOP per token, arXiv:
+    2505.09343, Table 4, and this says 250.4; with the module it were 260.6).
 
     Source: the MFU convention of Chowdhery et al. 2022 (PaLM, arXiv:2204.02311, appendix B), with
     the causal half of the score matrix.
@@ -143,12 +146,10 @@ def _total(table: list[tuple[Parameter, int]]) -> int:
 
 
 def _prediction_layer(model: ModelSpec) -> int:
-    """Parameters of one multi-token-prediction layer: a layer like the last, norms of the two
-    inputs and of the output, and the projection of both inputs to one."""
-    *_, last, _ = kinds(model)
-    layer = sum(row.elements for row in parameters_of(model, last))
-    norms = sum(row.elements for row in norm_gains("norm", model.norm, 3 * model.hidden))
-    return layer + norms + 2 * model.hidden**2
+    """Parameters of one prediction module: a layer like the last, norms of the two inputs and of
+    the output, and the projection of both inputs to one."""
+    rows = (*parameters_of(model, "mtp"), *norm_gains("norm", model.norm, model.hidden))
+    return sum(row.elements for row in rows)
 
 
 def _used(model: ModelSpec) -> Fraction:

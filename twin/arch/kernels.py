@@ -2,15 +2,17 @@
 
 A GEMM of m x k by k x n does 2mnk FLOP and moves each matrix once. A kernel without a GEMM moves
 its inputs and outputs once and its FLOP are not counted: none runs on the tensor cores, and memory
-decides its time. Activations and weights are 2 bytes (bf16 or fp16). Statistics of norms (8 bytes
-per token) are left out, as in Korthikanti et al. 2022 (arXiv:2205.05198), section 4.1.
+decides its time. Activations and weights are 2 bytes (bf16 or fp16), unless `twin.arch.fp8` says
+otherwise. Statistics of norms (8 bytes per token) are left out, as in Korthikanti et al. 2022
+(arXiv:2205.05198), section 4.1.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Literal
 
-from twin.arch.ops import Op, Work
+from twin.arch.ops import Op, Precision, Product, Work
 
 ELEMENT: Final = 2
 """Bytes of a weight or an activation in bf16 or fp16."""
@@ -21,41 +23,76 @@ ACCUMULATE: Final = 2 * SINGLE
 (Megatron-LM's gradient accumulation fusion; Kimi K2 report, section 2.4: fp32 gradients)."""
 MASK: Final = 1
 """Bytes of one element of a dropout mask (Korthikanti et al. 2022, section 4.1)."""
+TILE: Final = 128
+"""Values that share a scale: 1 x 128 of an activation, 128 x 128 of a weight (DeepSeek-V3,
+arXiv:2412.19437, section 3.3.2)."""
+FP8: Final = 1 + SINGLE / TILE
+"""Bytes of an activation in FP8, with its part of the tile's fp32 scale: 1.03125."""
+FP8_WEIGHT: Final = 1 + SINGLE / TILE**2
+"""Bytes of a weight in FP8, with its part of the block's fp32 scale."""
 
 
-def matmul(rows: int, inputs: int, outputs: int) -> Work:
-    """One GEMM, rows x inputs by inputs x outputs, in 2-byte numbers."""
-    moved = rows * inputs + inputs * outputs + rows * outputs
-    return Work(2.0 * rows * inputs * outputs, ELEMENT * moved, 1)
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """A linear layer's matrix: `rows` of `inputs` to `outputs`, for each of `groups` experts its
+    own weights, `rows` those of all together."""
+
+    rows: int
+    inputs: int
+    outputs: int
+    groups: int = 1
+    precision: Precision = "bf16"
+
+    @property
+    def value(self) -> float:
+        """Bytes of a value of an activation or its gradient that goes into a product."""
+        return FP8 if self.precision == "fp8" else ELEMENT
+
+    def forward(self) -> Work:
+        """The output, in 2-byte numbers."""
+        product = Product(self.rows, self.outputs, self.inputs, self.groups, self.precision)
+        return self._work(product, self._weights() + self._rows(self.inputs, self.outputs))
+
+    def input_gradient(self) -> Work:
+        """The gradient of the input, in 2-byte numbers, from that of the output."""
+        product = Product(self.rows, self.inputs, self.outputs, self.groups, self.precision)
+        return self._work(product, self._weights() + self._rows(self.outputs, self.inputs))
+
+    def weight_gradient(self) -> Work:
+        """The gradient of the weights, added to its fp32 buffer."""
+        product = Product(self.inputs, self.outputs, self.rows, self.groups, self.precision, True)
+        read = self.value * self.rows * (self.inputs + self.outputs)
+        return self._work(product, read + ACCUMULATE * self.groups * self.inputs * self.outputs)
+
+    def _weights(self) -> float:
+        width = FP8_WEIGHT if self.precision == "fp8" else ELEMENT
+        return width * self.groups * self.inputs * self.outputs
+
+    def _rows(self, read: int, written: int) -> float:
+        return self.rows * (self.value * read + ELEMENT * written)
+
+    def _work(self, product: Product, moved: float) -> Work:
+        return Work(2.0 * self.rows * self.inputs * self.outputs, moved, 1, product)
 
 
-def linear(
-    name: str, tokens: int, inputs: int, outputs: int, saved: float = 0.0, bias: bool = False
-) -> Op:
+def linear(name: str, matmul: Matmul, saved: float = 0.0, bias: bool = False) -> Op:
     """A linear layer: one GEMM forward, one for the input's and one for the weight's gradient.
 
     The bias is added by the GEMM's epilogue; its gradient reads the output's gradient once more.
     """
-    work = matmul(tokens, inputs, outputs)
-    read = ELEMENT * tokens * (inputs + outputs)
-    weight = Work(work.flop, read + ACCUMULATE * inputs * outputs, 1)
+    weight = matmul.weight_gradient()
     if bias:
-        weight += Work(0.0, ELEMENT * tokens * outputs, 1)
-    size, read = ELEMENT * tokens * outputs, ELEMENT * tokens * inputs
-    return Op(name, "gemm", work, work, weight, saved, output=size, input=read)
-
-
-def grouped_linear(
-    name: str, tokens: int, inputs: int, outputs: int, groups: int, saved: float = 0.0
-) -> Op:
-    """The same linear layer of `groups` experts in one grouped GEMM: `tokens` rows over all of
-    them, each expert's own weights."""
-    rows = ELEMENT * tokens * (inputs + outputs)
-    flop, weights = 2.0 * tokens * inputs * outputs, groups * inputs * outputs
-    work = Work(flop, rows + ELEMENT * weights, 1)
-    weight = Work(flop, rows + ACCUMULATE * weights, 1)
-    size, read = ELEMENT * tokens * outputs, ELEMENT * tokens * inputs
-    return Op(name, "grouped_gemm", work, work, weight, saved, output=size, input=read)
+        weight += Work(0.0, ELEMENT * matmul.rows * matmul.outputs, 1)
+    return Op(
+        name,
+        "gemm",
+        matmul.forward(),
+        matmul.input_gradient(),
+        weight,
+        saved,
+        output=ELEMENT * matmul.rows * matmul.outputs,
+        late=matmul.value * matmul.rows * (matmul.inputs + matmul.outputs),
+    )
 
 
 def streaming(name: str, forward: Work, backward: Work, saved: float, output: float) -> Op:

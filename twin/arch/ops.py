@@ -13,24 +13,28 @@ from typing import Literal
 OpClass = Literal["gemm", "grouped_gemm", "attention", "bandwidth"]
 """Classes of kernels; a calibration profile has an efficiency for each."""
 
-CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
 Group = Literal["tensor", "context", "expert", "expert_tensor"]
 Bucket = Literal["replicated", "tensor", "expert"]
-LayerKind = Literal["embedding", "dense", "moe", "head"]
+LayerKind = Literal["embedding", "dense", "moe", "mtp", "head"]
+"""`mtp`: the part of a multi-token-prediction module before its head (`twin.arch.blocks.mtp`)."""
+Dispatcher = Literal["alltoall", "deepep"]
+"""How tokens reach their experts (`twin.arch.blocks.moe`)."""
 Precision = Literal["bf16", "fp8"]
 """Numbers that tensor cores multiply; fp8 is E4M3 with block scales (DeepSeek-V3, section 3.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The matrix product behind a kernel: `rows` x `inner` by `inner` x `cols`. Grouped: `rows` (or,
-    for a weight's gradient, `inner`) are those of all `groups` together."""
+    """The matrix product behind a kernel: `rows` x `inner` by `inner` x `cols`. Grouped: `rows`
+    (or, for a `weight`'s gradient, `inner`) are those of all `groups` together."""
 
     rows: int
     cols: int
     inner: int
     groups: int = 1
     precision: Precision = "bf16"
+    weight: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,11 @@ class Op:
     bytes kept until the backward pass that are free again if this op is recomputed: what others
     need of its output, masks and statistics. So a layer keeps the sum of `saved`, less that of the
     ops that a memory policy recomputes. `output` is the tensor it writes, which exists while it
-    runs, as its gradient does in the backward pass; 0 for an op that works in place. `input` is
-    what the weight's gradient reads beside the output's gradient: both wait where it is put off.
+    runs, as its gradient does in the backward pass; 0 for an op that works in place. `late` is
+    what the weight's gradient reads, the input and the output's gradient: it waits where that is put
+    off.
+    `aside` marks an op that needs nothing of the exchange before it, forward, and nothing that the
+    exchange brings, backward: it may run while that is on its way.
     """
 
     name: str
@@ -70,7 +77,8 @@ class Op:
     weight: Work = Work()
     saved: float = 0.0
     output: float = 0.0
-    input: float = 0.0
+    late: float = 0.0
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,10 @@ class Exchange:
 
     `bytes` is the full payload per rank: the whole tensor for all-reduce, the gathered tensor for
     all-gather, the unreduced tensor for reduce-scatter, everything the rank sends (its own share
-    included) for all-to-all. `None` where a direction needs none. `saved` as for an op.
+    included) for all-to-all, which is that of one copy of a token per chosen expert, whatever a
+    dispatcher merges on the way. `None` where a direction needs none. `backward_bytes` is the
+    payload of the backward pass where it has other numbers than the forward (FP8 one way, BF16 the
+    other). `saved` as for an op.
     """
 
     name: str
@@ -88,6 +99,12 @@ class Exchange:
     forward: CollectiveKind | None
     backward: CollectiveKind | None
     saved: float = 0.0
+    backward_bytes: float | None = None
+
+    def payload(self, backward: bool = False) -> float:
+        """Bytes of one direction."""
+        other = self.backward_bytes if backward else None
+        return self.bytes if other is None else other
 
 
 Item = Op | Exchange
@@ -95,8 +112,9 @@ Item = Op | Exchange
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The micro-batch and the sharding that a layer sees on one rank: `sequences` of `sequence`
-    tokens each, whole, before any cut."""
+    """The micro-batch, the sharding and the numbers that a layer sees on one rank: `sequences` of
+    `sequence` tokens each, whole, before any cut. `expert_load`: rows of the routed experts of this
+    rank over those of the mean rank (`twin.routing`); the simulated rank is the fullest."""
 
     sequences: int
     sequence: int
@@ -106,6 +124,9 @@ class Shape:
     flash: bool = True
     context: int = 1
     expert_tensor: int = 1
+    expert_load: float = 1.0
+    dispatcher: Dispatcher = "alltoall"
+    precision: Precision = "bf16"
 
     @property
     def tokens(self) -> int:
@@ -168,7 +189,7 @@ class Matrices:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One position of the model: `embedding`, `dense`, `moe` or `head`."""
+    """One position of the model. Prediction modules have a head of their own."""
 
     kind: LayerKind
     items: tuple[Item, ...]

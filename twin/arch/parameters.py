@@ -19,6 +19,7 @@ Part = Literal[
     "router",
     "shared_experts",
     "routed_experts",
+    "mtp_projection",
     "norms",
     "head",
 ]

@@ -33,17 +33,22 @@ RECOMPUTED: Final[dict[str, frozenset[str]]] = {
 """Policy to op names. `moe_down` frees nothing: routing weights enter before the down-projection
 (`twin.arch.blocks.moe`), so that no backward pass needs its output."""
 
+TRANSFORMER: Final = ("dense", "moe", "mtp")
+"""Kinds of layers that can be recomputed. The embedding and heads are not."""
+
 
 def wholly(layer: Layer, policies: Sequence[str]) -> bool:
     """Whether the backward pass runs the layer's whole forward again, collectives included. The
     embedding and the head never are."""
-    return "full" in policies and layer.kind in ("dense", "moe")
+    return "full" in policies and layer.kind in TRANSFORMER
 
 
 def again(layer: Layer, policies: Sequence[str]) -> frozenset[str]:
-    """Names of the ops of a layer that the backward pass runs again."""
+    """Names of the ops of a layer that the backward pass runs again, with the casts of their
+    outputs to FP8 (`twin.arch.fp8`), where there are any."""
     if wholly(layer, policies):
         return frozenset(item.name for item in layer.items if isinstance(item, Op))
-    if layer.kind not in ("dense", "moe"):
+    if layer.kind not in TRANSFORMER:
         return frozenset()
-    return frozenset[str]().union(*(RECOMPUTED[p] for p in policies if p in RECOMPUTED))
+    named = frozenset[str]().union(*(RECOMPUTED[p] for p in policies if p in RECOMPUTED))
+    return named | {f"{name}_cast" for name in named}

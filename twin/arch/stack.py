@@ -1,18 +1,24 @@
-"""The whole model as a stack: embedding, transformer layers (dense or with experts), head.
+"""The whole model as a stack: embedding, transformer layers (dense or with experts), modules that
+predict further tokens, head.
 
 A transformer layer is pre-norm: x + attention(norm(x)), then x + ffn(norm(x)). Layers of one kind
-are one shared object, so that depth costs nothing. Multi-token-prediction layers are left out.
+are one shared object, so that depth costs nothing. A prediction module is two entries of the stack:
+`mtp`, whose transformer layer is like the model's last, and a head with a norm of its own and the
+model's projection. All heads belong to one stage, so the projection and its gradient are there
+once; the embedding's table is on that stage a second time, unless it is the first, too.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import lcm
 from typing import Final
 
 from twin.arch.attention import Heads
-from twin.arch.blocks import attention_gqa, attention_mla, embedding, ffn_dense, head, moe
+from twin.arch.blocks import attention_gqa, attention_mla, embedding, ffn_dense, head, moe, mtp
+from twin.arch.fp8 import cast
 from twin.arch.kernels import ELEMENT, layer_input, norm, residual
-from twin.arch.ops import Item, Layer, LayerKind, Shape
+from twin.arch.ops import Item, Layer, LayerKind, Shape, Weights
 from twin.arch.parameters import Parameter, matrices, norm_gains, on_rank, weights
 from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec
 
@@ -21,7 +27,7 @@ QUERY_KEY: Final = frozenset({"q", "q_up", "kv", "kv_up"})
 
 
 def kinds(model: ModelSpec) -> tuple[LayerKind, ...]:
-    """The kind of every layer, in order."""
+    """The kind of every layer of the model itself, in order, without prediction modules."""
     between: list[LayerKind] = [
         "moe" if model.has_experts(layer) else "dense" for layer in range(model.layers)
     ]
@@ -29,7 +35,8 @@ def kinds(model: ModelSpec) -> tuple[LayerKind, ...]:
 
 
 def layers(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
-    """Every layer of the model for one micro-batch on one rank.
+    """Every layer of the model for one micro-batch on one rank: embedding, `model.layers`
+    transformer layers, two entries for each prediction module, head.
 
     Raises ValueError when the shape does not cut the model evenly (see `uneven`).
     """
@@ -38,7 +45,8 @@ def layers(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
         raise ValueError(f"the sharding does not divide {', '.join(wrong)}")
     order = kinds(model)
     made = {kind: _layer(model, shape, kind) for kind in dict.fromkeys(order)}
-    return tuple(made[kind] for kind in order)
+    *main, last = (made[kind] for kind in order)
+    return (*main, *_prediction(model, shape), last)
 
 
 def uneven(model: ModelSpec, shape: Shape) -> tuple[str, ...]:
@@ -71,6 +79,8 @@ def parameters_of(model: ModelSpec, kind: LayerKind) -> tuple[Parameter, ...]:
             return embedding.parameters(model)
         case "head":
             return head.parameters(model)
+        case "mtp":
+            return (*mtp.parameters(model), *parameters_of(model, _last(model)))
         case "dense" | "moe":
             return (
                 *norm_gains("attention_norm", model.norm, model.hidden),
@@ -100,12 +110,12 @@ def _layer(model: ModelSpec, shape: Shape, kind: LayerKind) -> Layer:
         case "head":
             tied = weights(on_rank(head.tied_parameters(model), shape))
             return Layer(kind, head.items(model, shape), own, hidden, tied=tied)
-        case "dense" | "moe":
+        case "dense" | "moe" | "mtp":
             return Layer(
                 kind,
                 _transformer(model, shape, kind),
                 own,
-                hidden,
+                _module_input(model, shape) if kind == "mtp" else hidden,
                 shapes,
                 heads=model.attention.heads // shape.tensor,
                 query_key=sum(row.elements for row in table if row.name in QUERY_KEY),
@@ -114,15 +124,46 @@ def _layer(model: ModelSpec, shape: Shape, kind: LayerKind) -> Layer:
 
 def _transformer(model: ModelSpec, shape: Shape, kind: LayerKind) -> tuple[Item, ...]:
     tokens, width = shape.local_tokens, model.hidden
+    if kind == "mtp":
+        _, *layer = _transformer(model, shape, _last(model))
+        return (
+            layer_input(_module_input(model, shape)),
+            *embedding.rows(model, shape, saved=ELEMENT * tokens * width),
+            *mtp.items(model, shape),
+            *layer,
+        )
     return (
         layer_input(ELEMENT * tokens * width),
-        norm("attention_norm", tokens, width),
+        *cast(norm("attention_norm", tokens, width), shape),
         *_attention_items(model, shape),
         residual("attention_residual", tokens, width, model.dropout, keep=True),
-        norm("ffn_norm", tokens, width),
+        *cast(norm("ffn_norm", tokens, width), shape, keep=kind == "moe"),
         *_ffn_items(model, shape, kind),
         residual("ffn_residual", tokens, width, model.dropout, keep=False),
     )
+
+
+def _last(model: ModelSpec) -> LayerKind:
+    """The kind of the last transformer layer, which those of prediction modules are like."""
+    return kinds(model)[-2]
+
+
+def _module_input(model: ModelSpec, shape: Shape) -> float:
+    """Bytes of the hidden state and of the token indices."""
+    return ELEMENT * shape.local_tokens * model.hidden + embedding.input_bytes(shape)
+
+
+def _prediction(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
+    """The prediction modules. The first brings the table of embeddings along, unless a tied head
+    does; the model's own head, on the same stage, has the projection."""
+    if not model.mtp_layers:
+        return ()
+    module = _layer(model, shape, "mtp")
+    own = weights(norm_gains("final_norm", model.norm, model.hidden))
+    made = (module, replace(_layer(model, shape, "head"), weights=own, tied=Weights()))
+    table = () if model.tied_embeddings else on_rank(embedding.parameters(model)[:1], shape)
+    first = replace(module, tied=weights(table)), made[1]
+    return (*first, *made * (model.mtp_layers - 1))
 
 
 def _attention_parameters(model: ModelSpec) -> tuple[Parameter, ...]:

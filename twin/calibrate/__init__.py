@@ -1,9 +1,5 @@
-"""Calibration: a few numbers of a profile, fitted with the whole simulator on rows marked for it.
+"""Calibration: a few numbers of a profile, fitted on rows marked for it, and how well it gives those
+rows back (`kernels`, `trace`).
 
-Rows that judge the twin are never among them. Needs the extra `calibrate` (scipy).
+Rows that judge the twin are never among them. The fits need the extra `calibrate` (scipy).
 """
-
-from twin.calibrate.fit import Fit, fit
-from twin.calibrate.rows import Row
-
-__all__ = ["Fit", "Row", "fit"]

@@ -128,4 +128,4 @@ def _one_layer(scenario: Scenario) -> tuple[Layer, Coster]:
 
 def _alone(template: Template, coster: Coster) -> float:
     """Seconds of a template with free links."""
-    return length_ns(template, coster.capacity) / 1e9
+    return length_ns(template, coster.alone) / 1e9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from twin.loading import Part
     from twin.loading.catalog import PartKind
     from twin.spec.base import Spec
+    from twin.spec.calibration import CalibrationSpec
     from twin.spec.model import ModelSpec
 
 VERSION = 1
@@ -94,6 +95,8 @@ def _parts(kind: PartKind, name: str | None, output: Output) -> None:
         output.sentence(f"{parts[0].name}, from {parts[0].file}")
         if output.tables:
             output.show(*shelves.part_tables(parts[0]))
+            for line in _kernel_lines(parts[0]):
+                output.sentence(line)
         return
     for part in parts:
         output.sentence(shelves.summary(part))
@@ -110,7 +113,23 @@ def part_document(part: Part[Spec]) -> dict[str, Any]:
         "values": part.spec.model_dump(mode="json", by_alias=True),
         "numbers": {path: asdict(entry) for path, entry in part.ledger.items()},
         **({"parameters": counts(cast("ModelSpec", part.spec))} if part.kind == "models" else {}),
+        **({"kernels": _kernel_rows(part)} if part.kind == "calibrations" else {}),
     }
+
+
+def _kernel_lines(part: Part[Spec]) -> Iterator[str]:
+    """What a profile gives for the kernels that were measured; nothing for any other part."""
+    if part.kind == "calibrations":
+        from twin.cli.kernel_rows import lines
+
+        yield from lines(cast("CalibrationSpec", part.spec))
+
+
+def _kernel_rows(part: Part[Spec]) -> list[dict[str, Any]]:
+    """The measured kernels of a profile as data."""
+    from twin.cli.kernel_rows import rows
+
+    return rows(cast("CalibrationSpec", part.spec))
 
 
 def counts(model: ModelSpec) -> dict[str, int]:

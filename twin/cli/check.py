@@ -71,7 +71,11 @@ def _judged(planned: Plan) -> tuple[Judgement, ...]:
     from twin.report.expect import FITS, judge
 
     memory = planned.memory
-    known = {FITS: memory.fits, "peak_device_bytes": memory.peak.peak_bytes}
+    known = {
+        FITS: memory.fits,
+        "peak_device_bytes": memory.peak.peak_bytes,
+        "peak_host_bytes_per_node": memory.host_per_node,
+    }
     return judge(planned.scenario.expect, known)
 
 

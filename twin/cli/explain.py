@@ -27,7 +27,17 @@ KpiArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="KPI",
-        help="A key figure, named as in the JSON: step_seconds, mfu. If you write none, all names.",
+        help="A key figure, named as in the JSON: step_seconds, mfu; or a topic: overlap, links, "
+        "hidden-expert, tornado. If you write none, all names.",
+    ),
+]
+_FieldOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        metavar="A.B[=LOW..HIGH]",
+        help="With tornado: this field only, over its own range or between two values; repeat for "
+        "more.",
     ),
 ]
 
@@ -36,6 +46,7 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     scenario: ScenarioArgument,
     kpi: KpiArgument = None,
     sets: SetOption = None,
+    fields: _FieldOption = None,
     fidelity: FidelityOption = Fidelity.EVENTS,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -44,15 +55,26 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     """Where does a number come from?
 
     Prints how a key figure follows from what was played, counted and written, down to each catalog
-    number with its file and source.
+    number with its file and source. The topics: `overlap`, whether the all-to-all of the experts
+    can hide under kernels; `links`, how each class of link is used; `hidden-expert`, the largest
+    degree of expert parallelism that stays hidden; `tornado`, which uncertain numbers matter.
     """
+    from twin.cli.topics import TOPICS, Asked, topic
+
+    output = Output(as_json, quiet)
+    if fields and kpi != "tornado":
+        raise typer.BadParameter("only a tornado has fields", param_hint="--field")
+    if kpi in TOPICS:
+        asked = Asked(scenario, sets or [], fields or [], fidelity, not no_cache)
+        if code := topic(kpi, asked, output):
+            raise typer.Exit(code)
+        return
     from twin.report.explain import VERSION, named
     from twin.report.explain import explain as derivation
 
     kpi = _wanted() if kpi is None else named(kpi)
     from twin.cli.answer import answered
 
-    output = Output(as_json, quiet)
     run = answered(scenario, sets or [], output, cache=not no_cache, fidelity=fidelity)
     found = derivation(run.plan, run.trace, run.report, kpi)
     output.document(
@@ -73,11 +95,13 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
 
 def _wanted() -> NoReturn:
     """Say which key figures there are."""
+    from twin.cli.topics import TOPICS
     from twin.errors import Problem, UsageError
     from twin.report import KPIS
 
-    known = ", ".join(kpi.key for kpi in KPIS)
-    raise UsageError([Problem("TW051", "", "say which key figure to explain", f"one of: {known}")])
+    known = ", ".join((*(kpi.key for kpi in KPIS), *TOPICS))
+    message = "say which key figure or topic to explain"
+    raise UsageError([Problem("TW051", "", message, f"one of: {known}")])
 
 
 def tree(root: Explanation) -> Tree:

@@ -18,7 +18,7 @@ from twin.report.breakdown import CAUSE_WORDS
 from twin.report.compare import Comparison, FieldDifference, KpiDelta
 from twin.report.expect import Judgement, sentence
 from twin.report.kpis import KPIS, Kpi
-from twin.report.numbers import changed, duration, gibibytes, show
+from twin.report.numbers import changed, decimal_bytes, duration, gibibytes, show
 from twin.report.report import MemoryReport, Report
 
 if TYPE_CHECKING:  # a study takes no part in a single run
@@ -28,6 +28,8 @@ _WIDTH = 24
 """Characters of a full bar."""
 _NARROW = 10
 """Characters of a full bar in a table of many columns."""
+_WORTH_SPLITTING = 0.001
+"""Share of the step from which on an exposed cause is split into ramp and steady state."""
 _SHOWN_FIELDS = 12
 """Differing scenario fields that a comparison lists before it counts the rest."""
 
@@ -39,6 +41,7 @@ def report_tables(report: Report) -> tuple[RenderableType, ...]:
         *expectation_list(report.expectations),
         breakdown_table(report),
         memory_table(report.memory),
+        *host_table(report.memory),
         link_table(report),
         warning_list(report.warnings),
     )
@@ -52,6 +55,7 @@ def plan_tables(
         layout_table(plan),
         *expectation_list(expectations),
         memory_table(memory),
+        *host_table(memory),
         stages_table(memory),
         warning_list(plan.warnings),
     )
@@ -112,12 +116,22 @@ def kpi_table(report: Report) -> Table:
 
 
 def breakdown_table(report: Report) -> Table:
-    """Where the step goes, mean over ranks; the rows sum to the step."""
+    """Where the step goes, mean over ranks; the rows sum to the step, those further in to the row
+    above them."""
     table = _table("Where the step goes (mean over ranks)", "left", "right", "right", "left")
+
+    def row(words: str, ns: int) -> None:
+        share = ns / report.step_ns
+        table.add_row(words, duration(ns / 1e9), percent(share), bar(share))
+
     for cause, ns in report.breakdown_ns.items():
-        if ns:
-            share = ns / report.step_ns
-            table.add_row(CAUSE_WORDS[cause], duration(ns / 1e9), percent(share), bar(share))
+        if not ns:
+            continue
+        row(CAUSE_WORDS[cause], ns)
+        parts = report.exposure.get(cause)
+        if parts is not None and ns >= _WORTH_SPLITTING * report.step_ns:
+            row("  while the pipeline fills and drains", parts.ramp_ns)
+            row("  in the steady state", parts.steady_ns)
     table.add_section()
     table.add_row("step", duration(report.step_ns / 1e9), percent(1.0), "")
     return table
@@ -142,6 +156,29 @@ def memory_table(memory: MemoryReport) -> Table:
     return table
 
 
+def host_table(memory: MemoryReport) -> list[Table]:
+    """The fullest node's host memory by category, and what the device would keep without it;
+    nothing where nothing is offloaded."""
+    capacity = memory.host_capacity
+    if not memory.host or capacity is None:
+        return []
+    table = _table("Host memory of the fullest node", "left", "right", "right", "left")
+    for name, size in memory.host.items():
+        _memory_row(table, name.replace("_", " "), size, capacity)
+    table.add_section()
+    left = capacity - memory.host_per_node
+    label = "free" if left >= 0 else "too much"
+    table.add_row(label, gibibytes(abs(left)), percent(abs(left) / capacity), "")
+    _memory_row(table, "capacity", capacity, capacity)
+    most = max(memory.stages, key=lambda stage: stage.kept_bytes)
+    table.caption = (
+        f"activations kept before offload, at most: {gibibytes(most.kept_bytes)} on a GPU of "
+        f"stage {most.stage}"
+    )
+    table.caption_justify = "left"
+    return [table]
+
+
 def layout_table(plan: Plan) -> Table:
     """How the GPUs are cut, in the words of the scenario."""
     mesh, parallel = plan.mesh, plan.scenario.parallel
@@ -155,22 +192,28 @@ def layout_table(plan: Plan) -> Table:
     table.add_row("chunks per stage", str(parallel.virtual))
     table.add_row("micro-batches per step", f"{plan.microbatches:,}")
     table.add_row("layers by chunk", _counts(plan))
+    once = decimal_bytes(plan.memory.unique_bytes)
+    table.add_row("parameters and gradients, each once", once)
     return table
 
 
 def stages_table(memory: MemoryReport) -> Table:
-    """Every stage's peak against the budget that the reserve leaves for tensors."""
+    """Every stage's peak against the budget that the reserve leaves for tensors; with what a GPU
+    keeps on the host, and of activations anywhere, where there is offload."""
     title = f"Peak by stage, of the {gibibytes(memory.budget)} that the reserve leaves"
-    table = _table(title, "right", "right", "right", "left", "right", "left")
-    for header, column in zip(
-        ("stage", "peak", "of budget", "", "in flight", "moment"), table.columns, strict=True
-    ):
+    headers = ("stage", "peak", "of budget", "", "in flight", "moment")
+    justify = ("right", "right", "right", "left", "right", "left")
+    if memory.host:
+        headers, justify = (*headers, "kept", "on host"), (*justify, "right", "right")
+    table = _table(title, *justify)
+    for header, column in zip(headers, table.columns, strict=True):
         column.header = header
     table.show_header = True
     for stage in memory.stages:
         share = stage.peak_bytes / memory.budget
         over = " over" if share > 1 else ""
         moment, alive = stage.peak_moment, str(stage.in_flight)
+        away = (gibibytes(stage.kept_bytes), gibibytes(sum(stage.host.values())))
         table.add_row(
             str(stage.stage),
             gibibytes(stage.peak_bytes),
@@ -178,6 +221,7 @@ def stages_table(memory: MemoryReport) -> Table:
             bar(share) + over,
             alive,
             moment,
+            *(away if memory.host else ()),
         )
     return table
 

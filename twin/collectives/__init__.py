@@ -1,6 +1,24 @@
 """What collectives cost: bytes through the ports of one rank and serial hops, one module per
-algorithm. `traffic` picks the algorithm."""
+algorithm. `traffic` prices one algorithm, `chosen` a run's choice of one, `deepep` the expert
+all-to-all that sends one copy per node."""
 
-from twin.collectives.traffic import START_HOPS, Traffic, traffic
+from twin.collectives.base import START_HOPS, Algorithm, Choice, Traffic
+from twin.collectives.deepep import deepep
+from twin.collectives.point_to_point import point_to_point
+from twin.collectives.seconds import alone
+from twin.collectives.spread import Spread, spread
+from twin.collectives.traffic import chosen, traffic
 
-__all__ = ["START_HOPS", "Traffic", "traffic"]
+__all__ = [
+    "START_HOPS",
+    "Algorithm",
+    "Choice",
+    "Spread",
+    "Traffic",
+    "alone",
+    "chosen",
+    "deepep",
+    "point_to_point",
+    "spread",
+    "traffic",
+]

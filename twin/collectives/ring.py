@@ -1,11 +1,11 @@
-"""Ring collectives: all-gather, reduce-scatter, and all-reduce as one after the other.
+"""Ring collectives: all-gather, reduce-scatter, all-reduce as one after the other, and broadcast.
 
 N ranks pass N shares of the payload S around a ring in N - 1 steps, so each rank sends (N - 1)/N x
 S: the lower bound for all-gather and reduce-scatter, and twice that for all-reduce (Patarasuk and
 Yuan 2009, "Bandwidth optimal all-reduce algorithms", theorem 1). On k nodes with n ranks each there
 are n rings, one per rail, each with 1/n of the payload. A ring enters every node once and leaves it
 once, by another GPU's NIC for each ring; so of what a rank sends, 1/n goes through its NIC and the
-rest stays on NVLink, as NCCL's rings do. Left out: trees, NVLink SHARP, and hierarchical variants.
+rest stays on NVLink, as NCCL's rings do.
 """
 
 from __future__ import annotations
@@ -28,6 +28,24 @@ def all_reduce(payload: float, placement: Placement) -> Traffic:
     """Every rank ends with the sum of `payload` (bytes per rank): a reduce-scatter, then an
     all-gather."""
     return _passes(2, payload, placement)
+
+
+def broadcast(payload: float, placement: Placement) -> Traffic:
+    """Every rank ends with the `payload` (bytes) that one of them had.
+
+    Each ring carries 1/n of it in slices from rank to rank: all but the last pass on what they
+    receive while more arrives, so that a payload of many slices takes as long as one port needs for
+    all of it. Hops are those of the first slice.
+    """
+    size, local, nodes = placement.size, placement.per_node, placement.nodes
+    if nodes == 1:
+        return Traffic(nvlink_bytes=payload, nvlink_hops=size - 1)
+    return Traffic(
+        nvlink_bytes=payload * (local - 1) / local,
+        nic_bytes=payload / local,
+        nvlink_hops=size - nodes,
+        nic_hops=nodes - 1,
+    )
 
 
 def _passes(passes: int, payload: float, placement: Placement) -> Traffic:

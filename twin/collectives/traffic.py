@@ -1,51 +1,95 @@
 """What a collective costs one rank: bytes through each of its ports in one direction, and serial
 hops of latency.
 
-Seconds without sharing = max(NVLink bytes / capacity, NIC bytes / capacity) + hops x latency; the
+Seconds without sharing = max over links of bytes / capacity + hops x latency (`seconds.alone`); the
 engine shares the links.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from twin.arch.ops import CollectiveKind
+from twin.collectives import hierarchical, nvls, ring, tree
 from twin.collectives.all_to_all import all_to_all
-from twin.collectives.base import Traffic
-from twin.collectives.ring import all_gather, all_reduce, reduce_scatter
+from twin.collectives.base import START_HOPS, Algorithm, Choice, Traffic, started
+from twin.collectives.seconds import alone
+from twin.network.links import far_share
 from twin.network.placement import Placement
+from twin.spec.cluster import ClusterSpec
 
-__all__ = ["START_HOPS", "Traffic", "traffic"]
+__all__ = ["START_HOPS", "Algorithm", "Traffic", "chosen", "traffic", "ways"]
 
-START_HOPS = 16
-"""What starting any collective costs, in NVLink hops: ranks meet, the kernel starts, the pipeline
-of slices fills.
+_Price = Callable[[float, Placement], Traffic]
 
-Fitted with the NVLink rates of the catalog on NCCL 2.27 times (scenarios/published/nccl-*.yaml,
-payloads of 4 MiB to 512 MiB, 2 to 8 ranks): the mean error is 18 % without it, 9 to 10 % with it,
-and falls by less than one point with more. Breaks for small messages, which use other protocols: at
-4 KiB the price is up to 3.5 times the measured time."""
+_DIRECT: Mapping[CollectiveKind, _Price] = MappingProxyType({"all_to_all": all_to_all})
+"""Collectives that every rank does with every other, whatever the algorithm of the rest."""
 
-_ALGORITHMS: Mapping[CollectiveKind, Callable[[float, Placement], Traffic]] = MappingProxyType(
+_ALGORITHMS: Mapping[Algorithm, Mapping[CollectiveKind, _Price]] = MappingProxyType(
     {
-        "all_reduce": all_reduce,
-        "all_gather": all_gather,
-        "reduce_scatter": reduce_scatter,
-        "all_to_all": all_to_all,
+        "ring": {
+            "all_reduce": ring.all_reduce,
+            "all_gather": ring.all_gather,
+            "reduce_scatter": ring.reduce_scatter,
+            "broadcast": ring.broadcast,
+        },
+        "tree": {"all_reduce": tree.all_reduce, "broadcast": tree.broadcast},
+        "hierarchical": {"all_reduce": hierarchical.all_reduce},
+        "nvls": {
+            "all_reduce": nvls.all_reduce,
+            "all_gather": nvls.all_gather,
+            "reduce_scatter": nvls.reduce_scatter,
+        },
     }
 )
 
 
-def traffic(kind: CollectiveKind, bytes: float, placement: Placement) -> Traffic:
+def traffic(
+    kind: CollectiveKind, bytes: float, placement: Placement, algorithm: Algorithm = "ring"
+) -> Traffic:
     """The traffic of one collective on one rank; nothing for a group of one.
 
     `bytes` is the full payload per rank, as `twin.arch.ops.Exchange` says: the whole tensor for
-    all-reduce, the gathered tensor for all-gather, the unreduced tensor for reduce-scatter, all
-    that the rank sends (its own share included) for all-to-all.
+    all-reduce and broadcast, the gathered tensor for all-gather, the unreduced tensor for
+    reduce-scatter, all that the rank sends (its own share included) for all-to-all. A collective
+    that the algorithm does not have, or not for such a placement, goes by rings.
     """
     if placement.size == 1:
         return Traffic()
-    cost = _ALGORITHMS[kind](bytes, placement)
-    return replace(cost, nvlink_hops=cost.nvlink_hops + START_HOPS)
+    price = _prices(kind, placement)
+    flow = price.get(algorithm, price["ring"])(bytes, placement)
+    return started(flow, far_share(kind, placement))
+
+
+def ways(kind: CollectiveKind, placement: Placement) -> tuple[Algorithm, ...]:
+    """The algorithms that have this collective for groups that sit so."""
+    return tuple(_prices(kind, placement))
+
+
+def chosen(
+    cluster: ClusterSpec, choice: Choice, kind: CollectiveKind, bytes: float, placement: Placement
+) -> Traffic:
+    """The traffic of one collective by a run's choice of algorithm. `auto` takes what is fastest on
+    idle links, as the tuner of NCCL does: rings where two are equal, and the switch's help only
+    where the node has it."""
+    if choice != "auto":
+        return traffic(kind, bytes, placement, choice)
+    able = [way for way in ways(kind, placement) if way != "nvls" or cluster.node.nvlink_sharp]
+    flows = [traffic(kind, bytes, placement, way) for way in able]
+    return min(flows, key=lambda flow: alone(flow, cluster, placement))
+
+
+def _prices(kind: CollectiveKind, placement: Placement) -> dict[Algorithm, _Price]:
+    if kind in _DIRECT:
+        return {"ring": _DIRECT[kind]}
+    return {
+        algorithm: prices[kind]
+        for algorithm, prices in _ALGORITHMS.items()
+        if kind in prices and (algorithm != "nvls" or _switched(kind, placement))
+    }
+
+
+def _switched(kind: CollectiveKind, placement: Placement) -> bool:
+    """Whether switches can help: shares meet in one, and only sums go on to other nodes."""
+    return placement.per_node > 1 and (placement.nodes == 1 or kind == "all_reduce")

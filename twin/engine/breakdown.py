@@ -1,6 +1,7 @@
 """Where each role's time goes: every nanosecond of its compute stream gets one name.
 
-Kernels are `compute` (or `optimizer`). A gap before an
+Kernels are `compute` (or `optimizer`), and `contention` as far as they took longer than at full
+speed, because communication held SMs beside them. A gap before an
 operation is walked back along what released it: time in which a transfer for this role was under
 way is exposed communication of that kind; time before that, in which another stage had not yet
 produced what this one waits for, is `bubble`. A message is under way for the role that receives it;
@@ -18,10 +19,12 @@ from twin.engine.program import (
     CONTEXT,
     DATA,
     EXPERT,
+    FROM_HOST,
     GATHER,
     SEND_BACKWARD,
     SEND_FORWARD,
     TENSOR,
+    TO_HOST,
 )
 from twin.engine.trace import CAUSES
 
@@ -33,6 +36,8 @@ EXPOSED: Final[dict[int, str]] = {
     DATA: "exposed_data",
     CONTEXT: "exposed_context",
     GATHER: "exposed_data",
+    TO_HOST: "exposed_offload",
+    FROM_HOST: "exposed_offload",
 }
 
 Piece = tuple[int, int, str]
@@ -57,10 +62,17 @@ def pieces(graph: Graph, played: Played, role: int, step_ns: int) -> list[Piece]
                 result += _gap(graph, played, op, now, start[op])
             since, kernels = start[op], kind
         now = end[op]
+        full = start[op] + graph.duration[op]
+        if now > full:
+            if full > since:
+                result.append((since, full, kernels))
+            result.append((full, now, "contention"))
+            since = now
     if now > since:
         result.append((since, now, kernels))
     if step_ns > now:
-        late = [op for op in operations if end[op] > now and stream[op] == DATA]
+        streams = (DATA, TO_HOST, FROM_HOST)
+        late = [op for op in operations if end[op] > now and stream[op] in streams]
         result += _tail(graph, played, late, (now, step_ns))
     return result
 
@@ -72,6 +84,22 @@ def sums(stretches: list[Piece], start: int, end: int) -> dict[str, int]:
         if last > start and first < end:
             total[category] += min(last, end) - max(first, start)
     return total
+
+
+def steady_span(graph: Graph, played: Played, role: int) -> tuple[int, int]:
+    """When a role's first backward starts and its last forward ends; both at the end where forwards
+    are over before the first backward."""
+    first, last = None, 0
+    start, end, name = played.start, played.end, graph.name
+    for op in role_operations(graph, role):
+        if graph.microbatch[op] < 0 or graph.stream[op] != COMPUTE:
+            continue
+        if name[op] == "forward":
+            last = end[op]
+        elif first is None and name[op] != "empty":
+            first = start[op]
+    first = max(end) if first is None else first
+    return first, max(first, last)
 
 
 def role_operations(graph: Graph, role: int) -> range:

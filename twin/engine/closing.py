@@ -5,23 +5,34 @@ reduce-scattered over its replicas as soon as its last backward pass is done (we
 parallelism feeds with slices of the sequence also over the tensor ranks), the gradient norm is
 agreed by all ranks, the optimizer updates its shard, and the new weights are all-gathered. From
 ZeRO-2 on the backward passes have reduced the gradients already; under ZeRO-3 the next forward
-gathers weights as it goes. The next step's forward does not yet start under that all-gather.
+gathers weights as it goes. With `overlap_param_gather` that all-gather opens the next step instead
+(`twin.engine.opening`).
+
+What the host keeps of the states is updated bucket by bucket behind the rest (`twin.plan.update`):
+copies in both directions, the update on the device, and that of the host's cores run beside each
+other, each in order. It begins with the update, not earlier, as `optimizer.step()` does: copies
+under the last backward would need memory that activations still have. Collectives of the optimizer
+are not cut into buckets. While the host's cores update, the compute stream has nothing else to do,
+and that time is the optimizer's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import product
 
 from twin.arch.ops import CollectiveKind, OpClass, Weights, Work
-from twin.collectives import traffic
+from twin.collectives import Traffic, traffic
 from twin.engine.passes import Coster, nanoseconds
-from twin.engine.program import COMPUTE, DATA, Group, Step, Template
+from twin.engine.program import COMPUTE, DATA, FROM_HOST, TO_HOST, Group, Step, Template
 from twin.hardware import seconds
+from twin.network import capacity, latency, sharers
 from twin.network.placement import Placement
-from twin.optimizers import Maxima, Sent, Share, squares
+from twin.optimizers import Maxima, Phase, Sent, squares
 from twin.plan.compile import chunk_map_of
 from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES, shards
-from twin.plan.types import Chunk, Plan
+from twin.plan.types import Plan
+from twin.plan.update import buckets, host_phases, on_device, share_of
 
 
 def finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int | None, ...]]:
@@ -55,33 +66,20 @@ def finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int 
         and plan.mesh.copies == 1  # else either of these stages holds both, and its mirror, too
     ):
         closing.embedding(held)
-    share = _share(plan, chunks)
+    share = share_of(plan.scenario, plan.mesh, chunks)
+    here = plan.scenario.train.optimizer.step(on_device(plan.scenario, share))
     update = plan.scenario.train.optimizer.step(share)
     closing.compute((("bandwidth", squares(share.learned)),))
     closing.gradient_norm()
     closing.exchanges(update.before)
     if update.maxima is not None:
         closing.maxima(update.maxima)
-    closing.compute(update.works)
+    closing.compute(here.works)
+    closing.through_host(host_phases(plan.scenario, share))
     closing.exchanges(update.after)
-    if zero in (1, 2):
+    if zero in (1, 2) and not plan.scenario.parallel.overlap_param_gather:
         closing.collectives("all_gather_weights", "all_gather", total, PARAMETER_BYTES, None)
     return tuple(closing.steps), tuple(closing.ready)
-
-
-def _share(plan: Plan, chunks: list[Chunk]) -> Share:
-    """What one rank that holds these chunks updates."""
-    layers = [layer for chunk in chunks for layer in chunk.layers]
-    return Share(
-        weights=sum((chunk.weights for chunk in chunks), Weights()),
-        matrices=tuple(shape for layer in layers for shape in layer.matrices),
-        dense=plan.mesh.dense_replicas,
-        expert=plan.mesh.expert_replicas,
-        sharded=plan.scenario.parallel.zero >= 1,
-        attentions=sum(1 for layer in layers if layer.heads),
-        heads=sum(layer.heads for layer in layers),
-        query_key=sum(layer.query_key for layer in layers),
-    )
 
 
 class _Closing:
@@ -91,6 +89,8 @@ class _Closing:
         self.plan, self.coster = plan, coster
         self.steps: list[Step] = []
         self.ready: list[int | None] = []
+        self.last: tuple[int, ...] = ()
+        """What the next step waits for."""
 
     def add(
         self, name: str, kind: CollectiveKind, size: float, group: Group, chunk: int | None = None
@@ -99,7 +99,9 @@ class _Closing:
         if size == 0 or self.coster.placements[group].size == 1:
             return
         flow, delay = self.coster.collective(kind, size, group)
-        self._append(Step(name, DATA, delay, self._after(chunk), flow, group), chunk)
+        sms = self.coster.calibration.collective_sms
+        step = Step(name, DATA, delay, self._after(chunk), flow, group, sms=sms)
+        self._append(step, chunk)
 
     def wait(self) -> None:
         """What follows waits for the gradients that the backward passes reduce."""
@@ -148,16 +150,54 @@ class _Closing:
 
     def compute(self, works: Iterable[tuple[OpClass, Work]]) -> None:
         """Add kernels of the optimizer."""
+        time = nanoseconds(self._seconds(works))
+        self._append(Step("optimizer", COMPUTE, time, self._after(None)), None)
+
+    def through_host(self, phases: Sequence[Phase]) -> None:
+        """Add the update of what the host keeps, in buckets: a part of a bucket waits for the part
+        before it, and in order for the bucket before; a bucket begins when an earlier one has left
+        its place on the device. What follows waits for the new weights, not for the last copy of
+        states to the host."""
+        number, parts, begun = buckets(phases), range(len(phases)), self.last
+        new = max((part for part in parts if phases[part].place != "to_host"), default=0)
+        ends: dict[tuple[int, int], int] = {}
+        # As far along as each can be, since streams are in order.
+        for bucket, part in sorted(product(range(number), parts), key=sum):
+            before = (bucket, part - 1) if part else (bucket - len(phases), parts[-1])
+            after = (ends[before],) if before in ends else begun
+            ends[bucket, part] = len(self.steps)
+            self._append(self._part(phases[part], number, after), None)
+        if phases:
+            self.last = (ends[number - 1, new],)
+
+    def _part(self, phase: Phase, number: int, after: tuple[int, ...]) -> Step:
+        """One bucket's share of a part of the update."""
+        cluster, size = self.plan.scenario.cluster, phase.bytes / number
+        begin = nanoseconds(latency(cluster, "pcie"))
+        match phase.place:
+            case "to_host":
+                flow = Traffic(to_host_bytes=size)
+                return Step("states_to_host", TO_HOST, begin, after, flow)
+            case "from_host":
+                flow = Traffic(from_host_bytes=size)
+                return Step("states_from_host", FROM_HOST, begin, after, flow)
+            case "host":
+                time = size * sharers(cluster, "dram") / capacity(cluster, "dram")
+            case "device":
+                time = self._seconds(phase.works) / number
+        return Step("optimizer", COMPUTE, nanoseconds(time), after)
+
+    def _seconds(self, works: Iterable[tuple[OpClass, Work]]) -> float:
         scenario = self.plan.scenario
         gpu = scenario.cluster.node.gpu
-        time = sum(seconds(kind, work, gpu, scenario.calibration) for kind, work in works)
-        self._append(Step("optimizer", COMPUTE, nanoseconds(time), self._after(None)), None)
+        return sum(seconds(kind, work, gpu, scenario.calibration) for kind, work in works)
 
     def _after(self, chunk: int | None) -> tuple[int, ...]:
         """Reductions of chunks wait for their chunk only (and, in order, for their stream); what
         follows waits for all before."""
-        return () if chunk is not None or not self.steps else (len(self.steps) - 1,)
+        return () if chunk is not None else self.last
 
     def _append(self, step: Step, chunk: int | None) -> None:
+        self.last = (len(self.steps),)
         self.steps.append(step)
         self.ready.append(chunk)

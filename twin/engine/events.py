@@ -2,7 +2,8 @@
 
 An operation starts when everything it waits for is done (its stream's previous operation included)
 and, for a collective, when all members are ready. Compute lasts its duration; communication lasts
-its latency and then until its bytes are through. SimPy orders simultaneous events by when they were
+its latency and then until its bytes are through; while it runs it may hold SMs, and kernels beside
+it run slower. SimPy orders simultaneous events by when they were
 created, so the same graph always plays the same.
 """
 
@@ -17,7 +18,8 @@ from simpy import Event
 from twin.engine.clock import Clock
 from twin.engine.fluid import Fluid
 from twin.engine.graph import Graph
-from twin.engine.program import LINKS, Program
+from twin.engine.program import COMPUTE, Program
+from twin.engine.sms import Multiprocessors
 
 Progress = Callable[[float], None]
 """Called now and then with the share of operations that are done."""
@@ -38,7 +40,7 @@ class Played:
     released_by: list[int]
     events: int
     shared: bool
-    """True when flows met on a link."""
+    """True when flows met on a link, or kernels and communication on SMs."""
 
 
 class DeadlockError(RuntimeError):
@@ -55,7 +57,7 @@ def play(graph: Graph, program: Program, progress: Progress | None = None) -> Pl
         player.end,
         player.released_by,
         player.events,
-        player.fluid.shared,
+        player.fluid.shared or player.sms.shared,
     )
 
 
@@ -64,8 +66,9 @@ class _Player:
         size = len(graph.role)
         self.graph, self.progress = graph, progress
         self.clock = Clock()
-        capacity = [program.capacity[link] for link in LINKS for _ in (0, 1)] * len(program.roles)
-        self.fluid = Fluid(self.clock, capacity, self._arrived)
+        self.fluid = Fluid(self.clock, [*program.wiring.capacity], self._arrived)
+        self.sms = Multiprocessors(self.clock, program, self._computed)
+        self.crowded = any(graph.sms)
         self.waits = graph.waits.copy()
         self.left = [len(flows) for flows in graph.flows]
         self.ready = [-1] * size
@@ -105,11 +108,24 @@ class _Player:
 
     def _begin(self, op: int, now: int) -> None:
         self.start[op] = now
-        duration = self.graph.duration[op]
+        graph = self.graph
+        duration = graph.duration[op]
+        if self.crowded:
+            role = graph.role[op]
+            if graph.sms[op]:
+                self.sms.hold(role, graph.sms[op])
+            elif duration and graph.stream[op] == COMPUTE:
+                self.sms.compute(op, role, duration, graph.sm_bound[op])
+                return
         if duration:
             self.clock.call(duration, self._elapsed, op)
         else:
             self._transfer(op)
+
+    def _computed(self, op: int) -> None:
+        self.events += 1
+        self._over(op)
+        self._settle()
 
     def _elapsed(self, event: Event) -> None:
         self.events += 1
@@ -119,8 +135,8 @@ class _Player:
     def _transfer(self, op: int) -> None:
         if self.left[op] == 0:
             self._over(op)
-        for size, links in self.graph.flows[op]:
-            self.fluid.start(op, size, links)
+        for size, links, weights in self.graph.flows[op]:
+            self.fluid.start(op, size, links, weights)
 
     def _arrived(self, op: int) -> None:
         self.events += 1
@@ -147,6 +163,8 @@ class _Player:
             op = finished.pop()
             self.end[op] = now
             self.done += 1
+            if graph.sms[op]:
+                self.sms.hold(graph.role[op], -graph.sms[op])
             for offset in graph.local[op]:
                 after = op + offset
                 waits[after] -= 1

@@ -5,14 +5,16 @@ Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2): the 
 smallest fair share fixes the rate of its flows, is taken out with them, and so on. Only the links
 that are connected to the changed flow through shared flows are looked at. Holds for long transfers
 under fair congestion control; packet effects and unfair hashing are not in it.
+
+A step meets the same few sets of flows again and again, so the rates of a set are worked out once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import ceil, inf
-from typing import Final, cast
+from math import ceil
+from typing import Final, TypeAlias, cast
 
 from simpy import Event
 
@@ -21,17 +23,23 @@ from twin.engine.clock import Clock
 ROUNDING: Final = 1e-9
 """Nanoseconds by which a float quotient may exceed the whole number that it stands for."""
 
+Path: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
+"""Links, and how many times a flow's bytes count on each."""
+
 
 @dataclass(slots=True, eq=False)
-class Flow:
-    """Bytes of a transfer on their way over `links`. `timer` counts how often its end was set."""
+class _Flow:
+    """Bytes of a transfer on their way. `path` is the number of their path, `end` when they are
+    through at the present rate, `due` when the timer goes off that looks after them."""
 
     transfer: int
     remaining: float
     links: tuple[int, ...]
+    path: int
+    updated: int
     rate: float = 0.0
-    updated: int = 0
-    timer: int = 0
+    end: int = -1
+    due: int = -1
 
 
 @dataclass(slots=True)
@@ -43,86 +51,110 @@ class Fluid:
     clock: Clock
     capacity: list[float]
     arrived: Callable[[int], None]
-    flows: list[list[Flow]] = field(init=False)
     shared: bool = False
     """True once two flows have met on a link: from then on times are exact to float rounding, not
     to the nanosecond."""
+    _flows: list[list[_Flow]] = field(init=False)
+    """Per link."""
+    _paths: dict[Path, int] = field(default_factory=dict[Path, int])
+    _known: list[Path] = field(default_factory=list[Path])
+    _rates: dict[tuple[int, ...], dict[int, float]] = field(
+        default_factory=dict[tuple[int, ...], dict[int, float]]
+    )
+    """Rate of each path in a set of flows, by the paths of the set, ascending."""
 
     def __post_init__(self) -> None:
-        self.flows = [[] for _ in self.capacity]
+        self._flows = [[] for _ in self.capacity]
 
-    def start(self, transfer: int, size: float, links: tuple[int, ...]) -> None:
-        """Put `size` bytes of a transfer on `links` now."""
-        flow = Flow(transfer, size, links, updated=self.clock.nanoseconds)
-        alone = True
-        rate = inf
+    def start(
+        self,
+        transfer: int,
+        size: float,
+        links: tuple[int, ...],
+        weights: tuple[float, ...] | None = None,
+    ) -> None:
+        """Put `size` bytes of a transfer on `links` now. A flow that stands for several that do
+        alike has their number as its weight on links that they share; weights are 1 if not
+        given."""
+        path = links, weights or (1.0,) * len(links)
+        number = self._paths.get(path)
+        if number is None:
+            number = self._paths[path] = len(self._known)
+            self._known.append(path)
+        flow = _Flow(transfer, size, links, number, self.clock.nanoseconds)
+        met = False
         for link in links:
-            users = self.flows[link]
-            if users:
-                alone = False
+            users = self._flows[link]
+            met = met or bool(users)
             users.append(flow)
-            rate = min(rate, self.capacity[link])
-        if alone:
-            flow.rate = rate
-            self._schedule(flow)
-        else:
-            self.shared = True
-            self._share(self._reachable([flow]))
-
-    def _schedule(self, flow: Flow) -> None:
-        flow.timer += 1
-        delay = max(0, ceil(flow.remaining / flow.rate - ROUNDING))
-        self.clock.call(delay, self._ended, (flow, flow.timer))
+        self.shared = self.shared or met
+        self._share(self._connected([flow]) if met else [flow])
 
     def _ended(self, event: Event) -> None:
-        flow, timer = cast("tuple[Flow, int]", event.value)
-        if flow.timer != timer:
-            return  # its rate has changed since, and with it its end
-        neighbours: list[Flow] = []
+        flow, due = cast("tuple[_Flow, int]", event.value)
+        if flow.due != due:
+            return  # an earlier timer has taken over
+        if flow.end > due:  # it has become slower since
+            flow.due = flow.end
+            self.clock.call(flow.end - due, self._ended, (flow, flow.end))
+            return
+        flow.due = -1  # for a second timer of this instant
+        neighbours: list[_Flow] = []
         for link in flow.links:
-            users = self.flows[link]
+            users = self._flows[link]
             users.remove(flow)
             neighbours += users
         if neighbours:
-            self._share(self._reachable(neighbours))
+            self._share(self._connected(neighbours))
         self.arrived(flow.transfer)
 
-    def _reachable(self, seeds: Iterable[Flow]) -> list[Flow]:
-        seen = {id(f): f for f in seeds}
-        stack = list(seen.values())
+    def _connected(self, seeds: list[_Flow]) -> list[_Flow]:
+        """All flows that share links with these, or with those that do."""
+        seen = dict.fromkeys(seeds)
+        stack = [*seen]
         while stack:
             for link in stack.pop().links:
-                for other in self.flows[link]:
-                    if id(other) not in seen:
-                        seen[id(other)] = other
+                for other in self._flows[link]:
+                    if other not in seen:
+                        seen[other] = None
                         stack.append(other)
-        return list(seen.values())
+        return [*seen]
 
-    def _share(self, flows: list[Flow]) -> None:
+    def _share(self, flows: list[_Flow]) -> None:
         """Give every flow of a connected set its max-min fair rate, and move its end
         accordingly."""
         now = self.clock.nanoseconds
+        paths = tuple(sorted([flow.path for flow in flows]))
+        rates = self._rates.get(paths)
+        if rates is None:
+            found = fair_rates([self._known[path] for path in paths], self.capacity)
+            rates = self._rates[paths] = dict(zip(paths, found, strict=True))
         for flow in flows:
-            flow.remaining -= flow.rate * (now - flow.updated)
-            flow.updated = now
-        for flow, rate in fair_rates(flows, self.capacity):
+            rate = rates[flow.path]
             if rate != flow.rate:
-                flow.rate = rate
-                self._schedule(flow)
+                flow.remaining -= flow.rate * (now - flow.updated)
+                flow.updated, flow.rate = now, rate
+                flow.end = now + max(0, ceil(flow.remaining / rate - ROUNDING))
+                if flow.due < now or flow.end < flow.due:
+                    flow.due = flow.end
+                    self.clock.call(flow.end - now, self._ended, (flow, flow.end))
 
 
-def fair_rates(flows: list[Flow], capacity: list[float]) -> list[tuple[Flow, float]]:
-    """Max-min fair rate of each flow, in bytes per nanosecond."""
-    left = {link: capacity[link] for flow in flows for link in flow.links}
-    users = {link: [f for f in flows if link in f.links] for link in left}
-    open_flows = {id(f) for f in flows}
-    rates: list[tuple[Flow, float]] = []
-    while open_flows:
-        share, link = min((left[k] / len(fs), k) for k, fs in users.items() if fs)
-        for flow in users[link][:]:
-            rates.append((flow, share))
-            open_flows.discard(id(flow))
-            for other in flow.links:
-                users[other].remove(flow)
-                left[other] -= share
+def fair_rates(paths: Sequence[Path], capacity: Sequence[float]) -> list[float]:
+    """Max-min fair rate of a flow on each of these paths, in bytes per nanosecond. A link that
+    flows cross with weights gives each of them its capacity over the sum of the weights."""
+    users: dict[int, dict[int, float]] = {}
+    for flow, (links, weights) in enumerate(paths):
+        for link, weight in zip(links, weights, strict=True):
+            users.setdefault(link, {})[flow] = weight
+    left = {link: capacity[link] for link in users}
+    rates = [-1.0] * len(paths)
+    while users:
+        share, link = min((left[k] / sum(crossing.values()), k) for k, crossing in users.items())
+        for flow in [*users[link]]:
+            rates[flow] = share
+            for other in paths[flow][0]:
+                left[other] -= share * users[other].pop(flow)
+                if not users[other]:
+                    del users[other]
     return rates

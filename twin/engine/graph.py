@@ -7,23 +7,31 @@ the operation, so that all instances share them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from twin.collectives.traffic import Traffic
 from twin.engine.overlap import paired
 from twin.engine.program import (
     COMPUTE,
+    FROM_HOST,
     SEND_FORWARD,
     STREAMS,
+    TO_HOST,
     Program,
     Role,
     Step,
     Template,
     send_stream,
 )
+from twin.engine.wiring import Flow
+from twin.plan.offload import offloaded
 from twin.schedules.action import Action, Pass
 
 Offsets = tuple[int, ...]
+Sent = tuple[float, tuple[int, ...], tuple[float, ...]]
+"""Bytes, the links that they cross, and how many times they count there."""
 
 
 @dataclass(slots=True)
@@ -37,9 +45,11 @@ class Graph:
     chunk: list[int] = field(default_factory=list[int])
     microbatch: list[int] = field(default_factory=list[int])
     duration: list[int] = field(default_factory=list[int])
-    flows: list[tuple[tuple[float, tuple[int, ...]], ...]] = field(
-        default_factory=list[tuple[tuple[float, tuple[int, ...]], ...]]
-    )
+    flows: list[tuple[Sent, ...]] = field(default_factory=list[tuple[Sent, ...]])
+    sms: list[int] = field(default_factory=list[int])
+    """Held while the operation runs."""
+    sm_bound: list[float] = field(default_factory=list[float])
+    """Share of a kernel's time that SMs bound."""
     waits: list[int] = field(default_factory=list[int])
     local: list[Offsets] = field(default_factory=list[Offsets])
     remote: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
@@ -69,6 +79,8 @@ class _Columns:
     first: tuple[tuple[int, int], ...]
     last: tuple[tuple[int, int], ...]
     grouped: tuple[tuple[int, str], ...]
+    sms: Offsets
+    sm_bound: tuple[float, ...]
 
     @staticmethod
     def of(template: Template) -> _Columns:
@@ -96,17 +108,32 @@ class _Columns:
             first=tuple(first.items()),
             last=tuple(last.items()),
             grouped=tuple((i, s.group) for i, s in enumerate(template) if s.group != "self"),
+            sms=tuple(s.sms for s in template),
+            sm_bound=tuple(s.sm_bound for s in template),
         )
-
-
-def link_index(role: int, link: str, inward: bool) -> int:
-    """Position of a role's port in the table of links: NVLink out and in, then NIC out and in."""
-    return 4 * role + (2 if link == "nic" else 0) + int(inward)
 
 
 def unroll(program: Program, microbatches: int) -> Graph:
     """The graph of a step of `microbatches` micro-batches of this Program."""
     return _Unroller(program, microbatches).run()
+
+
+def template_graph(template: Template, program: Program) -> Graph:
+    """The graph of one template on the first role."""
+    columns, wiring, size = _Columns.of(template), program.wiring, len(template)
+    return Graph(
+        role=[0] * size,
+        stream=[*columns.stream],
+        name=[*columns.name],
+        chunk=[0] * size,
+        microbatch=[0] * size,
+        duration=[*columns.duration],
+        flows=[sent(wiring.flows(one, 0)) if one else () for one in columns.traffic],
+        sms=[*columns.sms],
+        sm_bound=[*columns.sm_bound],
+        waits=[*columns.waits],
+        local=[*columns.local],
+    )
 
 
 class _Unroller:
@@ -118,7 +145,13 @@ class _Unroller:
         self.columns = {key: made[id(template)] for key, template in program.passes.items()}
         self.receive = _Columns.of(program.receive)
         self.message = _Columns.of((Step("send", SEND_FORWARD, program.message.latency_ns, ()),))
-        self.flow_cache: dict[tuple[int, int], list[tuple[tuple[float, tuple[int, ...]], ...]]] = {}
+        self.copies = {
+            stream: _Columns.of((Step(STREAMS[stream], stream, delay, ()),))
+            for stream in (TO_HOST, FROM_HOST)
+            if program.offload
+            for delay in (program.offload.latency_ns,)
+        }
+        self.flow_cache: dict[tuple[int, int], list[tuple[Sent, ...]]] = {}
         self.arrivals: dict[tuple[int, str, int, int], int] = {}
         """(role, pass, chunk, micro-batch) -> the operation whose end brings that pass's result to
         the role."""
@@ -135,22 +168,7 @@ class _Unroller:
         order = program.schedule.order(program.stages, program.chunks_per_stage, self.microbatches)
         for index, role in enumerate(program.roles):
             self.tails.append({})
-            released: dict[int, int] = {}
-            marks: list[int] = []
-            actions = iter(order[role.stage])
-            for action in actions:
-                marks.append(len(self.graph.role))
-                if action.paired:
-                    marks.append(marks[-1])
-                    ended = next(actions)
-                    end = self._pair(index, role, action, ended)
-                else:
-                    ended, end = action, self._single(index, role, action)
-                if ended.kind in ("B", "W"):
-                    released[ended.chunk] = end
-            marks.append(len(self.graph.role))
-            self.graph.positions.append(marks)
-            self._finish(index, role, released)
+            self._role(index, role, order[role.stage])
         for key, after in self.needs:
             self.graph.edge(self.arrivals[key], after)
         for members in self.groups.values():
@@ -159,32 +177,66 @@ class _Unroller:
                     self.graph.rendezvous[member] = members
         return self.graph
 
-    def _single(self, index: int, role: Role, action: Action) -> int:
-        """Append a pass, its message in and its message out; the position of its last operation."""
-        gather = self._gather(index, role, action)
-        columns = self.columns[action.kind, action.chunk]
-        base = self._append(columns, index, role, action)
-        self._receive(index, action, gather, [base + i for i in columns.roots])
-        end = len(self.graph.role) - 1
-        self._send(index, role, action, end)
-        return end
+    def _role(self, index: int, role: Role, order: Sequence[Action]) -> None:
+        """Append all that one role does."""
+        opened, released = self._open(index, role), dict[int, int]()
+        copies = _Copies(self, index, role, order)
+        marks: list[int] = []
+        actions = iter(order)
+        for action in actions:
+            both = (action, next(actions)) if action.paired else (action,)
+            marks += [len(self.graph.role)] * len(both)
+            copies.begin(both)
+            held = [copies.needed(one) for one in both]
+            for one, before in zip(both, held, strict=True):
+                if one.kind == "F" and one.chunk in opened:
+                    before.append(opened.pop(one.chunk))
+            ends = self._take(index, role, both, held)
+            copies.end(both, ends)
+            released |= {
+                one.chunk: end for one, end in zip(both, ends, strict=True) if one.kind in "BW"
+            }
+        marks.append(len(self.graph.role))
+        self.graph.positions.append(marks)
+        self._finish(index, role, released)
 
-    def _pair(self, index: int, role: Role, forward: Action, backward: Action) -> int:
-        """Append a forward and a backward, block by block; each has its own messages. The position
-        of the backward's last operation."""
-        gathers = [self._gather(index, role, action) for action in (forward, backward)]
-        columns, lanes = self._paired(forward, backward)
-        base = self._append(columns, index, role, forward)
-        graph, both = self.graph, (forward, backward)
-        graph.chunk[base:] = [both[lane].chunk for lane in lanes]
-        graph.microbatch[base:] = [both[lane].microbatch for lane in lanes]
+    def _open(self, index: int, role: Role) -> dict[int, int]:
+        """Append what opens the step; by chunk the operation that its first forward waits for."""
+        if not self.program.opening:
+            return {}
+        template, chunks = self.program.opening[role.stage], self.program.opens[role.stage]
+        base = self._append(_Columns.of(template), index, role, Action("F", -1, -1))
+        return {chunk: base + place for place, chunk in enumerate(chunks)}
+
+    def _take(
+        self, index: int, role: Role, both: tuple[Action, ...], held: list[list[int]]
+    ) -> list[int]:
+        """Append a pass or a pair, block by block, with the messages of each, and let each wait for
+        what holds it up; the positions of their last operations."""
+        gathers = [self._gather(index, role, action) for action in both]
+        if len(both) == 1:
+            columns = self.columns[both[0].kind, both[0].chunk]
+            lanes: tuple[int, ...] = (0,) * len(columns.stream)
+        else:
+            columns, lanes = self._paired(*both)
+        base = self._append(columns, index, role, both[0])
+        graph = self.graph
+        if len(both) > 1:
+            graph.chunk[base:] = [both[lane].chunk for lane in lanes]
+            graph.microbatch[base:] = [both[lane].microbatch for lane in lanes]
         for lane, action in enumerate(both):
             roots = [base + i for i in columns.roots if lanes[i] == lane]
             self._receive(index, action, gathers[lane], roots)
-        ends = [base + max(i for i, owner in enumerate(lanes) if owner == lane) for lane in (0, 1)]
+            for before in held[lane]:
+                for root in roots:
+                    graph.edge(before, root)
+        ends = [
+            base + max(i for i, owner in enumerate(lanes) if owner == lane)
+            for lane in range(len(both))
+        ]
         for action, end in zip(both, ends, strict=True):
             self._send(index, role, action, end)
-        return ends[1]
+        return ends
 
     def _paired(self, forward: Action, backward: Action) -> tuple[_Columns, tuple[int, ...]]:
         key = forward.chunk, backward.kind, backward.chunk
@@ -247,8 +299,10 @@ class _Unroller:
             graph.edge(tails[stream], op)
         tails[stream] = op
         graph.edge(end, op)
-        links = (link_index(index, message.link, False), link_index(key[0], message.link, True))
-        graph.flows[op] = ((message.bytes, links),) if message.bytes > 0 else ()
+        flows = self.program.wiring.message(
+            message.bytes, (message.link, message.far), (index, key[0])
+        )
+        graph.flows[op] = sent(flows)
         self.arrivals[key] = op
 
     def _append(self, columns: _Columns, index: int, role: Role, action: Action) -> int:
@@ -263,6 +317,8 @@ class _Unroller:
         graph.duration.extend(columns.duration)
         graph.waits.extend(columns.waits)
         graph.local.extend(columns.local)
+        graph.sms.extend(columns.sms)
+        graph.sm_bound.extend(columns.sm_bound)
         graph.flows.extend(self._flows(columns, index))
         if columns is not self.message:
             tails = self.tails[index]
@@ -275,12 +331,20 @@ class _Unroller:
             self._group(base + offset, role, group)
         return base
 
-    def _flows(
-        self, columns: _Columns, index: int
-    ) -> list[tuple[tuple[float, tuple[int, ...]], ...]]:
+    def copy(self, stream: int, index: int, role: Role, action: Action) -> int:
+        """Append a copy of a pass's activations between the device and the host."""
+        op = self._append(self.copies[stream], index, role, action)
+        offload, ports = self.program.offload, self.program.wiring.ports[index]
+        if offload is not None and (size := offload.bytes[action.chunk]) > 0:
+            route = ports.to_host if stream == TO_HOST else ports.from_host
+            self.graph.flows[op] = sent(((size, route),))
+        return op
+
+    def _flows(self, columns: _Columns, index: int) -> list[tuple[Sent, ...]]:
         key = (id(columns), index)
         if key not in self.flow_cache:
-            self.flow_cache[key] = [port_flows(t, index) if t else () for t in columns.traffic]
+            own = self.program.wiring.flows
+            self.flow_cache[key] = [sent(own(t, index)) if t else () for t in columns.traffic]
         return self.flow_cache[key]
 
     def _group(self, op: int, role: Role, group: str) -> None:
@@ -306,12 +370,67 @@ class _Unroller:
                 self.graph.edge(end, base + offset)
 
 
-def port_flows(traffic: Traffic, role: int) -> tuple[tuple[float, tuple[int, ...]], ...]:
-    """A collective's bytes as flows through the role's own ports: what it sends leaves, and as much
-    arrives."""
-    flows = (("nvlink", traffic.nvlink_bytes), ("nic", traffic.nic_bytes))
+class _Copies:
+    """The activations of one role on their way to the host and back: out under the next forward,
+    which the one after it waits for; back from the start of the backward before theirs on."""
+
+    def __init__(
+        self, unroller: _Unroller, index: int, role: Role, order: Sequence[Action]
+    ) -> None:
+        self.unroller, self.index, self.role = unroller, index, role
+        away = offloaded(order) if unroller.program.offload else frozenset[tuple[int, int]]()
+        self.away = away
+        backwards = [one for one in order if one.kind in ("B", "I")] if away else []
+        self.coming = {
+            (now.chunk, now.microbatch): after
+            for now, after in pairwise(backwards)
+            if (after.chunk, after.microbatch) in away
+        }
+        """Backward -> the one after it, whose activations come back beside it."""
+        self.out: dict[tuple[int, int], int] = {}
+        self.back: dict[tuple[int, int], int] = {}
+        self.last: list[int | None] = [None, None]
+        """The copies out of the last two forwards."""
+
+    def begin(self, both: Sequence[Action]) -> None:
+        """Before an action: what the next backward needs starts to come back when this one's
+        stream gets to it."""
+        for one in both:
+            after = self.coming.get((one.chunk, one.microbatch))
+            if one.kind not in ("B", "I") or after is None:
+                continue
+            unroller, key = self.unroller, (after.chunk, after.microbatch)
+            before = unroller.tails[self.index].get(COMPUTE)
+            op = unroller.copy(FROM_HOST, self.index, self.role, after)
+            if before is not None:
+                unroller.graph.edge(before, op)
+            unroller.graph.edge(self.out[key], op)
+            self.back[key] = op
+
+    def needed(self, action: Action) -> list[int]:
+        """The copies that an action waits for."""
+        if action.kind == "F":
+            first = self.last[0]
+            return [] if first is None else [first]
+        copy = self.back.pop((action.chunk, action.microbatch), None)
+        return [] if copy is None or action.kind == "W" else [copy]
+
+    def end(self, both: Sequence[Action], ends: Sequence[int]) -> None:
+        """After an action: what a forward has made goes out."""
+        for one, end in zip(both, ends, strict=True):
+            if one.kind != "F":
+                continue
+            key, op = (one.chunk, one.microbatch), None
+            if key in self.away:
+                op = self.unroller.copy(TO_HOST, self.index, self.role, one)
+                self.unroller.graph.edge(end, op)
+                self.out[key] = op
+            self.last = [self.last[1], op]
+
+
+def sent(flows: Sequence[Flow]) -> tuple[Sent, ...]:
+    """Flows with their links and weights apart."""
     return tuple(
-        (size, (link_index(role, link, False), link_index(role, link, True)))
-        for link, size in flows
-        if size > 0
+        (size, tuple(link for link, _ in route), tuple(weight for _, weight in route))
+        for size, route in flows
     )

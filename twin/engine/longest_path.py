@@ -17,21 +17,32 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.collectives import Traffic
 from twin.engine.events import DeadlockError, Played
 from twin.engine.graph import Graph
-from twin.engine.program import COMPUTE, DATA, LINKS, STREAMS, Group, Program
+from twin.engine.program import (
+    COMPUTE,
+    DATA,
+    FROM_HOST,
+    STREAMS,
+    TO_HOST,
+    Group,
+    Offload,
+    Program,
+)
 from twin.engine.shapes import (
     BEGINNING,
     BUBBLE,
     KERNELS,
     WAITS,
+    Outcome,
     Record,
     Shapes,
     alone_ns,
@@ -42,7 +53,8 @@ from twin.engine.shapes import (
 )
 from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.trace import CAUSES, Spans, Trace
-from twin.engine.turns import NOWHERE, Lane, Turn, turns
+from twin.engine.turns import NOWHERE, Copy, Key, Lane, Passes, Turn, copies, turns
+from twin.engine.wiring import Flow, Wiring
 from twin.schedules.action import Pass
 
 OPTIMIZER: Final = CAUSES.index("optimizer")
@@ -105,13 +117,96 @@ class _Stage:
         self.before: list[tuple[int, ...]] = []
         """`spent` at the end of the last kernel before each turn."""
         self.closing: list[tuple[str, int, int, int]] = []
-        """Name, stream, start and end of the closing operations."""
+        """Name, stream, start and end of the opening and closing operations."""
+        self.opened: dict[int, Record] = {}
+        """Chunk -> the gather that its first forward waits for."""
+        self.copies: _Copies | None = None
+        self.ramp: list[tuple[int, ...] | None] = [None, None]
+        """`spent` when the first backward starts, and when the last forward ends."""
 
-    def note(self, actions: int, idle: int, at: int) -> None:
-        """Note a turn for the proof."""
-        self.marks += [len(self.left)] * actions
+    def open(self, program: Program) -> None:
+        """Run what opens the step."""
+        if not program.opening:
+            return
+        chunks = program.opens[self.role]
+        for step, chunk in zip(program.opening[self.role], chunks, strict=True):
+            start = self.tails[step.stream][0]
+            end = start + alone_ns(step, program.capacity)
+            record = end, start, start, step.stream, self.role, None
+            self.tails[step.stream] = self.opened[chunk] = record
+            self.closing.append((step.name, step.stream, start, end))
+
+    def fall(self, outcome: Outcome, at: int, kinds: Passes) -> None:
+        """Take over what a template leaves that started at `at`."""
+        if self.ramp[0] is None and any(kind != "F" for kind, _ in kinds):
+            self.ramp[0] = tuple(self.spent)
+        for category, ns in outcome.spent:
+            self.spent[category] += ns
+        for stream, end, start, cause in outcome.tails:
+            begin = at + start
+            record = at + end, begin, begin, stream, self.role, moved(cause, at, self.role)
+            self.tails[stream] = record
+            self.left.append(at + end)
+        if kinds[0][0] == "F":
+            self.ramp[1] = tuple(self.spent)
+        self.starts.append(at)
+        self.ends.append(self.tails[COMPUTE][0])
+
+    def note(self, actions: int, idle: int, at: int, mark: int) -> None:
+        """Note a turn for the proof; `left` has held times of it from `mark` on."""
+        self.marks += [mark] * actions
         self.left += (idle, at)
         self.before.append(tuple(self.spent))
+
+
+class _Copies:
+    """Activations of one stage on their way to the host and back, as `twin.engine.graph` has them;
+    every copy has its links to itself, but for the ranks of its role that copy at the same time."""
+
+    def __init__(self, offload: Offload, rate: float, order: Sequence[Copy]) -> None:
+        self.order = iter(order)
+        self.durations = [offload.latency_ns + bytes_ns(size, rate) for size in offload.bytes]
+        self.out: dict[Key, Record] = {}
+        self.back: dict[Key, Record] = {}
+        self.last: list[Record] = [BEGINNING, BEGINNING]
+        self.now: Copy = (None, False, None, None)
+
+    def begin(self, stage: _Stage) -> tuple[Record, Record]:
+        """Before a turn; what its forward and its backward wait for."""
+        self.now = next(self.order)
+        _, _, beside, needed = self.now
+        if beside is not None:
+            at = max(stage.tails[COMPUTE][0], self.out[beside][0])
+            self.back[beside] = self._copy(stage, FROM_HOST, at, beside[0])
+        return self.last[0], BEGINNING if needed is None else self.back.pop(needed)
+
+    def end(self, stage: _Stage, made: Record) -> None:
+        """After a turn, whose forward has ended."""
+        out, forward, _, _ = self.now
+        if out is not None:
+            self.out[out] = self._copy(stage, TO_HOST, made[0], out[0])
+        if forward:
+            self.last = [self.last[1], BEGINNING if out is None else self.out[out]]
+
+    def _copy(self, stage: _Stage, stream: int, ready: int, chunk: int) -> Record:
+        start = max(ready, stage.tails[stream][0])
+        record = start + self.durations[chunk], start, start, stream, stage.role, None
+        stage.tails[stream] = record
+        stage.left.append(record[0])
+        return record
+
+
+class _Load:
+    """Bytes on every link."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring, self.total = wiring, [0.0] * len(wiring.capacity)
+
+    def add(self, flows: Iterable[Flow], times: float) -> None:
+        """Add flows, so many times."""
+        for size, route in flows:
+            for link, weight in route:
+                self.total[link] += size * weight * times
 
 
 class _Walk:
@@ -123,15 +218,20 @@ class _Walk:
         # A frozen section has a hash, which pyright does not see.
         self.turns = turns(program.schedule, *shape)  # pyright: ignore[reportArgumentType]
         self.stages = [_Stage(*pair) for pair in enumerate(self.turns.stages)]
+        for stage in self.stages:
+            stage.open(program)
+        if program.offload is not None:
+            moved_by = copies(program.schedule, *shape)  # pyright: ignore[reportArgumentType]
+            for stage, order in zip(self.stages, moved_by, strict=True):
+                stage.copies = _Copies(program.offload, program.capacity["host"], order)
         self.shapes = [shapes.of(passes) for passes in self.turns.passes]
         self.receive = shapes.receive if program.stages > 1 else None
         self.results: list[Record | None] = [None] * self.turns.results
         self.waiting: dict[int, _Stage] = {}
         """Result -> the stage that waits for it."""
         message = program.message
-        self.message_ns = message.latency_ns + bytes_ns(
-            message.bytes, program.capacity[message.link]
-        )
+        path = "far" if message.far else message.link
+        self.message_ns = message.latency_ns + bytes_ns(message.bytes, program.capacity[path])
         self.proving = microbatches < program.microbatches
         self.step_ns = 0
 
@@ -181,26 +281,42 @@ class _Walk:
         those that waited."""
         place, _, lanes = turn
         shape, tails, role, spent = self.shapes[place], stage.tails, stage.role, stage.spent
+        kinds = self.turns.passes[place]
+        copying = stage.copies
+        mark = len(stage.left)
+        if copying is not None or stage.opened:
+            arrivals = self._held(stage, kinds, arrivals)
         idle, first = tails[COMPUTE][0], arrivals[shape.lead]
         at = max(tails[shape.head][0], first[0])
         outcome = shape.fall(at, role, tails, arrivals)
         if self.proving:
-            stage.note(len(lanes), idle, at)
+            stage.note(len(lanes), idle, at, mark)
         if at > idle and shape.rigid:
             name_wait(first, (idle, at), role, spent)
-        for category, ns in outcome.spent:
-            spent[category] += ns
-        for stream, end, start, cause in outcome.tails:
-            begin = at + start
-            tails[stream] = at + end, begin, begin, stream, role, moved(cause, at, role)
-            stage.left.append(at + end)
-        stage.starts.append(at)
-        stage.ends.append(tails[COMPUTE][0])
-        for lane, last in zip(lanes, outcome.lanes, strict=True):
-            end = tails[last] if isinstance(last, int) else shifted(last, at, role)
+        stage.fall(outcome, at, kinds)
+        ends = [
+            tails[last] if isinstance(last, int) else shifted(last, at, role)
+            for last in outcome.lanes
+        ]
+        for lane, end in zip(lanes, ends, strict=True):
             stage.left.append(self._give(stage, lane, end))
             if lane[1] in self.waiting:
                 able.append(self.waiting.pop(lane[1]))
+        if copying is not None:
+            copying.end(stage, ends[0])
+
+    def _held(self, stage: _Stage, kinds: Passes, arrivals: list[Record]) -> list[Record]:
+        """What passes wait for: their messages, copies between device and host, and weights."""
+        copied = (BEGINNING, BEGINNING) if stage.copies is None else stage.copies.begin(stage)
+        found: list[Record] = []
+        for (kind, chunk), arrival in zip(kinds, arrivals, strict=True):
+            waits = [arrival]
+            if kind == "F":
+                waits += [copied[0], stage.opened.pop(chunk, BEGINNING)]
+            elif kind in ("B", "I"):
+                waits.append(copied[1])
+            found.append(max(waits, key=lambda record: record[0]))
+        return found
 
     def _give(self, stage: _Stage, lane: Lane, end: Record) -> int:
         """Send a result to the stage that takes it, or hand it over where that is the same; when it
@@ -241,7 +357,8 @@ class _Walk:
             extra = (program.microbatches - self.microbatches) // period.microbatches
             length, window = period.length_ns, max(period.windows)
             rows = [_longer(stage, period, extra) for stage in self.stages]
-        step_ns, carried = self.step_ns + extra * length, self._carried()
+        step_ns = self.step_ns + extra * length
+        carried, busy = program.wiring.used(self._carried(), step_ns)
         spans, names = self._spans()
         return Trace(
             spans=spans,
@@ -249,10 +366,9 @@ class _Walk:
             roles=tuple(role.name for role in program.roles),
             step_ns=step_ns,
             breakdown_ns=tuple(dict(zip(CAUSES, row, strict=True)) for row in rows),
+            ramp_ns=tuple(dict(zip(CAUSES, _ramp(stage), strict=True)) for stage in self.stages),
             link_bytes=carried,
-            link_busy={
-                link: size / (program.capacity[link] * step_ns) for link, size in carried.items()
-            },
+            link_busy=busy,
             events=sum(len(stage.order) for stage in self.stages),
             played_microbatches=self.microbatches,
             microbatches=program.microbatches,
@@ -261,26 +377,41 @@ class _Walk:
             window_end=window + length,
         )
 
-    def _carried(self) -> dict[str, float]:
-        """Bytes that a role sends per step by link class, mean over the roles."""
-        program = self.program
-        taken = Counter(turn[0] for stage in self.stages for turn in stage.order)
-        flows = [(self.shapes[place].sends, count) for place, count in taken.items()]
-        lanes = [lane for stage in self.stages for turn in stage.order for lane in turn[2]]
+    def _carried(self) -> list[float]:
+        """Bytes that each link carries per step."""
+        load = _Load(self.program.wiring)
+        scale = self.program.microbatches / self.microbatches
+        for stage in self.stages:
+            self._own(stage, load, scale)
+            self._sent(stage, load, scale)
+        return load.total
+
+    def _own(self, stage: _Stage, load: _Load, scale: float) -> None:
+        """Add what a role's own ports carry."""
+        program, role = self.program, stage.role
+        for place, count in Counter(turn[0] for turn in stage.order).items():
+            load.add(load.wiring.flows(self.shapes[place].sends, role), count * scale)
         if self.receive is not None:
-            flows.append((self.receive.sends, sum(lane[0] != NOWHERE for lane in lanes)))
-        total = {
-            link: sum(sends[i] * count for sends, count in flows) for i, link in enumerate(LINKS)
-        }
-        sent = sum(lane[2] != NOWHERE for lane in lanes)
-        total[program.message.link] += sent * program.message.bytes
-        scale = program.microbatches / self.microbatches
-        closing = [step.traffic for steps in program.finish for step in steps if step.traffic]
-        once = {
-            "nvlink": sum(flow.nvlink_bytes for flow in closing),
-            "nic": sum(flow.nic_bytes for flow in closing),
-        }
-        return {link: (total[link] * scale + once[link]) / len(self.stages) for link in LINKS}
+            taken = sum(lane[0] != NOWHERE for turn in stage.order for lane in turn[2])
+            load.add(load.wiring.flows(self.receive.sends, role), taken * scale)
+        opening = program.opening[role] if program.opening else ()
+        once = (step.traffic for step in (*opening, *program.finish[role]) if step.traffic)
+        load.add(load.wiring.flows(sum(once, Traffic()), role), 1.0)
+        if stage.copies is not None and program.offload is not None:
+            size = sum(program.offload.bytes[chunk] for chunk, _ in stage.copies.out)
+            ports = load.wiring.ports[role]
+            load.add(((size, ports.to_host), (size, ports.from_host)), scale)
+
+    def _sent(self, stage: _Stage, load: _Load, scale: float) -> None:
+        """Add a role's messages to other stages."""
+        program, stages = self.program, self.program.chunk_map.stage_of
+        given = (lane[1] for turn in stage.order for lane in turn[2] if lane[2] != NOWHERE)
+        taken = Counter(stages[number // self.microbatches % len(stages)] for number in given)
+        message, peers = program.message, program.roles[stage.role].peers
+        for peer, count in taken.items():
+            ends = stage.role, peers[peer]
+            flows = load.wiring.message(message.bytes, (message.link, message.far), ends)
+            load.add(flows, count * scale)
 
     def _spans(self) -> tuple[Spans, tuple[str, ...]]:
         """One span per turn, and the closing operations, by role, stream and start; and the names
@@ -328,6 +459,16 @@ class _Walk:
             end=end.copy(),
         )
         return spans, names
+
+
+def _ramp(stage: _Stage) -> list[int]:
+    """How a role spends its warm-up and its cool-down: before its first backward, and after the
+    last kernel of its last forward."""
+    spent = tuple(stage.spent)
+    first, last = (spent if mark is None else mark for mark in stage.ramp)
+    # Where forwards are over before the first backward, nothing is steady.
+    last = max(first, last, key=sum)
+    return [early + end - late for early, end, late in zip(first, spent, last, strict=True)]
 
 
 def _longer(stage: _Stage, period: Period, extra: int) -> list[int]:
@@ -405,11 +546,12 @@ class _Closing:
     def wait_until(self, end: int) -> None:
         """Name the time after the last kernel: own transfers, and else waiting for the others."""
         spent, now = self.stage.spent, self.stage.tails[COMPUTE][0]
-        for late in sorted((r for r in self.records if r[3] == DATA), key=lambda r: r[1]):
+        own = (r for r in self.records if r[3] in (DATA, TO_HOST, FROM_HOST))
+        for late in sorted(own, key=lambda record: record[1]):
             begin = max(now, late[1])
             if late[0] > begin:
                 spent[BUBBLE] += begin - now
-                spent[WAITS[DATA]] += late[0] - begin
+                spent[WAITS[late[3]]] += late[0] - begin
                 now = late[0]
         spent[BUBBLE] += end - now
 

@@ -6,39 +6,36 @@ from __future__ import annotations
 from typing import Literal
 
 from twin.engine.closing import finish
+from twin.engine.opening import opening
 from twin.engine.passes import (
     Coster,
     backward_pass,
     forward_pass,
     input_pass,
     nanoseconds,
+    rates,
     weight_pass,
 )
-from twin.engine.program import (
-    MESH_GROUPS,
-    TENSOR,
-    Group,
-    Message,
-    Program,
-    Role,
-    Step,
-    Template,
-)
-from twin.network import crowding, latency
+from twin.engine.program import TENSOR, Message, Offload, Program, Step, Template
+from twin.engine.roles import Ranks, roles, seats
+from twin.engine.wiring import wire
+from twin.network import crossing, latency
 from twin.plan.memory import boundary_bytes
-from twin.plan.mesh import group_numbers
-from twin.plan.types import Mesh, Plan
+from twin.plan.offload import offload_bytes
+from twin.plan.types import Plan
 from twin.schedules.action import Pass
 
 
-def lower(plan: Plan, ranks: Literal["folded", "all"] = "folded") -> Program:
-    """The Program of one step; `folded` plays one rank per pipeline stage, `all` every rank of the
-    run."""
+def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
+    """The Program of one step; `folded` plays one rank per pipeline stage, `group` every rank of
+    one model-parallel group, `all` every rank of the run."""
     scenario = plan.scenario
     coster = Coster.of(plan)
     closes = [finish(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
+    opens = [opening(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
+    host = bool(scenario.memory.offload)
     return Program(
-        roles=folded_roles(plan) if ranks == "folded" else all_roles(plan),
+        roles=roles(plan, ranks),
         schedule=scenario.parallel.schedule,
         stages=plan.mesh.pipeline,
         chunks_per_stage=scenario.parallel.virtual,
@@ -48,9 +45,23 @@ def lower(plan: Plan, ranks: Literal["folded", "all"] = "folded") -> Program:
         message=_message(plan),
         finish=tuple(steps for steps, _ in closes),
         ready_after=tuple(ready for _, ready in closes),
-        capacity=coster.capacity,
+        wiring=wire(seats(plan, ranks), rates(scenario.cluster), host=host),
         dispatch_ns=scenario.calibration.dispatch * 1e9,
+        offload=_offload(plan),
+        sms=scenario.cluster.node.gpu.sms,
+        contention=scenario.calibration.contention,
+        opening=tuple(steps for steps, _ in opens) if any(steps for steps, _ in opens) else (),
+        opens=tuple(chunks for _, chunks in opens),
     )
+
+
+def _offload(plan: Plan) -> Offload | None:
+    """Activations that travel through host memory."""
+    memory = plan.scenario.memory
+    if "activations" not in memory.offload:
+        return None
+    sizes = tuple(offload_bytes(chunk.layers, memory) for chunk in plan.chunks)
+    return Offload(sizes, nanoseconds(plan.scenario.cluster.node.host.pcie.latency))
 
 
 def _passes(plan: Plan, coster: Coster) -> dict[tuple[Pass, int], Template]:
@@ -72,65 +83,13 @@ def _passes(plan: Plan, coster: Coster) -> dict[tuple[Pass, int], Template]:
     return found
 
 
-def folded_roles(plan: Plan) -> tuple[Role, ...]:
-    """One role per stage: its ranks do the same at the same time, because nothing breaks their
-    symmetry."""
-    p = plan.mesh.pipeline
-    return tuple(
-        Role(
-            f"stage {s}",
-            s,
-            plan.mesh.ranks // p,
-            tuple(range(p)),
-            _mirror_groups(plan.mesh, s) | _cross_groups(s, p, 0),
-        )
-        for s in range(p)
-    )
-
-
-def all_roles(plan: Plan) -> tuple[Role, ...]:
-    """Every rank as its own role, numbered stage by stage, in the order of ranks."""
-    mesh = plan.mesh
-    numbers, width = group_numbers(mesh), mesh.stage_ranks
-    roles: list[Role] = []
-    for stage in range(mesh.pipeline):
-        mirrors = _mirror_groups(mesh, stage)
-        mirror = min(stage, mesh.pipeline - 1 - stage)
-        for place in range(width):
-            groups: dict[Group, int] = {
-                group: int(numbers[group][mirror if group in mirrors else stage, place])
-                for group in MESH_GROUPS
-            }
-            groups |= _cross_groups(stage, mesh.pipeline, place)
-            peers = tuple(range(place, mesh.ranks, width))
-            roles.append(Role(f"stage {stage} rank {place}", stage, 1, peers, groups))
-    return tuple(roles)
-
-
-def _mirror_groups(mesh: Mesh, stage: int) -> dict[Group, int]:
-    """Groups that a stage shares with its mirror, which holds copies of the same weights."""
-    if mesh.copies == 1:
-        return {}
-    mirror = min(stage, mesh.pipeline - 1 - stage)
-    return {"data": mirror, "expert_data": mirror}
-
-
-def _cross_groups(stage: int, stages: int, position: int) -> dict[Group, int]:
-    """Groups that cross stages: first and last stage share a tied embedding; the world agrees on
-    the gradient norm."""
-    edge: dict[Group, int] = (
-        {"embedding": position} if stages > 1 and stage in (0, stages - 1) else {}
-    )
-    return {**edge, "world": 0}
-
-
 def _message(plan: Plan) -> Message:
     neighbours = plan.placements["pipeline"]
     link: Literal["nvlink", "nic"] = "nvlink" if neighbours.per_node > 1 else "nic"
     cluster = plan.scenario.cluster
     delay = nanoseconds(latency(cluster, link, neighbours))
-    crowd = crowding(cluster, "message", neighbours) if link == "nic" else 1.0
-    return Message(boundary_bytes(plan.scenario) * crowd, link, delay)
+    far = link == "nic" and crossing(cluster, "message", neighbours) > 0
+    return Message(boundary_bytes(plan.scenario), link, delay, far)
 
 
 def _receive(plan: Plan, coster: Coster) -> Template:

@@ -5,8 +5,8 @@ are in order, so while one pass waits for its all-to-all, the other's blocks fil
 (DeepSeek-V3, arXiv:2412.19437, section 3.2.1, figure 4: dispatch and combine of one under attention
 and experts of the other). The order is that of the code of a trainer, block by block in turn, and
 does not depend on times; so a faster operation never makes a pair longer. Choosing the order by
-times instead gains 0.4 % of Kimi K2's step on 2,048 H800. Left out: kernels slow down while
-communication holds SMs, which is not modelled yet.
+times instead gains 0.4 % of Kimi K2's step on 2,048 H800. Lengths here are those at full speed;
+what communication takes from kernels beside it is the player's to say.
 """
 
 from __future__ import annotations

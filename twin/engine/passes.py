@@ -11,16 +11,15 @@ passes.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, log2
-from typing import Final
+from typing import Final, Literal
 
 from twin.arch import again, wholly
-from twin.arch.ops import CollectiveKind, Exchange, Layer, Op, Work
-from twin.collectives import traffic
-from twin.collectives.traffic import Traffic
+from twin.arch.ops import CollectiveKind, Exchange, Item, Layer, Op, Work
+from twin.collectives import Spread, Traffic, deepep, spread, traffic
 from twin.engine.overlap import hold_for_host
 from twin.engine.program import (
     COMPUTE,
@@ -28,15 +27,17 @@ from twin.engine.program import (
     DATA,
     EXPERT,
     GATHER,
-    LINKS,
     TENSOR,
     Group,
     Step,
     Template,
 )
-from twin.hardware import seconds
-from twin.network import capacity, crowding, latency
+from twin.engine.roles import seats
+from twin.engine.wiring import Rates, wire
+from twin.hardware import seconds, sm_bound
+from twin.network import capacity, latency
 from twin.network.placement import Placement
+from twin.plan.compile import shape_of
 from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES
 from twin.plan.types import Plan
 from twin.spec.calibration import CalibrationSpec
@@ -59,9 +60,38 @@ _NAMES: Final[dict[CollectiveKind, str]] = {
 }
 
 
+def rates(cluster: ClusterSpec) -> Rates:
+    """Bytes per nanosecond of the cluster's links; the uplinks are those of a whole pod."""
+    nic, fabric = capacity(cluster, "nic") / 1e9, cluster.fabric
+    uplink, leaf = capacity(cluster, "pcie_uplink"), capacity(cluster, "leaf")
+    down = fabric.nodes_per_leaf * cluster.node.gpus * nic
+    return Rates(
+        nvlink=capacity(cluster, "nvlink") / 1e9,
+        nic=nic,
+        pcie=capacity(cluster, "pcie") / 1e9,
+        dram=capacity(cluster, "dram") / 1e9,
+        pcie_uplink=None if uplink is None else uplink / 1e9,
+        leaf=None if leaf is None else down / fabric.oversubscription,
+    )
+
+
 def nanoseconds(value: float) -> int:
     """Seconds as integer nanoseconds, rounded once."""
     return round(value * 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Some kernels: seconds at full speed, those of them that SMs bound, and launches."""
+
+    seconds: float
+    sm_bound: float
+    count: int
+
+
+NOTHING: Final = Kernels(0.0, 0.0, 0)
+Part = Literal["forward", "backward", "weight"]
+"""Forward, the gradient of the input, and that of the weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +101,14 @@ class Coster:
     cluster: ClusterSpec
     calibration: CalibrationSpec
     placements: dict[str, Placement]
+    alone: Mapping[str, float]
+    """Bytes per nanosecond of a transfer that has its links to itself, as in `Wiring`."""
     zero: int = 1
     reshard_after_forward: bool = True
+    spread: Spread | None = None
+    """Of a token's experts, where copies for one node travel as one."""
+    expert_load: float = 1.0
+    """Rows of the fullest expert rank over the mean."""
 
     @staticmethod
     def of(plan: Plan) -> Coster:
@@ -82,8 +118,11 @@ class Coster:
             scenario.cluster,
             scenario.calibration,
             plan.placements,
+            wire(seats(plan), rates(scenario.cluster), host=False).alone,
             parallel.zero,
             parallel.reshard_after_forward,
+            _spread(plan),
+            shape_of(scenario).expert_load,
         )
 
     def agree(self, placement: Placement) -> tuple[Traffic, int]:
@@ -97,32 +136,34 @@ class Coster:
 
     def forward(self, op: Op) -> float:
         """Seconds of an op's forward kernels."""
-        return self._seconds(op, op.forward, backward=False)
+        return self.kernels(op, "forward").seconds
 
     def input_gradient(self, op: Op) -> float:
         """Seconds of the kernels for the gradient of an op's input."""
-        return self._seconds(op, op.backward, backward=True)
+        return self.kernels(op, "backward").seconds
 
     def weight_gradient(self, op: Op) -> float:
         """Seconds of the kernels for the gradient of an op's weight."""
-        return self._seconds(op, op.weight, backward=True)
+        return self.kernels(op, "weight").seconds
 
-    def _seconds(self, op: Op, work: Work, backward: bool) -> float:
-        return seconds(op.kind, work, self.cluster.node.gpu, self.calibration, backward=backward)
-
-    @property
-    def capacity(self) -> dict[str, float]:
-        """Bytes per nanosecond of one port in one direction, per link class."""
-        return {link: capacity(self.cluster, link) / 1e9 for link in LINKS}
+    def kernels(self, op: Op, part: Part) -> Kernels:
+        """The kernels of one part of an op: forward, of the input's or of the weight's gradient."""
+        work: Work = getattr(op, part)
+        gpu, profile, backward = self.cluster.node.gpu, self.calibration, part != "forward"
+        time = seconds(op.kind, work, gpu, profile, backward=backward)
+        bound = sm_bound(op.kind, work, gpu, profile, backward=backward) if time else 0.0
+        return Kernels(time, time * bound, work.kernels)
 
     def collective(self, kind: CollectiveKind, size: float, group: str) -> tuple[Traffic, int]:
         """Traffic per rank and latency (ns) of a collective of `size` bytes in a group of the given
         kind."""
         placement = self.placements[group]
-        flow = traffic(kind, size, placement)
-        # Bytes that spines hold up keep their NIC as long as so many more would.
-        crowded = flow.nic_bytes * crowding(self.cluster, kind, placement)
-        return self.priced(replace(flow, nic_bytes=crowded), placement)
+        if group == "expert" and self.spread is not None:
+            # The spread says itself how much more the fullest rank gets.
+            flow = deepep(size / self.expert_load, self.spread, placement)
+        else:
+            flow = traffic(kind, size, placement)
+        return self.priced(flow, placement)
 
     def priced(self, flow: Traffic, placement: Placement | None = None) -> tuple[Traffic, int]:
         """A traffic with the latency (ns) of its serial hops."""
@@ -132,6 +173,22 @@ class Coster:
         return flow, nanoseconds(hops)
 
 
+def _spread(plan: Plan) -> Spread | None:
+    """How a token's experts spread over the expert group, where the dispatcher merges copies."""
+    scenario, moe = plan.scenario, plan.scenario.model.moe
+    if moe is None or scenario.parallel.dispatcher != "deepep":
+        return None
+    routing, balanced = scenario.train.routing, scenario.train.routing.kind == "balanced"
+    return spread(
+        moe.experts,
+        moe.top_k,
+        plan.placements["expert"],
+        moe.groups,
+        moe.top_groups,
+        None if balanced else routing.shares(moe.experts),
+    )
+
+
 @dataclass(slots=True)
 class Builder:
     """Collects kernels into segments and collectives into steps; each waits for the one before."""
@@ -139,10 +196,13 @@ class Builder:
     coster: Coster
     steps: list[Step] = field(default_factory=list[Step])
     name: str = ""
-    pending: float = 0.0
-    kernels: int = 0
+    pending: Kernels = NOTHING
+    waiting: bool = False
+    """Whether the open segment runs while the exchange before it is on its way."""
     tail: tuple[int, ...] = ()
     """Steps that the next one waits for."""
+    before: tuple[int, ...] = ()
+    """What the last exchange waited for."""
     aside: tuple[int, ...] = ()
     """A collective that runs beside the segments until `join`."""
     ends: list[int] = field(default_factory=list[int])
@@ -150,30 +210,44 @@ class Builder:
     reducing: tuple[int, ...] = ()
     """Reductions of the gradients of the layer before."""
 
-    def compute(self, name: str, value: float, kernels: int) -> None:
-        """Add kernels of `value` seconds in all under a segment's name."""
-        if name != self.name:
+    def compute(self, name: str, kernels: Kernels, *, aside: bool = False) -> None:
+        """Add kernels under a segment's name; those `aside` do not wait for the exchange before
+        them."""
+        if (name, aside) != (self.name, self.waiting):
             self.close()
-            self.name = name
-        self.pending += value
-        self.kernels += kernels
+            self.name, self.waiting = name, aside
+        self.pending = Kernels(
+            self.pending.seconds + kernels.seconds,
+            self.pending.sm_bound + kernels.sm_bound,
+            self.pending.count + kernels.count,
+        )
 
     def close(self) -> None:
         """End the open segment."""
         if self.name:
-            time = nanoseconds(self.pending)
-            step = Step(self.name, COMPUTE, time, self.tail, kernels=self.kernels)
-            self.tail = (self._append(step),)
-        self.name, self.pending, self.kernels = "", 0.0, 0
+            done = self.pending
+            bound = done.sm_bound / done.seconds if done.seconds else 0.0
+            step = Step(
+                self.name,
+                COMPUTE,
+                nanoseconds(done.seconds),
+                self.before if self.waiting else self.tail,
+                kernels=done.count,
+                # Segments of one share in a thousand are alike: fewer paces to work out.
+                sm_bound=round(bound, 3),
+            )
+            place = self._append(step)
+            self.tail = (*self.tail, place) if self.waiting else (place,)
+        self.name, self.pending, self.waiting = "", NOTHING, False
 
-    def exchange(self, item: Exchange, kind: CollectiveKind) -> None:
+    def exchange(self, item: Exchange, kind: CollectiveKind, *, backward: bool = False) -> None:
         """Add a collective of the layer after the open segment."""
-        if (step := self._collective(item, kind)) is not None:
-            self.tail = (step,)
+        if (step := self._collective(item, kind, backward=backward)) is not None:
+            self.before, self.tail = self.steps[step].after, (step,)
 
     def beside(self, item: Exchange, kind: CollectiveKind) -> None:
         """Add a collective beside the segments that follow, until one that joins it."""
-        if (step := self._collective(item, kind)) is not None:
+        if (step := self._collective(item, kind, backward=True)) is not None:
             self.aside = (*self.aside, step)
 
     def join(self) -> None:
@@ -187,7 +261,7 @@ class Builder:
         are whole at most. The first of a pass waits for its turn: an FSDP root's gathers wait for
         the kernels before it (torch, `_root_pre_forward`)."""
         if not self.ends:
-            self.compute(name, 0.0, 0)
+            self.compute(name, NOTHING)
             self.close()
             self.ends.append(len(self.steps) - 1)
         self.close()
@@ -222,17 +296,19 @@ class Builder:
         for group, size in sizes.items():
             if size and self.coster.placements[group].size > 1:
                 flow, delay = self.coster.collective(kind, size * width, group)
-                step = Step(_NAMES[kind], stream, delay, after, flow, group, kernels=1)
+                sms = self.coster.calibration.collective_sms
+                step = Step(_NAMES[kind], stream, delay, after, flow, group, kernels=1, sms=sms)
                 found.append(self._append(step))
         return tuple(found)
 
-    def _collective(self, item: Exchange, kind: CollectiveKind) -> int | None:
-        flow, delay = self.coster.collective(kind, item.bytes, item.group)
+    def _collective(self, item: Exchange, kind: CollectiveKind, *, backward: bool) -> int | None:
+        flow, delay = self.coster.collective(kind, item.payload(backward), item.group)
         if flow.nvlink_bytes == 0 and flow.nic_bytes == 0:
             return None
         self.close()
-        stream = _STREAM_OF[item.group]
-        step = Step(item.name, stream, delay, self.tail, flow, item.group, kernels=1)
+        profile, stream = self.coster.calibration, _STREAM_OF[item.group]
+        sms = profile.expert_sms if item.group == "expert" else profile.collective_sms
+        step = Step(item.name, stream, delay, self.tail, flow, item.group, kernels=1, sms=sms)
         return self._append(step)
 
     def _append(self, step: Step) -> int:
@@ -245,7 +321,7 @@ class Builder:
         if not self.steps:
             self._append(Step("empty", COMPUTE, 0, ()))
         dispatch = self.coster.calibration.dispatch * 1e9
-        return hold_for_host(tuple(self.steps), self.coster.capacity, dispatch)
+        return hold_for_host(tuple(self.steps), self.coster.alone, dispatch)
 
 
 def forward_pass(layers: Iterable[Layer], coster: Coster) -> Template:
@@ -277,8 +353,7 @@ def weight_pass(layers: Iterable[Layer], coster: Coster) -> Template:
             if isinstance(item, Op):
                 if item.weight.kernels:
                     builder.join()
-                time = coster.weight_gradient(item)
-                builder.compute("backward_weight", time, item.weight.kernels)
+                builder.compute("backward_weight", coster.kernels(item, "weight"))
             elif _serves_weights(item):
                 builder.beside(item, "all_gather")
         if coster.zero >= 2:
@@ -316,7 +391,7 @@ def _whole(layer: Layer, builder: Builder, name: str, *, gathered: bool) -> Gene
 def _forward(layer: Layer, builder: Builder, name: str) -> None:
     for item in layer.items:
         if isinstance(item, Op):
-            builder.compute(name, builder.coster.forward(item), item.forward.kernels)
+            builder.compute(name, builder.coster.kernels(item, "forward"), aside=item.aside)
         elif item.forward is not None:
             builder.exchange(item, item.forward)
 
@@ -325,21 +400,34 @@ def _backward(layer: Layer, builder: Builder, repeated: frozenset[str], name: st
     """Kernels in reverse; where a gather serves only a weight's gradient, the input's gradient is
     computed beside it. `backward_input` leaves weights out."""
     coster, whole = builder.coster, name == "backward"
-    for item in reversed(layer.items):
+    for item in _backwards(layer.items):
         if isinstance(item, Op):
-            if item.name in repeated:
-                builder.compute(name, coster.forward(item), item.forward.kernels)
-            builder.compute(name, coster.input_gradient(item), item.backward.kernels)
+            parts: list[Part] = ["forward"] if item.name in repeated else []
+            for part in (*parts, "backward"):
+                builder.compute(name, coster.kernels(item, part), aside=item.aside)
             if not whole:
                 continue
             if builder.aside and item.weight.kernels:
                 builder.join()
-            builder.compute(name, coster.weight_gradient(item), item.weight.kernels)
+            builder.compute(name, coster.kernels(item, "weight"), aside=item.aside)
         elif _serves_weights(item):
             if whole:
                 builder.beside(item, "all_gather")
         elif item.backward is not None:
-            builder.exchange(item, item.backward)
+            builder.exchange(item, item.backward, backward=True)
+
+
+def _backwards(items: Sequence[Item]) -> list[Item]:
+    """A layer's items in the order of its backward pass: an exchange leaves before the kernels
+    beside it, which need nothing of it."""
+    found: list[Item] = []
+    for item in reversed(items):
+        place = len(found)
+        if isinstance(item, Exchange):
+            while place and isinstance(one := found[place - 1], Op) and one.aside:
+                place -= 1
+        found.insert(place, item)
+    return found
 
 
 def _serves_weights(item: Exchange) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from twin.collectives.traffic import Traffic
+from twin.engine.wiring import Wiring
 from twin.schedules import ChunkMap, Schedule
 from twin.schedules.action import Pass
 
@@ -26,12 +27,15 @@ STREAMS: Final = (
     "data",
     "context",
     "gather",
+    "to_host",
+    "from_host",
 )
 """In-order streams of every role. Sends have a stream per direction because each neighbour has its
 own communicator; gathers of sharded parameters do not queue behind reductions of gradients (torch
-FSDP2 has a stream for each)."""
+FSDP2 has a stream for each). The last two are copy engines, one per direction."""
 
-COMPUTE, TENSOR, EXPERT, SEND_FORWARD, SEND_BACKWARD, DATA, CONTEXT, GATHER = range(len(STREAMS))
+COMPUTE, TENSOR, EXPERT, SEND_FORWARD, SEND_BACKWARD = range(5)
+DATA, CONTEXT, GATHER, TO_HOST, FROM_HOST = range(5, len(STREAMS))
 
 Group = Literal[
     "self",
@@ -56,9 +60,6 @@ MESH_GROUPS: Final[tuple[Group, ...]] = (
 )
 """Those that lie inside a stage (`twin.plan.mesh.GROUPS`)."""
 
-LINKS: Final = ("nvlink", "nic")
-"""Link classes; every role has a port of each class in each direction."""
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -75,17 +76,32 @@ class Step:
     group: Group = "self"
     kernels: int = 0
     """Kernels that the host launches for it."""
+    sms: int = 0
+    """SMs that a communication kernel holds while it runs."""
+    sm_bound: float = 1.0
+    """Share of a compute step's time that SMs bound, not memory."""
 
     def alone_ns(self, capacity: Mapping[str, float]) -> float:
-        """How long it lasts with its links to itself; `capacity` in bytes per nanosecond by link
-        class."""
+        """How long it lasts with its links and SMs to itself; `capacity` as in `Program`."""
         if self.traffic is None:
             return self.duration_ns
-        nvlink = self.traffic.nvlink_bytes / capacity["nvlink"]
-        return self.duration_ns + max(nvlink, self.traffic.nic_bytes / capacity["nic"])
+        sizes = parts(self.traffic)
+        times = (size / capacity[path] for path, size in sizes.items())
+        return self.duration_ns + max(times, default=0.0)
 
 
 Template = tuple[Step, ...]
+
+
+def parts(traffic: Traffic) -> dict[str, float]:
+    """Bytes of a transfer by path, in one direction; those of `far` are the NIC's, too."""
+    sizes = {
+        "nvlink": traffic.nvlink_bytes,
+        "nic": traffic.nic_bytes,
+        "far": traffic.far_bytes,
+        "host": max(traffic.to_host_bytes, traffic.from_host_bytes),
+    }
+    return {path: size for path, size in sizes.items() if size > 0}
 
 
 def send_stream(own: int, peer: int, stages: int, *, forward: bool) -> int:
@@ -103,6 +119,8 @@ class Message:
     bytes: float
     link: Literal["nvlink", "nic"]
     latency_ns: int
+    far: bool = False
+    """Whether it leaves the leaf switch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +133,14 @@ class Role:
     ranks: int
     peers: tuple[int, ...]
     groups: dict[Group, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Activations on their way through host memory: bytes of one pass of each chunk."""
+
+    bytes: tuple[float, ...]
+    latency_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +164,24 @@ class Program:
     ready_after: tuple[tuple[int | None, ...], ...]
     """Per stage and step of `finish`: the chunk whose last backward pass releases it; None: nothing
     but `after`."""
-    capacity: dict[str, float]
-    """Bytes per nanosecond of one port in one direction, per link class."""
+    wiring: Wiring
+    """The links of the roles."""
     dispatch_ns: float = 0.0
     """What the host needs per kernel: no pass is over before its kernels are launched."""
+    offload: Offload | None = None
+    sms: int = 1
+    """Of a GPU."""
+    contention: float = 0.0
+    """Speed that kernels lose beside communication, beyond the SMs that it holds."""
+    opening: tuple[Template, ...] = ()
+    """Per stage: weights that the last step's update has left to gather."""
+    opens: tuple[tuple[int, ...], ...] = ()
+    """Per stage and step of `opening`: the chunk whose first forward waits for it."""
+
+    @property
+    def capacity(self) -> Mapping[str, float]:
+        """Bytes per nanosecond of one transfer that has its links to itself, per path."""
+        return self.wiring.alone
 
     @property
     def chunk_map(self) -> ChunkMap:

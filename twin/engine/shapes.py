@@ -8,15 +8,17 @@ All other instances are that one moved in time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, TypeAlias
 
+from twin.collectives import Traffic
+from twin.engine.alone import played_alone
 from twin.engine.breakdown import EXPOSED
 from twin.engine.fluid import ROUNDING
 from twin.engine.overlap import paired
-from twin.engine.program import COMPUTE, Program, Step, Template
+from twin.engine.program import COMPUTE, Program, Step, Template, parts
 from twin.engine.trace import CAUSES
 from twin.engine.turns import Passes
 
@@ -27,18 +29,20 @@ None where nobody asks: of kernels, and of messages."""
 BEGINNING: Final[Record] = (0, 0, 0, COMPUTE, -1, None)
 """What a stream ends with before anything ran on it; and, as what released something, a kernel."""
 KERNELS: Final = CAUSES.index("compute")
+CONTENTION: Final = CAUSES.index("contention")
 BUBBLE: Final = CAUSES.index("bubble")
 WAITS: Final = {stream: CAUSES.index(cause) for stream, cause in EXPOSED.items()}
 """Stream -> the category of waiting for it."""
 
 
-def alone_ns(step: Step, capacity: dict[str, float]) -> int:
+def alone_ns(step: Step, capacity: Mapping[str, float]) -> int:
     """Nanoseconds of a step with its links to itself, rounded as the event engine does: latency,
     then its bytes, up to a whole nanosecond."""
     if step.traffic is None:
         return step.duration_ns
-    sizes = {"nvlink": step.traffic.nvlink_bytes, "nic": step.traffic.nic_bytes}
-    return step.duration_ns + max(bytes_ns(size, capacity[link]) for link, size in sizes.items())
+    sizes = parts(step.traffic)
+    times = (bytes_ns(size, capacity[path]) for path, size in sizes.items())
+    return step.duration_ns + max(times, default=0)
 
 
 def bytes_ns(size: float, rate: float) -> int:
@@ -96,8 +100,12 @@ class Shape:
     head: int
     """The stream of the first step."""
     durations: tuple[int, ...]
-    sends: tuple[float, float]
-    """Bytes out of the role's NVLink port and NIC."""
+    """Of each step when the template has its role to itself: what passes are taken to last
+    everywhere, also where they start late and then have other neighbours."""
+    taken: tuple[int, ...]
+    """What communication beside it adds to each kernel in that."""
+    sends: Traffic
+    """All bytes of the role's own ports."""
     others: tuple[tuple[int, int], ...]
     """Streams beside the first step's, and how long after its start each has its first step."""
     second: int
@@ -110,10 +118,11 @@ class Shape:
     """By what is late, and how much."""
 
     @staticmethod
-    def of(steps: Template, lanes: tuple[int, ...], capacity: dict[str, float]) -> Shape:
+    def of(steps: Template, lanes: tuple[int, ...], program: Program) -> Shape:
         """The shape of a template whose steps belong to these passes."""
-        flows = [step.traffic for step in steps if step.traffic]
-        durations = tuple(alone_ns(step, capacity) for step in steps)
+        full = tuple(alone_ns(step, program.capacity) for step in steps)
+        crowded = any(step.sms for step in steps)
+        durations = played_alone(steps, program) if crowded else full
         starts: list[int] = []
         free: dict[int, int] = {}
         first: dict[int, int] = {}
@@ -129,7 +138,11 @@ class Shape:
             lead=lanes[0],
             head=steps[0].stream,
             durations=durations,
-            sends=(sum(f.nvlink_bytes for f in flows), sum(f.nic_bytes for f in flows)),
+            taken=tuple(
+                duration - least if step.stream == COMPUTE else 0
+                for step, duration, least in zip(steps, durations, full, strict=True)
+            ),
+            sends=sum((step.traffic for step in steps if step.traffic), Traffic()),
             others=tuple((stream, at) for stream, at in first.items() if stream != steps[0].stream),
             second=min((starts[i] for i in roots if lanes[i] != lanes[0]), default=0),
             rigid=all(steps[i].stream == COMPUTE for i in roots),
@@ -183,7 +196,8 @@ class Shape:
         last: dict[int, Record] = {}
         spent = [0] * len(CAUSES)
         idle, alike = at if self.rigid else tails[COMPUTE][0], True
-        for step, duration, lane in zip(self.steps, self.durations, self.lanes, strict=True):
+        columns = zip(self.steps, self.durations, self.taken, self.lanes, strict=True)
+        for step, duration, taken, lane in columns:
             waits = [records[i] for i in step.after] or [arrivals[lane]]
             waits.append(own.get(step.stream, tails[step.stream]))
             cause: Record | None = max(waits, key=lambda record: record[0])
@@ -192,7 +206,8 @@ class Shape:
                 if start > idle:
                     asked = name_wait(cause, (idle, start), role, spent)
                     alike = alike and not _passes(cause, asked, outside)
-                spent[KERNELS] += duration
+                spent[KERNELS] += duration - taken
+                spent[CONTENTION] += taken
                 idle, cause = start + duration, None
             elif cause[3] == COMPUTE:
                 cause = BEGINNING
@@ -242,9 +257,7 @@ class Shapes:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.receive = (
-            Shape.of(program.receive, (0,), program.capacity) if program.receive else None
-        )
+        self.receive = Shape.of(program.receive, (0,), program) if program.receive else None
         self._known: dict[tuple[int, ...], Shape] = {}
 
     def of(self, passes: Passes) -> Shape:
@@ -256,9 +269,9 @@ class Shapes:
         return self._known[same]
 
     def _made(self, templates: Sequence[Template]) -> Shape:
-        capacity = self.program.capacity
+        program = self.program
         if len(templates) == 1:
-            return Shape.of(templates[0], (0,) * len(templates[0]), capacity)
+            return Shape.of(templates[0], (0,) * len(templates[0]), program)
         forward, backward = templates
-        pair = paired(forward, backward, capacity, self.program.dispatch_ns)
-        return Shape.of(pair.steps, pair.lanes, capacity)
+        pair = paired(forward, backward, program.capacity, program.dispatch_ns)
+        return Shape.of(pair.steps, pair.lanes, program)

@@ -6,12 +6,12 @@ from typing import Literal
 
 import numpy as np
 
-from twin.engine.breakdown import pieces, sums
+from twin.engine.breakdown import pieces, steady_span, sums
 from twin.engine.critical import critical_path
 from twin.engine.events import Played, Progress, play
 from twin.engine.graph import Graph, unroll
 from twin.engine.longest_path import longest_path
-from twin.engine.program import LINKS, Program
+from twin.engine.program import Program
 from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.trace import Spans, Trace
 
@@ -48,14 +48,19 @@ def _trace(program: Program, graph: Graph, played: Played, period: Period | None
     length = 0 if period is None else period.length_ns
     step_ns = played_ns + extra * length
     rows: list[dict[str, int]] = []
+    ramps: list[dict[str, int]] = []
     for role in range(len(program.roles)):
         stretches = pieces(graph, played, role, played_ns)
         row = sums(stretches, 0, played_ns)
+        first, last = steady_span(graph, played, role)
+        ramp = sums(stretches, 0, first)
+        late = sums(stretches, last, played_ns)
+        ramps.append({name: value + late[name] for name, value in ramp.items()})
         if period is not None:
             window = sums(stretches, period.windows[role], period.windows[role] + length)
             row = {name: value + extra * window[name] for name, value in row.items()}
         rows.append(row)
-    sent = _link_bytes(program, graph, done)
+    carried, busy = _links(program, graph, done, step_ns)
     spans, rows_of = _spans(graph, played)
     window_start = 0 if period is None else max(period.windows)
     return Trace(
@@ -64,8 +69,9 @@ def _trace(program: Program, graph: Graph, played: Played, period: Period | None
         roles=tuple(role.name for role in program.roles),
         step_ns=step_ns,
         breakdown_ns=tuple(rows),
-        link_bytes=sent,
-        link_busy={link: size / (program.capacity[link] * step_ns) for link, size in sent.items()},
+        ramp_ns=tuple(ramps),
+        link_bytes=carried,
+        link_busy=busy,
         events=played.events,
         played_microbatches=done,
         microbatches=program.microbatches,
@@ -76,19 +82,21 @@ def _trace(program: Program, graph: Graph, played: Played, period: Period | None
     )
 
 
-def _link_bytes(program: Program, graph: Graph, played_microbatches: int) -> dict[str, float]:
-    """Bytes that a role sends through its ports per step, by link class, mean over the roles: what
-    belongs to micro-batches scales with them, what closes the step does not."""
-    per_batch = [0.0] * len(LINKS)
-    closing = [0.0] * len(LINKS)
-    for microbatch, flows in zip(graph.microbatch, graph.flows, strict=True):
-        for size, links in flows:
-            (closing if microbatch < 0 else per_batch)[links[0] % 4 // 2] += size
+def _links(
+    program: Program, graph: Graph, played_microbatches: int, step_ns: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Bytes that a link carries per step, and the share of the step that they take of it, by class:
+    means over its links. What belongs to micro-batches scales with them, what opens and closes the
+    step does not."""
+    wiring = program.wiring
     scale = program.microbatches / played_microbatches
-    return {
-        link: (per_batch[i] * scale + closing[i]) / len(program.roles)
-        for i, link in enumerate(LINKS)
-    }
+    total = [0.0] * len(wiring.capacity)
+    for microbatch, flows in zip(graph.microbatch, graph.flows, strict=True):
+        times = 1.0 if microbatch < 0 else scale
+        for size, links, weights in flows:
+            for link, weight in zip(links, weights, strict=True):
+                total[link] += size * times * weight
+    return wiring.used(total, step_ns)
 
 
 def _spans(graph: Graph, played: Played) -> tuple[Spans, list[int]]:

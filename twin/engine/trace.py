@@ -54,15 +54,18 @@ class Trace:
     breakdown_ns: tuple[dict[str, int], ...]
     """Per role: how its compute stream spends the step; each sums to `step_ns`."""
     link_bytes: dict[str, float]
-    """Bytes carried per link class over the step, mean of the roles."""
+    """Bytes carried by one link over the step, per class: mean over its links."""
     link_busy: dict[str, float]
-    """Share of the step's capacity used, per link class: mean of the roles."""
+    """Share of a link's capacity over the step that they take, per class: mean over its links."""
     events: int
     played_microbatches: int
     microbatches: int
     repeats: int = 1
     window_start: int = 0
     window_end: int = 0
+    ramp_ns: tuple[dict[str, int], ...] = ()
+    """Per role: how its compute stream spends its warm-up, before its first backward, and its
+    cool-down, after its last forward; the rest of `breakdown_ns` is steady state."""
     critical: tuple[int, ...] = ()
     """Rows of `spans` that made the played part as long as it is, in the order of time: each was
     released by the one before."""

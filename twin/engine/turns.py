@@ -5,12 +5,14 @@ The same for all Programs of one layout, so the last few are kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from twin.engine.program import send_stream
+from twin.plan.offload import offloaded
 from twin.schedules import ChunkMap, Schedule
 from twin.schedules.action import Action, Pass
 
@@ -35,6 +37,40 @@ class Turns:
     stages: tuple[tuple[Turn, ...], ...]
     results: int
     """Numbers that results may have."""
+
+
+Key: TypeAlias = tuple[int, int]
+"""Chunk and micro-batch."""
+Copy: TypeAlias = tuple[Key | None, bool, Key | None, Key | None]
+"""Of one turn: the activations that go out after it, whether it has a forward at all, those that
+come back beside it, and those that its backward needs back."""
+
+
+@lru_cache(maxsize=16)
+def copies(
+    schedule: Schedule, stages: int, chunks_per_stage: int, microbatches: int
+) -> tuple[tuple[Copy, ...], ...]:
+    """What travels to the host and back in every turn of every stage, where activations do."""
+    orders = schedule.order(stages, chunks_per_stage, microbatches)
+    return tuple(tuple(_copies(order)) for order in orders)
+
+
+def _copies(order: Sequence[Action]) -> Iterator[Copy]:
+    away = offloaded(order)
+    backwards = [(one.chunk, one.microbatch) for one in order if one.kind in ("B", "I")]
+    coming = {now: after for now, after in pairwise(backwards) if after in away}
+    out: Key | None = None
+    made = False
+    for one in order:
+        key = one.chunk, one.microbatch
+        if one.kind == "F":
+            out, made = key if key in away else None, True
+            if one.paired:
+                continue
+        backward = key if one.kind in ("B", "I") else None
+        beside = None if backward is None else coming.get(backward)
+        yield out, made, beside, backward if backward in away else None
+        out, made = None, False
 
 
 @lru_cache(maxsize=16)

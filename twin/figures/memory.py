@@ -26,6 +26,7 @@ MEANING: Final[dict[str, Meaning]] = {
     "tensor_buffers": "tensor",
     "context_buffers": "context",
     "data_buffers": "data",
+    "optimizer_buffers": "offload",
     "activations": "activations",
     "logits": "logits",
     "working_set": "working_set",
@@ -72,6 +73,55 @@ def stage_memory(memory: MemoryReport, name: str, theme: Theme, reach: float = 0
         figure=draw(bars, frame),
         table=_table(memory),
     )
+
+
+def host_memory(memory: MemoryReport, name: str, theme: Theme) -> Picture:
+    """Host bytes of one GPU of each stage, by category, in GiB, against its part of the node."""
+    labels = [f"Stage {stage.stage}" for stage in memory.stages]
+    names = list(dict.fromkeys(name for stage in memory.stages for name in stage.host))
+    bars = [
+        Bars(
+            name=words(category),
+            swatch=swatch(MEANING.get(category, "other"), theme),
+            x=[stage.host.get(category, 0.0) / _GIB for stage in memory.stages],
+            y=labels,
+            detail=[[gibibytes(stage.host.get(category, 0.0))] for stage in memory.stages],
+            hover=f"%{{y}}<br>{words(category)}: %{{customdata[0]}}",
+        )
+        for category in names
+    ]
+    widest = max(sum(stage.host.values()) for stage in memory.stages) / _GIB
+    frame = Frame(
+        x=Axis("GiB in host memory of one GPU", span=(0, widest * 1.04)),
+        y=Axis(reverse=True, grid=False),
+        height=60 + 26 * len(labels),
+        theme=theme,
+        width=NARROWEST,
+    )
+    return Picture(
+        title=f"{name}: {_host_finding(memory)}",
+        caption=(
+            "Each bar is what one GPU of a pipeline stage keeps in host memory at its fullest "
+            "moment there, pinned; a node has as many of them as it has GPUs."
+        ),
+        figure=draw(bars, frame),
+        table=tuple(
+            {"Stage": str(stage.stage)}
+            | {words(name): gibibytes(stage.host.get(name, 0.0)) for name in names}
+            | {"On the host": gibibytes(sum(stage.host.values()))}
+            | {"Activations kept before offload": gibibytes(stage.kept_bytes)}
+            for stage in memory.stages
+        ),
+    )
+
+
+def _host_finding(memory: MemoryReport) -> str:
+    """How full the host memory of the fullest node is."""
+    used = gibibytes(memory.host_per_node)
+    if memory.host_capacity is None:
+        return f"GPUs of the fullest node keep {used} in its host memory"
+    found = f"GPUs of the fullest node keep {used} in its {gibibytes(memory.host_capacity)} of host"
+    return f"{found} memory" if memory.fits_host else f"{found} memory: too much"
 
 
 def peak_memory(

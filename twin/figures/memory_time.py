@@ -1,10 +1,12 @@
-"""Device memory of one rank over the step, by category, with its fullest moment."""
+"""Memory of one rank over the step, on the device with its fullest moment and on the host, by
+category."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.engine.trace import Trace
 from twin.figures.memory import MEANING, words
@@ -22,6 +24,10 @@ _READING = (
     "Bytes on one GPU over the step, stacked by category; a pass counts at its fullest instant "
     "from its first kernel to its last."
 )
+_HOST_READING = (
+    "Bytes that one GPU keeps in host memory over the step, stacked by category; activations count "
+    "from the start of their copy out to the end of their copy back."
+)
 
 
 def memory_over_time(
@@ -30,17 +36,7 @@ def memory_over_time(
     """Bytes on one rank over the played part of the step, stacked by category, in GiB."""
     few = thinned(series, POINTS)
     window = (0, series.end_ns)
-    drawings: list[Drawing] = [
-        Area(
-            name=words(name),
-            swatch=swatch(MEANING.get(name, "other"), theme),
-            x=np.append(few.times, few.end_ns) / 1e9,
-            y=np.append(sizes, sizes[-1]) / _GIB,
-            hover=f"{words(name)}: %{{y:.3~g}} GiB at %{{x:.4~g}} s",
-        )
-        for name, sizes in few.categories.items()
-        if sizes.any()
-    ]
+    drawings = _areas(few, few.categories, theme)
     drawings += [_limit(memory, series, theme), _peak(series, theme)]
     top = max(memory.budget, series.peak_bytes) / _GIB
     frame = Frame(
@@ -63,6 +59,53 @@ def memory_over_time(
         figure=draw(drawings, frame),
         table=_table(series),
     )
+
+
+def host_over_time(series: MemorySeries, trace: Trace, theme: Theme) -> Picture:
+    """Bytes of one rank in host memory over the played part of the step, stacked by category, in
+    GiB; for a series that has any."""
+    few = thinned(series, POINTS)
+    most, least = float(series.host_total.max()), float(series.host_total.min())
+    frame = Frame(
+        x=Axis("Seconds since the step began", span=(0.0, series.end_ns / 1e9), grid=False),
+        y=Axis("GiB of one GPU in host memory", span=(0.0, 1.08 * most / _GIB)),
+        height=330,
+        theme=theme,
+        marks=repeat_mark(trace, (0, series.end_ns), theme),
+    )
+    return Picture(
+        title=(
+            f"{series.role[:1].upper()}{series.role[1:]} keeps up to {gibibytes(most)} in host "
+            f"memory, of which {gibibytes(most - least)} come and go"
+        ),
+        caption=" ".join([_HOST_READING, *repeat_note(trace)]),
+        figure=draw(_areas(few, few.host, theme), frame),
+        table=tuple(
+            {
+                "Category": words(name),
+                "Least": show(float(np.min(sizes)), "bytes"),
+                "Most": show(float(np.max(sizes)), "bytes"),
+            }
+            for name, sizes in {**series.host, "all": series.host_total}.items()
+        ),
+    )
+
+
+def _areas(
+    few: MemorySeries, categories: Mapping[str, NDArray[np.float64]], theme: Theme
+) -> list[Drawing]:
+    """Bytes stacked by category, those that are ever something."""
+    return [
+        Area(
+            name=words(name),
+            swatch=swatch(MEANING.get(name, "other"), theme),
+            x=np.append(few.times, few.end_ns) / 1e9,
+            y=np.append(sizes, sizes[-1]) / _GIB,
+            hover=f"{words(name)}: %{{y:.3~g}} GiB at %{{x:.4~g}} s",
+        )
+        for name, sizes in categories.items()
+        if sizes.any()
+    ]
 
 
 def _finding(series: MemorySeries, memory: MemoryReport) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -10,13 +11,14 @@ import numpy as np
 from twin.figures.palette import BACKGROUND, INK, LINKS, Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Dots, Drawing, Frame, Line, Note, Picture, Row, draw
 from twin.report.network_map import LEVELS, NetworkMap
-from twin.report.network_use import Collective, LinkLoad, NetworkUse
-from twin.report.numbers import gibibytes, show
-from twin.units import format_quantity
+from twin.report.network_use import Collective, LinkLoad, NetworkUse, sentence
+from twin.report.numbers import gibibytes, rate, show
 
 ROLES: Final[dict[str, tuple[str, str, float]]] = {
     "nvswitch": ("NVSwitch", "square", 22.0),
     "gpu": ("GPU", "square", 15.0),
+    "pcie": ("PCIe switch", "diamond", 8.0),
+    "dram": ("Host memory", "square", 12.0),
     "nic": ("NIC", "circle", 8.0),
     "leaf": ("Leaf switch", "square", 12.0),
     "spine": ("Spine switch", "diamond", 12.0),
@@ -49,8 +51,14 @@ _READING: Final = (
     "carry in one direction, mean of all ranks."
 )
 _WIDTHS: Final = (0.6, 1.4, 2.6, 4.4)
-_LINK_WORDS: Final = {"nvlink": "NVLink", "nic": "NIC", "uplink": "Uplinks"}
-_LINK_LEVEL: Final = {"nvlink": 0.5, "pcie": 1.5, "nic": 2.5, "uplink": 3.5}
+_LINK_WORDS: Final = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "dram": "Host memory",
+    "nic": "NIC",
+    "leaf": "Uplinks",
+}
+_LINK_LEVEL: Final = {"nvlink": 0.5, "pcie": 1.5, "dram": 2.5, "nic": 4.5, "leaf": 5.5}
 """Height at which a class of link is labelled."""
 
 
@@ -65,7 +73,7 @@ def topology(
     frame = Frame(
         x=Axis(span=(-1.2, 1.55 * width + 1.0), ticks=(), grid=False),
         y=Axis(span=(-1.0, top + 0.5), ticks=_level_ticks(network), grid=False),
-        height=430,
+        height=480,
         theme=theme,
         notes=(*_link_notes(use, width, theme), *_node_notes(network, theme)),
     )
@@ -87,7 +95,7 @@ def _links(network: NetworkMap, use: NetworkUse, theme: Theme) -> list[Line]:
         ends = [(network.vertices[edge.a], network.vertices[edge.b]) for edge in edges]
         x = [value for a, b in ends for value in (a.x, b.x, np.nan)]
         y = [value for a, b in ends for value in (float(a.level), float(b.level), np.nan)]
-        known = "Links, use not simulated" if step == 0 else f"Links, {words} used"
+        known = f"Links, {words}" + (" used" if step else "")
         lines.append(Line(x, y, LINKS[theme][step], known, _WIDTHS[step]))
     return lines
 
@@ -149,7 +157,7 @@ def _link_notes(use: NetworkUse, width: float, theme: Theme) -> list[Note]:
 
 
 def _use_words(link: LinkLoad) -> str:
-    return f"{_LINK_WORDS[link.key]} <b>{show(link.use, '%')}</b> of {_rate(link.capacity)}"
+    return f"{_LINK_WORDS[link.key]} <b>{show(link.use, '%')}</b> of {rate(link.capacity)}"
 
 
 def _node_notes(network: NetworkMap, theme: Theme) -> list[Note]:
@@ -192,15 +200,76 @@ def _busiest(use: NetworkUse) -> str:
 
 
 def _link_table(use: NetworkUse) -> tuple[Row, ...]:
-    return tuple(
-        {
-            "Link": link.label,
-            "Carries at most": _rate(link.capacity),
-            "Bytes per step": gibibytes(link.bytes),
-            "Used": show(link.use, "%"),
-        }
-        for link in use.links
+    rows: list[Row] = []
+    for link in use.links:
+        rows.append(
+            {
+                "Link": link.label,
+                "In use": show(link.busy, "%"),
+                "Bytes per step": gibibytes(link.bytes),
+                "While in use": rate(link.rate),
+                "Carries at most": rate(link.capacity),
+                "Capacity used": show(link.use, "%"),
+            }
+        )
+        rows += [
+            dict.fromkeys(rows[-1], "")
+            | {"Link": f"of it {name}", "Bytes per step": gibibytes(size)}
+            for name, size in link.parts.items()
+        ]
+    return tuple(rows)
+
+
+def links(use: NetworkUse, name: str, theme: Theme) -> Picture:
+    """Every class of link: the share of the step in which it is in use, and of that what it would
+    take at full rate."""
+    labels = [link.label for link in use.links]
+    full = swatch("compute", theme)
+    bars = [
+        Bars(
+            name="At full rate",
+            swatch=full,
+            x=[100 * link.use for link in use.links],
+            y=labels,
+            hover="%{y}: %{x:.2~f} % of its capacity over the step",
+        ),
+        Bars(
+            name="In use below full rate, or on its way",
+            swatch=replace(full, pattern="/"),
+            x=[100 * max(0.0, link.busy - link.use) for link in use.links],
+            y=labels,
+            text=[_link_text(link) for link in use.links],
+            outside=True,
+            hover="%{y}: %{text}",
+        ),
+    ]
+    longest = max((max(link.busy, link.use) for link in use.links), default=1.0)
+    frame = Frame(
+        x=Axis("Percent of the step", span=(0.0, max(10.0, 185 * longest))),
+        y=Axis(names=tuple(labels), reverse=True, grid=False),
+        height=60 + 34 * max(len(labels), 1),
+        theme=theme,
     )
+    return Picture(
+        title=f"{name}: {_lowered(sentence(use)).rstrip('.')}",
+        caption=(
+            "Each bar is one class of link, mean of all and of both directions: how long something "
+            "is under way on it, and how long the same bytes would take at full rate. NIC traffic "
+            "crosses the PCIe link of its GPU, and so do copies to host memory."
+        ),
+        figure=draw(bars, frame),
+        table=_link_table(use),
+    )
+
+
+def _link_text(link: LinkLoad) -> str:
+    if link.rate is None:
+        return "nothing"
+    return f"{show(link.busy, '%')} in use, {rate(link.rate)} of {rate(link.capacity)}"
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def collectives(use: NetworkUse, name: str, theme: Theme) -> Picture:
@@ -256,9 +325,9 @@ def words(one: Collective) -> str:
 
 
 def _text(one: Collective) -> str:
-    rate = f", {_rate(one.busbw)}" if one.busbw else ""
+    speed = f", {rate(one.busbw)}" if one.busbw else ""
     calls = f"{one.calls:,.0f} call{'' if round(one.calls) == 1 else 's'}"
-    return f"{show(one.total_seconds, 's')}, {calls}{rate}"
+    return f"{show(one.total_seconds, 's')}, {calls}{speed}"
 
 
 def _longest(use: NetworkUse) -> str:
@@ -284,13 +353,9 @@ def _row(one: Collective) -> Row:
         "Alone": show(one.alone_seconds, "s"),
         "As it ran": show(one.seconds, "s"),
         "Exposed": show(one.exposed, "%"),
-        "algbw": _rate(one.algbw),
-        "busbw": _rate(one.busbw),
+        "algbw": rate(one.algbw),
+        "busbw": rate(one.busbw),
     }
-
-
-def _rate(value: float | None) -> str:
-    return "unknown" if value is None else format_quantity(value, "bytes_per_s", digits=3)
 
 
 assert set(LEVELS) == set(ROLES), "every level of a drawing has a shape"

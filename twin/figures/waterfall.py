@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from twin.figures.cascade import Rung, cascade
-from twin.figures.palette import Meaning, Theme, swatch
+from twin.figures.palette import Meaning, Swatch, Theme, swatch
 from twin.figures.plotly import Picture, Row
 from twin.report.numbers import digits, show
-from twin.report.waterfall import LossKey, Waterfall
+from twin.report.waterfall import Loss, LossKey, Waterfall
 
 MEANING: Final[dict[LossKey, Meaning]] = {
     "extra_flop": "compute",
+    "precision": "forward",
     "memory_bound": "memory_bound",
     "efficiency": "efficiency",
     "launch": "launch",
@@ -50,7 +52,7 @@ def speed_of_light(waterfall: Waterfall, name: str, theme: Theme) -> Picture:
                 loss.label,
                 rungs[-1].end,
                 loss.ns / 1e9,
-                swatch(MEANING[loss.key], theme),
+                look(loss, theme),
                 text,
                 f"<b>{loss.label}</b>: {text}<br>{loss.reason}",
             )
@@ -68,6 +70,12 @@ def speed_of_light(waterfall: Waterfall, name: str, theme: Theme) -> Picture:
         figure=cascade(rungs, "Seconds of one step", theme),
         table=_table(waterfall),
     )
+
+
+def look(loss: Loss, theme: Theme) -> Swatch:
+    """The colour of a loss; hatched, as idle time is, where it falls into the ramp."""
+    usual = swatch(MEANING[loss.key], theme)
+    return replace(usual, pattern="/") if loss.phase == "ramp" else usual
 
 
 def _finding(waterfall: Waterfall) -> str:

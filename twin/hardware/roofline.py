@@ -1,17 +1,72 @@
-"""How long an operation takes: the roofline, times one efficiency per class of kernels, plus what
-each launch adds.
+"""How long an operation takes: the roofline, with the efficiencies of a calibration profile, plus
+what each launch adds.
 
 Source of the model: Williams, Waterman, Patterson 2009, "Roofline", CACM 52(4): time = max(FLOP /
-peak, bytes / bandwidth). A calibration profile says which share of each ceiling the kernels of a
-class reach. It breaks where one number per class does: small or odd shapes (fewer tiles than SMs),
-clocks that fall under sustained power, kernels that share SMs with communication.
+peak, bytes / bandwidth). A profile says which share of each ceiling the kernels of a class reach;
+of matrix products it may know more, by shape (`twin.hardware.matmul`), and of attention how it
+fares where there are few FLOP per byte. All other classes have one number, which breaks for small
+or odd shapes. Everything here is at full speed, alone on the GPU: what communication beside it
+costs is `twin.hardware.contention`'s.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from twin.arch.ops import OpClass, Work
+from twin.hardware import matmul
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Seconds of an operation, and of what they are made: arithmetic and memory, each as if it were
+    alone (they overlap), and launches."""
+
+    arithmetic: float
+    memory: float
+    launch: float
+    overlaps: bool
+    """True where the longer of the two hides the other; products hide it in part."""
+
+    @property
+    def busy(self) -> float:
+        """Seconds without launches."""
+        if self.overlaps:
+            return max(self.arithmetic, self.memory)
+        return matmul.joined(self.arithmetic, self.memory)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the operation."""
+        return self.busy + self.launch
+
+    @property
+    def sm_bound(self) -> float:
+        """Share of the seconds that lengthens with arithmetic: d log seconds / d log arithmetic."""
+        if self.arithmetic == 0.0 or self.arithmetic < self.memory and self.overlaps:
+            return 0.0
+        share = 1.0 if self.overlaps else (self.arithmetic / self.busy) ** matmul.OVERLAP
+        return share * self.busy / self.seconds
+
+
+def price(
+    op_class: OpClass,
+    work: Work,
+    gpu: GpuSpec,
+    calibration: CalibrationSpec,
+    backward: bool = False,
+) -> Price:
+    """What one operation on one GPU costs. `backward` matters for attention only, whose two
+    directions are different kernels with efficiencies of their own."""
+    memory = work.bytes / (gpu.memory_bandwidth * calibration.bandwidth)
+    known = matmul.law(work.product, calibration)
+    if known is not None and work.product is not None:
+        arithmetic = matmul.arithmetic(work.flop, work.product, known, gpu)
+        return Price(arithmetic, memory, work.kernels * known.launch, overlaps=False)
+    rate = matmul.peak(gpu, work.product) * efficiency(op_class, work, calibration, backward)
+    return Price(work.flop / rate, memory, work.kernels * calibration.launch, overlaps=True)
 
 
 def seconds(
@@ -21,30 +76,59 @@ def seconds(
     calibration: CalibrationSpec,
     backward: bool = False,
 ) -> float:
-    """Seconds of one operation on one GPU, at full speed: nothing else on its SMs or its memory.
+    """Seconds of one operation on one GPU, at full speed."""
+    return price(op_class, work, gpu, calibration, backward).seconds
 
-    `backward` matters for attention only, whose two directions are different kernels with
-    efficiencies of their own.
-    """
-    compute = work.flop / (gpu.bf16_dense * _efficiency(op_class, calibration, backward))
-    memory = work.bytes / (gpu.memory_bandwidth * calibration.bandwidth)
-    return max(compute, memory) + work.kernels * calibration.launch
+
+def sm_bound(
+    op_class: OpClass,
+    work: Work,
+    gpu: GpuSpec,
+    calibration: CalibrationSpec,
+    backward: bool = False,
+) -> float:
+    """Share of an operation's seconds that SMs bound: the part that lasts longer with fewer of
+    them. The rest waits for memory, which fewer SMs still saturate, or for a launch."""
+    return price(op_class, work, gpu, calibration, backward).sm_bound
 
 
 def speed_of_light(work: Work, gpu: GpuSpec) -> float:
-    """Seconds below which physics does not let the work finish: full BF16 peak, full memory
-    bandwidth, free launches."""
-    return max(work.flop / gpu.bf16_dense, work.bytes / gpu.memory_bandwidth)
+    """Seconds below which physics does not let the work finish: full peak of its precision, full
+    memory bandwidth, free launches."""
+    return max(work.flop / matmul.peak(gpu, work.product), work.bytes / gpu.memory_bandwidth)
 
 
-def _efficiency(op_class: OpClass, calibration: CalibrationSpec, backward: bool) -> float:
-    """Share of the BF16 peak that kernels of a class reach."""
+def covered(op_class: OpClass, work: Work, calibration: CalibrationSpec) -> bool:
+    """Whether the profile was measured on such work: false for products outside of the shapes that
+    it was fitted on, and for products in FP8 of which it knows none; their seconds are
+    extrapolated. Classes with one efficiency know no range."""
+    product = work.product
+    if product is None or op_class not in ("gemm", "grouped_gemm"):
+        return True
+    known = matmul.law(product, calibration)
+    if known is None:
+        return product.precision == "bf16"
+    return matmul.measured(product, known)
+
+
+def efficiency(
+    op_class: OpClass, work: Work, calibration: CalibrationSpec, backward: bool = False
+) -> float:
+    """Share of the peak that kernels of a class reach, where no law of shapes says more."""
     match op_class:
         case "gemm":
             return calibration.gemm
         case "grouped_gemm":
             return calibration.grouped_gemm
         case "attention":
-            return calibration.attention_backward if backward else calibration.attention_forward
+            return _attention(work, calibration, backward)
         case "bandwidth":
             return 1.0  # they wait for memory: their arithmetic is never the ceiling
+
+
+def _attention(work: Work, calibration: CalibrationSpec, backward: bool) -> float:
+    """Of attention: less where few FLOP come on each byte, as with short sequences."""
+    share, ramp = calibration.attention_forward, calibration.attention_forward_ramp
+    if backward:
+        share, ramp = calibration.attention_backward, calibration.attention_backward_ramp
+    return share / (1.0 + ramp * work.bytes / work.flop) if work.flop else share

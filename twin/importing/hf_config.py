@@ -214,6 +214,10 @@ def _deepseek(keys: Keys) -> Fields:
     keys.taken.add("head_dim")  # transformers 5 writes the rotary width there
     v3 = keys.get("model_type") != "deepseek_v2"
     method = keys.get("topk_method", "noaux_tc" if v3 else "greedy")
+    # Both defaults are DeepSeek-V3's; `greedy` looks at all experts, whatever the groups.
+    groups = keys.count("n_group", 8 if v3 else 1)
+    top_groups = keys.count("topk_group", 4 if v3 else 1)
+    limited = method != "greedy"
     return {
         "attention": {
             "kind": "mla",
@@ -232,6 +236,8 @@ def _deepseek(keys: Keys) -> Fields:
             "shared_experts": keys.count("n_shared_experts", 0, least=0),
             "first_dense_layers": keys.count("first_k_dense_replace", 0, least=0),
             "correction_bias": method == "noaux_tc",
+            "groups": groups if limited else 1,
+            "top_groups": top_groups if limited else 1,
         },
         "mtp_layers": keys.count("num_nextn_predict_layers", 0, least=0),
     }

@@ -29,7 +29,7 @@ HARMLESS = frozenset(
         "rope_interleave", "max_position_embeddings", "max_window_layers", "use_mrope",
         "partial_rotary_factor", "pretraining_tp", "ep_size",
         # how the router chooses and is trained, not what it weighs
-        "n_group", "topk_group", "norm_topk_prob", "routed_scaling_factor", "scoring_func",
+        "norm_topk_prob", "routed_scaling_factor", "scoring_func",
         "aux_loss_alpha", "seq_aux", "output_router_logits", "router_aux_loss_coef",
         "router_jitter_noise", "qk_head_dim",
     }

@@ -3,7 +3,7 @@ every value; and a resolved scenario back to text."""
 
 from __future__ import annotations
 
-from twin.loading.load import load
+from twin.loading.load import load, load_any
 from twin.loading.parts import Part, catalog_parts, load_part, unavailable
 from twin.loading.show import Row, resolve, rows, scenario_hash
 
@@ -12,6 +12,7 @@ __all__ = [
     "Row",
     "catalog_parts",
     "load",
+    "load_any",
     "load_part",
     "resolve",
     "rows",

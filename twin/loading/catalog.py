@@ -28,8 +28,9 @@ from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
 from twin.spec.model import ModelSpec
+from twin.spec.weight_update import UpdaterSpec
 
-PartKind = Literal["gpus", "nodes", "fabrics", "models", "calibrations"]
+PartKind = Literal["gpus", "nodes", "fabrics", "models", "calibrations", "updaters"]
 """A folder of the catalog."""
 
 PART_KINDS: tuple[PartKind, ...] = get_args(PartKind)
@@ -40,6 +41,7 @@ PART_SPECS: Mapping[PartKind, type[Spec]] = MappingProxyType(
         "fabrics": FabricSpec,
         "models": ModelSpec,
         "calibrations": CalibrationSpec,
+        "updaters": UpdaterSpec,
     }
 )
 """What the file of a part must hold."""
@@ -51,6 +53,7 @@ SLOTS: Mapping[KeyPath, PartKind] = MappingProxyType(
         ("cluster", "node", "gpu"): "gpus",
         ("cluster", "fabric"): "fabrics",
         ("calibration",): "calibrations",
+        ("weight_update", "updater"): "updaters",
     }
 )
 """Where a scenario may name a part, outer places first."""

@@ -1,5 +1,5 @@
 """The first verb: a scenario file, with what it extends, names and is overridden by, to a
-`Scenario`."""
+`Scenario` or an `UpdateScenario`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -38,13 +39,16 @@ from twin.loading.tree import (
     walk,
 )
 from twin.network.topology import kinds
-from twin.scenario import Provenance, Scenario
+from twin.scenario import AnyScenario, Provenance, Root, Scenario, UpdateScenario
 from twin.spec.axis import axes, unions
 
 AXES = axes(Scenario)
-"""The fields of a scenario whose choices are the members of a package."""
+"""The fields of a scenario whose choices are the members of a package; a weight update has none."""
 UNIONS = unions(Scenario)
-"""The fields of a scenario whose settings depend on their `kind`."""
+"""The fields of a scenario whose settings depend on their `kind`; those of a weight update are
+among them."""
+UPDATE: Final = "weight_update"
+"""The section that makes a scenario a weight update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +73,20 @@ class _Names:
         return node
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario | Any:
     """The scenario of a file, or of the bare name of a shipped one, under `a.b=value` overrides.
+
+    `Any`, because the file says what it is: a training run, or a weight update. `load_any` is for
+    those who have to ask.
 
     Raises `UsageError` where the file or an override is no such thing, and `ScenarioError` with
     everything that is wrong in the scenario.
     """
+    return load_any(path, overrides)
+
+
+def load_any(path: str | Path, overrides: Sequence[str] = ()) -> AnyScenario:
+    """As `load`, for those who have to ask what the file holds."""
     file = find_scenario(path)
     over = read_overrides(overrides)
     family = read_family(file)
@@ -138,20 +150,40 @@ def _open_all(tree: Branch, names: _Names) -> Branch:
     return tree
 
 
-def _validated(tree: Branch, names: _Names, family: Family, file: Path) -> Scenario:
-    problems = [*names.problems, *_unknown_topology(tree)]
+def _validated(tree: Branch, names: _Names, family: Family, file: Path) -> AnyScenario:
+    kind = UpdateScenario if UPDATE in tree.children else Scenario
+    misplaced = _of_another_kind(tree, kind)
+    problems = [*names.problems, *_unknown_topology(tree), *misplaced]
+    told = {problem.path for problem in misplaced}
     try:
-        scenario = Scenario.model_validate(plain(tree), context=_provenance(tree))
+        scenario = kind.model_validate(plain(tree), context=_provenance(tree))
     except ValidationError as error:
         problems += [
             _with_part_names(problem, names.library)
-            for problem in diagnose(error, Scenario, tree)
-            if not _follows(problem, names.lost, family.complete)
+            for problem in diagnose(error, kind, tree)
+            if problem.path not in told and not _follows(problem, names.lost, family.complete)
         ]
     else:
         if not problems:
             return scenario
     raise ScenarioError(_ordered(problems, file))
+
+
+def _of_another_kind(tree: Branch, kind: type[Root]) -> list[Problem]:
+    """Sections of training in a weight update. (One of a weight update makes it one.)"""
+    others = Scenario.model_fields.keys() - kind.model_fields.keys()
+    section = f"`{UPDATE}`"
+    return [
+        Problem(
+            "TW150",
+            key,
+            f"`{key}` belongs to a training run, and {section} makes this a weight update",
+            f"remove `{key}`, or {section}",
+            child.key,
+        )
+        for key, child in tree.children.items()
+        if key in others
+    ]
 
 
 def _unknown_topology(tree: Branch) -> list[Problem]:

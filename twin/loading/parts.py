@@ -31,6 +31,7 @@ from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
 from twin.spec.model import ModelSpec
+from twin.spec.weight_update import UpdaterSpec
 
 SpecT_co = TypeVar("SpecT_co", bound=Spec, covariant=True)
 
@@ -76,6 +77,10 @@ def load_part(
 def load_part(
     kind: Literal["calibrations"], name: str, folders: Iterable[Path] = ()
 ) -> Part[CalibrationSpec]: ...
+@overload
+def load_part(
+    kind: Literal["updaters"], name: str, folders: Iterable[Path] = ()
+) -> Part[UpdaterSpec]: ...
 @overload
 def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]: ...
 def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]:

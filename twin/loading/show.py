@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from twin.errors import Origin, printable
-from twin.scenario import Scenario
+from twin.scenario import Root
 from twin.sources import Sourced, Written
 
 _Json: TypeAlias = "dict[str, _Json] | list[_Json] | str | int | float | bool | None"
@@ -31,7 +31,7 @@ class Row:
     known: Sourced | None = None
 
 
-def rows(scenario: Scenario) -> tuple[Row, ...]:
+def rows(scenario: Root) -> tuple[Row, ...]:
     """Every leaf in the order of the fields; items of lists count from 0."""
     leaves = _leaves(scenario.model_dump(mode="json", by_alias=True), "")
     return tuple(
@@ -39,7 +39,7 @@ def rows(scenario: Scenario) -> tuple[Row, ...]:
     )
 
 
-def resolve(scenario: Scenario, *, comments: bool = True) -> str:
+def resolve(scenario: Root, *, comments: bool = True) -> str:
     """The scenario written out whole, as YAML that loads to the same scenario; a comment beside
     each leaf says where it was written, and how a catalog number is known."""
     document = scenario.model_dump(mode="json", by_alias=True)
@@ -49,7 +49,7 @@ def resolve(scenario: Scenario, *, comments: bool = True) -> str:
     )
 
 
-def scenario_hash(scenario: Scenario) -> str:
+def scenario_hash(scenario: Root) -> str:
     """16 hexadecimal digits that name what was computed: the SHA-256 of all values, catalog values
     and defaults included, without the scenario's name, expectations, comments and sources."""
     values = scenario.model_dump(mode="python", by_alias=True, exclude={"name", "expect"})
@@ -97,7 +97,7 @@ def _written(value: _Json) -> str:
     return json.dumps(value, ensure_ascii=not value.isprintable())
 
 
-def _with_comment(scenario: Scenario, text: str, path: str) -> str:
+def _with_comment(scenario: Root, text: str, path: str) -> str:
     if not path:
         return text
     known = scenario.ledger.get(path)

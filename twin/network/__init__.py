@@ -1,7 +1,26 @@
-"""Where ranks sit and how fast their ports are: placements of groups, usable capacity and latency
-of links, crowding of spines, topologies."""
+"""Where ranks sit and how fast links are: placements of groups, usable capacity and latency of each
+class of link, the fabric as a graph, topologies."""
 
-from twin.network.links import LinkClass, capacity, crossing, crowding, latency
+from twin.network.links import (
+    LINKS,
+    LinkClass,
+    capacity,
+    crossing,
+    crowding,
+    far_share,
+    latency,
+    sharers,
+)
 from twin.network.placement import Placement
 
-__all__ = ["LinkClass", "Placement", "capacity", "crossing", "crowding", "latency"]
+__all__ = [
+    "LINKS",
+    "LinkClass",
+    "Placement",
+    "capacity",
+    "crossing",
+    "crowding",
+    "far_share",
+    "latency",
+    "sharers",
+]

@@ -5,6 +5,24 @@ Each module of this package holds one choice, but for `base` and `orthogonal`, w
 several share; `twin.spec.axis` finds a choice by its `kind`.
 """
 
-from twin.optimizers.base import Maxima, Optimizer, OptimizerStep, Sent, Share, squares
+from twin.optimizers.base import (
+    Holders,
+    Maxima,
+    Optimizer,
+    OptimizerStep,
+    Phase,
+    Sent,
+    Share,
+    squares,
+)
 
-__all__ = ["Maxima", "Optimizer", "OptimizerStep", "Sent", "Share", "squares"]
+__all__ = [
+    "Holders",
+    "Maxima",
+    "Optimizer",
+    "OptimizerStep",
+    "Phase",
+    "Sent",
+    "Share",
+    "squares",
+]

@@ -29,12 +29,15 @@ from pydantic import Field
 
 from twin.arch.ops import Bucket, Matrices, OpClass, Weights, Work
 from twin.optimizers.base import (
+    GRADIENT_BYTES,
     Holders,
     Maxima,
     Optimizer,
     OptimizerStep,
+    Phase,
     Sent,
     Share,
+    adamw_on_host,
     adamw_update,
     dense_weights,
 )
@@ -79,18 +82,51 @@ class Orthogonal(Optimizer):
         local = share.local(dense, expert)
         elementwise = adamw_update(share.learned - local) + momentum_and_update(local)
         works: list[tuple[OpClass, Work]] = [("bandwidth", elementwise)]
-        for group in self._orthogonalised(share):
-            works.append(("bandwidth", normalisation(group)))
-            works.append(("gemm", newton_schulz(group)))
+        works += self._products(share)
         clip, maxima = self.clip(share)
         if clip.bytes:
             works.append(("bandwidth", clip))
         before, after = self._travel(share)
         return OptimizerStep(tuple(works), before, after, maxima)
 
+    def on_host(self, share: Share) -> tuple[Phase, ...]:
+        """Momentum is updated on the host and sent up in bf16 (2 bytes), orthogonalised on the
+        device, and the result goes down (2) to where the masters are; the rest is AdamW's.
+
+        Host memory carries for each weight of a matrix 14 + 12 bytes of `momentum_and_update` and
+        the 4 + 2 + 2 + 2 that are copied.
+        """
+        local = share.local(*_matrix_weights(share.weights))
+        rest = adamw_on_host(share.learned - local)
+        down, host, up = (phase.bytes for phase in rest)
+        clip, _ = self.clip(share)
+        half = BF16_BYTES * local
+        before, after = 14.0 * local, 12.0 * local
+        parts = (
+            Phase("to_host", GRADIENT_BYTES * local + down),
+            Phase("host", before + GRADIENT_BYTES * local + half + host),
+            Phase("from_host", half + up),
+        )
+        if not local:
+            return parts
+        return (
+            *parts,
+            Phase("device", works=self._products(share)),
+            Phase("to_host", half),
+            Phase("host", after + 2 * half + clip.bytes),
+            Phase("from_host", half),
+        )
+
     @abstractmethod
     def clip(self, share: Share) -> tuple[Work, Maxima | None]:
         """What follows the update: work, and the maxima that ranks have to agree on for it."""
+
+    def _products(self, share: Share) -> tuple[tuple[OpClass, Work], ...]:
+        """The kernels of Newton-Schulz on a rank."""
+        found: list[tuple[OpClass, Work]] = []
+        for group in self._orthogonalised(share):
+            found += [("bandwidth", normalisation(group)), ("gemm", newton_schulz(group))]
+        return tuple(found)
 
     def _orthogonalised(self, share: Share) -> tuple[Matrices, ...]:
         if self.newton_schulz == "replicated":

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from twin.plan.feasibility import microbatches
 from twin.plan.mesh import in_pods, neighbours_share
 from twin.plan.types import Chunk, Mesh, Warning
+from twin.routing import load
 from twin.scenario import Scenario
 
 
@@ -28,7 +29,6 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *mixed_pods(scenario, mesh),
         *balance(scenario),
         *empty_chunks(chunks),
-        *next_token_modules(scenario),
         *left_out(scenario),
         *idle_sequence_parallel(scenario),
         *idle_reshard(scenario),
@@ -38,10 +38,18 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
 
 
 def routing(scenario: Scenario) -> list[Warning]:
-    """Balanced routing is the fast and small end."""
-    moe = scenario.model.moe
-    if moe is None or scenario.train.routing.kind != "balanced":
-        return []
+    """Balanced routing is the fast and small end; any other is taken to be alike everywhere."""
+    moe, chosen, ranks = scenario.model.moe, scenario.train.routing, scenario.parallel.expert
+    if moe is None:
+        return [] if chosen.kind == "balanced" else [_idle_routing(scenario)]
+    if chosen.kind != "balanced":
+        text = (
+            f"Routing {chosen.kind}: the fullest of {ranks} expert ranks gets "
+            f"{load(chosen, moe.experts, ranks):.3g} times the mean rank's tokens. It is the rank "
+            "shown, in every layer and micro-batch: right for time, the upper end for memory. "
+            "Chance among finite tokens is left out (about 1 % more)."
+        )
+        return [Warning("fullest-expert-rank", text)]
     text = (
         f"Routing is assumed balanced: each of {moe.experts} experts gets the same tokens. Real "
         "routers do not; the fullest expert rank would be slower and hold more activations."
@@ -49,23 +57,39 @@ def routing(scenario: Scenario) -> list[Warning]:
     return [Warning("balanced-routing", text)]
 
 
+def _idle_routing(scenario: Scenario) -> Warning:
+    text = f"train.routing changes nothing: {scenario.model.name} has no experts."
+    return Warning("idle-routing", text)
+
+
 def expert_exchange(scenario: Scenario) -> list[Warning]:
-    """The all-to-all is plain, and in line or beside kernels that it does not slow down."""
+    """A plain all-to-all, one that nothing hides, or one that takes nothing from the kernels beside
+    it."""
     if scenario.model.moe is None or scenario.parallel.expert == 1:
         return []
-    plain = (
-        "Expert all-to-all is plain: each token travels once per chosen expert, where systems like "
-        "DeepEP send once per node, so its row of the breakdown is an upper bound."
-    )
+    found: list[Warning] = []
+    if scenario.parallel.dispatcher == "alltoall":
+        plain = (
+            "Expert all-to-all is plain: each token travels once per chosen expert. Systems like "
+            "DeepEP send once per node (parallel.dispatcher=deepep), so its row of the breakdown "
+            "is an upper bound for them."
+        )
+        found.append(Warning("plain-all-to-all", plain))
     if not scenario.parallel.schedule.pairs:
-        plain += " Nothing hides it; overlap_all_to_all, as in Kimi K2's schedule, hides a part."
-        return [Warning("plain-all-to-all", plain)]
-    free = (
-        "Expert all-to-all runs under kernels without slowing them: the SMs and the memory "
-        "bandwidth that it takes (20 of 132 SMs in DeepSeek-V3, arXiv:2412.19437, section 3.2.2) "
-        "are not modelled, so compute is a lower bound while they overlap."
-    )
-    return [Warning("plain-all-to-all", plain), Warning("free-overlap", free)]
+        bare = (
+            "No other micro-batch runs beside the expert all-to-all; overlap_all_to_all, as in "
+            "Kimi K2's schedule, hides a part of it."
+        )
+        found.append(Warning("exposed-all-to-all", bare))
+    elif scenario.calibration.expert_sms == 0:
+        free = (
+            "Expert all-to-all runs under kernels without slowing them: the profile "
+            f"{scenario.calibration.name} says of no SMs that it holds (calibration.expert_sms; "
+            "20 of 132 in DeepSeek-V3, arXiv:2412.19437, section 3.2.2), so compute is a lower "
+            "bound while they overlap."
+        )
+        found.append(Warning("free-overlap", free))
+    return found
 
 
 def calibration(scenario: Scenario) -> list[Warning]:
@@ -172,18 +196,6 @@ def empty_chunks(chunks: Sequence[Chunk]) -> list[Warning]:
         f"{', '.join(empty)}."
     )
     return [Warning("empty-chunks", text)]
-
-
-def next_token_modules(scenario: Scenario) -> list[Warning]:
-    """Multi-token prediction is not modelled."""
-    count = scenario.model.mtp_layers
-    if not count:
-        return []
-    text = (
-        f"{scenario.model.name} has {count} multi-token-prediction layer(s), which are left out of "
-        "time and memory."
-    )
-    return [Warning("multi-token-prediction-left-out", text)]
 
 
 def left_out(scenario: Scenario) -> list[Warning]:

@@ -10,8 +10,10 @@ transformer layers of one kind send the same, so it shifts the balance only betw
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from twin.arch import again, layers
+from twin.arch.fp8_store import packing
 from twin.arch.ops import Layer, Op, Shape, Weights
 from twin.errors import Problem, ScenarioError
 from twin.hardware import seconds
@@ -21,8 +23,11 @@ from twin.plan.memory import ledger
 from twin.plan.mesh import lay_out, placements
 from twin.plan.stages import balance, split
 from twin.plan.types import Chunk, Plan
+from twin.routing import load
 from twin.scenario import Scenario
 from twin.schedules import ChunkMap
+
+T = TypeVar("T")
 
 LEAST_SECONDS = 1e-6
 """What the kernels of a micro-batch take at least, over all layers: a thousand times the engine's
@@ -38,7 +43,7 @@ def plan(scenario: Scenario) -> Plan:
     if found := problems(scenario):
         raise ScenarioError(scenario.locate(found))
     mesh = lay_out(scenario)
-    model_layers = layers(scenario.model, shape_of(scenario))
+    model_layers = layers_of(scenario)
     if found := kernels_take_time(scenario, model_layers):
         raise ScenarioError(scenario.locate(found))
     chunks = cut(scenario, model_layers)
@@ -54,9 +59,17 @@ def plan(scenario: Scenario) -> Plan:
     )
 
 
+def layers_of(scenario: Scenario) -> tuple[Layer, ...]:
+    """Every layer of the model under the memory policy; those of one kind are one shared object."""
+    plain = layers(scenario.model, shape_of(scenario))
+    kinds = {id(one): one for one in plain}
+    made = {key: packing(one, scenario.memory) for key, one in kinds.items()}
+    return tuple(made[id(one)] for one in plain)
+
+
 def shape_of(scenario: Scenario) -> Shape:
     """The micro-batch and the sharding that a layer sees on one rank."""
-    parallel, train = scenario.parallel, scenario.train
+    parallel, train, moe = scenario.parallel, scenario.train, scenario.model.moe
     return Shape(
         sequences=parallel.micro_batch,
         sequence=train.sequence,
@@ -66,6 +79,9 @@ def shape_of(scenario: Scenario) -> Shape:
         context=parallel.context,
         expert_tensor=parallel.expert_tensor,
         flash=train.attention_kernel == "flash",
+        expert_load=load(train.routing, moe.experts, parallel.expert) if moe else 1.0,
+        dispatcher=parallel.dispatcher,
+        precision=train.precision,
     )
 
 
@@ -84,15 +100,16 @@ def kernels_take_time(scenario: Scenario, model_layers: Sequence[Layer]) -> list
 
 def cut(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[Chunk, ...]:
     """The chunks of the run, as the schedule maps parts of the model to stages. The embedding joins
-    the first part, the head the last, whatever the split of transformer layers says."""
-    embedding, *blocks, head = model_layers
+    the first part, the head the last, with the modules that predict further tokens, whatever the
+    split of transformer layers says."""
+    embedding, blocks, heads = ends(model_layers, scenario.model.layers)
     parts = split(scenario.parallel.layers or balanced(scenario, model_layers))
     chunk_map = chunk_map_of(scenario)
     held = [
         (
             *([embedding] if part == 0 else ()),
             *blocks[parts[part].start : parts[part].stop],
-            *([head] if part == len(parts) - 1 else ()),
+            *(heads if part == len(parts) - 1 else ()),
         )
         for part in chunk_map.part_of
     ]
@@ -126,8 +143,14 @@ def weights_of(own: Sequence[Layer], embedded: bool) -> Weights:
 
 def balanced(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[int, ...]:
     """Transformer layers per chunk, balanced by the time of their kernels."""
-    embedding, *blocks, head = weigh(model_layers, scenario)
-    return balance(blocks, embedding, head, scenario.parallel.pipeline, scenario.parallel.virtual)
+    parallel = scenario.parallel
+    embedding, blocks, heads = ends(weigh(model_layers, scenario), scenario.model.layers)
+    return balance(blocks, embedding, sum(heads), parallel.pipeline, parallel.virtual)
+
+
+def ends(stack: Sequence[T], layers: int) -> tuple[T, Sequence[T], Sequence[T]]:
+    """What belongs to the embedding, to the transformer layers, and to what comes behind them."""
+    return stack[0], stack[1 : layers + 1], stack[layers + 1 :]
 
 
 def weigh(model_layers: Sequence[Layer], scenario: Scenario) -> list[float]:

@@ -28,12 +28,15 @@ from twin.plan.model_rules import (
     expert_divides_experts,
     expert_tensor_divides_widths,
     experts_need_a_mixture,
+    fp8_needs_its_tensor_cores,
+    loads_name_every_expert,
     multiples,
     nearest,
     positions_cover_the_sequence,
     problem,
     query_heads_share_keys_evenly,
     ranks_divide_the_sequence,
+    switches_help_only_where_they_can,
     tensor_divides_heads,
     tensor_divides_vocabulary,
     tensor_divides_widths,
@@ -72,6 +75,9 @@ CODES: Final = {
     "TW126": "the rank order puts a rank on two stages",
     "TW127": "parameters stay gathered for several micro-batches in flight",
     "TW128": "gradients sharded pass by pass over stages that run at different times",
+    "TW130": "collectives by NVLink SHARP on a node without it",
+    "TW135": "FP8 on a GPU without FP8 tensor cores",
+    "TW136": "a histogram of expert loads that does not name every expert",
 }
 """Stable codes of the rules of layouts, with what each means."""
 
@@ -334,6 +340,7 @@ RULES: Final[tuple[Rule, ...]] = (
     tensor_divides_widths,
     tensor_divides_vocabulary,
     ranks_divide_the_sequence,
+    switches_help_only_where_they_can,
     query_heads_share_keys_evenly,
     tokens_choose_existing_experts,
     dense_layers_are_layers,
@@ -347,6 +354,8 @@ RULES: Final[tuple[Rule, ...]] = (
     groups_sit_evenly,
     kept_parameters_serve_one_microbatch,
     copies_reduce_at_the_end,
+    fp8_needs_its_tensor_cores,
+    loads_name_every_expert,
 )
 """All rules, in the order in which their problems are listed."""
 

@@ -68,8 +68,13 @@ def stages_agree(mesh: Mesh) -> bool:
 def group_numbers(mesh: Mesh) -> dict[str, NDArray[np.int64]]:
     """For each kind of group, the number of the group that a rank belongs to, as stages x ranks of
     a stage; ranks of a stage ascend."""
-    stages = _groups(mesh.order, degrees(mesh, "dense"), _NOT_PIPELINE)
+    stages = ranks_of_stages(mesh)
     return {kind: _numbers(mesh, kind)[stages] for kind in GROUPS}
+
+
+def ranks_of_stages(mesh: Mesh) -> NDArray[np.int64]:
+    """The ranks of every stage, as stages x ranks of a stage, ascending."""
+    return _groups(mesh.order, degrees(mesh, "dense"), _NOT_PIPELINE)
 
 
 def members_per_node(mesh: Mesh, group: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from math import gcd
 from twin.arch import sequence_parts
 from twin.errors import Problem
 from twin.plan.mesh import divisors, next_to
+from twin.routing.histogram import Histogram
 from twin.scenario import Scenario
 from twin.spec.model import GroupedAttention
 
@@ -48,6 +49,16 @@ def expert_tensor_divides_widths(scenario: Scenario) -> list[Problem]:
     message = f"expert_tensor={degree} does not divide moe.width={moe.width}"
     hint = nearest("expert_tensor", degree, divisors(moe.width))
     return [problem("TW124", "parallel.expert_tensor", message, hint)]
+
+
+def switches_help_only_where_they_can(scenario: Scenario) -> list[Problem]:
+    """Reductions by NVSwitches need switches that add up."""
+    node = scenario.cluster.node
+    if scenario.parallel.collectives != "nvls" or node.nvlink_sharp:
+        return []
+    message = f"nvls on {node.name}, whose NVSwitches neither add up nor multicast"
+    hint = "write ring or auto, or set cluster.node.nvlink_sharp where they do"
+    return [problem("TW130", "parallel.collectives", message, hint)]
 
 
 def tensor_divides_heads(scenario: Scenario) -> list[Problem]:
@@ -106,6 +117,29 @@ def tokens_choose_existing_experts(scenario: Scenario) -> list[Problem]:
         return []
     message = f"top_k={moe.top_k} is more than {moe.experts} experts"
     return [problem("TW111", "model.moe.top_k", message, f"at most {moe.experts}")]
+
+
+def loads_name_every_expert(scenario: Scenario) -> list[Problem]:
+    """A measured routing is that of this model's experts."""
+    moe, routing = scenario.model.moe, scenario.train.routing
+    if moe is None or not isinstance(routing, Histogram) or len(routing.loads) == moe.experts:
+        return []
+    message = (
+        f"the histogram has {len(routing.loads)} loads, and {scenario.model.name} has "
+        f"{moe.experts} experts per layer"
+    )
+    hint = f"write {moe.experts} loads, or `{{kind: zipf, s: 0.2}}`"
+    return [problem("TW136", "train.routing.loads", message, hint)]
+
+
+def fp8_needs_its_tensor_cores(scenario: Scenario) -> list[Problem]:
+    """Only some GPUs multiply FP8 numbers."""
+    gpu = scenario.cluster.node.gpu
+    if scenario.train.precision != "fp8" or gpu.fp8_dense is not None:
+        return []
+    message = f"{gpu.name} has no FP8 tensor cores (its fp8_dense is null)"
+    hint = "set precision to bf16, or choose nodes of a GPU that has them, such as h100-8gpu"
+    return [problem("TW135", "train.precision", message, hint)]
 
 
 def dense_layers_are_layers(scenario: Scenario) -> list[Problem]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from twin.arch.ops import Layer, Weights
 from twin.network.placement import Placement
@@ -68,23 +69,45 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """Device bytes on one rank of a stage at its peak, by category, and the moment of the peak."""
+    """Device bytes on one rank of a stage at its peak, by category, and the moment of the peak; and
+    what the rank has in host memory."""
 
     stage: int
     categories: dict[str, float]
     peak_bytes: float
     peak_moment: str
     in_flight: int
-    """Chunk forwards whose activations are alive at the peak."""
+    """Chunk forwards whose activations are alive at the peak, on the device or the host."""
+    kept_bytes: float = 0.0
+    """Most activations that ever wait for their backward, wherever they are: what the device holds
+    of them without offload."""
+    host: dict[str, float] = field(default_factory=dict[str, float])
+    """Bytes in host memory at its fullest moment, by category; empty without offload."""
+
+    @property
+    def host_bytes(self) -> float:
+        """All of them."""
+        return sum(self.host.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory ledger of every stage against what the device exposes."""
+    """The memory ledger of every stage against what the device exposes and the node has."""
 
     stages: tuple[StageMemory, ...]
     capacity: float
     reserve: dict[str, float]
+    host: dict[str, float] = field(default_factory=dict[str, float])
+    """Host bytes of all ranks of the fullest node, by category."""
+    host_capacity: float = inf
+    """Host memory of a node."""
+    unique_bytes: float = 0.0
+    """Parameters and gradients of the whole model, each once, however many ranks hold them."""
+
+    @property
+    def host_per_node(self) -> float:
+        """All of them."""
+        return sum(self.host.values())
 
     @property
     def peak(self) -> StageMemory:
@@ -97,9 +120,19 @@ class Memory:
         return self.capacity - sum(self.reserve.values())
 
     @property
-    def fits(self) -> bool:
+    def fits_device(self) -> bool:
         """True when the highest peak is within the budget."""
         return self.peak.peak_bytes <= self.budget
+
+    @property
+    def fits_host(self) -> bool:
+        """True when a node has room for what its ranks keep on the host."""
+        return self.host_per_node <= self.host_capacity
+
+    @property
+    def fits(self) -> bool:
+        """True when both hold."""
+        return self.fits_device and self.fits_host
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from twin.report.breakdown import CAUSE_WORDS, CAUSES, COMMUNICATION
 from twin.report.kpis import KPIS, recomputed_flop
 from twin.report.numbers import count, digits, duration, flop, gibibytes
 from twin.report.report import Report
-from twin.report.tally import kernels, transfers
+from twin.report.tally import Arithmetic, kernels, transfers
 from twin.units import format_quantity
 
 VERSION: Final = 1
@@ -55,8 +55,18 @@ _MEMORY_SOURCES: Final = {
     "tensor_buffers": "the largest gathered tensor of sequence parallelism",
     "data_buffers": "layers whose shards are gathered, or gradients reduced, for a while (ZeRO)",
     "context_buffers": "keys and values of the whole sequence (context parallelism)",
+    "optimizer_buffers": "buckets of states that pass through between host and device "
+    "(twin.plan.update)",
 }
 """Where each category of the memory ledger comes from."""
+_HOST_SOURCES: Final = {
+    "activations": "what forwards keep, from the copy out to the end of the copy back, one "
+    "backward ahead of their own (twin.plan.offload)",
+    "optimizer_dense": _MEMORY_SOURCES["optimizer_dense"],
+    "optimizer_expert": _MEMORY_SOURCES["optimizer_expert"],
+    "optimizer_buffers": "buckets of gradients and weights on their way (twin.plan.update)",
+}
+"""Where each category of host memory comes from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,10 +274,12 @@ class _Derivation:
         return _sum("peak_device_bytes", "bytes", parts, source)
 
     def _peak_host_bytes_per_node(self) -> Explanation:
-        value = self.report.kpis["peak_host_bytes_per_node"]
-        return _leaf(
-            "peak_host_bytes_per_node", value, "bytes", "what the plan keeps in host memory"
-        )
+        memory = self.plan.memory
+        parts = [
+            _leaf(name, size, "bytes", _HOST_SOURCES[name]) for name, size in memory.host.items()
+        ]
+        source = "pinned for all GPUs of the fullest node, each at its fullest moment"
+        return _sum("peak_host_bytes_per_node", "bytes", parts, source)
 
     def _days(self) -> Explanation:
         parts = [
@@ -331,6 +343,7 @@ class _Derivation:
             "bubble": "time in which another stage has not yet produced what this one waits for",
             "optimizer": "kernels of the update on the rank's share of weights, by the roofline "
             f"with the calibration's efficiencies ({self.plan.scenario.train.optimizer.kind})",
+            "contention": self._taken(),
         }
         return _leaf(
             cause, value, "ns", f"{words}: {why.get(cause, 'see the breakdown')}; {PLAYED}"
@@ -339,14 +352,7 @@ class _Derivation:
     def _compute(self, value: float) -> Explanation:
         """Kernels of all passes, by class, by what binds them."""
         work = kernels(self.plan)
-        classes: list[Explanation] = []
-        for name, total in work.flop.items():
-            bound = _leaf(
-                f"{name}_flop", total, "FLOP", f"per step and rank, bound by FLOP; {COUNTED}"
-            )
-            parts = [bound, self._peak(), self.given(f"calibration.{name}", "share", "efficiency")]
-            formula = f"{name}_flop / (bf16_dense * efficiency)"
-            classes.append(_node(f"{name}_seconds", "s", formula, parts, ROOFLINE))
+        classes = [self._arithmetic(name, one) for name, one in work.arithmetic.items()]
         if work.bytes:
             parts = [
                 _leaf(
@@ -357,11 +363,7 @@ class _Derivation:
             ]
             formula = "hbm_bytes / (memory_bandwidth * efficiency)"
             classes.append(_node("memory_bound_seconds", "s", formula, parts, ROOFLINE))
-        launched = [
-            _leaf("kernels", work.kernels, "kernels", f"per step and rank; {COUNTED}"),
-            self.given("calibration.launch", "s"),
-        ]
-        classes.append(_node("launch_seconds", "s", "kernels * launch", launched))
+        classes += [self._launches(path, launched) for path, launched in work.launched.items()]
         total = _sum("kernel_seconds", "s", classes, "all passes of one rank, mean over stages")
         rest = _leaf(
             "host_and_rounding",
@@ -372,6 +374,41 @@ class _Derivation:
         )
         formula = "1e9 * kernel_seconds + host_and_rounding"
         return _node("compute", "ns", formula, [total, rest], CAUSE_WORDS["compute"])
+
+    def _taken(self) -> str:
+        """What communication takes from kernels beside it, and who says so."""
+        profile = self.plan.scenario.calibration
+        said = [
+            f"{name}={getattr(profile, name)} ({self.given(f'calibration.{name}', '').source})"
+            for name in ("expert_sms", "collective_sms", "contention")
+        ]
+        return (
+            f"while communication runs beside them it holds some of the GPU's "
+            f"{self.plan.scenario.cluster.node.gpu.sms} SMs and takes a share of speed beyond "
+            f"them (twin.hardware.contention): {'; '.join(said)}"
+        )
+
+    def _arithmetic(self, name: str, work: Arithmetic) -> Explanation:
+        """Kernels of a class that arithmetic bounds."""
+        peak = self.given(f"cluster.node.gpu.{work.peak}", "FLOP/s")
+        flop = _leaf(f"{name}_flop", work.flop, "FLOP", f"per step and rank; {COUNTED}")
+        if work.by_shape:
+            reached = work.flop / ((peak.value or 1.0) * work.seconds)
+            source = f"mean over their shapes, by calibration {self.plan.scenario.calibration.name}"
+            share = _leaf("efficiency", reached, "share", f"{source} (twin.hardware)")
+        else:
+            share = self.given(f"calibration.{name.removesuffix('_fp8')}", "share", "efficiency")
+        formula = f"{name}_flop / ({work.peak} * efficiency)"
+        return _node(f"{name}_seconds", "s", formula, [flop, peak, share], ROOFLINE)
+
+    def _launches(self, path: str, launched: float) -> Explanation:
+        """What the launches of kernels add; `path` says where it is written how much each does."""
+        own = path.removeprefix("calibration.").replace(".", "_")
+        parts = [
+            _leaf("kernels", launched, "kernels", f"per step and rank; {COUNTED}"),
+            self.given(path, "s", "launch"),
+        ]
+        return _node(f"{own}_seconds", "s", "kernels * launch", parts)
 
     def _exposed(self, cause: str, value: float) -> Explanation:
         """Transfers of a kind alone, less what is hidden."""
@@ -397,7 +434,18 @@ class _Derivation:
             "ns",
             f"under kernels or other waits; negative where sharing links costs more; {PLAYED}",
         )
-        return _node(cause, "ns", "in_flight - hidden", [alone, hidden], CAUSE_WORDS[cause])
+        return _node(cause, "ns", "in_flight - hidden", [alone, hidden], self._when(cause))
+
+    def _when(self, cause: str) -> str:
+        """A cause in words, with how much of it falls into the ramp where that is known."""
+        split = self.report.exposure.get(cause)
+        if split is None:
+            return CAUSE_WORDS[cause]
+        ramp, steady = (duration(ns / 1e9) for ns in (split.ramp_ns, split.steady_ns))
+        return (
+            f"{CAUSE_WORDS[cause]}: {ramp} while the pipeline fills and drains, {steady} in the "
+            "steady state"
+        )
 
     def _rate(self, link: str) -> Explanation:
         """Bytes per second that one port carries."""

@@ -1,34 +1,31 @@
-"""Device memory over the step: the ledger's walk put on the clock of the simulated passes.
+"""Device and host memory over the step: the ledger's walk put on the clock of the simulated passes.
 
-The ledger says what every pass finds, needs and leaves; the trace says when it ran. From its first
-kernel to its last a pass counts at its fullest instant, so the series is exact between passes and
-an upper bound inside them, and its highest point is the ledger's peak. It errs on the safe side for
-long passes: their layers fill and empty one by one, which is not drawn.
+The ledger says what every pass finds, needs and leaves, where; the trace says when it ran. From its
+first kernel to its last a pass counts at its fullest instant, so the series is exact between passes
+and an upper bound inside them, and its highest point is the ledger's peak. It errs on the safe side
+for long passes: their layers fill and empty one by one, which is not drawn. Activations that are
+copied to or from the host count on both sides while the passes run under which that happens; copies
+that take longer hold up the next pass, not the series. The buckets of an optimizer step are set
+aside for the whole step.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twin.engine.program import COMPUTE
 from twin.engine.trace import Trace
-from twin.plan.memory import (
-    Footprint,
-    Held,
-    after,
-    before,
-    enough_microbatches,
-    footprints,
-    kept_by_op,
-    moment,
-)
+from twin.plan.footprint import Held, footprints, kept_by_op
+from twin.plan.memory import moment
+from twin.plan.offload import trips
 from twin.plan.types import Plan
+from twin.plan.walk import Walk, enough_microbatches, walk
 from twin.schedules.action import Action
 
 _KINDS: Final = {"F": 0, "B": 1, "I": 1, "W": 2}
@@ -39,6 +36,8 @@ WEIGHT_GRADIENTS: Final = "weight_gradients"
 """Stands for what waits for the second half of a split backward, beside the names of ops."""
 _FIELDS: Final = tuple(Held().categories())
 """Categories that come and go with the passes."""
+
+Bytes: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +55,18 @@ class MemorySeries:
     peak_ns: int
     """When the fullest pass begins."""
     peak_moment: str
+    host: Mapping[str, NDArray[np.float64]] = field(default_factory=dict[str, NDArray[np.float64]])
+    """Bytes in host memory by category, one number per time; empty without offload."""
 
     @property
     def total(self) -> NDArray[np.float64]:
-        """Bytes over all categories, one number per time."""
+        """Bytes on the device over all categories, one number per time."""
         return np.sum(list(self.categories.values()), axis=0)
+
+    @property
+    def host_total(self) -> NDArray[np.float64]:
+        """Bytes on the host over all categories, one number per time."""
+        return np.sum([np.zeros(len(self.times)), *self.host.values()], axis=0)
 
 
 def memory_series(plan: Plan, trace: Trace, role: int) -> MemorySeries:
@@ -72,84 +78,92 @@ def memory_series(plan: Plan, trace: Trace, role: int) -> MemorySeries:
     stage = role * plan.mesh.pipeline // len(trace.roles)
     actions = _order(plan, stage, trace.played_microbatches)
     begins, ends = _pass_times(trace, role, actions)
-    during, left = levels(actions, footprints(plan.scenario, plan.chunks))
+    walked = _walked(plan, actions)
+    during = np.column_stack((walked.during, walked.host))
+    left = np.column_stack((walked.left, walked.host_left))
     times, held, of = _steps(actions, (begins, ends), (during, left))
     standing = _standing(plan, stage)
-    total = held.sum(axis=1) + sum(standing.values())
-    peak = int(total.argmax())
+    device = {name: np.full(len(times), size) for name, size in standing.items()} | dict(
+        zip(_FIELDS, held.T, strict=False)
+    )
+    total = np.sum(list(device.values()), axis=0)
+    peak = int(np.argmax(total > total.max() - 0.5))
     return MemorySeries(
         role=trace.roles[role],
         stage=stage,
         times=times,
         end_ns=max(int(trace.spans.end.max(initial=0)), int(times[-1])),
-        categories={name: np.full(len(times), size) for name, size in standing.items()}
-        | dict(zip(_FIELDS, held.T, strict=True)),
+        categories=device,
         peak_bytes=float(total[peak]),
         peak_ns=int(times[peak]),
         peak_moment=moment(actions[int(of[peak])]),
+        host=_on_host(plan, stage, held[:, -1]),
     )
+
+
+def _on_host(plan: Plan, stage: int, activations: Bytes) -> dict[str, Bytes]:
+    """What a rank of the stage keeps on the host, of which activations come and go."""
+    ledger = plan.memory.stages[stage].host
+    return {
+        name: activations if name == "activations" else np.full(len(activations), size)
+        for name, size in ledger.items()
+    }
 
 
 def thinned(series: MemorySeries, points: int) -> MemorySeries:
     """The series with at most so many points: each equal slice of time is drawn at its fullest
-    instant, so that no peak is lost; what lies between is drawn too high."""
+    instant, device and host each at its own, so that no peak is lost; what lies between is drawn
+    too high."""
     if len(series.times) <= points:
         return series
     edges = np.linspace(0, series.end_ns, points + 1).astype(np.int64)[:-1]
     first = np.unique(np.searchsorted(series.times, edges))
     first = first[first < len(series.times)]
     last = np.append(first[1:], len(series.times))
-    total = series.total
-    fullest = [at + int(total[at:until].argmax()) for at, until in zip(first, last, strict=True)]
+    slices = list(zip(first, last, strict=True))
+    device, host = (
+        [at + int(total[at:until].argmax()) for at, until in slices]
+        for total in (series.total, series.host_total)
+    )
     return replace(
         series,
         times=series.times[first],
-        categories={name: sizes[fullest] for name, sizes in series.categories.items()},
+        categories={name: sizes[device] for name, sizes in series.categories.items()},
+        host={name: sizes[host] for name, sizes in series.host.items()},
     )
 
 
 def activations_by_op(plan: Plan, stage: int) -> dict[str, float]:
     """What the `activations` of a stage's peak consist of: bytes by the op that keeps them, largest
     first, `WEIGHT_GRADIENTS` for what waits for the second half of a split backward. They sum to
-    the category. The pass that runs at the peak has part of its chunk only; what it lacks is taken
-    from all ops alike."""
+    the category: what is on the host is not among them. The pass that runs at the peak has part of
+    its chunk only; what it lacks is taken from all ops alike."""
     parallel = plan.scenario.parallel
     walked = enough_microbatches(
         parallel.schedule, plan.mesh.pipeline, parallel.virtual, plan.microbatches
     )
     actions = _order(plan, stage, walked)
-    needs = footprints(plan.scenario, plan.chunks)
-    during, _ = levels(actions, needs)
-    peak = int(during.sum(axis=1).argmax())
+    needs = footprints(plan.scenario.memory, plan.chunks)
+    through = _walked(plan, actions)
+    peak = through.fullest
     alive, late = _waiting(actions[: peak + 1])
+    if "activations" in plan.scenario.memory.offload:
+        alive -= Counter(
+            chunk for (chunk, _), trip in trips(actions).items() if trip.gone <= peak < trip.back
+        )
     by_op = {WEIGHT_GRADIENTS: sum(needs[c].late.activations * n for c, n in late.items())}
-    recompute = plan.scenario.memory.recompute
     for chunk in plan.chunks:
         for layer in chunk.layers:
-            kept = {} if layer.kind == "head" else kept_by_op(layer, recompute)
+            kept = {} if layer.kind == "head" else kept_by_op(layer, plan.scenario.memory)
             for name, size in kept.items():
                 by_op[name] = by_op.get(name, 0.0) + size * alive[chunk.index]
-    return _adding_up(by_op, float(during[peak, 0]))
+    return _adding_up(by_op, float(through.during[peak, 0]))
 
 
-def levels(
-    actions: Sequence[Action], needs: Mapping[int, Footprint]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bytes while each action runs and after it, each [actions, 3]: activations, logits and working
-    set, as the ledger's walk counts them. The second of a pair counts both."""
-    found = np.array([_row(before(one, needs[one.chunk])) for one in actions])
-    leaves = np.array([_row(after(one, needs[one.chunk])) for one in actions])
-    runs = np.array([_row(needs[one.chunk].during(one.kind)) for one in actions])
-    left = np.cumsum(leaves - found, axis=0)
-    during = left - leaves + runs
-    for at, one in enumerate(actions[:-1]):
-        if one.paired:
-            during[at + 1] += runs[at] - leaves[at]
-    return during, left
-
-
-def _row(held: Held) -> tuple[float, ...]:
-    return tuple(held.categories().values())
+def _walked(plan: Plan, actions: Sequence[Action]) -> Walk:
+    """A stage's actions, walked under the plan's memory policy."""
+    memory = plan.scenario.memory
+    return walk(actions, footprints(memory, plan.chunks), offload="activations" in memory.offload)
 
 
 def _order(plan: Plan, stage: int, microbatches: int) -> tuple[Action, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from twin.network import topology
+from twin.network.fabric import fabric
 from twin.plan.mesh import GROUPS, Grid, degrees
 from twin.plan.types import Mesh, Plan
 from twin.spec.cluster import ClusterSpec
@@ -26,10 +26,12 @@ MOST_GPUS: Final = 8
 MOST_SPINES: Final = 8
 """Switches per level above the leaves that one drawing shows."""
 REACH: Final = 2_048
-"""Nodes among which the drawn ones are looked for: the graph of all of them is built."""
+"""Nodes among which the drawn ones are looked for."""
 _PIPELINE: Final = ("pipeline",)
-LEVELS: Final = ("nvswitch", "gpu", "nic", "leaf", "spine")
-"""What is drawn, from the bottom up; what a topology adds stands above."""
+LEVELS: Final = ("nvswitch", "gpu", "pcie", "dram", "nic", "leaf", "spine")
+"""What is drawn, from the bottom up. Sockets stand for their memory."""
+_INSIDE: Final = LEVELS[:5]
+"""Parts of a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Edge:
     a: int
     b: int
     link: str
-    """Class of the link: `nvlink`, `pcie`, `nic` or `uplink`."""
+    """Class of the link: `nvlink`, `pcie`, `nic` or `leaf`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +85,13 @@ def network_map(plan: Plan) -> NetworkMap:
     if plan.scenario.model.moe is None:
         groups = {name: ranks for name, ranks in groups.items() if "expert" not in name}
     nodes = _shown_nodes(cluster, mesh, groups.values())
-    graph = topology.member(cluster.fabric.kind).graph(
-        cluster.model_copy(update={"nodes": max(nodes) + 1})
-    )
+    graph = _without_sockets(fabric(cluster, nodes).to_undirected())
     names = _shown(graph, nodes)
     vertices = _placed(graph, names, nodes)
     index = {vertex.name: at for at, vertex in enumerate(vertices)}
-    roles = {name: str(graph.nodes[name]["role"]) for name in graph}
     edges = tuple(
-        Edge(index[a], index[b], _link(roles[a], roles[b]))
-        for a, b in graph.edges
+        Edge(index[a], index[b], "nic" if link == "slot" else link)
+        for a, b, link in graph.edges(data="link")
         if a in index and b in index
     )
     return NetworkMap(
@@ -102,14 +101,24 @@ def network_map(plan: Plan) -> NetworkMap:
         of_nodes=cluster.nodes,
         gpus=min(cluster.node.gpus, MOST_GPUS),
         of_gpus=cluster.node.gpus,
-        spines=sum(vertex.role not in LEVELS[:4] for vertex in vertices),
-        of_spines=sum(role not in LEVELS[:4] for role in roles.values()),
+        spines=sum(vertex.role == "spine" for vertex in vertices),
+        of_spines=cluster.fabric.spines,
         groups={
             name: frozenset(index[gpu] for rank in ranks if (gpu := _gpu(rank, mesh)) in index)
             for name, ranks in groups.items()
         },
         sizes={name: len(ranks) for name, ranks in groups.items()},
     )
+
+
+def _without_sockets(graph: nx.Graph[str]) -> nx.Graph[str]:
+    """The graph with PCIe switches wired to the memory of their socket."""
+    for place in [name for name in graph if name.startswith("socket/")]:
+        memory = place.replace("socket/", "dram/")
+        switches = [name for name in graph[place] if name != memory]
+        graph.remove_node(place)
+        graph.add_edges_from(((switch, memory) for switch in switches), link="dram")
+    return graph
 
 
 def first_groups(mesh: Mesh) -> dict[str, tuple[int, ...]]:
@@ -153,17 +162,18 @@ def _shown_nodes(
 def _shown(graph: nx.Graph[str], nodes: tuple[int, ...]) -> list[str]:
     """Names of what is drawn: parts of the chosen nodes, the switches that these reach, and a few
     of the switches above."""
-    prefixes = {f"{role}/{node}" for role in ("nvswitch", "gpu", "nic") for node in nodes}
+    prefixes = {f"{role}/{node}" for role in _INSIDE for node in nodes}
     names: list[str] = []
     for name in graph:
         role, node, *place = name.split("/")
-        if f"{role}/{node}" in prefixes and (not place or int(place[0]) < MOST_GPUS):
+        serves = [int(place[0])] if role in ("gpu", "nic") else _rails(graph, name)
+        if f"{role}/{node}" in prefixes and min(serves) < MOST_GPUS:
             names.append(name)
     below = set(names)
     while above := [
         name
         for name in dict.fromkeys(other for one in below for other in sorted(graph[one]))
-        if name not in names and graph.nodes[name]["role"] not in ("nvswitch", "gpu", "nic")
+        if name not in names and graph.nodes[name]["role"] not in _INSIDE
     ]:
         leaves = all(graph.nodes[name]["role"] == "leaf" for name in above)
         above = sorted(above, key=_order)
@@ -191,9 +201,10 @@ def _placed(graph: nx.Graph[str], names: list[str], nodes: tuple[int, ...]) -> t
         row = sorted(rows[role], key=_order)
         for at, name in enumerate(row):
             _, first, *place = name.split("/")
-            if role in LEVELS[:3]:
+            if role in _INSIDE:
                 node = int(first)
-                offset = float(place[0]) if place else (width - 1) / 2
+                rails = _rails(graph, name)
+                offset = float(place[0]) if role in ("gpu", "nic") else _middle(rails, width)
                 x = nodes.index(node) * pitch + offset
             else:
                 node, x = None, (at + 0.5) * span / len(row) - 0.5
@@ -202,14 +213,18 @@ def _placed(graph: nx.Graph[str], names: list[str], nodes: tuple[int, ...]) -> t
 
 
 def _level(role: str) -> int:
-    return LEVELS.index(role) if role in LEVELS else len(LEVELS)
+    return LEVELS.index(role)
 
 
-def _link(one: str, other: str) -> str:
-    """Class of a link by what it joins."""
-    ends = {one, other}
-    if "nvswitch" in ends:
-        return "nvlink"
-    if ends == {"gpu", "nic"}:
-        return "pcie"
-    return "nic" if "nic" in ends else "uplink"
+def _rails(graph: nx.Graph[str], name: str) -> list[int]:
+    """Numbers of the GPUs that a part of a node serves."""
+    near = list(graph[name])
+    if name.startswith("dram/"):
+        near = [gpu for switch in near for gpu in graph[switch]]
+    return [int(one.split("/")[2]) for one in near if one.startswith("gpu/")]
+
+
+def _middle(rails: list[int], width: int) -> float:
+    """Over the middle of the drawn ones of some GPUs."""
+    drawn = [rail for rail in rails if rail < width]
+    return (min(drawn) + max(drawn)) / 2

@@ -1,6 +1,9 @@
 """Who uses the network: each class of link, each collective, and where groups of ranks sit on it.
 
-Bytes come from the plan's program, times from the trace. A collective's exposed share is the part
+Bytes come from the plan's program, times from the trace. A link is in use while some transfer over
+it is under way, its latency included; its rate is what it carries in that time. A transfer over
+several links at once is taken to be done with each as early as it would be alone, in proportion. Everything that a
+NIC moves crosses the GPU's PCIe link too, and so do copies to and from host memory. A collective's exposed share is the part
 of its time in which its own rank runs no kernel; the report's breakdown says which waiting that
 caused, and counts a message between stages for the stage that receives it. Rates follow nccl-tests
 (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): algbw = payload / time, and busbw = algbw x
@@ -10,8 +13,8 @@ caused, and counts a message between stages for the stage that receives it. Rate
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +22,45 @@ from numpy.typing import NDArray
 from twin.arch.ops import CollectiveKind, Exchange
 from twin.collectives.traffic import Traffic
 from twin.engine import lower
-from twin.engine.program import COMPUTE, SEND_BACKWARD, SEND_FORWARD, STREAMS, Program, Step
+from twin.engine.program import (
+    COMPUTE,
+    FROM_HOST,
+    SEND_BACKWARD,
+    SEND_FORWARD,
+    STREAMS,
+    TO_HOST,
+    Program,
+    Step,
+)
 from twin.engine.trace import Trace
-from twin.network import LinkClass, capacity, crossing, crowding
 from twin.plan.memory import boundary_bytes
 from twin.plan.types import Plan
+from twin.report.numbers import digits, duration, rate
 
-AXES: Final = {"send_forward": "pipeline", "send_backward": "pipeline", "gather": "data"}
-"""Axis of parallelism that a stream serves, where it is not the stream's own name."""
-_PORTS: Final[Mapping[LinkClass, str]] = {
-    "nvlink": "NVLink port of a GPU",
-    "nic": "NIC of a GPU",
+AXES: Final = {
+    "send_forward": "pipeline",
+    "send_backward": "pipeline",
+    "gather": "data",
+    "to_host": "offload",
+    "from_host": "offload",
 }
+"""Axis of parallelism that a stream serves, where it is not the stream's own name."""
+LABELS: Final = {
+    "nvlink": "NVLink port of a GPU",
+    "pcie": "PCIe link of a GPU",
+    "nic": "NIC of a GPU",
+    "leaf": "Uplinks of a leaf",
+    "dram": "Host memory of a socket",
+}
+"""Classes of links in the order of the path, in words; others are called by their key."""
+_COPIES: Final = (TO_HOST, FROM_HOST)
+"""Streams of host copies."""
+_HOST_LINKS: Final = ("pcie", "dram")
+"""What they cross."""
+_UNSIMULATED: Final = {"leaf": ", per NIC"}
+"""What is added to the name of a link that the trace does not know."""
+_SHORT: Final = 0.01
+"""Share of the step that is not worth a word."""
 _KINDS: Final[Mapping[str, CollectiveKind]] = {
     "all_reduce": "all_reduce",
     "reduce_scatter": "reduce_scatter",
@@ -49,15 +79,35 @@ _KINDS: Final[Mapping[str, CollectiveKind]] = {
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """One class of link. `use` is the share of its capacity that the step uses (0 to 1)."""
+    """One class of link; means over its links, and over the directions of those that have two."""
 
     key: str
     label: str
     capacity: float
-    """Usable bytes per second of one link in one direction."""
+    """Usable bytes per second of one link; of host memory read and written together."""
     bytes: float
-    """Bytes that one link carries per step in one direction, mean of the ranks."""
+    """Bytes that one link carries per step."""
     use: float
+    """Share of its capacity that the step uses, 0 to 1."""
+    busy: float = 0.0
+    """Share of the step in which something is under way on it, 0 to 1."""
+    rate: float | None = None
+    """Bytes per second while something is; None where nothing ever is."""
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Of `bytes`: NIC traffic and host copies, where both may be."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The link in plain data."""
+        return {
+            "link": self.key,
+            "label": self.label,
+            "capacity_bytes_per_second": self.capacity,
+            "bytes": self.bytes,
+            "use": self.use,
+            "busy_share": self.busy,
+            "busy_bytes_per_second": self.rate,
+            "parts": dict(self.parts),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +153,7 @@ class NetworkUse:
     links: tuple[LinkLoad, ...]
     collectives: tuple[Collective, ...]
     """Longest in total first."""
+    step_seconds: float
 
     def link(self, key: str) -> LinkLoad | None:
         """The class of link of this name."""
@@ -111,28 +162,159 @@ class NetworkUse:
 
 def network_use(plan: Plan, trace: Trace) -> NetworkUse:
     """What the step of a plan, as it was simulated, does to the network."""
-    found = _collectives(plan, trace)
-    return NetworkUse(_links(plan, trace, found), found)
+    program = lower(plan)
+    found = _collectives(plan, program, trace)
+    return NetworkUse(_links(plan, program, trace, found), found, trace.step_ns / 1e9)
 
 
-def _links(plan: Plan, trace: Trace, collectives: Sequence[Collective]) -> tuple[LinkLoad, ...]:
-    """The ports of a GPU, and the uplinks of a leaf where the cluster has more than one pod."""
-    cluster, step = plan.scenario.cluster, trace.step_ns / 1e9
-    found = [
-        LinkLoad(key, label, capacity(cluster, key), trace.link_bytes[key], trace.link_busy[key])
-        for key, label in _PORTS.items()
+def sentence(use: NetworkUse) -> str:
+    """Where the network's bottleneck is, in words."""
+    link = max(use.links, key=lambda one: one.use)
+    if not link.bytes:
+        return "Nothing is communicated."
+    words = (
+        f"The busiest class of link is the {link.label}: in use {digits(100 * link.busy)} % of the "
+        f"step, at {rate(link.rate)} of {rate(link.capacity)}"
+    )
+    exposed = sorted(use.collectives, key=lambda one: -one.total_seconds * one.exposed)
+    if not exposed or exposed[0].total_seconds * exposed[0].exposed < _SHORT * use.step_seconds:
+        return f"{words}; nearly all that it carries hides beside kernels, so it holds nothing up."
+    first = exposed[0]
+    shown = duration(first.total_seconds * first.exposed)
+    name = first.name.replace("_", " ")
+    return f"{words}; what shows most is {name}, {shown} per step with no kernel beside it."
+
+
+def _links(
+    plan: Plan, program: Program, trace: Trace, collectives: Sequence[Collective]
+) -> tuple[LinkLoad, ...]:
+    """Every class of link that the trace knows, and those that carry the NICs' bytes unsimulated,
+    because they are no slower: a GPU's PCIe link, and the uplinks of a leaf."""
+    step, busy = trace.step_ns / 1e9, _busy(program, trace)
+    carried = dict(trace.link_bytes)
+    rates = {key: _capacity(program, key) for key in carried}
+    if "pcie" not in carried and carried.get("nic"):
+        pcie = plan.scenario.cluster.node.host.pcie
+        carried["pcie"], rates["pcie"] = carried["nic"], pcie.bandwidth * pcie.efficiency
+    if "dram" not in carried:
+        # Nothing is copied to the host.
+        carried["dram"] = 0.0
+        rates["dram"] = plan.scenario.cluster.node.host.memory_bandwidth_per_socket
+    cluster = plan.scenario.cluster
+    if "leaf" not in carried and cluster.nodes > cluster.fabric.nodes_per_leaf:
+        carried["leaf"] = sum(one.calls * one.uplink_bytes for one in collectives)
+        rates["leaf"] = rates["nic"] / cluster.fabric.oversubscription
+    order = [*LABELS, *(key for key in carried if key not in LABELS)]
+    return tuple(
+        LinkLoad(
+            key,
+            LABELS.get(key, key) + ("" if key in trace.link_bytes else _UNSIMULATED.get(key, "")),
+            rates[key],
+            carried[key],
+            carried[key] / (rates[key] * step),
+            busy.get(key, 0.0) / trace.step_ns,
+            1e9 * carried[key] / busy[key] if busy.get(key) else None,
+            _parts(key, carried),
+        )
+        for key in order
+        if key in carried
+    )
+
+
+def _parts(key: str, carried: Mapping[str, float]) -> dict[str, float]:
+    """What crosses a PCIe link: the NIC's bytes, and the rest, which are host copies."""
+    if key != "pcie":
+        return {}
+    nic = min(carried["nic"], carried[key])
+    return {"NIC traffic": nic, "host copies": carried[key] - nic}
+
+
+def _capacity(program: Program, key: str) -> float:
+    """Bytes per second of one link of a class."""
+    wiring = program.wiring
+    own = [
+        rate for kind, rate in zip(wiring.classes, wiring.capacity, strict=True) if kind == key
     ]
-    if cluster.nodes > cluster.fabric.nodes_per_leaf:
-        rate = capacity(cluster, "nic") / cluster.fabric.oversubscription
-        crossed = sum(one.calls * one.uplink_bytes for one in collectives)
-        use = crossed / (rate * step)
-        found.append(LinkLoad("uplink", "Uplinks of a leaf, per NIC", rate, crossed, use))
-    return tuple(found)
+    return 1e9 * sum(own) / len(own)
 
 
-def _collectives(plan: Plan, trace: Trace) -> tuple[Collective, ...]:
-    program, exposed = lower(plan), _exposed(trace)
-    steps = _steps(program)
+def _busy(program: Program, trace: Trace) -> dict[str, float]:
+    """Nanoseconds of the whole step in which something is under way on each class of link, mean of
+    the roles."""
+    spans, found = trace.spans, dict[str, float]()
+    lengths = spans.end - spans.start
+    for key, share in _crossing(program, trace).items():
+        end = spans.start + np.rint(share * lengths).astype(np.int64)
+        total = 0.0
+        for role in range(len(trace.roles)):
+            rows = (share > 0) & (spans.role == role)
+            total += _covered(spans.start[rows], end[rows], trace)
+        found[key] = total / len(trace.roles)
+    return found
+
+
+def _crossing(program: Program, trace: Trace) -> dict[str, NDArray[np.float64]]:
+    """The share of each span's time for which it is on each class of link."""
+    spans, message = trace.spans, program.message
+    shares = {key: np.zeros(len(spans.start)) for key in LABELS}
+    for (stream, name), steps in _steps(program).items():
+        if name not in trace.names:
+            continue
+        own = (spans.stream == stream) & (spans.name == trace.names.index(name))
+        for key in LABELS:
+            shares[key][own] = _mean(_share(step, key, program) for step in steps)
+    for key in ("nvlink",) if message.link == "nvlink" else _nic_path(far=message.far):
+        shares[key][np.isin(spans.stream, (SEND_FORWARD, SEND_BACKWARD))] = 1.0
+    for key in _HOST_LINKS:
+        shares[key][np.isin(spans.stream, _COPIES)] = 1.0
+    return shares
+
+
+def _share(step: Step, key: str, program: Program) -> float:
+    """Of a step's time alone: how much passes until its bytes are through a class of link."""
+    flow = step.traffic or Traffic()
+    if key not in _crossed(flow):
+        return 0.0
+    if key != "nvlink":
+        own = replace(flow, nvlink_bytes=0.0)
+    else:
+        own = Traffic(nvlink_bytes=flow.nvlink_bytes)
+    whole = step.alone_ns(program.capacity)
+    return replace(step, traffic=own).alone_ns(program.capacity) / whole if whole else 0.0
+
+
+def _crossed(flow: Traffic) -> tuple[str, ...]:
+    """Classes of links that a transfer crosses."""
+    nvlink = ("nvlink",) if flow.nvlink_bytes else ()
+    nic = _nic_path(far=flow.far_bytes > 0) if flow.nic_bytes else ()
+    host = _HOST_LINKS if flow.to_host_bytes or flow.from_host_bytes else ()
+    return (*nvlink, *nic, *host)
+
+
+def _nic_path(*, far: bool) -> tuple[str, ...]:
+    return ("pcie", "nic", "leaf") if far else ("pcie", "nic")
+
+
+def _covered(start: NDArray[np.int64], end: NDArray[np.int64], trace: Trace) -> float:
+    """Nanoseconds of the whole step that some of these spans cover; a window that repeats counts as
+    often as it does."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    if not len(start):
+        return 0.0
+    reached = np.maximum.accumulate(end)
+    begins = np.maximum(start, np.concatenate([[0], reached[:-1]]))
+    ends = np.maximum(end, begins)
+    whole = float((ends - begins).sum())
+    if trace.repeats == 1:
+        return whole
+    first, last = trace.window_start, trace.window_end
+    window = np.clip(ends, first, last) - np.clip(begins, first, last)
+    return whole + (trace.repeats - 1) * float(window.sum())
+
+
+def _collectives(plan: Plan, program: Program, trace: Trace) -> tuple[Collective, ...]:
+    exposed, steps = _exposed(trace), _steps(program)
     found = [
         _message(plan, program, played)
         if played.stream in (SEND_FORWARD, SEND_BACKWARD)
@@ -178,7 +360,12 @@ def _played(trace: Trace, exposed: NDArray[np.float64]) -> list[_Played]:
 
 def _steps(program: Program) -> dict[tuple[int, str], tuple[Step, ...]]:
     """The program's steps that communicate, by stream and name."""
-    templates = [*program.passes.values(), program.receive, *program.finish]
+    templates = [
+        *program.passes.values(),
+        program.receive,
+        *program.opening,
+        *program.finish,
+    ]
     found: dict[tuple[int, str], list[Step]] = {}
     for step in (step for template in templates for step in template if step.traffic):
         found.setdefault((step.stream, step.name), []).append(step)
@@ -188,8 +375,9 @@ def _steps(program: Program) -> dict[tuple[int, str], tuple[Step, ...]]:
 def _message(plan: Plan, program: Program, played: _Played) -> Collective:
     """A message from a stage to a neighbour. The program's bytes and rate are those of the link
     that all messages take."""
-    message, cluster = program.message, plan.scenario.cluster
-    rate = program.capacity[message.link] * 1e9
+    message = program.message
+    path = "far" if message.far and message.link == "nic" else message.link
+    rate = program.capacity[path] * 1e9
     size = boundary_bytes(plan.scenario)
     by_nic = size if message.link == "nic" else 0.0
     return Collective(
@@ -201,7 +389,7 @@ def _message(plan: Plan, program: Program, played: _Played) -> Collective:
         payload=size,
         nvlink_bytes=size - by_nic,
         nic_bytes=by_nic,
-        uplink_bytes=by_nic * crossing(cluster, "message", plan.placements["pipeline"]),
+        uplink_bytes=by_nic if message.far else 0.0,
         alone_seconds=message.latency_ns / 1e9 + message.bytes / rate,
         seconds=played.seconds,
         exposed=played.exposed,
@@ -214,7 +402,7 @@ def _collective(plan: Plan, program: Program, played: _Played, steps: Sequence[S
     groups = sorted({step.group for step in steps})
     placement = plan.placements.get(groups[0]) if len(groups) == 1 else None
     kind = _kind(plan, played.name)
-    flows = [_flow(plan, step, kind) for step in steps]
+    flows = [step.traffic or Traffic() for step in steps]
     sizes = [_payload(plan, step, kind, flow) for step, flow in zip(steps, flows, strict=True)]
     payloads = [payload for payload, _ in sizes]
     known = bool(sizes) and all(payloads)
@@ -225,9 +413,9 @@ def _collective(plan: Plan, program: Program, played: _Played, steps: Sequence[S
         members=placement.size if placement else None,
         calls=played.calls,
         payload=_mean(payloads) if known else None,
-        nvlink_bytes=_mean(flow.nvlink for flow in flows),
-        nic_bytes=_mean(flow.nic for flow in flows),
-        uplink_bytes=_mean(flow.uplink for flow in flows),
+        nvlink_bytes=_mean(flow.nvlink_bytes for flow in flows),
+        nic_bytes=_mean(flow.nic_bytes for flow in flows),
+        uplink_bytes=_mean(flow.far_bytes for flow in flows),
         alone_seconds=_mean(step.alone_ns(program.capacity) / 1e9 for step in steps),
         seconds=played.seconds,
         exposed=played.exposed,
@@ -243,26 +431,6 @@ def _group(plan: Plan, group: str) -> str:
     placement = plan.placements.get(group)
     words = group.replace("_", " ")
     return f"{words} of {placement.size:,}" if placement else words
-
-
-@dataclass(frozen=True, slots=True)
-class _Flow:
-    """Bytes of one call per link, in one direction."""
-
-    nvlink: float
-    nic: float
-    uplink: float
-
-
-def _flow(plan: Plan, step: Step, kind: CollectiveKind | None) -> _Flow:
-    """What a step sends; bytes that the program counts longer, because spines hold them up, count
-    once."""
-    flow, cluster = step.traffic or Traffic(), plan.scenario.cluster
-    placement = plan.placements.get(step.group)
-    if kind is None or placement is None:
-        return _Flow(flow.nvlink_bytes, flow.nic_bytes, 0.0)
-    nic = flow.nic_bytes / crowding(cluster, kind, placement)
-    return _Flow(flow.nvlink_bytes, nic, nic * crossing(cluster, kind, placement))
 
 
 def _kind(plan: Plan, name: str) -> CollectiveKind | None:
@@ -285,7 +453,7 @@ def _exchange(plan: Plan, name: str) -> Exchange | None:
 
 
 def _payload(
-    plan: Plan, step: Step, kind: CollectiveKind | None, flow: _Flow
+    plan: Plan, step: Step, kind: CollectiveKind | None, flow: Traffic
 ) -> tuple[float, float]:
     """Bytes of one call, 0 where not known, and what makes its busbw of them. Those of the layers
     say so; outside, a ring sends (n - 1) / n of them per trip."""
@@ -295,7 +463,7 @@ def _payload(
     factor = _bus_factor(kind, placement.size)
     if item := _exchange(plan, step.name):
         return item.bytes, factor
-    return (flow.nvlink + flow.nic) / factor, factor
+    return (flow.nvlink_bytes + flow.nic_bytes) / factor, factor
 
 
 def _bus_factor(kind: CollectiveKind, members: int) -> float:

@@ -73,6 +73,27 @@ def gibibytes(value: float) -> str:
     return format_quantity(value, "bytes", digits=3)
 
 
+def decimal_bytes(value: float) -> str:
+    """Bytes with a decimal prefix, as papers write them: `6.16 TB`."""
+    number, prefix = _prefixed(value, _SI)
+    return f"{number} {prefix}B"
+
+
+def rate(value: float | None) -> str:
+    """Bytes per second with a decimal prefix; None is `unknown`."""
+    return "unknown" if value is None else format_quantity(value, "bytes_per_s", digits=3)
+
+
+def signed_duration(seconds: float) -> str:
+    """A change in seconds with its sign; none is `no change`."""
+    return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}" if seconds else "no change"
+
+
+def signed_bytes(value: float) -> str:
+    """A change in bytes with its sign; none is `no change`."""
+    return f"{'-' if value < 0 else '+'}{gibibytes(abs(value))}" if value else "no change"
+
+
 def count(value: float) -> str:
     """A count with a prefix: `2.83M`, `15.5T`, `914`."""
     number, prefix = _prefixed(value, _COUNTS)

@@ -8,12 +8,14 @@ same scenario gives the same bytes."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from twin.plan.types import Warning
 from twin.report.breakdown import in_seconds
 from twin.report.expect import Judgement
+from twin.report.exposure import Exposure
+from twin.report.overlap import LayerOverlap
 from twin.report.verdict import verdict
 from twin.sources import Kind, Source
 
@@ -44,6 +46,10 @@ class StagePeak:
     peak_moment: str
     in_flight: int
     categories: Mapping[str, float]
+    kept_bytes: float = 0.0
+    """Most activations that ever wait for their backward, on the device or the host."""
+    host: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Bytes that the rank keeps in host memory, by category."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +58,33 @@ class MemoryReport:
     bytes.
 
     `capacity` is what the driver exposes; `reserve` is taken by the runtime before any tensor;
-    `budget` is what is left for tensors, and `fits` is judged against it."""
+    `budget` is what is left for tensors, and `fits` is judged against it. `host` is what all
+    ranks of the fullest node keep in host memory, by category, of `host_capacity`."""
 
     peak: StagePeak
     capacity: float
     reserve: Mapping[str, float]
     budget: float
     stages: tuple[StagePeak, ...]
+    host: Mapping[str, float] = field(default_factory=dict[str, float])
+    host_capacity: float | None = None
+    unique_bytes: float = 0.0
+    """Parameters and gradients of the whole model, each once."""
+
+    @property
+    def host_per_node(self) -> float:
+        """Bytes of all categories of `host`."""
+        return sum(self.host.values())
+
+    @property
+    def fits_device(self) -> bool:
+        """Whether the highest peak is within the budget."""
+        return self.peak.peak_bytes <= self.budget
+
+    @property
+    def fits_host(self) -> bool:
+        """Whether a node has room for what its ranks keep on the host."""
+        return self.host_capacity is None or self.host_per_node <= self.host_capacity
 
     def to_json(self) -> dict[str, Any]:
         """The section of the JSON report; categories of the peak rank come first."""
@@ -70,6 +96,13 @@ class MemoryReport:
             "capacity": self.capacity,
             "reserve": dict(self.reserve),
             "budget": self.budget,
+            "host": {
+                "peak_bytes_per_node": self.host_per_node,
+                "capacity": self.host_capacity,
+                "categories": dict(self.host),
+            },
+            "kept_bytes": max(stage.kept_bytes for stage in self.stages),
+            "unique_bytes": self.unique_bytes,
             "stages": [asdict(stage) for stage in self.stages],
         }
 
@@ -138,6 +171,11 @@ class Report:
     provenance: Provenance
     expectations: tuple[Judgement, ...] = ()
     """What the scenario expects, in its order."""
+    exposure: Mapping[str, Exposure] = field(default_factory=dict[str, Exposure])
+    """Every exposed cause of the breakdown in its ramp and in its steady state; empty where the
+    trace does not tell them apart."""
+    overlap: tuple[LayerOverlap, ...] = ()
+    """Per kind of layer: the window of its kernels and what its all-to-all asks of the links."""
 
     @property
     def uncalibrated(self) -> tuple[Warning, ...]:
@@ -157,9 +195,11 @@ class Report:
             "step_ns": self.step_ns,
             "breakdown_ns": dict(self.breakdown_ns),
             "breakdown": in_seconds(self.breakdown_ns),
+            "exposure": {cause: one.to_json() for cause, one in self.exposure.items()},
             "roles": [_role_json(role) for role in self.roles],
             "memory": self.memory.to_json(),
             "links": {name: asdict(use) for name, use in self.links.items()},
+            "overlap": [one.to_json() for one in self.overlap],
             "extrapolated_fraction": self.extrapolated_fraction,
             "speed_of_light_seconds": self.speed_of_light_seconds,
             "calibrated": not self.uncalibrated,

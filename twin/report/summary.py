@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from math import isfinite
 from typing import Any
 
 from twin.arch import again
@@ -19,7 +20,9 @@ from twin.loading import scenario_hash
 from twin.plan.types import Memory, Plan, StageMemory, Warning
 from twin.report.breakdown import CAUSES, mean
 from twin.report.expect import FITS, judge
+from twin.report.exposure import exposures
 from twin.report.kpis import KPIS, kpis
+from twin.report.overlap import overlap
 from twin.report.report import (
     CatalogUse,
     LinkUse,
@@ -77,6 +80,8 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
         warnings=(*plan.warnings, *([] if scenario.cost else [NO_PRICE]), NO_INTERVAL),
         provenance=_provenance(scenario, trace, run),
         expectations=judge(scenario.expect, {FITS: plan.memory.fits, **figures}),
+        exposure=exposures(trace, breakdown_ns),
+        overlap=overlap(plan),
     )
 
 
@@ -94,6 +99,9 @@ def memory_report(memory: Memory) -> MemoryReport:
         reserve=dict(memory.reserve),
         budget=memory.budget,
         stages=tuple(_peak(stage) for stage in memory.stages),
+        host=dict(memory.host),
+        host_capacity=memory.host_capacity if isfinite(memory.host_capacity) else None,
+        unique_bytes=memory.unique_bytes,
     )
 
 
@@ -124,7 +132,13 @@ def _role(name: str, row: Mapping[str, int]) -> RoleBreakdown:
 
 def _peak(stage: StageMemory) -> StagePeak:
     return StagePeak(
-        stage.stage, stage.peak_bytes, stage.peak_moment, stage.in_flight, dict(stage.categories)
+        stage.stage,
+        stage.peak_bytes,
+        stage.peak_moment,
+        stage.in_flight,
+        dict(stage.categories),
+        stage.kept_bytes,
+        dict(stage.host),
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from twin.arch import again
 from twin.arch.ops import Op, Work
@@ -14,20 +15,36 @@ from twin.engine.breakdown import EXPOSED
 from twin.engine.program import SEND_FORWARD, Program, Step
 from twin.engine.trace import Trace
 from twin.engine.turns import NOWHERE, turns
+from twin.hardware import Price, matmul, price
 from twin.plan.types import Plan
 from twin.schedules.action import Pass
+
+
+Precision = Literal["bf16_dense", "fp8_dense"]
+"""The peak that kernels are measured against, by the name of the GPU's field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """Kernels of one class on one rank per step that arithmetic bounds: their FLOP, and their
+    seconds without launches. `by_shape`: their efficiencies follow from their shapes."""
+
+    peak: Precision
+    flop: float = 0.0
+    seconds: float = 0.0
+    by_shape: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """Work of all passes on one rank per step."""
 
-    flop: Mapping[str, float]
-    """Of kernels bound by FLOP, by the efficiency of the calibration that they reach."""
+    arithmetic: Mapping[str, Arithmetic]
+    """By the class of the calibration, with `_fp8` where that is their precision."""
     bytes: float
     """Of kernels bound by device memory."""
-    kernels: float
-    """Launched."""
+    launched: Mapping[str, float]
+    """Kernels by the field that says what each launch adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +60,47 @@ class Transfers:
 def kernels(plan: Plan) -> Kernels:
     """Work of all passes: forward, what is run again, and both halves of the backward."""
     per_chunk = plan.runs_per_chunk / plan.mesh.pipeline
-    flop: Counter[str] = Counter()
-    size = launched = 0.0
+    found: dict[str, Arithmetic] = {}
+    launched: Counter[str] = Counter()
+    size = 0.0
     for op, name, work in _runs(plan):
-        launched += work.kernels * per_chunk
-        if op.kind != "bandwidth" and _bound_by_flop(name, work, plan):
-            flop[name] += work.flop * per_chunk  # pyright: ignore[reportArgumentType]
-        else:
+        price = _price(plan, op, name, work)
+        known = matmul.law(work.product, plan.scenario.calibration)
+        launched[_launch_field(work, shaped=known is not None)] += work.kernels * per_chunk  # pyright: ignore[reportArgumentType]
+        if price.overlaps and price.arithmetic <= price.memory:
             size += work.bytes * per_chunk
-    return Kernels(flop, size, launched)
+            continue
+        by_shape = known is not None or op.kind == "attention"
+        key = f"{name}_fp8" if _peak(work) == "fp8_dense" else name
+        before = found.get(key, Arithmetic(_peak(work)))
+        found[key] = Arithmetic(
+            before.peak,
+            before.flop + work.flop * per_chunk,
+            before.seconds + price.busy * per_chunk,
+            before.by_shape or by_shape,
+        )
+    return Kernels(found, size, {field: count for field, count in launched.items() if count})
+
+
+def _launch_field(work: Work, *, shaped: bool) -> str:
+    """The field of the scenario that says what launching such a kernel adds."""
+    if shaped and work.product is not None:
+        return f"calibration.matmuls.{work.product.precision}.launch"
+    return "calibration.launch"
+
+
+def _peak(work: Work) -> Precision:
+    return "fp8_dense" if work.product and work.product.precision == "fp8" else "bf16_dense"
+
+
+def _price(plan: Plan, op: Op, name: str, work: Work) -> Price:
+    scenario = plan.scenario
+    backward = name == "attention_backward"
+    return price(op.kind, work, scenario.cluster.node.gpu, scenario.calibration, backward)
 
 
 def _runs(plan: Plan) -> Iterator[tuple[Op, str, Work]]:
-    """Every time that kernels of an op run for one micro-batch: the op, the name of their
+    """Every time that kernels of an op run for one micro-batch: the op, the class of their
     efficiency, and their work."""
     for layer in (layer for chunk in plan.chunks for layer in chunk.layers):
         repeated = again(layer, plan.scenario.memory.recompute)
@@ -66,13 +111,6 @@ def _runs(plan: Plan) -> Iterator[tuple[Op, str, Work]]:
                 yield op, forward, op.forward
             yield op, backward, op.backward
             yield op, backward, op.weight
-
-
-def _bound_by_flop(name: str, work: Work, plan: Plan) -> bool:
-    """Whether FLOP take longer than bytes."""
-    gpu, calibration = plan.scenario.cluster.node.gpu, plan.scenario.calibration
-    compute = work.flop / (gpu.bf16_dense * getattr(calibration, name))
-    return compute > work.bytes / (gpu.memory_bandwidth * calibration.bandwidth)
 
 
 def transfers(program: Program, trace: Trace, cause: str) -> Transfers:

@@ -4,15 +4,17 @@ bottleneck."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twin.report.breakdown import CAUSE_WORDS, bottleneck
 from twin.report.numbers import count, digits, duration, gibibytes, show
 
 if TYPE_CHECKING:  # a Report prints its own verdict
     from twin.report.compare import Delta
-    from twin.report.report import MemoryReport, Report, StagePeak
+    from twin.report.report import MemoryReport, Report
 
+PLAIN: Final = "plain-all-to-all"
+"""The warning of a plan whose all-to-all sends a copy of a token per chosen expert."""
 _NAMED_TENSORS = 3
 """Categories that the sentence about a plan that does not fit names, largest first."""
 
@@ -20,7 +22,7 @@ _NAMED_TENSORS = 3
 def verdict(report: Report) -> str:
     """Does it fit, how long, how much, and what is the bottleneck; if it does not fit, what is too
     large and where."""
-    answer, losses = _time_and_money(report), _bottleneck(report.breakdown_ns)
+    answer, losses = _time_and_money(report), _bottleneck(report)
     if report.fits:
         return f"{fitting(report.memory)} {answer} {losses}"
     return f"{fitting(report.memory)} If it did fit: {answer[0].lower()}{answer[1:]} {losses}"
@@ -28,19 +30,37 @@ def verdict(report: Report) -> str:
 
 def fitting(memory: MemoryReport) -> str:
     """Does it fit: the room left, or which stage is over, by how much, with which tensors, and how
-    many more are over."""
+    many more are over; the same of host memory, where anything is kept there."""
     worst = memory.peak
-    if worst.peak_bytes <= memory.budget:
+    if memory.fits_device:
         free = gibibytes(memory.budget - worst.peak_bytes)
-        return f"Fits with {free} to spare on the fullest GPU (stage {worst.stage})."
+        room = f"{free} to spare on the fullest GPU (stage {worst.stage})"
+        if not memory.fits_host:
+            return f"Does not fit: {_host_is_full(memory)} The GPUs have room: {room}."
+        if memory.host and memory.host_capacity is not None:
+            left = gibibytes(memory.host_capacity - memory.host_per_node)
+            room += f" and {left} in the host memory of the fullest node"
+        return f"Fits with {room}."
+    full = "" if memory.fits_host else f" {_host_is_full(memory)}"
     over = [stage for stage in memory.stages if stage.peak_bytes > memory.budget]
     reserve = gibibytes(sum(memory.reserve.values()))
     return (
         f"Does not fit: stage {worst.stage} needs {gibibytes(worst.peak_bytes)} for tensors and "
         f"has {gibibytes(memory.budget)} ({gibibytes(memory.capacity)} less {reserve} reserve), "
         f"{gibibytes(worst.peak_bytes - memory.budget)} too much; "
-        f"largest there: {_largest(worst)}. "
-        f"{len(over)} of {len(memory.stages)} stages are over."
+        f"largest there: {_named(worst.categories)}. "
+        f"{len(over)} of {len(memory.stages)} stages are over.{full}"
+    )
+
+
+def _host_is_full(memory: MemoryReport) -> str:
+    """Host memory that does not suffice: how much of it is wanted, and for what."""
+    capacity = memory.host_capacity or 0.0
+    return (
+        f"the host memory of a node has {gibibytes(capacity)} and its GPUs keep "
+        f"{gibibytes(memory.host_per_node)} there, "
+        f"{gibibytes(memory.host_per_node - capacity)} too much; "
+        f"largest there: {_named(memory.host)}."
     )
 
 
@@ -84,18 +104,25 @@ def _time_and_money(report: Report) -> str:
     )
 
 
-def _bottleneck(breakdown_ns: Mapping[str, int]) -> str:
-    step, worst = sum(breakdown_ns.values()), bottleneck(breakdown_ns)
-    share = f"{digits(100 * breakdown_ns[worst] / step)} % of the step"
+def _bottleneck(report: Report) -> str:
+    worst = bottleneck(report.breakdown_ns)
+    share = f"{_share(report.breakdown_ns[worst], report)} of the step"
     if worst == "compute":
         return f"Nothing but compute takes time ({share})."
     loss = f"The largest loss beside compute is {CAUSE_WORDS[worst]}, {share}"
-    if worst == "exposed_expert":
+    split = report.exposure.get(worst)
+    if split is not None and split.ramp_ns:
+        loss += f" ({_share(split.ramp_ns, report)} while the pipeline fills and drains)"
+    if worst == "exposed_expert" and PLAIN in {one.code for one in report.warnings}:
         return f"{loss}: it is a plain all-to-all, so that part is an upper bound."
     return f"{loss}."
 
 
-def _largest(stage: StagePeak) -> str:
-    ranked = sorted(stage.categories.items(), key=lambda item: (-item[1], item[0]))
+def _share(ns: int, report: Report) -> str:
+    return f"{digits(100 * ns / report.step_ns)} %"
+
+
+def _named(categories: Mapping[str, float]) -> str:
+    ranked = sorted(categories.items(), key=lambda item: (-item[1], item[0]))
     words = [f"{name.replace('_', ' ')} {gibibytes(size)}" for name, size in ranked if size > 0]
     return ", ".join(words[:_NAMED_TENSORS])

@@ -8,21 +8,22 @@ the causes of the report's breakdown. All of it is the mean over ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass
 from typing import Final, Literal
 
 from twin.arch import again
 from twin.arch.count import flop_per_token
 from twin.arch.ops import Layer, Op
 from twin.engine.passes import Coster
-from twin.hardware import speed_of_light
+from twin.hardware import matmul, price, speed_of_light
 from twin.plan.types import Plan
 from twin.report.breakdown import CAUSES
 from twin.report.report import Report
 
 LossKey = Literal[
     "extra_flop",
+    "precision",
     "memory_bound",
     "efficiency",
     "launch",
@@ -45,6 +46,10 @@ LOSSES: Final[dict[LossKey, tuple[str, str]]] = {
         "FLOP beyond the model's",
         "attention's backward computes scores again; masked halves; copies on tensor ranks",
     ),
+    "precision": (
+        "FP8 products",
+        "matrix products in FP8 run at twice the BF16 peak that utilisation is counted against",
+    ),
     "memory_bound": (
         "Memory-bound kernels",
         "kernels that move more bytes than they compute run at the bandwidth of device memory",
@@ -62,7 +67,11 @@ LOSSES: Final[dict[LossKey, tuple[str, str]]] = {
         "Waiting for the host",
         "passes of many small kernels last as long as the host needs to launch them",
     ),
-    "contention": ("Slowed kernels", "communication beside kernels takes SMs and bandwidth"),
+    "contention": (
+        "Slowed kernels",
+        "communication beside kernels holds SMs (calibration.expert_sms, collective_sms) and takes "
+        "bandwidth (calibration.contention)",
+    ),
     "exposed_tensor": ("Tensor wait", "tensor-parallel collectives with no kernel beside them"),
     "exposed_expert": ("Expert wait", "all-to-all of the experts with no kernel beside it"),
     "exposed_pipeline": ("Pipeline wait", "activations on their way between stages"),
@@ -76,20 +85,30 @@ LOSSES: Final[dict[LossKey, tuple[str, str]]] = {
 """Every loss in the order of the waterfall: its name, and why it is there."""
 
 
+Phase = Literal["whole", "ramp", "steady"]
+"""Which part of a loss: all of it, or of an exposed transfer what falls into a rank's warm-up and
+cool-down, or in between."""
+PHASES: Final[dict[Phase, tuple[str, str]]] = {
+    "whole": ("", ""),
+    "ramp": (", ramp", ", while the pipeline fills and drains: nothing to hide it under"),
+    "steady": (", steady", ", between the first backward and the last forward of a rank"),
+}
+"""What is added to the name and the reason of a loss."""
+
 _ROUNDING: Final = 1e-5
 """Share of the compute time that is not worth a cause of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One step of the waterfall: nanoseconds of the mean rank, and why. Only `extra_flop` can be
-    negative: kernels may do less than the model counts, where a rounded share of it falls on
-    them."""
+    """One step of the waterfall: nanoseconds of the mean rank, and why. Only two can be negative:
+    `extra_flop`, where kernels do less than the model counts, and `precision`."""
 
     key: LossKey
     label: str
     reason: str
     ns: int
+    phase: Phase = "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,32 +127,23 @@ class Waterfall:
 
 @dataclass(frozen=True, slots=True)
 class _Kernels:
-    """Seconds of kernels as each limit is put on: FLOP at peak; roofline; calibrated efficiency;
-    launches beside that; and what is computed again, with everything."""
+    """Seconds of kernels as each limit is put on: FLOP at the BF16 peak; at the peak of their own
+    precision; roofline; calibrated efficiency; launches beside that; and what is computed again,
+    with everything."""
 
     flop: float = 0.0
+    own: float = 0.0
     roofline: float = 0.0
     efficient: float = 0.0
     launch: float = 0.0
     again: float = 0.0
 
     def __add__(self, other: _Kernels) -> _Kernels:
-        return _Kernels(
-            self.flop + other.flop,
-            self.roofline + other.roofline,
-            self.efficient + other.efficient,
-            self.launch + other.launch,
-            self.again + other.again,
-        )
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return _Kernels(*(one + more for one, more in pairs))
 
     def times(self, factor: float) -> _Kernels:
-        return _Kernels(
-            self.flop * factor,
-            self.roofline * factor,
-            self.efficient * factor,
-            self.launch * factor,
-            self.again * factor,
-        )
+        return _Kernels(*(factor * one for one in astuple(self)))
 
 
 def waterfall(plan: Plan, report: Report) -> Waterfall:
@@ -142,7 +152,8 @@ def waterfall(plan: Plan, report: Report) -> Waterfall:
     ideal = _ns(ideal_seconds(plan))
     parts: dict[LossKey, int] = {
         "extra_flop": _ns(kernels.flop) - ideal,
-        "memory_bound": _ns(kernels.roofline - kernels.flop),
+        "precision": _ns(kernels.own - kernels.flop),
+        "memory_bound": _ns(kernels.roofline - kernels.own),
         "efficiency": _ns(kernels.efficient - kernels.roofline),
         "launch": _ns(kernels.launch),
         "recompute": _ns(kernels.again),
@@ -153,8 +164,22 @@ def waterfall(plan: Plan, report: Report) -> Waterfall:
     parts["host"] = rest if rest > _ROUNDING * row["compute"] else 0
     parts["efficiency"] += rest - parts["host"]
     parts |= {key: row[key] for key in LOSSES if key in CAUSES}
-    losses = tuple(Loss(key, *LOSSES[key], parts[key]) for key in LOSSES if parts[key])
+    losses = tuple(loss for key in LOSSES for loss in _losses(key, parts[key], report))
     return Waterfall(ideal, losses, report.step_ns)
+
+
+def _losses(key: LossKey, ns: int, report: Report) -> Iterator[Loss]:
+    """A loss, what is exposed in its two parts where they are known; parts of no time are left
+    out."""
+    exposure = report.exposure.get(key)
+    sizes: dict[Phase, int] = {"whole": ns}
+    if exposure is not None:
+        sizes = {"ramp": exposure.ramp_ns, "steady": exposure.steady_ns}
+    label, reason = LOSSES[key]
+    for phase, size in sizes.items():
+        if size:
+            added = PHASES[phase]
+            yield Loss(key, label + added[0], reason + added[1], size, phase)
 
 
 def ideal_seconds(plan: Plan) -> float:
@@ -186,17 +211,16 @@ def _layer(layer: Layer, plan: Plan, coster: Coster) -> _Kernels:
 
 
 def _op(op: Op, coster: Coster, repeated: bool) -> _Kernels:
-    gpu, launch = coster.cluster.node.gpu, coster.calibration.launch
-    works = (op.forward, op.backward, op.weight)
-    forward = coster.forward(op)
-    whole = forward + coster.input_gradient(op) + coster.weight_gradient(op)
-    launches = launch * sum(work.kernels for work in works)
+    gpu, profile = coster.cluster.node.gpu, coster.calibration
+    works = ((op.forward, False), (op.backward, True), (op.weight, True))
+    prices = [price(op.kind, work, gpu, profile, backward) for work, backward in works]
     return _Kernels(
-        flop=sum(work.flop for work in works) / gpu.bf16_dense,
-        roofline=sum(speed_of_light(work, gpu) for work in works),
-        efficient=whole - launches,
-        launch=launches,
-        again=forward if repeated else 0.0,
+        flop=sum(work.flop for work, _ in works) / gpu.bf16_dense,
+        own=sum(work.flop / matmul.peak(gpu, work.product) for work, _ in works),
+        roofline=sum(speed_of_light(work, gpu) for work, _ in works),
+        efficient=sum(one.busy for one in prices),
+        launch=sum(one.launch for one in prices),
+        again=prices[0].seconds if repeated else 0.0,
     )
 
 

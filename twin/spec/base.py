@@ -89,6 +89,8 @@ FlopPerSecond = Annotated[
 """Floating-point operations per second, written `989TFLOP/s`; 1 GFLOP/s to 1,000 EFLOP/s."""
 Seconds = Annotated[float, _reads("seconds", 0, 1), _writes("seconds"), written_as("seconds")]
 """Seconds, written `2.5us`; latencies and launches, so at most 1 s."""
+Duration = Annotated[float, _reads("seconds", 0, 86400), _writes("seconds"), written_as("seconds")]
+"""Seconds of a phase, written `1.2s` or `5min`; at most a day."""
 Dollars = Annotated[float, _reads("usd", 0, 1e6), _writes("usd"), written_as("usd")]
 """US dollars, written `2.0USD`; prices of one thing, so at most a million."""
 Tokens = Annotated[int, _reads("tokens", 1, 10**18), _writes("tokens"), written_as("tokens")]

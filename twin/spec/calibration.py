@@ -1,5 +1,5 @@
 """Calibration profile: how close to the roofline one GPU with one software stack comes, per class
-of operation."""
+of operation, and for matrix products by shape and precision."""
 
 from __future__ import annotations
 
@@ -7,21 +7,72 @@ from typing import Annotated
 
 from pydantic import Field
 
-from twin.spec.base import Seconds, Share, Spec, Whole
+from twin.spec.base import Count, Flag, Seconds, Share, Spec, Whole
+
+Span = tuple[Count, Count]
+"""The least and the most that was measured."""
+Ramp = Annotated[float, Field(ge=0, le=1e5)]
+"""Where half of an efficiency is reached."""
+
+
+class MatmulSpec(Spec):
+    """Matrix products of one precision by shape (`twin.hardware.matmul` has the law): fitted once
+    on measured products, not looked up in them."""
+
+    efficiency: Share = Field(description="share of the peak that large products come up to")
+    ramp: Ramp = Field(
+        description="length of the inner sum at which half of that is reached: filling and "
+        "emptying the pipeline of each tile"
+    )
+    launch: Seconds = Field(description="time that each product adds beside its own")
+    whole_tiles: Flag = Field(
+        default=True,
+        description="whether each tile of the result is one SM's, so that the last round of tiles "
+        "leaves SMs idle; false where the inner sum is split among them",
+    )
+    grouped: Share = Field(
+        default=1.0, description="share of its speed that a product of groups in one kernel keeps"
+    )
+    weight_gradient: Share = Field(
+        default=1.0, description="share of its speed that the gradient of a weight keeps"
+    )
+    sides: Span = Field(description="rows per group, and columns, of the products measured")
+    inner: Span = Field(description="inner sums of the products measured")
+
+
+class MatmulsSpec(Spec):
+    """Matrix products by shape, for each precision that was measured."""
+
+    bf16: MatmulSpec | None = None
+    fp8: MatmulSpec | None = None
 
 
 class CalibrationSpec(Spec):
-    """One efficiency per class of operation (share of the roofline, 0 to 1), and the cost of
-    launching a kernel."""
+    """One efficiency per class of operation (share of the roofline, 0 to 1), matrix products by
+    shape where they were measured, the cost of launching a kernel, and what communication takes
+    from kernels beside it."""
 
     name: str = Field(description="what reports call the profile")
     gpu: str = Field(description="the GPU that the profile was measured on")
     software: str = Field(description="framework and libraries that the profile was measured with")
     date: str = Field(description="when it was measured")
-    gemm: Share = Field(description="dense matrix products")
-    grouped_gemm: Share = Field(description="matrix products of all experts of a rank")
-    attention_forward: Share = Field(description="the attention kernel, forward")
+    gemm: Share = Field(description="dense matrix products whose shape `matmuls` does not know")
+    grouped_gemm: Share = Field(
+        description="matrix products of all experts of a rank, where `matmuls` knows no shape"
+    )
+    matmuls: MatmulsSpec | None = Field(
+        default=None, description="matrix products by shape and precision"
+    )
+    attention_forward: Share = Field(
+        description="the attention kernel, forward; of long sequences where it has a ramp"
+    )
     attention_backward: Share = Field(description="the attention kernel, backward")
+    attention_forward_ramp: Ramp = Field(
+        default=0.0,
+        description="FLOP per byte of HBM at which attention reaches half of it: short sequences "
+        "fill and empty its pipeline more often",
+    )
+    attention_backward_ramp: Ramp = Field(default=0.0, description="the same, backward")
     bandwidth: Share = Field(description="kernels bound by device memory, of its bandwidth")
     expert_sms: Whole = Field(
         default=0, description="SMs that an expert all-to-all holds while it runs"

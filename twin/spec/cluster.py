@@ -14,6 +14,7 @@ from twin.spec.base import (
     Bytes,
     BytesPerSecond,
     Count,
+    Flag,
     FlopPerSecond,
     Ratio,
     Seconds,
@@ -66,8 +67,19 @@ class HostSpec(Spec):
     memory_bandwidth_per_socket: BytesPerSecond = Field(
         description="host memory of one socket, read and written together"
     )
+    memory_efficiency: Share = Field(
+        default=1.0, description="share of that bandwidth that long copies reach"
+    )
     sockets: Count = Field(description="CPU sockets")
     pcie: LinkSpec = Field(description="PCIe link of each GPU to the host")
+    gpus_per_pcie_switch: Count = Field(
+        default=1, description="GPUs, each with its NIC, behind one PCIe switch"
+    )
+    pcie_uplink: BytesPerSecond | None = Field(
+        default=None,
+        description="line rate of a PCIe switch to its socket in one direction; null: all its "
+        "GPUs' links together",
+    )
 
 
 class NodeSpec(Spec):
@@ -77,6 +89,9 @@ class NodeSpec(Spec):
     gpu: GpuSpec
     gpus: Annotated[Count, Field(le=1024)] = Field(description="GPUs per node")
     nvlink: LinkSpec = Field(description="NVLink port of each GPU")
+    nvlink_sharp: Flag = Field(
+        default=False, description="NVSwitches add up and multicast for collectives (NVLink SHARP)"
+    )
     nic: LinkSpec = Field(description="network card of each GPU")
     host: HostSpec
 

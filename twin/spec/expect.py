@@ -22,12 +22,14 @@ from pydantic_core import CoreSchema, core_schema
 
 from twin import units
 from twin.errors import FieldError
-from twin.spec.kpis import KPIS, MEASURES, Kpi
+from twin.spec.kpis import KPIS, MEASURES, UPDATE_KPIS, Kpi
 
 FITS: Final = "fits"
 """The one figure that is true or false."""
-FIGURES: Mapping[str, Kpi] = MappingProxyType({kpi.key: kpi for kpi in KPIS})
-"""Every other figure that can be compared, by its name in the JSON report."""
+FIGURES: Mapping[str, Kpi] = MappingProxyType(
+    {kpi.key: kpi for kpi in (*UPDATE_KPIS, *KPIS)}
+)
+"""Every other figure that can be compared, by its name in the JSON report, of whatever is run."""
 
 ORDERS: Final = {"<": lt, "<=": le, ">": gt, ">=": ge}
 """What compares real numbers."""
@@ -149,7 +151,7 @@ def _pattern() -> str:
     """What every expectation looks like; all that reading it refuses but sizes."""
     orders = "|".join(sorted(ORDERS, key=len, reverse=True))
     kinds: dict[str, list[str]] = {}
-    for kpi in KPIS:
+    for kpi in FIGURES.values():
         right = _SHARE.pattern if kpi.unit == "%" else units.pattern(MEASURES[kpi.unit][0])
         kinds.setdefault(right, []).append(kpi.key)
     measured = [rf"({'|'.join(keys)})\s*({orders})\s*({right})" for right, keys in kinds.items()]

@@ -12,7 +12,7 @@ from typing import Literal
 
 from twin.units import Dimension
 
-Unit = Literal["s", "tok/s", "tok/s/GPU", "%", "TFLOP/s", "bytes", "d", "GPU-h", "USD"]
+Unit = Literal["s", "tok/s", "tok/s/GPU", "%", "TFLOP/s", "bytes", "bytes/s", "d", "GPU-h", "USD"]
 Better = Literal["lower", "higher"]
 
 MEASURES: Mapping[Unit, tuple[Dimension, float]] = MappingProxyType(
@@ -23,6 +23,7 @@ MEASURES: Mapping[Unit, tuple[Dimension, float]] = MappingProxyType(
         "tok/s/GPU": ("tokens_per_s_per_gpu", 1.0),
         "TFLOP/s": ("flop_per_s", 1e12),
         "bytes": ("bytes", 1.0),
+        "bytes/s": ("bytes_per_s", 1.0),
         "GPU-h": ("gpu_hours", 1.0),
         "USD": ("usd", 1.0),
     }
@@ -58,3 +59,14 @@ KPIS = (
     Kpi("cost_usd", "Cost", "USD", "lower"),
 )
 """Every key figure, in the order of the public contract."""
+
+UPDATE_KPIS = (
+    Kpi("update_seconds", "Update time", "s", "lower"),
+    Kpi("gather_seconds", "Gathering metadata, before it", "s", "lower"),
+    Kpi("bytes_per_second", "Checkpoint bytes per second", "bytes/s", "higher"),
+    Kpi("peak_device_bytes", "Device memory, without reserve", "bytes", "lower"),
+    Kpi("peak_host_bytes_per_node", "Host memory per node", "bytes", "lower"),
+    Kpi("gpu_hours", "GPU-hours of one update", "GPU-h", "lower"),
+    Kpi("cost_usd", "Cost of one update", "USD", "lower"),
+)
+"""The key figures of a weight update."""

@@ -1,4 +1,5 @@
-"""Memory policy: what is kept, and what is computed again in the backward pass."""
+"""Memory policy: what is kept on the device, what is computed again, kept in fewer bytes, or sent to
+host memory."""
 
 from __future__ import annotations
 
@@ -8,13 +9,40 @@ from pydantic import Field
 
 from twin.spec.base import Spec
 
-Recompute = Literal["full", "attention_core"]
+Recompute = Literal["full", "attention_core", "norms", "swiglu", "mla_up", "moe_down"]
+Fp8Store = Literal["moe_up_input", "swiglu_input"]
+Offload = Literal["activations", "optimizer", "optimizer_dense", "optimizer_expert"]
 
 
 class MemorySpec(Spec):
-    """`recompute` names what the backward pass computes again: every layer (`full`) or the part of
-    attention between the projections (`attention_core`, Korthikanti et al. 2022, section 4.2)."""
+    """Four choices, which combine. `recompute` and `fp8_store` follow Kimi K2's report
+    (arXiv:2507.20534, section 2.4): norms, SwiGLU, MLA up-projections and MoE down-projections run
+    again; inputs of MoE up-projections and of SwiGLU wait in FP8-E4M3 with an fp32 scale per 128
+    numbers. `attention_core` is the part of attention between the projections (Korthikanti et al.
+    2022, section 4.2), `full` every layer."""
 
     recompute: tuple[Recompute, ...] = Field(
         default=(), description="what the backward pass computes again; empty: all is kept"
     )
+    fp8_store: tuple[Fp8Store, ...] = Field(
+        default=(), description="kept in FP8 with block scales instead of bf16 until the backward"
+    )
+    offload: tuple[Offload, ...] = Field(
+        default=(),
+        description="kept in host memory: activations between forward and backward, optimizer "
+        "states (all, or those of dense weights or of experts) between steps",
+    )
+    optimizer_update: Literal["device", "host"] = Field(
+        default="device",
+        description="where offloaded states are updated: device streams them through the GPU and "
+        "back; host sends gradients down and new weights up",
+    )
+
+    @property
+    def states_on_host(self) -> frozenset[Literal["dense", "expert"]]:
+        """Whose optimizer states are in host memory: of dense weights, of experts."""
+        kinds: tuple[Literal["dense", "expert"], ...] = ("dense", "expert")
+        named = self.offload
+        return frozenset(
+            kind for kind in kinds if "optimizer" in named or f"optimizer_{kind}" in named
+        )

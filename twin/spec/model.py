@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
+from twin.errors import FieldError
 from twin.spec.base import Count, Flag, Spec, Whole
 
 
@@ -53,8 +54,14 @@ class DenseFfn(Spec):
 class Moe(Spec):
     """Routed experts (SwiGLU) with optional shared experts; some layers may stay dense."""
 
-    experts: Count = Field(description="routed experts per layer")
+    experts: Annotated[Count, Field(le=100_000)] = Field(description="routed experts per layer")
     top_k: Count = Field(description="experts that each token visits")
+    groups: Count = Field(
+        default=1, description="groups of neighbouring experts, of which a token visits a few"
+    )
+    top_groups: Count = Field(
+        default=1, validate_default=True, description="groups that a token's experts may lie in"
+    )
     width: Count = Field(description="hidden width of one expert")
     shared_experts: Whole = Field(default=0, description="experts that every token visits")
     shared_width: Count | None = Field(
@@ -69,6 +76,30 @@ class Moe(Spec):
     correction_bias: Flag = Field(
         default=False, description="the router adds a learned bias per expert when it chooses"
     )
+
+    @field_validator("groups")
+    @classmethod
+    def _groups_are_of_one_size(cls, groups: int, info: ValidationInfo) -> int:
+        experts: int | None = info.data.get("experts")
+        if experts is not None and experts % groups:
+            message = f"{experts} experts do not fall into {groups} groups of one size"
+            raise FieldError("TW017", message, "write a number that divides the experts")
+        return groups
+
+    @field_validator("top_groups")
+    @classmethod
+    def _top_groups_hold_enough(cls, top_groups: int, info: ValidationInfo) -> int:
+        experts, top_k, groups = (info.data.get(key) for key in ("experts", "top_k", "groups"))
+        if experts is None or top_k is None or groups is None:
+            return top_groups
+        least = -(-top_k * groups // experts)
+        if top_groups > groups or top_groups < least <= groups:
+            message = (
+                f"a token cannot choose {top_k} of {experts} experts in {top_groups} of "
+                f"{groups} groups"
+            )
+            raise FieldError("TW017", message, f"write {least} to {groups}")
+        return top_groups
 
 
 class ModelSpec(Spec):
@@ -100,11 +131,19 @@ class ModelSpec(Spec):
         default=False, description="the head shares the embedding's matrix"
     )
     mtp_layers: Annotated[Whole, Field(le=10_000)] = Field(
-        default=0, description="multi-token-prediction layers; left out of time and memory"
+        default=0,
+        description="modules that predict further tokens: each a transformer layer, a projection "
+        "and a use of embedding and head",
     )
     left_out: str = Field(
         default="", description="what the real model has beside this; a warning says so"
     )
+
+    @property
+    def embedding_twice(self) -> bool:
+        """Whether the last stage uses the embedding's matrix, too: in a tied head, or to predict
+        further tokens."""
+        return self.tied_embeddings or self.mtp_layers > 0
 
     def has_experts(self, layer: int) -> bool:
         """Whether the layer at this position, from 0, has routed experts."""

@@ -1,4 +1,5 @@
-"""Variants of a scenario: some values replaced, and the fast answer to each."""
+"""Variants of a scenario: some values replaced, and the answer to each, by the fast path unless
+events are asked for."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from twin.engine.program import Program
 from twin.plan import plan
 from twin.plan.types import Plan
 from twin.report.breakdown import mean
+from twin.runs.key import Fidelity
 from twin.scenario import Scenario
 
 Document = dict[str, Any]
@@ -60,7 +62,7 @@ def _set(section: Any, keys: Sequence[str], value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the fast path says of one scenario."""
+    """What is said of one scenario."""
 
     plan: Plan
     step_ns: int
@@ -81,8 +83,10 @@ class Answer:
 
 @dataclass(slots=True)
 class Answers:
-    """Fast answers. A step is played once: scenarios that come to the same Program share it."""
+    """Answers of one fidelity. A step is played once: scenarios that come to the same Program share
+    it."""
 
+    fidelity: Fidelity = "fast"
     runs: int = 0
     """Programs played so far."""
     _played: list[tuple[Program, int, Mapping[str, int]]] = field(
@@ -96,7 +100,7 @@ class Answers:
         for known, step_ns, breakdown_ns in self._played:
             if known == program:
                 return Answer(planned, step_ns, breakdown_ns)
-        trace = simulate(program, fidelity="fast")
+        trace = simulate(program, fidelity=self.fidelity)
         self.runs += 1
         self._played.append((program, trace.step_ns, mean(trace.breakdown_ns)))
         return Answer(planned, *self._played[-1][1:])

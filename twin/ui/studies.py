@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from twin.scenario import Scenario
 from twin.study import Attribution, Influence, Suggestion, attribution, influence, nearest_fit
+from twin.study.hidden import HiddenExpert, hidden_expert
 from twin.study.levers import Lever, levers
 from twin.ui.answers import Failure, Question, guarded, scenario_of
 from twin.ui.worker import Note
@@ -29,6 +30,11 @@ def freeing(asked: Question, note: Note) -> tuple[Lever, ...] | Failure:
     """What single changes would free on the fullest GPU, and what they cost."""
     del note
     return _of(asked, lambda scenario: levers(scenario, timed=True))
+
+
+def hiding(asked: Question, note: Note) -> HiddenExpert | Failure:
+    """The largest degree of expert parallelism that stays hidden, by events."""
+    return _of(asked, lambda scenario: hidden_expert(scenario, note))
 
 
 def attributed(base: Question, other: Question, note: Note) -> Attribution | Failure:

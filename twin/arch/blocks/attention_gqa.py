@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from twin.arch.attention import Heads, core
-from twin.arch.kernels import ELEMENT, linear, norm, streaming
+from twin.arch.fp8 import attention_out, projection
+from twin.arch.kernels import ELEMENT, norm, streaming
 from twin.arch.ops import Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, norm_gains, vector
 from twin.arch.sharding import enter, leave, regather
@@ -61,18 +62,15 @@ def items(attention: GroupedAttention, model: ModelSpec, shape: Shape) -> tuple[
     width = (own.query + 2 * own.key_value) * own.qk_dim
     values = own.query * own.v_dim
     hidden = ELEMENT * tokens * model.hidden
-    made = ELEMENT * tokens * width
+    made, bias = ELEMENT * tokens * width, attention.bias or attention.qkv_bias
     return (
-        *enter("attention_gather", hidden, shape),
-        linear("qkv", tokens, model.hidden, width, made, attention.bias or attention.qkv_bias),
-        *regather("attention_regather", hidden, shape),
+        *enter("attention_gather", hidden, shape, shape.precision),
+        *projection("qkv", shape, (tokens, model.hidden, width), made, bias),
+        *regather("attention_regather", hidden, shape, shape.precision),
         *(_head_norms(own, tokens) if attention.qk_norm else ()),
         *((_rope(own, tokens),) if model.rotary and not model.learned_positions else ()),
         *core(own, shape, model.dropout),
-        # Its input, the core's output, stays when the core is recomputed: kept here.
-        linear(
-            "attention_out", tokens, values, model.hidden, ELEMENT * tokens * values, attention.bias
-        ),
+        *attention_out(shape, (tokens, values, model.hidden), attention.bias),
         *leave("attention_reduce", hidden, shape),
     )
 

@@ -11,7 +11,8 @@ latents, not the hidden state, cross the tensor group. No biases: no released mo
 from __future__ import annotations
 
 from twin.arch.attention import Heads, core
-from twin.arch.kernels import ELEMENT, linear, norm, streaming
+from twin.arch.fp8 import attention_out, cast, projection
+from twin.arch.kernels import ELEMENT, norm, streaming
 from twin.arch.ops import Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, norm_gains
 from twin.arch.sharding import enter, leave, regather
@@ -63,8 +64,7 @@ def items(attention: LatentAttention, model: ModelSpec, shape: Shape) -> tuple[I
         *_keys_values(attention, model, shape, own),
         _rope(attention, shape, own),
         *core(own, shape, model.dropout),
-        # Its input, the core's output, stays when the core is recomputed: kept here.
-        linear("attention_out", tokens, values, model.hidden, saved=ELEMENT * tokens * values),
+        *attention_out(shape, (tokens, values, model.hidden)),
         *leave("attention_reduce", hidden, shape),
     )
 
@@ -78,17 +78,17 @@ def _queries(
     if rank is None:
         size = ELEMENT * tokens * model.hidden
         return (
-            *enter("q_gather", size, shape),
-            linear("q_projection", tokens, model.hidden, width, saved=made),
-            *regather("q_regather", size, shape),
+            *enter("q_gather", size, shape, shape.precision),
+            *projection("q_projection", shape, (tokens, model.hidden, width), made),
+            *regather("q_regather", size, shape, shape.precision),
         )
     local, size = shape.local_tokens, ELEMENT * tokens * rank
     return (
-        linear("q_down", local, model.hidden, rank, saved=ELEMENT * local * rank),
-        norm("q_norm", local, rank),
-        *enter("q_gather", size, shape),
-        linear("q_up", tokens, rank, width, saved=made),
-        *regather("q_regather", size, shape),
+        *projection("q_down", shape, (local, model.hidden, rank), ELEMENT * local * rank),
+        *cast(norm("q_norm", local, rank), shape),
+        *enter("q_gather", size, shape, shape.precision),
+        *projection("q_up", shape, (tokens, rank, width), made),
+        *regather("q_regather", size, shape, shape.precision),
     )
 
 
@@ -101,11 +101,12 @@ def _keys_values(
     width = own.key_value * (attention.qk_nope_head_dim + own.v_dim)
     values = ELEMENT * tokens * own.key_value * own.v_dim
     return (
-        linear("kv_down", local, model.hidden, latent, saved=ELEMENT * local * latent),
-        norm("kv_norm", local, rank),
+        *projection("kv_down", shape, (local, model.hidden, latent), ELEMENT * local * latent),
+        *cast(norm("kv_norm", local, rank), shape),
+        # In bf16 for all precisions: the rotary key, which no product reads, is part of it.
         *enter("kv_gather", ELEMENT * tokens * latent, shape),
-        linear("kv_up", tokens, rank, width, saved=values),
-        *regather("kv_regather", ELEMENT * tokens * rank, shape),
+        *projection("kv_up", shape, (tokens, rank, width), values),
+        *regather("kv_regather", ELEMENT * tokens * rank, shape, shape.precision),
     )
 
 

@@ -39,12 +39,17 @@ def items(model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     """From token indices to the first layer's input."""
     return (
         layer_input(input_bytes(shape)),
-        _lookup("embedding_lookup", model, shape.tokens),
-        *_complete(model, shape),
+        *rows(model, shape),
         *((_positions(model, shape),) if model.learned_positions else ()),
         *((_norm(model, shape.local_tokens),) if model.embedding_norm else ()),
         *((_dropout(model, shape.local_tokens),) if model.dropout else ()),
     )
+
+
+def rows(model: ModelSpec, shape: Shape, saved: float = 0.0) -> tuple[Item, ...]:
+    """The table's row of each token on this rank; the last step keeps `saved` bytes."""
+    *steps, last = (_lookup("embedding_lookup", model, shape.tokens), *_complete(model, shape))
+    return (*steps, replace(last, saved=saved))
 
 
 def _lookup(name: str, model: ModelSpec, tokens: int) -> Op:
@@ -52,7 +57,8 @@ def _lookup(name: str, model: ModelSpec, tokens: int) -> Op:
     rows = tokens * model.hidden
     forward = Work(0.0, TOKEN_ID * tokens + 2 * ELEMENT * rows, 1)
     weight = Work(0.0, TOKEN_ID * tokens + (ELEMENT + ACCUMULATE) * rows, 1)
-    return Op(name, "bandwidth", forward, Work(), weight, output=ELEMENT * rows)
+    size = ELEMENT * rows
+    return Op(name, "bandwidth", forward, Work(), weight, output=size, late=size)
 
 
 def _complete(model: ModelSpec, shape: Shape) -> tuple[Exchange, ...]:
@@ -76,7 +82,8 @@ def _positions(model: ModelSpec, shape: Shape) -> Op:
     table = shape.sequence // shape.context * model.hidden
     forward = Work(0.0, ELEMENT * (2 * rows + table), 1)
     weight = Work(0.0, ELEMENT * rows + ACCUMULATE * table, 1)
-    return Op("embedding_positions", "bandwidth", forward, Work(), weight, output=ELEMENT * rows)
+    size = ELEMENT * rows
+    return Op("embedding_positions", "bandwidth", forward, Work(), weight, output=size, late=size)
 
 
 def _norm(model: ModelSpec, tokens: int) -> Op:

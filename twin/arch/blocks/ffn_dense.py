@@ -7,7 +7,8 @@ section 3).
 
 from __future__ import annotations
 
-from twin.arch.kernels import ELEMENT, activation, linear
+from twin.arch.fp8 import cast, projection
+from twin.arch.kernels import ELEMENT, activation
 from twin.arch.ops import Item, Shape
 from twin.arch.parameters import Parameter, matrix, vector
 from twin.arch.sharding import enter, leave, regather
@@ -38,11 +39,12 @@ def items(ffn: DenseFfn, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     """From the normed hidden state to the block's output, before the residual."""
     tokens, width = shape.tokens, ffn.width // shape.tensor
     made, hidden = _matrices_up(ffn) * width, ELEMENT * tokens * model.hidden
+    up, down = (tokens, model.hidden, made), (tokens, width, model.hidden)
     return (
-        *enter("ffn_gather", hidden, shape),
-        linear("ffn_up", tokens, model.hidden, made, ELEMENT * tokens * made, ffn.bias),
-        *regather("ffn_regather", hidden, shape),
-        activation("ffn", ffn.kind, tokens, width),
-        linear("ffn_down", tokens, width, model.hidden, bias=ffn.bias),
+        *enter("ffn_gather", hidden, shape, shape.precision),
+        *projection("ffn_up", shape, up, ELEMENT * tokens * made, ffn.bias),
+        *regather("ffn_regather", hidden, shape, shape.precision),
+        *cast(activation("ffn", ffn.kind, tokens, width), shape),
+        *projection("ffn_down", shape, down, bias=ffn.bias),
         *leave("ffn_reduce", hidden, shape),
     )

@@ -9,7 +9,7 @@ in place and casts that to bf16.
 
 from __future__ import annotations
 
-from twin.arch.kernels import ELEMENT, SINGLE, layer_input, linear, norm, streaming
+from twin.arch.kernels import ELEMENT, SINGLE, Matmul, layer_input, linear, norm, streaming
 from twin.arch.ops import Exchange, Item, Shape, Work
 from twin.arch.parameters import Parameter, norm_gains
 from twin.arch.sharding import enter, regather
@@ -39,7 +39,7 @@ def items(model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
         layer_input(ELEMENT * local * model.hidden),
         norm("final_norm", local, model.hidden),
         *enter("head_gather", hidden, shape),
-        linear("head", shape.tokens, model.hidden, model.vocab // shape.tensor),
+        linear("head", Matmul(shape.tokens, model.hidden, model.vocab // shape.tensor)),
         *regather("head_regather", hidden, shape),
         *_loss(shape, shape.tokens * model.vocab // shape.tensor),
     )

@@ -1,8 +1,23 @@
 """Mixture of experts: router, shared experts, and routed experts (SwiGLU) over an expert group.
 
-Each rank of the expert group brings its own tokens; a plain all-to-all carries one copy per chosen
+Each rank of the expert group brings its own tokens; an all-to-all carries one copy per chosen
 expert, and a second one brings the results back (DeepSeek-V3, arXiv:2412.19437, section 2.1.2;
-Megatron-LM's `alltoall` dispatcher). Routing is balanced: each rank's experts get tokens x top-k.
+Megatron-LM's `alltoall` dispatcher). The mean rank's experts get tokens x top-k rows; the rank that
+is looked at gets `Shape.expert_load` times that (`twin.routing`), and brings as many tokens as any.
+Of the all-to-all its fuller direction counts: forward it receives more than it sends.
+
+Under the `deepep` dispatcher a token is sent once to each rank that holds experts of it, straight
+from the hidden state; the receiving rank copies rows out to its experts, and sums up what they give
+before it sends that back (DeepEP, `csrc/kernels`, and its users' permutation kernels). Exchanges
+say what a plain all-to-all would carry: which copies share a way is for collectives to say.
+
+In FP8 (`twin.arch.fp8`) tokens are cast before they are dispatched, and their gradients before they
+follow in the backward pass of the combine; the combine, and the gradients that dispatch brings
+back, stay in bf16 (DeepSeek-V3, section 3.3.3).
+
+Shared experts read what the router reads and no exchange: they stand right behind the dispatch,
+marked `aside`. Forward they may run under it, and backward, in reverse order, under its gradient's
+way back. (DeepSeek-V3's own overlap hides them in this way, between chunks that are paired.)
 
 Assumptions, all named:
 - The router multiplies bf16 by bf16 into fp32 logits (Megatron-LM's router gating with fp32
@@ -11,6 +26,8 @@ Assumptions, all named:
   experts' SwiGLU, before the down-projection (Megatron-LM, `weighted_bias_swiglu_impl`), so that
   the down-projection's output is not kept. Weighting at the combine would keep 2 x top-k x hidden
   bytes per token more.
+- Experts of one rank get the same rows each; a grouped GEMM is slower where they do not, because
+  the last tile of each expert is not full.
 - Tensor ranks do not cut router and shared experts: each is whole on every tensor rank. With
   sequence parallelism a tensor rank routes its own slice of tokens; without it, every tensor rank
   does the same work on the same tokens, wasteful but consistent (Megatron-LM refuses it).
@@ -22,11 +39,13 @@ Assumptions, all named:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from twin.arch.kernels import ELEMENT, SINGLE, grouped_linear, linear, matmul, streaming, swiglu
+from twin.arch.fp8 import cast, projection, turns
+from twin.arch.kernels import ELEMENT, FP8, SINGLE, Matmul, linear, streaming, swiglu
 from twin.arch.ops import Exchange, Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, vector
+from twin.arch.reached import reached
 from twin.spec.model import ModelSpec, Moe
 
 
@@ -70,12 +89,16 @@ def _shared_width(moe: Moe) -> int:
 def items(moe: Moe, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     """From the normed hidden state to the block's output, before the residual."""
     tokens, hidden = shape.local_tokens, model.hidden
+    way = _Way.of(moe, hidden, shape)
+    dispatch = _dispatch(way, moe, shape)
+    sent = next((i + 1 for i, item in enumerate(dispatch) if item.name == "dispatch"), 0)
     return (
         *_router(moe, hidden, tokens),
-        *_shared(moe, hidden, tokens),
-        *_dispatch(moe, hidden, shape),
+        *dispatch[:sent],
+        *(replace(op, aside=sent > 0) for op in _shared(moe, hidden, shape)),
+        *dispatch[sent:],
         *_experts(moe, hidden, shape),
-        *_combine(moe, hidden, shape),
+        *_combine(way, moe, shape),
     )
 
 
@@ -85,9 +108,20 @@ def _router(moe: Moe, hidden: int, tokens: int) -> tuple[Op, ...]:
     scale."""
     logits = SINGLE * tokens * moe.experts
     chosen = 2 * SINGLE * tokens * moe.top_k
-    rows, flop = ELEMENT * tokens * hidden, matmul(tokens, hidden, moe.experts).flop
-    work = Work(flop, rows + ELEMENT * hidden * moe.experts + logits, 1)
-    weight = Work(flop, rows + 2 * SINGLE * hidden * moe.experts + logits, 1)
+    gating = linear("router", Matmul(tokens, hidden, moe.experts))
+    wider = (SINGLE - ELEMENT) * tokens * moe.experts  # logits and their gradients are fp32
+    forward, backward, weight = (
+        replace(work, bytes=work.bytes + wider)
+        for work in (gating.forward, gating.backward, gating.weight)
+    )
+    gating = replace(
+        gating,
+        forward=forward,
+        backward=backward,
+        weight=weight,
+        output=logits,
+        late=gating.late + wider,
+    )
     scores = streaming(
         "router_scores",
         Work(0.0, 3 * logits + chosen, 7),
@@ -95,34 +129,57 @@ def _router(moe: Moe, hidden: int, tokens: int) -> tuple[Op, ...]:
         logits + chosen,
         logits,
     )
-    return (Op("router", "gemm", work, work, weight, output=logits, input=rows), scores)
+    return (gating, scores)
 
 
-def _shared(moe: Moe, hidden: int, tokens: int) -> tuple[Op, ...]:
-    width, rows = _shared_width(moe), ELEMENT * tokens * hidden
+def _shared(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
+    width, tokens = _shared_width(moe), shape.local_tokens
     if width == 0:
         return ()
+    rows = ELEMENT * tokens * hidden
     # The gate's gradient needs what the gate weighs.
     weigh = streaming("shared_weigh", Work(0.0, 2 * rows, 2), Work(0.0, 3 * rows, 2), rows, rows)
-    gate = linear("shared_gate", tokens, hidden, 1, saved=ELEMENT * tokens)
+    gate = linear("shared_gate", Matmul(tokens, hidden, 1), saved=ELEMENT * tokens)
+    up, down = (tokens, hidden, 2 * width), (tokens, width, hidden)
     return (
-        linear("shared_up", tokens, hidden, 2 * width, saved=ELEMENT * tokens * 2 * width),
-        swiglu("shared_swiglu", tokens, width),
-        linear("shared_down", tokens, width, hidden),
+        *projection("shared_up", shape, up, saved=ELEMENT * tokens * 2 * width),
+        *cast(swiglu("shared_swiglu", tokens, width), shape),
+        *projection("shared_down", shape, down),
         *((gate, weigh) if moe.shared_gate else ()),
     )
 
 
-def _copies(moe: Moe, hidden: int, tokens: int) -> int:
-    """Bytes of one copy of each token per chosen expert."""
-    return ELEMENT * tokens * moe.top_k * hidden
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Numbers (rows x hidden) that a rank has of its tokens, on their way to experts and back: the
+    tokens; their copies, one per chosen expert; what arrives in the exchange; what experts read."""
+
+    tokens: float
+    copies: float
+    arrived: float
+    routed: float
+    width: float
+    """Bytes of a number where FP8 may travel: dispatched tokens, and the gradients that follow
+    them."""
+
+    @staticmethod
+    def of(moe: Moe, hidden: int, shape: Shape) -> _Way:
+        tokens = shape.local_tokens * hidden
+        copies = tokens * moe.top_k * shape.expert_load
+        merged = _merged(shape)
+        arrived = tokens * reached(moe, shape.expert) * shape.expert_load if merged else copies
+        return _Way(
+            tokens,
+            copies,
+            arrived * shape.expert_tensor,
+            copies * shape.expert_tensor,
+            FP8 if shape.precision == "fp8" else ELEMENT,
+        )
 
 
-def _move(name: str, before: int, after: int) -> Op:
-    """A kernel that reorders, copies or sums rows: reads `before` bytes, writes `after`; backward
-    the other way."""
-    moved = Work(0.0, before + after, 1)
-    return streaming(name, moved, moved, 0.0, after)
+def _merged(shape: Shape) -> bool:
+    """Whether copies for one rank travel as one."""
+    return shape.dispatcher == "deepep" and shape.expert > 1
 
 
 def _sorted_after_exchange(moe: Moe, shape: Shape) -> bool:
@@ -130,50 +187,94 @@ def _sorted_after_exchange(moe: Moe, shape: Shape) -> bool:
     return shape.expert * shape.expert_tensor > 1 and shape.expert < moe.experts
 
 
-def _dispatch(moe: Moe, hidden: int, shape: Shape) -> tuple[Item, ...]:
+def _there(name: str, way: _Way, before: float, after: float) -> Op:
+    """A kernel that copies or reorders rows on their way to the experts: reads `before` numbers,
+    writes `after`; backward sums or reorders their gradients the other way."""
+    moved = before + after
+    return streaming(
+        name, Work(0.0, way.width * moved, 1), Work(0.0, ELEMENT * moved, 1), 0.0, way.width * after
+    )
+
+
+def _back(name: str, way: _Way, before: float, after: float) -> Op:
+    """The same on the way back: results in bf16, their gradients in what travels."""
+    moved = before + after
+    return streaming(
+        name, Work(0.0, ELEMENT * moved, 1), Work(0.0, way.width * moved, 1), 0.0, ELEMENT * after
+    )
+
+
+def _dispatch(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     """Copies tokens to their experts. The last step makes the experts' input, which is kept."""
-    tokens = shape.local_tokens
-    copies, rows = _copies(moe, hidden, tokens), ELEMENT * tokens * hidden
-    arrived = copies * shape.expert_tensor
-    steps: list[Item] = [_move("dispatch_permute", rows, copies)]
+    merged, wide = _merged(shape), ELEMENT * way.copies
+    own = way.tokens * moe.top_k
+    steps: list[Item] = [] if merged else [_there("dispatch_permute", way, way.tokens, own)]
     if shape.expert > 1:
-        steps.append(Exchange("dispatch", "expert", copies, "all_to_all", "all_to_all"))
+        both = "all_to_all"
+        steps.append(Exchange("dispatch", "expert", way.width * way.copies, both, both, 0.0, wide))
     if shape.expert_tensor > 1:
-        gather = Exchange(
-            "dispatch_gather", "expert_tensor", arrived, "all_gather", "reduce_scatter"
+        size = way.arrived
+        steps.append(
+            Exchange(
+                "dispatch_gather",
+                "expert_tensor",
+                way.width * size,
+                "all_gather",
+                "reduce_scatter",
+                backward_bytes=ELEMENT * size,
+            )
         )
-        steps.append(gather)
-    if _sorted_after_exchange(moe, shape):
-        steps.append(_move("dispatch_sort", arrived, arrived))
-    return (*steps[:-1], replace(steps[-1], saved=arrived))
+    if merged:
+        steps.append(_there("dispatch_permute", way, way.arrived, way.routed))
+    elif _sorted_after_exchange(moe, shape):
+        steps.append(_there("dispatch_sort", way, way.routed, way.routed))
+    return (*steps[:-1], replace(steps[-1], saved=way.width * way.routed))
 
 
 def _experts(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
     """As many rows as the expert-tensor ranks bring together, through a part of each expert."""
-    rows = shape.local_tokens * moe.top_k * shape.expert_tensor
+    rows = round(shape.local_tokens * moe.top_k * shape.expert_tensor * shape.expert_load)
     own, width = moe.experts // shape.expert, moe.width // shape.expert_tensor
-    made = ELEMENT * rows * 2 * width
+    up = Matmul(rows, hidden, 2 * width, own, shape.precision)
+    down = Matmul(rows, width, hidden, own, shape.precision)
     return (
-        grouped_linear("experts_up", rows, hidden, 2 * width, own, saved=made),
-        swiglu("experts_swiglu", rows, width),
-        grouped_linear("experts_down", rows, width, hidden, own),
+        replace(linear("experts_up", up, ELEMENT * rows * 2 * width), kind="grouped_gemm"),
+        *turns("experts_up", up),
+        *cast(swiglu("experts_swiglu", rows, width), shape),
+        replace(linear("experts_down", down), kind="grouped_gemm"),
+        *turns("experts_down", down, arrives=True),
     )
 
 
-def _combine(moe: Moe, hidden: int, shape: Shape) -> tuple[Item, ...]:
+def _combine(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     """Brings results back and sums them per token, and with the shared experts' output."""
-    tokens = shape.local_tokens
-    copies, rows = _copies(moe, hidden, tokens), ELEMENT * tokens * hidden
-    made = copies * shape.expert_tensor
+    merged, rows = _merged(shape), ELEMENT * way.tokens
+    own = way.tokens * moe.top_k
     steps: list[Item] = []
-    if _sorted_after_exchange(moe, shape):
-        steps.append(_move("combine_sort", made, made))
+    if merged:
+        steps.append(_back("combine_unpermute", way, way.routed, way.arrived))
+    elif _sorted_after_exchange(moe, shape):
+        steps.append(_back("combine_sort", way, way.routed, way.routed))
     if shape.expert_tensor > 1:
-        scatter = Exchange("combine_scatter", "expert_tensor", made, "reduce_scatter", "all_gather")
-        steps.append(scatter)
+        size = way.arrived
+        steps.append(
+            Exchange(
+                "combine_scatter",
+                "expert_tensor",
+                ELEMENT * size,
+                "reduce_scatter",
+                "all_gather",
+                backward_bytes=way.width * size,
+            )
+        )
     if shape.expert > 1:
-        steps.append(Exchange("combine", "expert", copies, "all_to_all", "all_to_all"))
-    steps.append(_move("combine_unpermute", copies, rows))
+        wide, both = ELEMENT * way.copies, "all_to_all"
+        steps.append(Exchange("combine", "expert", wide, both, both, 0.0, way.width * way.copies))
+    if not merged:
+        steps.append(_back("combine_unpermute", way, own, way.tokens))
+    if shape.precision == "fp8":
+        quantise = Work(0.0, (ELEMENT + FP8) * way.tokens, 1)
+        steps.append(Op("combine_cast", "bandwidth", Work(), quantise))
     if moe.shared_experts:
         steps.append(streaming("shared_add", Work(0.0, 3 * rows, 1), Work(), 0.0, rows))
     return tuple(steps)

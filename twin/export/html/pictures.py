@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from twin.figures.memory import peak_memory, stage_memory
-from twin.figures.memory_time import memory_over_time
+from twin.figures.memory import host_memory, peak_memory, stage_memory
+from twin.figures.memory_time import host_over_time, memory_over_time
 from twin.figures.network import collectives, topology
 from twin.figures.palette import Theme
 from twin.figures.plotly import Picture
@@ -49,11 +49,15 @@ def _memory(run: Run) -> tuple[Picture, ...]:
     memory, name, trace = run.report.memory, run.report.name, run.trace
     fullest = memory.peak.stage * len(trace.roles) // run.plan.mesh.pipeline
     series = memory_series(run.plan, trace, fullest)
-    return (
+    device = (
         peak_memory(memory, activations_by_op(run.plan, memory.peak.stage), name, _THEME),
         stage_memory(memory, name, _THEME),
         memory_over_time(series, memory, trace, _THEME),
     )
+    if not series.host:
+        return device
+    host = (host_memory(memory, name, _THEME), host_over_time(series, trace, _THEME))
+    return (*device, *host)
 
 
 def _network(run: Run) -> tuple[Picture, ...]:

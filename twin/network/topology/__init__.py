@@ -1,5 +1,5 @@
-"""Kinds of networks between nodes, one module each: how many switches a path crosses, and the whole
-network as a graph.
+"""Kinds of networks between nodes, one module each: where NICs are wired to, and how many switches
+a path crosses.
 
 `member(kind)` gives the one instance of a kind; `kinds()` lists them. A new kind is one new module
 in this package.

@@ -22,6 +22,7 @@ class Clos(Topology):
     """One leaf per rack; all leaves meet in the spines."""
 
     kind: ClassVar[str] = "clos"
+    rails: ClassVar[bool] = False
 
     def leaf(self, fabric: FabricSpec, node: int, rail: int) -> str:
         """The leaf of the node's rack, for every rail."""

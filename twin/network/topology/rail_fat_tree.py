@@ -21,6 +21,7 @@ class RailFatTree(Topology):
     """One leaf per rail and pod; all leaves meet in the spines."""
 
     kind: ClassVar[str] = "rail_fat_tree"
+    rails: ClassVar[bool] = True
 
     def leaf(self, fabric: FabricSpec, node: int, rail: int) -> str:
         """The leaf of the NIC's rail in its pod."""

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
-from twin.figures.memory import memory_levers, memory_map, peak_memory, stage_memory
-from twin.figures.memory_time import memory_over_time
+from twin.figures.memory import (
+    host_memory,
+    memory_levers,
+    memory_map,
+    peak_memory,
+    stage_memory,
+)
+from twin.figures.memory_time import host_over_time, memory_over_time
 from twin.report import fitting
 from twin.report.memory_series import activations_by_op, memory_series
 from twin.runs import Run
@@ -29,6 +35,9 @@ def page() -> None:
     place(peak_memory(memory, by_op, name, theme()), key="peak")
     st.subheader("Every stage at its fullest moment")
     place(stage_memory(memory, name, theme()), key="stages")
+    if memory.host:
+        st.subheader("What is kept in host memory")
+        place(host_memory(memory, name, theme()), key="host")
     _over_time(run)
     st.subheader("What would free memory")
     _levers(shown, run)
@@ -64,6 +73,8 @@ def _over_time(run: Run) -> None:
     role = st.selectbox("Rank of", roles, index=fullest, key=f"rank of {len(roles)}", width=420)
     series = memory_series(run.plan, run.trace, roles.index(role))
     place(memory_over_time(series, run.report.memory, run.trace, theme()), key="over time")
+    if series.host:
+        place(host_over_time(series, run.trace, theme()), key="host over time")
 
 
 page()

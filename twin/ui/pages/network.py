@@ -1,4 +1,5 @@
-"""Network: who sits where, how much each class of link carries, and which collectives show."""
+"""Network: who sits where, how much each class of link carries, whether the all-to-all of the
+experts can hide, and which collectives show."""
 
 from __future__ import annotations
 
@@ -6,11 +7,16 @@ from typing import Final
 
 import streamlit as st
 
-from twin.figures.network import GROUP_WORDS, collectives, topology
+from twin.figures.network import GROUP_WORDS, collectives, links, topology
+from twin.figures.overlap import degrees, windows
 from twin.report.network_map import NetworkMap, network_map
 from twin.report.network_use import NetworkUse, network_use
+from twin.runs import Run
+from twin.study.hidden import HiddenExpert
+from twin.ui.answers import studied
 from twin.ui.pictures import place, theme
-from twin.ui.view import run_or_stop, view
+from twin.ui.studies import hiding
+from twin.ui.view import View, run_or_stop, say, view, waiting
 
 _NOBODY: Final = "none"
 
@@ -22,8 +28,35 @@ def page() -> None:
     use = network_use(run.plan, run.trace)
     st.subheader("The cluster and its links")
     _topology(network_map(run.plan), use, name)
+    place(links(use, name, theme()), key="links")
+    if any(one.demand.alone for one in run.report.overlap):
+        _overlap(shown, run)
     st.subheader("Collectives")
     place(collectives(use, name, theme()), key="collectives")
+
+
+def _overlap(shown: View, run: Run) -> None:
+    """Window and demand of each kind of layer; the degrees of expert parallelism when asked for,
+    since each is a run of its own."""
+    st.subheader("Can the experts' all-to-all hide?")
+    place(windows(run.report.overlap, shown.plan.title, theme()), key="windows")
+    box = st.expander(
+        "Which expert parallelism stays hidden? (takes a run for each degree)",
+        icon=":material/visibility_off:",
+        key="hidden expert",
+        on_change="rerun",
+    )
+    if not box.open:
+        return
+    with box:
+        pending = studied(hiding, shown.asked)
+        found = pending.within(0.05)
+        if found is None:
+            waiting(pending, "Playing the plan at each degree of expert parallelism.")
+        elif isinstance(found, HiddenExpert):
+            place(degrees(found, shown.plan.title, theme()), key="degrees")
+        else:
+            say(shown.plan, found)
 
 
 @st.fragment

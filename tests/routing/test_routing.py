@@ -1,0 +1,98 @@
+"""How tokens spread over experts: laws of every member, and cases counted by hand."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from twin.routing import Balanced, Routing, load
+from twin.routing.histogram import Histogram
+from twin.routing.zipf import Zipf
+from twin.spec.axis import members
+
+GRIDS = st.sampled_from([(8, 1), (8, 2), (8, 8), (60, 12), (384, 16)])
+
+
+def routings(experts: int) -> st.SearchStrategy[Routing]:
+    loads = st.lists(st.floats(0.01, 100), min_size=experts, max_size=experts)
+    return st.one_of(
+        st.just(Balanced()),
+        st.builds(Zipf, kind=st.just("zipf"), s=st.floats(0, 4)),
+        st.builds(Histogram, kind=st.just("histogram"), loads=loads.map(tuple)),
+    )
+
+
+def zipf(s: float) -> Zipf:
+    return Zipf(kind="zipf", s=s)
+
+
+def test_every_member_of_the_axis_is_in_these_laws():
+    assert set(members("twin.routing", Routing)) == {"balanced", "zipf", "histogram"}
+
+
+@given(GRIDS.flatmap(lambda grid: st.tuples(st.just(grid), routings(grid[0]))))
+def test_all_tokens_go_somewhere_and_the_fullest_rank_has_at_least_the_mean(
+    case: tuple[tuple[int, int], Routing],
+):
+    (experts, ranks), routing = case
+    assert sum(routing.shares(experts)) == pytest.approx(1)
+    loads = routing.rank_loads(experts, ranks)
+    assert len(loads) == ranks
+    assert min(loads) > 0
+    assert sum(loads) == pytest.approx(ranks)
+    assert load(routing, experts, ranks) == pytest.approx(max(loads))
+    assert load(routing, experts, ranks) >= 1
+    assert load(routing, experts, 1) == 1
+
+
+@given(GRIDS)
+def test_zipf_with_no_exponent_and_an_even_histogram_are_balanced(grid: tuple[int, int]):
+    even = Histogram(kind="histogram", loads=(7.0,) * grid[0])
+    assert zipf(0).rank_loads(*grid) == Balanced().rank_loads(*grid)
+    assert even.rank_loads(*grid) == pytest.approx(Balanced().rank_loads(*grid))
+    assert zipf(0).shares(grid[0]) == pytest.approx(Balanced().shares(grid[0]))
+
+
+def test_zipf_falls_with_the_power_of_the_place():
+    shares = zipf(0.5).shares(4)
+    assert [share / shares[0] for share in shares] == pytest.approx([1, 2**-0.5, 3**-0.5, 0.5])
+
+
+@given(GRIDS, st.floats(0, 1.9), st.floats(0.02, 0.1))
+def test_steeper_popularity_fills_the_fullest_rank_more(
+    grid: tuple[int, int], s: float, more: float
+):
+    """On several ranks; the placements are the same, so that no chance is between."""
+    experts, ranks = grid
+    less, steeper = (load(zipf(e), experts, ranks) for e in (s, s + more))
+    assert steeper > less or ranks == 1
+
+
+@pytest.mark.parametrize(("s", "expected"), [(0.1, 1.042), (0.2, 1.096), (0.5, 1.40), (1.0, 3.25)])
+def test_the_loads_of_zipf_are_those_of_random_placements(s: float, expected: float):
+    """Kimi K2's 384 experts on 16 ranks; drawn again, with another generator and more often."""
+    draw, experts = Random("another"), list(zipf(s).shares(384))
+    total = 0.0
+    for _ in range(500):
+        placed = draw.sample(experts, 384)
+        total += max(16 * sum(placed[rank::16]) for rank in range(16))
+    assert total / 500 == pytest.approx(expected, rel=0.01)
+    assert load(zipf(s), 384, 16) == pytest.approx(expected, rel=0.01)
+
+
+def test_one_expert_per_rank_leaves_nothing_to_chance():
+    assert zipf(1).rank_loads(4, 4) == pytest.approx([4 * share for share in zipf(1).shares(4)])
+
+
+def test_a_histogram_fills_the_ranks_that_hold_its_experts():
+    measured = Histogram(kind="histogram", loads=(1.0, 3.0, 1.0, 1.0, 2.0, 4.0))
+    assert measured.rank_loads(6, 3) == pytest.approx((1.0, 0.5, 1.5))
+    assert load(measured, 6, 3) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("loads", [(), (1.0, 0.0), (1.0, -1.0), (1.0, float("nan"))])
+def test_loads_are_positive_numbers(loads: tuple[float, ...]):
+    with pytest.raises(ValidationError):
+        Histogram(kind="histogram", loads=loads)

@@ -1,0 +1,31 @@
+"""Rules between the fields of a model."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from twin.spec.model import Moe
+
+SIZES: dict[str, Any] = {"experts": 16, "top_k": 4, "width": 8}
+
+
+@pytest.mark.parametrize("groups", [(1, 1), (4, 1), (4, 4), (16, 4), (2, 2)])
+def test_a_token_finds_its_experts_in_the_groups_that_it_may_visit(groups: tuple[int, int]):
+    moe = Moe(**SIZES, groups=groups[0], top_groups=groups[1])
+    assert moe.top_k <= moe.top_groups * moe.experts // moe.groups
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ({"groups": 3}, "16 experts do not fall into 3 groups"),
+        ({"groups": 8}, "in 1 of 8 groups"),
+        ({"groups": 8, "top_groups": 1}, "in 1 of 8 groups"),
+        ({"groups": 4, "top_groups": 5}, "in 5 of 4 groups"),
+        ({"top_groups": 2}, "in 2 of 1 groups"),
+    ],
+)
+def test_groups_that_a_token_cannot_choose_from_are_refused(groups: dict[str, Any], said: str):
+    with pytest.raises(ValidationError, match=said):
+        Moe(**SIZES, **groups)

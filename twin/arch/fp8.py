@@ -1,0 +1,85 @@
+"""FP8 training as DeepSeek-V3 does it (arXiv:2412.19437, section 3.3): the three products of every
+linear layer and of the experts multiply E4M3 numbers with a scale per 1 x 128 values of an
+activation and per 128 x 128 of a weight. Attention, router, norms, embedding, head, and the
+projection of a prediction module stay in bf16, and so do all outputs.
+
+What that adds, as kernels of their own, since no norm or SwiGLU writes FP8 (section 3.5.2):
+
+- A cast of every input of a linear layer: reads bf16, writes FP8. Norms and activations keep that
+  instead of their bf16 output. The cast is named after them, so that a policy which runs them again
+  names it, too. Where a router reads the norm's output, bf16 is what is kept, and no FP8 beside it.
+- A cast of every output's gradient, to tiles along the row for the input's gradient, and along the
+  column for the weight's gradient, since Hopper's FP8 tensor cores read both operands along the
+  inner dimension only. A gradient that arrives in FP8 is turned only.
+- For the weight's gradient the kept input is turned in the same way (section 3.3.3).
+
+The input of the projection behind attention is kept in E5M6, 12 bits: attention's own backward pass
+reads it, too (section 3.3.3). The inputs of SwiGLU are a matter of the memory policy (`fp8_store`),
+as is running SwiGLU and norms again.
+
+Weights exist in FP8 twice, whole and turned, made from the fp32 master once per step: 2 bytes, as
+in bf16, so that the bytes of parameters do not change. With ZeRO the gather of new weights is
+costed at 2 bytes, too; in FP8 it would be half.
+
+The casts of four DeepSeek-V3 layers come to 6.2 ms at 3.35 TB/s x 0.8, forward and backward. In
+DeepSeek's own trace (profile-data, train.json) casts take 4.8 ms, so that some seem to be fused
+there; the difference is 1 % of the pair's 129 ms. An input that two layers share is turned for each
+of them here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from twin.arch.kernels import ELEMENT, FP8, SINGLE, TILE, Matmul, linear
+from twin.arch.ops import Op, Shape, Work
+
+E5M6: Final = 12 / 8 + SINGLE / TILE
+"""Bytes of an activation in E5M6, with its part of the tile's fp32 scale."""
+
+
+def projection(
+    name: str, shape: Shape, sizes: tuple[int, int, int], saved: float = 0.0, bias: bool = False
+) -> tuple[Op, ...]:
+    """A linear layer of `sizes` = (rows, inputs, outputs) in the run's numbers; its input is cast
+    by whoever makes it (`cast`)."""
+    matmul = Matmul(*sizes, precision=shape.precision)
+    return (linear(name, matmul, saved, bias), *turns(name, matmul))
+
+
+def turns(name: str, matmul: Matmul, arrives: bool = False) -> tuple[Op, ...]:
+    """The casts behind a product, in forward order: backward its output's gradient, unless that
+    `arrives` in FP8; for the weight's gradient whatever has to be turned. Nothing in bf16."""
+    if matmul.precision == "bf16":
+        return ()
+    inputs, outputs = matmul.rows * matmul.inputs, matmul.rows * matmul.outputs
+    cast = Work(0.0, (ELEMENT + 2 * FP8) * outputs, 1)
+    turned = inputs + outputs if arrives else inputs
+    weight = Work(0.0, 2 * FP8 * turned, 2 if arrives else 1)
+    return (Op(f"{name}_turn", "bandwidth", Work(), Work() if arrives else cast, weight),)
+
+
+def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
+    """An op whose output goes into linear layers, and the cast of it, which is kept instead; with
+    `keep` bf16 is what is kept."""
+    if shape.precision == "bf16":
+        return (made,)
+    values = made.output / ELEMENT
+    forward = Work(0.0, (ELEMENT + FP8) * values, 1)
+    kept = 0.0 if keep else made.saved * FP8 / ELEMENT
+    own = made if keep else replace(made, saved=0.0)
+    name = f"{made.name}_cast"
+    return (own, Op(name, "bandwidth", forward, Work(), saved=kept, output=FP8 * values))
+
+
+def attention_out(shape: Shape, sizes: tuple[int, int, int], bias: bool = False) -> tuple[Op, ...]:
+    """The projection behind the attention core. Its input, the core's output, stays when the core
+    is recomputed: kept here."""
+    rows, inputs, _ = sizes
+    if shape.precision == "bf16":
+        return projection("attention_out", shape, sizes, float(ELEMENT * rows * inputs), bias)
+    values = rows * inputs
+    quantise = Work(0.0, (ELEMENT + FP8 + E5M6) * values, 1)
+    made = Op("attention_out_cast", "bandwidth", quantise, Work(), output=FP8 * values)
+    return (made, *projection("attention_out", shape, sizes, E5M6 * values, bias))

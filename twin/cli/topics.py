@@ -1,0 +1,136 @@
+"""What `twin explain` says beside key figures: topics that need more than one number, such as
+whether the all-to-all can hide, how links are used, and which uncertain numbers matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from twin.cli.options import Fidelity
+from twin.cli.output import DOES_NOT_FIT, Output
+
+if TYPE_CHECKING:
+    from twin.runs.key import Fidelity as Played
+
+VERSION: Final = 1
+"""Version of the JSON documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The words of a command: which scenario, under which overrides, and how it is answered."""
+
+    scenario: str
+    sets: Sequence[str]
+    fields: Sequence[str]
+    fidelity: Fidelity
+    cache: bool
+
+    @property
+    def played(self) -> Played:
+        """The fidelity as the twin's own functions name it."""
+        return "fast" if self.fidelity is Fidelity.FAST else "events"
+
+
+def topic(name: str, asked: Asked, output: Output) -> int:
+    """Answer a topic; returns the exit code."""
+    return TOPICS[name](asked, output)
+
+
+def _overlap(asked: Asked, output: Output) -> int:
+    """Window and demand of each kind of layer, and what was exposed in the end."""
+    from twin.cli.answer import answered
+    from twin.report.overlap import sentence
+
+    run = answered(
+        asked.scenario, asked.sets, output, cache=asked.cache, fidelity=asked.fidelity
+    )
+    report = run.report
+    document = report.to_json()
+    output.document(
+        _head(report.name, report.hash, "overlap")
+        | {key: document[key] for key in ("step_ns", "exposure", "overlap")}
+    )
+    output.sentence(sentence(report.overlap))
+    if output.tables:
+        from twin.cli import overlap_tables
+
+        output.show(overlap_tables.overlap_table(report.overlap))
+        output.show(*overlap_tables.exposure_table(report))
+    return 0 if report.fits else DOES_NOT_FIT
+
+
+def _links(asked: Asked, output: Output) -> int:
+    """Every class of link with its use, and where the bottleneck is."""
+    from twin.cli.answer import answered
+    from twin.report.network_use import network_use, sentence
+
+    run = answered(
+        asked.scenario, asked.sets, output, cache=asked.cache, fidelity=asked.fidelity
+    )
+    use = network_use(run.plan, run.trace)
+    links = [link.to_json() for link in use.links]
+    output.document(_head(run.report.name, run.report.hash, "links") | {"links": links})
+    output.sentence(sentence(use))
+    if output.tables:
+        from twin.cli import overlap_tables
+
+        output.show(overlap_tables.link_table(use))
+    return 0 if run.report.fits else DOES_NOT_FIT
+
+
+def _hidden_expert(asked: Asked, output: Output) -> int:
+    """The largest degree of expert parallelism that stays hidden."""
+    from twin.cli.answer import progress_bar
+    from twin.loading import load, scenario_hash
+    from twin.study.hidden import hidden_expert, sentence
+
+    scenario = load(asked.scenario, asked.sets)
+    with progress_bar(output, "degrees of expert parallelism") as progress:
+        found = hidden_expert(scenario, progress, fidelity=asked.played, cache=asked.cache)
+    output.document(
+        _head(scenario.name, scenario_hash(scenario), "hidden-expert")
+        | {"fidelity": asked.played}
+        | found.to_json()
+    )
+    output.sentence(sentence(found))
+    if output.tables:
+        from twin.cli import overlap_tables
+
+        output.show(overlap_tables.hidden_table(found))
+    return 0
+
+
+def _tornado(asked: Asked, output: Output) -> int:
+    """Which uncertain numbers, or chosen fields, move the step most."""
+    from twin.cli.answer import progress_bar
+    from twin.loading import load, scenario_hash
+    from twin.study.influence import influence, read_asked, sentence
+
+    scenario, fields = load(asked.scenario, asked.sets), read_asked(asked.fields)
+    with progress_bar(output, "both ends of every number") as progress:
+        found = influence(scenario, progress, asked=fields, fidelity=asked.played)
+    output.document(
+        _head(scenario.name, scenario_hash(scenario), "tornado")
+        | {"fidelity": asked.played, "influences": [one.to_json() for one in found]}
+    )
+    output.sentence(sentence(found))
+    if output.tables:
+        from twin.cli import overlap_tables
+
+        output.show(overlap_tables.tornado_table(found, asked.played))
+    return 0
+
+
+def _head(name: str, digest: str, about: str) -> dict[str, Any]:
+    return {"version": VERSION, "name": name, "hash": digest, "topic": about}
+
+
+TOPICS: Final[dict[str, Callable[[Asked, Output], int]]] = {
+    "overlap": _overlap,
+    "links": _links,
+    "hidden-expert": _hidden_expert,
+    "tornado": _tornado,
+}
+"""Every topic by its name."""

@@ -1,0 +1,36 @@
+"""Expert all-to-all that sends a token once per node, as DeepEP does.
+
+Dispatch: a token goes over RDMA to each other node that holds at least one of its experts, to the
+GPU on the same rail, which passes it over NVLink to each GPU there that holds one; inside its own
+node it goes over NVLink at once. Combine is the mirror image: sums over a node's GPUs come back
+once. Both stages work on slices, so that the fullest link decides. A copy for the GPU of the same
+rail needs no NVLink. Source: DeepSeek-AI, "DeepSeek-V3 technical report", section 3.2.2, and
+DeepEP's normal kernels. What its README prints is logical: bytes that also count the own node
+(RDMA) or the own GPU (NVLink), over the same time.
+"""
+
+from __future__ import annotations
+
+from twin.collectives.base import Traffic, started
+from twin.collectives.spread import Spread
+from twin.network.links import far_share
+from twin.network.placement import Placement
+
+
+def deepep(payload: float, spread: Spread, placement: Placement) -> Traffic:
+    """The traffic of one dispatch or combine on one rank, start included.
+
+    `payload` is what plain all-to-all takes: bytes of all top-k copies of the rank's tokens, those
+    for itself included. Where experts are unequally loaded it is that of the fullest node and rank.
+    """
+    if placement.size == 1:
+        return Traffic()
+    token = payload / spread.top_k
+    local, nodes = placement.per_node, placement.nodes
+    flow = Traffic(
+        nvlink_bytes=token * spread.ranks * spread.fullest_rank * (local - 1) / local,
+        nic_bytes=token * spread.nodes * spread.fullest_node * (nodes - 1) / nodes,
+        nvlink_hops=int(local > 1),
+        nic_hops=int(nodes > 1),
+    )
+    return started(flow, far_share("all_to_all", placement))

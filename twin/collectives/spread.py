@@ -1,0 +1,205 @@
+"""Over how many nodes and ranks the experts of one token spread: what an all-to-all that sends one
+copy per place has to carry.
+
+Experts sit on ranks in order, as many on each. Uniform routing draws `top_k` of them without
+replacement, so that a place with a of E experts is missed with C(E - a, k) / C(E, k). Group-limited
+routing first keeps the `top_groups` groups of experts with the best expert in them: as if experts
+were drawn one by one, those of a new group being refused once so many groups are seen. DeepSeek-V3
+ranks groups by the sum of their two best; a simulation of 8 groups of 32, 4 kept, differs by less
+than 2 %.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.network.placement import Placement
+
+_MOST: Final = 0.999
+"""No expert is chosen by more tokens than this share of them, so that odds stay finite."""
+_ROUNDS: Final = 40
+"""Rounds that fit odds to loads; each takes off most of what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Expected places of one token's `top_k` experts: distinct `nodes` and `ranks` that hold at
+    least one, its own included; and how many times the mean the fullest of each receives."""
+
+    top_k: int
+    nodes: float
+    ranks: float
+    fullest_node: float = 1.0
+    fullest_rank: float = 1.0
+
+
+@lru_cache
+def spread(
+    experts: int,
+    top_k: int,
+    placement: Placement,
+    groups: int | None = None,
+    top_groups: int | None = None,
+    probabilities: tuple[float, ...] | None = None,
+) -> Spread:
+    """The spread of a router's choice over the ranks of an expert group.
+
+    `probabilities` is the share of all choices that goes to each expert (they sum to 1; None:
+    uniform). Uniform routing is exact, with groups too where ranks and groups of experts divide one
+    another; else a place is priced between its neighbours that do. Unequal shares are those of the
+    conditional Poisson design that has them (Chen, Dempster and Liu 1994), exact where they are
+    equal; for successive draws (Zipf, exponent 1, 384 experts, 64 ranks) it is within 1 %. With
+    unequal shares and groups, each place is corrected by what groups change in uniform routing.
+
+    Raises:
+        ValueError: the groups kept have fewer than `top_k` experts.
+    """
+    limited = groups is not None and top_groups is not None and top_groups < groups
+    free = _uniform(experts, top_k)
+    missed = free
+    if limited and groups and top_groups:
+        missed = _limited(experts, top_k, groups, top_groups)
+    hits: list[float] = []
+    fullest: list[float] = []
+    for places in (placement.nodes, placement.size):
+        held = experts / places
+        hit = 1 - missed(held)
+        if probabilities is None:
+            hits.append(places * hit)
+            fullest.append(1.0)
+            continue
+        each = _hits(probabilities, top_k, places) * (hit / (1 - free(held)))
+        hits.append(float(each.sum()))
+        fullest.append(float(each.max() / each.mean()))
+    return Spread(top_k, hits[0], hits[1], fullest[0], fullest[1])
+
+
+def _uniform(experts: int, top_k: int) -> Callable[[float], float]:
+    """Probability that a place with so many of the experts is missed."""
+
+    def missed(held: float) -> float:
+        return comb(experts - round(held), top_k) / comb(experts, top_k)
+
+    return missed
+
+
+def _limited(experts: int, top_k: int, groups: int, kept: int) -> Callable[[float], float]:
+    """The same under a limit of groups: a place is a part of a group, or some groups."""
+    size = experts // groups
+    if kept * size < top_k:
+        raise ValueError(f"{kept} groups of {size} experts have fewer than {top_k} experts")
+    seen, chosen = _drawn(size, top_k, groups, kept)
+
+    def whole(count: int) -> float:
+        return sum(p * comb(groups - count, n) / comb(groups, n) for n, p in seen.items())
+
+    def missed(held: float) -> float:
+        if held <= size:
+            left = size - round(held)
+            return sum(p * comb(left, n) / comb(size, n) for n, p in chosen.items())
+        count, rest = divmod(held, size)
+        below, above = whole(int(count)), whole(min(groups, int(count) + 1))
+        return below + (above - below) * rest / size
+
+    return missed
+
+
+def _drawn(
+    size: int, top_k: int, groups: int, kept: int
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Draws experts one by one; the probability of each number of groups seen, and of each number
+    of experts chosen in one given group."""
+    states: dict[tuple[int, int], float] = {(0, 0): 1.0}
+    for drawn in range(top_k):
+        after: dict[tuple[int, int], float] = defaultdict(float)
+        for (seen, own), p in states.items():
+            old = seen * size - drawn
+            new = (groups - seen) * size if seen < kept else 0
+            mine = size - own if own else (size if new else 0)
+            fresh = 0 if own else mine
+            moves = (
+                ((seen + bool(fresh), own + 1), mine),
+                ((seen, own), old - (mine if own else 0)),
+                ((seen + 1, own), new - fresh),
+            )
+            for state, ways in moves:
+                if ways > 0:
+                    after[state] += p * ways / (old + new)
+        states = after
+    seen_groups: dict[int, float] = defaultdict(float)
+    of_one: dict[int, float] = defaultdict(float)
+    for (seen, own), p in states.items():
+        seen_groups[seen] += p
+        of_one[own] += p
+    return seen_groups, of_one
+
+
+def _hits(probabilities: tuple[float, ...], top_k: int, places: int) -> NDArray[np.float64]:
+    """Probability that each place holds at least one chosen expert, for shares of the choices."""
+    odds = _odds(_loads(np.array(probabilities), top_k), top_k)
+    parts = np.array_split(odds, places)
+    own = [_symmetric(part, top_k) for part in parts]
+    before, after = [_one(top_k)], [_one(top_k)]
+    for at in range(places):
+        before.append(_times(before[-1], own[at]))
+        after.append(_times(after[-1], own[places - 1 - at]))
+    everything = before[places][top_k]
+    missed = [
+        _times(before[at], after[places - 1 - at])[top_k] / everything for at in range(places)
+    ]
+    return 1 - np.array(missed)
+
+
+def _loads(shares: NDArray[np.float64], top_k: int) -> NDArray[np.float64]:
+    """Probability that a token chooses each expert, which sums to `top_k`; what an expert cannot
+    take, the others do."""
+    shares = np.maximum(shares, shares.sum() * 1e-12)
+    loads = top_k * shares / shares.sum()
+    for _ in range(_ROUNDS):
+        full = loads >= _MOST
+        rest = shares[~full].sum()
+        if not full.any() or rest == 0:
+            break
+        loads = np.where(full, _MOST, (top_k - _MOST * full.sum()) * shares / rest)
+    return np.minimum(loads, _MOST)
+
+
+def _odds(loads: NDArray[np.float64], top_k: int) -> NDArray[np.float64]:
+    """Odds of independent choices that, where exactly `top_k` are made, have these loads."""
+    target = loads / (1 - loads)
+    odds = target / target.mean()
+    for _ in range(_ROUNDS):
+        total = _symmetric(odds, top_k)
+        without = np.ones_like(odds)
+        for degree in range(1, top_k):
+            without = np.maximum(total[degree] - odds * without, 0.0)
+        found = np.clip(odds * without / total[top_k], 1e-15, _MOST)
+        odds = odds * target / (found / (1 - found))
+        odds = odds / odds.mean()
+    return odds
+
+
+def _one(top_k: int) -> NDArray[np.float64]:
+    unit = np.zeros(top_k + 1)
+    unit[0] = 1.0
+    return unit
+
+
+def _times(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.convolve(a, b)[: len(a)]
+
+
+def _symmetric(odds: NDArray[np.float64], top_k: int) -> NDArray[np.float64]:
+    """Elementary symmetric polynomials of the odds, of degree 0 to `top_k`."""
+    found = _one(top_k)
+    for one in odds:
+        found[1:] += one * found[:-1]
+    return found

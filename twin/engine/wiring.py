@@ -1,0 +1,221 @@
+"""The links of a cluster as the roles of a Program see them, and which of them a transfer crosses.
+
+Every role has an NVLink port and a NIC, in each direction. Where activations or optimizer states
+travel through host memory, it also has its GPU's PCIe link, which NIC traffic (GPUDirect) and host
+copies share, and the DRAM of its socket, shared by the GPUs on it. Where uplinks of leaf switches
+are oversubscribed, those of a pod are one link.
+
+A folded role stands for many ranks. Those under one socket or leaf use it alike and at once, so its
+flows count there as often as there are such ranks: their multiplicity. Roles whose ranks share a
+socket or a pod share that link. A role's ranks are taken to sit everywhere as where its first one
+does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.collectives.base import Traffic
+from twin.network.links import LinkClass
+
+Route: TypeAlias = tuple[tuple[int, float], ...]
+"""Links that bytes cross, each with how many times they count there."""
+Flow: TypeAlias = tuple[float, Route]
+"""Bytes and their route."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The routes of one role, out of its GPU and into it. `up` and `down` are the uplinks of its
+    leaf, which only those of the NIC's bytes cross that leave it."""
+
+    nvlink_out: Route
+    nvlink_in: Route
+    nic_out: Route
+    nic_in: Route
+    up: Route = ()
+    down: Route = ()
+    to_host: Route = ()
+    from_host: Route = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """The links of all roles: class and bytes per nanosecond of each, and the ports of each role.
+    `alone` is what one transfer of a role gets on each path when only the ranks that the role
+    stands for transfer: `nvlink`, `nic`, `far` (out of the leaf), `host`."""
+
+    classes: tuple[LinkClass, ...]
+    capacity: tuple[float, ...]
+    ports: tuple[Ports, ...]
+    alone: Mapping[str, float]
+
+    def flows(self, traffic: Traffic, role: int) -> tuple[Flow, ...]:
+        """A transfer's bytes as flows through the role's own ports: what it sends leaves, and as
+        much arrives."""
+        ports = self.ports[role]
+        share = traffic.far_bytes / traffic.nic_bytes if traffic.nic_bytes else 0.0
+        found = (
+            (traffic.nvlink_bytes, ports.nvlink_out + ports.nvlink_in),
+            (traffic.nic_bytes, _nic(ports, ports, share)),
+            (traffic.to_host_bytes, ports.to_host),
+            (traffic.from_host_bytes, ports.from_host),
+        )
+        return tuple((size, route) for size, route in found if size > 0)
+
+    def used(
+        self, total: Sequence[float], step_ns: int
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Bytes that a link carries, and the share of its capacity over a step that they take, by
+        class, means over its links; from the `total` of every link."""
+        carried: dict[str, float] = {}
+        busy: dict[str, float] = {}
+        for kind in dict.fromkeys(self.classes):
+            own = [link for link, other in enumerate(self.classes) if other == kind]
+            carried[kind] = sum(total[link] for link in own) / len(own)
+            busy[kind] = sum(total[link] / self.capacity[link] for link in own) / len(own) / step_ns
+        return carried, busy
+
+    def message(
+        self, size: float, path: tuple[Literal["nvlink", "nic"], bool], ends: tuple[int, int]
+    ) -> tuple[Flow, ...]:
+        """Bytes from one role to another over a link; whether they leave the leaf."""
+        link, far = path
+        source, target = (self.ports[end] for end in ends)
+        if size <= 0:
+            return ()
+        if link == "nvlink":
+            return ((size, source.nvlink_out + target.nvlink_in),)
+        return ((size, _nic(source, target, float(far))),)
+
+
+def _nic(source: Ports, target: Ports, far: float) -> Route:
+    """Out of one NIC and into another, a share of it through the uplinks of their leaves."""
+    if far <= 0:
+        return source.nic_out + target.nic_in
+    between = tuple((link, count * far) for link, count in source.up + target.down)
+    return source.nic_out + between + target.nic_in
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Which roles' ranks sit where: `role_of` of every rank, a first rank of each role, and how
+    many ranks share a PCIe switch, a socket, and a pod."""
+
+    role_of: Sequence[int] | NDArray[np.int64]
+    first: Sequence[int]
+    switch: int
+    socket: int
+    pod: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Bytes per nanosecond of one link of each class in one direction; DRAM: of both together.
+    `leaf` are the uplinks of all leaf switches of a pod. None where a link carries all that it is
+    sent."""
+
+    nvlink: float
+    nic: float
+    pcie: float
+    dram: float
+    pcie_uplink: float | None = None
+    leaf: float | None = None
+
+
+class _Builder:
+    """Collects links."""
+
+    def __init__(self, rates: Rates, *, narrow: bool) -> None:
+        self.rates, self.narrow = rates, narrow
+        self.classes: list[LinkClass] = []
+        self.capacity: list[float] = []
+        self.known: dict[object, int] = {}
+
+    def ports(self, role: int, place: _Place) -> Ports:
+        """A role's own links and its part of those that it shares."""
+        rates = self.rates
+        nvlink = [self._own("nvlink", rates.nvlink) for _ in range(2)]
+        nic = [self._own("nic", rates.nic) for _ in range(2)]
+        up, down = (self._shared("leaf", rates.leaf, place.pod, role, way) for way in "ud")
+        if not self.narrow:
+            return Ports(*nvlink, *nic, up, down)
+        out, into = (self._own("pcie", rates.pcie) for _ in range(2))
+        switch = [
+            self._shared("pcie_uplink", rates.pcie_uplink, place.switch, role, way) for way in "ud"
+        ]
+        dram = self._shared("dram", rates.dram, place.socket, role, "")
+        copies = out + switch[0] + dram, dram + switch[1] + into
+        return Ports(*nvlink, out + nic[0], nic[1] + into, up, down, *copies)
+
+    def _own(self, kind: LinkClass, rate: float) -> Route:
+        """A new link of one role."""
+        self.classes.append(kind)
+        self.capacity.append(rate)
+        return ((len(self.classes) - 1, 1.0),)
+
+    def _shared(
+        self, kind: LinkClass, rate: float | None, company: Company, role: int, way: str
+    ) -> Route:
+        """A link that all roles of a company share, in one direction."""
+        if rate is None:
+            return ()
+        key = kind, way, company
+        if key not in self.known:
+            ((self.known[key], _),) = self._own(kind, rate)
+        return ((self.known[key], float(_count(company, role))),)
+
+
+def wire(seats: Seats, rates: Rates, *, host: bool) -> Wiring:
+    """The links of all roles. PCIe and DRAM are left out where nothing is copied to a `host`, as
+    long as PCIe is no slower than the NIC behind it."""
+    roles = range(len(seats.first))
+    places = [
+        _Place(*(_company(seats, role, size) for size in (seats.switch, seats.socket, seats.pod)))
+        for role in roles
+    ]
+    builder = _Builder(rates, narrow=host or rates.pcie < rates.nic)
+    ports = tuple(builder.ports(role, places[role]) for role in roles)
+    switch, socket, pod = (
+        max(_count(getattr(place, one), role) for role, place in enumerate(places))
+        for one in ("switch", "socket", "pod")
+    )
+    nic = min(rates.nic, rates.pcie)
+    up = inf if rates.pcie_uplink is None else rates.pcie_uplink / switch
+    alone = {
+        "nvlink": rates.nvlink,
+        "nic": nic,
+        "far": nic if rates.leaf is None else min(nic, rates.leaf / pod),
+        "host": min(rates.pcie, up, rates.dram / socket),
+    }
+    return Wiring(tuple(builder.classes), tuple(builder.capacity), ports, alone)
+
+
+Company: TypeAlias = tuple[tuple[int, int], ...]
+"""Roles that share a place, and how many ranks of each do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Who shares the PCIe switch, the socket and the pod of a role's first rank."""
+
+    switch: Company
+    socket: Company
+    pod: Company
+
+
+def _company(seats: Seats, role: int, size: int) -> Company:
+    """Who shares the place of a role's first rank, where so many ranks share one."""
+    first = seats.first[role] // size * size
+    return tuple(sorted(Counter(map(int, seats.role_of[first : first + size])).items()))
+
+
+def _count(company: Company, role: int) -> int:
+    return dict(company)[role]

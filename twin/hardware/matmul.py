@@ -1,0 +1,111 @@
+"""Seconds of a matrix product by its shape: tiles on SMs, the ramp of each tile, and memory.
+
+    arithmetic = FLOP / (peak x efficiency) x tiles x (1 + ramp / inner)
+    memory     = bytes / (bandwidth x share)
+    seconds    = (arithmetic^3 + memory^3)^(1/3) + launch
+
+`tiles` is how much longer the SMs work than the product is large: kernels cut the result into
+tiles of one SM each, and the last round of tiles leaves SMs idle. The library is taken to choose
+the best of its tiles. `ramp / inner` is what each tile spends on filling and emptying its pipeline,
+in lengths of the inner sum. The third power lets the two overlap, but not for free where they are
+equal (1.26 of either). Three numbers per precision are fitted (`twin.calibrate.matmuls`), on shapes
+of LLMs; docs/kernels.md has every row beside its prediction.
+
+It breaks for sides that no tile divides well (2,112 columns: 20 % too fast), for clocks that fall
+under sustained power, and for operands that are still in L2 (small ones: up to 20 % too slow).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import ceil
+from typing import Final
+
+from twin.arch.ops import Product
+from twin.spec.calibration import CalibrationSpec, MatmulSpec, Span
+from twin.spec.cluster import GpuSpec
+
+TILE_ROWS: Final = (64, 128)
+TILE_COLS: Final = (64, 128, 192, 256)
+"""Sides of the tiles that one SM of an A100, H100 or B200 computes (CUTLASS, DeepGEMM)."""
+OVERLAP: Final = 3
+"""Exponent that joins arithmetic and memory; 1 would be no overlap, infinity a free one. Of 2, 3
+and 4 the one with which the memory efficiency of bf16 and FP8 products comes out as one number."""
+
+
+def law(product: Product | None, calibration: CalibrationSpec) -> MatmulSpec | None:
+    """What the profile knows of products of this precision, if anything."""
+    if product is None or calibration.matmuls is None:
+        return None
+    known = calibration.matmuls
+    return known.fp8 if product.precision == "fp8" else known.bf16
+
+
+def arithmetic(flop: float, product: Product, known: MatmulSpec, gpu: GpuSpec) -> float:
+    """Seconds on the tensor cores alone."""
+    reached = known.efficiency
+    if product.groups > 1:
+        reached *= known.grouped
+    if product.weight:
+        reached *= known.weight_gradient
+    stretch = idle(product, gpu.sms) if known.whole_tiles else 1.0
+    ramp = 1.0 + known.ramp / max(1.0, _inner(product))
+    return flop * stretch * ramp / (peak(gpu, product) * reached)
+
+
+def peak(gpu: GpuSpec, product: Product | None) -> float:
+    """Dense FLOP/s of the tensor cores at the product's precision; bf16 where there is no product,
+    or no FP8 on the GPU: a plan is refused then."""
+    if product is not None and product.precision == "fp8" and gpu.fp8_dense is not None:
+        return gpu.fp8_dense
+    return gpu.bf16_dense
+
+
+def joined(arithmetic: float, memory: float) -> float:
+    """Seconds of arithmetic and memory together; finite for the shortest and the longest."""
+    longer, shorter = max(arithmetic, memory), min(arithmetic, memory)
+    if longer == 0.0:
+        return 0.0
+    return longer * (1.0 + (shorter / longer) ** OVERLAP) ** (1.0 / OVERLAP)
+
+
+def idle(product: Product, sms: int) -> float:
+    """How much longer the SMs work than the product is large, with the best tile: at least 1."""
+    copies, rows = _copies(product)
+    return _padding(rows, product.cols, copies, sms)
+
+
+def measured(product: Product, known: MatmulSpec) -> bool:
+    """Whether sides and inner sum lie within those that were measured."""
+    rows = _copies(product)[1]
+    sides = (rows, product.cols)
+    return all(_within(side, known.sides) for side in sides) and _within(
+        _inner(product), known.inner
+    )
+
+
+@cache
+def _padding(rows: int, cols: int, copies: int, sms: int) -> float:
+    """Tiles in whole rounds of all SMs, over the result."""
+    least = min(
+        ceil(copies * ceil(rows / high) * ceil(cols / wide) / sms) * sms * high * wide
+        for high in TILE_ROWS
+        for wide in TILE_COLS
+    )
+    return least / (copies * rows * cols)
+
+
+def _copies(product: Product) -> tuple[int, int]:
+    """How many results there are, and the rows of each: groups have as many rows each."""
+    if product.weight:
+        return product.groups, product.rows
+    return product.groups, max(1, ceil(product.rows / product.groups))
+
+
+def _inner(product: Product) -> float:
+    """The inner sum of one group."""
+    return product.inner / product.groups if product.weight else product.inner
+
+
+def _within(value: float, span: Span) -> bool:
+    return span[0] <= value <= span[1]

@@ -1,0 +1,99 @@
+"""A weight update: how the weights that training made reach the inference engines, as the middleware
+of Kimi K2 does it (report, arXiv:2507.20534, appendix G; MoonshotAI/checkpoint-engine)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from twin.errors import FieldError
+from twin.spec.base import Bytes, BytesPerSecond, Count, Duration, Seconds, Share, Spec
+
+
+class UpdaterSpec(Spec):
+    """What the software of an update takes beside its bytes: one measured stack of middleware and
+    inference engine."""
+
+    name: str = Field(description="what reports call the stack")
+    software: str = Field(description="middleware and inference engine that it was measured with")
+    date: str = Field(description="when it was measured")
+    nics: Count = Field(description="NICs of a node that one broadcast keeps busy")
+    efficiency: Share = Field(description="share of these NICs' rate that a broadcast reaches")
+    hop: Seconds = Field(
+        description="per bucket and rank: it reaches one rank after another, and all meet"
+    )
+    per_tensor: Seconds = Field(description="host time of the engine per tensor that it reloads")
+    gather: Duration = Field(description="gathering what tensors there are, before an update")
+    regroup: Duration = Field(
+        description="making a new group of ranks and telling the network its memory, to recover"
+    )
+
+
+class ReplicaSpec(Spec):
+    """The layout of one instance of the inference engine. Its experts are spread over all of its
+    GPUs; norms, routers and low-rank projections are whole on each."""
+
+    gpus: Count = Field(description="GPUs of one instance")
+    tensor: Count | None = Field(
+        default=None, description="ranks that share each dense matrix; null: all of the instance"
+    )
+
+    @field_validator("tensor")
+    @classmethod
+    def _ranks_divide(cls, tensor: int | None, info: ValidationInfo) -> int | None:
+        gpus: int | None = info.data.get("gpus")
+        if tensor is not None and gpus is not None and gpus % tensor:
+            message = f"{tensor} ranks that share a matrix do not divide an instance of {gpus} GPUs"
+            raise FieldError("TW151", message, "write a number that divides `gpus`")
+        return tensor
+
+    @property
+    def tensor_ranks(self) -> int:
+        """Ranks that share each dense matrix."""
+        return self.tensor or self.gpus
+
+
+class StorageSpec(Spec):
+    """Where a start reads the checkpoint from."""
+
+    per_node: BytesPerSecond = Field(description="what one node reads")
+    total: BytesPerSecond = Field(description="what the storage delivers to all nodes together")
+
+
+class WeightUpdateSpec(Spec):
+    """What is updated, from where, and by which pipeline.
+
+    `update`: training has left a share of the weights in the host memory of each rank, and all
+    engines take the new ones. `start`: all ranks read the checkpoint from storage once, together,
+    and then do the same. `recover`: the ranks of one new instance read what others hold in host
+    memory, while those go on serving.
+    """
+
+    event: Literal["update", "start", "recover"] = Field(
+        default="update",
+        description="update: host copies to all engines; start: after reading from storage; "
+        "recover: one instance alone, from the host copies of others",
+    )
+    precision: Literal["bf16", "fp8"] = Field(
+        description="numbers of the checkpoint's matrices; fp8: with an fp32 scale per 128 x 128"
+    )
+    replica: ReplicaSpec = Field(description="one instance of the inference engine")
+    method: Literal["broadcast", "p2p"] = Field(
+        default="broadcast",
+        description="broadcast: every rank receives all, and keeps what it needs; p2p: every rank "
+        "is sent what it needs, by a map of both layouts",
+    )
+    stages: Literal["two", "three"] = Field(
+        default="two",
+        description="two: all ranks copy a bucket from the host, then broadcasts run beside "
+        "reloads; three: copies from the host run beside both",
+    )
+    free_memory: Annotated[Bytes, Field(gt=0)] = Field(
+        description="device memory for the update's buffers, on the fullest GPU"
+    )
+    bucket: Annotated[Bytes, Field(gt=0)] = Field(
+        default=8 * 2.0**30, description="most bytes of one bucket, unless a tensor is larger"
+    )
+    storage: StorageSpec | None = Field(default=None, description="what a start reads from")
+    updater: UpdaterSpec = Field(description="middleware and engine, as measured")
