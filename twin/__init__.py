@@ -8,13 +8,16 @@ Five verbs carry it, and a sixth compares:
     report   = twin.report(plan, trace)
     twin.compare([report, another])
 
-Everything is imported when it is first used, so `import twin` costs nothing. Two of the verbs share
-their name with the package that holds them: `twin.plan` and `twin.report` are those packages, and
-calling them calls the verb."""
+A verb does its work for whatever its first argument is of: a training run, or a weight update
+(`twin.rl`). Everything is imported when it is first used, so `import twin` costs nothing. Two of
+the verbs share their name with the package that holds them: `twin.plan` and `twin.report` are those
+packages, and calling them calls the verb."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -43,7 +46,8 @@ class _Verb(ModuleType):
     """A package that is also the verb it is named after."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return getattr(self, self.__name__.rpartition(".")[2])(*arguments, **named)
+        verb = self.__name__.rpartition(".")[2]
+        return _of_its_kind(verb, getattr(self, verb))(*arguments, **named)
 
 
 class _Twin(ModuleType):
@@ -63,7 +67,24 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = import_module(_HOMES[name])
-    return home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
+    if home.__name__ == f"{__name__}.{name}":
+        return home
+    verb = getattr(home, name)
+    return verb if name == "load" else _of_its_kind(name, verb)
+
+
+def _of_its_kind(name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+    """The verb, or that of the room which the first argument names as its own."""
+
+    @wraps(verb)
+    def call(*arguments: Any, **named: Any) -> Any:
+        noun = arguments[0] if arguments else None
+        if isinstance(noun, Sequence) and noun:
+            noun = noun[0]
+        room = getattr(noun, "room", None)
+        return (getattr(import_module(room), name) if room else verb)(*arguments, **named)
+
+    return call
 
 
 def __dir__() -> list[str]:

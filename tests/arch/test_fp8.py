@@ -136,7 +136,7 @@ SHAPES = st.builds(
     sequence_parallel=st.booleans(),
     expert=st.sampled_from([1, 2, 8]),
     expert_tensor=st.sampled_from([1, 2]),
-    dispatcher=st.sampled_from(["alltoall", "deepep"]),
+    arriving=st.sampled_from([None, 1.5]),
     expert_load=st.sampled_from([1.0, 1.5]),
 )
 

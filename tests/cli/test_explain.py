@@ -60,3 +60,42 @@ def test_a_wrong_figure_is_told_before_anything_is_played(
 ) -> None:
     assert main(["explain", "no-such-scenario", "mfuu"]) == 2
     assert "did you mean `mfu`?" in capsys.readouterr().err
+
+
+K2 = ["--set", "model.layers=9", "--set", "model.moe.experts=16", "--set", "cluster.nodes=4"]
+K2 += ["--set", "parallel.pipeline=4", "--set", "parallel.virtual=2", "--set", "parallel.expert=8"]
+K2 += ["--set", "train.global_batch=64seq"]
+TOPICS = {
+    "overlap": ("takes", "window: can hide an all-to-all", {"overlap", "exposure"}),
+    "links": ("busiest class of link", "host copies", {"links"}),
+    "hidden-expert": ("heads", "64", {"trials", "limit", "largest_hidden", "fidelity"}),
+    "tornado": ("matters most", "fast path", {"influences", "fidelity"}),
+}
+"""Each topic with a word of its sentence, one of its table, and keys of its document."""
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_topic_is_a_sentence_a_table_and_a_document(
+    topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said, shown, keys = TOPICS[topic]
+    words = ["explain", "kimi-k2-256xh800", topic, "--fidelity", "fast", *K2]
+    words += ["--field", "calibration.bandwidth"] if topic == "tornado" else []
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert said in text.partition("\n")[0]
+    assert shown in text
+    assert main([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["topic"] == topic
+    assert keys <= set(document)
+
+
+def test_only_a_tornado_has_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "kimi-k2-256xh800", "links", "--field", "calibration.gemm"]) == 2
+    assert "only a tornado has fields" in capsys.readouterr().err
+
+
+def test_a_wrong_topic_is_told_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "kimi-k2-256xh800", "hidden-experts"]) == 2
+    assert "did you mean `hidden-expert`?" in capsys.readouterr().err

@@ -276,6 +276,23 @@ def _latencies() -> Iterator[Point]:
             yield Point("A hop between NICs", row["id"], f"{net} {place} leaf", measured, ours)
 
 
+def copies() -> str:
+    """The table of docs/collectives.md of how far a token of Kimi K2 spreads, and how many copies
+    plain all-to-all sends to other nodes."""
+    lines: list[str] = []
+    for ranks in (8, 16, 32, 64, 128):
+        placed = Placement(ranks, 8)
+        found = spread(384, TOP_K, placed)
+        counts = (
+            found.nodes,
+            found.nodes * (1 - 1 / placed.nodes),
+            found.ranks,
+            TOP_K * (1 - 8 / ranks),
+        )
+        lines.append(f"| {ranks} | " + " | ".join(f"{one:.2f}" for one in counts) + " |")
+    return "\n".join(lines)
+
+
 def table() -> str:
     """The table of docs/collectives.md: by family, how many numbers, median and worst error."""
     families: dict[str, list[Point]] = {}

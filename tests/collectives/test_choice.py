@@ -44,9 +44,7 @@ def test_alone_takes_the_fullest_link_and_the_hops(flow: Traffic, seconds: float
     st.sampled_from([(2, 2), (4, 4), (8, 4), (16, 4), (4, 1)]),
     st.floats(1e3, 1e11),
 )
-def test_auto_is_as_fast_as_the_fastest(
-    kind: str, placed: tuple[int, int], payload: float
-) -> None:
+def test_auto_is_as_fast_as_the_fastest(kind: str, placed: tuple[int, int], payload: float) -> None:
     spec, placement = switched(4), Placement(*placed)
     best = alone(chosen(spec, "auto", kind, payload, placement), spec, placement)  # type: ignore[arg-type]
     times = [

@@ -7,8 +7,8 @@ from twin.scenario import Scenario
 
 
 def moe(nodes: int, stages: int, virtual: int, expert: int, *more: str) -> Scenario:
-    """A small mixture-of-experts model in the image of K2 on `nodes` nodes of 8 H800; four
-    micro-batches per stage."""
+    """A small mixture-of-experts model in the image of K2 on `nodes` nodes of 8 H800, fully
+    recomputed and with nothing on the host; four micro-batches per stage."""
     data = nodes * 8 // stages
     kind = "interleaved_1f1b" if virtual > 1 else "1f1b"
     return load(
@@ -16,6 +16,7 @@ def moe(nodes: int, stages: int, virtual: int, expert: int, *more: str) -> Scena
         [
             "model.layers=9",
             "model.moe.experts=16",
+            "memory={recompute: [full], fp8_store: [], offload: []}",
             f"cluster.nodes={nodes}",
             f"parallel.pipeline={stages}",
             f"parallel.virtual={virtual}",

@@ -16,7 +16,9 @@ from twin.schedules.one_f_one_b import OneForwardOneBackward
 
 def beside(bytes_: float, kernel: int, *, sms: int, stream: int = EXPERT) -> Template:
     """An exchange of so many ns, and a kernel that starts with it and does not wait for it."""
-    flow = Traffic(nic_bytes=bytes_) if stream == EXPERT else Traffic(to_host_bytes=bytes_)
+    flow = Traffic(nic_bytes=bytes_)
+    if stream == TO_HOST:
+        flow = Traffic(to_host_bytes=bytes_)
     return (
         Step("dispatch", stream, 0, (), flow, sms=sms),
         Step("forward", COMPUTE, kernel, (), sm_bound=1.0),
@@ -25,7 +27,9 @@ def beside(bytes_: float, kernel: int, *, sms: int, stream: int = EXPERT) -> Tem
 
 def program(forward: Template, contention: float = 0.0) -> Program:
     """One stage, one micro-batch, on a GPU of ten SMs."""
-    made = by_hand(OneForwardOneBackward(), (1, 1, 1), lambda _: forward, lambda _: segment(0, "backward"))
+    made = by_hand(
+        OneForwardOneBackward(), (1, 1, 1), lambda _: forward, lambda _: segment(0, "backward")
+    )
     return replace(made, sms=10, contention=contention)
 
 
@@ -71,6 +75,6 @@ def test_the_fast_path_says_the_same_of_a_pass_by_itself(sms: int) -> None:
 
 
 def test_more_sms_held_never_make_a_kernel_faster() -> None:
-    times = [slowdown(0.7, held, 132, 0.05) for held in range(0, 66)]
+    times = [slowdown(0.7, held, 132, 0.05) for held in range(66)]
     assert times == sorted(times)
     assert slowdown(0.7, 0, 132, 0.0) == 1.0

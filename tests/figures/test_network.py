@@ -4,7 +4,7 @@ import pytest
 
 from tests.figures.made import layout, traces
 from tests.report.runs import played
-from twin.figures.network import GROUP_WORDS, MEANING, USE_STEPS, collectives, topology
+from twin.figures.network import GROUP_WORDS, MEANING, USE_STEPS, collectives, links, topology
 from twin.figures.palette import LINKS
 from twin.report.network_map import network_map
 from twin.report.network_use import network_use
@@ -23,7 +23,7 @@ def test_lines_say_the_use_of_their_class_of_link():
         max(at for at, (least, _) in enumerate(USE_STEPS) if link.use >= least)
         for link in use.links
     }
-    assert set(names) == {"Links, use not simulated"} | {
+    assert set(names) == {"Links, unused"} | {
         f"Links, {USE_STEPS[at][1]} used" for at in steps if at
     }
 
@@ -55,7 +55,7 @@ def test_labels_and_table_say_use_and_capacity():
     notes = " ".join(note.text for note in layout(picture.figure).annotations)
     for word in ("NVLink", "NIC", "node 0"):
         assert word in notes
-    assert len(picture.table) == len(use.links)
+    assert len(picture.table) == len(use.links) + sum(len(link.parts) for link in use.links)
     assert picture.title.startswith("plan: the busiest class of link is")
 
 
@@ -72,3 +72,14 @@ def test_collectives_are_as_long_as_they_take_exposed_and_hidden():
         assert total[label] == pytest.approx(one.total_seconds)
     assert len(picture.table) == len(use.collectives)
     assert {"Payload", "Alone", "Exposed", "algbw", "busbw"} <= set(picture.table[0])
+
+
+def test_a_link_s_bar_is_as_long_as_it_is_in_use():
+    planned, trace, _ = played("k2")
+    use = network_use(planned, trace)
+    picture = links(use, "plan", "light")
+    full, more = traces(picture.figure)
+    for link, at_rate, beyond in zip(use.links, full.x, more.x, strict=True):
+        assert at_rate == pytest.approx(100 * link.use)
+        assert at_rate + beyond == pytest.approx(100 * max(link.busy, link.use))
+    assert picture.title.startswith("plan: the busiest class of link is the")

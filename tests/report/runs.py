@@ -18,7 +18,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "1f1b": lambda: moe(4, 4, 1, 8, "memory.recompute=[]"),
     "gpipe": lambda: moe(4, 4, 1, 8, "parallel.schedule=gpipe"),
     "interleaved": lambda: moe(4, 4, 2, 8, "memory.recompute=[attention_core]"),
-    "recompute": lambda: moe(4, 2, 2, 16),
+    "recompute": lambda: moe(4, 2, 2, 16, "memory.recompute=[full]"),
     "k2": lambda: moe(4, 4, 2, 8, f"parallel.schedule={_K2}"),
     "zb_h1": lambda: moe(4, 4, 1, 8, "parallel.schedule=zb_h1", "memory.recompute=[]"),
     "dualpipe": lambda: moe(4, 4, 1, 8, "parallel.schedule=dualpipe"),

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from tests.engine.scenarios import moe
 from tests.report.runs import RUNS, played
 from twin.arch.ops import Exchange
 from twin.collectives import traffic
-from twin.engine.program import COMPUTE
+from twin.engine import lower, simulate
+from twin.engine.program import COMPUTE, SEND_BACKWARD, SEND_FORWARD
+from twin.plan import plan
 from twin.report.network_map import MOST_GPUS, MOST_NODES, first_groups, network_map
 from twin.report.network_use import network_use
 
@@ -90,9 +93,65 @@ def test_calls_that_were_not_played_are_counted():
     )
 
 
-def test_without_overlap_an_all_to_all_is_exposed_as_a_whole_and_with_it_in_part():
-    assert by_name("1f1b")["dispatch"].exposed == pytest.approx(1.0)
-    assert by_name("k2")["dispatch"].exposed < 0.9
+def test_pairs_hide_more_of_an_all_to_all_than_a_pass_alone():
+    """Alone, a pass has at most its shared experts to put beside it."""
+    assert by_name("k2")["dispatch"].exposed < 0.8 * by_name("1f1b")["dispatch"].exposed
+    assert by_name("k2")["combine"].exposed < 0.8 * by_name("1f1b")["combine"].exposed
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_link_is_in_use_at_least_as_long_as_its_bytes_take_at_full_rate(name):
+    planned, trace, _ = played(name)
+    for link in network_use(planned, trace).links:
+        assert link.use * (1 - 1e-3) <= link.busy <= 1
+        if link.rate is not None:
+            assert link.rate <= link.capacity * (1 + 1e-3)
+            assert link.rate * link.busy * trace.step_ns / 1e9 == pytest.approx(link.bytes)
+
+
+def test_the_time_in_use_agrees_with_counting_instants():
+    """Of the NIC of a stage under 1F1B: all-to-all stays on the node, so only messages cross."""
+    planned, trace, _ = played("1f1b")
+    spans, streams = trace.spans, (SEND_FORWARD, SEND_BACKWARD)
+    grid = np.linspace(0, trace.step_ns, 100_001)
+    shares = []
+    for role in range(len(trace.roles)):
+        own = (spans.role == role) & np.isin(spans.stream, streams)
+        begins, ends = np.sort(spans.start[own]), np.sort(spans.end[own])
+        under_way = np.searchsorted(begins, grid, "right") > np.searchsorted(ends, grid, "right")
+        shares.append(under_way.mean())
+    nic = network_use(planned, trace).link("nic")
+    assert nic is not None
+    closing = sum(
+        one.total_seconds for one in network_use(planned, trace).collectives if one.axis == "data"
+    )
+    assert nic.busy == pytest.approx(np.mean(shares), abs=1e-3 + 1e9 * closing / trace.step_ns)
+
+
+def test_a_window_that_repeats_counts_as_often_as_it_does():
+    """Twice the micro-batches are twice the bytes and twice the time in use, the closing aside."""
+    found = {}
+    for name in ("long", "1f1b"):
+        planned, trace, _ = played(name)
+        nic = network_use(planned, trace).link("nic")
+        assert nic is not None
+        found[name] = nic.busy * trace.step_ns / planned.microbatches
+    assert trace.repeats == 1
+    assert played("long")[1].repeats > 1
+    assert found["long"] == pytest.approx(found["1f1b"], rel=0.05)
+
+
+def test_what_crosses_pcie_is_what_the_nic_moves_and_what_the_host_copies():
+    for offload in ("[]", "[activations]"):
+        planned = plan(moe(4, 4, 1, 8, f"memory.offload={offload}"))
+        trace = simulate(lower(planned))
+        use = network_use(planned, trace)
+        pcie, nic = use.link("pcie"), use.link("nic")
+        assert pcie is not None
+        assert nic is not None
+        assert pcie.parts["NIC traffic"] == pytest.approx(nic.bytes)
+        assert sum(pcie.parts.values()) == pytest.approx(pcie.bytes)
+        assert bool(pcie.parts["host copies"]) == (offload != "[]")
 
 
 def test_the_exposed_share_agrees_with_counting_every_nanosecond():

@@ -1,5 +1,7 @@
 """From speed of light to achieved: the losses explain the whole step and nothing twice."""
 
+from collections import Counter
+
 import pytest
 
 from tests.engine.scenarios import dense
@@ -10,6 +12,8 @@ from twin.engine import lower, simulate
 from twin.plan import plan
 from twin.report import report
 from twin.report.waterfall import LOSSES, ideal_seconds, waterfall
+
+EXPERT = "exposed_expert"
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -37,10 +41,20 @@ def test_it_starts_at_full_utilisation_and_ends_at_that_of_the_report(name):
 @pytest.mark.parametrize("name", RUNS)
 def test_losses_beyond_kernels_are_those_of_the_breakdown(name):
     planned, _, answer = played(name)
-    losses = {loss.key: loss.ns for loss in waterfall(planned, answer).losses}
+    losses = Counter()
+    for loss in waterfall(planned, answer).losses:
+        losses[loss.key] += loss.ns
     for cause, ns in answer.breakdown_ns.items():
         if cause != "compute":
-            assert losses.get(cause, 0) == ns
+            assert losses[cause] == ns
+
+
+def test_what_is_exposed_is_split_into_ramp_and_steady_state():
+    planned, _, answer = played("k2")
+    split = {loss.phase: loss.ns for loss in waterfall(planned, answer).losses if loss.key == EXPERT}
+    shown = answer.exposure[EXPERT]
+    assert split == {"ramp": shown.ramp_ns, "steady": shown.steady_ns}
+    assert all(split.values()), "both parts are there, so that the test can fail"
 
 
 def test_the_ideal_step_is_the_models_flop_over_gpus_and_peak():

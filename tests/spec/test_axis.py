@@ -84,8 +84,12 @@ def test_axes_are_found_in_nested_sections(package: str) -> None:
     assert axes(outer) == {("inner", "shape"): Axis(package)}
 
 
-def test_a_scenario_has_two_axes() -> None:
-    assert set(axes(Scenario)) == {("parallel", "schedule"), ("train", "optimizer")}
+def test_a_scenario_has_three_axes() -> None:
+    assert set(axes(Scenario)) == {
+        ("parallel", "schedule"),
+        ("train", "optimizer"),
+        ("train", "routing"),
+    }
 
 
 def test_every_schedule_and_optimizer_can_be_written() -> None:

@@ -115,6 +115,7 @@ def test_fields_whose_settings_depend_on_their_kind_are_known() -> None:
     assert set(unions(Scenario)) == {
         ("parallel", "schedule"),
         ("train", "optimizer"),
+        ("train", "routing"),
         ("model", "attention"),
     }
 

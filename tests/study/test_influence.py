@@ -8,12 +8,13 @@ import pytest
 
 from tests.engine.scenarios import moe
 from twin.engine import lower, simulate
+from twin.errors import UsageError
 from twin.plan import plan
 from twin.report.breakdown import mean
 from twin.report.kpis import kpis
 from twin.scenario import Scenario
-from twin.study.influence import Influence, influence, with_split
-from twin.study.variants import document, replaced
+from twin.study.influence import Influence, influence, read_asked, with_split
+from twin.study.variants import Answers, document, replaced
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +95,72 @@ def test_shares_and_ratios_stop_at_one() -> None:
 
 def test_the_split_of_layers_stays() -> None:
     """A planner's split does not change because a number turns out to be another."""
-    slow, fast = (moe(1, 2, 4, 2, f"calibration.grouped_gemm={g}") for g in (0.3, 0.9))
+    slow, fast = (moe(1, 2, 4, 2, f"calibration.bandwidth={share}") for share in (0.1, 0.9))
     splits = [[len(chunk.layers) for chunk in plan(one).chunks] for one in (slow, fast)]
     assert splits[0] != splits[1], "the balance depends on the number, so the test can fail"
     fixed = with_split(document(fast), plan(fast))
-    variant = replaced(fixed, {"calibration.grouped_gemm": 0.3})
+    variant = replaced(fixed, {"calibration.bandwidth": 0.1})
     assert [len(chunk.layers) for chunk in plan(variant).chunks] == splits[1]
 
 
 def test_numbers_are_plain_data(found: dict[str, Influence]) -> None:
     document = found["calibration.gemm"].to_json()
     assert json.loads(json.dumps(document))["span_seconds"] == found["calibration.gemm"].span
+
+
+def test_a_field_that_is_asked_about_is_tried_at_both_ends_alone() -> None:
+    """Any value that `--set` takes, lists too; the answers are those of the two plans."""
+    base = moe(2, 2, 2, 4)
+    asked = read_asked(["cluster.node.nic.bandwidth=200Gbps..800Gbps", "parallel.micro_batch=1..2"])
+    found = {one.path: one for one in influence(base, asked=asked)}
+    assert set(found) == {"cluster.node.nic.bandwidth", "parallel.micro_batch"}
+    nic = found["cluster.node.nic.bandwidth"]
+    assert nic.range_from == "asked"
+    usual = Answers().of(base).step_ns
+    fixed = with_split(document(base), plan(base))
+    for change, end in zip(nic.step_seconds, ("200Gbps", "800Gbps"), strict=True):
+        played = Answers().of(replaced(fixed, {nic.path: end})).step_ns
+        assert change == pytest.approx((played - usual) / 1e9)
+    assert nic.step_seconds[0] > 0 > nic.step_seconds[1]
+
+
+def test_a_split_of_layers_can_be_asked_about() -> None:
+    base = moe(2, 2, 2, 4)
+    (one,) = influence(base, asked=read_asked(["parallel.layers=[3,2,2,2]..[0,3,3,3]"]))
+    assert (one.low, one.high) == ("[3, 2, 2, 2]", "[0, 3, 3, 3]")
+    assert one.step_seconds != (0.0, 0.0)
+
+
+def test_a_field_without_ends_keeps_the_range_of_its_source() -> None:
+    base = moe(2, 2, 2, 4)
+    (one,) = influence(base, asked=read_asked(["cluster.node.nic.efficiency"]))
+    known = base.ledger["cluster.node.nic.efficiency"].range
+    assert known is not None
+    assert (one.low, one.high) == tuple(map(str, known))
+
+
+def test_events_answer_where_they_are_asked_for() -> None:
+    """Where flows meet they are slower than the fast path, so the changes differ."""
+    base, asked = moe(8, 4, 2, 16), read_asked(["cluster.node.nic.bandwidth=100Gbps..400Gbps"])
+    fast, events = (
+        influence(base, asked=asked, fidelity=fidelity)[0].step_seconds[0]
+        for fidelity in ("fast", "events")
+    )
+    assert events > 0
+    assert events != fast
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("parallel.pipe=1..2", "TW161"),
+        ("parallel.pipeline=2", "TW161"),
+        ("parallel.schedule", "TW161"),
+        ("parallel.pipeline=3..5", "TW162"),
+        ("parallel.layers=[1]..[9]", "TW162"),
+        ("cluster.node.nic.efficiency=0.5..fast", "TW162"),
+    ],
+)
+def test_what_cannot_be_asked_says_why(text: str, code: str) -> None:
+    with pytest.raises(UsageError, match=code):
+        influence(moe(2, 2, 2, 4), asked=read_asked([text]))

@@ -18,8 +18,6 @@ Group = Literal["tensor", "context", "expert", "expert_tensor"]
 Bucket = Literal["replicated", "tensor", "expert"]
 LayerKind = Literal["embedding", "dense", "moe", "mtp", "head"]
 """`mtp`: the part of a multi-token-prediction module before its head (`twin.arch.blocks.mtp`)."""
-Dispatcher = Literal["alltoall", "deepep"]
-"""How tokens reach their experts (`twin.arch.blocks.moe`)."""
 Precision = Literal["bf16", "fp8"]
 """Numbers that tensor cores multiply; fp8 is E4M3 with block scales (DeepSeek-V3, section 3.3)."""
 
@@ -64,10 +62,9 @@ class Op:
     need of its output, masks and statistics. So a layer keeps the sum of `saved`, less that of the
     ops that a memory policy recomputes. `output` is the tensor it writes, which exists while it
     runs, as its gradient does in the backward pass; 0 for an op that works in place. `late` is
-    what the weight's gradient reads, the input and the output's gradient: it waits where that is put
-    off.
-    `aside` marks an op that needs nothing of the exchange before it, forward, and nothing that the
-    exchange brings, backward: it may run while that is on its way.
+    what the weight's gradient reads, the input and the output's gradient, which waits where that is
+    put off. `aside` marks an op that needs nothing of the exchange before it, forward, and nothing
+    that the exchange brings, backward: it may run while that is on its way.
     """
 
     name: str
@@ -114,7 +111,9 @@ Item = Op | Exchange
 class Shape:
     """The micro-batch, the sharding and the numbers that a layer sees on one rank: `sequences` of
     `sequence` tokens each, whole, before any cut. `expert_load`: rows of the routed experts of this
-    rank over those of the mean rank (`twin.routing`); the simulated rank is the fullest."""
+    rank over those of the mean rank (`twin.routing`); the simulated rank is the fullest.
+    `arriving`: rows that a dispatcher brings it, per token that it sends, if copies for one rank
+    travel as one; None: a copy travels per chosen expert."""
 
     sequences: int
     sequence: int
@@ -125,7 +124,7 @@ class Shape:
     context: int = 1
     expert_tensor: int = 1
     expert_load: float = 1.0
-    dispatcher: Dispatcher = "alltoall"
+    arriving: float | None = None
     precision: Precision = "bf16"
 
     @property

@@ -189,5 +189,6 @@ _READERS: Final[Mapping[str, Reader]] = MappingProxyType(
         "deepgemm-h800": lambda file, row: _products(file, row, precision="fp8"),
         "deepgemm-h800-weight-gradient": _weight_gradients,
         "attention-h100": _attention,
+        "attention-h100-ramp": _attention,
     }
 )

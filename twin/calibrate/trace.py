@@ -7,7 +7,7 @@ totals but attention and `contention`: the rest checks that the twin counts the 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,9 +23,7 @@ from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 
 PROFILE: Final = "h800-hopper-bf16"
-SHAPE: Final = Shape(
-    sequences=1, sequence=4096, expert=64, dispatcher="deepep", precision="fp8", expert_load=1.0
-)
+SHAPE: Final = Shape(sequences=1, sequence=4096, expert=64, precision="fp8")
 """What ran, with balanced routing (profile-data, README)."""
 RECOMPUTED: Final = ("norms", "swiglu", "mla_up")
 """What DeepSeek-V3 runs again (arXiv:2412.19437, section 3.2.3, and SwiGLU in 3.3.3)."""
@@ -55,12 +53,12 @@ class Part:
 def trace() -> tuple[Part, ...]:
     """Every class of kernels of the trace."""
     gpu, profile = load_part("gpus", "h800").spec, load_part("calibrations", PROFILE).spec
-    alone: Counter[str] = Counter()
-    beside: Counter[str] = Counter()
+    alone: defaultdict[str, float] = defaultdict(float)
+    beside: defaultdict[str, float] = defaultdict(float)
     for name, op, work, backward in _runs():
         cost = price(op.kind, work, gpu, profile, backward)
-        alone[name] += cost.seconds  # pyright: ignore[reportArgumentType]
-        beside[name] += cost.seconds * _slower(cost.sm_bound, gpu, profile)  # pyright: ignore[reportArgumentType]
+        alone[name] += cost.seconds
+        beside[name] += cost.seconds * _slower(cost.sm_bound, gpu, profile)
     measured = _measured()
     return tuple(Part(name, alone[name], beside[name], measured[row]) for name, row in ROWS.items())
 

@@ -14,34 +14,51 @@ from twin.cli.output import Output
 if TYPE_CHECKING:
     from twin.report import Report
     from twin.runs import Run
+    from twin.scenario import AnyScenario, Scenario
 
 
-def answer(
+def training(loaded: AnyScenario) -> Scenario:
+    """The scenario, if it is a training run. Raises `UsageError` of a weight update, for verbs that
+    do not answer those."""
+    from twin.errors import Problem, UsageError
+    from twin.scenario import UpdateScenario
+
+    if not isinstance(loaded, UpdateScenario):
+        return loaded
+    message = f"this verb answers training runs, and `{loaded.name}` is a weight update"
+    hint = "`twin run`, `twin check`, `twin compare` and `twin resolve` answer weight updates"
+    raise UsageError([Problem("TW158", "", message, hint)])
+
+
+def answer(  # noqa: PLR0913  the options of a verb
     path: str,
     sets: Sequence[str],
     output: Output,
     *,
     cache: bool = True,
     fidelity: Fidelity = Fidelity.EVENTS,
+    loaded: Scenario | None = None,
 ) -> Report:
     """The report of one scenario, from `runs/` where it is known. Raises `twin.errors.TwinError`
     for what is wrong with the input."""
-    return answered(path, sets, output, cache=cache, fidelity=fidelity).report
+    return answered(path, sets, output, cache=cache, fidelity=fidelity, loaded=loaded).report
 
 
-def answered(
+def answered(  # noqa: PLR0913  as above
     path: str,
     sets: Sequence[str],
     output: Output,
     *,
     cache: bool = True,
     fidelity: Fidelity = Fidelity.EVENTS,
+    loaded: Scenario | None = None,
 ) -> Run:
-    """The whole run of one scenario: plan, trace and report."""
-    from twin.loading import load
+    """The whole run of one scenario: plan, trace and report. `loaded` is the scenario, where it is
+    known already."""
+    from twin.loading import load_any
     from twin.runs import run
 
-    scenario = load(path, sets)
+    scenario = loaded or training(load_any(path, sets))
     with progress_bar(output, scenario.name) as progress:
         found = run(
             scenario,

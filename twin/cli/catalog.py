@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 VERSION = 1
 """Version of the JSON document."""
 
-PARTS = ("gpus", "nodes", "fabrics", "models", "calibrations")
+PARTS = ("gpus", "nodes", "fabrics", "models", "calibrations", "updaters")
 CHOICES = ("schedules", "optimizers", "topologies")
 SHELVES = (*PARTS, *CHOICES)
 """What the catalog holds: parts in files, and the members of the axes of choice."""

@@ -30,13 +30,18 @@ def check(
     Exits with 3 when the scenario is invalid or its layout impossible, with 4 when it does not fit,
     with 5 when its memory is not as the scenario expects. Expected times are left to `twin run`.
     """
-    from twin.loading import load
+    from twin.loading import load_any
     from twin.plan import plan
     from twin.report import fitting, memory_report
     from twin.report.expect import sentence
+    from twin.scenario import UpdateScenario
 
-    output = Output(as_json, quiet)
-    planned = plan(load(scenario, sets or []))
+    output, loaded = Output(as_json, quiet), load_any(scenario, sets or [])
+    if isinstance(loaded, UpdateScenario):
+        from twin.cli import weight_update
+
+        raise typer.Exit(weight_update.check(loaded, output))
+    planned = plan(loaded)
     memory = memory_report(planned.memory)
     judged = _judged(planned)
     nearest = _nearest(planned)

@@ -60,14 +60,24 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     """
     if len(scenarios) < 2:
         raise typer.BadParameter("compare needs at least two scenarios", param_hint="SCENARIO")
-    from twin.cli.answer import answered
+    from twin.cli.answer import answered, training
+    from twin.loading import load_any
     from twin.report import compare as compare_reports
     from twin.report.limits import failures
+    from twin.scenario import UpdateScenario
 
     output, limits = Output(as_json, quiet), _limits(fail_if or [])
+    loaded = [load_any(one, sets or []) for one in scenarios]
+    if all(isinstance(one, UpdateScenario) for one in loaded):
+        from twin.cli import weight_update
+
+        updates = [one for one in loaded if isinstance(one, UpdateScenario)]
+        named = zip(updates, scenarios, strict=True)
+        reports = [weight_update.answer(one, path, sets or []) for one, path in named]
+        raise typer.Exit(weight_update.compare(reports, limits, output))
     runs = [
-        answered(one, sets or [], output, cache=not no_cache, fidelity=fidelity)
-        for one in scenarios
+        answered(path, sets or [], output, cache=not no_cache, fidelity=fidelity, loaded=one)
+        for path, one in zip(scenarios, map(training, loaded), strict=True)
     ]
     comparison = compare_reports([run.report for run in runs])
     # Nobody sees it in a quiet answer, and it takes further runs.

@@ -72,7 +72,7 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     from twin.report.explain import VERSION, named
     from twin.report.explain import explain as derivation
 
-    kpi = _wanted() if kpi is None else named(kpi)
+    kpi = _wanted() if kpi is None else named(kpi, TOPICS)
     from twin.cli.answer import answered
 
     run = answered(scenario, sets or [], output, cache=not no_cache, fidelity=fidelity)

@@ -69,8 +69,9 @@ def _line(kernel: Kernel, error: float) -> str:
 
 def _part(part: Part) -> str:
     return (
-        f"{part.name}: alone {1e3 * part.alone:.1f} ms, beside {1e3 * part.beside:.1f} ms, measured "
-        f"{1e3 * part.measured:.1f} ms, {100 * (part.beside / part.measured - 1.0):+.1f} %"
+        f"{part.name}: alone {1e3 * part.alone:.1f} ms, beside {1e3 * part.beside:.1f} ms, "
+        f"measured {1e3 * part.measured:.1f} ms, "
+        f"{100 * (part.beside / part.measured - 1.0):+.1f} %"
     )
 
 

@@ -22,10 +22,10 @@ def resolve(
     Prints YAML that loads to the same scenario; a comment beside each value says where it was
     written, and how a catalog number is known.
     """
-    from twin.loading import load, rows, scenario_hash
+    from twin.loading import load_any, rows, scenario_hash
     from twin.loading import resolve as written_out
 
-    loaded = load(scenario, sets or [])
+    loaded = load_any(scenario, sets or [])
     if not as_json:
         sys.stdout.write(written_out(loaded))
         return

@@ -37,15 +37,23 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
 ) -> None:
     """What happens: fit, time, cost and bottleneck.
 
-    Plays one training step. Exits with 4 when the plan does not fit in memory, else with 5 when
+    Plays one training step, or a weight update. Exits with 4 when the plan does not fit in memory, else with 5 when
     something is not as the scenario expects.
     """
     from twin.cli.answer import answer
+    from twin.loading import load_any
     from twin.report import verdict
     from twin.report.expect import sentence
+    from twin.scenario import UpdateScenario
 
-    output = Output(as_json, quiet)
-    report = answer(scenario, sets or [], output, cache=not no_cache, fidelity=fidelity)
+    output, loaded = Output(as_json, quiet), load_any(scenario, sets or [])
+    if isinstance(loaded, UpdateScenario):
+        from twin.cli import weight_update
+
+        raise typer.Exit(weight_update.run(loaded, scenario, sets or [], output, strict=strict))
+    report = answer(
+        scenario, sets or [], output, cache=not no_cache, fidelity=fidelity, loaded=loaded
+    )
     output.document(report.to_json())
     output.sentence(verdict(report))
     for judgement in report.expectations:

@@ -17,6 +17,7 @@ from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
 from twin.spec.model import ModelSpec
+from twin.spec.weight_update import UpdaterSpec
 from twin.units import format_quantity
 
 
@@ -48,6 +49,8 @@ def _facts(part: Part[Spec]) -> str:
             assumed = all(known.kind == "assumed" for known in part.ledger.values())
             how = "assumed for" if assumed else "measured on"
             return f"{how} {spec.gpu}, {spec.software}, {spec.date}"
+        case UpdaterSpec():
+            return f"measured on {spec.gpu}, {spec.software}, {spec.date}"
         case _:
             return type(spec).__name__
 

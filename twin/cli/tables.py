@@ -201,11 +201,10 @@ def stages_table(memory: MemoryReport) -> Table:
     """Every stage's peak against the budget that the reserve leaves for tensors; with what a GPU
     keeps on the host, and of activations anywhere, where there is offload."""
     title = f"Peak by stage, of the {gibibytes(memory.budget)} that the reserve leaves"
-    headers = ("stage", "peak", "of budget", "", "in flight", "moment")
-    justify = ("right", "right", "right", "left", "right", "left")
-    if memory.host:
-        headers, justify = (*headers, "kept", "on host"), (*justify, "right", "right")
-    table = _table(title, *justify)
+    away = ("kept", "on host") if memory.host else ()
+    headers = ("stage", "peak", "of budget", "", "in flight", *away, "moment")
+    numbers = ("right",) * (1 + len(away))
+    table = _table(title, "right", "right", "right", "left", *numbers, "left")
     for header, column in zip(headers, table.columns, strict=True):
         column.header = header
     table.show_header = True
@@ -220,8 +219,8 @@ def stages_table(memory: MemoryReport) -> Table:
             percent(share),
             bar(share) + over,
             alive,
-            moment,
             *(away if memory.host else ()),
+            moment,
         )
     return table
 

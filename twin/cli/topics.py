@@ -82,11 +82,11 @@ def _links(asked: Asked, output: Output) -> int:
 
 def _hidden_expert(asked: Asked, output: Output) -> int:
     """The largest degree of expert parallelism that stays hidden."""
-    from twin.cli.answer import progress_bar
-    from twin.loading import load, scenario_hash
+    from twin.cli.answer import progress_bar, training
+    from twin.loading import load_any, scenario_hash
     from twin.study.hidden import hidden_expert, sentence
 
-    scenario = load(asked.scenario, asked.sets)
+    scenario = training(load_any(asked.scenario, asked.sets))
     with progress_bar(output, "degrees of expert parallelism") as progress:
         found = hidden_expert(scenario, progress, fidelity=asked.played, cache=asked.cache)
     output.document(
@@ -104,11 +104,11 @@ def _hidden_expert(asked: Asked, output: Output) -> int:
 
 def _tornado(asked: Asked, output: Output) -> int:
     """Which uncertain numbers, or chosen fields, move the step most."""
-    from twin.cli.answer import progress_bar
-    from twin.loading import load, scenario_hash
+    from twin.cli.answer import progress_bar, training
+    from twin.loading import load_any, scenario_hash
     from twin.study.influence import influence, read_asked, sentence
 
-    scenario, fields = load(asked.scenario, asked.sets), read_asked(asked.fields)
+    scenario, fields = training(load_any(asked.scenario, asked.sets)), read_asked(asked.fields)
     with progress_bar(output, "both ends of every number") as progress:
         found = influence(scenario, progress, asked=fields, fidelity=asked.played)
     output.document(

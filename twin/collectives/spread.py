@@ -12,14 +12,12 @@ than 2 %.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import comb
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from twin.network.placement import Placement
 
@@ -76,9 +74,9 @@ def spread(
             hits.append(places * hit)
             fullest.append(1.0)
             continue
-        each = _hits(probabilities, top_k, places) * (hit / (1 - free(held)))
-        hits.append(float(each.sum()))
-        fullest.append(float(each.max() / each.mean()))
+        each = _hits(probabilities, top_k, places)
+        hits.append(sum(each) * hit / (1 - free(held)))
+        fullest.append(max(each) * places / sum(each))
     return Spread(top_k, hits[0], hits[1], fullest[0], fullest[1])
 
 
@@ -142,64 +140,71 @@ def _drawn(
     return seen_groups, of_one
 
 
-def _hits(probabilities: tuple[float, ...], top_k: int, places: int) -> NDArray[np.float64]:
+def _hits(probabilities: tuple[float, ...], top_k: int, places: int) -> list[float]:
     """Probability that each place holds at least one chosen expert, for shares of the choices."""
-    odds = _odds(_loads(np.array(probabilities), top_k), top_k)
-    parts = np.array_split(odds, places)
-    own = [_symmetric(part, top_k) for part in parts]
-    before, after = [_one(top_k)], [_one(top_k)]
-    for at in range(places):
-        before.append(_times(before[-1], own[at]))
-        after.append(_times(after[-1], own[places - 1 - at]))
-    everything = before[places][top_k]
-    missed = [
-        _times(before[at], after[places - 1 - at])[top_k] / everything for at in range(places)
-    ]
-    return 1 - np.array(missed)
+    odds = _odds(_loads(probabilities, top_k), top_k)
+    held = len(odds) // places
+    own = [_symmetric(odds[at * held : (at + 1) * held], top_k) for at in range(places)]
+    before = list(accumulate(own, _times, initial=_one(top_k)))
+    after = list(accumulate(reversed(own), _times, initial=_one(top_k)))
+    missed = [_times(before[at], after[places - 1 - at])[top_k] for at in range(places)]
+    return [1 - one / before[places][top_k] for one in missed]
 
 
-def _loads(shares: NDArray[np.float64], top_k: int) -> NDArray[np.float64]:
+def _loads(shares: Sequence[float], top_k: int) -> list[float]:
     """Probability that a token chooses each expert, which sums to `top_k`; what an expert cannot
     take, the others do."""
-    shares = np.maximum(shares, shares.sum() * 1e-12)
-    loads = top_k * shares / shares.sum()
-    for _ in range(_ROUNDS):
-        full = loads >= _MOST
-        rest = shares[~full].sum()
-        if not full.any() or rest == 0:
-            break
-        loads = np.where(full, _MOST, (top_k - _MOST * full.sum()) * shares / rest)
-    return np.minimum(loads, _MOST)
+    least = sum(shares) * 1e-12
+    shares = [max(one, least) for one in shares]
+    full: set[int] = set()
+    while True:
+        rest = sum(one for at, one in enumerate(shares) if at not in full)
+        left = (top_k - _MOST * len(full)) / rest if rest else 0.0
+        loads = [_MOST if at in full else left * one for at, one in enumerate(shares)]
+        over = {at for at, one in enumerate(loads) if one > _MOST}
+        if not over:
+            return loads
+        full |= over
 
 
-def _odds(loads: NDArray[np.float64], top_k: int) -> NDArray[np.float64]:
+def _odds(loads: list[float], top_k: int) -> list[float]:
     """Odds of independent choices that, where exactly `top_k` are made, have these loads."""
-    target = loads / (1 - loads)
-    odds = target / target.mean()
+    target = [one / (1 - one) for one in loads]
+    odds = _around_one(target)
     for _ in range(_ROUNDS):
         total = _symmetric(odds, top_k)
-        without = np.ones_like(odds)
-        for degree in range(1, top_k):
-            without = np.maximum(total[degree] - odds * without, 0.0)
-        found = np.clip(odds * without / total[top_k], 1e-15, _MOST)
-        odds = odds * target / (found / (1 - found))
-        odds = odds / odds.mean()
+        found = [min(one * _without(total, one) / total[top_k], _MOST) for one in odds]
+        wanted = zip(odds, target, found, strict=True)
+        odds = _around_one([one * goal * (1 - now) / now for one, goal, now in wanted])
     return odds
 
 
-def _one(top_k: int) -> NDArray[np.float64]:
-    unit = np.zeros(top_k + 1)
-    unit[0] = 1.0
-    return unit
+def _without(total: list[float], odds: float) -> float:
+    """The second-highest symmetric polynomial of all but one of the odds."""
+    left = 1.0
+    for degree in range(1, len(total) - 1):
+        left = max(total[degree] - odds * left, 1e-300)
+    return left
 
 
-def _times(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.convolve(a, b)[: len(a)]
+def _around_one(odds: list[float]) -> list[float]:
+    mean = sum(odds) / len(odds)
+    return [one / mean for one in odds]
 
 
-def _symmetric(odds: NDArray[np.float64], top_k: int) -> NDArray[np.float64]:
+def _one(top_k: int) -> list[float]:
+    return [1.0] + [0.0] * top_k
+
+
+def _times(a: list[float], b: list[float]) -> list[float]:
+    """The product of two polynomials, up to their degree."""
+    return [sum(a[i] * b[n - i] for i in range(n + 1)) for n in range(len(a))]
+
+
+def _symmetric(odds: list[float], top_k: int) -> list[float]:
     """Elementary symmetric polynomials of the odds, of degree 0 to `top_k`."""
     found = _one(top_k)
     for one in odds:
-        found[1:] += one * found[:-1]
+        for degree in range(top_k, 0, -1):
+            found[degree] += one * found[degree - 1]
     return found

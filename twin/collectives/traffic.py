@@ -75,8 +75,11 @@ def chosen(
     where the node has it."""
     if choice != "auto":
         return traffic(kind, bytes, placement, choice)
-    able = [way for way in ways(kind, placement) if way != "nvls" or cluster.node.nvlink_sharp]
-    flows = [traffic(kind, bytes, placement, way) for way in able]
+    flows = [
+        traffic(kind, bytes, placement, way)
+        for way in ways(kind, placement)
+        if way != "nvls" or cluster.node.nvlink_sharp
+    ]
     return min(flows, key=lambda flow: alone(flow, cluster, placement))
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 
 from twin.arch.ops import CollectiveKind, OpClass, Weights, Work
-from twin.collectives import Traffic, traffic
+from twin.collectives import Traffic
 from twin.engine.passes import Coster, nanoseconds
 from twin.engine.program import COMPUTE, DATA, FROM_HOST, TO_HOST, Group, Step, Template
 from twin.hardware import seconds
@@ -126,7 +126,7 @@ class _Closing:
         replicas = self.coster.placements["data"]
         if maxima.count == 0 or replicas.size == 1:
             return
-        flow = traffic("all_reduce", maxima.bytes, replicas)
+        flow = self.coster.flow("all_reduce", maxima.bytes, replicas)
         _, delay = self.coster.agree(replicas)
         step = Step(maxima.name, DATA, maxima.count * delay, self._after(None), flow, "data")
         self._append(step, None)
@@ -137,7 +137,7 @@ class _Closing:
         model = self.plan.scenario.model
         size = model.vocab * model.hidden / self.plan.mesh.tensor / held * GRADIENT_BYTES
         edges = Placement(2, 2 if self.plan.mesh.ranks <= self.plan.mesh.gpus_per_node else 1)
-        flow, delay = self.coster.priced(traffic("all_reduce", size, edges))
+        flow, delay = self.coster.priced(self.coster.flow("all_reduce", size, edges))
         self._append(
             Step("embedding_gradients", DATA, delay, self._after(None), flow, "embedding"), None
         )

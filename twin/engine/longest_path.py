@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -152,6 +152,18 @@ class _Stage:
         self.starts.append(at)
         self.ends.append(self.tails[COMPUTE][0])
 
+    def copied(
+        self, offload: Offload, period: Period | None, extra: int
+    ) -> Iterator[tuple[float, float]]:
+        """Bytes that go out after each turn, and how often in the whole step."""
+        if self.copies is None:
+            return
+        for (out, *_), start in zip(self.copies.all, self.starts, strict=True):
+            if out is not None:
+                window = 0 if period is None else period.windows[self.role]
+                repeats = period is not None and 0 <= start - window < period.length_ns
+                yield offload.bytes[out[0]], 1.0 + extra * repeats
+
     def note(self, actions: int, idle: int, at: int, mark: int) -> None:
         """Note a turn for the proof; `left` has held times of it from `mark` on."""
         self.marks += [mark] * actions
@@ -164,7 +176,7 @@ class _Copies:
     every copy has its links to itself, but for the ranks of its role that copy at the same time."""
 
     def __init__(self, offload: Offload, rate: float, order: Sequence[Copy]) -> None:
-        self.order = iter(order)
+        self.all, self.order = order, iter(order)
         self.durations = [offload.latency_ns + bytes_ns(size, rate) for size in offload.bytes]
         self.out: dict[Key, Record] = {}
         self.back: dict[Key, Record] = {}
@@ -358,7 +370,7 @@ class _Walk:
             length, window = period.length_ns, max(period.windows)
             rows = [_longer(stage, period, extra) for stage in self.stages]
         step_ns = self.step_ns + extra * length
-        carried, busy = program.wiring.used(self._carried(), step_ns)
+        carried, busy = program.wiring.used(self._carried(period, extra), step_ns)
         spans, names = self._spans()
         return Trace(
             spans=spans,
@@ -377,13 +389,17 @@ class _Walk:
             window_end=window + length,
         )
 
-    def _carried(self) -> list[float]:
+    def _carried(self, period: Period | None, extra: int) -> list[float]:
         """Bytes that each link carries per step."""
         load = _Load(self.program.wiring)
         scale = self.program.microbatches / self.microbatches
         for stage in self.stages:
             self._own(stage, load, scale)
             self._sent(stage, load, scale)
+            if stage.copies is not None and self.program.offload is not None:
+                ports = load.wiring.ports[stage.role]
+                for size, times in stage.copied(self.program.offload, period, extra):
+                    load.add(((size, ports.to_host), (size, ports.from_host)), times)
         return load.total
 
     def _own(self, stage: _Stage, load: _Load, scale: float) -> None:
@@ -397,10 +413,6 @@ class _Walk:
         opening = program.opening[role] if program.opening else ()
         once = (step.traffic for step in (*opening, *program.finish[role]) if step.traffic)
         load.add(load.wiring.flows(sum(once, Traffic()), role), 1.0)
-        if stage.copies is not None and program.offload is not None:
-            size = sum(program.offload.bytes[chunk] for chunk, _ in stage.copies.out)
-            ports = load.wiring.ports[role]
-            load.add(((size, ports.to_host), (size, ports.from_host)), scale)
 
     def _sent(self, stage: _Stage, load: _Load, scale: float) -> None:
         """Add a role's messages to other stages."""

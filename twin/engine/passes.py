@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from twin.arch import again, wholly
 from twin.arch.ops import CollectiveKind, Exchange, Item, Layer, Op, Work
-from twin.collectives import Spread, Traffic, deepep, spread, traffic
+from twin.collectives import Choice, Spread, Traffic, chosen, deepep, spread
 from twin.engine.overlap import hold_for_host
 from twin.engine.program import (
     COMPUTE,
@@ -103,6 +103,8 @@ class Coster:
     placements: dict[str, Placement]
     alone: Mapping[str, float]
     """Bytes per nanosecond of a transfer that has its links to itself, as in `Wiring`."""
+    choice: Choice = "ring"
+    """Of the algorithm of collectives."""
     zero: int = 1
     reshard_after_forward: bool = True
     spread: Spread | None = None
@@ -119,6 +121,7 @@ class Coster:
             scenario.calibration,
             plan.placements,
             wire(seats(plan), rates(scenario.cluster), host=False).alone,
+            parallel.collectives,
             parallel.zero,
             parallel.reshard_after_forward,
             _spread(plan),
@@ -162,8 +165,12 @@ class Coster:
             # The spread says itself how much more the fullest rank gets.
             flow = deepep(size / self.expert_load, self.spread, placement)
         else:
-            flow = traffic(kind, size, placement)
+            flow = self.flow(kind, size, placement)
         return self.priced(flow, placement)
+
+    def flow(self, kind: CollectiveKind, size: float, placement: Placement) -> Traffic:
+        """The traffic of a collective by the run's choice of algorithm."""
+        return chosen(self.cluster, self.choice, kind, size, placement)
 
     def priced(self, flow: Traffic, placement: Placement | None = None) -> tuple[Traffic, int]:
         """A traffic with the latency (ns) of its serial hops."""

@@ -27,15 +27,17 @@ MOST_HELD: Final = 0.5
 @dataclass(slots=True)
 class _Kernel:
     """A running compute operation: how much of its time SMs bound, nanoseconds of work left at full
-    speed since `since`, and how many times as long they take. `timer` counts how often its end was
-    set."""
+    speed since `since`, and how many times as long they take. `end` is when it is done at the
+    present pace, `due` when the timer goes off that looks after it."""
 
     op: int
+    role: int
     bound: float
     left: float
     since: int
     stretch: float = 1.0
-    timer: int = 0
+    end: int = -1
+    due: int = -1
 
 
 class Multiprocessors:
@@ -52,43 +54,46 @@ class Multiprocessors:
 
     def compute(self, op: int, role: int, duration: int, bound: float) -> None:
         """Start a compute operation of so many nanoseconds at full speed."""
-        kernel = _Kernel(op, bound, float(duration), self.clock.nanoseconds)
+        now = self.clock.nanoseconds
+        kernel = _Kernel(op, role, bound, float(duration), now)
         self.running[role] = kernel
-        self._pace(kernel, role)
-        self._schedule(kernel, role)
+        self._pace(kernel, now)
 
     def hold(self, role: int, sms: int) -> None:
         """Communication on a role takes so many more SMs, or gives them back."""
         self.held[role] += sms
         kernel = self.running[role]
-        if kernel is None:
-            return
-        now = self.clock.nanoseconds
-        kernel.left -= (now - kernel.since) / kernel.stretch
-        kernel.since = now
-        self._pace(kernel, role)
-        self._schedule(kernel, role)
+        if kernel is not None:
+            now = self.clock.nanoseconds
+            kernel.left -= (now - kernel.since) / kernel.stretch
+            kernel.since = now
+            self._pace(kernel, now)
 
-    def _pace(self, kernel: _Kernel, role: int) -> None:
-        held = self.held[role]
-        if held == 0:
-            kernel.stretch = 1.0
-            return
+    def _pace(self, kernel: _Kernel, now: int) -> None:
+        """Set the pace of a kernel, and when it ends."""
+        held = self.held[kernel.role]
+        kernel.stretch = self._stretch(kernel.bound, held) if held else 1.0
+        kernel.end = now + max(0, ceil(kernel.left * kernel.stretch - ROUNDING))
+        if kernel.due < now or kernel.end < kernel.due:
+            kernel.due = kernel.end
+            self.clock.call(kernel.end - now, self._ended, (kernel, kernel.end))
+
+    def _stretch(self, bound: float, held: int) -> float:
         self.shared = True
-        key = kernel.bound, held
+        key = bound, held
         if key not in self.stretches:
             most = max(1, int(MOST_HELD * self.sms))
-            self.stretches[key] = slowdown(kernel.bound, min(held, most), self.sms, self.contention)
-        kernel.stretch = self.stretches[key]
-
-    def _schedule(self, kernel: _Kernel, role: int) -> None:
-        kernel.timer += 1
-        delay = max(0, ceil(kernel.left * kernel.stretch - ROUNDING))
-        self.clock.call(delay, self._ended, (kernel, kernel.timer, role))
+            self.stretches[key] = slowdown(bound, min(held, most), self.sms, self.contention)
+        return self.stretches[key]
 
     def _ended(self, event: Event) -> None:
-        kernel, timer, role = cast("tuple[_Kernel, int, int]", event.value)
-        if kernel.timer != timer:
-            return  # its pace has changed since, and with it its end
-        self.running[role] = None
+        kernel, due = cast("tuple[_Kernel, int]", event.value)
+        if kernel.due != due:
+            return  # an earlier timer has taken over
+        if kernel.end > due:  # it has become slower since
+            kernel.due = kernel.end
+            self.clock.call(kernel.end - due, self._ended, (kernel, kernel.end))
+            return
+        kernel.due = -1  # for a second timer of this instant
+        self.running[kernel.role] = None
         self.over(kernel.op)

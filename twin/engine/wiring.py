@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -142,18 +142,29 @@ class _Builder:
     def ports(self, role: int, place: _Place) -> Ports:
         """A role's own links and its part of those that it shares."""
         rates = self.rates
-        nvlink = [self._own("nvlink", rates.nvlink) for _ in range(2)]
-        nic = [self._own("nic", rates.nic) for _ in range(2)]
         up, down = (self._shared("leaf", rates.leaf, place.pod, role, way) for way in "ud")
+        plain = Ports(
+            nvlink_out=self._own("nvlink", rates.nvlink),
+            nvlink_in=self._own("nvlink", rates.nvlink),
+            nic_out=self._own("nic", rates.nic),
+            nic_in=self._own("nic", rates.nic),
+            up=up,
+            down=down,
+        )
         if not self.narrow:
-            return Ports(*nvlink, *nic, up, down)
-        out, into = (self._own("pcie", rates.pcie) for _ in range(2))
-        switch = [
+            return plain
+        out, into = self._own("pcie", rates.pcie), self._own("pcie", rates.pcie)
+        above, below = (
             self._shared("pcie_uplink", rates.pcie_uplink, place.switch, role, way) for way in "ud"
-        ]
+        )
         dram = self._shared("dram", rates.dram, place.socket, role, "")
-        copies = out + switch[0] + dram, dram + switch[1] + into
-        return Ports(*nvlink, out + nic[0], nic[1] + into, up, down, *copies)
+        return replace(
+            plain,
+            nic_out=out + plain.nic_out,
+            nic_in=plain.nic_in + into,
+            to_host=out + above + dram,
+            from_host=dram + below + into,
+        )
 
     def _own(self, kind: LinkClass, rate: float) -> Route:
         """A new link of one role."""

@@ -104,11 +104,14 @@ def _path(trace: Trace) -> Iterator[str]:
 
 
 def _memory(run: Run) -> Iterator[str]:
-    """Device bytes of each rank over the step, by the ledger's categories that change."""
+    """Device bytes of each rank over the step, by the ledger's categories that change, and its
+    bytes in host memory."""
     for role in range(len(run.trace.roles)):
         series = memory_series(run.plan, run.trace, role)
         changing = {name: sizes for name, sizes in series.categories.items() if np.ptp(sizes) > 0}
         shown = {"device memory": series.total, **changing}
+        if series.host:
+            shown["host memory"] = series.host_total
         for name, sizes in shown.items():
             label = json.dumps(f"{name.replace('_', ' ')} (bytes)")
             for at, size in zip(series.times.tolist(), sizes.tolist(), strict=True):

@@ -38,6 +38,8 @@ _OF_STREAM: dict[str, Meaning] = {
     "data": "data",
     "context": "context",
     "gather": "data",
+    "to_host": "offload",
+    "from_host": "offload",
 }
 
 

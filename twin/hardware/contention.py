@@ -4,8 +4,8 @@ What SMs bound takes as much longer as there are fewer of them; what memory boun
 the rest still saturates it. On top, everything loses a share to traffic through L2 and memory, and
 to the clock that falls with the power drawn. One share for all kernels is the simplest law that the
 training trace of DeepSeek-V3 allows: beside DeepEP's 20 of 132 SMs its FP8 products reach 0.78
-(dense), 0.79 (weights of experts, where the kernel's own speed is known) and 0.81 (grouped) of what
-they reach alone, of which the SMs explain 0.85; docs/kernels.md has the table. It breaks where
+(dense; gradients of the experts' larger weights) to 0.81 (grouped) of what they reach alone, of
+which the SMs explain 0.85; docs/kernels.md has the table. It breaks where
 communication nears the memory's bandwidth, and for kernels whose blocks do not fit the remaining
 SMs evenly.
 """

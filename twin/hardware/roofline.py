@@ -45,9 +45,11 @@ class Price:
     @property
     def sm_bound(self) -> float:
         """Share of the seconds that lengthens with arithmetic: d log seconds / d log arithmetic."""
-        if self.arithmetic == 0.0 or self.arithmetic < self.memory and self.overlaps:
+        if self.arithmetic == 0.0:
             return 0.0
-        share = 1.0 if self.overlaps else (self.arithmetic / self.busy) ** matmul.OVERLAP
+        share = (self.arithmetic / self.busy) ** matmul.OVERLAP
+        if self.overlaps:
+            share = float(self.arithmetic > self.memory)
         return share * self.busy / self.seconds
 
 

@@ -59,6 +59,8 @@ def _words(option: Json) -> str:
         "boolean": "`true` or `false`",
         "null": "`null`",
     }
+    if "prefixItems" in option:
+        return " and ".join(written(one) for one in option["prefixItems"]) + ", in a list"
     return f"a list: {written(option['items'])}" if "items" in option else words[option["type"]]
 
 
@@ -91,8 +93,27 @@ to say where it comes from. A file that extends another needs none of what is **
 def reference_page(schema: Json) -> str:
     """The field reference as Markdown: one table per section, in the order of the file."""
     page = _Page(schema)
-    page.section(schema, schema["then"], "")
+    page.section(schema, _needs_of_both(schema["then"]), "")
     return "\n".join([_HEAD, *page.lines])
+
+
+def _needs_of_both(needs: Json) -> Json:
+    """What a file must hold, of whichever kind it is; `told` says where only one kind asks it."""
+    training, update = needs["else"], needs["then"]
+    told = {
+        key: f"**required** in {kind}"
+        for kind, own, other in (
+            ("a training run", training, update),
+            ("a weight update", update, training),
+        )
+        for key in own["required"]
+        if key not in other["required"]
+    }
+    return {
+        "required": training["required"],
+        "properties": update["properties"] | training["properties"],
+        "told": told,
+    }
 
 
 class _Page:
@@ -106,8 +127,8 @@ class _Page:
     def section(self, section: Json, needs: Json, path: str) -> None:
         """A section's table, then the sections below it."""
         self.lines += ["| Field | Means | Write | Default |", "|---|---|---|---|"]
-        required = needs.get("required", ())
-        self.lines += [_row(k, field, k in required) for k, field in section["properties"].items()]
+        told = dict.fromkeys(needs.get("required", ()), "**required**") | needs.get("told", {})
+        self.lines += [_row(k, field, told.get(k)) for k, field in section["properties"].items()]
         self.lines.append("")
         for key, field in section["properties"].items():
             told = needs.get("properties", {}).get(key, {})
@@ -131,9 +152,9 @@ def _kind(member: Json) -> str:
     return " or ".join(f"`{name}`" for name in kind.get("enum") or [kind["const"]])
 
 
-def _row(key: str, field: Json, required: bool) -> str:
+def _row(key: str, field: Json, required: str | None) -> str:
     means = field["description"].removesuffix(aside(field))
-    cells = (f"`{key}`", means, written(field), "**required**" if required else default_of(field))
+    cells = (f"`{key}`", means, written(field), required or default_of(field))
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

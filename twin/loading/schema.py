@@ -6,6 +6,9 @@ catalog parts, numbers with a source, `extends`, and which keys a file must hold
 extends another may leave out anything, so no section requires keys by itself; they are required by
 one condition at the root, for files that extend nothing.
 
+A scenario is a training run or a weight update; the section `weight_update` makes it the latter, and
+takes the place of those that are about training.
+
 The schema is necessary, not sufficient: ranges of quantities, and what fields ask of each other,
 only `twin check` sees.
 """
@@ -31,8 +34,9 @@ from twin.loading.json_schema import (
     reference,
     sections,
 )
+from twin.loading.load import UPDATE
 from twin.network.topology import kinds
-from twin.scenario import Scenario
+from twin.scenario import Scenario, UpdateScenario
 from twin.sources import KINDS
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -42,9 +46,12 @@ _FABRIC_KIND: Final = ("cluster", "fabric", "kind")
 
 def scenario_schema(folders: Iterable[Path] = ()) -> Json:
     """The schema; names of parts are those under `folders`/catalog, and the shipped."""
-    schema = Scenario.model_json_schema()
+    schema, update = Scenario.model_json_schema(), UpdateScenario.model_json_schema()
+    schema["$defs"] |= update["$defs"]
     library, _ = open_library(folders)
-    needed = _Needs(schema["$defs"]).of(schema, optional=("calibration",))
+    needs = _Needs(schema["$defs"])
+    training, updating = (needs.of(one, optional=("calibration",)) for one in (schema, update))
+    schema["properties"] = _of_both(schema["properties"], update["properties"])
     _plain(schema)
     for path, kind in SLOTS.items():
         _name_parts(field_at(schema, path), kind, part_names(library, kind))
@@ -57,12 +64,29 @@ def scenario_schema(folders: Iterable[Path] = ()) -> Json:
     return {
         "$schema": DIALECT,
         "title": "A scenario of the twin",
-        "description": "One run: model, cluster, layout, memory policy, training and price.",
+        "description": "A training run: model, cluster, layout, memory policy, training and price. "
+        "Or a weight update: model, cluster and `weight_update`.",
         **{key: schema[key] for key in ("type", "properties", "additionalProperties")},
         "if": {"not": {"required": ["extends"]}},
-        "then": needed,
+        "then": {"if": {"required": [UPDATE]}, "then": updating, "else": training},
+        "dependentSchemas": {
+            UPDATE: {
+                "properties": dict.fromkeys(
+                    sorted(Scenario.model_fields.keys() - UpdateScenario.model_fields.keys()), False
+                )
+            }
+        },
         "$defs": dict(sorted(schema["$defs"].items())),
     }
+
+
+def _of_both(training: Json, update: Json) -> Json:
+    """The sections of both kinds; what only an update has stands behind `train`."""
+    own = {key: field for key, field in update.items() if key not in training}
+    found: Json = {}
+    for key, field in training.items():
+        found |= {key: field} | (own if key == "train" else {})
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +107,7 @@ class _Needs:
     def of_field(self, field: Json) -> Json:
         """The needs of what a field holds; JSON Schema asks keys of objects only, so names pass."""
         if field.get("type") == "array":
-            return _filled({"items": self.of_field(field["items"])})
+            return _filled({"items": self.of_field(field.get("items", {}))})
         names = [name for choice in choices(field) if (name := reference(choice))]
         if len(names) == 1:
             return self.of(self.definitions[names[0]])

@@ -15,11 +15,14 @@ from typing import TypeVar
 from twin.arch import again, layers
 from twin.arch.fp8_store import packing
 from twin.arch.ops import Layer, Op, Shape, Weights
+from twin.collectives.spread import spread
 from twin.errors import Problem, ScenarioError
 from twin.hardware import seconds
+from twin.network.placement import Placement
 from twin.plan.caveats import caveats
 from twin.plan.feasibility import microbatches, problems
 from twin.plan.memory import ledger
+from twin.plan.memory_caveats import memory_caveats
 from twin.plan.mesh import lay_out, placements
 from twin.plan.stages import balance, split
 from twin.plan.types import Chunk, Plan
@@ -48,14 +51,18 @@ def plan(scenario: Scenario) -> Plan:
         raise ScenarioError(scenario.locate(found))
     chunks = cut(scenario, model_layers)
     count = microbatches(scenario)
+    memory = ledger(scenario, mesh, chunks, count)
     return Plan(
         scenario=scenario,
         mesh=mesh,
         chunks=chunks,
         microbatches=count,
         placements=placements(mesh, scenario.cluster.fabric.nodes_per_leaf),
-        memory=ledger(scenario, mesh, chunks, count),
-        warnings=caveats(scenario, mesh, chunks),
+        memory=memory,
+        warnings=(
+            *caveats(scenario, mesh, chunks),
+            *memory_caveats(scenario, chunks, memory),
+        ),
     )
 
 
@@ -80,9 +87,21 @@ def shape_of(scenario: Scenario) -> Shape:
         expert_tensor=parallel.expert_tensor,
         flash=train.attention_kernel == "flash",
         expert_load=load(train.routing, moe.experts, parallel.expert) if moe else 1.0,
-        dispatcher=parallel.dispatcher,
+        arriving=_arriving(scenario),
         precision=train.precision,
     )
+
+
+def _arriving(scenario: Scenario) -> float | None:
+    """Rows that reach the fullest expert rank per token, where the dispatcher merges copies."""
+    moe, parallel, routing = scenario.model.moe, scenario.parallel, scenario.train.routing
+    if moe is None or parallel.expert == 1 or parallel.dispatcher != "deepep":
+        return None
+    # On how many ranks experts lie does not depend on the nodes that these are in.
+    ranks = Placement(parallel.expert, parallel.expert)
+    uneven = None if routing.kind == "balanced" else routing.shares(moe.experts)
+    found = spread(moe.experts, moe.top_k, ranks, moe.groups, moe.top_groups, uneven)
+    return found.ranks * found.fullest_rank
 
 
 def kernels_take_time(scenario: Scenario, model_layers: Sequence[Layer]) -> list[Problem]:

@@ -17,7 +17,6 @@ and the system need of the host.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, get_args
@@ -98,11 +97,12 @@ def on_fullest_node(stages: Sequence[StageMemory], mesh: Mesh) -> dict[str, floa
     nodes = np.arange(mesh.ranks) // mesh.gpus_per_node
     sizes = np.array([stage.host_bytes for stage in stages])
     fullest = int(np.bincount(nodes, sizes[stage_of]).argmax())
-    total: Counter[str] = Counter()
-    for stage in stage_of[nodes == fullest].tolist():
-        for name, size in stages[stage].host.items():
-            total[name] += size  # pyright: ignore[reportArgumentType]  (bytes are floats)
-    return dict(total)
+    total: dict[str, float] = {}
+    there = np.bincount(stage_of[nodes == fullest], minlength=len(stages))
+    for ranks, stage in zip(there.tolist(), stages, strict=True):
+        for name, size in stage.host.items():
+            total[name] = total.get(name, 0.0) + ranks * size
+    return {name: size for name, size in total.items() if size > 0}
 
 
 def in_whole_step(

@@ -117,7 +117,7 @@ def _delta(baseline: Report, candidate: Report) -> Delta:
         hash=candidate.hash,
         fits=candidate.fits,
         kpis={
-            kpi.key: _kpi_delta(baseline.kpis[kpi.key], candidate.kpis[kpi.key], kpi.better)
+            kpi.key: kpi_delta(baseline.kpis[kpi.key], candidate.kpis[kpi.key], kpi.better)
             for kpi in KPIS
         },
         step_delta_ns=candidate.step_ns - baseline.step_ns,
@@ -129,7 +129,8 @@ def _delta(baseline: Report, candidate: Report) -> Delta:
     )
 
 
-def _kpi_delta(baseline: float | None, candidate: float | None, better: Better) -> KpiDelta:
+def kpi_delta(baseline: float | None, candidate: float | None, better: Better) -> KpiDelta:
+    """How a key figure of two runs differs."""
     if baseline is None or candidate is None:
         return KpiDelta(baseline, candidate, None, None, better, "unknown")
     delta = candidate - baseline

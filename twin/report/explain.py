@@ -122,12 +122,13 @@ def explain(plan: Plan, trace: Trace, report: Report, kpi: str) -> Explanation:
     return _Derivation(plan, trace, report).figure(named(kpi))
 
 
-def named(kpi: str) -> str:
-    """The name of a key figure. Raises `UsageError` where none is called so."""
+def named(kpi: str, topics: Iterable[str] = ()) -> str:
+    """The name of a key figure. Raises `UsageError` where none is called so; `topics` are what
+    else could be meant."""
     known = [figure.key for figure in KPIS]
     if kpi not in known:
         message = f"`{kpi}` is no key figure"
-        raise UsageError([Problem("TW051", "", message, hint(kpi, known))])
+        raise UsageError([Problem("TW051", "", message, hint(kpi, [*known, *topics]))])
     return kpi
 
 

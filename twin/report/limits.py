@@ -8,11 +8,13 @@ that are shares themselves, `-2%` is again relative and `-0.02` is two points of
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
+from typing import Protocol
 
 from twin.errors import FieldError
-from twin.report.compare import Comparison, Delta, KpiDelta
+from twin.report.compare import KpiDelta
 from twin.report.numbers import digits, show
 from twin.spec.expect import FIGURES, FITS, ORDERS, bound, check_order, cut, find_figure
 from twin.spec.kpis import Kpi, Unit
@@ -30,6 +32,24 @@ class Limit:
     operator: str
     change: float
     relative: bool
+
+
+class Changed(Protocol):
+    """A candidate of a comparison, of whatever kind."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def hash(self) -> str: ...  # noqa: D102
+    @property
+    def kpis(self) -> Mapping[str, KpiDelta]: ...  # noqa: D102
+
+
+class Compared(Protocol):
+    """A comparison of whatever kind."""
+
+    @property
+    def deltas(self) -> Sequence[Changed]: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +88,7 @@ def read_limit(written: str) -> Limit:
     return Limit(written, kpi, operator, change if sign == "+" else -change, relative)
 
 
-def failures(comparison: Comparison, limits: tuple[Limit, ...]) -> tuple[Failure, ...]:
+def failures(comparison: Compared, limits: tuple[Limit, ...]) -> tuple[Failure, ...]:
     """Every candidate that is beyond a limit, limit by limit."""
     return tuple(
         _failure(limit, delta)
@@ -116,7 +136,7 @@ def _is_beyond(limit: Limit, change: float | None) -> bool:
     return change is None or ORDERS[limit.operator](change, limit.change)
 
 
-def _failure(limit: Limit, delta: Delta) -> Failure:
+def _failure(limit: Limit, delta: Changed) -> Failure:
     found = delta.kpis[limit.kpi.key]
     change = _change(limit, found)
     return Failure(

@@ -90,8 +90,8 @@ def network_map(plan: Plan) -> NetworkMap:
     vertices = _placed(graph, names, nodes)
     index = {vertex.name: at for at, vertex in enumerate(vertices)}
     edges = tuple(
-        Edge(index[a], index[b], "nic" if link == "slot" else link)
-        for a, b, link in graph.edges(data="link")
+        Edge(index[a], index[b], _link(str(graph.edges[a, b]["link"])))
+        for a, b in graph.edges
         if a in index and b in index
     )
     return NetworkMap(
@@ -109,6 +109,11 @@ def network_map(plan: Plan) -> NetworkMap:
         },
         sizes={name: len(ranks) for name, ranks in groups.items()},
     )
+
+
+def _link(link: str) -> str:
+    """A NIC's slot is drawn as the NIC that fills it."""
+    return "nic" if link == "slot" else link
 
 
 def _without_sockets(graph: nx.Graph[str]) -> nx.Graph[str]:

@@ -262,7 +262,8 @@ def _crossing(program: Program, trace: Trace) -> dict[str, NDArray[np.float64]]:
             continue
         own = (spans.stream == stream) & (spans.name == trace.names.index(name))
         for key in LABELS:
-            shares[key][own] = _mean(_share(step, key, program) for step in steps)
+            # Of steps of one name, whose spans the trace does not tell apart, the longest.
+            shares[key][own] = max(_share(step, key, program) for step in steps)
     for key in ("nvlink",) if message.link == "nvlink" else _nic_path(far=message.far):
         shares[key][np.isin(spans.stream, (SEND_FORWARD, SEND_BACKWARD))] = 1.0
     for key in _HOST_LINKS:

@@ -34,6 +34,8 @@ def show(value: float | None, unit: Unit) -> str:
     match unit:
         case "bytes":
             return gibibytes(value)
+        case "bytes/s":
+            return format_quantity(value, "bytes_per_s", digits=3)
         case "s":
             return duration(value)
         case "%":

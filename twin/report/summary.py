@@ -32,7 +32,7 @@ from twin.report.report import (
     RoleBreakdown,
     StagePeak,
 )
-from twin.scenario import Scenario
+from twin.scenario import Root, Scenario
 from twin.sources import KINDS, Ledger
 
 NO_INTERVAL = Warning(
@@ -85,7 +85,7 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
     )
 
 
-def resolved(scenario: Scenario) -> dict[str, Any]:
+def resolved(scenario: Root) -> dict[str, Any]:
     """The resolved scenario as a planner would write it, in plain data: quantities with their
     units."""
     return scenario.model_dump(mode="json", by_alias=True)
@@ -152,12 +152,12 @@ def _provenance(scenario: Scenario, trace: Trace, run: Run) -> Provenance:
         events=trace.events,
         played_microbatches=trace.played_microbatches,
         microbatches=trace.microbatches,
-        catalog=_catalog(scenario.ledger),
+        catalog=catalog_use(scenario.ledger),
         reproduce=run.command,
     )
 
 
-def _catalog(ledger: Ledger) -> CatalogUse:
+def catalog_use(ledger: Ledger) -> CatalogUse:
     """The works that the catalog numbers of a scenario come from, how many numbers of each kind
     there are, and a digest of the whole ledger."""
     cited = {entry.source.id: entry.source for entry in ledger.values() if entry.source}

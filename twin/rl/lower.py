@@ -137,15 +137,14 @@ class _Program:
         return self.add("broadcast", bucket, seconds=seconds, after=after)
 
     def broadcast(self, bucket: Bucket, after: Iterable[int]) -> int:
-        """A bucket from its owner to all takers, whose ports each carry all of it; between nodes
-        it crosses one NIC of each ring per node but the owner's."""
-        size, nodes, takers = bucket.bytes, self.plan.nodes, self.plan.takers
-        entered = float(size * (nodes - 1))
+        """A bucket from its owner to all takers: into every node by NICs, and on over NVLink."""
+        size, takers = bucket.bytes, self.plan.takers
+        entered = float(size * self.plan.nodes) if self.plan.nodes > 1 else 0.0
         return self.add(
             "broadcast",
             bucket,
             after=after,
-            flows=self.wires.broadcast(bucket.owner, size),
+            flows=self.wires.broadcast(size),
             carried={"nvlink": size * (takers - 1) - entered, "nic": entered, "pcie": entered},
         )
 

@@ -146,6 +146,10 @@ def _warnings(
     if updater.nics > scenario.cluster.node.gpus:
         text = "The updater keeps more NICs busy than a node has: all of the node's are counted."
         found.append(Warning("more-nics-than-gpus", text))
+    gpu = scenario.cluster.node.gpu.name
+    if updater.gpu != gpu:
+        text = f"The updater {updater.name} was measured on {updater.gpu}, and is used for {gpu}."
+        found.append(Warning("updater-of-another-gpu", text))
     if update.method == "p2p":
         text = (
             "Sending only what each rank needs is the links' bound: a map of both layouts is taken "

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
-
-from simpy import Event
+from typing import Any
 
 from twin.engine.clock import Clock
 from twin.engine.fluid import Fluid
@@ -74,9 +72,9 @@ class _Player:
         else:
             self._transfer(number)
 
-    def _elapsed(self, event: Event) -> None:
+    def _elapsed(self, event: Any) -> None:
         self.events += 1
-        number = cast(int, event.value)
+        number: int = event.value
         if self.program.operations[number].flows:
             self._transfer(number)
         else:

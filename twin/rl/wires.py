@@ -2,10 +2,10 @@
 
 A copy from the host reads the DRAM of a socket and enters the GPU by its PCIe link; what a NIC
 brings enters by the same link (GPUDirect), and so the two meet there. What is sent leaves by the
-other direction, which nothing shares. A broadcast is a ring per busy NIC: it enters every node but
-the owner's by one NIC for each, and reaches the GPUs of a node one after another over NVLink, so
-that all of it crosses each port. Rings are pipelined: bytes move at the rate of the slowest link on
-their way. Left out: flows of a leaf's uplinks as links of their own (an oversubscribed one slows
+other direction, which nothing shares. A broadcast is a ring per busy NIC, as NCCL's: rings have one
+direction, so that the GPUs before the owner are reached last, and every node is entered, the
+owner's, too. Inside a node it passes from GPU to GPU over NVLink, so that all of it crosses each
+port. Rings are pipelined: bytes move at the rate of the slowest link on their way. Left out: flows of a leaf's uplinks as links of their own (an oversubscribed one slows
 the NICs), and the second direction of NVLink.
 """
 
@@ -31,9 +31,7 @@ class Wires:
     plan: UpdatePlan
     rates: list[float] = field(default_factory=list[float])
     known: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
-    entered: dict[tuple[int, int], tuple[int, ...]] = field(
-        default_factory=dict[tuple[int, int], tuple[int, ...]]
-    )
+    entered: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
 
     def host_copy(self, rank: int, size: float) -> tuple[Flow, ...]:
         """From the host memory of a rank's socket."""
@@ -51,8 +49,8 @@ class Wires:
         own = self._link("storage of a node", node, storage.per_node)
         return (Flow(size, (own, self._link("storage", 0, storage.total))),)
 
-    def broadcast(self, owner: int, size: float) -> tuple[Flow, ...]:
-        """From a rank to all takers."""
+    def broadcast(self, size: float) -> tuple[Flow, ...]:
+        """From any rank to all takers."""
         port = self._link("nvlink", 0, capacity(self._cluster, "nvlink"))
         if self.plan.nodes == 1:
             return (Flow(size, (port,)),) if self.plan.takers > 1 else ()
@@ -62,11 +60,19 @@ class Wires:
                 (
                     port,
                     self._link("ring", rail, self._ring()),
-                    *self._entries(owner // self._per_node, rail),
+                    *self._entries(rail),
                 ),
             )
             for rail in range(self.rails)
         )
+
+    def broadcast_rate(self) -> tuple[str, float]:
+        """What holds a broadcast up, in words, and bytes per second of it with no host copy
+        beside."""
+        port, rings = capacity(self._cluster, "nvlink"), self.rails * self._ring()
+        if self.plan.nodes == 1 or port <= rings:
+            return "NVLink ports", port
+        return f"the {self.rails} busy NICs of each node", rings
 
     def send(self, rank: int, out: float, into: float) -> tuple[Flow, ...]:
         """What a rank sends and receives at once, each taker its own: to its node over NVLink, to
@@ -113,19 +119,17 @@ class Wires:
     def _per_node(self) -> int:
         return self._cluster.node.gpus
 
-    def _entries(self, home: int, rail: int) -> tuple[int, ...]:
-        """The PCIe links by which a ring enters the nodes but its owner's; none where no host copy
-        could meet it there."""
+    def _entries(self, rail: int) -> tuple[int, ...]:
+        """The PCIe links by which a ring enters the nodes; none where no host copy could meet it
+        there."""
         if self.plan.scenario.weight_update.stages == "two" or self.plan.rounds == 1:
             return ()
-        if (home, rail) not in self.entered:
+        if rail not in self.entered:
             entry = rail * self._per_node // self.rails
-            self.entered[home, rail] = tuple(
-                self._pcie(node * self._per_node + entry)
-                for node in range(self.plan.nodes)
-                if node != home
+            self.entered[rail] = tuple(
+                self._pcie(node * self._per_node + entry) for node in range(self.plan.nodes)
             )
-        return self.entered[home, rail]
+        return self.entered[rail]
 
     def _ring(self) -> float:
         """Bytes per second of one ring between nodes: through NICs, and their PCIe links."""

@@ -18,6 +18,6 @@ A new routing is one new module in this package, with one final subclass of `Rou
 """
 
 from twin.routing.balanced import Balanced
-from twin.routing.base import Routing, load
+from twin.routing.base import Routing, load, rank_loads
 
-__all__ = ["Balanced", "Routing", "load"]
+__all__ = ["Balanced", "Routing", "load", "rank_loads"]

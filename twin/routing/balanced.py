@@ -17,7 +17,3 @@ class Balanced(Routing):
     def shares(self, experts: int) -> tuple[float, ...]:
         """The same for all."""
         return (1 / experts,) * experts
-
-    def rank_loads(self, experts: int, ranks: int) -> tuple[float, ...]:  # noqa: ARG002
-        """1 everywhere."""
-        return (1.0,) * ranks

@@ -17,20 +17,24 @@ class Routing(Spec):
 
     @abstractmethod
     def shares(self, experts: int) -> tuple[float, ...]:
-        """Of all copies of tokens the part that goes to each expert; they add up to 1."""
+        """Of all copies of tokens the part that goes to each expert, by its number; they add up
+        to 1."""
 
-    @abstractmethod
-    def rank_loads(self, experts: int, ranks: int) -> tuple[float, ...]:
-        """Rows that each rank's experts get, over the mean of ranks; they add up to `ranks`, which
-        divides `experts`."""
+
+def rank_loads(routing: Routing, experts: int, ranks: int) -> tuple[float, ...]:
+    """Rows that each rank's experts get, over the mean of ranks; they add up to `ranks`, which
+    divides `experts`."""
+    return in_blocks(routing.shares(experts), ranks)
 
 
 def load(routing: Routing, experts: int, ranks: int) -> float:
-    """Rows of the fullest rank over the mean of ranks; at least 1."""
-    return max(1.0, *routing.rank_loads(experts, ranks)) if ranks > 1 else 1.0
+    """Rows of the fullest rank over the mean of ranks; at least 1, and 1 if all are alike."""
+    if ranks == 1 or routing.kind == "balanced":
+        return 1.0
+    return max(1.0, *rank_loads(routing, experts, ranks))
 
 
-def in_blocks(shares: Sequence[float], ranks: int) -> list[float]:
+def in_blocks(shares: Sequence[float], ranks: int) -> tuple[float, ...]:
     """Loads of ranks that hold neighbouring experts each, as many on every rank."""
     own = len(shares) // ranks
-    return [ranks * sum(shares[rank * own : (rank + 1) * own]) for rank in range(ranks)]
+    return tuple(ranks * sum(shares[rank * own : (rank + 1) * own]) for rank in range(ranks))

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from twin.routing.base import Routing, in_blocks
+from twin.routing.base import Routing
 
 Weight = Annotated[float, Field(gt=0, le=1e18)]
 """Tokens, or any other measure in proportion to them."""
@@ -25,7 +25,3 @@ class Histogram(Routing):
         """Each load over their sum."""
         total = sum(self.loads)
         return tuple(load / total for load in self.loads)
-
-    def rank_loads(self, experts: int, ranks: int) -> tuple[float, ...]:
-        """By rank."""
-        return tuple(in_blocks(self.shares(experts), ranks))

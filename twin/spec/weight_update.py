@@ -16,6 +16,7 @@ class UpdaterSpec(Spec):
     inference engine."""
 
     name: str = Field(description="what reports call the stack")
+    gpu: str = Field(description="the GPU that it was measured on")
     software: str = Field(description="middleware and inference engine that it was measured with")
     date: str = Field(description="when it was measured")
     nics: Count = Field(description="NICs of a node that one broadcast keeps busy")

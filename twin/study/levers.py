@@ -14,11 +14,13 @@ from typing import Any, Final, get_args
 from twin.errors import ScenarioError
 from twin.plan import plan
 from twin.scenario import Scenario
-from twin.spec.memory import Recompute
+from twin.spec.memory import Fp8Store, MemorySpec, Recompute
 from twin.study.variants import Answers, document, replaced, value_at, written
 
 PRICES: Final[dict[str, str]] = {
     "memory.recompute": "the backward pass computes again what is dropped",
+    "memory.fp8_store": "a kernel packs, another unpacks; activations are rounded",
+    "memory.offload": "copies over PCIe and through host memory, which others use, too",
     "parallel.zero": "more collectives over the data ranks",
     "parallel.expert": "all-to-all among more ranks, more of it between nodes",
     "parallel.tensor": "collectives inside every layer, smaller matrices",
@@ -30,6 +32,8 @@ PRICES: Final[dict[str, str]] = {
     "parallel.sequence_parallel": "gathers and scatters in place of all-reduces",
 }
 """Every field that is tried, and what its change costs, in words."""
+OFFLOADS: Final = ("activations", "optimizer")
+"""What is tried of `memory.offload`; the parts of `optimizer` are for finer choices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +88,10 @@ def levers(scenario: Scenario, *, timed: bool = False) -> tuple[Lever, ...]:
 
 
 def _changes(scenario: Scenario) -> Iterator[tuple[str, Any]]:
-    """Paths and values: every policy of recomputation added, every higher stage of ZeRO, and the
-    next step of every degree."""
+    """Paths and values: every memory policy added, every higher stage of ZeRO, and the next step of
+    every degree."""
+    yield from _policies(scenario.memory)
     present = document(scenario)
-    policies: list[str] = list(scenario.memory.recompute)
-    for policy in get_args(Recompute):
-        if "full" not in policies and policy not in policies:
-            yield "memory.recompute", ["full"] if policy == "full" else [*policies, policy]
     parallel = scenario.parallel
     for stage in range(parallel.zero + 1, 4):
         yield "parallel.zero", stage
@@ -101,3 +102,17 @@ def _changes(scenario: Scenario) -> Iterator[tuple[str, Any]]:
             yield f"parallel.{field}", now // 2
     if parallel.tensor > 1 and not parallel.sequence_parallel:
         yield "parallel.sequence_parallel", True
+
+
+def _policies(memory: MemorySpec) -> Iterator[tuple[str, list[str]]]:
+    """Every policy of recomputation, storing in FP8 and offload, added to those there are."""
+    for policy in get_args(Recompute):
+        if not {"full", policy} & {*memory.recompute}:
+            more = ["full"] if policy == "full" else [*memory.recompute, policy]
+            yield "memory.recompute", more
+    for store in get_args(Fp8Store):
+        if store not in memory.fp8_store:
+            yield "memory.fp8_store", [*memory.fp8_store, store]
+    for part in OFFLOADS:
+        if part not in memory.offload:
+            yield "memory.offload", [*memory.offload, part]

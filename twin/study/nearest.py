@@ -154,6 +154,7 @@ def _choices(scenario: Scenario) -> dict[str, list[Any]]:
     enough = -(-model.layers // parallel.pipeline)
     choices: dict[str, list[Any]] = {
         "memory.recompute": [["full"], [*RECOMPUTED], *([policy] for policy in RECOMPUTED)],
+        "memory.offload": [["activations"], ["optimizer"], ["activations", "optimizer"]],
         "parallel.expert": _divisors(model.moe.experts if model.moe else 1, ranks),
         "parallel.pipeline": _divisors(ranks, model.layers),
         "parallel.virtual": list(range(1, min(enough, 8) + 1)),

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from twin.errors import Origin, Problem, TwinError, UsageError, render
-from twin.loading import load
+from twin.loading import load_any
 from twin.loading.files import read_tree, shipped_scenarios
+from twin.loading.load import UPDATE
 from twin.loading.tree import Items, Leaf
 from twin.plan import plan
 from twin.plan.types import Plan
 from twin.runs import Run, run
-from twin.scenario import Scenario
+from twin.scenario import AnyScenario, Scenario
 from twin.ui.jobs import KEPT, Jobs, Pending
 from twin.ui.known import Known
 from twin.ui.worker import Note, Worker, WorkerDiedError
@@ -145,15 +146,24 @@ def guarded(work: Callable[[], _T]) -> _T | Failure:
 
 def _load(asked: Question) -> Scenario:
     if asked.text is None:
-        return load(asked.name, asked.sets)
+        return _training(load_any(asked.name, asked.sets))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / Path(asked.name).name
         file.write_text(asked.text, encoding="utf-8")
         try:
             _refuse_files(file)
-            return load(file, asked.sets)
+            return _training(load_any(file, asked.sets))
         except TwinError as error:
             raise type(error)(_of_visitor(one, file) for one in error.problems) from None
+
+
+def _training(scenario: AnyScenario) -> Scenario:
+    """The scenario, if it is a training run; weight updates have a page of their own."""
+    if isinstance(scenario, Scenario):
+        return scenario
+    message = "this is a weight update, and plans are training runs"
+    hint = f"`twin ui FILE` brings it to the page Weight update; remove `{UPDATE}` to plan training"
+    raise UsageError([Problem("TW158", UPDATE, message, hint, scenario.origin(UPDATE))])
 
 
 def _refuse_files(file: Path) -> None:

@@ -130,7 +130,7 @@ def sections(schema: Node, values: Values) -> tuple[Section, ...]:
     walk = _Walk(schema, values)
     found: list[Section] = []
     for key, node in cast(Mapping[str, Node], schema["properties"]).items():
-        if key in _HEADER:
+        if key in _HEADER or key not in values:  # a section of another kind of scenario
             continue
         slot = (key,) in SLOTS
         words = (key,) if slot or not _is_section(walk, node) else ()

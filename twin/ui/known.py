@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from twin.loading.files import read_family, shipped_folder, shipped_scenarios
+from twin.errors import TwinError
+from twin.loading.files import find_scenario, read_family, shipped_folder, shipped_scenarios
+from twin.loading.load import UPDATE
 
 _FRONT_DOORS: Final = ("app.py", "router.py")
 """Scripts that streamlit runs; whatever else started this process has words of its own."""
@@ -18,10 +21,11 @@ _USUAL: Final = "kimi-k2-2048xh800"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the loader takes, by the name that the app shows; the one to start with; and a number
-    that changes when any of the files does."""
+    """What the loader takes, by the name that the app shows, for training runs and for weight
+    updates; the one to start with; and a number that changes when any of the files does."""
 
     files: Mapping[str, str]
+    updates: Mapping[str, str]
     first: str
     stamp: int
 
@@ -29,10 +33,25 @@ class Known:
 def known() -> Known:
     """The scenarios of this app, as their files stand now."""
     shipped, asked = shipped_scenarios(), asked_for()
-    files = named(shipped, asked)
+    every = named(shipped, asked)
+    as_of = stamp([one for one in every.values() if one not in shipped])
+    updates = {name: file for name, file in every.items() if is_update(file, as_of)}
+    files = {name: file for name, file in every.items() if name not in updates}
     wanted = [name for name, file in files.items() if file in asked]
     first = wanted[0] if wanted else _USUAL if _USUAL in files else next(iter(files))
-    return Known(files, first, stamp([one for one in files.values() if one not in shipped]))
+    return Known(files, updates, first, as_of)
+
+
+@lru_cache(256)
+def is_update(file: str, as_of: int) -> bool:
+    """Whether a file, as it stood at `as_of`, is a weight update; one that cannot be read is shown
+    with the training runs, where it is told what is wrong with it."""
+    del as_of
+    try:
+        path = find_scenario(file)
+    except TwinError:
+        return False
+    return any(UPDATE in tree.children for tree in read_family(path).trees(path))
 
 
 def asked_for(words: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -8,7 +8,16 @@ import streamlit as st
 
 from twin.ui import session
 from twin.ui.bar import awaiting, bar
-from twin.ui.places import ASSUMPTIONS, CATALOG, COMPARE, MEMORY, NETWORK, PLAN, RESULT
+from twin.ui.places import (
+    ASSUMPTIONS,
+    CATALOG,
+    COMPARE,
+    MEMORY,
+    NETWORK,
+    PLAN,
+    RESULT,
+    WEIGHT_UPDATE,
+)
 from twin.ui.view import say_bug
 
 _LOG = logging.getLogger(__name__)
@@ -17,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 def route() -> None:
     """Run the page that the visitor asks for, beside the bar."""
     st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=345)
+    update = st.Page(WEIGHT_UPDATE, title="Weight update")
     page = st.navigation(
         [
             st.Page(PLAN, title="Plan", default=True),
@@ -26,6 +36,7 @@ def route() -> None:
             st.Page(COMPARE, title="Compare"),
             st.Page(CATALOG, title="Catalog"),
             st.Page(ASSUMPTIONS, title="Assumptions"),
+            update,
         ],
         position="top",
     )
@@ -33,6 +44,9 @@ def route() -> None:
     session.write_link()
     session.say_broken_link()
     try:
+        if page is update:  # no plan of the desk is on it
+            page.run()
+            return
         place = bar()
         page.run()
         if session.awaited():

@@ -6,10 +6,11 @@ Megatron-LM's `alltoall` dispatcher). The mean rank's experts get tokens x top-k
 is looked at gets `Shape.expert_load` times that (`twin.routing`), and brings as many tokens as any.
 Of the all-to-all its fuller direction counts: forward it receives more than it sends.
 
-Under the `deepep` dispatcher a token is sent once to each rank that holds experts of it, straight
-from the hidden state; the receiving rank copies rows out to its experts, and sums up what they give
-before it sends that back (DeepEP, `csrc/kernels`, and its users' permutation kernels). Exchanges
-say what a plain all-to-all would carry: which copies share a way is for collectives to say.
+Under a dispatcher that merges copies (`deepep`) a token is sent once to each rank that holds any of
+its experts, straight from the hidden state; the receiving rank copies rows out to its experts, and
+sums up what they give before it sends that back (DeepEP, `csrc/kernels`, and its users' permutation
+kernels). Exchanges say what a plain all-to-all would carry: which copies share a way is for
+collectives to say (`twin.collectives.spread`, also of `Shape.arriving`).
 
 In FP8 (`twin.arch.fp8`) tokens are cast before they are dispatched, and their gradients before they
 follow in the backward pass of the combine; the combine, and the gradients that dispatch brings
@@ -45,7 +46,6 @@ from twin.arch.fp8 import cast, projection, turns
 from twin.arch.kernels import ELEMENT, FP8, SINGLE, Matmul, linear, streaming, swiglu
 from twin.arch.ops import Exchange, Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, vector
-from twin.arch.reached import reached
 from twin.spec.model import ModelSpec, Moe
 
 
@@ -166,8 +166,7 @@ class _Way:
     def of(moe: Moe, hidden: int, shape: Shape) -> _Way:
         tokens = shape.local_tokens * hidden
         copies = tokens * moe.top_k * shape.expert_load
-        merged = _merged(shape)
-        arrived = tokens * reached(moe, shape.expert) * shape.expert_load if merged else copies
+        arrived = copies if shape.arriving is None else tokens * shape.arriving
         return _Way(
             tokens,
             copies,
@@ -175,11 +174,6 @@ class _Way:
             copies * shape.expert_tensor,
             FP8 if shape.precision == "fp8" else ELEMENT,
         )
-
-
-def _merged(shape: Shape) -> bool:
-    """Whether copies for one rank travel as one."""
-    return shape.dispatcher == "deepep" and shape.expert > 1
 
 
 def _sorted_after_exchange(moe: Moe, shape: Shape) -> bool:
@@ -206,7 +200,7 @@ def _back(name: str, way: _Way, before: float, after: float) -> Op:
 
 def _dispatch(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     """Copies tokens to their experts. The last step makes the experts' input, which is kept."""
-    merged, wide = _merged(shape), ELEMENT * way.copies
+    merged, wide = shape.arriving is not None, ELEMENT * way.copies
     own = way.tokens * moe.top_k
     steps: list[Item] = [] if merged else [_there("dispatch_permute", way, way.tokens, own)]
     if shape.expert > 1:
@@ -248,7 +242,7 @@ def _experts(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
 
 def _combine(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     """Brings results back and sums them per token, and with the shared experts' output."""
-    merged, rows = _merged(shape), ELEMENT * way.tokens
+    merged, rows = shape.arriving is not None, ELEMENT * way.tokens
     own = way.tokens * moe.top_k
     steps: list[Item] = []
     if merged:

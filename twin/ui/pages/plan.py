@@ -8,6 +8,7 @@ import streamlit as st
 
 from twin.errors import render
 from twin.report import resolved
+from twin.report.numbers import show
 from twin.runs import Run
 from twin.scenario import Scenario
 from twin.ui import desk, editor, session
@@ -15,7 +16,8 @@ from twin.ui.answers import Failure, Refusal, scenario_of
 from twin.ui.editor import Form
 from twin.ui.fields import schema, sections, with_kinds
 from twin.ui.parts import facts, sentence
-from twin.ui.places import RESULT
+from twin.ui.places import RESULT, WEIGHT_UPDATE
+from twin.ui.updates import Update, answer
 from twin.ui.view import View, ask_about, code, say, view
 
 _PRESET: Final = "open a scenario"
@@ -30,10 +32,27 @@ def page() -> None:
     before = scenario_of(ask_about(shown.plan.original))
     _say(shown, before)
     _open()
+    _updates()
     if isinstance(before, Scenario):
         _edit(shown, before)
     else:
         _mend(shown, before)
+
+
+def _updates() -> None:
+    """The way to the other kind of scenario, with an answer to go on."""
+    known = session.the_known()
+    if not known.updates:
+        return
+    name, file = next(reversed(known.updates.items()))
+    found = answer(file, (), known.stamp)
+    text = "**Weight updates**: new weights on their way to the inference engines."
+    if isinstance(found, Update):
+        seconds = show(found.report.kpis["update_seconds"], "s")
+        text += f" {found.report.name}: {seconds}."
+    with st.container(border=True, horizontal=True, vertical_alignment="center"):
+        st.markdown(text, width="stretch")
+        st.page_link(WEIGHT_UPDATE, label="How long, and why", icon=":material/arrow_forward:")
 
 
 def _open() -> None:

@@ -1,16 +1,16 @@
-"""Kernels of the Hopper profiles: `python -m twin.calibrate.matmuls` fits and prints them.
+"""Kernels of the Hopper profiles: `python -m twin.calibrate.hopper` fits and prints them.
 
-Per precision three numbers (efficiency, ramp, launch) on dense and grouped products, then, with
-these held, one for gradients of weights; the same of attention by direction. Memory efficiency is
-that of the profile: left free, it comes out between 0.80 and 0.86 for every set of rows. Rows of a
-training trace are in none of them (docs/kernels.md compares).
+Per precision three numbers (efficiency, ramp, launch) on dense products (of FP8 also grouped ones),
+then, with these held, one for groups or gradients of weights; two of attention by direction. Memory
+efficiency is that of the profile: left free, it comes out between 0.80 and 0.86 for every set of
+rows. Rows of the training trace are in none of them (`twin.calibrate.trace` compares).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
@@ -51,41 +51,40 @@ class Found:
 
 BF16: Final = ("matmuls", "bf16")
 FP8: Final = ("matmuls", "fp8")
+SCALES: Final = (1.0, 1000.0, 1e-5)
+"""About how large efficiency, ramp and launch are."""
 
 
 def tasks(profile: str) -> tuple[Task, ...]:
     """What is fitted of a profile."""
-    dense = Task("bf16", _law(BF16), _SCALES, published("gemm-h100-bf16"))
-    grouped = Task(
-        "bf16, grouped", ((*BF16, "grouped"),), (1.0,), published("gemm-h100-bf16-grouped")
-    )
+    dense = Task("bf16", _law(BF16), SCALES, published("gemm-h100-bf16"))
+    groups = published("gemm-h100-bf16-grouped")
+    grouped = Task("bf16, grouped", ((*BF16, "grouped"),), (1.0,), groups)
+    backward = _attention("attention, backward", "attention-h100", backward=True)
     if profile == "h100-hopper-bf16":
-        block = Task("fp8, with cast", _law(FP8), _SCALES, published("gemm-h100-fp8-block"))
-        attention = _attention("forward", "aic-attn"), _attention("backward", "flash-attention-3")
-        return dense, grouped, block, *attention
+        block = Task("fp8, with cast", _law(FP8), SCALES, published("gemm-h100-fp8-block"))
+        forward = _attention("attention, forward", "attention-h100", backward=False)
+        return dense, grouped, block, forward, backward
     weight = published("deepgemm-h800-weight-gradient")
     return (
         dense,
         grouped,
-        Task("fp8", _law(FP8), _SCALES, published("deepgemm-h800")),
+        Task("fp8", _law(FP8), SCALES, published("deepgemm-h800")),
         Task("fp8, weight gradient", ((*FP8, "weight_gradient"),), (1.0,), weight),
+        _attention("attention, forward: the ramp", "attention-h100-ramp", backward=False),
+        replace(backward, name="attention, backward: the ramp"),
     )
-
-
-_SCALES: Final = (1.0, 1000.0, 1e-5)
 
 
 def _law(section: Path) -> tuple[Path, ...]:
     return tuple((*section, name) for name in ("efficiency", "ramp", "launch"))
 
 
-def _attention(direction: str, row: str) -> Task:
-    rows = published("attention-h100")
-    own = tuple(
-        k for k in rows if k.row.startswith(row) and k.backward == (direction == "backward")
-    )
+def _attention(name: str, file: str, *, backward: bool) -> Task:
+    direction = "backward" if backward else "forward"
+    own = tuple(kernel for kernel in published(file) if kernel.backward == backward)
     numbers = ((f"attention_{direction}",), (f"attention_{direction}_ramp",))
-    return Task(f"attention, {direction}", numbers, (1.0, 1000.0), own)
+    return Task(name, numbers, SCALES[:2], own)
 
 
 def fitted(task: Task, gpu: GpuSpec, profile: CalibrationSpec) -> Found:
@@ -124,14 +123,15 @@ def with_numbers(
 
 def _replaced(spec: _Section, path: Path, value: float) -> _Section:
     """A section with one number below it replaced."""
-    new = _replaced(getattr(spec, path[0]), path[1:], value) if len(path) > 1 else value
-    return spec.model_copy(update={path[0]: new})
+    name, *rest = path
+    new = _replaced(getattr(spec, name), tuple(rest), value) if rest else value
+    return spec.model_copy(update={name: new})
 
 
 def committed(profile: str) -> tuple[GpuSpec, CalibrationSpec]:
     """A shipped profile, and the GPU that it is of."""
-    calibration = cast("CalibrationSpec", load_part("calibrations", profile).spec)
-    return cast("GpuSpec", load_part("gpus", calibration.gpu).spec), calibration
+    calibration = load_part("calibrations", profile).spec
+    return load_part("gpus", calibration.gpu).spec, calibration
 
 
 def report(profile: str) -> str:

@@ -1,0 +1,242 @@
+"""What the verbs say of a weight update: `twin run`, `twin check` and `twin compare`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from twin import rl
+from twin.cli.answer import command
+from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, NOT_CALIBRATED, Output
+from twin.cli.tables import bar, percent, warning_list
+from twin.report.expect import FITS, Judgement, judge, sentence
+from twin.report.numbers import changed, duration, gibibytes, show
+from twin.report.summary import Run
+from twin.rl.alternatives import Alternative, alternatives
+from twin.rl.bound import WORDS
+from twin.rl.compare import difference
+from twin.rl.verdict import decimal
+from twin.scenario import UpdateScenario
+from twin.spec.kpis import UPDATE_KPIS
+
+if TYPE_CHECKING:
+    from twin.report.limits import Limit
+    from twin.rl import UpdateComparison, UpdatePlan, UpdateReport
+
+VERSION = 1
+"""Version of the JSON document of a check."""
+
+
+def answer(scenario: UpdateScenario, path: str, sets: Sequence[str]) -> UpdateReport:
+    """The report of an update; what was played in a tenth of a second is not stored."""
+    begin = time.perf_counter()
+    plan = rl.plan(scenario)
+    trace = rl.simulate(rl.lower(plan))
+    return rl.report(plan, trace, Run(time.perf_counter() - begin, command(path, sets)))
+
+
+def run(
+    scenario: UpdateScenario, path: str, sets: Sequence[str], output: Output, *, strict: bool
+) -> int:
+    """Print the answer; the exit code."""
+    report = answer(scenario, path, sets)
+    others = alternatives(scenario, report) if output.json or output.tables else ()
+    output.document(report.to_json() | {"alternatives": [asdict(one) for one in others]})
+    output.sentence(rl.verdict(report))
+    _say_failed(report.expectations, output)
+    if strict and report.unmeasured:
+        codes = ", ".join(one.code for one in report.unmeasured)
+        output.sentence(f"Outside of what was measured: {codes}.")
+    if output.tables:
+        output.show(*_report_tables(report, others))
+    code = _exit_code(report.fits, report.expectations)
+    return code or (NOT_CALIBRATED if strict and report.unmeasured else 0)
+
+
+def check(scenario: UpdateScenario, output: Output) -> int:
+    """Print whether an update is possible, and fits; the exit code."""
+    plan = rl.plan(scenario)
+    known = {FITS: plan.memory.fits, "peak_device_bytes": plan.memory.device_bytes}
+    known["peak_host_bytes_per_node"] = plan.memory.host_bytes
+    judged = judge(scenario.expect, known)
+    output.document(_check_document(plan, judged))
+    output.sentence(rl.fitting(plan.memory))
+    _say_failed(judged, output)
+    if output.tables:
+        output.show(_travel_table(plan), warning_list(plan.warnings))
+    return _exit_code(plan.memory.fits, judged)
+
+
+def compare(reports: Sequence[UpdateReport], limits: Sequence[Limit], output: Output) -> int:
+    """Print what differs between updates; the exit code."""
+    from twin.report.limits import failures
+    from twin.report.limits import sentence as failed
+
+    _refuse_limits(limits)
+    comparison = rl.compare(reports)
+    beyond = failures(comparison, tuple(limits))
+    output.document(comparison.to_json() | {"failures": [asdict(one) for one in beyond]})
+    for delta in comparison.deltas:
+        output.sentence(difference(comparison.reports[0], delta))
+    for one in beyond:
+        output.sentence(failed(one))
+    if output.tables:
+        output.show(_comparison_table(comparison))
+    if not all(report.fits for report in reports):
+        return DOES_NOT_FIT
+    return NOT_AS_EXPECTED if beyond else 0
+
+
+def _refuse_limits(limits: Sequence[Limit]) -> None:
+    from twin.errors import Problem, UsageError
+
+    known = [kpi.key for kpi in UPDATE_KPIS]
+    problems = [
+        Problem(
+            "TW152",
+            "",
+            f"a weight update has no `{limit.kpi.key}`",
+            f"write one of: {', '.join(known)}",
+        )
+        for limit in limits
+        if limit.kpi.key not in known
+    ]
+    if problems:
+        raise UsageError(problems)
+
+
+def _exit_code(fits: bool, judged: Sequence[Judgement]) -> int:
+    if not fits:
+        return DOES_NOT_FIT
+    return NOT_AS_EXPECTED if any(one.passed is False for one in judged) else 0
+
+
+def _say_failed(judged: Sequence[Judgement], output: Output) -> None:
+    for judgement in judged:
+        if judgement.passed is False:
+            output.sentence(sentence(judgement))
+
+
+def _check_document(plan: UpdatePlan, judged: Sequence[Judgement]) -> dict[str, Any]:
+    from twin.loading import scenario_hash
+
+    memory = plan.memory
+    return {
+        "version": VERSION,
+        "kind": "weight_update",
+        "name": plan.scenario.name,
+        "hash": scenario_hash(plan.scenario),
+        "valid": True,
+        "fits": memory.fits,
+        "memory": asdict(memory) | {"device_bytes": memory.device_bytes, "budget": memory.budget},
+        "checkpoint_bytes": plan.payload,
+        "buckets": len(plan.buckets),
+        "rounds": plan.rounds,
+        "buffer_bytes": plan.buffers.bytes,
+        "expectations": [asdict(one) for one in judged],
+        "warnings": [asdict(warning) for warning in plan.warnings],
+    }
+
+
+def _report_tables(
+    report: UpdateReport, others: Sequence[Alternative]
+) -> tuple[RenderableType, ...]:
+    return (
+        _stage_table(report),
+        *([_alternative_table(others)] if others else []),
+        _kpi_table(report),
+        _link_table(report),
+        warning_list(report.warnings),
+    )
+
+
+def _table(title: str, *headings: str, left: tuple[int, ...] = (0,)) -> Table:
+    """A table whose columns stand to the right, but for those `left`."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for at, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if at in left else "right")
+    return table
+
+
+def _stage_table(report: UpdateReport) -> Table:
+    """Where the time goes; the rows of the first column of times sum to the update."""
+    table = _table("Where the update goes", "stage", "takes", "share", "", "at work", left=(0, 3))
+    for stage, ns in report.breakdown_ns.items():
+        use = report.stages[stage]
+        if use.busy_seconds:
+            share = ns / report.update_ns
+            table.add_row(
+                WORDS[stage],
+                duration(ns / 1e9),
+                percent(share),
+                bar(share),
+                duration(use.busy_seconds),
+            )
+    table.add_section()
+    table.add_row("update", duration(report.update_ns / 1e9), percent(1.0), "", "")
+    return table
+
+
+def _alternative_table(others: Sequence[Alternative]) -> Table:
+    """The same update by other pipelines."""
+    table = _table("By other pipelines", "method", "stages", "update", "change", "")
+    for one in others:
+        change = "" if one.change is None else changed(one.seconds, one.change, "s")
+        told = "" if one.fits else "does not fit"
+        table.add_row(one.method, one.stages, duration(one.seconds), change, told)
+    return table
+
+
+def _kpi_table(report: UpdateReport) -> Table:
+    table = _table("Key figures", "", "")
+    for kpi in UPDATE_KPIS:
+        table.add_row(kpi.label, show(report.kpis[kpi.key], kpi.unit))
+    travel = report.travel
+    table.add_row("Checkpoint", decimal(travel.checkpoint_bytes))
+    table.add_row("Tensors", f"{travel.tensors:,}")
+    table.add_row("Buckets, in rounds", f"{travel.buckets:,}, {travel.rounds}")
+    table.add_row(
+        "Buffers", f"{travel.buffers} of {gibibytes(travel.buffer_bytes)}"
+    )
+    table.add_row("Each GPU receives", gibibytes(travel.received_bytes))
+    table.add_row("Each GPU keeps", gibibytes(travel.held_bytes))
+    return table
+
+
+def _link_table(report: UpdateReport) -> Table:
+    table = _table("Links (mean of all of a class)", "", "bytes", "use", "", left=(0, 3))
+    for link, use in report.links.items():
+        table.add_row(link, gibibytes(use.bytes), percent(use.use), bar(use.use))
+    return table
+
+
+def _travel_table(plan: UpdatePlan) -> Table:
+    table = _table("What travels", "", "")
+    table.add_row("Checkpoint", f"{decimal(plan.payload)} in {plan.tensors:,} tensors")
+    table.add_row("Buckets, in rounds", f"{len(plan.buckets):,}, {plan.rounds}")
+    table.add_row("Buffers", f"{plan.buffers.count} of {gibibytes(plan.buffers.bytes)}")
+    for name, size in plan.memory.categories.items():
+        table.add_row(f"Device: {name}", gibibytes(size))
+    table.add_row("Device: has for tensors", gibibytes(plan.memory.budget))
+    table.add_row("Host: shares of the checkpoint", gibibytes(plan.memory.host_bytes))
+    return table
+
+
+def _comparison_table(comparison: UpdateComparison) -> Table:
+    first, *_ = comparison.reports
+    table = _table("Key figures", "", first.name, *(delta.name for delta in comparison.deltas))
+    for kpi in UPDATE_KPIS:
+        cells = [show(first.kpis[kpi.key], kpi.unit)]
+        for delta in comparison.deltas:
+            found = delta.kpis[kpi.key]
+            change = (
+                f" ({changed(found.delta, found.relative, kpi.unit)})" if found.delta else ""
+            )
+            cells.append(show(found.candidate, kpi.unit) + change)
+        table.add_row(kpi.label, *cells)
+    return table

@@ -1,0 +1,159 @@
+"""Weight update: how long new weights take from host memory to the inference engines, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import streamlit as st
+
+from twin.figures.weight_update import link_use, pipelines, timeline
+from twin.loading import load_any
+from twin.report.numbers import gibibytes, show
+from twin.rl import UpdateReport, verdict
+from twin.rl.verdict import decimal
+from twin.scenario import UpdateScenario
+from twin.spec.kpis import UPDATE_KPIS
+from twin.ui import session
+from twin.ui.answers import Refusal
+from twin.ui.fields import as_text
+from twin.ui.parts import warnings
+from twin.ui.pictures import place, theme
+from twin.ui.updates import Update, answer
+from twin.ui.view import code, say_bug
+
+_CHOICES: Final = {
+    "weight_update.event": ("Event", ("update", "start", "recover")),
+    "weight_update.method": ("Method", ("broadcast", "p2p")),
+    "weight_update.stages": ("Stages", ("two", "three")),
+}
+_TEXTS: Final = {
+    "cluster.nodes": "Nodes",
+    "weight_update.replica.gpus": "GPUs of an instance",
+    "weight_update.free_memory": "Free device memory",
+    "weight_update.bucket": "Bucket, at most",
+    "weight_update.updater.nics": "NICs that a broadcast uses",
+    "weight_update.updater.per_tensor": "Host time per tensor",
+    "cluster.node.host.pcie.bandwidth": "PCIe link of a GPU",
+    "weight_update.storage": "Storage",
+}
+"""What decides an update, by path."""
+_FIGURES: Final = {
+    "update_seconds": "Update",
+    "gather_seconds": "Gathering metadata",
+    "bytes_per_second": "Rate",
+    "peak_device_bytes": "Device memory",
+    "peak_host_bytes_per_node": "Host memory of a node",
+}
+
+
+def page() -> None:
+    """Run the page once, top to bottom."""
+    known = session.the_known()
+    st.subheader("How long do new weights take to the inference engines?")
+    names = list(known.updates)
+    if not names:
+        st.info("This app knows no weight update.", icon=":material/search_off:")
+        return
+    with st.sidebar:
+        name = st.selectbox("Weight update", names, key="weight update")
+    sets = _edits(name, known.updates[name])
+    found = answer(known.updates[name], sets, known.stamp)
+    if not isinstance(found, Update):
+        _refuse(found)
+        return
+    _show(found)
+
+
+def _show(found: Update) -> None:
+    report = found.report
+    with st.sidebar:
+        _side(report)
+    if report.fits:
+        st.success(verdict(report), icon=":material/check_circle:")
+    else:
+        st.error(verdict(report), icon=":material/block:")
+    _facts(report)
+    st.subheader("Where the update goes")
+    place(timeline(report, found.program, found.trace, theme()), key="update timeline")
+    st.subheader("Two stages or three, all or what is needed")
+    place(pipelines(found.others, theme()), key="pipelines")
+    st.subheader("Links")
+    place(link_use(report, theme()), key="update links")
+    st.subheader("Before you trust these numbers")
+    warnings(report.warnings)
+    st.subheader("Provenance")
+    origin = report.provenance
+    st.caption(
+        f"Scenario hash `{report.hash[:12]}`, twin {origin.twin_version}, updater "
+        f"{origin.updater}, {origin.events:,} events"
+    )
+    if origin.reproduce is not None:
+        st.code(origin.reproduce, language="shell")
+
+
+def _side(report: UpdateReport) -> None:
+    """The verdict in a word, and the figures that decide."""
+    if report.fits:
+        st.badge("Fits", icon=":material/check_circle:", color="green")
+    else:
+        st.badge("Does not fit", icon=":material/block:", color="red")
+    for key, label in _FIGURES.items():
+        unit = next(kpi.unit for kpi in UPDATE_KPIS if kpi.key == key)
+        st.metric(label, show(report.kpis[key], unit))
+
+
+def _facts(report: UpdateReport) -> None:
+    travel = report.travel
+    st.caption(
+        f"{decimal(travel.checkpoint_bytes)} in {travel.tensors:,} tensors; "
+        f"{travel.buckets:,} buckets in {travel.rounds} rounds; {travel.buffers} buffers of "
+        f"{gibibytes(travel.buffer_bytes)}; each GPU receives {gibibytes(travel.received_bytes)} "
+        f"and keeps {gibibytes(travel.held_bytes)}"
+    )
+
+
+def _edits(name: str, file: str) -> tuple[str, ...]:
+    """What the visitor changed against the file, as arguments of `--set`."""
+    before = load_any(file)
+    assert isinstance(before, UpdateScenario), "only weight updates are offered"
+    values = before.model_dump(mode="json", by_alias=True)
+    sets: list[str] = []
+    with st.container(border=True):
+        columns = st.columns(len(_CHOICES))
+        for column, (path, (label, options)) in zip(columns, _CHOICES.items(), strict=True):
+            was = _at(values, path)
+            with column:
+                now = st.segmented_control(
+                    label, options, default=was, required=True, key=f"{name}|{path}"
+                )
+            sets += [f"{path}={now}"] if now != was else []
+        columns = st.columns(4)
+        for at, (path, label) in enumerate(_TEXTS.items()):
+            was = _at(values, path)
+            with columns[at % 4]:
+                now = st.text_input(label, was, key=f"{name}|{path}", help=f"`{path}`").strip()
+            sets += [f"{path}={now}"] if now != was and now else []
+    return tuple(sets)
+
+
+def _at(values: Mapping[str, Any], path: str) -> str:
+    """The value at a path as it would be typed; empty where there is none."""
+    found: Any = values
+    for key in path.split("."):
+        found = cast(Mapping[str, Any], found)[key]
+    if isinstance(found, Mapping):
+        rows = cast(Mapping[str, Any], found).items()
+        return f"{{{', '.join(f'{key}: {as_text(one)}' for key, one in rows)}}}"
+    return "" if found is None else as_text(found)
+
+
+def _refuse(failure: Any) -> None:
+    if isinstance(failure, Refusal):
+        st.error("This update cannot happen as written.", icon=":material/error:")
+        code(failure.text)
+    else:
+        say_bug(failure.text)
+
+
+page()
