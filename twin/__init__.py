@@ -78,10 +78,9 @@ def _of_its_kind(name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(verb)
     def call(*arguments: Any, **named: Any) -> Any:
-        noun = arguments[0] if arguments else None
-        if isinstance(noun, Sequence) and noun:
-            noun = noun[0]
-        room = getattr(noun, "room", None)
+        noun: Any = arguments[0] if arguments else None
+        several: Sequence[Any] = noun if isinstance(noun, list | tuple) else (noun,)
+        room: str | None = getattr(several[0], "room", None) if several else None
         return (getattr(import_module(room), name) if room else verb)(*arguments, **named)
 
     return call

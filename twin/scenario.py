@@ -238,6 +238,9 @@ class Scenario(Root):
     )
 
 
+_OF_AN_UPDATE = _expected_of("a weight update", UPDATE_KPIS)
+
+
 class UpdateScenario(Root):
     """A weight update: new weights on their way from host memory to the inference engines."""
 
@@ -248,7 +251,7 @@ class UpdateScenario(Root):
     cost: CostSpec | None = None
     calibration: CalibrationSpec
     # After `cost`, as above.
-    expect: tuple[Annotated[Expectation, _expected_of("a weight update", UPDATE_KPIS)], ...] = Field(
+    expect: tuple[Annotated[Expectation, _OF_AN_UPDATE], ...] = Field(
         default=(), description="what must hold of the run; exit code 5 where something does not"
     )
 

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.figures.made import layout, memory_of, traces
-from twin.figures.memory import stage_memory
+from tests.report.runs import played
+from twin.figures.memory import host_memory, stage_memory
 from twin.figures.palette import ALARM
 
 GIB = 2.0**30
@@ -71,3 +72,13 @@ def test_the_legend_has_room_for_more_rows_where_labels_leave_less_beside_them()
         for gib in (10.0, 23.5)
     )
     assert layout(over).margin.t > layout(fitting).margin.t
+
+
+def test_the_hosts_bars_are_what_a_gpu_of_each_stage_keeps_there():
+    memory = played("offload")[2].memory
+    picture = host_memory(memory, "plan", "light")
+    bars = traces(picture.figure)
+    for at, stage in enumerate(memory.stages):
+        assert sum(bar.x[at] for bar in bars) == pytest.approx(sum(stage.host.values()) / 2**30)
+    assert "in its" in picture.title
+    assert all("Activations kept before offload" in row for row in picture.table)

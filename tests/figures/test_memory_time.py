@@ -4,7 +4,7 @@ import pytest
 
 from tests.figures.made import layout, traces
 from tests.report.runs import played
-from twin.figures.memory_time import POINTS, memory_over_time
+from twin.figures.memory_time import POINTS, host_over_time, memory_over_time
 from twin.report.memory_series import memory_series
 
 GIB = 2.0**30
@@ -50,3 +50,14 @@ def test_the_table_has_least_most_and_the_peak_of_every_category():
     assert picture.table[-1]["Category"] == "All"
     parameters = next(row for row in picture.table if row["Category"] == "Parameters")
     assert parameters["Least"] == parameters["Most"]
+
+
+def test_host_memory_is_stacked_up_to_what_the_ledger_has_there():
+    planned, trace, report = played("offload")
+    series = memory_series(planned, trace, 0)
+    picture = host_over_time(series, trace, "light")
+    areas = [one for one in traces(picture.figure) if one.stackgroup]
+    total = [sum(levels) for levels in zip(*(area.y for area in areas), strict=True)]
+    assert max(total) == pytest.approx(sum(report.memory.stages[0].host.values()) / GIB)
+    assert "come and go" in picture.title
+    assert {row["Category"] for row in picture.table} >= {"Activations", "All"}

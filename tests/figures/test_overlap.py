@@ -3,6 +3,7 @@
 from tests.figures.made import layout, traces
 from tests.report.runs import played
 from twin.figures.overlap import degrees, windows
+from twin.report.overlap import KIND_WORDS
 from twin.study.hidden import LIMIT, HiddenExpert, Trial
 
 SHOWN = Trial(64, 16, fits=False, step_seconds=1.0, ramp_seconds=0.04, steady_seconds=0.2)
@@ -24,10 +25,12 @@ def test_a_layer_has_a_bar_of_kernels_and_one_for_each_link():
     _, _, answer = played("k2")
     drawn = lengths(windows(answer.overlap, "plan", "light").figure)
     for one in answer.overlap:
-        assert round(drawn[f"{one.kind} layer, kernels"], 6) == round(1e3 * one.window.total, 6)
+        assert round(drawn[f"{KIND_WORDS[one.kind]} layer, kernels"], 6) == round(
+            1e3 * one.window.total, 6
+        )
         if one.demand.alone:
             for link, words in (("nic", "RDMA"), ("nvlink", "NVLink")):
-                size = drawn[f"{one.kind} layer, {words}"]
+                size = drawn[f"{KIND_WORDS[one.kind]} layer, {words}"]
                 assert round(size, 6) == round(1e3 * one.demand.links[link], 6)
     assert len(drawn) == len(answer.overlap) + 2, "only layers with experts ask for links"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -91,6 +91,68 @@ def test_adamw_keeps_12_bytes_and_moves_30_for_each_weight_of_its_shard() -> Non
     assert AdamW().state_bytes(held) == (12_000.0, 36_000.0)
     step = AdamW().step(Share(held, dense=10, expert=5))
     assert step.works == (("bandwidth", Work(bytes=30.0 * (100 + 600), kernels=1)),)
+
+
+def test_bf16_moments_are_four_bytes_less_of_state_and_eight_of_traffic() -> None:
+    """DeepSeek-V3, section 3.3.3: master weights and gradients stay fp32."""
+    held, half = Weights(replicated=1000), AdamW(moments="bf16")
+    assert half.state_bytes(held) == ((4 + 2 + 2) * 1000, 0)
+    assert half.step(Share(held)).works == (("bandwidth", Work(bytes=22.0 * 1000, kernels=1)),)
+    assert [phase.bytes for phase in half.on_host(Share(held))] == [4000, 28_000, 2000]
+
+
+@pytest.mark.parametrize("optimizer", ALL, ids=NAMES)
+@given(shapes=SHAPES, other=st.integers(0, 10**6), shards=st.integers(1, 64))
+def test_dense_weights_and_experts_are_updated_apart_for_the_same_work(
+    optimizer: Optimizer, shapes: tuple[Matrices, ...], other: int, shards: int
+) -> None:
+    """What the host keeps of a rank's states is one part of its step, what the device keeps the
+    other."""
+    share = Share(weights(shapes, other), shapes, shards, shards)
+    parts = [share.only(frozenset({who})) for who in get_args(Holders)]
+    whole = total(optimizer.step(share).works)
+    apart = sum((total(optimizer.step(part).works) for part in parts), Work())
+    assert apart.bytes == pytest.approx(whole.bytes)
+    if getattr(optimizer, "newton_schulz", "") != "partitioned":  # else the busiest rank differs
+        assert apart.flop == pytest.approx(whole.flop)
+    assert sum(part.learned for part in parts) == pytest.approx(share.learned)
+    assert share.only(frozenset()).learned == 0
+
+
+@pytest.mark.parametrize("optimizer", ALL, ids=NAMES)
+@given(shapes=SHAPES, other=st.integers(1, 10**6), shards=st.integers(1, 64))
+def test_states_that_pass_through_the_device_come_up_and_go_back_whole(
+    optimizer: Optimizer, shapes: tuple[Matrices, ...], other: int, shards: int
+) -> None:
+    share = Share(weights(shapes, other), shapes, shards, shards)
+    up, update, down = optimizer.through_device(share)
+    assert (up.place, update.place, down.place) == ("from_host", "device", "to_host")
+    assert up.bytes == down.bytes == share.local(*optimizer.state_bytes(share.weights))
+    assert update.works == optimizer.step(share).works
+
+
+@pytest.mark.parametrize("optimizer", ALL, ids=NAMES)
+@given(shapes=SHAPES, other=st.integers(1, 10**6), shards=st.integers(1, 64))
+def test_a_host_that_updates_gets_gradients_and_gives_weights(
+    optimizer: Optimizer, shapes: tuple[Matrices, ...], other: int, shards: int
+) -> None:
+    """Of each weight 4 bytes down and 2 up; of a matrix's under Muon also 2 up, the momentum, and 2
+    down, the result. Its memory carries all that is copied and the update itself."""
+    share = Share(weights(shapes, other), shapes, shards, shards)
+    phases = optimizer.on_host(share)
+    first, *_, last = phases
+    assert (first.place, last.place) == ("to_host", "from_host")
+    moved = {
+        place: sum(phase.bytes for phase in phases if phase.place == place)
+        for place in ("to_host", "from_host", "host")
+    }
+    held = share.weights
+    dense = held.replicated_matrices + held.tensor_matrices
+    muon = 0.0 if optimizer.kind == "adamw" else share.local(dense, held.expert_matrices)
+    assert moved["to_host"] == pytest.approx(4 * share.learned + 2 * muon)
+    assert moved["from_host"] == pytest.approx(2 * share.learned + 2 * muon)
+    copied = moved["to_host"] + moved["from_host"]
+    assert moved["host"] == pytest.approx(30 * (share.learned - muon) + 26 * muon + copied)
 
 
 @pytest.mark.parametrize("optimizer", ALL, ids=NAMES)

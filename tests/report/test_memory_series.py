@@ -142,3 +142,35 @@ def test_an_input_backward_ends_with_its_own_last_kernel():
     rows = (spans.role == 0) & (spans.name == trace.names.index("backward_input"))
     ends = [int(spans.end[rows & (spans.microbatch == b)].max()) for b in range(4)]
     assert set(ends) <= set(series.times.tolist())
+
+
+def test_what_is_on_the_host_comes_and_goes_between_device_and_host():
+    """Activations are on one side or the other, and on both while they are copied; nothing of them
+    is left at the end. States stay."""
+    planned, trace, _ = played("offload")
+    plain, _, _ = played("k2")
+    for role in range(len(trace.roles)):
+        series = memory_series(planned, trace, role)
+        ledger = planned.memory.stages[series.stage]
+        assert set(series.host) == set(ledger.host)
+        for name, sizes in series.host.items():
+            assert sizes.max() == pytest.approx(ledger.host[name], abs=1.0)
+            assert sizes.min() == pytest.approx(0.0 if name == "activations" else sizes.max())
+        assert series.host_total.max() == pytest.approx(ledger.host_bytes)
+        both = series.categories["activations"] + series.host.get("activations", 0.0)
+        assert both.max() >= ledger.kept_bytes - 1.0
+    assert not memory_series(plain, trace, 0).host
+
+
+def test_activations_by_op_are_those_on_the_device_only():
+    planned, _, _ = played("offload")
+    stage = planned.memory.stages[0]
+    assert sum(activations_by_op(planned, 0).values()) < stage.kept_bytes
+
+
+def test_a_thinned_series_keeps_the_hosts_peak_too():
+    planned, trace, _ = played("offload")
+    series = memory_series(planned, trace, 0)
+    few = thinned(series, 5)
+    assert few.host_total.max() == series.host_total.max()
+    assert few.total.max() == series.total.max()

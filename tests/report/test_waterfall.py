@@ -51,7 +51,8 @@ def test_losses_beyond_kernels_are_those_of_the_breakdown(name):
 
 def test_what_is_exposed_is_split_into_ramp_and_steady_state():
     planned, _, answer = played("k2")
-    split = {loss.phase: loss.ns for loss in waterfall(planned, answer).losses if loss.key == EXPERT}
+    losses = waterfall(planned, answer).losses
+    split = {loss.phase: loss.ns for loss in losses if loss.key == EXPERT}
     shown = answer.exposure[EXPERT]
     assert split == {"ramp": shown.ramp_ns, "steady": shown.steady_ns}
     assert all(split.values()), "both parts are there, so that the test can fail"

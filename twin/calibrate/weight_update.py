@@ -1,6 +1,6 @@
-"""What the software of a weight update takes, fitted on the two measured updates that are marked for
-it (`scenarios/published/weight-update.yaml`): efficiency of a broadcast, time per rank and bucket,
-and joining a group.
+"""What the software of a weight update takes, fitted on the two measured updates that are marked
+for it (`scenarios/published/weight-update.yaml`): efficiency of a broadcast, time per rank and
+bucket, and joining a group.
 
 Each row measured an update and a recovery, so four times stand against three numbers. Gathering is
 the mean of the rows'. `nics` and `per_tensor` are not fitted: with them the fit is not unique.
@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from twin import rl
@@ -69,12 +71,14 @@ def fit(rows: Sequence[Measured], rival: bool = False) -> dict[str, float]:
     first, fixed = ("per_tensor", {"nics": 8, "efficiency": 1.0}) if rival else ("efficiency", {})
     names = (first, "hop", "regroup")
 
-    def updater(values: Sequence[float]) -> dict[str, float]:
+    def updater(values: NDArray[np.float64]) -> dict[str, float]:
         pairs = zip(names, values, strict=True)
         return fixed | {name: float(value) * _SCALE[name] for name, value in pairs}
 
-    def errors(values: Sequence[float]) -> list[float]:
-        return [predicted(one, updater(values)) / one.seconds - 1 for one in marked]
+    def errors(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.array([predicted(one, updater(values)) / one.seconds - 1 for one in marked])
 
     bounds = ((0.01, 0.0, 0.0), (2.0 if rival else 1.0, 50.0, 10.0))
-    return updater(least_squares(errors, (0.8, 2.0, 1.5), bounds=bounds, diff_step=1e-3).x)
+    return updater(
+        least_squares(errors, (0.8, 2.0, 1.5), bounds=bounds, diff_step=np.full(3, 1e-3)).x
+    )

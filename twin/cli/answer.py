@@ -30,7 +30,7 @@ def training(loaded: AnyScenario) -> Scenario:
     raise UsageError([Problem("TW158", "", message, hint)])
 
 
-def answer(  # noqa: PLR0913  the options of a verb
+def answer(
     path: str,
     sets: Sequence[str],
     output: Output,
@@ -44,7 +44,7 @@ def answer(  # noqa: PLR0913  the options of a verb
     return answered(path, sets, output, cache=cache, fidelity=fidelity, loaded=loaded).report
 
 
-def answered(  # noqa: PLR0913  as above
+def answered(
     path: str,
     sets: Sequence[str],
     output: Output,

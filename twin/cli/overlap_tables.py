@@ -14,7 +14,7 @@ from twin.cli.tables import bar, percent
 from twin.report.breakdown import CAUSE_WORDS
 from twin.report.network_use import LinkLoad, NetworkUse
 from twin.report.numbers import duration, gibibytes, rate, signed_bytes, signed_duration
-from twin.report.overlap import LINK_WORDS, LayerOverlap
+from twin.report.overlap import KIND_WORDS, LINK_WORDS, LayerOverlap
 from twin.report.report import Report
 from twin.runs.key import Fidelity
 from twin.study.hidden import LIMIT, HiddenExpert, Trial
@@ -29,7 +29,7 @@ _LETTERS: Final = 28
 def overlap_table(found: Sequence[LayerOverlap]) -> RenderableType:
     """Window and demand of each kind of layer."""
     title = "One layer and micro-batch, each part alone"
-    table = _table(title, "", *(f"{one.kind} ({one.layers})" for one in found))
+    table = _table(title, "", *(f"{KIND_WORDS[one.kind]} ({one.layers})" for one in found))
     for label, key in (
         ("forward", "forward"),
         ("recomputation", "recompute"),
@@ -104,7 +104,18 @@ def _link_row(link: LinkLoad) -> tuple[str, ...]:
 def hidden_table(found: HiddenExpert) -> RenderableType:
     """Every degree: what shows, and why."""
     title = f"Expert all-to-all by degree; hidden: under {100 * LIMIT:g} % in the steady state"
-    headings = ("heads", "expert", "steady", "ramp", "", "step", "window", "demand", "RDMA", "memory")
+    headings = (
+        "heads",
+        "expert",
+        "steady",
+        "ramp",
+        "",
+        "step",
+        "window",
+        "demand",
+        "RDMA",
+        "memory",
+    )
     table = _table(title, *headings)
     for heads in found.heads:
         for one in found.of(heads):
@@ -166,9 +177,7 @@ def _short(text: str) -> str:
 
 
 def _table(title: str, *headings: str) -> Table:
-    table = Table(
-        title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
-    )
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number else "left")
     return table

@@ -37,8 +37,8 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
 ) -> None:
     """What happens: fit, time, cost and bottleneck.
 
-    Plays one training step, or a weight update. Exits with 4 when the plan does not fit in memory, else with 5 when
-    something is not as the scenario expects.
+    Plays one training step, or a weight update. Exits with 4 when the plan does not fit in memory,
+    else with 5 when something is not as the scenario expects.
     """
     from twin.cli.answer import answer
     from twin.loading import load_any

@@ -27,7 +27,7 @@ def summary(part: Part[Spec]) -> str:
     return f"{part.name}{also}: {_facts(part)}"
 
 
-def _facts(part: Part[Spec]) -> str:
+def _facts(part: Part[Spec]) -> str:  # noqa: PLR0911  one per kind of part
     match spec := part.spec:
         case ModelSpec():
             found = parameters(spec)

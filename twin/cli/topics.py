@@ -43,9 +43,7 @@ def _overlap(asked: Asked, output: Output) -> int:
     from twin.cli.answer import answered
     from twin.report.overlap import sentence
 
-    run = answered(
-        asked.scenario, asked.sets, output, cache=asked.cache, fidelity=asked.fidelity
-    )
+    run = answered(asked.scenario, asked.sets, output, cache=asked.cache, fidelity=asked.fidelity)
     report = run.report
     document = report.to_json()
     output.document(
@@ -66,9 +64,7 @@ def _links(asked: Asked, output: Output) -> int:
     from twin.cli.answer import answered
     from twin.report.network_use import network_use, sentence
 
-    run = answered(
-        asked.scenario, asked.sets, output, cache=asked.cache, fidelity=asked.fidelity
-    )
+    run = answered(asked.scenario, asked.sets, output, cache=asked.cache, fidelity=asked.fidelity)
     use = network_use(run.plan, run.trace)
     links = [link.to_json() for link in use.links]
     output.document(_head(run.report.name, run.report.hash, "links") | {"links": links})

@@ -200,9 +200,7 @@ def _kpi_table(report: UpdateReport) -> Table:
     table.add_row("Checkpoint", decimal(travel.checkpoint_bytes))
     table.add_row("Tensors", f"{travel.tensors:,}")
     table.add_row("Buckets, in rounds", f"{travel.buckets:,}, {travel.rounds}")
-    table.add_row(
-        "Buffers", f"{travel.buffers} of {gibibytes(travel.buffer_bytes)}"
-    )
+    table.add_row("Buffers", f"{travel.buffers} of {gibibytes(travel.buffer_bytes)}")
     table.add_row("Each GPU receives", gibibytes(travel.received_bytes))
     table.add_row("Each GPU keeps", gibibytes(travel.held_bytes))
     return table
@@ -234,9 +232,7 @@ def _comparison_table(comparison: UpdateComparison) -> Table:
         cells = [show(first.kpis[kpi.key], kpi.unit)]
         for delta in comparison.deltas:
             found = delta.kpis[kpi.key]
-            change = (
-                f" ({changed(found.delta, found.relative, kpi.unit)})" if found.delta else ""
-            )
+            change = f" ({changed(found.delta, found.relative, kpi.unit)})" if found.delta else ""
             cells.append(show(found.candidate, kpi.unit) + change)
         table.add_row(kpi.label, *cells)
     return table

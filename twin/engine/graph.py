@@ -71,7 +71,8 @@ class _Columns:
     stream: Offsets
     name: tuple[str, ...]
     duration: Offsets
-    traffic: tuple[Traffic | None, ...]
+    traffic: tuple[tuple[Traffic, bool] | None, ...]
+    """What travels, and whether kernels slow it."""
     waits: Offsets
     local: tuple[Offsets, ...]
     roots: Offsets
@@ -101,7 +102,7 @@ class _Columns:
             stream=tuple(s.stream for s in template),
             name=tuple(s.name for s in template),
             duration=tuple(s.duration_ns for s in template),
-            traffic=tuple(s.traffic for s in template),
+            traffic=tuple((s.traffic, s.slowed) if s.traffic else None for s in template),
             waits=tuple(waits),
             local=tuple(tuple(d) for d in dependents),
             roots=tuple(i for i, step in enumerate(template) if not step.after),
@@ -128,7 +129,9 @@ def template_graph(template: Template, program: Program) -> Graph:
         chunk=[0] * size,
         microbatch=[0] * size,
         duration=[*columns.duration],
-        flows=[sent(wiring.flows(one, 0)) if one else () for one in columns.traffic],
+        flows=[
+            sent(wiring.flows(one[0], 0, slowed=one[1])) if one else () for one in columns.traffic
+        ],
         sms=[*columns.sms],
         sm_bound=[*columns.sm_bound],
         waits=[*columns.waits],
@@ -247,6 +250,7 @@ class _Unroller:
                 program.passes[backward.kind, backward.chunk],
                 program.capacity,
                 program.dispatch_ns,
+                program.beside,
             )
             self.pairs[key] = _Columns.of(pair.steps), pair.lanes
         return self.pairs[key]
@@ -344,7 +348,9 @@ class _Unroller:
         key = (id(columns), index)
         if key not in self.flow_cache:
             own = self.program.wiring.flows
-            self.flow_cache[key] = [sent(own(t, index)) if t else () for t in columns.traffic]
+            self.flow_cache[key] = [
+                sent(own(one[0], index, slowed=one[1])) if one else () for one in columns.traffic
+            ]
         return self.flow_cache[key]
 
     def _group(self, op: int, role: Role, group: str) -> None:

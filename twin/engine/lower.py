@@ -16,7 +16,7 @@ from twin.engine.passes import (
     rates,
     weight_pass,
 )
-from twin.engine.program import TENSOR, Message, Offload, Program, Step, Template
+from twin.engine.program import TENSOR, Beside, Message, Offload, Program, Step, Template
 from twin.engine.roles import Ranks, roles, seats
 from twin.engine.wiring import wire
 from twin.network import crossing, latency
@@ -33,7 +33,7 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
     coster = Coster.of(plan)
     closes = [finish(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
     opens = [opening(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
-    host = bool(scenario.memory.offload)
+    host, profile = bool(scenario.memory.offload), scenario.calibration
     return Program(
         roles=roles(plan, ranks),
         schedule=scenario.parallel.schedule,
@@ -45,11 +45,12 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
         message=_message(plan),
         finish=tuple(steps for steps, _ in closes),
         ready_after=tuple(ready for _, ready in closes),
-        wiring=wire(seats(plan, ranks), rates(scenario.cluster), host=host),
-        dispatch_ns=scenario.calibration.dispatch * 1e9,
+        wiring=wire(seats(plan, ranks), rates(scenario.cluster, profile), host=host),
+        dispatch_ns=profile.dispatch * 1e9,
         offload=_offload(plan),
         sms=scenario.cluster.node.gpu.sms,
-        contention=scenario.calibration.contention,
+        contention=profile.contention,
+        beside=Beside(nanoseconds(profile.expert_wait), profile.expert_contention),
         opening=tuple(steps for steps, _ in opens) if any(steps for steps, _ in opens) else (),
         opens=tuple(chunks for _, chunks in opens),
     )

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
-from twin.engine.program import COMPUTE, Step, Template
+from twin.engine.program import COMPUTE, EXPERT, Beside, Step, Template
 
 FORWARD, BACKWARD = 0, 1
 """The two lanes of a pair."""
@@ -73,7 +73,11 @@ def _longer(step: Step, nanoseconds: float) -> Step:
 
 
 def paired(
-    forward: Template, backward: Template, capacity: Mapping[str, float], dispatch_ns: float
+    forward: Template,
+    backward: Template,
+    capacity: Mapping[str, float],
+    dispatch_ns: float,
+    beside: Beside = Beside(),  # noqa: B008 (frozen)
 ) -> Pair:
     """A forward and a backward of another micro-batch, block by block, the backward first: a block
     is the segments up to the next exchange, and the exchanges after them."""
@@ -86,9 +90,18 @@ def paired(
             for position in block:
                 step = lanes[lane][position]
                 places[lane][position] = len(steps)
-                steps.append(replace(step, after=tuple(places[lane][i] for i in step.after)))
+                after = tuple(places[lane][i] for i in step.after)
+                steps.append(replace(_together(step, beside), after=after))
                 owners.append(lane)
     return Pair(hold_for_host(tuple(steps), capacity, dispatch_ns), tuple(owners))
+
+
+def _together(step: Step, beside: Beside) -> Step:
+    """The step as it goes beside the kernels of another pass."""
+    if step.stream != EXPERT or step.traffic is None:
+        return step
+    wait = step.duration_ns + beside.wait_ns
+    return replace(step, duration_ns=wait, slowed=beside.loss > 0)
 
 
 def _blocks(template: Template) -> list[range]:

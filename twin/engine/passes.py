@@ -60,7 +60,7 @@ _NAMES: Final[dict[CollectiveKind, str]] = {
 }
 
 
-def rates(cluster: ClusterSpec) -> Rates:
+def rates(cluster: ClusterSpec, profile: CalibrationSpec) -> Rates:
     """Bytes per nanosecond of the cluster's links; the uplinks are those of a whole pod."""
     nic, fabric = capacity(cluster, "nic") / 1e9, cluster.fabric
     uplink, leaf = capacity(cluster, "pcie_uplink"), capacity(cluster, "leaf")
@@ -72,6 +72,7 @@ def rates(cluster: ClusterSpec) -> Rates:
         dram=capacity(cluster, "dram") / 1e9,
         pcie_uplink=None if uplink is None else uplink / 1e9,
         leaf=None if leaf is None else down / fabric.oversubscription,
+        loss=profile.expert_contention,
     )
 
 
@@ -120,7 +121,7 @@ class Coster:
             scenario.cluster,
             scenario.calibration,
             plan.placements,
-            wire(seats(plan), rates(scenario.cluster), host=False).alone,
+            wire(seats(plan), rates(scenario.cluster, scenario.calibration), host=False).alone,
             parallel.collectives,
             parallel.zero,
             parallel.reshard_after_forward,

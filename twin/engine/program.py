@@ -80,12 +80,14 @@ class Step:
     """SMs that a communication kernel holds while it runs."""
     sm_bound: float = 1.0
     """Share of a compute step's time that SMs bound, not memory."""
+    slowed: bool = False
+    """Whether kernels beside it cost its bytes a part of their rate (`Beside`)."""
 
     def alone_ns(self, capacity: Mapping[str, float]) -> float:
         """How long it lasts with its links and SMs to itself; `capacity` as in `Program`."""
         if self.traffic is None:
             return self.duration_ns
-        sizes = parts(self.traffic)
+        sizes = parts(self.traffic, slowed=self.slowed)
         times = (size / capacity[path] for path, size in sizes.items())
         return self.duration_ns + max(times, default=0.0)
 
@@ -93,14 +95,17 @@ class Step:
 Template = tuple[Step, ...]
 
 
-def parts(traffic: Traffic) -> dict[str, float]:
-    """Bytes of a transfer by path, in one direction; those of `far` are the NIC's, too."""
+def parts(traffic: Traffic, *, slowed: bool = False) -> dict[str, float]:
+    """Bytes of a transfer by path, in one direction; those of `far` are the NIC's, too, and where
+    it is slowed those of each are those of its channel."""
     sizes = {
         "nvlink": traffic.nvlink_bytes,
         "nic": traffic.nic_bytes,
         "far": traffic.far_bytes,
         "host": max(traffic.to_host_bytes, traffic.from_host_bytes),
     }
+    if slowed:
+        sizes |= {"slow_nvlink": traffic.nvlink_bytes, "slow_nic": traffic.nic_bytes}
     return {path: size for path, size in sizes.items() if size > 0}
 
 
@@ -133,6 +138,15 @@ class Role:
     ranks: int
     peers: tuple[int, ...]
     groups: dict[Group, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What an expert all-to-all loses beside the kernels of the other pass of a pair: time that its
+    ranks wait for each other first, and a part of its rate."""
+
+    wait_ns: int = 0
+    loss: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +187,7 @@ class Program:
     """Of a GPU."""
     contention: float = 0.0
     """Speed that kernels lose beside communication, beyond the SMs that it holds."""
+    beside: Beside = Beside()
     opening: tuple[Template, ...] = ()
     """Per stage: weights that the last step's update has left to gather."""
     opens: tuple[tuple[int, ...], ...] = ()

@@ -40,7 +40,7 @@ def alone_ns(step: Step, capacity: Mapping[str, float]) -> int:
     then its bytes, up to a whole nanosecond."""
     if step.traffic is None:
         return step.duration_ns
-    sizes = parts(step.traffic)
+    sizes = parts(step.traffic, slowed=step.slowed)
     times = (bytes_ns(size, capacity[path]) for path, size in sizes.items())
     return step.duration_ns + max(times, default=0)
 
@@ -273,5 +273,5 @@ class Shapes:
         if len(templates) == 1:
             return Shape.of(templates[0], (0,) * len(templates[0]), program)
         forward, backward = templates
-        pair = paired(forward, backward, program.capacity, program.dispatch_ns)
+        pair = paired(forward, backward, program.capacity, program.dispatch_ns, program.beside)
         return Shape.of(pair.steps, pair.lanes, program)

@@ -44,27 +44,33 @@ class Ports:
     down: Route = ()
     to_host: Route = ()
     from_host: Route = ()
+    slow_nvlink: Route = ()
+    slow_nic: Route = ()
+    """What an expert all-to-all gets of either beside kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
     """The links of all roles: class and bytes per nanosecond of each, and the ports of each role.
     `alone` is what one transfer of a role gets on each path when only the ranks that the role
-    stands for transfer: `nvlink`, `nic`, `far` (out of the leaf), `host`."""
+    stands for transfer: `nvlink`, `nic`, `far` (out of the leaf), `host`, and `slow_nvlink` and
+    `slow_nic` beside kernels."""
 
-    classes: tuple[LinkClass, ...]
+    classes: tuple[LinkClass | None, ...]
+    """None: no link, but a limit of one role's own kernels."""
     capacity: tuple[float, ...]
     ports: tuple[Ports, ...]
     alone: Mapping[str, float]
 
-    def flows(self, traffic: Traffic, role: int) -> tuple[Flow, ...]:
+    def flows(self, traffic: Traffic, role: int, *, slowed: bool = False) -> tuple[Flow, ...]:
         """A transfer's bytes as flows through the role's own ports: what it sends leaves, and as
-        much arrives."""
+        much arrives. Where kernels slow it, it has no more than they leave it."""
         ports = self.ports[role]
+        slow = (ports.slow_nvlink, ports.slow_nic) if slowed else ((), ())
         share = traffic.far_bytes / traffic.nic_bytes if traffic.nic_bytes else 0.0
         found = (
-            (traffic.nvlink_bytes, ports.nvlink_out + ports.nvlink_in),
-            (traffic.nic_bytes, _nic(ports, ports, share)),
+            (traffic.nvlink_bytes, ports.nvlink_out + ports.nvlink_in + slow[0]),
+            (traffic.nic_bytes, _nic(ports, ports, share) + slow[1]),
             (traffic.to_host_bytes, ports.to_host),
             (traffic.from_host_bytes, ports.from_host),
         )
@@ -77,7 +83,7 @@ class Wiring:
         class, means over its links; from the `total` of every link."""
         carried: dict[str, float] = {}
         busy: dict[str, float] = {}
-        for kind in dict.fromkeys(self.classes):
+        for kind in filter(None, dict.fromkeys(self.classes)):
             own = [link for link, other in enumerate(self.classes) if other == kind]
             carried[kind] = sum(total[link] for link in own) / len(own)
             busy[kind] = sum(total[link] / self.capacity[link] for link in own) / len(own) / step_ns
@@ -128,6 +134,8 @@ class Rates:
     dram: float
     pcie_uplink: float | None = None
     leaf: float | None = None
+    loss: float = 0.0
+    """Part of its rates that an expert all-to-all loses beside kernels."""
 
 
 class _Builder:
@@ -135,7 +143,7 @@ class _Builder:
 
     def __init__(self, rates: Rates, *, narrow: bool) -> None:
         self.rates, self.narrow = rates, narrow
-        self.classes: list[LinkClass] = []
+        self.classes: list[LinkClass | None] = []
         self.capacity: list[float] = []
         self.known: dict[object, int] = {}
 
@@ -151,6 +159,9 @@ class _Builder:
             up=up,
             down=down,
         )
+        if rates.loss:
+            slow = [self._own(None, one * (1 - rates.loss)) for one in (rates.nvlink, rates.nic)]
+            plain = replace(plain, slow_nvlink=slow[0], slow_nic=slow[1])
         if not self.narrow:
             return plain
         out, into = self._own("pcie", rates.pcie), self._own("pcie", rates.pcie)
@@ -166,7 +177,7 @@ class _Builder:
             from_host=dram + below + into,
         )
 
-    def _own(self, kind: LinkClass, rate: float) -> Route:
+    def _own(self, kind: LinkClass | None, rate: float) -> Route:
         """A new link of one role."""
         self.classes.append(kind)
         self.capacity.append(rate)
@@ -205,6 +216,8 @@ def wire(seats: Seats, rates: Rates, *, host: bool) -> Wiring:
         "nic": nic,
         "far": nic if rates.leaf is None else min(nic, rates.leaf / pod),
         "host": min(rates.pcie, up, rates.dram / socket),
+        "slow_nvlink": rates.nvlink * (1 - rates.loss),
+        "slow_nic": min(nic, rates.nic * (1 - rates.loss)),
     }
     return Wiring(tuple(builder.classes), tuple(builder.capacity), ports, alone)
 

@@ -194,7 +194,7 @@ def _group_note(network: NetworkMap, group: str | None) -> list[str]:
 def _busiest(use: NetworkUse) -> str:
     link = max(use.links, key=lambda one: one.use)
     return (
-        f"the busiest class of link is the {link.label}, {show(link.use, '%')} of its capacity "
+        f"the busiest class of link is the {link.spoken}, {show(link.use, '%')} of its capacity "
         "over the step"
     )
 
@@ -245,7 +245,11 @@ def links(use: NetworkUse, name: str, theme: Theme) -> Picture:
     ]
     longest = max((max(link.busy, link.use) for link in use.links), default=1.0)
     frame = Frame(
-        x=Axis("Percent of the step", span=(0.0, max(10.0, 185 * longest))),
+        x=Axis(
+            "Percent of the step",
+            span=(0.0, max(10.0, 185 * longest)),
+            ticks=tuple((float(at), str(at)) for at in range(0, 101, 20)),
+        ),
         y=Axis(names=tuple(labels), reverse=True, grid=False),
         height=60 + 34 * max(len(labels), 1),
         theme=theme,

@@ -10,7 +10,7 @@ from typing import Final
 from twin.figures.palette import ALARM, INK, Meaning, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Drawing, Frame, Mark, Picture, Row, draw
 from twin.report.numbers import digits, show
-from twin.report.overlap import LINK_WORDS, Demand, LayerOverlap, sentence
+from twin.report.overlap import KIND_WORDS, LINK_WORDS, Demand, LayerOverlap, sentence
 from twin.study.hidden import LIMIT, HiddenExpert, Trial
 from twin.study.hidden import sentence as hidden_sentence
 
@@ -62,7 +62,7 @@ def _rows(found: Sequence[LayerOverlap]) -> list[str]:
 
 
 def _row(one: LayerOverlap, what: str) -> str:
-    return f"{one.kind} layer, {what}"
+    return f"{KIND_WORDS[one.kind]} layer, {what}"
 
 
 def _kernels(found: Sequence[LayerOverlap], theme: Theme) -> list[Drawing]:
@@ -117,7 +117,7 @@ def _layer_row(one: LayerOverlap) -> Row:
     if one.ratio:
         ratio = f"{digits(100 * one.ratio)} %"
     return {
-        "Layer": f"{one.kind} ({one.layers})",
+        "Layer": f"{KIND_WORDS[one.kind]} ({one.layers})",
         **{label: _ms(getattr(window, field)) for label, field, _ in _PASSES},
         "Can hide": _ms(window.hiding),
         **{words: _ms(one.demand.links[link]) for link, words in LINK_WORDS.items()},

@@ -13,7 +13,7 @@ from twin.report.waterfall import Loss, LossKey, Waterfall
 
 MEANING: Final[dict[LossKey, Meaning]] = {
     "extra_flop": "compute",
-    "precision": "forward",
+    "precision": "backward",
     "memory_bound": "memory_bound",
     "efficiency": "efficiency",
     "launch": "launch",

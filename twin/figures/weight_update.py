@@ -36,10 +36,12 @@ _LINKS: Final = {
 }
 
 
-def timeline(report: UpdateReport, program: UpdateProgram, trace: UpdateTrace, theme: Theme) -> Picture:
+def timeline(
+    report: UpdateReport, program: UpdateProgram, trace: UpdateTrace, theme: Theme
+) -> Picture:
     """Every stage's work over time, one row per stage; bars of one row with gaps between rounds."""
     spans = _spans(program, trace)
-    shown = [stage for stage in STAGES if spans[stage]]
+    shown: list[Stage] = [stage for stage in STAGES if spans[stage]]
     bars = [
         Bars(
             name=_capital(WORDS[stage]),
@@ -65,8 +67,8 @@ def timeline(report: UpdateReport, program: UpdateProgram, trace: UpdateTrace, t
     )
     return Picture(
         title=_finding(report),
-        caption=f"Each bar is a bucket, or a round of all ranks; {report.travel.buckets:,} buckets in "
-        f"{report.travel.rounds} rounds. Rows that work at the same time overlap.",
+        caption=f"Each bar is a bucket, or a round of all ranks; {report.travel.buckets:,} buckets "
+        f"in {report.travel.rounds} rounds. Rows that work at the same time overlap.",
         figure=draw(bars, frame),
         table=tuple(
             {
@@ -149,8 +151,8 @@ def link_use(report: UpdateReport, theme: Theme) -> Picture:
     return Picture(
         title=f"The busiest class of link is the {busiest[0]}, {show(busiest[2].use, '%')} of the "
         "update",
-        caption="Mean of all links of a class. A broadcast keeps few of a node's NICs busy, and those "
-        "all of the time.",
+        caption="Mean of all links of a class. A broadcast keeps few of a node's NICs busy, and "
+        "those all of the time.",
         figure=draw(bars, frame),
         table=tuple(
             {"Link": name, "Use": show(use.use, "%"), "Bytes of one": gibibytes(use.bytes)}
@@ -167,9 +169,7 @@ def _finding(report: UpdateReport) -> str:
     )
 
 
-def _spans(
-    program: UpdateProgram, trace: UpdateTrace
-) -> dict[Stage, list[tuple[int, int, int]]]:
+def _spans(program: UpdateProgram, trace: UpdateTrace) -> dict[Stage, list[tuple[int, int, int]]]:
     """Start, end and round of every bar; of copies and sends, which many ranks do at once, those
     of a round that touch are one."""
     found: dict[Stage, list[tuple[int, int, int]]] = {stage: [] for stage in STAGES}
@@ -203,7 +203,9 @@ def _name(one: Alternative) -> str:
 
 
 def _told(one: Alternative) -> str:
-    change = "" if one.change is None else f" ({'+' if one.change >= 0 else ''}{100 * one.change:.3g} %)"
+    change = (
+        "" if one.change is None else f" ({'+' if one.change >= 0 else ''}{100 * one.change:.3g} %)"
+    )
     return f"{duration(one.seconds)}{change}{'' if one.fits else ', does not fit'}"
 
 
@@ -215,7 +217,9 @@ def _stages_compared(others: Sequence[Alternative]) -> str:
     gain = 1 - times["three"] / times["two"]
     if abs(gain) < 0.005:
         return "A third stage gains nothing"
-    return f"A third stage makes it {digits(100 * abs(gain))} % {'faster' if gain > 0 else 'slower'}"
+    return (
+        f"A third stage makes it {digits(100 * abs(gain))} % {'faster' if gain > 0 else 'slower'}"
+    )
 
 
 def _capital(words: str) -> str:

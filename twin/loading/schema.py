@@ -6,8 +6,8 @@ catalog parts, numbers with a source, `extends`, and which keys a file must hold
 extends another may leave out anything, so no section requires keys by itself; they are required by
 one condition at the root, for files that extend nothing.
 
-A scenario is a training run or a weight update; the section `weight_update` makes it the latter, and
-takes the place of those that are about training.
+A scenario is a training run or a weight update; the section `weight_update` makes it the latter,
+and takes the place of those that are about training.
 
 The schema is necessary, not sufficient: ranges of quantities, and what fields ask of each other,
 only `twin check` sees.

@@ -33,7 +33,7 @@ class Exposure:
 def exposures(trace: Trace, breakdown_ns: Mapping[str, int]) -> dict[str, Exposure]:
     """Every exposed cause of a breakdown, which is the mean of the trace's roles, in its two
     parts; empty where the trace does not tell them apart."""
-    rows: tuple[dict[str, int], ...] = getattr(trace, "ramp_ns", ())
+    rows = trace.ramp_ns
     if not rows:
         return {}
     found: dict[str, Exposure] = {}

@@ -2,12 +2,12 @@
 
 Bytes come from the plan's program, times from the trace. A link is in use while some transfer over
 it is under way, its latency included; its rate is what it carries in that time. A transfer over
-several links at once is taken to be done with each as early as it would be alone, in proportion. Everything that a
-NIC moves crosses the GPU's PCIe link too, and so do copies to and from host memory. A collective's exposed share is the part
-of its time in which its own rank runs no kernel; the report's breakdown says which waiting that
-caused, and counts a message between stages for the stage that receives it. Rates follow nccl-tests
-(github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): algbw = payload / time, and busbw = algbw x
-2 (n - 1) / n for all-reduce, (n - 1) / n for the others.
+several links at once is taken to be done with each as early as it would be alone, in proportion.
+Everything that a NIC moves crosses the GPU's PCIe link too, and so do copies to and from host
+memory. A collective's exposed share is the part of its time in which its own rank runs no kernel;
+the report's breakdown says which waiting that caused, and counts a message between stages for the
+stage that receives it. Rates follow nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md):
+algbw = payload / time, and busbw = algbw x (n - 1) / n, for all-reduce twice that.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ LABELS: Final = {
     "nic": "NIC of a GPU",
     "leaf": "Uplinks of a leaf",
     "dram": "Host memory of a socket",
+    "pcie_uplink": "Uplink of a PCIe switch",
 }
 """Classes of links in the order of the path, in words; others are called by their key."""
 _COPIES: Final = (TO_HOST, FROM_HOST)
@@ -95,6 +96,12 @@ class LinkLoad:
     """Bytes per second while something is; None where nothing ever is."""
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
     """Of `bytes`: NIC traffic and host copies, where both may be."""
+
+    @property
+    def spoken(self) -> str:
+        """The label within a sentence; abbreviations keep their capitals."""
+        first, second = self.label[:1], self.label[1:2]
+        return (first.lower() if second.islower() else first) + self.label[1:]
 
     def to_json(self) -> dict[str, Any]:
         """The link in plain data."""
@@ -173,8 +180,8 @@ def sentence(use: NetworkUse) -> str:
     if not link.bytes:
         return "Nothing is communicated."
     words = (
-        f"The busiest class of link is the {link.label}: in use {digits(100 * link.busy)} % of the "
-        f"step, at {rate(link.rate)} of {rate(link.capacity)}"
+        f"The busiest class of link is the {link.spoken}: in use {digits(100 * link.busy)} % of "
+        f"the step, at {rate(link.rate)} of {rate(link.capacity)}"
     )
     exposed = sorted(use.collectives, key=lambda one: -one.total_seconds * one.exposed)
     if not exposed or exposed[0].total_seconds * exposed[0].exposed < _SHORT * use.step_seconds:
@@ -232,9 +239,7 @@ def _parts(key: str, carried: Mapping[str, float]) -> dict[str, float]:
 def _capacity(program: Program, key: str) -> float:
     """Bytes per second of one link of a class."""
     wiring = program.wiring
-    own = [
-        rate for kind, rate in zip(wiring.classes, wiring.capacity, strict=True) if kind == key
-    ]
+    own = [rate for kind, rate in zip(wiring.classes, wiring.capacity, strict=True) if kind == key]
     return 1e9 * sum(own) / len(own)
 
 

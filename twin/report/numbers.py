@@ -26,7 +26,7 @@ def signed(value: float) -> str:
     return f"{'-' if value < 0 else '+'}{digits(abs(value))}"
 
 
-def show(value: float | None, unit: Unit) -> str:
+def show(value: float | None, unit: Unit) -> str:  # noqa: PLR0911  one per unit
     """The value with its unit: `show(18.13, "s")` is `18.1 s`, `show(2**36, "bytes")` is `64 GiB`;
     None is `unknown`."""
     if value is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ LINKS: Final = ("nvlink", "nic")
 """Classes of link that an all-to-all takes."""
 LINK_WORDS: Final = {"nvlink": "NVLink", "nic": "RDMA"}
 """What runs over them."""
+KIND_WORDS: Final = {"dense": "dense", "moe": "MoE"}
+"""Kinds of layers as people write them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +167,7 @@ def _paired_with(plan: Plan) -> str | None:
     least = schedule.warmup_microbatches(plan.mesh.pipeline, virtual, plan.microbatches)
     few = min(plan.microbatches, 2 * least)
     order = schedule.order(plan.mesh.pipeline, virtual, few)[0]
-    pairs = zip(order, order[1:], strict=False)
-    return next((after.kind for action, after in pairs if action.paired), None)
+    return next((after.kind for action, after in pairwise(order) if action.paired), None)
 
 
 def _hidden_within(template: Template, capacity: Mapping[str, float]) -> float:
@@ -206,13 +208,14 @@ def sentence(found: Sequence[LayerOverlap]) -> str:
     if not asking:
         return "No layer has an all-to-all: there is nothing to hide."
     one = max(asking, key=lambda layer: layer.ratio or inf)
-    demand = f"the all-to-all of a {one.kind} layer takes {duration(one.demand.alone)} alone"
+    kind = KIND_WORDS[one.kind]
+    demand = f"the all-to-all of a {kind} layer takes {duration(one.demand.alone)} alone"
     link = max(LINKS, key=lambda name: one.demand.links[name])
     bound = f"most of it {LINK_WORDS[link]}"
     if one.ratio is None:
         return f"{demand[:1].upper()}{demand[1:]}, {bound}, and no kernels run beside it."
     can = "fits under" if one.ratio <= 1 else "is longer than"
     return (
-        f"{demand[:1].upper()}{demand[1:]}, {bound}, and {can} the {duration(one.window.hiding)} of "
-        f"kernels that can hide it ({digits(100 * one.ratio)} %)."
+        f"{demand[:1].upper()}{demand[1:]}, {bound}, and {can} the {duration(one.window.hiding)} "
+        f"of kernels that can hide it ({digits(100 * one.ratio)} %)."
     )

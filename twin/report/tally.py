@@ -19,7 +19,6 @@ from twin.hardware import Price, matmul, price
 from twin.plan.types import Plan
 from twin.schedules.action import Pass
 
-
 Precision = Literal["bf16_dense", "fp8_dense"]
 """The peak that kernels are measured against, by the name of the GPU's field."""
 

@@ -41,7 +41,7 @@ def fitting(memory: MemoryReport) -> str:
             left = gibibytes(memory.host_capacity - memory.host_per_node)
             room += f" and {left} in the host memory of the fullest node"
         return f"Fits with {room}."
-    full = "" if memory.fits_host else f" {_host_is_full(memory)}"
+    full = "" if memory.fits_host else f" Nor does it fit on the host: {_host_is_full(memory)}"
     over = [stage for stage in memory.stages if stage.peak_bytes > memory.budget]
     reserve = gibibytes(sum(memory.reserve.values()))
     return (
@@ -57,7 +57,7 @@ def _host_is_full(memory: MemoryReport) -> str:
     """Host memory that does not suffice: how much of it is wanted, and for what."""
     capacity = memory.host_capacity or 0.0
     return (
-        f"the host memory of a node has {gibibytes(capacity)} and its GPUs keep "
+        f"a node has {gibibytes(capacity)} of host memory and its GPUs keep "
         f"{gibibytes(memory.host_per_node)} there, "
         f"{gibibytes(memory.host_per_node - capacity)} too much; "
         f"largest there: {_named(memory.host)}."

@@ -69,8 +69,7 @@ LOSSES: Final[dict[LossKey, tuple[str, str]]] = {
     ),
     "contention": (
         "Slowed kernels",
-        "communication beside kernels holds SMs (calibration.expert_sms, collective_sms) and takes "
-        "bandwidth (calibration.contention)",
+        "communication beside them holds SMs (calibration.expert_sms, collective_sms) and memory",
     ),
     "exposed_tensor": ("Tensor wait", "tensor-parallel collectives with no kernel beside them"),
     "exposed_expert": ("Expert wait", "all-to-all of the experts with no kernel beside it"),

@@ -41,9 +41,7 @@ def alternatives(scenario: UpdateScenario, report: UpdateReport) -> tuple[Altern
     return tuple(found)
 
 
-def _other(
-    scenario: UpdateScenario, method: str, stages: str, now: float
-) -> Alternative | None:
+def _other(scenario: UpdateScenario, method: str, stages: str, now: float) -> Alternative | None:
     """Another pipeline; None where there is none."""
     update = scenario.weight_update.model_copy(update={"method": method, "stages": stages})
     try:

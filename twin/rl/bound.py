@@ -41,19 +41,14 @@ def bound(plan: UpdatePlan, trace: UpdateTrace) -> Bound:
 
 def _reason(plan: UpdatePlan, stage: Stage) -> str:
     updater = plan.scenario.weight_update.updater
-    match stage:
-        case "broadcast":
-            link, rate = Wires(plan).broadcast_rate()
-            return f"{link} carry {digits(rate / 1e9)} GB/s of it"
-        case "send" | "fetch":
-            return "the NICs of the ranks that receive"
-        case "host_copy":
-            return "PCIe and host memory"
-        case "reload":
-            return f"{digits(updater.per_tensor * 1e6)} us of host time per tensor"
-        case "handover":
-            return f"{digits(updater.hop * 1e6)} us per rank and bucket"
-        case "read":
-            return "the rate of the storage"
-        case "regroup":
-            return "the software's own time"
+    link, rate = Wires(plan).broadcast_rate()
+    return {
+        "regroup": "the software's own time",
+        "read": "the rate of the storage",
+        "host_copy": "PCIe and host memory",
+        "fetch": "the NICs of the ranks that receive",
+        "broadcast": f"{link} carry {digits(rate / 1e9)} GB/s of it",
+        "send": "the NICs of the ranks that receive",
+        "handover": f"{digits(updater.hop * 1e6)} us per rank and bucket",
+        "reload": f"{digits(updater.per_tensor * 1e6)} us of host time per tensor",
+    }[stage]

@@ -1,11 +1,11 @@
 """Who holds which tensors in host memory, and the buckets in which they travel.
 
-As checkpoint-engine does it (`ps.py`, `examples/update.py`): tensors are dealt out in order, as many
-to each rank; a bucket holds whole tensors of one owner, and is closed when the next one would not
-fit. Its size is the limit, or the largest tensor where that is larger, and at most a third of the
-free memory: one buffer takes the copy from the host, the halves of another are filled and reloaded
-in turn. Where a third does not hold the largest tensor, the first buffer is left out, and the other
-two take half of the memory each.
+As checkpoint-engine does it (`ps.py`, `examples/update.py`): tensors are dealt out in order, as
+many to each rank; a bucket holds whole tensors of one owner, and is closed when the next one would
+not fit. Its size is the limit, or the largest tensor where that is larger, and at most a third of
+the free memory: one buffer takes the copy from the host, the halves of another are filled and
+reloaded in turn. Where a third does not hold the largest tensor, the first buffer is left out, and
+the other two take half of the memory each.
 """
 
 from __future__ import annotations
@@ -71,11 +71,10 @@ def buckets(checkpoint: Checkpoint, owners: int, limit: int) -> tuple[Bucket, ..
     ones, and so on."""
     found: list[Bucket] = []
     for owner, own in enumerate(shares(checkpoint.tensors, owners)):
-        sizes, cuts = (
-            part[own.start : own.stop] for part in (checkpoint.bytes, checkpoint.cut)
-        )
+        sizes, cuts = checkpoint.bytes[own.start : own.stop], checkpoint.cut[own.start : own.stop]
         for turn, packed in enumerate(pack(sizes, limit)):
-            found.append(_bucket(owner, turn, sizes[packed.start : packed.stop], cuts[packed.start : packed.stop]))
+            part = slice(packed.start, packed.stop)
+            found.append(_bucket(owner, turn, sizes[part], cuts[part]))
     return tuple(sorted(found, key=lambda one: (one.round, one.owner)))
 
 

@@ -33,8 +33,8 @@ BLOCK: Final = 128
 _NEVER_FP8: Final = frozenset({"router", "mtp_projection"})
 """Parts whose matrices stay in bf16 (DeepSeek-V3 report, section 3.3.1, and its files)."""
 CUTS: Final[tuple[Bucket, ...]] = ("replicated", "tensor", "expert")
-"""Who needs a tensor: every rank all of it; tensor ranks a part each; one rank, or its experts' parts
-spread over all ranks of an instance."""
+"""Who needs a tensor: every rank all of it; tensor ranks a part each; an expert's, one rank or
+several of an instance."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Plan to program of an update: its operations, in the order in which ranks do them.
 
-Two stages, as checkpoint-engine runs: in every round all ranks copy their next bucket from the host,
-together; then one bucket after another goes from its owner to all. Engines reload a bucket while the
-next one is broadcast, from the other half of their buffer; before it is handed over, all ranks meet.
-Three stages: a rank copies its next bucket as soon as its copy buffer is free again, which is when
-its bucket has left, whatever else is on the way. Without a copy buffer every owner copies in its own
-turn.
+Two stages, as checkpoint-engine runs: in every round all ranks copy their next bucket from the
+host, together; then one bucket after another goes from its owner to all. Engines reload a bucket
+while the next one is broadcast, from the other half of their buffer; before it is handed over, all
+ranks meet. Three stages: a rank copies its next bucket as soon as its copy buffer is free again,
+which is when its bucket has left it, whatever else is on the way. Without a copy buffer every owner
+copies in its own turn.
 
 Sent point to point, the ranks of a round send at once; there is no reload. In three stages the next
 buckets are copied meanwhile, into another buffer.
@@ -60,7 +60,9 @@ class _Program:
         for bucket in self.plan.buckets:
             own[bucket.owner // self.plan.scenario.cluster.node.gpus] += bucket.bytes
         reads = [
-            self.add("read", bytes=size, flows=self.wires.read(node, size), carried={"storage": size})
+            self.add(
+                "read", bytes=size, flows=self.wires.read(node, size), carried={"storage": size}
+            )
             for node, size in enumerate(own)
             if size
         ]
@@ -166,7 +168,7 @@ class _Program:
         return [
             self.add(
                 "send",
-                round=buckets[0].round,
+                turn=buckets[0].round,
                 rank=rank,
                 bytes=into,
                 after=after,
@@ -203,7 +205,7 @@ class _Program:
         stage: Stage | None,
         bucket: Bucket | None = None,
         *,
-        round: int = 0,
+        turn: int = 0,
         rank: int = ALL,
         bytes: float = 0.0,
         seconds: float = 0.0,
@@ -213,11 +215,9 @@ class _Program:
     ) -> int:
         """One more operation; its number. Of a bucket's, it has round, owner and bytes."""
         if bucket is not None:
-            round, rank, bytes = bucket.round, bucket.owner, bucket.bytes
+            turn, rank, bytes = bucket.round, bucket.owner, bucket.bytes
         self.operations.append(
-            Operation(
-                stage, round, rank, bytes, nanoseconds(seconds), tuple(after), flows, carried
-            )
+            Operation(stage, turn, rank, bytes, nanoseconds(seconds), tuple(after), flows, carried)
         )
         return len(self.operations) - 1
 

@@ -47,16 +47,14 @@ def plan(scenario: UpdateScenario) -> UpdatePlan:
         received=held if update.method == "p2p" else float(weights.payload),
         held=held,
         memory=_memory(scenario, weights, space, held),
-        warnings=_warnings(scenario, made, takers),
+        warnings=_warnings(scenario, space, made, takers),
     )
 
 
 def held_bytes(weights: Checkpoint, scenario: UpdateScenario) -> float:
     """Bytes of the checkpoint that one rank of an instance keeps."""
     replica, cut = scenario.weight_update.replica, weights.by_cut()
-    return (
-        cut["replicated"] + cut["tensor"] / replica.tensor_ranks + cut["expert"] / replica.gpus
-    )
+    return cut["replicated"] + cut["tensor"] / replica.tensor_ranks + cut["expert"] / replica.gpus
 
 
 def _problems(scenario: UpdateScenario) -> list[Problem]:
@@ -139,7 +137,7 @@ def _fullest(weights: Checkpoint, count: int) -> int:
 
 
 def _warnings(
-    scenario: UpdateScenario, made: tuple[Bucket, ...], takers: int
+    scenario: UpdateScenario, space: Buffers, made: tuple[Bucket, ...], takers: int
 ) -> tuple[Warning, ...]:
     update, updater = scenario.weight_update, scenario.weight_update.updater
     found: list[Warning] = []
@@ -150,6 +148,12 @@ def _warnings(
     if updater.gpu != gpu:
         text = f"The updater {updater.name} was measured on {updater.gpu}, and is used for {gpu}."
         found.append(Warning("updater-of-another-gpu", text))
+    if update.method == "broadcast" and space.count == 2:
+        text = (
+            "A third of the free memory does not hold the largest tensor, so there is no buffer "
+            "for copies from the host: owners copy one after another."
+        )
+        found.append(Warning("no-copy-buffer", text))
     if update.method == "p2p":
         text = (
             "Sending only what each rank needs is the links' bound: a map of both layouts is taken "

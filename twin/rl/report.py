@@ -24,9 +24,10 @@ VERSION = 1
 
 NO_INTERVAL: Final = Warning(
     "no-interval",
-    "No key figure has an interval: four measured updates and four recoveries of two models are too "
-    "few to say how far it may be off.",
+    "No key figure has an interval: four measured updates and four recoveries of two models say "
+    "too little of how far it may be off.",
 )
+_NOTHING: Final = Run()
 UNMEASURED: Final = frozenset(
     (
         "updater-of-another-gpu",
@@ -125,7 +126,9 @@ class UpdateReport:
             "fits": self.fits,
             "verdict": verdict(self),
             "kpis": dict(self.kpis),
-            "intervals": {key: list(span) if span else None for key, span in self.intervals.items()},
+            "intervals": {
+                key: list(span) if span else None for key, span in self.intervals.items()
+            },
             "update_ns": self.update_ns,
             "breakdown_ns": dict(self.breakdown_ns),
             "breakdown": {stage: ns / 1e9 for stage, ns in self.breakdown_ns.items()},
@@ -150,7 +153,7 @@ class UpdateReport:
         }
 
 
-def report(plan: UpdatePlan, trace: UpdateTrace, run: Run = Run()) -> UpdateReport:
+def report(plan: UpdatePlan, trace: UpdateTrace, run: Run = _NOTHING) -> UpdateReport:
     """The answers to an update."""
     scenario = plan.scenario
     assert sum(trace.breakdown_ns.values()) == trace.update_ns, "the breakdown must sum up"
@@ -171,7 +174,9 @@ def report(plan: UpdatePlan, trace: UpdateTrace, run: Run = Run()) -> UpdateRepo
         travel=_travel(plan),
         bound=bound(plan, trace),
         memory=plan.memory,
-        links={link: LinkUse(size, trace.link_busy[link]) for link, size in trace.link_bytes.items()},
+        links={
+            link: LinkUse(size, trace.link_busy[link]) for link, size in trace.link_bytes.items()
+        },
         warnings=(*plan.warnings, *([] if scenario.cost else [NO_PRICE]), NO_INTERVAL),
         provenance=UpdateProvenance(
             twin_version=version("twin"),

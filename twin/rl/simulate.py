@@ -122,9 +122,7 @@ def _breakdown(
     return spent
 
 
-def _busy(
-    program: UpdateProgram, start: Sequence[int], end: Sequence[int]
-) -> dict[Stage, int]:
+def _busy(program: UpdateProgram, start: Sequence[int], end: Sequence[int]) -> dict[Stage, int]:
     """Nanoseconds in which at least one operation of a stage ran."""
     spans: defaultdict[Stage, list[tuple[int, int]]] = defaultdict(list)
     for one, *span in zip(program.operations, start, end, strict=True):

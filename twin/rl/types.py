@@ -1,5 +1,5 @@
-"""What a weight update is made of: the plan (who holds, sends and takes what), the program (operations
-over links), and the trace (when each of them ran)."""
+"""What a weight update is made of: the plan (who holds, sends and takes what), the program
+(operations over links), and the trace (when each of them ran)."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class UpdateMemory:
 
 @dataclass(frozen=True, slots=True)
 class UpdatePlan:
-    """The resolved update. `senders` ranks bring buckets to `takers` ranks: all GPUs, but for a
-    recovery, where both are the GPUs of one instance. Bytes are those of the checkpoint; `sent`
-    leaves its owners for all takers, `received` comes to each rank, which keeps `held`."""
+    """The resolved update. `takers` are the ranks that get the weights: all GPUs, but for a
+    recovery, which is of one instance. Of the checkpoint's bytes, `received` come to each rank,
+    which keeps `held`."""
 
     room: ClassVar[str] = ROOM
 

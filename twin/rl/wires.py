@@ -5,15 +5,15 @@ brings enters by the same link (GPUDirect), and so the two meet there. What is s
 other direction, which nothing shares. A broadcast is a ring per busy NIC, as NCCL's: rings have one
 direction, so that the GPUs before the owner are reached last, and every node is entered, the
 owner's, too. Inside a node it passes from GPU to GPU over NVLink, so that all of it crosses each
-port. Rings are pipelined: bytes move at the rate of the slowest link on their way. Left out: flows of a leaf's uplinks as links of their own (an oversubscribed one slows
-the NICs), and the second direction of NVLink.
+port. Rings are pipelined: bytes move at the rate of the slowest link on their way. Left out: the
+uplinks of leaf switches as links of their own (oversubscribed ones slow the NICs), and the second
+direction of NVLink.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
 from typing import Final, Literal
 
 from twin.network import Placement, capacity, far_share

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from random import Random
-from statistics import fmean
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, Strict
@@ -49,7 +48,7 @@ def _typical(shares: tuple[float, ...]) -> tuple[float, ...]:
     orders = [chance.sample(shares, experts) for _ in range(draws)]
     grids = [ranks for ranks in range(2, experts) if experts % ranks == 0]
     fullest = [[max(in_blocks(order, ranks)) for ranks in grids] for order in orders]
-    means = [fmean(column) for column in zip(*fullest, strict=True)]
+    means = [sum(column) / draws for column in zip(*fullest, strict=True)]
 
     def luck(draw: int) -> float:
         pairs = zip(fullest[draw], means, strict=True)

@@ -24,6 +24,16 @@ class MatmulSpec(Spec):
         description="length of the inner sum at which half of that is reached: filling and "
         "emptying the pipeline of each tile"
     )
+    expert_contention: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="rate that an expert all-to-all loses while the kernels of a paired pass run "
+        "beside it",
+    )
+    expert_wait: Seconds = Field(
+        default=0.0,
+        description="time that the ranks of an expert all-to-all in a paired pass wait for each "
+        "other before bytes move",
+    )
     launch: Seconds = Field(description="time that each product adds beside its own")
     whole_tiles: Flag = Field(
         default=True,
@@ -84,6 +94,16 @@ class CalibrationSpec(Spec):
         default=0.0,
         description="speed that kernels lose beside communication, beyond the SMs it holds: "
         "L2 and memory bandwidth",
+    )
+    expert_contention: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="rate that an expert all-to-all loses while the kernels of a paired pass run "
+        "beside it",
+    )
+    expert_wait: Seconds = Field(
+        default=0.0,
+        description="time that the ranks of an expert all-to-all in a paired pass wait for each "
+        "other before bytes move",
     )
     launch: Seconds = Field(description="time that each kernel adds beside its roofline time")
     dispatch: Seconds = Field(

@@ -1,5 +1,6 @@
-"""A weight update: how the weights that training made reach the inference engines, as the middleware
-of Kimi K2 does it (report, arXiv:2507.20534, appendix G; MoonshotAI/checkpoint-engine)."""
+"""A weight update: how the weights that training made reach the inference engines, as the
+middleware of Kimi K2 does it (report, arXiv:2507.20534, appendix G;
+MoonshotAI/checkpoint-engine)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from typing import Any, Final
 from twin.errors import Problem, UsageError
 from twin.plan.feasibility import problems
 from twin.report.exposure import Exposure
-from twin.report.overlap import LayerOverlap
 from twin.runs import Run, run
 from twin.runs.key import Fidelity
 from twin.scenario import Scenario
@@ -177,18 +176,11 @@ def _trial(heads: int, expert: int, answer: Run) -> Trial:
         step_seconds=report.step_ns / 1e9,
         ramp_seconds=shown.ramp_ns / 1e9,
         steady_seconds=shown.steady_ns / 1e9,
-        **_asks(layer),
+        window_seconds=layer.window.hiding,
+        demand_seconds=layer.demand.alone,
+        nvlink_seconds=layer.demand.links["nvlink"],
+        nic_seconds=layer.demand.links["nic"],
     )
-
-
-def _asks(layer: LayerOverlap) -> dict[str, float]:
-    """Window and demand of a layer with experts."""
-    return {
-        "window_seconds": layer.window.hiding,
-        "demand_seconds": layer.demand.alone,
-        "nvlink_seconds": layer.demand.links["nvlink"],
-        "nic_seconds": layer.demand.links["nic"],
-    }
 
 
 def sentence(found: HiddenExpert) -> str:
@@ -215,6 +207,6 @@ def _least(found: HiddenExpert, heads: int) -> str:
         return ""
     one = min(ran, key=lambda trial: trial.steady_share)
     return (
-        f": expert parallelism {one.expert} shows least, {100 * one.steady_share:.1f} % of the step "
-        f"in the steady state (limit {100 * LIMIT:g} %)"
+        f": expert parallelism {one.expert} shows least, {100 * one.steady_share:.1f} % of the "
+        f"step in the steady state (limit {100 * LIMIT:g} %)"
     )

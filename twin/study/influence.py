@@ -256,6 +256,4 @@ def sentence(found: Sequence[Influence]) -> str:
         return "None of these numbers changes the step."
     first = moving[0]
     low, high = (signed_duration(end) for end in first.step_seconds)
-    return (
-        f"{first.path} matters most for the step: {low} at {first.low}, {high} at {first.high}."
-    )
+    return f"{first.path} matters most for the step: {low} at {first.low}, {high} at {first.high}."

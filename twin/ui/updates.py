@@ -45,5 +45,7 @@ def _answer(file: str, sets: tuple[str, ...]) -> Update:
     program = rl.lower(plan)
     trace = rl.simulate(program)
     words = (word for text in sets for word in ("--set", text))
-    report = rl.report(plan, trace, Circumstances(command=shlex.join(["twin", "run", file, *words])))
+    report = rl.report(
+        plan, trace, Circumstances(command=shlex.join(["twin", "run", file, *words]))
+    )
     return Update(scenario, program, trace, report, alternatives(scenario, report))

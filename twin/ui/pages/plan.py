@@ -44,7 +44,7 @@ def _updates() -> None:
     known = session.the_known()
     if not known.updates:
         return
-    name, file = next(reversed(known.updates.items()))
+    *_, file = known.updates.values()
     found = answer(file, (), known.stamp)
     text = "**Weight updates**: new weights on their way to the inference engines."
     if isinstance(found, Update):

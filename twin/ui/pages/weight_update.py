@@ -98,9 +98,9 @@ def _side(report: UpdateReport) -> None:
         st.badge("Fits", icon=":material/check_circle:", color="green")
     else:
         st.badge("Does not fit", icon=":material/block:", color="red")
-    for key, label in _FIGURES.items():
-        unit = next(kpi.unit for kpi in UPDATE_KPIS if kpi.key == key)
-        st.metric(label, show(report.kpis[key], unit))
+    for kpi in UPDATE_KPIS:
+        if kpi.key in _FIGURES:
+            st.metric(_FIGURES[kpi.key], show(report.kpis[kpi.key], kpi.unit))
 
 
 def _facts(report: UpdateReport) -> None:
