@@ -16,7 +16,7 @@ packages, and calling them calls the verb."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from types import ModuleType
@@ -79,8 +79,9 @@ def _of_its_kind(name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(verb)
     def call(*arguments: Any, **named: Any) -> Any:
         noun: Any = arguments[0] if arguments else None
-        several: Sequence[Any] = noun if isinstance(noun, list | tuple) else (noun,)
-        room: str | None = getattr(several[0], "room", None) if several else None
+        if noun and type(noun) in (list, tuple):  # reports to compare
+            noun = noun[0]
+        room: str | None = getattr(noun, "room", None)
         return (getattr(import_module(room), name) if room else verb)(*arguments, **named)
 
     return call

@@ -144,3 +144,13 @@ def test_what_the_host_keeps_is_paid_at_the_end_of_the_step(update: str) -> None
     }
     assert spent["away"] > spent["here"]
     assert not any(row["exposed_offload"] for row in played["here"].breakdown_ns)
+
+
+def test_what_the_host_keeps_is_updated_once_and_by_no_other_kernel() -> None:
+    """The kernels of all buckets take what those of the whole update take."""
+    away, here = closing(planned()), closing(planned("memory.offload=[]"))
+    spent = [
+        sum(step.duration_ns for step in steps if step.name == "optimizer")
+        for steps in (away, here)
+    ]
+    assert spent[0] == pytest.approx(spent[1], abs=len(away))

@@ -8,12 +8,13 @@ from twin.engine import lower, simulate
 from twin.loading import load
 from twin.plan import plan
 
+BATCH, PLAIN = "train.global_batch=512seq", "parallel.dispatcher=alltoall"
 K2 = "kimi-k2-256xh800"
 """32 nodes; a stage and its experts fill two nodes."""
 
 
 def step(*changes: str) -> int:
-    return simulate(lower(plan(load(K2, ["train.global_batch=512seq", *changes])))).step_ns
+    return simulate(lower(plan(load(K2, [BATCH, PLAIN, *changes])))).step_ns
 
 
 def fabric(nodes_per_leaf: int, oversubscription: float) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ itself: to the nanosecond, category by category."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -40,25 +41,33 @@ def fast(program: Program, *, extrapolate: bool = False) -> Trace:
 
 def without_links(program: Program) -> Program:
     """The same Program with its transfers as plain times, so that none can meet on a link."""
-
-    def plain(template: Template) -> Template:
-        return tuple(
-            replace(step, duration_ns=alone_ns(step, program.capacity), traffic=None)
-            for step in template
-        )
-
     message = program.message
     latency = message.latency_ns + bytes_ns(message.bytes, program.capacity[message.link])
+    plain = each_step(
+        program,
+        lambda step: replace(step, duration_ns=alone_ns(step, program.capacity), traffic=None),
+    )
+    return replace(plain, message=Message(0.0, message.link, latency))
+
+
+def without_sms(program: Program) -> Program:
+    """The same Program with communication that holds no SMs and nothing copied to the host."""
+    return replace(each_step(program, lambda step: replace(step, sms=0)), offload=None)
+
+
+def each_step(program: Program, change: Callable[[Step], Step]) -> Program:
+    """The Program with all its steps changed; templates that were shared still are."""
     known: dict[int, Template] = {}
+
+    def changed(template: Template) -> Template:
+        return known.setdefault(id(template), tuple(map(change, template)))
+
     return replace(
         program,
-        passes={
-            key: known.setdefault(id(template), plain(template))
-            for key, template in program.passes.items()
-        },
-        receive=plain(program.receive),
-        message=Message(0.0, message.link, latency),
-        finish=tuple(plain(steps) for steps in program.finish),
+        passes={key: changed(template) for key, template in program.passes.items()},
+        receive=changed(program.receive),
+        finish=tuple(changed(steps) for steps in program.finish),
+        opening=tuple(changed(steps) for steps in program.opening),
     )
 
 
@@ -119,14 +128,14 @@ def test_every_schedule_is_walked_as_it_is_played(schedule: Schedule, virtual: i
     ids=lambda scenario: f"{scenario.parallel.schedule.kind}-zero{scenario.parallel.zero}",
 )
 def test_collectives_messages_and_the_closing_take_the_same_time(scenario: Scenario) -> None:
-    program = lower(plan(scenario))
+    program = without_sms(lower(plan(scenario)))
     assert_same(fast(program), simulate(without_links(program), extrapolate=False))
 
 
 @settings(max_examples=20)
 @given(layouts(rounds=(1, 3)))
 def test_any_small_layout_is_walked_as_it_is_played(layout: Layout) -> None:
-    program = lower(plan(layout.scenario()))
+    program = without_sms(lower(plan(layout.scenario())))
     assert_same(fast(program), simulate(without_links(program), extrapolate=False))
 
 

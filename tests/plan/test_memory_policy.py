@@ -26,7 +26,8 @@ from twin.plan.walk import enough_microbatches, walk
 from twin.schedules import SCHEDULES, Action
 from twin.spec.memory import Fp8Store, MemorySpec, Recompute
 
-K2 = load("kimi-k2-256xh800")
+PLAIN = "parallel.dispatcher=alltoall"
+K2 = load("kimi-k2-256xh800", [PLAIN])
 LAYERS = {layer.kind: layer for layer in layers_of(K2)}
 POLICIES: tuple[Recompute, ...] = get_args(Recompute)
 STORES: tuple[Fp8Store, ...] = get_args(Fp8Store)
@@ -68,7 +69,7 @@ def test_what_is_packed_comes_back_whole_beside_it() -> None:
 
 def test_packing_follows_the_use_and_costs_a_kernel_each_way() -> None:
     """Of what 8 copies of a token bring to the experts: 2 bytes are read and 1.03125 written."""
-    plain = load("kimi-k2-256xh800", ["memory.fp8_store=[]"])
+    plain = load("kimi-k2-256xh800", ["memory.fp8_store=[]", PLAIN])
     layer = next(one for one in layers_of(plain) if one.kind == "moe")
     packed = packing(layer, MemorySpec(fp8_store=STORES))
     names = [item.name for item in packed.items]

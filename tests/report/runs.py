@@ -15,7 +15,7 @@ from twin.scenario import Scenario
 
 _K2 = "{kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, defer_weight_grad: true}"
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
-    "1f1b": lambda: moe(4, 4, 1, 8, "memory.recompute=[]"),
+    "1f1b": lambda: moe(4, 4, 1, 8, "memory.recompute=[]", "parallel.dispatcher=alltoall"),
     "gpipe": lambda: moe(4, 4, 1, 8, "parallel.schedule=gpipe"),
     "interleaved": lambda: moe(4, 4, 2, 8, "memory.recompute=[attention_core]"),
     "recompute": lambda: moe(4, 2, 2, 16, "memory.recompute=[full]"),

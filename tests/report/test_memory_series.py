@@ -163,9 +163,14 @@ def test_what_is_on_the_host_comes_and_goes_between_device_and_host():
 
 
 def test_activations_by_op_are_those_on_the_device_only():
+    """The first stage's dense layer is on the host then, and four chunks of a MoE layer are not;
+    no weight gradient waits."""
     planned, _, _ = played("offload")
+    parts = activations_by_op(planned, 0)
+    assert {"dispatch_permute", "experts_up"} <= set(parts)
+    assert not {"ffn_up", WEIGHT_GRADIENTS} & set(parts)
     stage = planned.memory.stages[0]
-    assert sum(activations_by_op(planned, 0).values()) < stage.kept_bytes
+    assert sum(parts.values()) == stage.categories["activations"] < stage.kept_bytes
 
 
 def test_a_thinned_series_keeps_the_hosts_peak_too():

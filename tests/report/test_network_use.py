@@ -12,6 +12,7 @@ from twin.engine.program import COMPUTE, SEND_BACKWARD, SEND_FORWARD
 from twin.plan import plan
 from twin.report.network_map import MOST_GPUS, MOST_NODES, first_groups, network_map
 from twin.report.network_use import network_use
+from twin.report.tally import transfers
 
 
 def by_name(name):
@@ -152,6 +153,8 @@ def test_what_crosses_pcie_is_what_the_nic_moves_and_what_the_host_copies():
         assert pcie.parts["NIC traffic"] == pytest.approx(nic.bytes)
         assert sum(pcie.parts.values()) == pytest.approx(pcie.bytes)
         assert bool(pcie.parts["host copies"]) == (offload != "[]")
+        copied = transfers(lower(planned), trace, "exposed_offload").bytes.get("host", 0.0)
+        assert copied == pytest.approx(2 * pcie.parts["host copies"]), "out and in, half each"
 
 
 def test_the_exposed_share_agrees_with_counting_every_nanosecond():

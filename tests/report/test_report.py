@@ -116,8 +116,9 @@ def test_hfu_adds_recomputation_to_mfu() -> None:
 def test_a_forward_that_tensor_ranks_repeat_is_recomputed_once() -> None:
     """Without sequence parallelism tensor ranks run the experts on the same tokens; one more
     forward of the layers is still less than a third of the model FLOP."""
+    full = "memory.recompute=[full]"
     per_layout = {
-        recomputed_flop(plan(load("kimi-k2-256xh800", [f"parallel.{one}" for one in layout])))
+        recomputed_flop(plan(load("kimi-k2-256xh800", [full, *(f"parallel.{o}" for o in layout)])))
         for layout in (
             ("tensor=1",),
             ("tensor=2", "sequence_parallel=false"),

@@ -76,6 +76,11 @@ def test_the_largest_is_the_largest_below_the_limit_whether_it_fits_or_not() -> 
     )
 
 
+def test_the_ramp_does_not_count() -> None:
+    """Nothing could hide it, at any degree."""
+    assert Trial(64, 8, step_seconds=1.0, ramp_seconds=0.5, steady_seconds=0.001).hidden
+
+
 def test_where_none_stays_hidden_the_least_that_shows_is_said() -> None:
     made = HiddenExpert((trial(8, 0.1), trial(16, 0.05)))
     assert made.largest(64) is None

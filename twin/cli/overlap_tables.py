@@ -121,17 +121,17 @@ def hidden_table(found: HiddenExpert) -> RenderableType:
         for one in found.of(heads):
             table.add_row(*_trial_row(one))
         table.add_section()
-    table.caption = (
-        "window: kernels of one layer that can hide its all-to-all; demand: that all-to-all alone; "
-        "RDMA: its bytes through a NIC"
-    )
-    table.caption_justify = "left"
-    return table
+    notes = [
+        "window: kernels of one layer that can hide its all-to-all",
+        "demand: that all-to-all alone; RDMA: its bytes through a NIC",
+        *dict.fromkeys(f"impossible: {one.impossible}" for one in found.trials if one.impossible),
+    ]
+    return Group(table, *(Padding(Text(note), (0, 0, 0, 2)) for note in notes))
 
 
 def _trial_row(one: Trial) -> tuple[str, ...]:
     if one.impossible:
-        return str(one.heads), str(one.expert), "impossible", one.impossible
+        return str(one.heads), str(one.expert), "impossible"
     return (
         str(one.heads),
         str(one.expert),

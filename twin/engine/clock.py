@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop
 from typing import Any
 
-from simpy import Environment, Timeout
+from simpy import Environment, Event
 
 
 class Clock(Environment):
@@ -13,10 +14,27 @@ class Clock(Environment):
 
     def call(self, delay: int, action: Callable[[Any], None], value: object) -> None:
         """Call `action` after `delay` ns with the event, whose `value` is the given one."""
-        # SimPy leaves the type of its callbacks' event open; a new event always has a list of them.
-        Timeout(self, delay, value).callbacks.append(action)  # pyright: ignore[reportUnknownMemberType, reportOptionalMemberAccess]
+        self.schedule(_Call(self, action, value), delay=delay)
 
     @property
     def nanoseconds(self) -> int:
         """Now."""
         return self._now  # pyright: ignore[reportReturnType] (every delay is a whole number)
+
+    def play(self) -> None:
+        """`run` until nothing is left, without what it checks after each event: no event here
+        fails, and none is waited for. A tenth of a step's time."""
+        queue = self._queue
+        while queue:
+            self._now, _, _, event = heappop(queue)
+            for action in event.callbacks or ():  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+                action(event)
+
+
+class _Call(Event):
+    """An event that has happened, with its one callback; made with half the work of a `Timeout`."""
+
+    def __init__(self, clock: Clock, action: Callable[[Any], None], value: object) -> None:
+        self.env = clock
+        self.callbacks = [action]
+        self._value, self._ok = value, True

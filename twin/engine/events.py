@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
-
-from simpy import Event
+from typing import Any
 
 from twin.engine.clock import Clock
 from twin.engine.fluid import Fluid
@@ -87,7 +85,7 @@ class _Player:
         for op in [i for i, waits in enumerate(self.waits) if waits == 0]:
             self._released(op, -1, 0)
         self._settle()
-        self.clock.run()
+        self.clock.play()
         if self.done != len(self.end):
             stuck, graph = self.end.index(-1), self.graph
             where = f"chunk {graph.chunk[stuck]}, micro-batch {graph.microbatch[stuck]}"
@@ -127,15 +125,16 @@ class _Player:
         self._over(op)
         self._settle()
 
-    def _elapsed(self, event: Event) -> None:
+    def _elapsed(self, event: Any) -> None:
         self.events += 1
-        self._transfer(cast(int, event.value))
+        self._transfer(event.value)
         self._settle()
 
     def _transfer(self, op: int) -> None:
-        if self.left[op] == 0:
+        flows = self.graph.flows[op]
+        if not flows:
             self._over(op)
-        for size, links, weights in self.graph.flows[op]:
+        for size, links, weights in flows:
             self.fluid.start(op, size, links, weights)
 
     def _arrived(self, op: int) -> None:
@@ -159,21 +158,23 @@ class _Player:
         """End what is over and start what that releases, until this instant has nothing more to
         give."""
         finished, waits, graph, now = self.finished, self.waits, self.graph, self.clock.nanoseconds
+        local, remote, ends, released = graph.local, graph.remote, self.end, self._released
         while finished:
             op = finished.pop()
-            self.end[op] = now
+            ends[op] = now
             self.done += 1
-            if graph.sms[op]:
+            if self.crowded and graph.sms[op]:
                 self.sms.hold(graph.role[op], -graph.sms[op])
-            for offset in graph.local[op]:
+            for offset in local[op]:
                 after = op + offset
                 waits[after] -= 1
                 if waits[after] == 0:
-                    self._released(after, op, now)
-            for after in graph.remote.get(op, ()):
-                waits[after] -= 1
-                if waits[after] == 0:
-                    self._released(after, op, now)
+                    released(after, op, now)
+            if op in remote:
+                for after in remote[op]:
+                    waits[after] -= 1
+                    if waits[after] == 0:
+                        released(after, op, now)
         if self.progress is not None and self.done >= self.announced:
             self.announced += ANNOUNCE
-            self.progress(self.done / len(self.end))
+            self.progress(self.done / len(ends))

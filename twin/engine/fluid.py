@@ -14,9 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Final, TypeAlias, cast
-
-from simpy import Event
+from typing import Any, Final, TypeAlias
 
 from twin.engine.clock import Clock
 
@@ -90,8 +88,9 @@ class Fluid:
         self.shared = self.shared or met
         self._share(self._connected([flow]) if met else [flow])
 
-    def _ended(self, event: Event) -> None:
-        flow, due = cast("tuple[_Flow, int]", event.value)
+    def _ended(self, event: Any) -> None:
+        flow: _Flow
+        flow, due = event.value
         if flow.due != due:
             return  # an earlier timer has taken over
         if flow.end > due:  # it has become slower since

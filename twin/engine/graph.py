@@ -119,6 +119,27 @@ def unroll(program: Program, microbatches: int) -> Graph:
     return _Unroller(program, microbatches).run()
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A pass or a pair: columns, the pass of each step, and of each pass its roots and its last
+    step."""
+
+    columns: _Columns
+    lanes: tuple[int, ...]
+    roots: tuple[Offsets, ...]
+    ends: Offsets
+
+    @staticmethod
+    def of(columns: _Columns, lanes: tuple[int, ...]) -> _Turn:
+        every = range(max(lanes) + 1)
+        return _Turn(
+            columns,
+            lanes,
+            tuple(tuple(i for i in columns.roots if lanes[i] == lane) for lane in every),
+            tuple(max(i for i, owner in enumerate(lanes) if owner == lane) for lane in every),
+        )
+
+
 def template_graph(template: Template, program: Program) -> Graph:
     """The graph of one template on the first role."""
     columns, wiring, size = _Columns.of(template), program.wiring, len(template)
@@ -163,8 +184,12 @@ class _Unroller:
         self.groups: dict[tuple[str, int, int], list[int]] = {}
         self.sequence: dict[tuple[int, str], int] = {}
         self.chunks = program.chunk_map
-        self.pairs: dict[tuple[int, Pass, int], tuple[_Columns, tuple[int, ...]]] = {}
-        """Columns and lanes of a forward's chunk paired with a backward pass of a chunk."""
+        self.messages: dict[tuple[int, int], tuple[Sent, ...]] = {}
+        """By sender and receiver."""
+        self.moves: dict[tuple[int, int, int], tuple[Sent, ...]] = {}
+        """Of copies to and from the host, by stream, role and chunk."""
+        self.turns: dict[tuple[tuple[Pass, int], ...], _Turn] = {}
+        """Passes and pairs by what they run."""
 
     def run(self) -> Graph:
         program = self.program
@@ -217,43 +242,46 @@ class _Unroller:
         """Append a pass or a pair, block by block, with the messages of each, and let each wait for
         what holds it up; the positions of their last operations."""
         gathers = [self._gather(index, role, action) for action in both]
-        if len(both) == 1:
-            columns = self.columns[both[0].kind, both[0].chunk]
-            lanes: tuple[int, ...] = (0,) * len(columns.stream)
-        else:
-            columns, lanes = self._paired(*both)
-        base = self._append(columns, index, role, both[0])
+        turn = self._turn(both)
+        base = self._append(turn.columns, index, role, both[0])
         graph = self.graph
         if len(both) > 1:
-            graph.chunk[base:] = [both[lane].chunk for lane in lanes]
-            graph.microbatch[base:] = [both[lane].microbatch for lane in lanes]
-        for lane, action in enumerate(both):
-            roots = [base + i for i in columns.roots if lanes[i] == lane]
-            self._receive(index, action, gathers[lane], roots)
-            for before in held[lane]:
-                for root in roots:
-                    graph.edge(before, root)
-        ends = [
-            base + max(i for i, owner in enumerate(lanes) if owner == lane)
-            for lane in range(len(both))
-        ]
+            graph.chunk[base:] = [both[lane].chunk for lane in turn.lanes]
+            graph.microbatch[base:] = [both[lane].microbatch for lane in turn.lanes]
+        ends: list[int] = []
+        for action, gather, before, roots, end in zip(
+            both, gathers, held, turn.roots, turn.ends, strict=True
+        ):
+            first = [base + i for i in roots]
+            self._receive(index, action, gather, first)
+            for op in before:
+                for root in first:
+                    graph.edge(op, root)
+            ends.append(base + end)
         for action, end in zip(both, ends, strict=True):
             self._send(index, role, action, end)
         return ends
 
-    def _paired(self, forward: Action, backward: Action) -> tuple[_Columns, tuple[int, ...]]:
-        key = forward.chunk, backward.kind, backward.chunk
-        if key not in self.pairs:
-            program = self.program
+    def _turn(self, both: tuple[Action, ...]) -> _Turn:
+        """The columns of a pass or a pair."""
+        key: tuple[tuple[Pass, int], ...] = tuple([(one.kind, one.chunk) for one in both])
+        if key in self.turns:
+            return self.turns[key]
+        program = self.program
+        templates = [program.passes[one] for one in key]
+        if len(both) == 1:
+            made = _Turn.of(self.columns[key[0]], (0,) * len(templates[0]))
+        else:
             pair = paired(
-                program.passes["F", forward.chunk],
-                program.passes[backward.kind, backward.chunk],
+                templates[0],
+                templates[1],
                 program.capacity,
                 program.dispatch_ns,
                 program.beside,
             )
-            self.pairs[key] = _Columns.of(pair.steps), pair.lanes
-        return self.pairs[key]
+            made = _Turn.of(_Columns.of(pair.steps), pair.lanes)
+        self.turns[key] = made
+        return made
 
     def _source(self, action: Action) -> tuple[str, int] | None:
         """The pass, and its chunk, whose result this one needs from the neighbouring chunk."""
@@ -296,18 +324,23 @@ class _Unroller:
             return
         stream = send_stream(role.stage, stage, self.program.stages, forward=forward)
         op = self._append(self.message, index, role, action)
-        graph, message = self.graph, self.program.message
+        graph = self.graph
         tails = self.tails[index]
         graph.stream[op], graph.name[op] = stream, STREAMS[stream]
         if stream in tails:
             graph.edge(tails[stream], op)
         tails[stream] = op
         graph.edge(end, op)
-        flows = self.program.wiring.message(
-            message.bytes, (message.link, message.far), (index, key[0])
-        )
-        graph.flows[op] = sent(flows)
+        graph.flows[op] = self._message(index, key[0])
         self.arrivals[key] = op
+
+    def _message(self, source: int, target: int) -> tuple[Sent, ...]:
+        """The flow of a message from one role to another."""
+        if (source, target) not in self.messages:
+            one = self.program.message
+            flows = self.program.wiring.message(one.bytes, (one.link, one.far), (source, target))
+            self.messages[source, target] = sent(flows)
+        return self.messages[source, target]
 
     def _append(self, columns: _Columns, index: int, role: Role, action: Action) -> int:
         """Append an instance of a template; the position of its first operation."""
@@ -338,10 +371,13 @@ class _Unroller:
     def copy(self, stream: int, index: int, role: Role, action: Action) -> int:
         """Append a copy of a pass's activations between the device and the host."""
         op = self._append(self.copies[stream], index, role, action)
-        offload, ports = self.program.offload, self.program.wiring.ports[index]
-        if offload is not None and (size := offload.bytes[action.chunk]) > 0:
+        key = stream, index, action.chunk
+        if key not in self.moves:
+            offload, ports = self.program.offload, self.program.wiring.ports[index]
+            size = offload.bytes[action.chunk] if offload else 0.0
             route = ports.to_host if stream == TO_HOST else ports.from_host
-            self.graph.flows[op] = sent(((size, route),))
+            self.moves[key] = sent(((size, route),)) if size > 0 else ()
+        self.graph.flows[op] = self.moves[key]
         return op
 
     def _flows(self, columns: _Columns, index: int) -> list[tuple[Sent, ...]]:

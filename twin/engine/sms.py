@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
-from typing import Final, cast
-
-from simpy import Event
+from typing import Any, Final
 
 from twin.engine.clock import Clock
 from twin.engine.fluid import ROUNDING
@@ -86,8 +84,9 @@ class Multiprocessors:
             self.stretches[key] = slowdown(bound, min(held, most), self.sms, self.contention)
         return self.stretches[key]
 
-    def _ended(self, event: Event) -> None:
-        kernel, due = cast("tuple[_Kernel, int]", event.value)
+    def _ended(self, event: Any) -> None:
+        kernel: _Kernel
+        kernel, due = event.value
         if kernel.due != due:
             return  # an earlier timer has taken over
         if kernel.end > due:  # it has become slower since

@@ -111,7 +111,7 @@ def pipelines(others: Sequence[Alternative], theme: Theme) -> Picture:
         f"{duration(best.seconds)}",
         caption="In three stages, copies from the host run beside broadcasts; both enter GPUs over "
         "PCIe. Point to point is a bound of the links: it needs a map of both layouts, and writes "
-        "into the engine's weights. Solid black: this scenario.",
+        "into the engine's weights. The bar without a change is this scenario.",
         figure=draw(bars, frame),
         table=tuple(
             {
@@ -142,7 +142,11 @@ def link_use(report: UpdateReport, theme: Theme) -> Picture:
         for name, meaning, use in rows
     ]
     frame = Frame(
-        x=Axis("Percent of the update", span=(0.0, 130.0)),
+        x=Axis(
+            "Percent of the update",
+            span=(0.0, 130.0),
+            ticks=tuple((float(at), str(at)) for at in range(0, 101, 20)),
+        ),
         y=Axis(reverse=True, grid=False, names=tuple(name for name, _, _ in rows)),
         height=60 + 32 * len(rows),
         theme=theme,

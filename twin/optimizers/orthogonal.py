@@ -125,7 +125,8 @@ class Orthogonal(Optimizer):
         """The kernels of Newton-Schulz on a rank."""
         found: list[tuple[OpClass, Work]] = []
         for group in self._orthogonalised(share):
-            found += [("bandwidth", normalisation(group)), ("gemm", newton_schulz(group))]
+            found.append(("bandwidth", normalisation(group)))
+            found.append(("gemm", newton_schulz(group)))
         return tuple(found)
 
     def _orthogonalised(self, share: Share) -> tuple[Matrices, ...]:

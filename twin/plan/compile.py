@@ -175,7 +175,8 @@ def ends(stack: Sequence[T], layers: int) -> tuple[T, Sequence[T], Sequence[T]]:
 def weigh(model_layers: Sequence[Layer], scenario: Scenario) -> list[float]:
     """Seconds of every layer's kernels for one micro-batch."""
     # Layers of one kind are one shared object: each is weighed once.
-    weighed = {id(layer): layer_seconds(layer, scenario) for layer in model_layers}
+    kinds = {id(layer): layer for layer in model_layers}
+    weighed = {key: layer_seconds(layer, scenario) for key, layer in kinds.items()}
     return [weighed[id(layer)] for layer in model_layers]
 
 

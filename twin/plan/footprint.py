@@ -18,7 +18,7 @@ from twin.arch import again, wholly
 from twin.arch.fp8_store import packed_bytes, stored
 from twin.arch.ops import Layer, Op
 from twin.plan.types import Chunk
-from twin.schedules.action import Action, Pass
+from twin.schedules.action import Pass
 from twin.spec.memory import MemorySpec
 
 
@@ -162,11 +162,6 @@ def late_bytes(layer: Layer) -> float:
     """Bytes of one layer that wait for its weights' gradients when those are put off."""
     ops = [item for item in layer.items if isinstance(item, Op) and item.weight.kernels]
     return sum(op.late for op in ops)
-
-
-def working_of(forward: Action, need: Footprint) -> Held:
-    """What a forward needs at its fullest beyond what it leaves: its pair runs at the same time."""
-    return need.during(forward.kind) - need.after(forward.kind)
 
 
 def _fuller(one: Held, other: Held) -> Held:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.plan.footprint import Footprint, Held, working_of
+from twin.plan.footprint import Footprint, Held
 from twin.plan.offload import trips
 from twin.schedules import Schedule
 from twin.schedules.action import Action, Pass
@@ -88,13 +88,14 @@ def walk(
     def table(of_pass: list[Held]) -> Bytes:
         return np.array([tuple(held.categories().values()) for held in of_pass])[of]
 
-    left_own = table([needs[chunk].after(kind) for kind, chunk in rows])
-    left = np.cumsum(left_own - table([needs[chunk].before(kind) for kind, chunk in rows]), axis=0)
-    during = left - left_own + table([needs[chunk].during(kind) for kind, chunk in rows])
-    for at, one in enumerate(actions[:-1]):
-        if one.paired:
-            working = working_of(one, needs[one.chunk]).categories()
-            during[at + 1] += tuple(working.values())
+    finds = table([needs[chunk].before(kind) for kind, chunk in rows])
+    leaves = table([needs[chunk].after(kind) for kind, chunk in rows])
+    runs = table([needs[chunk].during(kind) for kind, chunk in rows])
+    left = np.cumsum(leaves - finds, axis=0)
+    during = left - leaves + runs
+    paired = np.flatnonzero([one.paired for one in actions[:-1]])
+    # What the forward needs at its fullest beyond what it leaves.
+    during[paired + 1] += (runs - leaves)[paired]
     sign = [_FORWARDS[kind] * needs[chunk].kept.activations for kind, chunk in rows]
     kept = np.cumsum(np.array(sign)[of])
     away, host, host_left = _away(actions, needs) if offload else np.zeros((3, len(actions)))

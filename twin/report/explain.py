@@ -41,6 +41,11 @@ PLAYED: Final = "played (twin.engine)"
 COUNTED: Final = "counted op by op (twin.arch)"
 
 
+_SHARED: Final = {
+    "far": "a rank's share of the uplinks of its leaf",
+    "host": "the slower of a GPU's PCIe link and its share of its socket's memory",
+}
+"""Paths whose rate is a share of links that several ranks use, in words."""
 _MEMORY_SOURCES: Final = {
     "parameters": "BF16: Rajbhandari et al. 2020 (ZeRO), section 3.1",
     "gradients": "FP32 buffer in which micro-batches add up (Megatron-LM; Kimi K2 report, 2.4)",
@@ -381,7 +386,7 @@ class _Derivation:
         profile = self.plan.scenario.calibration
         said = [
             f"{name}={getattr(profile, name)} ({self.given(f'calibration.{name}', '').source})"
-            for name in ("expert_sms", "collective_sms", "contention")
+            for name in ("expert_sms", "collective_sms", "contention", "expert_contention")
         ]
         return (
             f"while communication runs beside them it holds some of the GPU's "
@@ -420,7 +425,7 @@ class _Derivation:
                 f"{link}_bytes",
                 size,
                 "bytes",
-                f"per step and rank, bound by {link} ports; {COUNTED}",
+                f"per step and rank, bound by {link}; {COUNTED}",
             )
             inside = [carried, self._rate(link)]
             parts.append(_node(f"{link}_ns", "ns", f"1e9 * {link}_bytes / {link}_rate", inside))
@@ -449,7 +454,10 @@ class _Derivation:
         )
 
     def _rate(self, link: str) -> Explanation:
-        """Bytes per second that one port carries."""
+        """Bytes per second that one port carries, or that a rank gets of links that it shares."""
+        if link in _SHARED:
+            rate = 1e9 * self.program.capacity[link]
+            return _leaf(f"{link}_rate", rate, "bytes/s", f"{_SHARED[link]} (twin.network)")
         parts = [
             self.given(f"cluster.node.{link}.bandwidth", "bytes/s"),
             self.given(f"cluster.node.{link}.efficiency", "share"),

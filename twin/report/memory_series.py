@@ -151,7 +151,11 @@ def activations_by_op(plan: Plan, stage: int) -> dict[str, float]:
         alive -= Counter(
             chunk for (chunk, _), trip in trips(actions).items() if trip.gone <= peak < trip.back
         )
-    by_op = {WEIGHT_GRADIENTS: sum(needs[c].late.activations * n for c, n in late.items())}
+    waits = sum(needs[c].late.activations * n for c, n in late.items())
+    running = needs[actions[peak].chunk]
+    if actions[peak].kind == "I":  # it fills with what waits as far as it is fuller than it began
+        waits += max(0.0, running.input_backward.activations - running.kept.activations)
+    by_op = {WEIGHT_GRADIENTS: waits}
     for chunk in plan.chunks:
         for layer in chunk.layers:
             kept = {} if layer.kind == "head" else kept_by_op(layer, plan.scenario.memory)
@@ -233,7 +237,7 @@ def _waiting(actions: Sequence[Action]) -> tuple[Counter[int], Counter[int]]:
     for at, one in enumerate(actions):
         running = at == len(actions) - 1
         alive[one.chunk] += (one.kind == "F") - (one.kind in ("B", "I") and not running)
-        late[one.chunk] += (one.kind == "I") - (one.kind == "W" and not running)
+        late[one.chunk] += (one.kind == "I" and not running) - (one.kind == "W" and not running)
     return +alive, +late
 
 

@@ -12,10 +12,11 @@ from twin.arch import again
 from twin.arch.ops import Op, Work
 from twin.collectives.traffic import Traffic
 from twin.engine.breakdown import EXPOSED
-from twin.engine.program import SEND_FORWARD, Program, Step
+from twin.engine.program import FROM_HOST, SEND_FORWARD, TO_HOST, Program, Step, parts
 from twin.engine.trace import Trace
 from twin.engine.turns import NOWHERE, turns
 from twin.hardware import Price, matmul, price
+from twin.plan.offload import offloaded
 from twin.plan.types import Plan
 from twin.schedules.action import Pass
 
@@ -51,7 +52,7 @@ class Transfers:
     """Transfers of one kind on one rank per step."""
 
     bytes: Mapping[str, float]
-    """By the link class that each takes longest on."""
+    """By the path that each takes longest on, as in `Program.capacity`."""
     latency_ns: float
     """Of all, one after another."""
 
@@ -120,14 +121,14 @@ def transfers(program: Program, trace: Trace, cause: str) -> Transfers:
     for step, times in _sent(program, trace):
         if EXPOSED.get(step.stream) != cause:
             continue
-        flow, share = step.traffic, times / program.stages
+        share = times / program.stages
         latency += step.duration_ns * share
-        if flow is None:
+        sizes = parts(step.traffic or Traffic())
+        if not sizes:
             continue
-        nvlink = flow.nvlink_bytes / program.capacity["nvlink"]
-        link = "nic" if flow.nic_bytes / program.capacity["nic"] > nvlink else "nvlink"
-        size[link] += (flow.nic_bytes if link == "nic" else flow.nvlink_bytes) * share  # pyright: ignore[reportArgumentType]
-    return Transfers({link: total for link, total in size.items() if total}, latency)
+        path = max(sizes, key=lambda one: sizes[one] / program.capacity[one])
+        size[path] += sizes[path] * share  # pyright: ignore[reportArgumentType]
+    return Transfers({path: total for path, total in size.items() if total}, latency)
 
 
 def _sent(program: Program, trace: Trace) -> Iterator[tuple[Step, float]]:
@@ -150,7 +151,27 @@ def _sent(program: Program, trace: Trace) -> Iterator[tuple[Step, float]]:
     if program.stages > 1:
         yield from ((step, gathers * scale) for step in program.receive)
     yield message_step(program), messages * scale
-    yield from ((step, 1.0) for steps in program.finish for step in steps)
+    yield from ((step, times * scale) for step, times in _copies(program, trace))
+    for steps in (*program.opening, *program.finish):
+        yield from ((step, 1.0) for step in steps)
+
+
+def _copies(program: Program, trace: Trace) -> Iterator[tuple[Step, float]]:
+    """Copies of activations to the host and back, and how often each comes in what was played."""
+    offload = program.offload
+    if offload is None:
+        return
+    orders = program.schedule.order(
+        program.stages, program.chunks_per_stage, trace.played_microbatches
+    )
+    away = Counter(chunk for order in orders for chunk, _ in offloaded(order))
+    for chunk, times in away.items():
+        size = offload.bytes[chunk]
+        for stream, flow in (
+            (TO_HOST, Traffic(to_host_bytes=size)),
+            (FROM_HOST, Traffic(from_host_bytes=size)),
+        ):
+            yield Step("copy", stream, offload.latency_ns, (), flow), float(times)
 
 
 def message_step(program: Program) -> Step:
