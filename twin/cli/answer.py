@@ -62,7 +62,7 @@ def answered(
     with progress_bar(output, scenario.name) as progress:
         found = run(
             scenario,
-            fidelity="fast" if fidelity is Fidelity.FAST else "events",
+            fidelity=fidelity.value,
             progress=progress,
             cache=cache,
             command=command(path, sets, fidelity),

@@ -27,8 +27,8 @@ KpiArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="KPI",
-        help="A key figure, named as in the JSON: step_seconds, mfu; or a topic: overlap, links, "
-        "hidden-expert, tornado. If you write none, all names.",
+        help="A key figure, named as in the JSON: step_seconds, mfu; or a topic: overlap, passes, "
+        "links, hidden-expert, tornado. If you write none, all names.",
     ),
 ]
 _FieldOption = Annotated[
@@ -56,8 +56,9 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
 
     Prints how a key figure follows from what was played, counted and written, down to each catalog
     number with its file and source. The topics: `overlap`, whether the all-to-all of the experts
-    can hide under kernels; `links`, how each class of link is used; `hidden-expert`, the largest
-    degree of expert parallelism that stays hidden; `tornado`, which uncertain numbers matter.
+    can hide under kernels; `passes`, how long each pass takes by itself; `links`, how each class of
+    link is used; `hidden-expert`, the largest degree of expert parallelism that stays hidden;
+    `tornado`, which uncertain numbers matter.
     """
     from twin.cli.topics import TOPICS, Asked, topic
 

@@ -13,6 +13,7 @@ class Fidelity(StrEnum):
 
     EVENTS = "events"
     FAST = "fast"
+    GROUP = "group"
 
 
 ScenarioArgument = Annotated[
@@ -32,7 +33,8 @@ FidelityOption = Annotated[
     Fidelity,
     typer.Option(
         "--fidelity",
-        help="events: play every event; fast: the longest path, transfers never sharing links.",
+        help="events: play every event, one rank per stage; group: with every rank of one "
+        "model-parallel group; fast: the longest path, transfers never sharing links.",
     ),
 ]
 NoCacheOption = Annotated[

@@ -15,6 +15,7 @@ from twin.report.breakdown import CAUSE_WORDS
 from twin.report.network_use import LinkLoad, NetworkUse
 from twin.report.numbers import duration, gibibytes, rate, signed_bytes, signed_duration
 from twin.report.overlap import KIND_WORDS, LINK_WORDS, LayerOverlap
+from twin.report.passes import Passes
 from twin.report.report import Report
 from twin.runs.key import Fidelity
 from twin.study.hidden import LIMIT, HiddenExpert, Trial
@@ -76,6 +77,18 @@ def exposure_table(report: Report) -> list[RenderableType]:
     table.caption = "ramp: before a rank's first backward and after its last forward"
     table.caption_justify = "left"
     return [table]
+
+
+def pass_table(found: Sequence[Passes]) -> RenderableType:
+    """One row for each kind of chunk."""
+    heads = "chunk", "chunks", "forward", "backward", "input", "weights", "pair"
+    table = _table("One micro-batch, each pass alone on its rank", *heads)
+    for one in found:
+        times = one.forward, one.backward, one.backward_input, one.backward_weight
+        pair = "" if one.pair is None else duration(one.pair)
+        table.add_row(one.layers, str(len(one.chunks)), *map(duration, times), pair)
+    note = "pair: a forward beside the whole backward of another micro-batch, block by block"
+    return Group(table, Padding(Text(note), (0, 0, 0, 2)))
 
 
 def link_table(use: NetworkUse) -> RenderableType:
@@ -162,6 +175,7 @@ def tornado_table(found: Sequence[Influence], fidelity: Fidelity) -> RenderableT
         )
     how = {
         "events": "Steps are played by events.",
+        "group": "Steps are played by events, with every rank of one model-parallel group.",
         "fast": "Steps are the fast path's, in which transfers never share links.",
     }[fidelity]
     notes = [how]

@@ -30,7 +30,7 @@ class Asked:
     @property
     def played(self) -> Played:
         """The fidelity as the twin's own functions name it."""
-        return "fast" if self.fidelity is Fidelity.FAST else "events"
+        return self.fidelity.value
 
 
 def topic(name: str, asked: Asked, output: Output) -> int:
@@ -57,6 +57,27 @@ def _overlap(asked: Asked, output: Output) -> int:
         output.show(overlap_tables.overlap_table(report.overlap))
         output.show(*overlap_tables.exposure_table(report))
     return 0 if report.fits else DOES_NOT_FIT
+
+
+def _passes(asked: Asked, output: Output) -> int:
+    """How long each pass of a chunk takes by itself, and two passes of a pair together."""
+    from twin.cli.answer import training
+    from twin.loading import load_any, scenario_hash
+    from twin.plan import plan
+    from twin.report.passes import passes, sentence
+
+    scenario = training(load_any(asked.scenario, asked.sets))
+    found = passes(plan(scenario))
+    output.document(
+        _head(scenario.name, scenario_hash(scenario), "passes")
+        | {"passes": [one.to_json() for one in found]}
+    )
+    output.sentence(sentence(found))
+    if output.tables:
+        from twin.cli import overlap_tables
+
+        output.show(overlap_tables.pass_table(found))
+    return 0
 
 
 def _links(asked: Asked, output: Output) -> int:
@@ -125,6 +146,7 @@ def _head(name: str, digest: str, about: str) -> dict[str, Any]:
 
 TOPICS: Final[dict[str, Callable[[Asked, Output], int]]] = {
     "overlap": _overlap,
+    "passes": _passes,
     "links": _links,
     "hidden-expert": _hidden_expert,
     "tornado": _tornado,

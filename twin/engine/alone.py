@@ -5,12 +5,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from twin.engine.events import play
+from twin.engine.events import Played, play
 from twin.engine.graph import template_graph
 from twin.engine.program import Program, Template
 
 
 def played_alone(template: Template, program: Program) -> tuple[int, ...]:
     """Nanoseconds from start to end of every step."""
-    played = play(template_graph(template, program), replace(program, roles=program.roles[:1]))
+    played = _play(template, program)
     return tuple(end - start for start, end in zip(played.start, played.end, strict=True))
+
+
+def length_alone(template: Template, program: Program) -> int:
+    """Nanoseconds until its last step has ended."""
+    return max(_play(template, program).end, default=0)
+
+
+def _play(template: Template, program: Program) -> Played:
+    return play(template_graph(template, program), replace(program, roles=program.roles[:1]))

@@ -60,7 +60,7 @@ def finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int 
         size = total.replicated * GRADIENT_BYTES / held
         closing.add("replicated_gradients", "all_reduce", size, "tensor")
     if (
-        plan.scenario.model.tied_embeddings
+        plan.scenario.model.embedding_twice
         and stage in (0, plan.mesh.pipeline - 1)
         and plan.mesh.pipeline > 1
         and plan.mesh.copies == 1  # else either of these stages holds both, and its mirror, too

@@ -76,7 +76,7 @@ LOSSES: Final[dict[LossKey, tuple[str, str]]] = {
     "exposed_pipeline": ("Pipeline wait", "activations on their way between stages"),
     "exposed_data": ("Data wait", "gradients and weights on their way between replicas"),
     "exposed_context": ("Context wait", "context-parallel exchange with no kernel beside it"),
-    "exposed_offload": ("Host copies", "activations and states on their way to and from host memory"),
+    "exposed_offload": ("Host copies", "activations and states to and from host memory"),
     "optimizer": ("Optimizer", "the update of the weights, for which no model FLOP count"),
     "bubble": ("Bubble", "stages that have nothing to do while the pipeline fills and drains"),
     "other": ("Other", "time that no other cause explains"),

@@ -60,7 +60,7 @@ def pack(sizes: NDArray[np.int64], limit: int) -> list[range]:
     start = 0
     while start < len(sizes):
         before = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, before + limit, side="left"))
+        stop = int(np.searchsorted(ends, before + limit, side="right"))
         found.append(range(start, stop))
         start = stop
     return found

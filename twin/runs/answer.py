@@ -58,11 +58,19 @@ def run(
         trace, made, path = known
         answer = _report(planned, trace, fidelity, made, command)
         return Run(scenario, planned, trace, answer, path, cached=True)
-    trace = simulate(lower(planned), progress, fidelity=fidelity)
+    trace = _played(planned, fidelity, progress)
     made = Made(datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter() - begin)
     answer = _report(planned, trace, fidelity, made, command)
     path = put(wanted, scenario, trace, answer) if cache else None
     return Run(scenario, planned, trace, answer, path, cached=False)
+
+
+def _played(
+    planned: Plan, fidelity: Fidelity, progress: Callable[[float], None] | None
+) -> Trace:
+    if fidelity == "group":
+        return simulate(lower(planned, "group"), progress)
+    return simulate(lower(planned), progress, fidelity=fidelity)
 
 
 def _report(

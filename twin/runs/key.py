@@ -13,8 +13,9 @@ import twin
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
 
-Fidelity = Literal["events", "fast"]
-"""How a step is answered: played event by event, or as the longest path over the same Program."""
+Fidelity = Literal["events", "fast", "group"]
+"""How a step is answered: played event by event with one rank per stage, or with every rank of one
+model-parallel group, or as the longest path over the same Program."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Memory policy: what is kept on the device, what is computed again, kept in fewer bytes, or sent to
-host memory."""
+"""Memory policy: what is kept on the device, computed again, kept in fewer bytes, or sent to host
+memory."""
 
 from __future__ import annotations
 
