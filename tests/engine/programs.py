@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from twin.collectives.traffic import Traffic
 from twin.engine.program import COMPUTE, EXPERT, Message, Program, Role, Step, Template
@@ -59,11 +60,17 @@ def by_hand(
         message=message,
         finish=tuple(() for _ in range(stages)),
         ready_after=tuple(() for _ in range(stages)),
-        wiring=apart(stages),
+        wiring=apart(stages, messages=message.link),
     )
 
 
-def apart(roles: int, rates: Rates = UNIT, *, host: bool = False) -> Wiring:
+def apart(
+    roles: int,
+    rates: Rates = UNIT,
+    *,
+    host: bool = False,
+    messages: Literal["nvlink", "nic"] | None = "nic",
+) -> Wiring:
     """The links of so many roles, each one rank on a node of its own."""
     seats = Seats(range(roles), range(roles), switch=1, socket=1, pod=1)
-    return wire(seats, rates, host=host)
+    return wire(seats, rates, host=host, messages=messages)

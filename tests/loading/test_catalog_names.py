@@ -29,6 +29,7 @@ OWN: dict[PartKind, tuple[str, str]] = {
     ),
     "models": ("own-model", "extends: gpt-22b\nkind: assumed\nlayers: 6\n"),
     "calibrations": ("own-profile", "extends: h100-hopper-bf16\nkind: assumed\ngemm: 0.5\n"),
+    "updaters": ("own-updater", "extends: checkpoint-engine-vllm\nkind: assumed\nnics: 4\n"),
 }
 """One file of each kind, which adds it."""
 

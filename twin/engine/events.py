@@ -67,6 +67,8 @@ class _Player:
         self.fluid = Fluid(self.clock, [*program.wiring.capacity], self._arrived)
         self.sms = Multiprocessors(self.clock, program, self._computed)
         self.crowded = any(graph.sms)
+        self.sent: dict[int, list[tuple[float, int]]] = {}
+        """Bytes and paths of flows, by the identity of the graph's."""
         self.waits = graph.waits.copy()
         self.left = [len(flows) for flows in graph.flows]
         self.ready = [-1] * size
@@ -134,8 +136,15 @@ class _Player:
         flows = self.graph.flows[op]
         if not flows:
             self._over(op)
-        for size, links, weights in flows:
-            self.fluid.start(op, size, links, weights)
+            return
+        # All instances of a template share their flows, so each is looked up once.
+        known = self.sent.get(id(flows))
+        if known is None:
+            path = self.fluid.path
+            known = [(size, path(links, weights)) for size, links, weights in flows]
+            self.sent[id(flows)] = known
+        for size, number in known:
+            self.fluid.begin(op, size, number)
 
     def _arrived(self, op: int) -> None:
         self.events += 1

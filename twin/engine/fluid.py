@@ -64,22 +64,23 @@ class Fluid:
     def __post_init__(self) -> None:
         self._flows = [[] for _ in self.capacity]
 
-    def start(
-        self,
-        transfer: int,
-        size: float,
-        links: tuple[int, ...],
-        weights: tuple[float, ...] | None = None,
-    ) -> None:
-        """Put `size` bytes of a transfer on `links` now. A flow that stands for several that do
-        alike has their number as its weight on links that they share; weights are 1 if not
-        given."""
-        path = links, weights or (1.0,) * len(links)
-        number = self._paths.get(path)
-        if number is None:
-            number = self._paths[path] = len(self._known)
+    def start(self, transfer: int, size: float, links: tuple[int, ...]) -> None:
+        """Put `size` bytes of a transfer on `links` now."""
+        self.begin(transfer, size, self.path(links, (1.0,) * len(links)))
+
+    def path(self, links: tuple[int, ...], weights: tuple[float, ...]) -> int:
+        """The number of a path. A flow that stands for several that do alike has their number as
+        its weight on links that they share."""
+        path = links, weights
+        if path not in self._paths:
+            self._paths[path] = len(self._known)
             self._known.append(path)
-        flow = _Flow(transfer, size, links, number, self.clock.nanoseconds)
+        return self._paths[path]
+
+    def begin(self, transfer: int, size: float, path: int) -> None:
+        """Put `size` bytes of a transfer on a path now."""
+        links = self._known[path][0]
+        flow = _Flow(transfer, size, links, path, self.clock.nanoseconds)
         met = False
         for link in links:
             users = self._flows[link]

@@ -33,6 +33,7 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
     coster = Coster.of(plan)
     closes = [finish(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
     opens = [opening(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
+    message = _message(plan)
     host, profile = bool(scenario.memory.offload), scenario.calibration
     return Program(
         roles=roles(plan, ranks),
@@ -42,10 +43,15 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
         microbatches=plan.microbatches,
         passes=_passes(plan, coster),
         receive=_receive(plan, coster),
-        message=_message(plan),
+        message=message,
         finish=tuple(steps for steps, _ in closes),
         ready_after=tuple(ready for _, ready in closes),
-        wiring=wire(seats(plan, ranks), rates(scenario.cluster, profile), host=host),
+        wiring=wire(
+            seats(plan, ranks),
+            rates(scenario.cluster, profile),
+            host=host,
+            messages=message.link if plan.mesh.pipeline > 1 else None,
+        ),
         dispatch_ns=profile.dispatch * 1e9,
         offload=_offload(plan),
         sms=scenario.cluster.node.gpu.sms,

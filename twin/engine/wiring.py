@@ -141,8 +141,10 @@ class Rates:
 class _Builder:
     """Collects links."""
 
-    def __init__(self, rates: Rates, *, narrow: bool) -> None:
-        self.rates, self.narrow = rates, narrow
+    def __init__(
+        self, rates: Rates, *, narrow: bool, messages: Literal["nvlink", "nic"] | None
+    ) -> None:
+        self.rates, self.narrow, self.messages = rates, narrow, messages
         self.classes: list[LinkClass | None] = []
         self.capacity: list[float] = []
         self.known: dict[object, int] = {}
@@ -153,9 +155,9 @@ class _Builder:
         up, down = (self._shared("leaf", rates.leaf, place.pod, role, way) for way in "ud")
         plain = Ports(
             nvlink_out=self._own("nvlink", rates.nvlink),
-            nvlink_in=self._own("nvlink", rates.nvlink),
+            nvlink_in=self._own("nvlink", rates.nvlink) if self.messages == "nvlink" else (),
             nic_out=self._own("nic", rates.nic),
-            nic_in=self._own("nic", rates.nic),
+            nic_in=self._own("nic", rates.nic) if self.messages == "nic" else (),
             up=up,
             down=down,
         )
@@ -195,15 +197,19 @@ class _Builder:
         return ((self.known[key], float(_count(company, role))),)
 
 
-def wire(seats: Seats, rates: Rates, *, host: bool) -> Wiring:
+def wire(
+    seats: Seats, rates: Rates, *, host: bool, messages: Literal["nvlink", "nic"] | None = None
+) -> Wiring:
     """The links of all roles. PCIe and DRAM are left out where nothing is copied to a `host`, as
-    long as PCIe is no slower than the NIC behind it."""
+    long as PCIe is no slower than the NIC behind it. A collective receives as much as it sends, so
+    one port of a GPU stands for both directions, but for the link that `messages` take, which have
+    a sender and a receiver."""
     roles = range(len(seats.first))
     places = [
         _Place(*(_company(seats, role, size) for size in (seats.switch, seats.socket, seats.pod)))
         for role in roles
     ]
-    builder = _Builder(rates, narrow=host or rates.pcie < rates.nic)
+    builder = _Builder(rates, narrow=host or rates.pcie < rates.nic, messages=messages)
     ports = tuple(builder.ports(role, places[role]) for role in roles)
     switch, socket, pod = (
         max(_count(getattr(place, one), role) for role, place in enumerate(places))

@@ -234,7 +234,7 @@ def buffers(chunks: Sequence[Chunk], total_chunks: int, message: float) -> dict[
     largest = {
         group: max(
             (
-                item.bytes
+                max(item.payload(), item.payload(backward=True))
                 for item in exchanges
                 if item.group == group and {item.forward, item.backward} & whole
             ),

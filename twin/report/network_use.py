@@ -468,7 +468,7 @@ def _payload(
         return 0.0, 0.0
     factor = _bus_factor(kind, placement.size)
     if item := _exchange(plan, step.name):
-        return item.bytes, factor
+        return (item.payload() + item.payload(backward=True)) / 2, factor
     return (flow.nvlink_bytes + flow.nic_bytes) / factor, factor
 
 
