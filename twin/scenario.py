@@ -66,9 +66,9 @@ class ParallelSpec(Spec):
     )
     collectives: Choice = Field(
         default="ring",
-        description="how tensors are reduced, gathered and broadcast: by rings, double binary trees, "
-        "hierarchical (inside nodes, then across), nvls (NVSwitches add up); auto: the fastest on "
-        "idle links for each. Rings where an algorithm has no such collective",
+        description="how tensors are reduced, gathered and broadcast: by rings, double binary "
+        "trees, hierarchical (inside nodes, then across), nvls (NVSwitches add up); auto: the "
+        "fastest on idle links for each. Rings where an algorithm has no such collective",
     )
     overlap_param_gather: Flag = Field(
         default=False, description="zero 1 and 2: gather new weights under the first forward passes"

@@ -159,6 +159,16 @@ def test_compare_puts_the_baseline_first_and_says_what_changed(
     assert document["attribution"] is None
 
 
+def test_a_training_run_and_a_weight_update_are_not_compared(
+    twin_command: Command, small: str
+) -> None:
+    for words in ((small, "kimi-k2-weight-update-16xh20"), ("kimi-k2-weight-update-16xh20", small)):
+        done = twin_command("compare", *words, "--json")
+        assert (done.code, done.out) == (2, "")
+        assert "TW168 `Kimi K2 weight update on 16 H20` is a weight update" in done.err
+        assert "`small` is a training run" in done.err
+
+
 def test_compare_with_one_scenario_is_a_usage_error(twin_command: Command, small: str) -> None:
     done = twin_command("compare", small)
     assert done.code == 2
@@ -196,7 +206,7 @@ def test_a_bug_is_admitted_without_a_traceback(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("nobody expected this")
 
-    monkeypatch.setattr("twin.loading.load", broken)
+    monkeypatch.setattr("twin.loading.load_any", broken)
     done = twin_command("run", small)
     assert done.code == 1
     assert "This is a bug in twin" in done.err
@@ -212,7 +222,7 @@ def test_an_interrupt_exits_with_130(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("twin.loading.load", interrupted)
+    monkeypatch.setattr("twin.loading.load_any", interrupted)
     assert twin_command("run", small).code == 130
 
 

@@ -48,6 +48,21 @@ def reached(chosen: np.ndarray, experts: int, places: int) -> tuple[float, float
     return float(hit.sum(axis=1).mean()), float(per_place.max() / per_place.mean())
 
 
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize(("experts", "top_k"), [(4, 3), (16, 16), (64, 1), (256, 8)])
+def test_however_steep_popularity_is_places_are_reached_as_often_as_can_be(
+    experts: int, top_k: int, exponent: float
+) -> None:
+    """Popular experts first: at exponent 1 the first of 256 has more than a token can give it."""
+    weights = [(i + 1) ** -exponent for i in range(experts)]
+    shares = tuple(one / sum(weights) for one in weights)
+    found = spread(experts, top_k, Placement(4, 2), probabilities=shares)
+    assert 1 - 1e-9 <= found.nodes <= 2 + 1e-9
+    assert found.nodes - 1e-9 <= found.ranks <= min(4, top_k) + 1e-9
+    assert 1 - 1e-9 <= found.fullest_node <= 2 / found.nodes + 1e-9
+    assert 1 - 1e-9 <= found.fullest_rank <= 4 / found.ranks + 1e-9
+
+
 @pytest.mark.parametrize(
     ("ranks", "remote"), [(8, 0.0), (16, 1.00), (32, 2.71), (64, 4.62), (128, 6.09)]
 )

@@ -64,7 +64,7 @@ def test_microbatches_follow_from_batch_and_ranks(name: str, microbatches: int, 
     assert twin.plan(scenario).microbatches == microbatches
 
 
-def test_kimi_k2_fits_with_full_recomputation_and_says_that_routing_is_balanced(
+def test_kimi_k2_fits_with_its_memory_policy_and_says_that_routing_is_balanced(
     answer: Answer,
 ) -> None:
     code, report = answer("kimi-k2-2048xh800")
@@ -72,8 +72,8 @@ def test_kimi_k2_fits_with_full_recomputation_and_says_that_routing_is_balanced(
     assert "balanced-routing" in [warning["code"] for warning in report["warnings"]]
 
 
-def test_kimi_k2_does_not_fit_without_recomputation(answer: Answer) -> None:
-    code, report = answer("kimi-k2-2048xh800", "--set", "memory.recompute=[]")
+def test_kimi_k2_does_not_fit_without_offload(answer: Answer) -> None:
+    code, report = answer("kimi-k2-256xh800", "--fidelity", "fast", "--set", "memory.offload=[]")
     assert (code, report["fits"]) == (4, False)
     assert report["memory"]["peak_bytes"] > report["memory"]["budget"]
 

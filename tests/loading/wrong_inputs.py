@@ -359,7 +359,7 @@ toy.yaml:6:13: TW014 expected a whole number, got the text `4`
 --set:1:23: TW016 the text `fp17` is not one of the choices
   | --set train.precision=fp17
   |                       ^^^^
-  hint: write one of: bf16""",
+  hint: write one of: bf16, fp8""",
         overrides=("train.precision=fp17",),
     ),
     WrongInput(
@@ -468,6 +468,48 @@ catalog/gpus/unsourced.yaml:2:9: TW007 this catalog number has no source and kin
         overrides=("expect=[cost_usd < 5MUSD]",),
     ),
     WrongInput(
+        "a list without values",
+        """\
+--set:1:46: TW015 must have 1 or more values
+  | --set train.routing={kind: histogram, loads: []}
+  |                                              ^^""",
+        overrides=("train.routing={kind: histogram, loads: []}",),
+    ),
+    WrongInput(
+        "a wrong value of a list is not told as one that misses",
+        """\
+--set:1:47: TW015 must be more than 0
+  | --set train.routing={kind: histogram, loads: [0]}
+  |                                               ^""",
+        overrides=("train.routing={kind: histogram, loads: [0]}",),
+    ),
+    WrongInput(
+        "a range without an end",
+        """\
+--set:1:55: TW011 the list has no value 2
+  | --set calibration.matmuls={bf16: {launch: 1us, sides: [1], inner: [2, 1], efficiency: 1, ramp: 1}}
+  |                                                       ^^^
+  hint: add it
+
+--set:1:70: TW165 from 2 to 1 is no range
+  | --set calibration.matmuls={bf16: {launch: 1us, sides: [1], inner: [2, 1], efficiency: 1, ramp: 1}}
+  |                                                                   ^^^^^^
+  hint: write the least first""",  # noqa: E501  # the message shows the whole line
+        overrides=(
+            "calibration.matmuls={bf16: {launch: 1us, sides: [1], inner: [2, 1], "
+            "efficiency: 1, ramp: 1}}",
+        ),
+    ),
+    WrongInput(
+        "a flag in place of a list",
+        """\
+--set:1:24: TW014 expected a list, got `true`
+  | --set memory.fp8_store=true
+  |                        ^^^^
+  hint: write the whole list, [...]""",
+        overrides=("memory.fp8_store=true",),
+    ),
+    WrongInput(
         "everything at once: syntax of keys, parts, units and ranges, in the order of the files",
         """\
 toy.yaml:2:1: TW003 the key `schema` is written twice
@@ -487,7 +529,7 @@ toy.yaml:5:34: TW015 must be more than 0
 toy.yaml:7:3: TW010 unknown key `stages` in `parallel`
   |   stages: 4
   |   ^^^^^^
-  hint: the keys here are: pipeline, virtual, expert, tensor, expert_tensor, context, zero, reshard_after_forward, micro_batch, sequence_parallel, schedule, layers, ...
+  hint: the keys here are: pipeline, virtual, expert, tensor, expert_tensor, context, zero, reshard_after_forward, micro_batch, sequence_parallel, schedule, dispatcher, ...
 
 toy.yaml:9:1: TW011 the key `optimizer` is missing in `train`
   | train:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.network.clusters import cluster
 from twin.network import Placement, capacity, crowding, far_share, latency, sharers, topology
+from twin.network.links import LinkClass
 
 
 def test_an_nvlink_port_carries_its_line_rate_times_its_efficiency() -> None:
@@ -23,6 +24,23 @@ def test_a_gpus_pcie_link_and_a_sockets_memory_carry_their_line_rate_times_effic
     assert capacity(cluster(1), "pcie") == pytest.approx(50e9 * 0.5)
     assert capacity(cluster(1), "dram") == pytest.approx(200e9)
     assert sharers(cluster(1), "dram") == 2
+
+
+@pytest.mark.parametrize(
+    ("host", "link", "gpus"),
+    [
+        ({"sockets": 3}, "dram", 2),
+        ({"sockets": 9}, "dram", 1),
+        ({"gpus_per_pcie_switch": 3}, "pcie_uplink", 3),
+        ({"gpus_per_pcie_switch": 9}, "pcie_uplink", 4),
+    ],
+)
+def test_gpus_that_do_not_share_evenly_are_priced_on_the_fullest_link(
+    host: dict[str, int], link: LinkClass, gpus: int
+) -> None:
+    plain = cluster(1)
+    node = plain.node.model_copy(update={"host": plain.node.host.model_copy(update=host)})
+    assert sharers(plain.model_copy(update={"node": node}), link) == gpus
 
 
 @pytest.mark.parametrize(("kind", "nics"), [("rail_fat_tree", 2), ("clos", 8)])

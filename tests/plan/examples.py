@@ -27,9 +27,10 @@ def scenario(
     train: Changes | None = None,
     memory: Changes | None = None,
     cluster: Changes | None = None,
+    calibration: Changes | None = None,
 ) -> Scenario:
     """Eight dense layers on two nodes of eight GPUs, each section changed as given; `cluster` takes
-    `nodes` and `gpus`."""
+    `nodes`, `gpus` and `fp8_dense`."""
     size = {"nodes": 2, "gpus": 8} | (cluster or {})
     kind = (parallel or {}).get("schedule", "1f1b")
     return Scenario.model_validate(
@@ -37,7 +38,7 @@ def scenario(
             "schema": 1,
             "name": "small",
             "model": _model() | (model or {}),
-            "cluster": _cluster(size["nodes"], size["gpus"]),
+            "cluster": _cluster(**size),
             "parallel": (parallel or {}) | {"schedule": schedule(kind)},
             "memory": memory or {},
             "train": {
@@ -47,7 +48,7 @@ def scenario(
                 "optimizer": AdamW(),
             }
             | (train or {}),
-            "calibration": _calibration(),
+            "calibration": _calibration() | (calibration or {}),
         }
     )
 
@@ -63,12 +64,13 @@ def _model() -> Changes:
     }
 
 
-def _cluster(nodes: int, gpus: int) -> Changes:
+def _cluster(nodes: int, gpus: int, fp8_dense: str | None = None) -> Changes:
     gpu = {
         "name": "small-gpu",
         "memory": "80GiB",
         "memory_bandwidth": "2TB/s",
         "bf16_dense": "300TFLOP/s",
+        "fp8_dense": fp8_dense,
         "sms": 100,
         "calibration": "small",
         "reserve": [{"name": "context", "bytes": "1GiB"}, {"name": "nccl", "bytes": "2GiB"}],

@@ -157,6 +157,12 @@ CAVEATS: list[tuple[str, SECTION]] = [
     ("idle-routing", {"train": {"routing": ZIPF}}),
     ("model-simplified", {"model": {"left_out": "windows"}}),
     ("idle-sequence-parallel", {"parallel": {"sequence_parallel": True}}),
+    ("idle-overlap-param-gather", {"parallel": {"overlap_param_gather": True, "zero": 3}}),
+    ("idle-dispatcher", {"model": {"moe": MOE}, "parallel": {"dispatcher": "deepep"}}),
+    (
+        "calibration-without-fp8",
+        {"cluster": {"fp8_dense": "600TFLOP/s"}, "train": {"precision": "fp8"}},
+    ),
     ("tensor-across-nodes", {"parallel": {"tensor": 4}, "cluster": {"gpus": 2, "nodes": 8}}),
 ]
 

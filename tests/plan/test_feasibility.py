@@ -175,6 +175,21 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         "write 16 loads, or `{kind: zipf, s: 0.2}`",
     ),
     (
+        feasibility.experts_take_each_token_once,
+        {
+            "model": {"moe": MOE},
+            "train": {"routing": {"kind": "histogram", "loads": [1e3, *[1] * 15]}},
+        },
+        "train.routing.loads",
+        "write loads of one layer, counted in tokens",
+    ),
+    (
+        feasibility.communication_leaves_sms,
+        {"calibration": {"expert_sms": 100}},
+        "calibration.expert_sms",
+        "at most 99",
+    ),
+    (
         feasibility.dense_layers_are_layers,
         {"model": {"moe": MOE | {"first_dense_layers": 9}}},
         "model.moe.first_dense_layers",
@@ -326,6 +341,14 @@ KEEPS: list[tuple[Rule, SECTION]] = [
         feasibility.loads_name_every_expert,
         {"model": {"moe": MOE}, "train": {"routing": {"kind": "histogram", "loads": [1] * 16}}},
     ),
+    (
+        feasibility.experts_take_each_token_once,
+        {
+            "model": {"moe": MOE | {"top_k": 2}},
+            "train": {"routing": {"kind": "histogram", "loads": [15, *[1] * 15]}},
+        },
+    ),
+    (feasibility.communication_leaves_sms, {"calibration": {"collective_sms": 99}}),
     (feasibility.positions_cover_the_sequence, {"model": {"learned_positions": 64}}),
     (feasibility.microbatches_are_whole, {"parallel": {"micro_batch": 2}}),
     (feasibility.tokens_fill_a_step, {"train": {"tokens": "4096tok"}}),

@@ -46,6 +46,7 @@ def test_a_policy_that_does_what_it_says_is_not_warned_about() -> None:
         ),
         ({"offload": ("activations",)}, {}, "offload activations changes nothing"),
         ({"optimizer_update": "host"}, {}, "optimizer_update host changes nothing"),
+        ({"offload": ("optimizer_expert",)}, {}, "offload optimizer_expert changes nothing"),
     ],
 )
 def test_a_policy_that_changes_nothing_is_told(

@@ -16,8 +16,9 @@ from twin.engine.graph import unroll
 from twin.engine.steady import LARGEST_ERROR_NS
 from twin.errors import Problem, ScenarioError
 from twin.plan import plan
-from twin.plan.memory import footprint, walk
+from twin.plan.footprint import footprints
 from twin.plan.types import Plan
+from twin.plan.walk import walk
 from twin.report import Report, report
 from twin.scenario import Scenario
 
@@ -135,14 +136,13 @@ def test_more_microbatches_never_need_less_memory(layout: Layout) -> None:
 @given(layouts(rounds=(1, 8)))
 def test_no_moment_of_the_whole_step_is_fuller_than_the_peak(layout: Layout) -> None:
     planned = possible(layout)
-    recompute = planned.scenario.memory.recompute
-    footprints = {chunk.index: footprint(chunk.layers, recompute) for chunk in planned.chunks}
+    needs = footprints(planned.scenario.memory, planned.chunks)
     chunks_per_stage = len(planned.chunks) // planned.mesh.pipeline
     order = planned.scenario.parallel.schedule.order(
         planned.mesh.pipeline, chunks_per_stage, planned.microbatches
     )
     for actions, stage in zip(order, planned.memory.stages, strict=True):
-        peak = walk(actions, footprints)
+        peak = walk(actions, needs).peak()
         held = sum(stage.categories[name] for name in ("activations", "logits", "working_set"))
         assert held == pytest.approx(peak.held.total)
         assert stage.in_flight == peak.in_flight

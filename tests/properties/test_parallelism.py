@@ -214,7 +214,15 @@ def test_expert_tensor_ranks_gather_what_arrives_and_scatter_what_they_made() ->
     """4,096 tokens over 2 tensor ranks, 8 copies of 7,168 numbers of 2 bytes each: 2 expert-tensor
     ranks gather twice that, and their reduce-scatter gives it back."""
     scenario = moe(
-        2, 2, 1, 4, "parallel.tensor=2", "parallel.expert_tensor=2", SP, "train.global_batch=16seq"
+        2,
+        2,
+        1,
+        4,
+        "parallel.tensor=2",
+        "parallel.expert_tensor=2",
+        SP,
+        "train.global_batch=16seq",
+        "parallel.dispatcher=alltoall",
     )
     resolved = plan(scenario)
     gather, scatter = exchanges(resolved, "expert_tensor")

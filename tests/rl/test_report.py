@@ -150,6 +150,23 @@ WRONG = {
 }
 
 
+def test_the_nearest_number_that_works_is_told() -> None:
+    hints: dict[str, str] = {}
+    for code in ("TW153", "TW157"):
+        with pytest.raises(ScenarioError) as caught:
+            planned(SMALL, *WRONG[code])
+        hints |= {one.code: one.hint for one in caught.value.problems}
+    assert hints["TW153"] == "nearest gpus=8 or 16"
+    assert hints["TW157"] == "at most 1,024 nodes"
+
+
+def test_storage_that_nobody_reads_is_told() -> None:
+    storage = "weight_update.storage={per_node: 10GB/s, total: 100GB/s}"
+    for event, idle in (("update", True), ("start", False), ("recover", True)):
+        found = planned(SMALL, storage, f"weight_update.event={event}").warnings
+        assert ("idle-storage" in {one.code for one in found}) is idle
+
+
 @pytest.mark.parametrize("code", WRONG)
 def test_what_is_wrong_is_told_at_its_place_with_a_fix(code) -> None:
     with pytest.raises(ScenarioError) as caught:

@@ -112,8 +112,9 @@ class Shape:
     """The micro-batch, the sharding and the numbers that a layer sees on one rank: `sequences` of
     `sequence` tokens each, whole, before any cut. `expert_load`: rows of the routed experts of this
     rank over those of the mean rank (`twin.routing`); the simulated rank is the fullest.
-    `arriving`: rows that a dispatcher brings it, per token that it sends, if copies for one rank
-    travel as one; None: a copy travels per chosen expert."""
+    `kept_load`: the same over all its layers, which is what it keeps; None: it is the fullest in
+    each. `arriving`: rows that a dispatcher brings it, per token that it sends, if copies for one
+    rank travel as one; None: a copy travels per chosen expert."""
 
     sequences: int
     sequence: int
@@ -124,6 +125,7 @@ class Shape:
     context: int = 1
     expert_tensor: int = 1
     expert_load: float = 1.0
+    kept_load: float | None = None
     arriving: float | None = None
     precision: Precision = "bf16"
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from twin.report import Comparison
     from twin.report.limits import Failure, Limit
     from twin.runs import Run
+    from twin.scenario import AnyScenario
     from twin.study import Attribution
 
 Scenarios = Annotated[
@@ -60,7 +61,7 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     """
     if len(scenarios) < 2:
         raise typer.BadParameter("compare needs at least two scenarios", param_hint="SCENARIO")
-    from twin.cli.answer import answered, training
+    from twin.cli.answer import answered
     from twin.loading import load_any
     from twin.report import compare as compare_reports
     from twin.report.limits import failures
@@ -75,9 +76,11 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
         named = zip(updates, scenarios, strict=True)
         reports = [weight_update.answer(one, path, sets or []) for one, path in named]
         raise typer.Exit(weight_update.compare(reports, limits, output))
+    _refuse_mixture(loaded)
+    trainings = [one for one in loaded if not isinstance(one, UpdateScenario)]
     runs = [
         answered(path, sets or [], output, cache=not no_cache, fidelity=fidelity, loaded=one)
-        for path, one in zip(scenarios, map(training, loaded), strict=True)
+        for path, one in zip(scenarios, trainings, strict=True)
     ]
     comparison = compare_reports([run.report for run in runs])
     # Nobody sees it in a quiet answer, and it takes further runs.
@@ -90,6 +93,20 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
         raise typer.Exit(DOES_NOT_FIT)
     if failed:
         raise typer.Exit(NOT_AS_EXPECTED)
+
+
+def _refuse_mixture(loaded: Sequence[AnyScenario]) -> None:
+    """Raise `UsageError` where a weight update stands beside a training run."""
+    from twin.errors import Problem, UsageError
+    from twin.scenario import UpdateScenario
+
+    update = next((one.name for one in loaded if isinstance(one, UpdateScenario)), None)
+    if update is None:
+        return
+    run = next(one.name for one in loaded if not isinstance(one, UpdateScenario))
+    message = f"`{update}` is a weight update, and `{run}` is a training run"
+    hint = "compare updates with updates, and runs with runs"
+    raise UsageError([Problem("TW168", "", message, hint)])
 
 
 def _limits(written: Sequence[str]) -> tuple[Limit, ...]:

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate
+from functools import lru_cache, reduce
+from itertools import accumulate, repeat
 from math import comb
+from operator import add, mul
 from typing import Final
 
 from twin.network.placement import Placement
@@ -172,19 +173,21 @@ def _odds(loads: list[float], top_k: int) -> list[float]:
     target = [one / (1 - one) for one in loads]
     odds = _around_one(target)
     for _ in range(_ROUNDS):
-        total = _symmetric(odds, top_k)
-        found = [min(one * _without(total, one) / total[top_k], _MOST) for one in odds]
+        found = [min(one, _MOST) for one in _chosen(odds, top_k)]
         wanted = zip(odds, target, found, strict=True)
         odds = _around_one([one * goal * (1 - now) / now for one, goal, now in wanted])
     return odds
 
 
-def _without(total: list[float], odds: float) -> float:
-    """The second-highest symmetric polynomial of all but one of the odds."""
-    left = 1.0
-    for degree in range(1, len(total) - 1):
-        left = max(total[degree] - odds * left, 1e-300)
-    return left
+def _chosen(odds: list[float], top_k: int) -> list[float]:
+    """Probability of each of some independent choices, where exactly `top_k` are made. What the
+    others add comes from both sides of each: taking one out of the whole by subtraction loses all
+    digits where odds are large."""
+    before = list(accumulate(odds, _with, initial=_one(top_k)))
+    after = list(accumulate(reversed(odds), _with, initial=_one(top_k)))[-2::-1]
+    whole = before[-1][top_k]
+    pairs = zip(odds, before, after, strict=False)
+    return [one * sum(map(mul, low, high[top_k - 1 :: -1])) / whole for one, low, high in pairs]
 
 
 def _around_one(odds: list[float]) -> list[float]:
@@ -203,8 +206,10 @@ def _times(a: list[float], b: list[float]) -> list[float]:
 
 def _symmetric(odds: list[float], top_k: int) -> list[float]:
     """Elementary symmetric polynomials of the odds, of degree 0 to `top_k`."""
-    found = _one(top_k)
-    for one in odds:
-        for degree in range(top_k, 0, -1):
-            found[degree] += one * found[degree - 1]
-    return found
+    return reduce(_with, odds, _one(top_k))
+
+
+def _with(found: list[float], odds: float) -> list[float]:
+    """The same with one more."""
+    more = map(mul, found, repeat(odds))
+    return [found[0], *map(add, found[1:], more)]

@@ -8,7 +8,7 @@ is a slip for one that is missing, the two are one problem.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -34,7 +34,11 @@ def diagnose(error: ValidationError, root: type[Spec], tree: Branch) -> list[Pro
     problems: list[Problem] = []
     for entry in found:
         path = _followed(entry["loc"], tree)
-        if _is(entry, "missing"):
+        if _is(entry, "too_short") and _has_wrong_items(entry, found):
+            continue  # a wrong item is not counted; it is told by itself
+        if _is(entry, "missing") and isinstance(entry["loc"][-1], int):
+            problems.append(_short(tree, path, entry["loc"]))
+        elif _is(entry, "missing"):
             path = (*path, str(entry["loc"][-1]))
             if path not in slips:
                 problems.append(_missing(root, tree, path))
@@ -43,6 +47,18 @@ def diagnose(error: ValidationError, root: type[Spec], tree: Branch) -> list[Pro
         else:
             problems.append(_wrong_value(root, tree, path, entry))
     return problems
+
+
+def _has_wrong_items(entry: Mapping[str, Any], found: Iterable[Mapping[str, Any]]) -> bool:
+    loc = entry["loc"]
+    return any(other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in found)
+
+
+def _short(tree: Branch, path: KeyPath, loc: Sequence[str | int]) -> Problem:
+    """A list that ends before its last value; pydantic counts from 0, and tells each that misses."""
+    child = find(tree, path) or Child(tree.origin, tree)
+    message = f"the list has no value {int(loc[-1]) + 1}"
+    return Problem("TW011", ".".join(path), message, "add it", child.node.origin)
 
 
 def _is(entry: Mapping[str, Any], kind: str) -> bool:
@@ -160,10 +176,16 @@ def _wrong_type(kind: str, node: Node) -> tuple[str, str]:
         if kind.startswith("bool") and text.lower() in ("yes", "no", "on", "off", "y", "n"):
             return message, f"write {'true' if text.lower() in ('yes', 'on', 'y') else 'false'}"
     if kind.startswith(("tuple", "list")):
-        return message, f"write the whole list, [{_shown(node) or '...'}]"
+        return message, f"write the whole list, [{_item(node)}]"
     if kind.startswith("string") and isinstance(node, Leaf) and node.value is not None:
         return message, f'write "{_shown(node)}", with quotes'
     return message, ""
+
+
+def _item(node: Node) -> str:
+    """What a list in place of a value would hold: a word or a number, but no flag."""
+    is_flag = isinstance(node, Leaf) and isinstance(node.value, bool)
+    return "..." if is_flag else _shown(node) or "..."
 
 
 _SECTION = "keys with values"
@@ -188,6 +210,8 @@ _BOUNDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "less_than": lambda limits: f"must be less than {_number(limits['lt'])}",
     "less_than_equal": lambda limits: f"must be at most {_number(limits['le'])}",
     "finite_number": lambda _: "must be a finite number",
+    "too_short": lambda limits: f"must have {_number(limits['min_length'])} or more values",
+    "too_long": lambda limits: f"must have {_number(limits['max_length'])} or fewer values",
 }
 
 

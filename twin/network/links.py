@@ -8,6 +8,7 @@ control). `twin.network.fabric` wires the same links to a graph.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Final, Literal, overload
 
 from twin.arch.ops import CollectiveKind
@@ -61,12 +62,12 @@ def _uplinks(cluster: ClusterSpec) -> float | None:
 
 
 def sharers(cluster: ClusterSpec, link: LinkClass) -> float:
-    """GPUs that share one link of the class. A fraction where sockets do not divide the GPUs."""
+    """GPUs that share one link of the class; the fullest one, where they do not divide evenly."""
     match link:
         case "dram":
-            return cluster.node.gpus / min(cluster.node.host.sockets, cluster.node.gpus)
+            return ceil(cluster.node.gpus / cluster.node.host.sockets)
         case "pcie_uplink":
-            return cluster.node.host.gpus_per_pcie_switch
+            return min(cluster.node.host.gpus_per_pcie_switch, cluster.node.gpus)
         case "leaf":
             return topology.member(cluster.fabric.kind).nics_per_leaf(cluster)
         case _:

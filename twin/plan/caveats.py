@@ -22,6 +22,7 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *routing(scenario),
         *expert_exchange(scenario),
         *calibration(scenario),
+        *unmeasured_precision(scenario),
         *assumed_numbers(scenario),
         *experts_on_tensor_ranks(scenario),
         *tensor_across_nodes(mesh),
@@ -32,6 +33,8 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *left_out(scenario),
         *idle_sequence_parallel(scenario),
         *idle_reshard(scenario),
+        *idle_gather(scenario),
+        *idle_dispatcher(scenario),
         *exposed_context(scenario),
         *sharded_per_microbatch(scenario, mesh),
     )
@@ -45,8 +48,9 @@ def routing(scenario: Scenario) -> list[Warning]:
     if chosen.kind != "balanced":
         text = (
             f"Routing {chosen.kind}: the fullest of {ranks} expert ranks gets "
-            f"{load(chosen, moe.experts, ranks):.3g} times the mean rank's tokens. It is the rank "
-            "shown, in every layer and micro-batch: right for time, the upper end for memory. "
+            f"{load(chosen, moe.experts, ranks, moe.top_k):.3g} times the mean rank's tokens. It is the rank "
+            "shown, in every layer and micro-batch, since a layer ends with its fullest rank; what "
+            "it keeps is that of a rank which is the fullest over all its layers. "
             "Chance among finite tokens is left out (about 1 % more)."
         )
         return [Warning("fullest-expert-rank", text)]
@@ -102,6 +106,20 @@ def calibration(scenario: Scenario) -> list[Warning]:
         "are extrapolated."
     )
     return [Warning("calibration-of-another-gpu", text)]
+
+
+def unmeasured_precision(scenario: Scenario) -> list[Warning]:
+    """Without measured FP8 products, those of bf16 stand for them."""
+    profile = scenario.calibration
+    measured = profile.matmuls is not None and profile.matmuls.fp8 is not None
+    if scenario.train.precision != "fp8" or measured:
+        return []
+    text = (
+        f"Calibration {profile.name} has no FP8 products: they are taken to reach the shares `gemm` "
+        "and `grouped_gemm` of the FP8 peak, as bf16 ones do of theirs. Block-scaled kernels reach "
+        "less, so compute is a lower bound."
+    )
+    return [Warning("calibration-without-fp8", text)]
 
 
 def assumed_numbers(scenario: Scenario) -> list[Warning]:
@@ -219,6 +237,25 @@ def idle_reshard(scenario: Scenario) -> list[Warning]:
         return []
     text = f"reshard_after_forward changes nothing with zero={scenario.parallel.zero}."
     return [Warning("idle-reshard-after-forward", text)]
+
+
+def idle_gather(scenario: Scenario) -> list[Warning]:
+    """New weights are gathered once per step where states are sharded and weights are not."""
+    parallel = scenario.parallel
+    if not parallel.overlap_param_gather or parallel.zero in (1, 2):
+        return []
+    why = "no weights are gathered" if parallel.zero == 0 else "weights are gathered in every pass"
+    text = f"overlap_param_gather changes nothing with zero={parallel.zero}: {why}."
+    return [Warning("idle-overlap-param-gather", text)]
+
+
+def idle_dispatcher(scenario: Scenario) -> list[Warning]:
+    """A dispatcher moves tokens between expert ranks."""
+    parallel = scenario.parallel
+    if parallel.dispatcher == "alltoall" or parallel.expert > 1:
+        return []
+    text = f"dispatcher={parallel.dispatcher} changes nothing with expert=1."
+    return [Warning("idle-dispatcher", text)]
 
 
 def exposed_context(scenario: Scenario) -> list[Warning]:

@@ -77,6 +77,7 @@ def layers_of(scenario: Scenario) -> tuple[Layer, ...]:
 def shape_of(scenario: Scenario) -> Shape:
     """The micro-batch and the sharding that a layer sees on one rank."""
     parallel, train, moe = scenario.parallel, scenario.train, scenario.model.moe
+    fullest = load(train.routing, moe.experts, parallel.expert, moe.top_k) if moe else 1.0
     return Shape(
         sequences=parallel.micro_batch,
         sequence=train.sequence,
@@ -86,10 +87,18 @@ def shape_of(scenario: Scenario) -> Shape:
         context=parallel.context,
         expert_tensor=parallel.expert_tensor,
         flash=train.attention_kernel == "flash",
-        expert_load=load(train.routing, moe.experts, parallel.expert) if moe else 1.0,
+        expert_load=fullest,
+        kept_load=train.routing.over_layers(fullest, _expert_layers(scenario)),
         arriving=_arriving(scenario),
         precision=train.precision,
     )
+
+
+def _expert_layers(scenario: Scenario) -> float:
+    """Layers with experts on a rank, mean over the stages."""
+    model, parallel = scenario.model, scenario.parallel
+    layers = sum(map(model.has_experts, range(model.layers)))
+    return layers * chunk_map_of(scenario).copies / parallel.pipeline
 
 
 def _arriving(scenario: Scenario) -> float | None:

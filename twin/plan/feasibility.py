@@ -24,10 +24,12 @@ from twin.plan.mesh import (
     stages_agree,
 )
 from twin.plan.model_rules import (
+    communication_leaves_sms,
     dense_layers_are_layers,
     expert_divides_experts,
     expert_tensor_divides_widths,
     experts_need_a_mixture,
+    experts_take_each_token_once,
     fp8_needs_its_tensor_cores,
     loads_name_every_expert,
     multiples,
@@ -78,6 +80,8 @@ CODES: Final = {
     "TW130": "collectives by NVLink SHARP on a node without it",
     "TW135": "FP8 on a GPU without FP8 tensor cores",
     "TW136": "a histogram of expert loads that does not name every expert",
+    "TW166": "a histogram with an expert that would get a token twice",
+    "TW167": "communication that holds every SM",
 }
 """Stable codes of the rules of layouts, with what each means."""
 
@@ -356,6 +360,8 @@ RULES: Final[tuple[Rule, ...]] = (
     copies_reduce_at_the_end,
     fp8_needs_its_tensor_cores,
     loads_name_every_expert,
+    experts_take_each_token_once,
+    communication_leaves_sms,
 )
 """All rules, in the order in which their problems are listed."""
 

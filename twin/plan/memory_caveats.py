@@ -23,6 +23,7 @@ def memory_caveats(
         *recompute_for_nothing(scenario.memory, layers),
         *idle_fp8_store(scenario.memory, layers),
         *idle_offload(scenario.memory, memory),
+        *idle_states(scenario),
         *idle_update(scenario.memory),
         *shared_host(memory),
         *updated_on_host(scenario.memory),
@@ -75,6 +76,14 @@ def idle_offload(policy: MemorySpec, memory: Memory) -> list[Warning]:
         "offload activations changes nothing: every backward pass follows its forward too soon "
         "for a copy out and back."
     )
+    return [_idle(text)]
+
+
+def idle_states(scenario: Scenario) -> list[Warning]:
+    """States of experts are those of a model that has some."""
+    if "optimizer_expert" not in scenario.memory.offload or scenario.model.moe is not None:
+        return []
+    text = f"offload optimizer_expert changes nothing: {scenario.model.name} has no experts."
     return [_idle(text)]
 
 

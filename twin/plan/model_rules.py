@@ -132,6 +132,38 @@ def loads_name_every_expert(scenario: Scenario) -> list[Problem]:
     return [problem("TW136", "train.routing.loads", message, hint)]
 
 
+def experts_take_each_token_once(scenario: Scenario) -> list[Problem]:
+    """A token chooses an expert once, so that no expert gets more than one of its copies."""
+    moe, routing = scenario.model.moe, scenario.train.routing
+    if moe is None or not isinstance(routing, Histogram) or loads_name_every_expert(scenario):
+        return []
+    fullest = max(routing.loads) / sum(routing.loads)
+    if fullest * moe.top_k <= 1 + 1e-9:
+        return []
+    message = (
+        f"expert {routing.loads.index(max(routing.loads))} gets {100 * fullest:.3g} % of the load, "
+        f"and a token that chooses {moe.top_k} experts sends none more than {100 / moe.top_k:.3g} %"
+    )
+    hint = "write loads of one layer, counted in tokens"
+    return [problem("TW166", "train.routing.loads", message, hint)]
+
+
+def communication_leaves_sms(scenario: Scenario) -> list[Problem]:
+    """Kernels need at least one streaming multiprocessor beside communication."""
+    profile, gpu = scenario.calibration, scenario.cluster.node.gpu
+    held = {name: getattr(profile, name) for name in ("expert_sms", "collective_sms")}
+    return [
+        problem(
+            "TW167",
+            f"calibration.{name}",
+            f"{name}={number} leaves kernels none of the {gpu.sms} SMs of {gpu.name}",
+            f"at most {gpu.sms - 1}",
+        )
+        for name, number in held.items()
+        if number and number >= gpu.sms
+    ]
+
+
 def fp8_needs_its_tensor_cores(scenario: Scenario) -> list[Problem]:
     """Only some GPUs multiply FP8 numbers."""
     gpu = scenario.cluster.node.gpu

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import ceil
 
 from twin.errors import Problem, ScenarioError
+from twin.plan.mesh import divisors
+from twin.plan.model_rules import nearest
 from twin.plan.types import Warning
 from twin.report.numbers import gibibytes
 from twin.rl.buckets import Bucket, Buffers, buckets, buffers
@@ -62,7 +64,7 @@ def _problems(scenario: UpdateScenario) -> list[Problem]:
     found: list[Problem] = []
     if gpus % update.replica.gpus:
         message = f"{gpus} GPUs are no whole number of instances of {update.replica.gpus}"
-        hint = "write a number that divides the GPUs of the cluster"
+        hint = nearest("gpus", update.replica.gpus, divisors(gpus))
         found.append(Problem("TW153", "weight_update.replica.gpus", message, hint))
     if update.event == "start" and update.storage is None:
         message = "a start reads the checkpoint from storage, and nothing says how fast that is"
@@ -74,7 +76,8 @@ def _problems(scenario: UpdateScenario) -> list[Problem]:
         found.append(Problem("TW155", "weight_update.method", message, hint))
     if gpus > MOST_GPUS:
         message = f"{gpus:,} GPUs: an update is simulated for {MOST_GPUS:,} at most"
-        found.append(Problem("TW157", "cluster.nodes", message, "write fewer nodes"))
+        hint = f"at most {MOST_GPUS // scenario.cluster.node.gpus:,} nodes"
+        found.append(Problem("TW157", "cluster.nodes", message, hint))
     return found
 
 
@@ -166,6 +169,9 @@ def _warnings(
     if update.event == "start":
         text = "What reading from storage takes is the planner's own rate; no row was fitted."
         found.append(Warning("unmeasured-start", text))
+    elif update.storage is not None:
+        text = f"storage changes nothing: the event `{update.event}` reads no checkpoint."
+        found.append(Warning("idle-storage", text))
     if takers > 256:
         text = "More than 256 GPUs: the time per rank and bucket was fitted on 16 and 256."
         found.append(Warning("beyond-fitted-ranks", text))

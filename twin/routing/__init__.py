@@ -10,9 +10,8 @@ micro-batch, and the fullest of 16 ranks have 0.9 % more than the mean (of 64: 1
 `zipf` with s = 0.05 does. It matters where tokens are few (a hundred per expert: the fullest expert
 has 30 % more), or alike (all of one topic).
 
-One rank is the fullest in every layer here, as if the experts of all layers were popular alike.
-For time that changes nothing, since a layer ends with its fullest rank, whichever that is. For
-memory it is the upper end: a real rank is full in some layers only.
+One rank is the fullest in every layer here. For time that changes nothing, since a layer ends with
+its fullest rank, whichever that is. What a rank keeps is the sum over its layers: `over_layers`.
 
 A new routing is one new module in this package, with one final subclass of `Routing`.
 """

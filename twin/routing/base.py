@@ -20,18 +20,43 @@ class Routing(Spec):
         """Of all copies of tokens the part that goes to each expert, by its number; they add up
         to 1."""
 
+    def over_layers(self, load: float, layers: float) -> float:  # noqa: ARG002 (members may use it)
+        """Load of the fullest rank over all its `layers` with experts, from that in one layer. The
+        same, as long as nothing says that ranks are full in different layers."""
+        return load
 
-def rank_loads(routing: Routing, experts: int, ranks: int) -> tuple[float, ...]:
+
+def rank_loads(
+    routing: Routing, experts: int, ranks: int, top_k: int = 1
+) -> tuple[float, ...]:
     """Rows that each rank's experts get, over the mean of ranks; they add up to `ranks`, which
-    divides `experts`."""
-    return in_blocks(routing.shares(experts), ranks)
+    divides `experts`. A token chooses `top_k` experts."""
+    return in_blocks(taken(routing.shares(experts), top_k), ranks)
 
 
-def load(routing: Routing, experts: int, ranks: int) -> float:
+def load(routing: Routing, experts: int, ranks: int, top_k: int = 1) -> float:
     """Rows of the fullest rank over the mean of ranks; at least 1, and 1 if all are alike."""
     if ranks == 1 or routing.kind == "balanced":
         return 1.0
-    return max(1.0, *rank_loads(routing, experts, ranks))
+    return max(1.0, *rank_loads(routing, experts, ranks, top_k))
+
+
+def taken(shares: Sequence[float], top_k: int) -> tuple[float, ...]:
+    """What experts get of shares that some cannot take: a token chooses an expert once, so that
+    nobody gets more than 1 of `top_k` copies. The rest goes to the others, as they are popular."""
+    most, full = 1 / top_k, 0
+    order = sorted(range(len(shares)), key=shares.__getitem__, reverse=True)
+    left = sum(shares)
+    while full < len(order) and shares[order[full]] * (1 - full * most) > most * left:
+        left -= shares[order[full]]
+        full += 1
+    if not full:
+        return tuple(shares)
+    scale = max(0.0, 1 - full * most) / left if full < len(order) else 0.0
+    found = [share * scale for share in shares]
+    for expert in order[:full]:
+        found[expert] = most
+    return tuple(found)
 
 
 def in_blocks(shares: Sequence[float], ranks: int) -> tuple[float, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import sqrt
 from random import Random
 from typing import Annotated, Final, Literal
 
@@ -38,6 +39,11 @@ class Zipf(Routing):
         weights = [(place + 1) ** -self.s for place in range(experts)]
         total = sum(weights)
         return _typical(tuple(weight / total for weight in weights))
+
+    def over_layers(self, load: float, layers: float) -> float:
+        """Popularity is drawn anew for every layer, so what a rank has too much of adds up like
+        chance: by the root of the layers."""
+        return 1 + (load - 1) / sqrt(max(1.0, layers))
 
 
 @cache

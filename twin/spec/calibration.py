@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, Strict
 
+from twin.errors import FieldError
 from twin.spec.base import Count, Flag, Seconds, Share, Spec, Whole
 
-Span = tuple[Count, Count]
+
+def _in_order(span: tuple[int, int]) -> tuple[int, int]:
+    if span[0] > span[1]:
+        raise FieldError("TW165", f"from {span[0]} to {span[1]} is no range", "write the least first")
+    return span
+
+
+Span = Annotated[tuple[Count, Count], AfterValidator(_in_order)]
 """The least and the most that was measured."""
 Ramp = Annotated[float, Field(ge=0, le=1e5)]
 """Where half of an efficiency is reached."""
+Loss = Annotated[float, Strict(), Field(ge=0, le=0.99)]
+"""A part of a speed that is lost, none to 99 %."""
 
 
 class MatmulSpec(Spec):
@@ -23,16 +33,6 @@ class MatmulSpec(Spec):
     ramp: Ramp = Field(
         description="length of the inner sum at which half of that is reached: filling and "
         "emptying the pipeline of each tile"
-    )
-    expert_contention: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0,
-        description="rate that an expert all-to-all loses while the kernels of a paired pass run "
-        "beside it",
-    )
-    expert_wait: Seconds = Field(
-        default=0.0,
-        description="time that the ranks of an expert all-to-all in a paired pass wait for each "
-        "other before bytes move",
     )
     launch: Seconds = Field(description="time that each product adds beside its own")
     whole_tiles: Flag = Field(
@@ -90,12 +90,12 @@ class CalibrationSpec(Spec):
     collective_sms: Whole = Field(
         default=0, description="SMs that any other collective or message holds while it runs"
     )
-    contention: Annotated[float, Field(ge=0, lt=1)] = Field(
+    contention: Loss = Field(
         default=0.0,
         description="speed that kernels lose beside communication, beyond the SMs it holds: "
         "L2 and memory bandwidth",
     )
-    expert_contention: Annotated[float, Field(ge=0, lt=1)] = Field(
+    expert_contention: Loss = Field(
         default=0.0,
         description="rate that an expert all-to-all loses while the kernels of a paired pass run "
         "beside it",

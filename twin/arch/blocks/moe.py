@@ -92,14 +92,22 @@ def items(moe: Moe, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     way = _Way.of(moe, hidden, shape)
     dispatch = _dispatch(way, moe, shape)
     sent = next((i + 1 for i, item in enumerate(dispatch) if item.name == "dispatch"), 0)
+    part = 1.0 if shape.kept_load is None else shape.kept_load / shape.expert_load
     return (
         *_router(moe, hidden, tokens),
         *dispatch[:sent],
         *(replace(op, aside=sent > 0) for op in _shared(moe, hidden, shape)),
-        *dispatch[sent:],
-        *_experts(moe, hidden, shape),
+        *(_keeping(item, part) for item in (*dispatch[sent:], *_experts(moe, hidden, shape))),
         *_combine(way, moe, shape),
     )
+
+
+def _keeping(item: Item, part: float) -> Item:
+    """The item with this part of what it keeps: the simulated rank is the fullest in every layer,
+    but does not keep as much of every layer."""
+    if isinstance(item, Op):
+        return replace(item, saved=part * item.saved, late=part * item.late)
+    return replace(item, saved=part * item.saved)
 
 
 def _router(moe: Moe, hidden: int, tokens: int) -> tuple[Op, ...]:
