@@ -123,6 +123,7 @@ def test_models_come_with_exact_counts_and_with_what_cannot_be_expressed(
         (("modles",), "did you mean `models`?"),
         (("gpus", "H1000"), "did you mean `h100`?"),
         (("topologies", "rail"), "did you mean `rail_fat_tree`?"),
+        (("routings", "zip"), "did you mean `zipf`?"),
         (("models", "nemotron-h-56b"), "TW040 `nemotron-h-56b` cannot be expressed: most of"),
         (("xyzzy",), "write one of: gpus, nodes, fabrics"),
     ],
@@ -133,3 +134,13 @@ def test_a_wrong_shelf_or_entry_is_explained(
     done = twin_command("catalog", *words)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
+
+
+def test_what_a_choice_must_be_told_has_no_default(twin_command: Command) -> None:
+    answer = json.loads(twin_command("catalog", "routings", "--json").out)
+    settings = {one["kind"]: one["settings"] for one in answer["routings"]}
+    assert list(settings) == ["balanced", "histogram", "zipf"]
+    (exponent,) = settings["zipf"]
+    assert (exponent["name"], exponent["required"], exponent["default"]) == ("s", True, None)
+    text = twin_command("catalog", "routings", "zipf").out
+    assert "  s = ...: exponent: the i-th most popular expert gets 1 / i^s" in text

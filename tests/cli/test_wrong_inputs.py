@@ -178,7 +178,7 @@ CASES: dict[str, Wrong] = {
         ("calibration: h800-hopper-bf16", "calibration: h800"),
         "TW006", "wrong.yaml:25:14", "h800",
         "there is no `h800` among the calibrations of the catalog",
-        "did you mean `h800-hopper-bf16`?",
+        "did you mean `h800-deepseek-2025`?",
     ),
     "a schedule nobody knows": line(
         ("  schedule: interleaved_1f1b", "  schedule: interleaved"),

@@ -491,7 +491,7 @@ catalog/gpus/unsourced.yaml:2:9: TW007 this catalog number has no source and kin
   |                                                       ^^^
   hint: add it
 
---set:1:70: TW165 from 2 to 1 is no range
+--set:1:67: TW165 from 2 to 1 is no range
   | --set calibration.matmuls={bf16: {launch: 1us, sides: [1], inner: [2, 1], efficiency: 1, ramp: 1}}
   |                                                                   ^^^^^^
   hint: write the least first""",  # noqa: E501  # the message shows the whole line

@@ -184,6 +184,12 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         "write loads of one layer, counted in tokens",
     ),
     (
+        feasibility.switches_help_only_where_they_can,
+        {"parallel": {"collectives": "nvls"}},
+        "parallel.collectives",
+        "write ring or auto, or set cluster.node.nvlink_sharp where they do",
+    ),
+    (
         feasibility.communication_leaves_sms,
         {"calibration": {"expert_sms": 100}},
         "calibration.expert_sms",
@@ -349,6 +355,7 @@ KEEPS: list[tuple[Rule, SECTION]] = [
         },
     ),
     (feasibility.communication_leaves_sms, {"calibration": {"collective_sms": 99}}),
+    (feasibility.switches_help_only_where_they_can, {"parallel": {"collectives": "auto"}}),
     (feasibility.positions_cover_the_sequence, {"model": {"learned_positions": 64}}),
     (feasibility.microbatches_are_whole, {"parallel": {"micro_batch": 2}}),
     (feasibility.tokens_fill_a_step, {"train": {"tokens": "4096tok"}}),

@@ -129,7 +129,7 @@ def test_verbs_for_training_say_so(capsys, verb, tmp_path) -> None:
 def test_an_update_and_a_training_run_cannot_be_compared(capsys) -> None:
     code, _, err = run(capsys, "compare", SMALL, "kimi-k2-256xh800")
     assert code == 2
-    assert "TW158" in err
+    assert "TW168" in err
 
 
 def test_a_limit_on_a_figure_of_training_is_refused(capsys) -> None:

@@ -22,7 +22,7 @@ VERSION = 1
 """Version of the JSON document."""
 
 PARTS = ("gpus", "nodes", "fabrics", "models", "calibrations", "updaters")
-CHOICES = ("schedules", "optimizers", "topologies")
+CHOICES = ("schedules", "optimizers", "routings", "topologies")
 SHELVES = (*PARTS, *CHOICES)
 """What the catalog holds: parts in files, and the members of the axes of choice."""
 
@@ -150,12 +150,18 @@ def members_of(shelf: str) -> Mapping[str, type[Any]]:
     """The choices of an axis by kind."""
     from twin.network import topology
     from twin.optimizers import Optimizer
+    from twin.routing import Routing
     from twin.schedules import Schedule
     from twin.spec.axis import members
 
     if shelf == "topologies":
         return {kind: type(topology.member(kind)) for kind in topology.kinds()}
-    return members(f"twin.{shelf}", Schedule if shelf == "schedules" else Optimizer)
+    axes: dict[str, tuple[str, type[Any]]] = {
+        "schedules": ("twin.schedules", Schedule),
+        "optimizers": ("twin.optimizers", Optimizer),
+        "routings": ("twin.routing", Routing),
+    }
+    return members(*axes[shelf])
 
 
 def _choices(shelf: str, name: str | None, output: Output) -> None:
@@ -169,7 +175,8 @@ def _choices(shelf: str, name: str | None, output: Output) -> None:
     for entry in entries:
         output.sentence(f"{entry['kind']}: {entry['summary']}")
         for setting in entry["settings"]:
-            output.sentence(f"  {setting['name']} = {setting['default']}: {setting['meaning']}")
+            default = "..." if setting["required"] else setting["default"]
+            output.sentence(f"  {setting['name']} = {default}: {setting['meaning']}")
 
 
 def choice_document(kind: str, member: type[Any]) -> dict[str, Any]:
@@ -178,7 +185,12 @@ def choice_document(kind: str, member: type[Any]) -> dict[str, Any]:
 
     fields = member.model_fields if issubclass(member, Spec) else {}
     settings = [
-        {"name": name, "default": field.get_default(), "meaning": field.description or ""}
+        {
+            "name": name,
+            "required": field.is_required(),
+            "default": None if field.is_required() else field.get_default(),
+            "meaning": field.description or "",
+        }
         for name, field in fields.items()
         if name != "kind"
     ]

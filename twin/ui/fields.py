@@ -178,8 +178,13 @@ def choices(text: str) -> list[str]:
 
 
 def typed(field: Field, text: str) -> str:
-    """What follows `--set path=`: a field that was emptied holds nothing."""
-    return field.empty if text.strip() in ("", "[]") else text.strip()
+    """What follows `--set path=`: a field that was emptied holds nothing; words with a colon are
+    quoted, or YAML would take them for a key and its value."""
+    text = text.strip()
+    if text in {"", "[]"}:
+        return field.empty
+    words = ": " in text and text[0] not in "{[\"'"
+    return json.dumps(text, ensure_ascii=False) if words else text
 
 
 def with_kinds(values: Values, edits: Mapping[str, str]) -> Values:
