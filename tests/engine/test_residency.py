@@ -80,7 +80,9 @@ def most_held(graph: Graph, played: Played, needs: dict[int, Footprint]) -> dict
         for begin, end, size in stays:
             changes[role] += [(begin, size), (end, -size)]
     # Of one instant, what leaves comes first.
-    return {role: max(accumulate(size for _, size in sorted(all_))) for role, all_ in changes.items()}
+    return {
+        role: max(accumulate(size for _, size in sorted(all_))) for role, all_ in changes.items()
+    }
 
 
 def _kind(graph: Graph, op: int) -> str | None:

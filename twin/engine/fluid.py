@@ -56,6 +56,8 @@ class Fluid:
     """Per link."""
     _paths: dict[Path, int] = field(default_factory=dict[Path, int])
     _known: list[Path] = field(default_factory=list[Path])
+    _alone: list[float] = field(default_factory=list[float])
+    """Rate of a flow that has a path to itself, by the path's number."""
     _rates: dict[tuple[int, ...], dict[int, float]] = field(
         default_factory=dict[tuple[int, ...], dict[int, float]]
     )
@@ -75,19 +77,31 @@ class Fluid:
         if path not in self._paths:
             self._paths[path] = len(self._known)
             self._known.append(path)
+            self._alone.append(fair_rates([path], self.capacity)[0])
         return self._paths[path]
 
     def begin(self, transfer: int, size: float, path: int) -> None:
         """Put `size` bytes of a transfer on a path now."""
-        links = self._known[path][0]
-        flow = _Flow(transfer, size, links, path, self.clock.nanoseconds)
+        links, now = self._known[path][0], self.clock.nanoseconds
+        flow = _Flow(transfer, size, links, path, now)
         met = False
         for link in links:
             users = self._flows[link]
             met = met or bool(users)
             users.append(flow)
-        self.shared = self.shared or met
-        self._share(self._connected([flow]) if met else [flow])
+        if met:
+            self.shared = True
+            self._share(self._connected([flow]))
+        else:
+            flow.rate = self._alone[path]
+            self._aim(flow, now)
+
+    def _aim(self, flow: _Flow, now: int) -> None:
+        """Say when a flow ends at its new rate, and see to a timer by then."""
+        flow.end = end = now + max(0, ceil(flow.remaining / flow.rate - ROUNDING))
+        if flow.due < now or end < flow.due:
+            flow.due = end
+            self.clock.call(end - now, self._ended, (flow, end))
 
     def _ended(self, event: Any) -> None:
         flow: _Flow
@@ -134,10 +148,7 @@ class Fluid:
             if rate != flow.rate:
                 flow.remaining -= flow.rate * (now - flow.updated)
                 flow.updated, flow.rate = now, rate
-                flow.end = now + max(0, ceil(flow.remaining / rate - ROUNDING))
-                if flow.due < now or flow.end < flow.due:
-                    flow.due = flow.end
-                    self.clock.call(flow.end - now, self._ended, (flow, flow.end))
+                self._aim(flow, now)
 
 
 def fair_rates(paths: Sequence[Path], capacity: Sequence[float]) -> list[float]:

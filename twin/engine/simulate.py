@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Literal
@@ -109,14 +110,20 @@ def _carried(
     """Bytes that each link carries per step: what was played, and the period that repeats so many
     times more."""
     period, extra = repeated
-    total = [0.0] * len(program.wiring.capacity)
+    windows = [(0, 0)] * len(program.roles)
+    if period is not None:
+        windows = [(start, start + period.length_ns) for start in period.windows]
+    # Instances of a template share their flows: count first, add up after.
+    times: Counter[int] = Counter()
     for role, start, flows in zip(graph.role, played.start, graph.flows, strict=True):
-        times = 1.0
-        if period is not None and 0 <= start - period.windows[role] < period.length_ns:
-            times += extra
+        if flows:
+            first, last = windows[role]
+            times[id(flows)] += 1 + extra if first <= start < last else 1
+    total = [0.0] * len(program.wiring.capacity)
+    for flows in {id(flows): flows for flows in graph.flows}.values():
         for size, links, weights in flows:
             for link, weight in zip(links, weights, strict=True):
-                total[link] += size * times * weight
+                total[link] += size * times[id(flows)] * weight
     return total
 
 

@@ -53,9 +53,12 @@ class Multiprocessors:
     def compute(self, op: int, role: int, duration: int, bound: float) -> None:
         """Start a compute operation of so many nanoseconds at full speed."""
         now = self.clock.nanoseconds
-        kernel = _Kernel(op, role, bound, float(duration), now)
-        self.running[role] = kernel
-        self._pace(kernel, now)
+        kernel = self.running[role] = _Kernel(op, role, bound, duration, now)
+        if self.held[role]:
+            self._pace(kernel, now)
+        else:
+            kernel.end = kernel.due = now + duration
+            self.clock.call(duration, self._ended, (kernel, kernel.end))
 
     def hold(self, role: int, sms: int) -> None:
         """Communication on a role takes so many more SMs, or gives them back."""
