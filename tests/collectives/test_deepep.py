@@ -49,7 +49,7 @@ def reached(chosen: np.ndarray, experts: int, places: int) -> tuple[float, float
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0, 4.0])
-@pytest.mark.parametrize(("experts", "top_k"), [(4, 3), (16, 16), (64, 1), (256, 8)])
+@pytest.mark.parametrize(("experts", "top_k"), [(4, 3), (16, 16), (64, 1), (256, 8), (1024, 512)])
 def test_however_steep_popularity_is_places_are_reached_as_often_as_can_be(
     experts: int, top_k: int, exponent: float
 ) -> None:

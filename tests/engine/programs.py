@@ -72,5 +72,5 @@ def apart(
     messages: Literal["nvlink", "nic"] | None = "nic",
 ) -> Wiring:
     """The links of so many roles, each one rank on a node of its own."""
-    seats = Seats(range(roles), range(roles), switch=1, socket=1, pod=1)
+    seats = Seats(range(roles), range(roles), switch=1, socket=1, node=1, pod=1)
     return wire(seats, rates, host=host, messages=messages)

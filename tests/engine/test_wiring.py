@@ -16,7 +16,7 @@ from twin.plan import plan
 
 def test_ranks_of_one_role_on_a_socket_count_as_often_as_they_are() -> None:
     """Eight ranks, two roles of four, on two sockets of four, one role each."""
-    seats = Seats([0] * 4 + [1] * 4, [0, 4], switch=2, socket=4, pod=8)
+    seats = Seats([0] * 4 + [1] * 4, [0, 4], switch=2, socket=4, node=8, pod=8)
     wiring = wire(seats, Rates(8.0, 8.0, 8.0, dram=16.0), host=True)
     out, dram = wiring.ports[0].to_host
     assert (wiring.classes[dram[0]], dram[1]) == ("dram", 4.0)
@@ -27,10 +27,17 @@ def test_ranks_of_one_role_on_a_socket_count_as_often_as_they_are() -> None:
 
 def test_roles_that_share_a_socket_share_its_memory() -> None:
     """Eight ranks of eight roles on two sockets: four roles each."""
-    wiring = wire(Seats(range(8), range(8), 2, 4, 8), Rates(8.0, 8.0, 8.0, 16.0), host=True)
+    wiring = wire(Seats(range(8), range(8), 2, 4, 8, 8), Rates(8.0, 8.0, 8.0, 16.0), host=True)
     memories = [ports.to_host[1] for ports in wiring.ports]
     assert memories[0] == memories[3] != memories[4] == memories[7]
     assert wiring.alone["host"] == 8.0  # one copy by itself has all of it
+
+
+def test_sockets_that_do_not_divide_a_node_keep_to_it() -> None:
+    """Two nodes of eight on three sockets: three, three and two ranks; one role per node."""
+    seats = Seats([0] * 8 + [1] * 8, [0, 8], switch=3, socket=3, node=8, pod=16)
+    wiring = wire(seats, Rates(8.0, 8.0, 8.0, dram=12.0), host=True)
+    assert [ports.to_host[-1][1] for ports in wiring.ports] == [3.0, 3.0]
 
 
 def test_nic_traffic_and_host_copies_meet_on_the_gpus_pcie() -> None:

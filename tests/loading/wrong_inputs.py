@@ -496,8 +496,10 @@ catalog/gpus/unsourced.yaml:2:9: TW007 this catalog number has no source and kin
   |                                                                   ^^^^^^
   hint: write the least first""",  # noqa: E501  # the message shows the whole line
         overrides=(
-            "calibration.matmuls={bf16: {launch: 1us, sides: [1], inner: [2, 1], "
-            "efficiency: 1, ramp: 1}}",
+            (
+                "calibration.matmuls={bf16: {launch: 1us, sides: [1], inner: [2, 1], "
+                "efficiency: 1, ramp: 1}}"
+            ),
         ),
     ),
     WrongInput(

@@ -105,20 +105,22 @@ def test_loads_are_positive_numbers(loads: tuple[float, ...]):
 
 
 @given(GRIDS.flatmap(lambda grid: st.tuples(st.just(grid), routings(grid[0]))), st.integers(1, 8))
-def test_no_expert_gets_a_token_twice(
-    case: tuple[tuple[int, int], Routing], top_k: int
-) -> None:
+def test_no_expert_gets_a_token_twice(case: tuple[tuple[int, int], Routing], top_k: int) -> None:
     (experts, ranks), routing = case
     shares = routing.shares(experts)
     found = taken(shares, top_k)
     assert sum(found) == pytest.approx(1)
     assert max(found) <= 1 / top_k + 1e-9
-    assert all(one >= share - 1e-9 for one, share in zip(found, shares, strict=True) if one * top_k < 1 - 1e-9)
+    assert all(
+        one >= share - 1e-9
+        for one, share in zip(found, shares, strict=True)
+        if one * top_k < 1 - 1e-9
+    )
     assert load(routing, experts, ranks, top_k) <= max(1, ranks / top_k) * experts / ranks + 1e-9
 
 
 def test_what_a_popular_expert_cannot_take_goes_to_the_others_as_they_are_popular():
-    """Two of four chosen: the first takes half instead of 0.7, and the others share 0.5 as 2:1:0."""
+    """Two of four chosen: the first takes half, not 0.7, and the others share 0.5 as 2:1:0."""
     assert taken((0.7, 0.2, 0.1, 0.0), 2) == pytest.approx((0.5, 1 / 3, 1 / 6, 0))
     assert taken((0.4, 0.3, 0.2, 0.1), 2) == (0.4, 0.3, 0.2, 0.1)
     assert taken((0.9, 0.09, 0.005, 0.005), 2) == pytest.approx((0.5, 0.45, 0.025, 0.025))

@@ -87,7 +87,7 @@ MODEL: dict[str, Any] = {
         (FabricSpec, FABRIC, "spines", 10**9, 10**9 + 1),
         (ModelSpec, MODEL, "layers", 10_000, 10_001),
         (ModelSpec, MODEL, "hidden", 1_000_000, 1_000_001),
-        (ModelSpec, MODEL, "mtp_layers", 10_000, 10_001),
+        (ModelSpec, MODEL, "mtp_layers", 100, 101),
         (TrainSpec, TRAIN, "tokens", "1000000T", "1000001T"),
         (TrainSpec, TRAIN, "sequence", "100Mtok", "200Mtok"),
         (TrainSpec, TRAIN, "global_batch", "1Mseq", "1e20seq"),

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import accumulate, repeat
-from math import comb
+from math import comb, prod
 from operator import add, mul
 from typing import Final
 
@@ -24,6 +24,9 @@ from twin.network.placement import Placement
 
 _MOST: Final = 0.999
 """No expert is chosen by more tokens than this share of them, so that odds stay finite."""
+_EXACT: Final = 16_384
+"""Experts x choices up to which choices exclude each other; beyond, each expert is chosen or not by
+itself, which differs by less than 2 % where so many are."""
 _ROUNDS: Final = 40
 """Rounds that fit odds to loads; each takes off most of what is left."""
 
@@ -143,8 +146,12 @@ def _drawn(
 
 def _hits(probabilities: tuple[float, ...], top_k: int, places: int) -> list[float]:
     """Probability that each place holds at least one chosen expert, for shares of the choices."""
-    odds = _odds(_loads(probabilities, top_k), top_k)
-    held = len(odds) // places
+    loads = _loads(probabilities, top_k)
+    held = len(loads) // places
+    if len(loads) * top_k > _EXACT:
+        missed = [1 - one for one in loads]
+        return [1 - prod(missed[at * held : (at + 1) * held]) for at in range(places)]
+    odds = _odds(loads, top_k)
     own = [_symmetric(odds[at * held : (at + 1) * held], top_k) for at in range(places)]
     before = list(accumulate(own, _times, initial=_one(top_k)))
     after = list(accumulate(reversed(own), _times, initial=_one(top_k)))

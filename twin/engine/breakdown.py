@@ -10,6 +10,7 @@ the time its sender then waits for an answer is the sender's bubble.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import Final
 
 from twin.engine.events import Played
@@ -104,9 +105,7 @@ def steady_span(graph: Graph, played: Played, role: int) -> tuple[int, int]:
 
 def role_operations(graph: Graph, role: int) -> range:
     """A role's operations lie together in the graph."""
-    first = graph.role.index(role)
-    following = graph.positions[role + 1][0] if role + 1 < len(graph.positions) else len(graph.role)
-    return range(first, following)
+    return range(bisect_left(graph.role, role), bisect_right(graph.role, role))
 
 
 def _gap(graph: Graph, played: Played, op: int, start: int, end: int) -> list[Piece]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop
+from heapq import heappop, heappush
 from typing import Any
 
 from simpy import Environment, Event
+from simpy.events import NORMAL
 
 
 class Clock(Environment):
@@ -14,7 +15,9 @@ class Clock(Environment):
 
     def call(self, delay: int, action: Callable[[Any], None], value: object) -> None:
         """Call `action` after `delay` ns with the event, whose `value` is the given one."""
-        self.schedule(_Call(self, action, value), delay=delay)
+        # `schedule`, written out: it runs for every event.
+        event = _Call(self, action, value)
+        heappush(self._queue, (self._now + delay, NORMAL, next(self._eid), event))
 
     @property
     def nanoseconds(self) -> int:

@@ -113,32 +113,39 @@ class Fluid:
             self.clock.call(flow.end - due, self._ended, (flow, flow.end))
             return
         flow.due = -1  # for a second timer of this instant
-        neighbours: list[_Flow] = []
+        neighbours: dict[_Flow, None] = {}
         for link in flow.links:
             users = self._flows[link]
             users.remove(flow)
-            neighbours += users
+            if users:
+                neighbours |= dict.fromkeys(users)
         if neighbours:
-            self._share(self._connected(neighbours))
+            self._share(self._connected([*neighbours]))
         self.arrived(flow.transfer)
 
     def _connected(self, seeds: list[_Flow]) -> list[_Flow]:
         """All flows that share links with these, or with those that do."""
-        seen = dict.fromkeys(seeds)
-        stack = [*seen]
-        while stack:
-            for link in stack.pop().links:
-                for other in self._flows[link]:
-                    if other not in seen:
-                        seen[other] = None
-                        stack.append(other)
-        return [*seen]
+        users = self._flows
+        found = seeds
+        seen = set(seeds)
+        for flow in found:  # grows while it is read
+            for link in flow.links:
+                there = users[link]
+                if len(there) > 1:
+                    for other in there:
+                        if other not in seen:
+                            seen.add(other)
+                            found.append(other)
+        return found
 
     def _share(self, flows: list[_Flow]) -> None:
         """Give every flow of a connected set its max-min fair rate, and move its end
         accordingly."""
         now = self.clock.nanoseconds
-        paths = tuple(sorted([flow.path for flow in flows]))
+        if len(flows) == 1:
+            paths = (flows[0].path,)
+        else:
+            paths = tuple(sorted([flow.path for flow in flows]))
         rates = self._rates.get(paths)
         if rates is None:
             found = fair_rates([self._known[path] for path in paths], self.capacity)

@@ -167,6 +167,9 @@ class _Unroller:
         self.graph = Graph()
         made = {id(template): _Columns.of(template) for template in program.passes.values()}
         self.columns = {key: made[id(template)] for key, template in program.passes.items()}
+        # All columns are kept: flows are looked up by their identity.
+        self.opening = [_Columns.of(template) for template in program.opening]
+        self.finish = [_Columns.of(template) for template in program.finish]
         self.receive = _Columns.of(program.receive)
         self.message = _Columns.of((Step("send", SEND_FORWARD, program.message.latency_ns, ()),))
         self.copies = {
@@ -232,8 +235,8 @@ class _Unroller:
         """Append what opens the step; by chunk the operation that its first forward waits for."""
         if not self.program.opening:
             return {}
-        template, chunks = self.program.opening[role.stage], self.program.opens[role.stage]
-        base = self._append(_Columns.of(template), index, role, Action("F", -1, -1))
+        chunks = self.program.opens[role.stage]
+        base = self._append(self.opening[role.stage], index, role, Action("F", -1, -1))
         return {chunk: base + place for place, chunk in enumerate(chunks)}
 
     def _take(
@@ -402,7 +405,7 @@ class _Unroller:
     def _finish(self, index: int, role: Role, released: dict[int, int]) -> None:
         template = self.program.finish[role.stage]
         end = self.tails[index][COMPUTE]
-        base = self._append(_Columns.of(template), index, role, Action("B", -1, -1))
+        base = self._append(self.finish[role.stage], index, role, Action("B", -1, -1))
         for offset, (step, chunk) in enumerate(
             zip(template, self.program.ready_after[role.stage], strict=True)
         ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, TypeAlias
 
+from twin.engine.alone import played_alone
 from twin.engine.events import DeadlockError
 from twin.engine.path_stage import Stage
 from twin.engine.program import COMPUTE, DATA, FROM_HOST, TO_HOST, Group, Program
@@ -25,7 +26,13 @@ class _Closing:
         self.stage = stage
         self.steps = program.finish[role.stage]
         self.ready_after = program.ready_after[role.stage]
-        self.durations = [alone_ns(step, program.capacity) for step in self.steps]
+        copying = any(step.stream in (TO_HOST, FROM_HOST) for step in self.steps)
+        # Copies of both directions are on the same DRAM.
+        self.durations = (
+            played_alone(self.steps, program)
+            if copying
+            else tuple(alone_ns(step, program.capacity) for step in self.steps)
+        )
         self.kernels = stage.tails[COMPUTE]
         self.records: list[Record] = []
         self.meetings: list[Meeting | None] = []

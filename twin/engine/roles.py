@@ -63,6 +63,7 @@ def seats(plan: Plan, ranks: Ranks = "folded") -> Seats:
         first=first,
         switch=round(sharers(cluster, "pcie_uplink")),
         socket=max(1, round(sharers(cluster, "dram"))),
+        node=node.gpus,
         pod=node.gpus * cluster.fabric.nodes_per_leaf,
     )
 

@@ -113,12 +113,14 @@ def _nic(source: Ports, target: Ports, far: float) -> Route:
 @dataclass(frozen=True, slots=True)
 class Seats:
     """Which roles' ranks sit where: `role_of` of every rank, a first rank of each role, and how
-    many ranks share a PCIe switch, a socket, and a pod."""
+    many ranks share a PCIe switch, a socket, a node, and a pod. Switches and sockets are those of
+    one node: the last of them may have fewer."""
 
     role_of: Sequence[int] | NDArray[np.int64]
     first: Sequence[int]
     switch: int
     socket: int
+    node: int
     pod: int
 
 
@@ -243,8 +245,15 @@ class _Place:
 
 def _company(seats: Seats, role: int, size: int) -> Company:
     """Who shares the place of a role's first rank, where so many ranks share one."""
-    first = seats.first[role] // size * size
-    return tuple(sorted(Counter(map(int, seats.role_of[first : first + size])).items()))
+    rank = seats.first[role]
+    if size < seats.node:
+        node = rank // seats.node * seats.node
+        first = node + (rank - node) // size * size
+        last = min(first + size, node + seats.node)
+    else:
+        first = rank // size * size
+        last = first + size
+    return tuple(sorted(Counter(map(int, seats.role_of[first:last])).items()))
 
 
 def _count(company: Company, role: int) -> int:

@@ -55,7 +55,7 @@ def _has_wrong_items(entry: Mapping[str, Any], found: Iterable[Mapping[str, Any]
 
 
 def _short(tree: Branch, path: KeyPath, loc: Sequence[str | int]) -> Problem:
-    """A list that ends before its last value; pydantic counts from 0, and tells each that misses."""
+    """A list that ends before its last value; pydantic counts from 0."""
     child = find(tree, path) or Child(tree.origin, tree)
     message = f"the list has no value {int(loc[-1]) + 1}"
     return Problem("TW011", ".".join(path), message, "add it", child.node.origin)

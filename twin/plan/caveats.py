@@ -46,9 +46,10 @@ def routing(scenario: Scenario) -> list[Warning]:
     if moe is None:
         return [] if chosen.kind == "balanced" else [_idle_routing(scenario)]
     if chosen.kind != "balanced":
+        fullest = load(chosen, moe.experts, ranks, moe.top_k)
         text = (
             f"Routing {chosen.kind}: the fullest of {ranks} expert ranks gets "
-            f"{load(chosen, moe.experts, ranks, moe.top_k):.3g} times the mean rank's tokens. It is the rank "
+            f"{fullest:.3g} times the mean rank's tokens. It is the rank "
             "shown, in every layer and micro-batch, since a layer ends with its fullest rank; what "
             "it keeps is that of a rank which is the fullest over all its layers. "
             "Chance among finite tokens is left out (about 1 % more)."
@@ -115,9 +116,9 @@ def unmeasured_precision(scenario: Scenario) -> list[Warning]:
     if scenario.train.precision != "fp8" or measured:
         return []
     text = (
-        f"Calibration {profile.name} has no FP8 products: they are taken to reach the shares `gemm` "
-        "and `grouped_gemm` of the FP8 peak, as bf16 ones do of theirs. Block-scaled kernels reach "
-        "less, so compute is a lower bound."
+        f"Calibration {profile.name} has no FP8 products: they are taken to reach the shares "
+        "`gemm` and `grouped_gemm` of the FP8 peak, as bf16 ones do of theirs. Block-scaled "
+        "kernels reach less, so compute is a lower bound."
     )
     return [Warning("calibration-without-fp8", text)]
 

@@ -26,9 +26,7 @@ class Routing(Spec):
         return load
 
 
-def rank_loads(
-    routing: Routing, experts: int, ranks: int, top_k: int = 1
-) -> tuple[float, ...]:
+def rank_loads(routing: Routing, experts: int, ranks: int, top_k: int = 1) -> tuple[float, ...]:
     """Rows that each rank's experts get, over the mean of ranks; they add up to `ranks`, which
     divides `experts`. A token chooses `top_k` experts."""
     return in_blocks(taken(routing.shares(experts), top_k), ranks)

@@ -13,7 +13,8 @@ from twin.spec.base import Count, Flag, Seconds, Share, Spec, Whole
 
 def _in_order(span: tuple[int, int]) -> tuple[int, int]:
     if span[0] > span[1]:
-        raise FieldError("TW165", f"from {span[0]} to {span[1]} is no range", "write the least first")
+        message = f"from {span[0]} to {span[1]} is no range"
+        raise FieldError("TW165", message, "write the least first")
     return span
 
 

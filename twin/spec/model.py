@@ -98,7 +98,8 @@ class Moe(Spec):
                 f"a token cannot choose {top_k} of {experts} experts in {top_groups} of "
                 f"{groups} groups"
             )
-            raise FieldError("TW017", message, f"write {least} to {groups}")
+            span = f"{least} to {groups}" if least < groups else f"{groups}"
+            raise FieldError("TW017", message, f"write {span}")
         return top_groups
 
 
@@ -130,7 +131,7 @@ class ModelSpec(Spec):
     tied_embeddings: Flag = Field(
         default=False, description="the head shares the embedding's matrix"
     )
-    mtp_layers: Annotated[Whole, Field(le=10_000)] = Field(
+    mtp_layers: Annotated[Whole, Field(le=100)] = Field(
         default=0,
         description="modules that predict further tokens: each a transformer layer, a projection "
         "and a use of embedding and head",

@@ -1,0 +1,61 @@
+"""New weights gathered under the first forwards instead of at the end of the step."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.scenarios import dense, moe
+from twin.engine import lower, simulate
+from twin.plan import plan
+from twin.scenario import Scenario
+
+K2 = (
+    "parallel.schedule={kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, "
+    "defer_weight_grad: true}"
+)
+GATHER = "parallel.overlap_param_gather=true"
+LAYOUTS = [
+    (dense, (2, 4, 1, 2, "parallel.zero=1")),
+    (dense, (2, 4, 3, 2, "parallel.zero=1")),
+    (moe, (8, 4, 2, 16)),
+    (moe, (8, 4, 2, 16, K2)),
+    (moe, (8, 4, 2, 8, "parallel.zero=2")),
+]
+
+
+@pytest.mark.parametrize(("make", "shape"), LAYOUTS)
+def test_the_same_bytes_travel_and_the_step_is_not_longer(make, shape) -> None:  # type: ignore[no-untyped-def]
+    closing, opening = (made(make(*shape, *more)) for more in ((), (GATHER,)))
+    assert opening.link_bytes == pytest.approx(closing.link_bytes)
+    assert opening.step_ns <= closing.step_ns
+    assert all(sum(row.values()) == opening.step_ns for row in opening.breakdown_ns)
+
+
+def test_each_first_forward_waits_for_its_own_weights() -> None:
+    program = lower(plan(dense(2, 4, 3, 2, "parallel.zero=1", GATHER)))
+    trace = simulate(program)
+    spans, names = trace.spans, trace.names
+    gather, forward = names.index("all_gather_weights"), names.index("forward")
+    for role in range(4):
+        own = spans.role == role
+        ends = spans.end[own & (spans.name == gather)]
+        starts = {
+            int(chunk): int(
+                spans.start[own & (spans.name == forward) & (spans.chunk == chunk)].min()
+            )
+            for chunk in program.opens[role]
+        }
+        assert len(ends) == len(program.opens[role])
+        for chunk, end in zip(program.opens[role], ends, strict=True):
+            assert starts[chunk] >= end
+
+
+def test_the_fast_path_opens_alike() -> None:
+    program = lower(plan(dense(2, 4, 3, 2, "parallel.zero=1", GATHER)))
+    events, fast = simulate(program), simulate(program, fidelity="fast")
+    assert abs(fast.step_ns - events.step_ns) < 0.01 * events.step_ns
+    assert fast.link_bytes == pytest.approx(events.link_bytes)
+
+
+def made(scenario: Scenario):  # type: ignore[no-untyped-def]
+    return simulate(lower(plan(scenario)))
