@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import typer
+
 from twin.cli.options import Fidelity
 from twin.cli.output import DOES_NOT_FIT, Output
 
@@ -51,6 +53,9 @@ def _overlap(asked: Asked, output: Output) -> int:
         | {key: document[key] for key in ("step_ns", "exposure", "overlap")}
     )
     output.sentence(sentence(report.overlap))
+    for one in report.warnings:
+        if one.code in {"all-to-all-as-alone", "free-overlap"}:
+            output.sentence(one.message)
     if output.tables:
         from twin.cli import overlap_tables
 
@@ -85,6 +90,9 @@ def _links(asked: Asked, output: Output) -> int:
     from twin.cli.answer import answered
     from twin.report.network_use import network_use, sentence
 
+    if asked.fidelity is Fidelity.FAST:
+        message = "the fast path does not know when links are in use: leave --fidelity out"
+        raise typer.BadParameter(message, param_hint="--fidelity")
     run = answered(asked.scenario, asked.sets, output, cache=asked.cache, fidelity=asked.fidelity)
     use = network_use(run.plan, run.trace)
     links = [link.to_json() for link in use.links]
@@ -101,9 +109,12 @@ def _hidden_expert(asked: Asked, output: Output) -> int:
     """The largest degree of expert parallelism that stays hidden."""
     from twin.cli.answer import progress_bar, training
     from twin.loading import load_any, scenario_hash
+    from twin.plan.caveats import idle_rates
     from twin.study.hidden import hidden_expert, sentence
 
     scenario = training(load_any(asked.scenario, asked.sets))
+    for one in idle_rates(scenario):
+        output.sentence(one.message)
     with progress_bar(output, "degrees of expert parallelism") as progress:
         found = hidden_expert(scenario, progress, fidelity=asked.played, cache=asked.cache)
     output.document(

@@ -3,7 +3,8 @@ and the kernel that computes has to do with the rest.
 
 Each role has one compute stream, so at most one kernel at a time; its pace changes when
 communication starts or ends on the role. How much slower it runs is `twin.hardware.contention`'s to
-say. Copy engines hold no SMs; receiving a message is not counted, only sending.
+say. Copy engines hold no SMs. Messages between stages hold about two of 132 for a part of the time
+(NCCL, 2 per peer), which is left out: 0.6 % of Kimi K2's step on 2,048 H800.
 """
 
 from __future__ import annotations

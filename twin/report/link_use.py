@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from twin.collectives.traffic import Traffic
 from twin.engine.program import FROM_HOST, SEND_BACKWARD, SEND_FORWARD, TO_HOST, Program, Step
 from twin.engine.trace import Trace
+from twin.network import capacity
 from twin.plan.types import Plan
 
 LABELS: Final = {
@@ -84,12 +85,11 @@ def link_use(
     carried = dict(trace.link_bytes)
     rates = {key: _capacity(program, key) for key in carried}
     if "pcie" not in carried and carried.get("nic"):
-        pcie = plan.scenario.cluster.node.host.pcie
-        carried["pcie"], rates["pcie"] = carried["nic"], pcie.bandwidth * pcie.efficiency
+        carried["pcie"], rates["pcie"] = carried["nic"], capacity(plan.scenario.cluster, "pcie")
     if "dram" not in carried:
         # Nothing is copied to the host.
         carried["dram"] = 0.0
-        rates["dram"] = plan.scenario.cluster.node.host.memory_bandwidth_per_socket
+        rates["dram"] = capacity(plan.scenario.cluster, "dram")
     cluster = plan.scenario.cluster
     if "leaf" not in carried and cluster.nodes > cluster.fabric.nodes_per_leaf:
         carried["leaf"] = uplink_bytes

@@ -32,6 +32,7 @@ from twin.engine.program import (
 )
 from twin.engine.trace import Trace
 from twin.plan.memory import boundary_bytes
+from twin.plan.mesh import in_pods, neighbours_share
 from twin.plan.types import Plan
 from twin.report.link_use import LinkLoad, link_use, steps_by_name
 from twin.report.numbers import digits, duration, rate
@@ -200,13 +201,20 @@ def _message(plan: Plan, program: Program, played: _Played) -> Collective:
         payload=size,
         nvlink_bytes=size - by_nic,
         nic_bytes=by_nic,
-        uplink_bytes=by_nic if message.far else 0.0,
+        uplink_bytes=by_nic * _leaving(plan) if message.far else 0.0,
         alone_seconds=message.latency_ns / 1e9 + message.bytes / rate,
         seconds=played.seconds,
         exposed=played.exposed,
         algbw=size / played.seconds,
         busbw=size / played.seconds,
     )
+
+
+def _leaving(plan: Plan) -> float:
+    """Share of the boundaries between stages that leave a pod."""
+    pods = in_pods(plan.mesh, plan.scenario.cluster.fabric.nodes_per_leaf)
+    shared = neighbours_share(pods)
+    return 1 - sum(shared) / len(shared)
 
 
 def _collective(plan: Plan, program: Program, played: _Played, steps: Sequence[Step]) -> Collective:

@@ -17,7 +17,8 @@ from itertools import pairwise
 from math import inf
 from typing import Any, Final
 
-from twin.arch.ops import Layer
+from twin.arch import again
+from twin.arch.ops import Layer, Op
 from twin.engine.overlap import length_ns
 from twin.engine.passes import Coster, backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import COMPUTE, EXPERT, Step, Template
@@ -40,7 +41,7 @@ class Window:
 
     forward: float
     recompute: float
-    """Run again in the backward pass, where they are a pass of their own (full recomputation)."""
+    """Run again in the backward pass."""
     backward_input: float
     """With what the memory policy repeats of single operations."""
     backward_weight: float
@@ -129,11 +130,11 @@ def _layer(plan: Plan, layer: Layer, count: int) -> LayerOverlap:
     forward = forward_pass((layer,), coster)
     back = input_pass((layer,), coster, policy)
     weight = weight_pass((layer,), coster)
-    again = _kernels(back, "recompute")
+    repeated = _again(layer, coster, policy)
     window = Window(
         forward=_kernels(forward),
-        recompute=again,
-        backward_input=_kernels(back) - again,
+        recompute=repeated,
+        backward_input=_kernels(back) - repeated,
         backward_weight=_kernels(weight),
         hiding=0.0,
     )
@@ -150,6 +151,13 @@ def _layer(plan: Plan, layer: Layer, count: int) -> LayerOverlap:
         forward=_demand(forward, coster.alone),
         backward=_demand(back, coster.alone),
     )
+
+
+def _again(layer: Layer, coster: Coster, policy: Sequence[str]) -> float:
+    """Seconds of the kernels that the backward pass runs again."""
+    names = again(layer, policy)
+    ops = [item for item in layer.items if isinstance(item, Op) and item.name in names]
+    return sum(coster.forward(op) for op in ops)
 
 
 def _parts(window: Window) -> tuple[float, float, float, float]:

@@ -37,7 +37,7 @@ from twin.sources import KINDS, Ledger
 
 NO_INTERVAL = Warning(
     "no-interval",
-    "No key figure has an interval: beyond two published steps (README) the twin has not been "
+    "No key figure has an interval: beyond three published steps (README) the twin has not been "
     "validated against measured runs yet, so how far it may be off is unknown.",
 )
 """Why every interval is null until validation exists."""

@@ -89,7 +89,7 @@ class CalibrationSpec(Spec):
         default=0, description="SMs that an expert all-to-all holds while it runs"
     )
     collective_sms: Whole = Field(
-        default=0, description="SMs that any other collective or message holds while it runs"
+        default=0, description="SMs that any other collective holds while it runs"
     )
     contention: Loss = Field(
         default=0.0,
