@@ -37,6 +37,7 @@ PAGES = {
     "compare": (1700, 4),
     "catalog": (1080, 0),
     "assumptions": (1700, 1),
+    "weight-update": (1500, 3),
 }
 """The pages with the pixels of height that show what matters, and the figures they have."""
 
@@ -49,7 +50,7 @@ def shoot(browser: Browser, address: str, folder: Path, scheme: str, width: int)
     open_link(page, f"{address}/{LINK}")
     for name, (height, charts) in PAGES.items():
         page.set_viewport_size({"width": width, "height": height})
-        open_page(page, name.capitalize())
+        open_page(page, name.capitalize().replace("-", " "))
         page.get_by_test_id(CONTENT.get(name, "stPlotlyChart")).first.wait_for()
         if charts:
             page.locator(".js-plotly-plot").nth(charts - 1).wait_for(state="attached")

@@ -20,8 +20,24 @@ pytestmark = pytest.mark.browser
 
 FULL, SELECTIVE = "gpt-175b-64xa100-full", "gpt-175b-64xa100-selective"
 K2 = "kimi-k2-256xh800"
-PAGES = ["Plan", "Result", "Memory", "Network", "Compare", "Catalog", "Assumptions"]
-CHARTS = {"Result": 3, "Memory": 3, "Network": 2, "Compare": 3, "Assumptions": 1}
+PAGES = [
+    "Plan",
+    "Result",
+    "Memory",
+    "Network",
+    "Compare",
+    "Catalog",
+    "Assumptions",
+    "Weight update",
+]
+CHARTS = {
+    "Result": 3,
+    "Memory": 3,
+    "Network": 2,
+    "Compare": 3,
+    "Assumptions": 1,
+    "Weight update": 3,
+}
 """Figures that a page draws at least."""
 
 
@@ -151,3 +167,17 @@ def test_the_timeline_s_window_can_be_moved_and_its_critical_path_shown(visitor,
     show(page, "Critical path")
     page.get_by_text("critical path").first.wait_for()
     assert page.locator(".js-plotly-plot .bars .point").count() > 100
+
+
+def test_a_weight_update_answers_and_refuses_in_the_words_of_the_command_line(visitor, address):
+    page = visitor()
+    page.goto(f"{address}/weight_update")
+    page.get_by_role("heading", name="Where the update goes").wait_for()
+    page.locator(".js-plotly-plot").nth(2).wait_for(state="attached")
+    edit(page, "Free device memory", "1GiB")
+    page.get_by_text("TW156 the largest tensor has 2.19 GiB").first.wait_for()
+    edit(page, "Free device memory", "5GiB")
+    page.get_by_text("Copies from the host take").first.wait_for()
+    assert page.get_by_text("TW156").count() == 0
+    assert page.get_by_text("bug in the twin").count() == 0
+    assert page.evaluate(SIDEWAYS) == 0

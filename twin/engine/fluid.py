@@ -27,12 +27,13 @@ Path: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
 
 @dataclass(slots=True, eq=False)
 class _Flow:
-    """Bytes of a transfer on their way. `path` is the number of their path, `end` when they are
-    through at the present rate, `due` when the timer goes off that looks after them."""
+    """Bytes of a transfer on their way. `path` is the number of their path, `places` the flows on
+    each of its links, `end` when they are through at the present rate, `due` when the timer goes
+    off that looks after them."""
 
     transfer: int
     remaining: float
-    links: tuple[int, ...]
+    places: tuple[list[_Flow], ...]
     path: int
     updated: int
     rate: float = 0.0
@@ -58,6 +59,8 @@ class Fluid:
     _known: list[Path] = field(default_factory=list[Path])
     _alone: list[float] = field(default_factory=list[float])
     """Rate of a flow that has a path to itself, by the path's number."""
+    _places: list[tuple[list[_Flow], ...]] = field(default_factory=list[tuple[list[_Flow], ...]])
+    """The flows on the links of a path, by its number."""
     _rates: dict[tuple[int, ...], dict[int, float]] = field(
         default_factory=dict[tuple[int, ...], dict[int, float]]
     )
@@ -78,16 +81,17 @@ class Fluid:
             self._paths[path] = len(self._known)
             self._known.append(path)
             self._alone.append(fair_rates([path], self.capacity)[0])
+            self._places.append(tuple(self._flows[link] for link in links))
         return self._paths[path]
 
     def begin(self, transfer: int, size: float, path: int) -> None:
         """Put `size` bytes of a transfer on a path now."""
-        links, now = self._known[path][0], self.clock.nanoseconds
-        flow = _Flow(transfer, size, links, path, now)
+        places, now = self._places[path], self.clock.nanoseconds
+        flow = _Flow(transfer, size, places, path, now)
         met = False
-        for link in links:
-            users = self._flows[link]
-            met = met or bool(users)
+        for users in places:
+            if users:
+                met = True
             users.append(flow)
         if met:
             self.shared = True
@@ -114,8 +118,7 @@ class Fluid:
             return
         flow.due = -1  # for a second timer of this instant
         neighbours: dict[_Flow, None] = {}
-        for link in flow.links:
-            users = self._flows[link]
+        for users in flow.places:
             users.remove(flow)
             if users:
                 neighbours |= dict.fromkeys(users)
@@ -125,12 +128,9 @@ class Fluid:
 
     def _connected(self, seeds: list[_Flow]) -> list[_Flow]:
         """All flows that share links with these, or with those that do."""
-        users = self._flows
-        found = seeds
-        seen = set(seeds)
+        found, seen = seeds, set(seeds)
         for flow in found:  # grows while it is read
-            for link in flow.links:
-                there = users[link]
+            for there in flow.places:
                 if len(there) > 1:
                     for other in there:
                         if other not in seen:
