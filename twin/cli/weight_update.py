@@ -187,7 +187,8 @@ def _alternative_table(others: Sequence[Alternative]) -> Table:
     table = _table("By other pipelines", "method", "stages", "update", "change", "")
     for one in others:
         change = "" if one.change is None else changed(one.seconds, one.change, "s")
-        told = "" if one.fits else "does not fit"
+        told = "links' bound, unmeasured" if one.method == "p2p" else ""
+        told = told if one.fits else "does not fit"
         table.add_row(one.method, one.stages, duration(one.seconds), change, told)
     return table
 
