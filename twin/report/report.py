@@ -24,7 +24,9 @@ VERSION = 1
 
 Interval = tuple[float, float]
 
-UNCALIBRATED = frozenset(("calibration-of-another-gpu", "assumed-calibration"))
+UNCALIBRATED = frozenset(
+    ("calibration-of-another-gpu", "calibration-without-fp8", "assumed-calibration")
+)
 """Codes of the warnings that say that times lie outside of what was measured."""
 
 
