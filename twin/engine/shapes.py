@@ -18,9 +18,10 @@ from twin.engine.alone import played_alone
 from twin.engine.breakdown import EXPOSED
 from twin.engine.fluid import ROUNDING
 from twin.engine.overlap import paired
-from twin.engine.program import COMPUTE, Program, Step, Template, parts
+from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST, Program, Step, Template, parts
 from twin.engine.trace import CAUSES
 from twin.engine.turns import Passes
+from twin.schedules.action import Pass
 
 Record: TypeAlias = "tuple[int, int, int, int, int, Record | None]"
 """An operation that others wait for: end, start, ready (ns), stream, role, and what released it;
@@ -118,11 +119,15 @@ class Shape:
     """By what is late, and how much."""
 
     @staticmethod
-    def of(steps: Template, lanes: tuple[int, ...], program: Program) -> Shape:
-        """The shape of a template whose steps belong to these passes."""
+    def of(
+        steps: Template, lanes: tuple[int, ...], program: Program, copies: Template = ()
+    ) -> Shape:
+        """The shape of a template whose steps belong to these passes, beside copies between device
+        and host."""
         full = tuple(alone_ns(step, program.capacity) for step in steps)
-        crowded = any(step.sms for step in steps)
-        durations = played_alone(steps, program) if crowded else full
+        met = copies and any(step.traffic and step.traffic.nic_bytes for step in steps)
+        crowded = met or any(step.sms for step in steps)
+        durations = played_alone(steps, program, copies) if crowded else full
         starts: list[int] = []
         free: dict[int, int] = {}
         first: dict[int, int] = {}
@@ -265,13 +270,22 @@ class Shapes:
         templates = [self.program.passes[one] for one in passes]
         same = tuple(map(id, templates))
         if same not in self._known:
-            self._known[same] = self._made(templates)
+            copies = tuple(self._copy(*one) for one in passes if one[0] != "W")
+            self._known[same] = self._made(templates, copies if self.program.offload else ())
         return self._known[same]
 
-    def _made(self, templates: Sequence[Template]) -> Shape:
+    def _copy(self, kind: Pass, chunk: int) -> Step:
+        """The copy beside a pass: what a forward before it has made goes out, what a backward after
+        it needs comes back, as much as this one's."""
+        size = self.program.offload.bytes[chunk] if self.program.offload else 0.0
+        if kind == "F":
+            return Step("to_host", TO_HOST, 0, (), Traffic(to_host_bytes=size))
+        return Step("from_host", FROM_HOST, 0, (), Traffic(from_host_bytes=size))
+
+    def _made(self, templates: Sequence[Template], copies: Template) -> Shape:
         program = self.program
         if len(templates) == 1:
-            return Shape.of(templates[0], (0,) * len(templates[0]), program)
+            return Shape.of(templates[0], (0,) * len(templates[0]), program, copies)
         forward, backward = templates
         pair = paired(forward, backward, program.capacity, program.dispatch_ns, program.beside)
-        return Shape.of(pair.steps, pair.lanes, program)
+        return Shape.of(pair.steps, pair.lanes, program, copies)

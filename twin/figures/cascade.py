@@ -38,10 +38,8 @@ def cascade(rungs: Sequence[Rung], title: str, theme: Theme, marks: Sequence[Mar
     drawings += [_bars(rungs, look) for look in looks]
     reach = max([*(max(rung.start, rung.end) for rung in rungs), *(mark.at for mark in marks)])
     least = min(0.0, *(min(rung.start, rung.end) for rung in rungs))
-    # Texts stand right of their bars and need room there.
-    room = 0.28 * (reach - least)
     frame = Frame(
-        x=Axis(title, span=(least - (0.02 * reach if least < 0 else 0), reach + room)),
+        x=Axis(title, span=(least - (0.02 * reach if least < 0 else 0), 1.02 * reach)),
         y=Axis(
             span=(-0.6, len(rungs) - 0.4),
             ticks=tuple((float(at), rung.label) for at, rung in enumerate(rungs)),

@@ -65,7 +65,7 @@ def kpi_deltas(comparison: Comparison, theme: Theme) -> Picture:
     labels = [_kpi_label(delta, key, several=several) for delta, key in shown]
     reach = max((abs(size) for size in sizes), default=1.0)
     frame = Frame(
-        x=Axis("Percent of the baseline's figure", span=(-1.45 * reach, 1.45 * reach)),
+        x=Axis("Percent of the baseline's figure", span=(-1.04 * reach, 1.04 * reach)),
         y=Axis(reverse=True, grid=False, names=tuple(labels)),
         height=60 + 24 * max(len(shown), 1),
         theme=theme,
@@ -227,14 +227,17 @@ def tornado(
     ]
     reach = max((abs(end) for one in widest for end in (one.at_low, one.at_high)), default=0.0)
     frame = Frame(
-        x=Axis(f"Change of {figure}, {unit}", span=(-1.5 * (reach or 1.0), 1.5 * (reach or 1.0))),
+        x=Axis(f"Change of {figure}, {unit}", span=(-1.04 * (reach or 1.0), 1.04 * (reach or 1.0))),
         y=Axis(
             span=(-0.6, max(len(widest), 1) - 0.4),
-            ticks=tuple((float(at), one.label) for at, one in enumerate(widest)),
+            ticks=tuple(
+                (float(at), f"{one.label}<br>{one.low} to {one.high}")
+                for at, one in enumerate(widest)
+            ),
             reverse=True,
             grid=False,
         ),
-        height=60 + 30 * max(len(widest), 1),
+        height=60 + 48 * max(len(widest), 1),
         theme=theme,
         marks=(Mark(0.0, "as planned", INK[theme], dash="solid", anchor="center"),),
     )
@@ -261,12 +264,10 @@ def _ends(widest: Sequence[Swing], end: str, unit: Unit, theme: Theme) -> Bars:
         y=[at + (-0.2 if low else 0.2) for at in range(len(widest))],
         base=[0.0] * len(widest),
         thickness=[0.38] * len(widest),
-        text=[
-            f"{written}: {signed(size, unit)}" for written, size in zip(ranges, sizes, strict=True)
-        ],
+        text=[signed(size, unit) for size in sizes],
         outside=True,
-        detail=[[one.label, one.source] for one in widest],
-        hover="<b>%{customdata[0]}</b> %{text}<br>%{customdata[1]}",
+        detail=[[one.label, end, one.source] for one, end in zip(widest, ranges, strict=True)],
+        hover="<b>%{customdata[0]}</b> at %{customdata[1]}: %{text}<br>%{customdata[2]}",
     )
 
 

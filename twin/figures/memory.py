@@ -246,9 +246,9 @@ def memory_levers(
     )
     widest = max((lever.saved_bytes for lever in levers), default=0.0) / _GIB
     frame = Frame(
-        x=Axis("GiB freed on the fullest GPU", span=(0.0, 1.5 * max(widest, 0.1))),
+        x=Axis("GiB freed on the fullest GPU", span=(0.0, 1.04 * max(widest, 0.1))),
         y=Axis(reverse=True, grid=False),
-        height=60 + 28 * max(len(levers), 1),
+        height=60 + 40 * max(len(levers), 1),
         theme=theme,
         width=NARROWEST,
         legend=False,
@@ -275,7 +275,7 @@ def memory_levers(
 
 
 def _freed(lever: Lever) -> str:
-    price = "" if lever.step_seconds is None else f", step {_longer(lever.step_seconds)}"
+    price = "" if lever.step_seconds is None else f",<br>step {_longer(lever.step_seconds)}"
     return f"{gibibytes(lever.saved_bytes)}, {'fits' if lever.fits else 'does not fit'}{price}"
 
 

@@ -71,7 +71,7 @@ def topology(
     width = max(vertex.x for vertex in network.vertices)
     top = max(vertex.level for vertex in network.vertices)
     frame = Frame(
-        x=Axis(span=(-1.2, 1.55 * width + 1.0), ticks=(), grid=False),
+        x=Axis(span=(-1.2, width + 1.0), ticks=(), grid=False),
         y=Axis(span=(-1.0, top + 0.5), ticks=_level_ticks(network), grid=False),
         height=480,
         theme=theme,
@@ -157,7 +157,7 @@ def _link_notes(use: NetworkUse, width: float, theme: Theme) -> list[Note]:
 
 
 def _use_words(link: LinkLoad) -> str:
-    return f"{_LINK_WORDS[link.key]} <b>{show(link.use, '%')}</b> of {rate(link.capacity)}"
+    return f"{_LINK_WORDS[link.key]} <b>{show(link.use, '%')}</b><br>of {rate(link.capacity)}"
 
 
 def _node_notes(network: NetworkMap, theme: Theme) -> list[Note]:
@@ -247,11 +247,11 @@ def links(use: NetworkUse, name: str, theme: Theme) -> Picture:
     frame = Frame(
         x=Axis(
             "Percent of the step",
-            span=(0.0, max(10.0, 185 * longest)),
+            span=(0.0, max(10.0, 104 * longest)),
             ticks=tuple((float(at), str(at)) for at in range(0, 101, 20)),
         ),
         y=Axis(names=tuple(labels), reverse=True, grid=False),
-        height=60 + 34 * max(len(labels), 1),
+        height=60 + 40 * max(len(labels), 1),
         theme=theme,
     )
     return Picture(
@@ -269,7 +269,7 @@ def links(use: NetworkUse, name: str, theme: Theme) -> Picture:
 def _link_text(link: LinkLoad) -> str:
     if link.rate is None:
         return "nothing"
-    return f"{show(link.busy, '%')} in use, {rate(link.rate)} of {rate(link.capacity)}"
+    return f"{show(link.busy, '%')} in use,<br>{rate(link.rate)} of {rate(link.capacity)}"
 
 
 def _lowered(text: str) -> str:
@@ -294,9 +294,9 @@ def collectives(use: NetworkUse, name: str, theme: Theme) -> Picture:
     ]
     longest = max((one.total_seconds for one in shown), default=1.0)
     frame = Frame(
-        x=Axis("Seconds per step on one rank", span=(0.0, 1.5 * longest)),
+        x=Axis("Seconds per step on one rank", span=(0.0, 1.04 * longest)),
         y=Axis(reverse=True, grid=False),
-        height=60 + 30 * max(len(shown), 1),
+        height=60 + 40 * max(len(shown), 1),
         theme=theme,
     )
     return Picture(
@@ -329,7 +329,7 @@ def words(one: Collective) -> str:
 
 
 def _text(one: Collective) -> str:
-    speed = f", {rate(one.busbw)}" if one.busbw else ""
+    speed = f",<br>{rate(one.busbw)}" if one.busbw else ""
     calls = f"{one.calls:,.0f} call{'' if round(one.calls) == 1 else 's'}"
     return f"{show(one.total_seconds, 's')}, {calls}{speed}"
 

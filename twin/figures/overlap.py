@@ -34,7 +34,7 @@ def windows(found: Sequence[LayerOverlap], name: str, theme: Theme) -> Picture:
         if one.demand.alone and one.window.hiding
     ]
     frame = Frame(
-        x=Axis("Milliseconds per micro-batch", span=(0.0, 1.35e3 * longest)),
+        x=Axis("Milliseconds per micro-batch", span=(0.0, 1.04e3 * longest)),
         y=Axis(names=tuple(_rows(found)), reverse=True, grid=False),
         height=70 + _ROW * len(_rows(found)),
         theme=theme,
@@ -153,7 +153,7 @@ def degrees(found: HiddenExpert, name: str, theme: Theme) -> Picture:
         ),
     ]
     frame = Frame(
-        x=Axis("Percent of the step", span=(0.0, max(160.0 * longest, 250 * LIMIT))),
+        x=Axis("Percent of the step", span=(0.0, max(104.0 * longest, 250 * LIMIT))),
         y=Axis(names=tuple(rows), reverse=True, grid=False),
         height=60 + _ROW * max(len(rows), 1),
         theme=theme,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from math import ceil
 from typing import Any, Literal, cast
@@ -33,6 +33,13 @@ Row = Mapping[str, str]
 _FONT = 12
 _LETTER = 6.2
 """Pixels of a letter, rather too many than too few."""
+_LONGEST_NAME = 24
+"""Letters of a name beside its bar; a longer one is broken into lines."""
+_MARGINS = 16
+"""Pixels left and right of a figure that stay empty."""
+_GAP = 6
+"""Pixels between a bar and the text beside it."""
+_WORD = re.compile(r"[^ .]*[ .]?")
 _TAG = re.compile(r"<[^>]*>")
 _GRID = "rgba(128,128,128,0.3)"
 
@@ -185,9 +192,9 @@ class Frame:
     """Pixels, without the legend and the marks' labels above the bars."""
     theme: Theme
     width: int = 370
-    """Pixels of the labels and the bars for which the legend is laid out: those beside the app's
-    sidebar on a page of 800. Where there are more, the legend takes fewer rows than it has room
-    for."""
+    """Pixels of the labels and the bars for which the legend, and the room for texts beside bars,
+    are laid out: those beside the app's sidebar on a page of 900. Where there are more, the legend
+    takes fewer rows than it has room for."""
     marks: tuple[Mark, ...] = field(default=())
     notes: tuple[Note, ...] = field(default=())
     legend: bool = True
@@ -198,6 +205,8 @@ def draw(drawings: Sequence[Drawing], frame: Frame) -> Figure:
     figure = go.Figure([_trace(one, frame.theme) for one in drawings])
     ink = INK[frame.theme]
     named = [one.name for one in drawings if not isinstance(one, Cells) and one.name]
+    drawings = [_wrapped(one) for one in drawings]
+    frame = replace(frame, y=_in_lines(frame.y))
     room = frame.width - _label_width(drawings, frame.y)
     above = _legend_height(named, room) if frame.legend and named else 10
     above += 22 * (1 + max((mark.lift for mark in frame.marks), default=-1))
@@ -215,7 +224,7 @@ def draw(drawings: Sequence[Drawing], frame: Frame) -> Figure:
         font={"color": ink, "size": _FONT},
         uniformtext={"minsize": _FONT - 1, "mode": "hide"},
         hoverlabel={"bgcolor": BACKGROUND[frame.theme], "font": {"color": ink}},
-        xaxis=_axis(frame.x),
+        xaxis=_axis(replace(frame.x, span=_with_room(drawings, frame, room - _MARGINS))),
         yaxis=_axis(frame.y),
     )
     for mark in frame.marks:
@@ -226,6 +235,7 @@ def draw(drawings: Sequence[Drawing], frame: Frame) -> Figure:
             y=note.y,
             text=note.text,
             xanchor=note.anchor,
+            align="left",
             showarrow=False,
             font={"color": note.colour},
         )
@@ -260,8 +270,81 @@ def _label_width(drawings: Sequence[Drawing], axis: Axis) -> float:
     """Pixels that the names along the y axis take."""
     names = [name for one in drawings for name in one.y if isinstance(name, str)]
     if axis.ticks is not None:
-        names = [line for _, label in axis.ticks for line in label.split("<br>")]
-    return _LETTER * max((len(_TAG.sub("", name)) for name in names), default=0)
+        names = [label for _, label in axis.ticks]
+    return max(map(_pixels, names), default=0.0)
+
+
+def _pixels(text: str) -> float:
+    """Pixels of the longest line of a text."""
+    return _LETTER * max(len(_TAG.sub("", line)) for line in text.split("<br>"))
+
+
+def _lines(name: str) -> str:
+    """A name in lines that are short enough, broken after spaces and dots; one that is marked up
+    stays as it is."""
+    lines = name.split("<br>")
+    return name if _TAG.search("".join(lines)) else "<br>".join(map(_broken, lines))
+
+
+def _broken(line: str) -> str:
+    found = [""]
+    for word in _WORD.findall(line):
+        if found[-1] and len(found[-1] + word.rstrip()) > _LONGEST_NAME:
+            found.append("")
+        found[-1] += word
+    return "<br>".join(part.rstrip() for part in found)
+
+
+def _wrapped(drawing: Drawing) -> Drawing:
+    """Bars with their names in lines."""
+    if not isinstance(drawing, Bars) or not all(isinstance(one, str) for one in drawing.y):
+        return drawing
+    return replace(drawing, y=[_lines(str(one)) for one in drawing.y])
+
+
+def _in_lines(axis: Axis) -> Axis:
+    """The axis with its names in lines."""
+    ticks = axis.ticks and tuple((at, _lines(label)) for at, label in axis.ticks)
+    return replace(axis, names=tuple(map(_lines, axis.names)), ticks=ticks)
+
+
+def _with_room(
+    drawings: Sequence[Drawing], frame: Frame, room: float
+) -> tuple[float, float] | None:
+    """The range across, wide enough that what stands beside bars, places and marks ends inside
+    `room` pixels."""
+    if frame.x.span is None:
+        return None
+    low, high = frame.x.span
+    texts = [
+        *_beside([one for one in drawings if isinstance(one, Bars)]),
+        *((one.x, _pixels(one.text)) for one in frame.notes if one.anchor == "left"),
+        *((one.at, _pixels(one.label)) for one in frame.marks if one.anchor == "left"),
+    ]
+    for _ in range(8):  # a wider range moves what stands on the other side, too
+        for at, pixels in texts:
+            stretch = 1 / (1 - min(0.75, abs(pixels) / max(room, 1.0)))
+            if pixels >= 0:
+                high = max(high, low + (at - low) * stretch)
+            else:
+                low = min(low, high - (high - at) * stretch)
+    return low, high
+
+
+def _beside(drawn: Sequence[Bars]) -> list[tuple[float, float]]:
+    """Where each text outside of its bar begins, and its pixels: less than 0 where it stands on the
+    left."""
+    found: list[tuple[float, float]] = []
+    stacked: dict[float | str, float] = {}
+    for bars in drawn:
+        texts = bars.text if bars.outside and bars.text is not None else [""] * len(bars.x)
+        starts = [stacked.get(y, 0.0) for y in bars.y] if bars.base is None else bars.base
+        for y, start, length, text in zip(bars.y, starts, bars.x, texts, strict=True):
+            stacked[y] = end = float(start) + float(length)
+            if text:
+                pixels = _pixels(text) + _GAP
+                found.append((end, pixels if length >= 0 else -pixels))
+    return found
 
 
 def _trace(drawing: Drawing, theme: Theme) -> Any:

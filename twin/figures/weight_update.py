@@ -100,7 +100,7 @@ def pipelines(others: Sequence[Alternative], theme: Theme) -> Picture:
         for one in others
     ]
     frame = Frame(
-        x=Axis("Seconds", span=(0.0, 1.45 * max(one.seconds for one in others))),
+        x=Axis("Seconds", span=(0.0, 1.04 * max(one.seconds for one in others))),
         y=Axis(reverse=True, grid=False, names=tuple(names)),
         height=60 + 36 * len(others),
         theme=theme,
@@ -144,7 +144,7 @@ def link_use(report: UpdateReport, theme: Theme) -> Picture:
     frame = Frame(
         x=Axis(
             "Percent of the update",
-            span=(0.0, 130.0),
+            span=(0.0, 100.0),
             ticks=tuple((float(at), str(at)) for at in range(0, 101, 20)),
         ),
         y=Axis(reverse=True, grid=False, names=tuple(name for name, _, _ in rows)),
@@ -210,7 +210,7 @@ def _told(one: Alternative) -> str:
     change = (
         "" if one.change is None else f" ({'+' if one.change >= 0 else ''}{100 * one.change:.3g} %)"
     )
-    return f"{duration(one.seconds)}{change}{'' if one.fits else ', does not fit'}"
+    return f"{duration(one.seconds)}{change}{'' if one.fits else ',<br>does not fit'}"
 
 
 def _stages_compared(others: Sequence[Alternative]) -> str:
