@@ -24,8 +24,8 @@ def ends(capacity: list[float], flows: list[tuple[int, float, tuple[int, ...]]])
         fluid.start(index, size, links)
 
     for index, (start, _, _) in enumerate(flows):
-        clock.call(start, lambda event: launch(event.value), index)
-    clock.run()
+        clock.call(start, launch, index)
+    clock.play()
     return result
 
 

@@ -74,10 +74,10 @@ def test_inputs_without_effect_are_not_drawn():
 
 def test_the_widest_swing_is_on_top_and_both_ends_are_labelled():
     picture = tornado(SWINGS, "step time", "s", "light")
-    assert layout(picture.figure).yaxis.ticktext == ("wide", "small")
+    assert layout(picture.figure).yaxis.ticktext == ("wide<br>3 to 4", "small<br>1 to 2")
     low, high = traces(picture.figure)
     assert list(low.x) == [-2.0, -0.1]
-    assert list(high.text) == ["4: +1.00 s", "2: +100 ms"]
+    assert list(high.text) == ["+1.00 s", "+100 ms"]
     assert "wide matters most" in picture.title
     assert "more or less than their sum" in picture.caption
 

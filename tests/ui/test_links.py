@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twin.ui.desk import MOST_PLANS, Desk, Draft
-from twin.ui.links import BrokenLinkError, address, decode, encode
+from twin.ui.links import BrokenLinkError, address, decode, encode, update_of
 
 NAMES = st.text(min_size=1, max_size=20)
 TEXTS = st.none() | st.text(min_size=1, max_size=200)
@@ -85,6 +85,18 @@ def test_a_preset_with_its_edits_can_be_read_in_the_address_bar():
     )
 
 
+def test_a_link_written_by_hand_may_leave_out_the_version():
+    assert decode({"plan": ["a;parallel.pipeline=8"]}).open.sets == ("parallel.pipeline=8",)
+
+
+def test_a_weight_update_is_a_part_of_the_link_of_its_page():
+    desk, update = Desk((Draft("a", "a"),)), Draft("b", "b", None, (("weight_update.x", "y;z"),))
+    query = encode(desk, update)
+    assert decode(query) == desk
+    assert update_of(query) == update
+    assert update_of(encode(desk)) is None
+
+
 def test_a_text_is_packed():
     text = "extends: gpt-175b-64xa100-full\n" + "# a comment that says little\n" * 60
     (packed,) = encode(Desk((Draft("a.yaml", "a.yaml", text),)))["plan"]
@@ -94,7 +106,6 @@ def test_a_text_is_packed():
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ({"plan": ["a"]}, "which version"),
         ({"v": ["2"], "plan": ["a"]}, "newer twin"),
         ({"v": ["one"], "plan": ["a"]}, "no number"),
         ({"v": ["1"]}, "names no plan"),

@@ -12,13 +12,14 @@ SMALL, H800 = "kimi-k2-weight-update-16xh20", "kimi-k2-weight-update-256xh800"
 
 
 def chosen(app, name):
-    (box,) = (one for one in app.sidebar.selectbox if one.key == "weight update")
+    (box,) = (one for one in app.sidebar.selectbox if one.label == "Weight update")
     return box.set_value(name).run()
 
 
 def edited(app, path, value, name=SMALL):
     kinds = (app.text_input, app.segmented_control)
-    (widget,) = (one for kind in kinds for one in kind if one.key == f"{name}|{path}")
+    key = f"{name}|{path}#"
+    (widget,) = (one for kind in kinds for one in kind if str(one.key).startswith(key))
     return widget.set_value(value).run()
 
 
@@ -68,3 +69,37 @@ def test_what_is_wrong_is_said_in_the_words_of_the_command_line(opened) -> None:
     app = edited(app, "weight_update.storage", "{per_node: 10GB/s, total: 100GB/s}")
     assert "have started after" in words(app) or "instance" in words(app)
     assert "TW154" not in words(app)
+
+
+def test_a_link_to_a_weight_update_opens_its_page_with_its_edits(opened) -> None:
+    app = opened(f"{H800};weight_update.stages=three", "kimi-k2-256xh800")
+    assert not app.warning
+    assert app.sidebar.selectbox[0].value == H800
+    assert "--set weight_update.stages=three" in words(app)
+    assert app.query_params["update"] == [f"{H800};weight_update.stages=three"]
+    assert app.query_params["plan"] == ["kimi-k2-256xh800"]
+
+
+def test_a_link_to_a_preset_opens_the_page_of_weight_updates(opened) -> None:
+    app = opened(SMALL)
+    assert not app.warning
+    assert app.sidebar.selectbox[0].value == SMALL
+
+
+def test_a_link_to_a_training_run_as_an_update_says_what_is_wrong(opened) -> None:
+    app = opened("kimi-k2-256xh800", update="kimi-k2-256xh800")
+    assert "is no weight update" in app.warning[0].value
+
+
+def test_a_weight_update_can_be_opened_from_the_first_page(opened) -> None:
+    app = opened("kimi-k2-256xh800")
+    (box,) = (one for one in app.selectbox if one.label == "Open a weight update")
+    app = box.set_value(H800).run()
+    assert app.sidebar.selectbox[0].value == H800
+    assert "Fits with" in words(app)
+
+
+def test_an_edit_back_to_what_the_scenario_says_is_none(opened) -> None:
+    app = edited(chosen(opened(page=PAGE), SMALL), "weight_update.stages", "three")
+    app = edited(app, "weight_update.stages", "two")
+    assert app.query_params["update"] == [SMALL]

@@ -11,6 +11,8 @@ the time its sender then waits for an answer is the sender's bubble.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from itertools import islice
+from operator import itemgetter
 from typing import Final
 
 from twin.engine.events import Played
@@ -81,8 +83,11 @@ def pieces(graph: Graph, played: Played, role: int, step_ns: int) -> list[Piece]
 def sums(stretches: list[Piece], start: int, end: int) -> dict[str, int]:
     """Nanoseconds per category between two times."""
     total: dict[str, int] = dict.fromkeys(CAUSES, 0)
-    for first, last, category in stretches:
-        if last > start and first < end:
+    begin = max(0, bisect_right(stretches, start, key=itemgetter(0)) - 1)
+    for first, last, category in islice(stretches, begin, None):
+        if first >= end:
+            break
+        if last > start:
             total[category] += min(last, end) - max(first, start)
     return total
 

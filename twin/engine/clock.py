@@ -1,43 +1,41 @@
-"""SimPy behind one typed class: a clock in integer nanoseconds that calls back."""
+"""SimPy behind one typed class: a clock in integer nanoseconds that calls back.
+
+SimPy's environment keeps the time and the queue, in its order: by time, and of one instant in the
+order in which calls were asked for. What is queued is a plain callback and its argument instead of
+an event object, and the loop is `Environment.run` without what it checks for events that fail or
+are waited for, of which there are none: a sixth of a step's time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeVar
 
-from simpy import Environment, Event
-from simpy.events import NORMAL
+from simpy import Environment
+
+T = TypeVar("T")
 
 
 class Clock(Environment):
-    """Simulated time. Simultaneous callbacks run in the order in which they were asked for."""
+    """Simulated time. Simultaneous calls come in the order in which they were asked for."""
 
-    def call(self, delay: int, action: Callable[[Any], None], value: object) -> None:
-        """Call `action` after `delay` ns with the event, whose `value` is the given one."""
-        # `schedule`, written out: it runs for every event.
-        event = _Call(self, action, value)
-        heappush(self._queue, (self._now + delay, NORMAL, next(self._eid), event))
-
-    @property
-    def nanoseconds(self) -> int:
+    def __init__(self) -> None:
+        super().__init__()
+        self.nanoseconds = 0
         """Now."""
-        return self._now  # pyright: ignore[reportReturnType] (every delay is a whole number)
+        self._calls: Any = self._queue
+        self._number = 0
+
+    def call(self, delay: int, action: Callable[[T], None], value: T) -> None:
+        """Call `action` with `value` after `delay` ns."""
+        self._number += 1
+        heappush(self._calls, (self.nanoseconds + delay, self._number, action, value))
 
     def play(self) -> None:
-        """`run` until nothing is left, without what it checks after each event: no event here
-        fails, and none is waited for. A tenth of a step's time."""
-        queue = self._queue
-        while queue:
-            self._now, _, _, event = heappop(queue)
-            for action in event.callbacks or ():  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-                action(event)
-
-
-class _Call(Event):
-    """An event that has happened, with its one callback; made with half the work of a `Timeout`."""
-
-    def __init__(self, clock: Clock, action: Callable[[Any], None], value: object) -> None:
-        self.env = clock
-        self.callbacks = [action]
-        self._value, self._ok = value, True
+        """Go on until nothing is left to happen."""
+        calls = self._calls
+        while calls:
+            self.nanoseconds, _, action, value = heappop(calls)
+            self._now = self.nanoseconds
+            action(value)

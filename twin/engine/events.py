@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from twin.engine.clock import Clock
 from twin.engine.fluid import Fluid
@@ -127,9 +126,9 @@ class _Player:
         self._over(op)
         self._settle()
 
-    def _elapsed(self, event: Any) -> None:
+    def _elapsed(self, op: int) -> None:
         self.events += 1
-        self._transfer(event.value)
+        self._transfer(op)
         self._settle()
 
     def _transfer(self, op: int) -> None:

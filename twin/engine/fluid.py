@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from twin.engine.clock import Clock
 
@@ -107,9 +107,8 @@ class Fluid:
             flow.due = end
             self.clock.call(end - now, self._ended, (flow, end))
 
-    def _ended(self, event: Any) -> None:
-        flow: _Flow
-        flow, due = event.value
+    def _ended(self, timer: tuple[_Flow, int]) -> None:
+        flow, due = timer
         if flow.due != due:
             return  # an earlier timer has taken over
         if flow.end > due:  # it has become slower since

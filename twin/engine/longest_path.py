@@ -180,12 +180,14 @@ class _Walk:
         copied = (BEGINNING, BEGINNING) if stage.copies is None else stage.copies.begin(stage)
         found: list[Record] = []
         for (kind, chunk), arrival in zip(kinds, arrivals, strict=True):
-            waits = [arrival]
-            if kind == "F":
-                waits += [copied[0], stage.opened.pop(chunk, BEGINNING)]
-            elif kind in ("B", "I"):
-                waits.append(copied[1])
-            found.append(max(waits, key=lambda record: record[0]))
+            last = arrival
+            if kind != "W":
+                copy = copied[kind != "F"]
+                last = copy if copy[0] > last[0] else last
+            if stage.opened and kind == "F":
+                weights = stage.opened.pop(chunk, BEGINNING)
+                last = weights if weights[0] > last[0] else last
+            found.append(last)
         return found
 
     def _give(self, stage: Stage, lane: Lane, end: Record) -> int:
@@ -256,8 +258,8 @@ class _Walk:
             self._sent(stage, load, scale)
             if stage.copies is not None and self.program.offload is not None:
                 ports = load.wiring.ports[stage.role]
-                for size, times in stage.copied(self.program.offload, period, extra):
-                    load.add(((size, ports.to_host), (size, ports.from_host)), times)
+                size = stage.copied(self.program.offload, period, extra)
+                load.add(((size, ports.to_host), (size, ports.from_host)), 1.0)
         return load.total
 
     def _own(self, stage: Stage, load: Load, scale: float) -> None:

@@ -3,7 +3,8 @@ the activations that it sends to the host."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from twin.engine.program import COMPUTE, FROM_HOST, STREAMS, TO_HOST, Offload, Program
 from twin.engine.shapes import BEGINNING, Outcome, Record, alone_ns, bytes_ns, moved
@@ -70,17 +71,19 @@ class Stage:
         self.starts.append(at)
         self.ends.append(self.tails[COMPUTE][0])
 
-    def copied(
-        self, offload: Offload, period: Period | None, extra: int
-    ) -> Iterator[tuple[float, float]]:
-        """Bytes that go out after each turn, and how often in the whole step."""
+    def copied(self, offload: Offload, period: Period | None, extra: int) -> float:
+        """Bytes that go out in the whole step."""
         if self.copies is None:
-            return
+            return 0.0
+        first, last = 0, 0
+        if period is not None:
+            first = period.windows[self.role]
+            last = first + period.length_ns
+        times: Counter[int] = Counter()
         for (out, *_), start in zip(self.copies.all, self.starts, strict=True):
             if out is not None:
-                window = 0 if period is None else period.windows[self.role]
-                repeats = period is not None and 0 <= start - window < period.length_ns
-                yield offload.bytes[out[0]], 1.0 + extra * repeats
+                times[out[0]] += 1 + extra if first <= start < last else 1
+        return sum(offload.bytes[chunk] * count for chunk, count in times.items())
 
     def note(self, actions: int, idle: int, at: int, mark: int) -> None:
         """Note a turn for the proof; `left` has held times of it from `mark` on."""

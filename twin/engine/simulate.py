@@ -30,9 +30,9 @@ def simulate(
     """Play one step. Long steps are played until their steady state is proven and then
     extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full.
     `fast` takes the longest path instead, where every transfer has its links to itself."""
-    if fidelity == "fast":
-        return longest_path(program, extrapolate=extrapolate)
     with _keeping_all():
+        if fidelity == "fast":
+            return longest_path(program, extrapolate=extrapolate)
         return _by_events(program, progress, extrapolate)
 
 

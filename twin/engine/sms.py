@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final
+from typing import Final
 
 from twin.engine.clock import Clock
 from twin.engine.fluid import ROUNDING
@@ -88,9 +88,8 @@ class Multiprocessors:
             self.stretches[key] = slowdown(bound, min(held, most), self.sms, self.contention)
         return self.stretches[key]
 
-    def _ended(self, event: Any) -> None:
-        kernel: _Kernel
-        kernel, due = event.value
+    def _ended(self, timer: tuple[_Kernel, int]) -> None:
+        kernel, due = timer
         if kernel.due != due:
             return  # an earlier timer has taken over
         if kernel.end > due:  # it has become slower since

@@ -237,7 +237,7 @@ def tornado(
             reverse=True,
             grid=False,
         ),
-        height=60 + 48 * max(len(widest), 1),
+        height=60 + 54 * max(len(widest), 1),
         theme=theme,
         marks=(Mark(0.0, "as planned", INK[theme], dash="solid", anchor="center"),),
     )

@@ -202,11 +202,11 @@ class Frame:
 
 def draw(drawings: Sequence[Drawing], frame: Frame) -> Figure:
     """A figure, one trace per drawing, the first at the back."""
+    drawings = [_wrapped(one) for one in drawings]
+    frame = replace(frame, y=_in_lines(frame.y))
     figure = go.Figure([_trace(one, frame.theme) for one in drawings])
     ink = INK[frame.theme]
     named = [one.name for one in drawings if not isinstance(one, Cells) and one.name]
-    drawings = [_wrapped(one) for one in drawings]
-    frame = replace(frame, y=_in_lines(frame.y))
     room = frame.width - _label_width(drawings, frame.y)
     above = _legend_height(named, room) if frame.legend and named else 10
     above += 22 * (1 + max((mark.lift for mark in frame.marks), default=-1))

@@ -68,7 +68,7 @@ def timeline(
     return Picture(
         title=_finding(report),
         caption=f"Each bar is a bucket, or a round of all ranks; {report.travel.buckets:,} buckets "
-        f"in {report.travel.rounds} rounds. Rows that work at the same time overlap.",
+        f"in {report.travel.rounds} round{'' if report.travel.rounds == 1 else 's'}. Rows that work at the same time overlap.",
         figure=draw(bars, frame),
         table=tuple(
             {

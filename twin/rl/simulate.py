@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from twin.engine.clock import Clock
 from twin.engine.fluid import Fluid
@@ -62,7 +61,7 @@ class _Player:
         """To the end of the last operation."""
         for number in [number for number, waits in enumerate(self.waits) if not waits]:
             self._begin(number)
-        self.clock.run()
+        self.clock.play()
 
     def _begin(self, number: int) -> None:
         one = self.program.operations[number]
@@ -72,9 +71,8 @@ class _Player:
         else:
             self._transfer(number)
 
-    def _elapsed(self, event: Any) -> None:
+    def _elapsed(self, number: int) -> None:
         self.events += 1
-        number: int = event.value
         if self.program.operations[number].flows:
             self._transfer(number)
         else:

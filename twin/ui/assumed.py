@@ -3,9 +3,9 @@ path."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import streamlit as st
 
@@ -25,12 +25,14 @@ from twin.ui.answers import Failure, Question, guarded, plan_of
 from twin.ui.desk import varied
 from twin.ui.shelves import known_as
 from twin.ui.view import View, say
-from twin.units import leading_number
+from twin.units import Dimension, QuantityError, format_quantity, parse
 
 SLIDERS: Final = 6
 """Numbers that get a slider: those with the largest influence on the step."""
 _STOPS: Final = 4
 """Stops of a slider on either side of the present value."""
+_SLIDER: Final = 185
+"""Pixels of a slider: two side by side in the narrowest window."""
 _KEPT: Final = 64
 
 
@@ -84,16 +86,13 @@ def sliders(shown: View, report: Report, influences: Sequence[Influence]) -> Non
     """Move the numbers that matter most within their ranges, and see the step of the report
     move."""
     chosen: dict[str, str] = {}
-    columns = st.columns(3)
-    for at, one in enumerate(influences[:SLIDERS]):
-        stops = between(one.low, one.value, one.high)
-        key = f"what if {shown.plan.name}|{one.path}"
-        with columns[at % len(columns)]:
-            value = st.select_slider(
-                f"`{one.path}`", stops, value=one.value, key=key, help=one.note or None
-            )
-        if value != one.value:
-            chosen[one.path] = str(value)
+    ranged = [(one, between(one.low, one.value, one.high)) for one in influences]
+    movable = [(one, stops) for one, stops in ranged if len(stops) > 1]
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        for one, stops in movable[:SLIDERS]:
+            value = _slider(shown, one, stops)
+            if value != one.value:
+                chosen[one.path] = value
     base, moved = what_if(shown.asked, ()), what_if(shown.asked, tuple(chosen.items()))
     for answer in (base, moved):
         if not isinstance(answer, Answer):
@@ -111,6 +110,14 @@ def sliders(shown: View, report: Report, influences: Sequence[Influence]) -> Non
     )
 
 
+def _slider(shown: View, one: Influence, stops: list[str]) -> str:
+    """Where the slider of a number stands."""
+    key = f"what if {shown.plan.name}|{one.path}"
+    return st.select_slider(
+        f"`{one.path}`", stops, value=one.value, key=key, help=one.note or None, width=_SLIDER
+    )
+
+
 @lru_cache(_KEPT)
 def what_if(asked: Question, values: tuple[tuple[str, str], ...]) -> Answer | Failure:
     """The fast answer to a plan with some numbers replaced, its split of layers kept."""
@@ -124,25 +131,48 @@ def what_if(asked: Question, values: tuple[tuple[str, str], ...]) -> Answer | Fa
 
 def between(low: str, value: str, high: str) -> list[str]:
     """Stops from low to high through the value, evenly on either side; the three alone where they
-    are not written in the same unit, or count something.
+    cannot be measured in one unit. An end that is the value in other words is the value.
 
     >>> between("0.5", "0.7", "0.8")[:3]
     ['0.5', '0.55', '0.6']
+    >>> between("0us", "0s", "2.0ms")
+    ['0s', '500us', '1ms', '1.5ms', '2.0ms']
     """
     texts = (low, value, high)
-    numbers = [leading_number(text) for text in texts]
-    units = {text.removeprefix(n or "") for text, n in zip(texts, numbers, strict=True)}
-    if len(units) > 1 or any(n is None or n[-1:].isalpha() for n in numbers):
+    for dimension in get_args(Dimension):
+        if (numbers := _measured(texts, dimension)) is not None:
+            return _stops(texts, numbers, _writer(dimension))
+    numbers = [_plain(text) for text in texts]
+    if any(isinstance(number, str) for number in numbers):
         return list(dict.fromkeys(texts))
-    first, middle, last = (float(number or 0) for number in numbers)
-    unit = units.pop()
+    whole = all(isinstance(number, int) for number in numbers)
+    plain = [float(number) for number in numbers]
+    return _stops(texts, plain, lambda one: str(round(one)) if whole else f"{one:.4g}")
+
+
+def _measured(texts: Sequence[str], dimension: Dimension) -> list[float] | None:
+    """The values in the unit of a dimension; None where one is none of it, or a bare number."""
+    try:
+        return [parse(text, dimension) for text in texts]
+    except QuantityError:
+        return None
+
+
+def _writer(dimension: Dimension) -> Callable[[float], str]:
+    """Writes a quantity as a file would have it, in four digits."""
+    return lambda value: format_quantity(value, dimension, 4).replace(" ", "")
+
+
+def _stops(
+    texts: tuple[str, str, str], numbers: Sequence[float], written: Callable[[float], str]
+) -> list[str]:
+    """The three texts with stops between those that differ."""
+    (low, value, high), (first, middle, last) = texts, numbers
     left = [first + (middle - first) * at / _STOPS for at in range(1, _STOPS)]
     right = [middle + (last - middle) * at / _STOPS for at in range(1, _STOPS)]
-    whole = not unit and all(number and number.isdigit() for number in numbers)
-    inner = [
-        [f"{round(one) if whole else f'{one:.4g}'}{unit}" for one in side] for side in (left, right)
-    ]
-    return list(dict.fromkeys([low, *inner[0], value, *inner[1], high]))
+    below = [] if first == middle else [low, *map(written, left)]
+    above = [] if last == middle else [*map(written, right), high]
+    return list(dict.fromkeys([*below, value, *above]))
 
 
 def _plain(value: str) -> str | float | int:
@@ -159,7 +189,7 @@ def _outcome(report: Report, base: Answer, moved: Answer) -> None:
     """The report's figures, changed by as much as the fast path's are: untouched, they are those
     beside the page."""
     seconds, days = (moved.step_ns - base.step_ns) / 1e9, moved.days - base.days
-    with st.container(horizontal=True, gap="large"):
+    with st.container(horizontal=True, gap="medium"):
         _moved("Step time", report.step_ns / 1e9, seconds, "s")
         _moved("Run time", report.kpis["days"] or 0.0, days, "d")
         st.metric("To spare on the fullest GPU", _spare(moved.headroom), width="content")

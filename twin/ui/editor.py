@@ -16,8 +16,14 @@ from twin.ui.fields import Field, Section, Values, as_text, choices, listed, typ
 from twin.ui.session import widget_key
 from twin.ui.view import code
 
+FIELD: Final = 168
+"""Pixels of a field: two side by side in the narrowest window, four at 1,280."""
+_WIDE: Final = 2 * FIELD + 16
+"""Pixels of a field whose options are long, or of which several are chosen."""
+_LETTERS: Final = 13
+"""Letters of an option that a field shows whole."""
 _ACROSS: Final = 4
-"""Fields in a row."""
+"""Fields of a section that are all shown; of more, those that the scenario says nothing of wait."""
 _SHORT: Final = 14
 """Characters of an earlier value that a label repeats."""
 _SWITCH: Final = ("true", "false")
@@ -97,19 +103,24 @@ def within(path: str, section: str) -> bool:
 
 
 def _rows(form: Form, fields: tuple[Field, ...]) -> None:
-    """Boxes in columns, switches below them."""
-    boxes = [field for field in fields if field.kind != "switch"]
-    wide = max(1, min(_ACROSS, len(boxes)))
-    for first in range(0, len(boxes), wide):
-        row = boxes[first : first + wide]
-        columns = st.columns(wide, vertical_alignment="bottom")
-        for column, field in zip(columns, row, strict=False):
-            with column:
-                _widget(form, field)
-    with st.container(horizontal=True, gap="large"):
+    """Boxes side by side, as many as the page has room for, then switches."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        for field in fields:
+            if field.kind != "switch":
+                with st.container(width=_width(field)):
+                    _widget(form, field)
+    with st.container(horizontal=True, gap="medium"):
         for field in fields:
             if field.kind == "switch":
                 _widget(form, field)
+
+
+def _width(field: Field) -> int:
+    """Pixels of a field, so that what is chosen in it can be read."""
+    if field.kind == "choices":
+        return _WIDE
+    longest = max(map(len, field.options), default=0)
+    return _WIDE if field.kind == "choice" and longest > _LETTERS else FIELD
 
 
 def _widget(form: Form, field: Field) -> None:

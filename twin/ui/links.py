@@ -2,6 +2,8 @@
 
     ?v=1&plan=kimi-k2-256xh800;parallel.pipeline=8&plan=kimi-k2-512xh800&open=1&baseline=0
 
+On the page of weight updates, `update=` is the one that is shown, written as a plan is.
+
 A plan is its scenario, then its edits, between semicolons; what would be mistaken for one of these
 signs is percent-encoded. Parts that begin with `!` are the plan's own name, and the text of a
 scenario that the visitor brought: deflated, in URL-safe base 64."""
@@ -19,6 +21,8 @@ from twin.ui.desk import MOST_PLANS, Desk, Draft
 
 VERSION: Final = 1
 """Version of the format; it grows when an old link would be read wrongly."""
+UPDATE: Final = "update"
+"""The parameter that holds the weight update that is shown."""
 COMFORTABLE: Final = 1_800
 """Characters of a link up to which every program that passes links on keeps them whole."""
 LONGEST: Final = 12_000
@@ -36,22 +40,23 @@ class BrokenLinkError(ValueError):
     """The link says nothing that the app can open; the message says why."""
 
 
-def encode(desk: Desk) -> dict[str, list[str]]:
-    """The parameters of a link that opens this desk."""
+def encode(desk: Desk, update: Draft | None = None) -> dict[str, list[str]]:
+    """The parameters of a link that opens this desk, and a weight update where one is shown."""
     query = {"v": [str(VERSION)], "plan": [_written(plan) for plan in desk.plans]}
     if desk.shown:
         query["open"] = [str(desk.shown)]
     if desk.baseline is not None:
         query["baseline"] = [str(desk.baseline)]
+    if update is not None:
+        query[UPDATE] = [_written(update)]
     return query
 
 
 def decode(query: Query) -> Desk:
-    """The desk that a link opens. Raises `BrokenLinkError` with the reason where there is none."""
+    """The desk that a link opens. Raises `BrokenLinkError` with the reason where there is none.
+    One written by hand may leave the version out: it is the first."""
     version = _number(query, "v")
-    if version is None:
-        raise BrokenLinkError("It does not say which version of the link format it has.")
-    if version > VERSION:
+    if version is not None and version > VERSION:
         raise BrokenLinkError(
             f"It was made by a newer twin (link format {version}; this one reads up to {VERSION})."
         )
@@ -67,6 +72,12 @@ def decode(query: Query) -> Desk:
         if index is not None and index >= len(plans):
             raise BrokenLinkError(f"It means plan {index + 1} of {len(plans)}.")
     return Desk(plans, shown, baseline)
+
+
+def update_of(query: Query) -> Draft | None:
+    """The weight update that a link shows; raises as `decode` does."""
+    texts = query.get(UPDATE, ())
+    return _read(texts[-1]) if texts else None
 
 
 def address(url: str, desk: Desk) -> str:

@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 def route() -> None:
     """Run the page that the visitor asks for, beside the bar."""
-    st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=345)
+    st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=300)
     update = st.Page(WEIGHT_UPDATE, title="Weight update")
     page = st.navigation(
         [
@@ -41,7 +41,9 @@ def route() -> None:
         position="top",
     )
     session.begin()
-    session.write_link()
+    if session.wants_update() and page is not update:
+        st.switch_page(update)
+    session.write_link(session.update() if page is update else None)
     session.say_broken_link()
     try:
         if page is update:  # no plan of the desk is on it

@@ -12,10 +12,12 @@ import streamlit as st
 
 from twin.ui.desk import Desk, Draft
 from twin.ui.jobs import Pending
-from twin.ui.known import Known, known
-from twin.ui.links import LONGEST, BrokenLinkError, decode, encode
+from twin.ui.known import Known, asked_for, known
+from twin.ui.links import LONGEST, BrokenLinkError, Query, decode, encode, update_of
 
 _DESK: Final = "desk"
+_UPDATE: Final = "weight update"
+_WANTED: Final = "weight update wanted"
 _BROKEN: Final = "broken link"
 _KNOWN: Final = "known scenarios"
 _AWAITED: Final = "awaited"
@@ -26,7 +28,9 @@ def begin() -> None:
     st.session_state[_KNOWN] = known()
     st.session_state[_AWAITED] = []
     if _DESK not in st.session_state:
-        st.session_state[_DESK] = _first_desk(the_known())
+        st.session_state[_DESK], linked = _first(the_known())
+        if linked is not None:
+            open_update(linked)
 
 
 def the_known() -> Known:
@@ -49,6 +53,31 @@ def change(what: Callable[[Desk], Desk]) -> None:
     st.session_state[_DESK] = what(desk())
 
 
+def update() -> Draft | None:
+    """The weight update that its page shows; None where this app knows none."""
+    shown: Draft | None = st.session_state.get(_UPDATE)
+    names = the_known().updates
+    if shown is not None and shown.scenario in names:
+        return shown
+    return next((Draft(name, name) for name in names), None)
+
+
+def show_update(draft: Draft) -> None:
+    """Let the page of weight updates show this one."""
+    st.session_state[_UPDATE] = draft
+
+
+def open_update(draft: Draft) -> None:
+    """Show this weight update on its page, from any page."""
+    show_update(draft)
+    st.session_state[_WANTED] = True
+
+
+def wants_update() -> bool:
+    """True once after `open_update`: the page of weight updates is asked for."""
+    return st.session_state.pop(_WANTED, False)
+
+
 def widget_key(name: str, shown: object, labels: Iterable[str] = ()) -> str:
     """The key of a widget that shows a value of the desk; a fresh one where the widget has another
     value by now, as after an undo, or where the `labels` of its options are others: the browser
@@ -66,9 +95,10 @@ def widget_key(name: str, shown: object, labels: Iterable[str] = ()) -> str:
     return key
 
 
-def write_link() -> None:
-    """Put the desk into the address bar, unless it is longer than servers take."""
-    query = encode(desk())
+def write_link(shown: Draft | None = None) -> None:
+    """Put the desk into the address bar, and the weight update that is shown, unless they are
+    longer than servers take."""
+    query = encode(desk(), shown)
     if sum(len(text) for values in query.values() for text in values) > LONGEST:
         query = {}
     if {key: st.query_params.get_all(key) for key in st.query_params} != query:
@@ -89,23 +119,50 @@ def say_broken_link() -> None:
         st.button("Got it", on_click=lambda: st.session_state.pop(_BROKEN, None))
 
 
-def _first_desk(scenarios: Known) -> Desk:
-    start = Desk((Draft(scenarios.first, scenarios.first),))
+def _first(scenarios: Known) -> tuple[Desk, Draft | None]:
+    """The desk to begin with, and the weight update that the link asks for."""
+    usual = Draft(scenarios.first, scenarios.first)
     query = {key: st.query_params.get_all(key) for key in st.query_params}
-    if not {"v", "plan"} & set(query):
-        return start
     try:
-        found = decode(query)
-        _refuse_unknown(found, scenarios)
+        return _linked(query, usual, scenarios)
     except BrokenLinkError as error:
         st.session_state[_BROKEN] = str(error)
-        return start
-    return found
+        return Desk((usual,)), None
 
 
-def _refuse_unknown(found: Desk, scenarios: Known) -> None:
-    for plan in found.plans:
-        if plan.text is None and plan.scenario not in scenarios.files:
+def _linked(query: Query, usual: Draft, scenarios: Known) -> tuple[Desk, Draft | None]:
+    """What a link opens. A weight update may stand in the place of a plan, too: a desk has none."""
+    written = bool({"v", "plan"} & set(query))
+    found = decode(query) if written else Desk((usual,))
+    shown = update_of(query) or (None if written else _asked_update(scenarios))
+    _refuse_unknown([*found.plans, *([shown] if shown else [])], scenarios)
+    if shown is not None and shown.scenario not in scenarios.updates:
+        raise BrokenLinkError(f"`{shown.scenario[:80]}` is no weight update.")
+    if _is_update(found.open, scenarios):
+        shown = found.open
+    while any(_is_update(plan, scenarios) for plan in found.plans):
+        if len(found.plans) == 1:
+            return Desk((usual,)), shown
+        at = next(at for at, plan in enumerate(found.plans) if _is_update(plan, scenarios))
+        found = found.removed(at)
+    return found, shown
+
+
+def _asked_update(scenarios: Known) -> Draft | None:
+    """The weight update that the app was started with, where it was started with nothing else."""
+    asked = asked_for()
+    names = [name for name, file in scenarios.updates.items() if file in asked]
+    runs = any(file in asked for file in scenarios.files.values())
+    return Draft(names[0], names[0]) if names and not runs else None
+
+
+def _is_update(plan: Draft, scenarios: Known) -> bool:
+    return plan.text is None and plan.scenario in scenarios.updates
+
+
+def _refuse_unknown(plans: Iterable[Draft], scenarios: Known) -> None:
+    for plan in plans:
+        if plan.text is None and plan.scenario not in {*scenarios.files, *scenarios.updates}:
             raise BrokenLinkError(
                 f"This app knows no scenario `{plan.scenario[:80]}`: it is a file of the one who "
                 "made the link, or has another name now."

@@ -11,6 +11,7 @@ from twin.loading import Part
 from twin.loading.catalog import PART_KINDS, SLOTS, PartKind
 from twin.optimizers import Optimizer
 from twin.report.numbers import count
+from twin.routing import Routing
 from twin.schedules import Schedule
 from twin.sources import Ledger, Sourced
 from twin.spec.axis import members
@@ -18,16 +19,21 @@ from twin.spec.base import Spec
 from twin.spec.model import ModelSpec
 from twin.ui.fields import as_text, label
 
-Choice = Literal["schedules", "optimizers"]
+Choice = Literal["schedules", "optimizers", "routings"]
 Shelf = PartKind | Choice
 """A shelf of the catalog."""
 CHOICES: Final[Mapping[Choice, Mapping[str, type[Spec]]]] = {
     "schedules": members("twin.schedules", Schedule),
     "optimizers": members("twin.optimizers", Optimizer),
+    "routings": members("twin.routing", Routing),
 }
 TITLES: Final[Mapping[Shelf, str]] = {kind: label((kind,)) for kind in (*PART_KINDS, *CHOICES)}
 """The shelves in words."""
-_FIELD: Final = {"schedules": "parallel.schedule.kind", "optimizers": "train.optimizer.kind"}
+_FIELD: Final = {
+    "schedules": "parallel.schedule.kind",
+    "optimizers": "train.optimizer.kind",
+    "routings": "train.routing.kind",
+}
 _UNCOUNTED: Final = ("name", "reserve")
 """What the overview of parts leaves to the list of numbers."""
 

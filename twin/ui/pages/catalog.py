@@ -71,10 +71,13 @@ def _choices(shelf: Choice) -> None:
 
 
 def _use(shelf: Shelf, name: str) -> None:
-    """Put the entry into the open plan."""
+    """Put the entry into the open plan, or into the weight update that is shown."""
+    if shelf == "updaters":
+        _use_in_update(field_of(shelf), name)
+        return
     shown, path = view(), field_of(shelf)
     valid = isinstance(scenario_of(shown.asked), Scenario)
-    if path and st.button(
+    if st.button(
         f"Use in {shown.plan.title}",
         icon=":material/add:",
         on_click=_edit,
@@ -83,6 +86,17 @@ def _use(shelf: Shelf, name: str) -> None:
         help=f"Sets `{path}`",
     ):
         st.switch_page(PLAN)
+
+
+def _use_in_update(path: str, name: str) -> None:
+    update = session.update()
+    if update is not None:
+        st.button(
+            f"Use in {update.title}",
+            icon=":material/add:",
+            on_click=lambda: session.open_update(update.edited(path, name)),
+            help=f"Sets `{path}`",
+        )
 
 
 def _edit(path: str, name: str) -> None:

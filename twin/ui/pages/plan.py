@@ -21,6 +21,7 @@ from twin.ui.updates import Update, answer
 from twin.ui.view import View, ask_about, code, say, view
 
 _PRESET: Final = "open a scenario"
+_UPDATE: Final = "open a weight update"
 _FILE: Final = "scenario file"
 _TEXT: Final = "scenario text"
 _TURN: Final = "files opened"
@@ -50,9 +51,19 @@ def _updates() -> None:
     if isinstance(found, Update):
         seconds = show(found.report.kpis["update_seconds"], "s")
         text += f" {found.report.name}: {seconds}."
-    with st.container(border=True, horizontal=True, vertical_alignment="center"):
-        st.markdown(text, width="stretch")
-        st.page_link(WEIGHT_UPDATE, label="How long, and why", icon=":material/arrow_forward:")
+    with st.container(border=True):
+        st.markdown(text)
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            st.selectbox(
+                "Open a weight update",
+                list(known.updates),
+                index=None,
+                key=_UPDATE,
+                placeholder="Choose a weight update",
+                on_change=_open_update,
+                width=420,
+            )
+            st.page_link(WEIGHT_UPDATE, label="How long, and why", icon=":material/arrow_forward:")
 
 
 def _open() -> None:
@@ -63,7 +74,7 @@ def _open() -> None:
             list(session.the_known().files),
             index=None,
             key=_PRESET,
-            placeholder="Choose a scenario to start from",
+            placeholder="Choose a training run to start from",
             on_change=_open_preset,
             width=420,
             help="Takes the place of the open plan, or a place beside it where edits would be "
@@ -134,6 +145,13 @@ def _open_preset() -> None:
     st.session_state[_PRESET] = None
     if name is not None:
         session.change(lambda on: on.opened(desk.Draft(name, name)))
+
+
+def _open_update() -> None:
+    name: str | None = st.session_state[_UPDATE]
+    st.session_state[_UPDATE] = None
+    if name is not None:
+        session.open_update(desk.Draft(name, name))
 
 
 def _upload(key: str) -> None:

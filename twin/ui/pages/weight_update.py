@@ -16,9 +16,12 @@ from twin.scenario import UpdateScenario
 from twin.spec.kpis import UPDATE_KPIS
 from twin.ui import session
 from twin.ui.answers import Refusal
+from twin.ui.desk import Draft
+from twin.ui.editor import FIELD
 from twin.ui.fields import as_text
 from twin.ui.parts import warnings
 from twin.ui.pictures import place, theme
+from twin.ui.session import widget_key
 from twin.ui.updates import Update, answer
 from twin.ui.view import code, say_bug
 
@@ -51,18 +54,46 @@ def page() -> None:
     """Run the page once, top to bottom."""
     known = session.the_known()
     st.subheader("How long do new weights take to the inference engines?")
-    names = list(known.updates)
-    if not names:
+    shown = session.update()
+    if shown is None:
         st.info("This app knows no weight update.", icon=":material/search_off:")
         return
     with st.sidebar:
-        name = st.selectbox("Weight update", names, key="weight update")
-    sets = _edits(name, known.updates[name])
-    found = answer(known.updates[name], sets, known.stamp)
-    if not isinstance(found, Update):
+        _choose(shown, list(known.updates))
+    _fields(shown, known.updates[shown.scenario])
+    found = answer(known.updates[shown.scenario], shown.sets, known.stamp)
+    if isinstance(found, Update):
+        _show(found)
+    else:
         _refuse(found)
+    with st.sidebar:
+        _changes(shown)
+
+
+def _choose(shown: Draft, names: list[str]) -> None:
+    """Which weight update is shown."""
+    key = widget_key("weight update shown", shown.scenario)
+    st.selectbox(
+        "Weight update",
+        names,
+        names.index(shown.scenario),
+        key=key,
+        on_change=lambda: session.show_update(Draft(st.session_state[key], st.session_state[key])),
+    )
+
+
+def _changes(shown: Draft) -> None:
+    """Every edit against the scenario, with the way back."""
+    if not shown.edits:
+        st.caption(f"Nothing is changed against {shown.scenario}.")
         return
-    _show(found)
+    st.markdown(f"**Changed against {shown.scenario}**")
+    st.markdown("  \n".join(f"`{text}`" for text in shown.sets))
+    st.button(
+        "Reset all",
+        icon=":material/restart_alt:",
+        on_click=lambda: session.show_update(shown.reset),
+    )
 
 
 def _show(found: Update) -> None:
@@ -107,34 +138,54 @@ def _facts(report: UpdateReport) -> None:
     travel = report.travel
     st.caption(
         f"{decimal(travel.checkpoint_bytes)} in {travel.tensors:,} tensors; "
-        f"{travel.buckets:,} buckets in {travel.rounds} rounds; {travel.buffers} buffers of "
+        f"{travel.buckets:,} buckets in {travel.rounds} round{'' if travel.rounds == 1 else 's'}; {travel.buffers} buffers of "
         f"{gibibytes(travel.buffer_bytes)}; each GPU receives {gibibytes(travel.received_bytes)} "
         f"and keeps {gibibytes(travel.held_bytes)}"
     )
 
 
-def _edits(name: str, file: str) -> tuple[str, ...]:
-    """What the visitor changed against the file, as arguments of `--set`."""
+def _fields(shown: Draft, file: str) -> None:
+    """What decides an update, each field with what the scenario or an edit says."""
     before = load_any(file)
     assert isinstance(before, UpdateScenario), "only weight updates are offered"
-    values = before.model_dump(mode="json", by_alias=True)
-    sets: list[str] = []
+    values, edits = before.model_dump(mode="json", by_alias=True), dict(shown.edits)
     with st.container(border=True):
-        columns = st.columns(len(_CHOICES))
-        for column, (path, (label, options)) in zip(columns, _CHOICES.items(), strict=True):
-            was = _at(values, path)
-            with column:
-                now = st.segmented_control(
-                    label, options, default=was, required=True, key=f"{name}|{path}"
+        with st.container(horizontal=True, gap="medium"):
+            for path, (label, options) in _CHOICES.items():
+                was = _at(values, path)
+                now = edits.get(path, was)
+                key = widget_key(f"{shown.scenario}|{path}", now)
+                st.segmented_control(
+                    label,
+                    options,
+                    default=now if now in options else was,
+                    required=True,
+                    key=key,
+                    on_change=_edit,
+                    args=(path, key, was),
+                    width="content",
                 )
-            sets += [f"{path}={now}"] if now != was else []
-        columns = st.columns(4)
-        for at, (path, label) in enumerate(_TEXTS.items()):
-            was = _at(values, path)
-            with columns[at % 4]:
-                now = st.text_input(label, was, key=f"{name}|{path}", help=f"`{path}`").strip()
-            sets += [f"{path}={now}"] if now != was and now else []
-    return tuple(sets)
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            for path, label in _TEXTS.items():
+                was = _at(values, path)
+                now = edits.get(path, was)
+                key = widget_key(f"{shown.scenario}|{path}", now)
+                st.text_input(
+                    label,
+                    now,
+                    key=key,
+                    help=f"`{path}`",
+                    on_change=_edit,
+                    args=(path, key, was),
+                    width=FIELD,
+                )
+
+
+def _edit(path: str, key: str, was: str) -> None:
+    """Make an edit of what the widget now says; none where that is what the scenario says."""
+    shown, now = session.update(), str(st.session_state[key]).strip()
+    assert shown is not None, "a field belongs to an update"
+    session.show_update(shown.without(path) if now in ("", was) else shown.edited(path, now))
 
 
 def _at(values: Mapping[str, Any], path: str) -> str:
