@@ -248,7 +248,7 @@ def memory_levers(
     frame = Frame(
         x=Axis("GiB freed on the fullest GPU", span=(0.0, 1.04 * max(widest, 0.1))),
         y=Axis(reverse=True, grid=False),
-        height=60 + 40 * max(len(levers), 1),
+        height=60 + 46 * max(len(levers), 1),
         theme=theme,
         width=NARROWEST,
         legend=False,

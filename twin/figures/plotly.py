@@ -33,7 +33,7 @@ Row = Mapping[str, str]
 _FONT = 12
 _LETTER = 6.2
 """Pixels of a letter, rather too many than too few."""
-_LONGEST_NAME = 24
+_LONGEST_NAME = 26
 """Letters of a name beside its bar; a longer one is broken into lines."""
 _MARGINS = 16
 """Pixels left and right of a figure that stay empty."""

@@ -42,7 +42,7 @@ def shares(report: Report, theme: Theme) -> Picture:
     frame = Frame(
         x=Axis(
             "Percent",
-            span=(0.0, most),
+            span=(0.0, 1.04 * most),
             ticks=tuple((float(at), str(at)) for at in range(0, int(most) + 1, 20)),
         ),
         y=Axis(reverse=True, grid=False, names=tuple(row.label for row in rows)),

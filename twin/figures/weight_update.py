@@ -144,7 +144,7 @@ def link_use(report: UpdateReport, theme: Theme) -> Picture:
     frame = Frame(
         x=Axis(
             "Percent of the update",
-            span=(0.0, 100.0),
+            span=(0.0, 104.0),
             ticks=tuple((float(at), str(at)) for at in range(0, 101, 20)),
         ),
         y=Axis(reverse=True, grid=False, names=tuple(name for name, _, _ in rows)),

@@ -16,10 +16,12 @@ from twin.ui.fields import Field, Section, Values, as_text, choices, listed, typ
 from twin.ui.session import widget_key
 from twin.ui.view import code
 
-FIELD: Final = 168
+FIELD: Final = 176
 """Pixels of a field: two side by side in the narrowest window, four at 1,280."""
-_WIDE: Final = 2 * FIELD + 16
-"""Pixels of a field whose options are long, or of which several are chosen."""
+_WIDE: Final = 272
+"""Pixels of a field whose options are long: two of them beside a narrow one at 1,280."""
+_WIDEST: Final = 2 * FIELD + 16
+"""Pixels of a field in which several options are chosen."""
 _LETTERS: Final = 13
 """Letters of an option that a field shows whole."""
 _ACROSS: Final = 4
@@ -118,7 +120,7 @@ def _rows(form: Form, fields: tuple[Field, ...]) -> None:
 def _width(field: Field) -> int:
     """Pixels of a field, so that what is chosen in it can be read."""
     if field.kind == "choices":
-        return _WIDE
+        return _WIDEST
     longest = max(map(len, field.options), default=0)
     return _WIDE if field.kind == "choice" and longest > _LETTERS else FIELD
 

@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 def route() -> None:
     """Run the page that the visitor asks for, beside the bar."""
-    st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=300)
+    st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=318)
     update = st.Page(WEIGHT_UPDATE, title="Weight update")
     page = st.navigation(
         [

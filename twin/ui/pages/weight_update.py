@@ -35,7 +35,7 @@ _TEXTS: Final = {
     "weight_update.replica.gpus": "GPUs of an instance",
     "weight_update.free_memory": "Free device memory",
     "weight_update.bucket": "Bucket, at most",
-    "weight_update.updater.nics": "NICs that a broadcast uses",
+    "weight_update.updater.nics": "NICs per broadcast",
     "weight_update.updater.per_tensor": "Host time per tensor",
     "cluster.node.host.pcie.bandwidth": "PCIe link of a GPU",
     "weight_update.storage": "Storage",
