@@ -134,6 +134,35 @@ CUT_OFF = """() => [...document.querySelectorAll('[data-testid=stMetric] *')]
     .map(e => e.innerText)"""
 
 
+def test_no_text_of_a_figure_is_cut_off_in_a_narrow_window(visitor, address):
+    page = visitor("light", 900, 900)
+    for name in ("result", "memory", "network", "assumptions", "weight_update"):
+        open_link(page, f"{address}/{name}?v=1&plan={K2}")
+        page.locator(".js-plotly-plot .barlayer .point").first.wait_for(state="attached")
+        page.get_by_test_id("stProgress").first.wait_for(state="detached")
+        settle(page)
+        assert page.evaluate(BEYOND) == [], name
+
+
+BEYOND = """() => [...document.querySelectorAll('.js-plotly-plot .main-svg')].flatMap(svg => {
+    const edge = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll('text')].filter(text => {
+        const box = text.getBoundingClientRect();
+        return box.width && (box.left < edge.left - 1 || box.right > edge.right + 1);
+    }).map(text => text.textContent);
+})"""
+
+
+def test_a_link_to_a_weight_update_opens_its_page(visitor, address):
+    page = visitor()
+    open_link(page, f"{address}/?plan=kimi-k2-weight-update-16xh20")
+    page.wait_for_url("**/weight_update?**update=kimi-k2-weight-update-16xh20")
+    page.get_by_role("heading", name="Where the update goes").wait_for()
+    page.reload()
+    page.get_by_role("heading", name="Where the update goes").wait_for()
+    assert page.get_by_text("could not be opened").count() == 0
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_is_drawn_in_light_and_dark(visitor, address, scheme):
     page = visitor(scheme, 1280, 900)

@@ -31,7 +31,7 @@ def scenario(
 ) -> Scenario:
     """Eight dense layers on two nodes of eight GPUs, each section changed as given; `cluster` takes
     `nodes`, `gpus` and `fp8_dense`."""
-    size = {"nodes": 2, "gpus": 8} | (cluster or {})
+    size: Changes = {"nodes": 2, "gpus": 8} | (cluster or {})
     kind = (parallel or {}).get("schedule", "1f1b")
     return Scenario.model_validate(
         {

@@ -6,6 +6,7 @@ import pytest
 
 from tests.ui.test_pages import words
 from twin.ui.known import known
+from twin.ui.shelves import CHOICES, field_of
 
 PAGE = "weight_update"
 SMALL, H800 = "kimi-k2-weight-update-16xh20", "kimi-k2-weight-update-256xh800"
@@ -103,3 +104,8 @@ def test_an_edit_back_to_what_the_scenario_says_is_none(opened) -> None:
     app = edited(chosen(opened(page=PAGE), SMALL), "weight_update.stages", "three")
     app = edited(app, "weight_update.stages", "two")
     assert app.query_params["update"] == SMALL
+
+
+def test_the_catalog_has_every_axis_that_the_command_line_has() -> None:
+    assert {"schedules", "optimizers", "routings"} <= set(CHOICES)
+    assert field_of("routings") == "train.routing.kind"

@@ -68,7 +68,7 @@ def timeline(
     return Picture(
         title=_finding(report),
         caption=f"Each bar is a bucket, or a round of all ranks; {report.travel.buckets:,} buckets "
-        f"in {report.travel.rounds} round{'' if report.travel.rounds == 1 else 's'}. Rows that work at the same time overlap.",
+        f"in {rounds(report)}. Rows that work at the same time overlap.",
         figure=draw(bars, frame),
         table=tuple(
             {
@@ -81,6 +81,12 @@ def timeline(
             if report.stages[stage].busy_seconds
         ),
     )
+
+
+def rounds(report: UpdateReport) -> str:
+    """How many rounds an update takes, in words."""
+    many = report.travel.rounds
+    return f"{many} round{'' if many == 1 else 's'}"
 
 
 def pipelines(others: Sequence[Alternative], theme: Theme) -> Picture:

@@ -65,9 +65,7 @@ def run(
     return Run(scenario, planned, trace, answer, path, cached=False)
 
 
-def _played(
-    planned: Plan, fidelity: Fidelity, progress: Callable[[float], None] | None
-) -> Trace:
+def _played(planned: Plan, fidelity: Fidelity, progress: Callable[[float], None] | None) -> Trace:
     if fidelity == "group":
         return simulate(lower(planned, "group"), progress)
     return simulate(lower(planned), progress, fidelity=fidelity)

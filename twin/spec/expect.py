@@ -26,9 +26,7 @@ from twin.spec.kpis import KPIS, MEASURES, UPDATE_KPIS, Kpi
 
 FITS: Final = "fits"
 """The one figure that is true or false."""
-FIGURES: Mapping[str, Kpi] = MappingProxyType(
-    {kpi.key: kpi for kpi in (*UPDATE_KPIS, *KPIS)}
-)
+FIGURES: Mapping[str, Kpi] = MappingProxyType({kpi.key: kpi for kpi in (*UPDATE_KPIS, *KPIS)})
 """Every other figure that can be compared, by its name in the JSON report, of whatever is run."""
 
 ORDERS: Final = {"<": lt, "<=": le, ">": gt, ">=": ge}

@@ -23,7 +23,7 @@ def pipeline(run: Run) -> None:
     st.subheader("Pipeline")
     trace = run.trace
     place(overview(trace, theme()), key="overview")
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         window = _window(trace)
         lanes: Lanes | None = st.segmented_control(
             "Lanes",

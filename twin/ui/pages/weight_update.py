@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
-from twin.figures.weight_update import link_use, pipelines, timeline
+from twin.figures.weight_update import link_use, pipelines, rounds, timeline
 from twin.loading import load_any
 from twin.report.numbers import gibibytes, show
 from twin.rl import UpdateReport, verdict
@@ -138,7 +138,7 @@ def _facts(report: UpdateReport) -> None:
     travel = report.travel
     st.caption(
         f"{decimal(travel.checkpoint_bytes)} in {travel.tensors:,} tensors; "
-        f"{travel.buckets:,} buckets in {travel.rounds} round{'' if travel.rounds == 1 else 's'}; {travel.buffers} buffers of "
+        f"{travel.buckets:,} buckets in {rounds(report)}; {travel.buffers} buffers of "
         f"{gibibytes(travel.buffer_bytes)}; each GPU receives {gibibytes(travel.received_bytes)} "
         f"and keeps {gibibytes(travel.held_bytes)}"
     )
