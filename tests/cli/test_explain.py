@@ -79,7 +79,8 @@ def test_a_topic_is_a_sentence_a_table_and_a_document(
     topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said, shown, keys = TOPICS[topic]
-    words = ["explain", "kimi-k2-256xh800", topic, "--fidelity", "fast", *K2]
+    played = [] if topic == "links" else ["--fidelity", "fast"]
+    words = ["explain", "kimi-k2-256xh800", topic, *played, *K2]
     words += ["--field", "calibration.bandwidth"] if topic == "tornado" else []
     assert main(words) == 0
     text = capsys.readouterr().out
@@ -89,6 +90,11 @@ def test_a_topic_is_a_sentence_a_table_and_a_document(
     document = json.loads(capsys.readouterr().out)
     assert document["topic"] == topic
     assert keys <= set(document)
+
+
+def test_the_fast_path_knows_nothing_of_busy_links(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "kimi-k2-256xh800", "links", "--fidelity", "fast", *K2]) == 2
+    assert "does not know when links are in use" in capsys.readouterr().err
 
 
 def test_only_a_tornado_has_fields(capsys: pytest.CaptureFixture[str]) -> None:

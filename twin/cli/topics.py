@@ -113,8 +113,6 @@ def _hidden_expert(asked: Asked, output: Output) -> int:
     from twin.study.hidden import hidden_expert, sentence
 
     scenario = training(load_any(asked.scenario, asked.sets))
-    for one in idle_rates(scenario):
-        output.sentence(one.message)
     with progress_bar(output, "degrees of expert parallelism") as progress:
         found = hidden_expert(scenario, progress, fidelity=asked.played, cache=asked.cache)
     output.document(
@@ -123,6 +121,8 @@ def _hidden_expert(asked: Asked, output: Output) -> int:
         | found.to_json()
     )
     output.sentence(sentence(found))
+    for one in idle_rates(scenario):
+        output.sentence(one.message)
     if output.tables:
         from twin.cli import overlap_tables
 

@@ -11,36 +11,55 @@ it, and its numbers as a table, so that nothing is told by colour or hover alone
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
-from math import ceil
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
+from twin.figures.drawing import (
+    Area,
+    Axis,
+    Bars,
+    Cells,
+    Dots,
+    Drawing,
+    Frame,
+    Line,
+    Mark,
+    Note,
+    Row,
+    Values,
+)
 from twin.figures.palette import BACKGROUND, INK, SCALE, Swatch, Theme, contrast
+from twin.figures.room import in_lines, label_width, legend_height, with_room, wrapped
+
+__all__ = [
+    "Area",
+    "Axis",
+    "Bars",
+    "Cells",
+    "Dots",
+    "Drawing",
+    "Figure",
+    "Frame",
+    "Line",
+    "Mark",
+    "Note",
+    "Picture",
+    "Row",
+    "Values",
+    "bar_count",
+    "draw",
+    "javascript",
+    "plain",
+]
 
 Figure = go.Figure
 """A plotly figure."""
 
-Values = Sequence[float] | NDArray[np.float64]
-Row = Mapping[str, str]
-
 _FONT = 12
-_LETTER = 6.2
-"""Pixels of a letter, rather too many than too few."""
-_LONGEST_NAME = 26
-"""Letters of a name beside its bar; a longer one is broken into lines."""
-_MARGINS = 16
-"""Pixels left and right of a figure that stay empty."""
-_GAP = 6
-"""Pixels between a bar and the text beside it."""
-_WORD = re.compile(r"[^ .]*[ .]?")
-_TAG = re.compile(r"<[^>]*>")
 _GRID = "rgba(128,128,128,0.3)"
 
 
@@ -61,154 +80,15 @@ class Picture:
         return f"{findings}. {self.caption}"
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """Horizontal bars of one kind, drawn as one trace. `x` are lengths; `base` says where each
-    starts (None: stacked on the trace before)."""
-
-    name: str
-    swatch: Swatch
-    x: Values
-    y: Sequence[str] | Values
-    hover: str
-    base: Values | None = None
-    thickness: Values | None = None
-    opacity: Values | None = None
-    text: Sequence[str] | None = None
-    outside: bool = False
-    """The text stands beside the bars, not in them."""
-    reach: tuple[Values, Values] | None = None
-    """Whiskers: how far each bar's end may lie lower and higher; 0 where that is unknown."""
-    detail: Sequence[Sequence[Any]] | NDArray[Any] | None = None
-    outline: float = 1.0
-    edge: str | None = None
-    """Colour of the outline in place of the swatch's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line through points; NaN breaks it. Nameless lines have no entry in the legend."""
-
-    x: Values
-    y: Values
-    colour: str
-    name: str = ""
-    width: float = 2.0
-    dash: Literal["solid", "dash", "dot"] = "solid"
-    hover: str = ""
-    detail: Sequence[Sequence[Any]] | NDArray[Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Area:
-    """A quantity that is constant from each x to the next, stacked on the areas before it."""
-
-    name: str
-    swatch: Swatch
-    x: Values
-    y: Values
-    hover: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dots:
-    """Marked places, each with a text beside or in it."""
-
-    name: str
-    x: Values
-    y: Values
-    fill: str
-    line: str
-    symbol: str
-    size: float
-    hover: str = ""
-    text: Sequence[str] | None = None
-    detail: Sequence[Sequence[Any]] | NDArray[Any] | None = None
-    outline: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """A table of values as colours, from the background's end of the scale to the other, with the
-    values as text; rows are `y`."""
-
-    x: Sequence[str]
-    y: Sequence[str]
-    values: Sequence[Sequence[float]]
-    text: Sequence[Sequence[str]]
-    hover: str
-    unit: str
-
-
-Drawing = Bars | Line | Area | Dots | Cells
-"""What a figure is made of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """An axis: its title, its range and, where it names things, ticks."""
-
-    title: str = ""
-    span: tuple[float, float] | None = None
-    ticks: tuple[tuple[float, str], ...] | None = None
-    names: tuple[str, ...] = ()
-    """Named places in this order, where drawings may miss some or come in another."""
-    reverse: bool = False
-    grid: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A reference across the figure: a line at `at`, or a band up to `until`, labelled above."""
-
-    at: float
-    label: str
-    colour: str
-    until: float | None = None
-    dash: Literal["solid", "dash", "dot"] = "dash"
-    anchor: Literal["left", "center", "right"] = "left"
-    lift: int = 0
-    """Rows by which the label is lifted, so that neighbouring labels do not meet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Words at a place of the figure."""
-
-    x: float
-    y: float
-    text: str
-    colour: str
-    anchor: Literal["left", "center", "right"] = "left"
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Everything around the drawings."""
-
-    x: Axis
-    y: Axis
-    height: int
-    """Pixels, without the legend and the marks' labels above the bars."""
-    theme: Theme
-    width: int = 370
-    """Pixels of the labels and the bars for which the legend, and the room for texts beside bars,
-    are laid out: those beside the app's sidebar on a page of 900. Where there are more, the legend
-    takes fewer rows than it has room for."""
-    marks: tuple[Mark, ...] = field(default=())
-    notes: tuple[Note, ...] = field(default=())
-    legend: bool = True
-
-
 def draw(drawings: Sequence[Drawing], frame: Frame) -> Figure:
     """A figure, one trace per drawing, the first at the back."""
-    drawings = [_wrapped(one) for one in drawings]
-    frame = replace(frame, y=_in_lines(frame.y))
+    drawings = [wrapped(one) for one in drawings]
+    frame = replace(frame, y=in_lines(frame.y))
     figure = go.Figure([_trace(one, frame.theme) for one in drawings])
     ink = INK[frame.theme]
     named = [one.name for one in drawings if not isinstance(one, Cells) and one.name]
-    room = frame.width - _label_width(drawings, frame.y)
-    above = _legend_height(named, room) if frame.legend and named else 10
+    room = frame.width - label_width(drawings, frame.y)
+    above = legend_height(named, room) if frame.legend and named else 10
     above += 22 * (1 + max((mark.lift for mark in frame.marks), default=-1))
     figure.update_layout(
         barmode="relative",
@@ -224,7 +104,7 @@ def draw(drawings: Sequence[Drawing], frame: Frame) -> Figure:
         font={"color": ink, "size": _FONT},
         uniformtext={"minsize": _FONT - 1, "mode": "hide"},
         hoverlabel={"bgcolor": BACKGROUND[frame.theme], "font": {"color": ink}},
-        xaxis=_axis(replace(frame.x, span=_with_room(drawings, frame, room - _MARGINS))),
+        xaxis=_axis(replace(frame.x, span=with_room(drawings, frame, room))),
         yaxis=_axis(frame.y),
     )
     for mark in frame.marks:
@@ -256,95 +136,6 @@ def bar_count(figure: Figure) -> int:
     """Bars drawn in a figure, over all traces."""
     data = cast(Sequence[Any], figure.data)
     return sum(len(trace.x) for trace in data if trace.type == "bar")
-
-
-def _legend_height(names: Sequence[str], width: float) -> int:
-    """Pixels of the legend's rows; plotly gives every entry the width of the longest, and breaks
-    rows at the width of the plot without its labels."""
-    entry = 38 + _LETTER * max((len(name) for name in names), default=0)
-    rows = ceil(len(names) / max(1, int(width / entry)))
-    return 19 * rows + 10
-
-
-def _label_width(drawings: Sequence[Drawing], axis: Axis) -> float:
-    """Pixels that the names along the y axis take."""
-    names = [name for one in drawings for name in one.y if isinstance(name, str)]
-    if axis.ticks is not None:
-        names = [label for _, label in axis.ticks]
-    return max(map(_pixels, names), default=0.0)
-
-
-def _pixels(text: str) -> float:
-    """Pixels of the longest line of a text."""
-    return _LETTER * max(len(_TAG.sub("", line)) for line in text.split("<br>"))
-
-
-def _lines(name: str) -> str:
-    """A name in lines that are short enough, broken after spaces and dots; one that is marked up
-    stays as it is."""
-    lines = name.split("<br>")
-    return name if _TAG.search("".join(lines)) else "<br>".join(map(_broken, lines))
-
-
-def _broken(line: str) -> str:
-    found = [""]
-    for word in _WORD.findall(line):
-        if found[-1] and len(found[-1] + word.rstrip()) > _LONGEST_NAME:
-            found.append("")
-        found[-1] += word
-    return "<br>".join(part.rstrip() for part in found)
-
-
-def _wrapped(drawing: Drawing) -> Drawing:
-    """Bars with their names in lines."""
-    if not isinstance(drawing, Bars) or not all(isinstance(one, str) for one in drawing.y):
-        return drawing
-    return replace(drawing, y=[_lines(str(one)) for one in drawing.y])
-
-
-def _in_lines(axis: Axis) -> Axis:
-    """The axis with its names in lines."""
-    ticks = axis.ticks and tuple((at, _lines(label)) for at, label in axis.ticks)
-    return replace(axis, names=tuple(map(_lines, axis.names)), ticks=ticks)
-
-
-def _with_room(
-    drawings: Sequence[Drawing], frame: Frame, room: float
-) -> tuple[float, float] | None:
-    """The range across, wide enough that what stands beside bars, places and marks ends inside
-    `room` pixels."""
-    if frame.x.span is None:
-        return None
-    low, high = frame.x.span
-    texts = [
-        *_beside([one for one in drawings if isinstance(one, Bars)]),
-        *((one.x, _pixels(one.text)) for one in frame.notes if one.anchor == "left"),
-        *((one.at, _pixels(one.label)) for one in frame.marks if one.anchor == "left"),
-    ]
-    for _ in range(8):  # a wider range moves what stands on the other side, too
-        for at, pixels in texts:
-            stretch = 1 / (1 - min(0.75, abs(pixels) / max(room, 1.0)))
-            if pixels >= 0:
-                high = max(high, low + (at - low) * stretch)
-            else:
-                low = min(low, high - (high - at) * stretch)
-    return low, high
-
-
-def _beside(drawn: Sequence[Bars]) -> list[tuple[float, float]]:
-    """Where each text outside of its bar begins, and its pixels: less than 0 where it stands on the
-    left."""
-    found: list[tuple[float, float]] = []
-    stacked: dict[float | str, float] = {}
-    for bars in drawn:
-        texts = bars.text if bars.outside and bars.text is not None else [""] * len(bars.x)
-        starts = [stacked.get(y, 0.0) for y in bars.y] if bars.base is None else bars.base
-        for y, start, length, text in zip(bars.y, starts, bars.x, texts, strict=True):
-            stacked[y] = end = float(start) + float(length)
-            if text:
-                pixels = _pixels(text) + _GAP
-                found.append((end, pixels if length >= 0 else -pixels))
-    return found
 
 
 def _trace(drawing: Drawing, theme: Theme) -> Any:
