@@ -1,0 +1,8 @@
+"""The model: a decoder-only transformer built from the model YAML that the simulator reads."""
+
+from __future__ import annotations
+
+from reference.model.cache import Cache
+from reference.model.transformer import Transformer
+
+__all__ = ["Cache", "Transformer"]

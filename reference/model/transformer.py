@@ -1,0 +1,106 @@
+"""The whole model: embedding, blocks, a last norm, and the projection to the vocabulary.
+
+Shapes: B batch, T tokens, D hidden, W words of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from reference.memory.stash import layer
+from reference.model.attention import Attention
+from reference.model.block import Block
+from reference.model.cache import Cache
+from reference.model.linear import Linear
+from reference.model.norm import RmsNorm
+from reference.model.rope import Positions
+from reference.model.router import Router
+from reference.model.support import refuse_unsupported
+from twin.spec.model import LatentAttention, ModelSpec, Rope
+
+IGNORED = -100
+"""A target that no loss counts."""
+
+
+class Embedding(nn.Module):
+    """A row of the table per token."""
+
+    def __init__(self, words: int, width: int, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(words, width, device=device, dtype=dtype))
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """[B, T, D]."""
+        return functional.embedding(tokens_BT, self.weight)
+
+
+class Transformer(nn.Module):
+    """A decoder-only transformer of the shape that a model YAML says.
+
+    Parameters have no values until `reference.model.initialize.initialize` or a checkpoint gives
+    them. Raises ScenarioError for what no block here can run.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        refuse_unsupported(spec)
+        self.spec = spec
+        place = (torch.device(device), dtype)
+        self.embedding = Embedding(spec.vocab, spec.hidden, *place)
+        self.layers = nn.ModuleList(Block(spec, index, *place) for index in range(spec.layers))
+        self.final_norm = RmsNorm(spec.hidden, spec.norm_eps, *place)
+        self.head = Linear(spec.hidden, spec.vocab, *place)
+        if spec.tied_embeddings:
+            self.head.weight = self.embedding.weight
+        self.positions = _positions(spec, spec.rope)
+
+    def forward(self, tokens_BT: Tensor, cache: Cache | None = None) -> Tensor:
+        """Logits [B, T, W] of the token after each. With a cache the tokens follow those in it."""
+        return self.head(self.hidden(tokens_BT, cache))
+
+    def hidden(self, tokens_BT: Tensor, cache: Cache | None = None) -> Tensor:
+        """What the head reads: [B, T, D]."""
+        x_BTD = self.embedding(tokens_BT)
+        for index, block in enumerate(self.layers):
+            own = cache.layers[index] if cache else None
+            x_BTD = layer(index, block, x_BTD, self.positions, own)
+        return self.final_norm(x_BTD)
+
+    def loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        """Mean cross-entropy over targets, in nats, from fp32 logits; targets of -100 count
+        nothing."""
+        logits_NW = self(tokens_BT).flatten(0, 1)
+        wide = logits_NW if logits_NW.dtype == torch.float64 else logits_NW.float()
+        return functional.cross_entropy(wide, targets_BT.flatten(), ignore_index=IGNORED)
+
+    def attentions(self) -> Iterator[Attention]:
+        """The attention block of every layer, in order."""
+        return (module for module in self.modules() if isinstance(module, Attention))
+
+    def routers(self) -> Iterator[Router]:
+        """The router of every layer that has experts, in order."""
+        return (module for module in self.modules() if isinstance(module, Router))
+
+    def stretch(self, rope: Rope) -> None:
+        """Use other rotations from now on, weights as they are: the start of a stage with longer
+        sequences."""
+        self.spec = self.spec.model_copy(update={"rope": rope})
+        self.positions = _positions(self.spec, rope)
+        for attention in self.attentions():
+            attention.stretch(rope)
+
+
+def _positions(spec: ModelSpec, rope: Rope) -> Positions:
+    attention = spec.attention
+    latent = isinstance(attention, LatentAttention)
+    return Positions(rope, attention.qk_rope_head_dim if latent else attention.head_dim)
