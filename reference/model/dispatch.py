@@ -33,7 +33,8 @@ def order_of(chosen_NK: Tensor, experts: int) -> Order:
     copies_R = flat_R.argsort(stable=True)
     rows_R = torch.empty_like(copies_R)
     rows_R[copies_R] = torch.arange(copies_R.numel(), device=copies_R.device)
-    load_E = torch.bincount(flat_R, minlength=experts)
+    # `bincount` would do, but for the meta device, and waits for a GPU.
+    load_E = flat_R.new_zeros(experts).scatter_add_(0, flat_R, torch.ones_like(flat_R))
     return Order(copies_R, rows_R, load_E.cumsum(0).to(torch.int32), load_E)
 
 

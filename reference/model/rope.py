@@ -15,6 +15,7 @@ from math import ceil, floor, log, pi
 import torch
 from torch import Tensor
 
+from reference.memory.stash import persistent
 from twin.spec.model import Rope, Yarn
 
 
@@ -40,8 +41,10 @@ def _turns(rope: Rope, width: int, size: int, device: torch.device, dtype: torch
     positions = torch.arange(size, device=device, dtype=torch.float32)
     angles = torch.outer(positions, frequencies(rope, width).to(device))
     part = torch.float64 if dtype == torch.complex128 else torch.float32
-    turns = torch.complex(angles.cos().to(part), angles.sin().to(part))
-    return turns * _ratio(rope.yarn) if rope.yarn else turns
+    ratio = _ratio(rope.yarn) if rope.yarn else 1.0
+    return persistent(
+        torch.complex((angles.cos() * ratio).to(part), (angles.sin() * ratio).to(part))
+    )
 
 
 def frequencies(rope: Rope, width: int) -> Tensor:

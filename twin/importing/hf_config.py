@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from twin.errors import Problem, UsageError
 from twin.importing.keys import Keys, model_type, read_keys
+from twin.importing.positions import rope
 from twin.loading.suggest import hint
 from twin.spec.model import ModelSpec
 
@@ -94,11 +95,14 @@ def _common(keys: Keys) -> Fields:
     if keys.get("attention_dropout", 0.0):
         keys.left_out.append("dropout in attention")
     keys.taken.add("intermediate_size")
+    mixtral = keys.get("model_type") == "mixtral"
     return {
         "layers": keys.count("num_hidden_layers"),
         "hidden": keys.count("hidden_size"),
         "vocab": keys.count("vocab_size"),
         "norm": "rmsnorm",
+        "norm_eps": keys.number("rms_norm_eps", 1e-5 if mixtral else 1e-6),
+        "rope": rope(keys, theta=1e6 if mixtral else 1e4),
         "tied_embeddings": keys.flag("tie_word_embeddings"),
     }
 
@@ -201,6 +205,7 @@ def _qwen_experts(keys: Keys) -> Fields:
         "width": keys.count("moe_intermediate_size"),
         "first_dense_layers": len(dense),
         "every": keys.count("decoder_sparse_step", 1),
+        "normalize_weights": keys.flag("norm_topk_prob"),
     }
 
 
@@ -238,6 +243,9 @@ def _deepseek(keys: Keys) -> Fields:
             "correction_bias": method == "noaux_tc",
             "groups": groups if limited else 1,
             "top_groups": top_groups if limited else 1,
+            "scores": keys.get("scoring_func", "sigmoid" if v3 else "softmax"),
+            "normalize_weights": keys.flag("norm_topk_prob", default=v3),
+            "routed_scale": keys.number("routed_scaling_factor", 2.5 if v3 else 1.0),
         },
         "mtp_layers": keys.count("num_nextn_predict_layers", 0, least=0),
     }

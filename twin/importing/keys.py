@@ -24,12 +24,10 @@ HARMLESS = frozenset(
         "label2id", "bos_token_id", "eos_token_id", "pad_token_id", "transformers_version",
         "torch_dtype", "dtype", "use_cache", "return_dict", "output_attentions",
         "output_hidden_states", "unsloth_version", "unsloth_fixed",
-        # initialisation, norms, positions
-        "initializer_range", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters",
-        "rope_interleave", "max_position_embeddings", "max_window_layers", "use_mrope",
-        "partial_rotary_factor", "pretraining_tp", "ep_size",
-        # how the router chooses and is trained, not what it weighs
-        "norm_topk_prob", "routed_scaling_factor", "scoring_func",
+        # initialisation, positions
+        "initializer_range", "rope_interleave", "max_position_embeddings", "max_window_layers",
+        "use_mrope", "partial_rotary_factor", "pretraining_tp", "ep_size",
+        # how the router is trained
         "aux_loss_alpha", "seq_aux", "output_router_logits", "router_aux_loss_coef",
         "router_jitter_noise", "qk_head_dim",
     }
@@ -68,6 +66,26 @@ class Keys:
         else:
             return value
         return 1
+
+    def number(self, key: str, default: float) -> float:
+        """A number, whole or not; its bounds are the spec's."""
+        value = self.get(key, default)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value
+        self.refuse(key, f"`{key}` must be a number", code="TW014")
+        return default
+
+    def section(self, key: str) -> dict[str, Any]:
+        """What stands below a key, without what is null; empty where the key is absent."""
+        value = self.get(key, {})
+        if isinstance(value, dict):
+            return {
+                name: held
+                for name, held in cast("dict[str, Any]", value).items()
+                if held is not None
+            }
+        self.refuse(key, f"`{key}` must be an object", code="TW014")
+        return {}
 
     def flag(self, key: str, default: bool = False) -> bool:
         """True or false."""

@@ -2,17 +2,65 @@
 counted.
 
 The reference trainer reads the same file, so the fields follow the names of the released
-configurations.
+configurations. Some are for it alone and change nothing that is counted here: the constant of the
+norms, how positions rotate, and what the router makes of its logits.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, Strict, ValidationInfo, field_validator
 
 from twin.errors import FieldError
-from twin.spec.base import Count, Flag, Spec, Whole
+from twin.spec.base import Count, Flag, Ratio, Spec, Tokens, Whole
+
+Scale = Annotated[float, Strict(), Field(gt=0, le=1000)]
+"""What a number is multiplied by; not 0."""
+
+
+class Yarn(Spec):
+    """Rotary positions stretched to a longer context: YaRN (Peng et al., arXiv:2309.00071, sections
+    3.2 to 3.4), in the form and words of the released configurations of DeepSeek-V2 and later."""
+
+    factor: Ratio = Field(description="how many times longer the context becomes")
+    original_context: Tokens = Field(description="context before, over which betas count turns")
+    beta_fast: Scale = Field(
+        default=32.0, description="frequencies that turn at least so often over it stay as they are"
+    )
+    beta_slow: Scale = Field(
+        default=1.0, description="those that turn at most so often are divided by the factor"
+    )
+    mscale: Annotated[float, Strict(), Field(gt=0, le=10)] = Field(
+        default=1.0,
+        description="cosines and sines are multiplied by 0.1 x this x ln(factor) + 1, and divided "
+        "by the same of `mscale_all_dim`",
+    )
+    mscale_all_dim: Annotated[float, Strict(), Field(ge=0, le=10)] = Field(
+        default=1.0,
+        description="the softmax scale is multiplied by (0.1 x this x ln(factor) + 1) squared",
+    )
+
+    @field_validator("beta_slow")
+    @classmethod
+    def _slow_is_not_faster(cls, slow: float, info: ValidationInfo) -> float:
+        fast: float | None = info.data.get("beta_fast")
+        if fast is not None and slow > fast:
+            message = f"`beta_slow` is above `beta_fast`, which is {fast:g}"
+            raise FieldError("TW017", message, f"write at most {fast:g}")
+        return slow
+
+
+class Rope(Spec):
+    """Rotary position embedding (Su et al., arXiv:2104.09864): dimension pair i of n turns by
+    theta^(-i / n) per position."""
+
+    theta: Annotated[float, Strict(), Field(ge=1, le=1e12)] = Field(
+        default=10_000.0, description="base of the frequencies"
+    )
+    yarn: Yarn | None = Field(
+        default=None, description="stretches positions to a longer context; null: as trained first"
+    )
 
 
 class LatentAttention(Spec):
@@ -76,6 +124,15 @@ class Moe(Spec):
     correction_bias: Flag = Field(
         default=False, description="the router adds a learned bias per expert when it chooses"
     )
+    scores: Literal["sigmoid", "softmax"] = Field(
+        default="softmax", description="what the router makes of its logits"
+    )
+    normalize_weights: Flag = Field(
+        default=True, description="the weights of a token's experts are divided by their sum"
+    )
+    routed_scale: Scale = Field(
+        default=1.0, description="what these weights are multiplied by thereafter"
+    )
 
     @field_validator("groups")
     @classmethod
@@ -120,12 +177,16 @@ class ModelSpec(Spec):
     norm: Literal["rmsnorm", "layernorm"] = Field(
         default="rmsnorm", description="norm before attention and feed-forward block"
     )
+    norm_eps: Annotated[float, Strict(), Field(gt=0, le=0.1)] = Field(
+        default=1e-6, description="what norms add to the mean square, or variance"
+    )
     learned_positions: Whole = Field(
         default=0, description="positions with a learned embedding; 0: none are learned"
     )
     rotary: Flag = Field(
         default=True, description="positions rotate queries and keys, where none are learned"
     )
+    rope: Rope = Field(default=Rope(), description="how positions rotate, where they do")
     embedding_norm: Flag = Field(default=False, description="a norm follows the embedding")
     dropout: Flag = Field(default=False, description="dropout after attention and feed-forward")
     tied_embeddings: Flag = Field(

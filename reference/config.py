@@ -1,0 +1,182 @@
+"""The configuration of a run: what is trained, on what, how, for how long.
+
+The model is the simulator's (`twin.spec.model`, by catalog name or written out), the memory policy
+too; data and optimizer declare their sections beside their code. Every field has its meaning here
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, Strict, ValidationInfo, field_validator
+
+from reference.data.spec import DataSpec
+from reference.optim.schedule import ScheduleSpec
+from reference.optim.spec import OptimizerSpec
+from twin.errors import FieldError, Problem, UsageError
+from twin.loading.config import load_config
+from twin.loading.suggest import hint
+from twin.spec.base import Count, Flag, Ratio, Spec, Whole
+from twin.spec.memory import MemorySpec
+from twin.spec.model import ModelSpec
+
+PRESETS: Final = Path(__file__).with_name("presets")
+"""Configurations that a bare name stands for."""
+
+LearningRate = Annotated[float, Strict(), Field(gt=0, le=1)]
+"""What an update is multiplied with."""
+Small = Annotated[float, Strict(), Field(ge=0, le=1)]
+"""A rate or coefficient; 0 turns its cause off."""
+
+
+class TrainSpec(Spec):
+    """The steps, what is kept of them, and where they run."""
+
+    steps: Count = Field(description="optimizer steps before the stages")
+    sequence: Annotated[Count, Field(le=10_000_000)] = Field(description="tokens per sequence")
+    micro_batch: Count = Field(description="sequences per forward and backward pass")
+    accumulate: Count = Field(
+        default=1, description="micro-batches per step; gradients are summed in fp32"
+    )
+    precision: Literal["bf16", "fp32"] = Field(
+        default="bf16",
+        description="of parameters and activations; masters, gradients, optimizer states, norms, "
+        "softmax, routing and loss are fp32 in both",
+    )
+    seed: Whole = Field(default=0, description="of the first weights")
+    output: str | None = Field(
+        default=None,
+        description="folder of metrics and checkpoints; null: runs/train/ and the configuration's "
+        "name on the command line, and nothing is written from a program",
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="auto: CUDA where there is a device"
+    )
+    threads: Annotated[Count, Field(le=1024)] = Field(
+        default=1,
+        description="CPU threads; another number may round otherwise, so that a run is repeated "
+        "exactly with the same one only",
+    )
+    deterministic: Flag = Field(
+        default=True,
+        description="only algorithms that give the same result twice; may cost speed on CUDA",
+    )
+    checkpoint_every: Whole = Field(
+        default=100, description="steps from checkpoint to checkpoint; 0: only when the run ends"
+    )
+    keep: Count = Field(default=2, description="newest checkpoints that are kept")
+    evaluate_every: Whole = Field(
+        default=100, description="steps between evaluations; 0: only at the end of each stage"
+    )
+    evaluate_sequences: Whole = Field(
+        default=32, description="held-out sequences of each of them; 0: none"
+    )
+    final_sequences: Whole | None = Field(
+        default=None,
+        description="held-out sequences of the evaluation at the end of each stage; null: all",
+    )
+    spectra_every: Whole = Field(
+        default=0,
+        description="steps between looks at the weights' spectral norms and SVD entropies; 0: none",
+    )
+    tensorboard: Flag = Field(default=False, description="write TensorBoard's files, too")
+
+
+class BalanceSpec(Spec):
+    """What keeps the load of experts even. K2's report gives no numbers; these are DeepSeek-V3's
+    (arXiv:2412.19437, sections 2.1.2 and 4.2)."""
+
+    bias_rate: Small = Field(
+        default=1e-3, description="how far a router's bias moves per step, against the load"
+    )
+    sequence_loss: Small = Field(
+        default=0.0,
+        description="coefficient of the sequence-wise balance loss; 0: none (DeepSeek-V3: 1e-4)",
+    )
+
+
+class StageSpec(Spec):
+    """Further steps with other sequences, at one learning rate, weights and optimizer as they are:
+    Kimi K2's anneal and long-context stages (arXiv:2507.20534, section 2.5)."""
+
+    name: str = Field(description="what metrics call it")
+    steps: Count = Field(description="optimizer steps")
+    sequence: Annotated[Count, Field(le=10_000_000)] = Field(description="tokens per sequence")
+    micro_batch: Count = Field(description="sequences per forward and backward pass")
+    accumulate: Count = Field(default=1, description="micro-batches per step")
+    lr: LearningRate = Field(description="learning rate of every step")
+    yarn: Ratio | None = Field(
+        default=None,
+        description="factor by which YaRN stretches positions from here on; null: as before. Its "
+        "other numbers are the model's, its original context `train.sequence` where that has none",
+    )
+
+
+class RunSpec(Spec):
+    """One run of the trainer."""
+
+    model: ModelSpec = Field(description="the architecture; a catalog model by name")
+    train: TrainSpec = Field(description="steps, batches, precision, output")
+    optimizer: OptimizerSpec = Field(
+        default_factory=OptimizerSpec, description="MuonClip, Muon or AdamW, and QK-clip"
+    )
+    schedule: ScheduleSpec = Field(
+        default_factory=ScheduleSpec, description="learning rate over `train.steps`"
+    )
+    balance: BalanceSpec = Field(
+        default_factory=BalanceSpec, description="what keeps the load of experts even"
+    )
+    data: DataSpec = Field(
+        default_factory=DataSpec, description="text, tokenizer, what is held out"
+    )
+    memory: MemorySpec = Field(
+        default_factory=MemorySpec, description="what is computed again, packed or sent away"
+    )
+    stages: tuple[StageSpec, ...] = Field(default=(), description="what follows `train.steps`")
+
+    @field_validator("stages")
+    @classmethod
+    def _names_differ(
+        cls, stages: tuple[StageSpec, ...], info: ValidationInfo
+    ) -> tuple[StageSpec, ...]:
+        del info
+        names = [MAIN, *(stage.name for stage in stages)]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            message = f"two stages are called `{twice}`"
+            raise FieldError("TW017", message, f"`{MAIN}` is what `train` is called; rename one")
+        return stages
+
+
+MAIN: Final = "train"
+"""The stage that `train` describes."""
+
+
+def load_run(config: str | Path, overrides: Sequence[str] = ()) -> RunSpec:
+    """The run of a file, or of a preset by its name, under `a.b=value` overrides.
+
+    Raises UsageError where there is no such file or an override is none, and ScenarioError with
+    all that is wrong in the configuration, each mistake with its place.
+    """
+    return load_config(RunSpec, find_config(config), overrides, {("model",): "models"})
+
+
+def find_config(config: str | Path) -> Path:
+    """The file that a path or the name of a preset means. Raises UsageError where there is none."""
+    path = Path(config)
+    if path.is_file():
+        return path
+    preset = PRESETS / f"{config}.yaml"
+    if path.name == str(config) and preset.is_file():
+        return preset
+    message = f"there is no run configuration `{config}`"
+    fix = hint(str(config), presets(), "give a file, or one of the presets")
+    raise UsageError([Problem("TW230", "", message, fix)])
+
+
+def presets() -> tuple[str, ...]:
+    """The names of the presets, sorted."""
+    return tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))

@@ -1,0 +1,233 @@
+"""`config.json` of a Hugging Face folder to the model that it describes, and back.
+
+Reading refuses by name what no field expresses; writing reads its own result again, so that nothing
+is lost in silence. Keys that change no computation (token ids, initialisation, lengths) are kept as
+they are beside the model.
+
+The simulator has a reader of its own for more families; it counts and may leave things out, this
+one computes and may not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from reference.convert.families import (
+    DEEPSEEK,
+    FAMILIES,
+    KEPT,
+    PREDICTIONS,
+    STORAGE,
+    YARN,
+    YARN_DEFAULTS,
+    Family,
+    family_of,
+)
+from twin.errors import Problem, UsageError
+from twin.loading.suggest import hint, nearest
+from twin.spec.model import ModelSpec
+
+Json = dict[str, Any]
+
+_LENGTH: Final = 4096
+"""Positions that a written configuration claims where nothing says how many: K2's in
+pre-training (arXiv:2507.20534, section 2.5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a `config.json` says."""
+
+    model: ModelSpec
+    kept: Json
+    """Keys kept as they are."""
+    prediction_layers: int
+    """That the released model has behind its last layer, and the reference leaves out."""
+
+
+def model_of(config: Json, name: str) -> Config:
+    """The model of a configuration, under a name.
+
+    Raises UsageError with everything that cannot be computed as the configuration says: TW251 an
+    unknown architecture, TW252 a key.
+    """
+    family, full = _family(config), _completed(config)
+    rope, problems = _rope(config)
+    problems = [*_unknown(family, config), *_other(family, full), *problems]
+    fields: Json = {"name": name, "ffn": {"kind": "swiglu"}, "rope": rope}
+    for path, value in family.implied.items():
+        _put(fields, path, value)
+    for key, path in family.keys.items():
+        if full.get(key) is None and key != "q_lora_rank":
+            problems.append(_problem(key, f"the configuration has no `{key}`"))
+        _put(fields, path, full.get(key))
+    if problems:
+        raise UsageError(problems)
+    try:
+        model = ModelSpec.model_validate(fields)
+    except ValidationError as error:
+        raise UsageError(_invalid(error, family)) from None
+    kept = {key: value for key, value in config.items() if key in KEPT}
+    counts = [config[key] for key in PREDICTIONS if isinstance(config.get(key), int)]
+    return Config(model, kept, max(counts, default=0))
+
+
+def config_of(model: ModelSpec, kept: Json) -> Json:
+    """The `config.json` of a model, with the keys kept from the one that it came from.
+
+    Raises UsageError TW257 for a model that no supported architecture is, naming the fields that
+    would be lost.
+    """
+    family = family_of(model)
+    if family is DEEPSEEK and model.moe is None:
+        raise UsageError([_lost(model, family, {"moe"})])
+    config = _written(family, model)
+    again = _leaves(model_of(config, model.name).model)
+    different = {path for path, value in _leaves(model).items() if again.get(path) != value}
+    if lost := {path if path in again else path.rpartition(".")[0] for path in different}:
+        raise UsageError([_lost(model, family, lost)])
+    yarn = model.rope.yarn
+    longest = int(yarn.original_context * yarn.factor) if yarn else _LENGTH
+    return dict(sorted({"max_position_embeddings": longest, **config, **kept}.items()))
+
+
+def _family(config: Json) -> Family:
+    kind, named = config.get("model_type"), config.get("architectures")
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if family is not None and named in (None, [family.architecture]):
+        return family
+    wrong = str(kind) if family is None else f"{named}"
+    options = list(FAMILIES) if family is None else [family.architecture]
+    message = f"the architecture `{wrong}` is none that the reference runs"
+    fix = hint(wrong, options, "the reference runs")
+    raise UsageError([Problem("TW251", "config.json", message, fix)])
+
+
+def _completed(config: Json) -> Json:
+    """With what older configurations leave out: heads share out the hidden width, each with keys
+    and values of its own."""
+    full: Json = {"tie_word_embeddings": False, **config}
+    heads, hidden = config.get("num_attention_heads"), config.get("hidden_size")
+    if full.get("num_key_value_heads") is None:
+        full["num_key_value_heads"] = heads
+    if full.get("head_dim") is None and isinstance(heads, int) and isinstance(hidden, int):
+        full["head_dim"] = hidden // max(heads, 1)
+    return full
+
+
+def _unknown(family: Family, config: Json) -> list[Problem]:
+    known = {*family.keys, *family.fixed, *family.ignored, *KEPT, *STORAGE, *PREDICTIONS}
+    problems: list[Problem] = []
+    for key in sorted(key for key in config.keys() - known if config[key] is not None):
+        near = nearest(key, known)
+        fix = f"did you mean `{near}`?" if near else "if it changes nothing, take it out of a copy"
+        problems.append(_problem(key, f"what `{key}` changes is not known here", fix))
+    return problems
+
+
+def _other(family: Family, config: Json) -> list[Problem]:
+    """Values of keys that the reference knows one value of."""
+    problems = [
+        _problem(key, f"`{key}: {config[key]}` is not computed here, only `{value}`")
+        for key, value in family.fixed.items()
+        if config.get(key) is not None and config[key] != value
+    ]
+    if family is DEEPSEEK and config["num_key_value_heads"] != config.get("num_attention_heads"):
+        message = "latent attention has as many as `num_attention_heads`"
+        problems.append(_problem("num_key_value_heads", message))
+    if set(config.get("layer_types") or ()) - {"full_attention"}:
+        problems.append(_problem("layer_types", "here every layer sees all tokens before"))
+    return problems
+
+
+def _rope(config: Json) -> tuple[Json, list[Problem]]:
+    """`rope_theta` and `rope_scaling`, or both in the `rope_parameters` of transformers 5; with
+    what is wrong in them."""
+    both: Json = config.get("rope_parameters") or {}
+    key = "rope_parameters" if both else "rope_scaling"
+    scaling: Json = both or config.get("rope_scaling") or {}
+    theta = both.get("rope_theta", config.get("rope_theta"))
+    if theta is None:
+        return {}, [_problem("rope_theta", "the configuration has no `rope_theta`")]
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind == "default":
+        return {"theta": theta}, []
+    if kind != "yarn":
+        return {}, [_problem(key, f"positions stretched by `{kind}` are not computed here")]
+    given = {name: value for name, value in scaling.items() if value is not None}
+    yarn = {ours: given[name] for name, ours in YARN.items() if name in given}
+    yarn["original_context"] = f"{yarn.get('original_context')}tok"
+    other = given.keys() - YARN.keys() - {"type", "rope_type", "rope_theta"}
+    problems = [
+        _problem(f"{key}.{name}", f"YaRN's `{name}` is not computed here") for name in sorted(other)
+    ]
+    return {"theta": theta, "yarn": YARN_DEFAULTS | yarn}, problems
+
+
+def _invalid(error: ValidationError, family: Family) -> list[Problem]:
+    """What pydantic found, under the key that said so."""
+    keys = {path: key for key, path in family.keys.items()}
+    found: list[Problem] = []
+    for entry in error.errors(include_url=False):
+        # The tag of the union of attentions is no field.
+        path = ".".join(str(step) for step in entry["loc"] if step not in ("mla", "gqa"))
+        key = keys.get(path, path)
+        found.append(_problem(key, f"`{key}` = {entry['input']!r}: {entry['msg']}"))
+    return found
+
+
+def _written(family: Family, model: ModelSpec) -> Json:
+    fields = model.model_dump()
+    config = {
+        "architectures": [family.architecture],
+        "model_type": family.model_type,
+        **family.fixed,
+        **{key: _get(fields, path) for key, path in family.keys.items()},
+        "rope_theta": model.rope.theta,
+    }
+    if family is DEEPSEEK:
+        config |= {"num_key_value_heads": model.attention.heads, "num_nextn_predict_layers": 0}
+    if model.rope.yarn is not None:
+        stretched = model.rope.yarn.model_dump()
+        config["rope_scaling"] = {
+            "type": "yarn",
+            **{key: stretched[path] for key, path in YARN.items()},
+        }
+    return config
+
+
+def _lost(model: ModelSpec, family: Family, fields: set[str]) -> Problem:
+    named = ", ".join(f"`{path}`" for path in sorted(fields))
+    message = f"{model.name} is no {family.architecture}, which has other {named}"
+    known = sorted({one.architecture for one in FAMILIES.values()})
+    return Problem("TW257", "model", message, f"the reference writes {', '.join(known)}")
+
+
+def _leaves(model: ModelSpec) -> Json:
+    """Every field by its path, without what only a reader is told."""
+
+    def below(fields: Json, path: str) -> Json:
+        found: Json = {}
+        for key, value in fields.items():
+            nested = isinstance(value, dict)
+            found |= below(value, f"{path}{key}.") if nested else {f"{path}{key}": value}
+        return found
+
+    return below(model.model_dump(exclude={"left_out"}), "")
+
+
+def _put(fields: Json, path: str, value: Any) -> None:
+    section, _, field = path.rpartition(".")
+    (fields.setdefault(section, {}) if section else fields)[field] = value
+
+
+def _get(fields: Json, path: str) -> Any:
+    section, _, field = path.rpartition(".")
+    return (fields[section] if section else fields)[field]
+
+
+def _problem(key: str, message: str, fix: str = "") -> Problem:
+    return Problem("TW252", f"config.json {key}", message, fix)

@@ -1,0 +1,88 @@
+"""The model in a trainer's checkpoint, under the same reading as a folder of safetensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from reference.checkpoint import (
+    MANIFEST,
+    Checkpoint,
+    DamagedError,
+    load_tensors,
+    newest,
+    read,
+)
+from reference.config import RunSpec
+from reference.convert.shards import Stored
+from reference.trainer.folder import CHECKPOINTS
+from reference.trainer.stages import stages_of
+from twin.errors import Problem, UsageError
+from twin.spec.model import ModelSpec
+
+_PREFIX = "model/"
+
+
+def is_trained(folder: Path) -> bool:
+    """Whether a folder is a checkpoint, or a run that has some."""
+    return (folder / MANIFEST).is_file() or (folder / CHECKPOINTS).is_dir()
+
+
+class Trained:
+    """A checkpoint's model; the newest intact one of a run.
+
+    Raises UsageError TW258 where none is intact.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._checkpoint = _opened(folder)
+        self.stored: Mapping[str, Stored] = {
+            name.removeprefix(_PREFIX): Stored(getattr(torch, kind), shape)
+            for name, (kind, shape) in self._checkpoint.shapes.items()
+            if name.startswith(_PREFIX)
+        }
+        self.model = _stretched(self._checkpoint)
+        self._last: tuple[str, Tensor] | None = None
+
+    def read(self, name: str) -> Tensor:
+        """A tensor. The last one stays, since its parts are asked for one after another."""
+        if self._last is None or self._last[0] != name:
+            self._last = None
+            held = self.stored[name]
+            tensor = torch.empty(held.shape, dtype=held.dtype)
+            load_tensors(self._checkpoint, {_PREFIX + name: tensor})
+            self._last = (name, tensor)
+        return self._last[1]
+
+    def rows(self, name: str, expert: int | None, first: int, count: int) -> Tensor:
+        """Some rows of a tensor, or of one matrix of a stack."""
+        tensor = self.read(name)
+        return (tensor if expert is None else tensor[expert])[first : first + count]
+
+
+def _opened(folder: Path) -> Checkpoint:
+    if (folder / MANIFEST).is_file():
+        try:
+            return read(folder)
+        except DamagedError as damage:
+            raise UsageError([Problem("TW258", "", f"`{folder}` is refused: {damage}")]) from None
+    found, refused = newest(folder / CHECKPOINTS)
+    if found is None:
+        message = f"`{folder}` holds no intact checkpoint"
+        raise UsageError([*refused, Problem("TW258", "", message)])
+    return found
+
+
+def _stretched(checkpoint: Checkpoint) -> ModelSpec:
+    """The model with the positions of the stage that made the checkpoint's last step."""
+    try:
+        run = RunSpec.model_validate(dict(checkpoint.config))
+    except ValidationError:
+        message = f"`{checkpoint.path}` was written by a version with another configuration"
+        raise UsageError([Problem("TW258", "", message)]) from None
+    stage = next(one for one in stages_of(run) if checkpoint.step <= one.end)
+    return run.model.model_copy(update={"rope": stage.rope})

@@ -1,0 +1,122 @@
+"""Token files, and the endless stream that an epoch-wise shuffle of their documents makes.
+
+Documents follow each other with one end-of-document token after each, and sequences are cut from
+that stream wherever they fall, across documents: no padding, no token left out (GPT-3's packing,
+arXiv:2005.14165, section B). K2's report does not say how it packs; that attention is not masked at
+document boundaries is ours. Each epoch has its own order; the last sequence of an epoch runs into
+the next one.
+
+Legend: N tokens, D documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Documents as one row of ids, each with its end-of-document token."""
+
+    ids_N: Ids
+    """uint16, or uint32 for vocabularies above 65,536; memory-mapped where it comes from a file."""
+    ends_D: NDArray[np.int64]
+    """Where each document ends, its last token included."""
+    digest: str = ""
+    """Tells token files apart; a loader refuses the state of another one."""
+
+    def __len__(self) -> int:
+        return len(self.ids_N)
+
+    def __iter__(self) -> Iterator[Ids]:
+        """The documents."""
+        start = 0
+        for end in self.ends_D.tolist():
+            yield self.ids_N[start:end]
+            start = end
+
+    def save(self, folder: Path, name: str) -> None:
+        """Writes `name.npy` and `name_ends.npy`."""
+        np.save(folder / f"{name}.npy", self.ids_N)
+        np.save(folder / f"{name}_ends.npy", self.ends_D)
+
+
+def pack(documents: Sequence[Ids], vocabulary: int, digest: str = "") -> Tokens:
+    """Documents of ids below `vocabulary` in a row; its last id ends each of them."""
+    kind = np.dtype(np.uint16 if vocabulary <= 2**16 else np.uint32)
+    end = np.array([vocabulary - 1], dtype=kind)
+    rows = [part.astype(kind, copy=False) for ids in documents for part in (ids, end)]
+    lengths = np.array([len(ids) + 1 for ids in documents], dtype=np.int64)
+    return Tokens(np.concatenate([end[:0], *rows]), np.cumsum(lengths), digest)
+
+
+def open_tokens(folder: Path, name: str, digest: str) -> Tokens:
+    """What `Tokens.save` wrote, memory-mapped. Raises `OSError` or `ValueError` if damaged."""
+    ids_N = np.load(folder / f"{name}.npy", mmap_mode="r")
+    ends_D = np.load(folder / f"{name}_ends.npy")
+    if len(ids_N) != (ends_D[-1] if len(ends_D) else 0):
+        raise ValueError(f"{name}: {len(ids_N)} tokens for documents that end elsewhere")
+    return Tokens(ids_N, ends_D, digest)
+
+
+class Stream:
+    """The documents in a new order each epoch, for ever; any stretch of it by its position.
+
+    The order depends on (seed, epoch) alone, not on the version of NumPy: documents are sorted by
+    a hash of their number (SplitMix64, Steele, Lea and Flood 2014).
+    """
+
+    def __init__(self, tokens: Tokens, seed: int) -> None:
+        self.tokens = tokens
+        self.seed = seed
+        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+
+    def read(self, start: int, count: int) -> Ids:
+        """`count` ids from position `start` on."""
+        pieces: list[Ids] = []
+        while count:
+            epoch, offset = divmod(start, len(self.tokens))
+            taken = min(count, len(self.tokens) - offset)
+            pieces += self._pieces(epoch, offset, offset + taken)
+            start, count = start + taken, count - taken
+        return np.concatenate(pieces)
+
+    def _pieces(self, epoch: int, start: int, stop: int) -> Iterator[Ids]:
+        """The stretches of the token file that lie in [start, stop) of an epoch."""
+        shifts_D, ends_D = self._epoch(epoch)
+        place = int(np.searchsorted(ends_D, start, side="right"))
+        while start < stop:
+            end = min(stop, int(ends_D[place]))
+            shift = int(shifts_D[place])
+            yield self.tokens.ids_N[start + shift : end + shift]
+            start, place = end, place + 1
+
+    def _shuffled(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """In the order of the epoch: from the position in it to that in the file, and the ends."""
+        ends_D = self.tokens.ends_D
+        lengths_D = np.diff(ends_D, prepend=0)
+        order_D = np.argsort(_hash(self.seed, epoch, len(ends_D)), kind="stable")
+        shuffled_D = np.cumsum(lengths_D[order_D])
+        return ends_D[order_D] - shuffled_D, shuffled_D
+
+
+def _hash(seed: int, epoch: int, documents: int) -> NDArray[np.uint64]:
+    """A 64-bit number for each document, from the seed and the epoch."""
+    key = _mix(_mix(np.array([seed], dtype=np.uint64)) + np.uint64(epoch))
+    return _mix(key + np.arange(documents, dtype=np.uint64))
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's step and finalizer; its constants are those of the paper."""
+    mixed = values + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

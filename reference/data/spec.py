@@ -1,0 +1,60 @@
+"""What a run reads: where its text comes from, how it becomes tokens, and what is held out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, Strict
+
+from twin.spec.base import Count, Spec, Whole
+
+STDLIB = "stdlib"
+"""The source that every machine has: the standard library of the running interpreter."""
+HeldOut = Annotated[float, Strict(), Field(ge=0, le=0.5)]
+"""A part of the documents, none to half of them."""
+
+
+def _listed(value: object) -> object:
+    """One source may be written without a list."""
+    return (value,) if isinstance(value, str | Path) else value
+
+
+class TokenizerSpec(Spec):
+    """How text becomes token ids, the last of which ends every document."""
+
+    kind: Literal["bpe", "bytes"] = Field(
+        default="bpe",
+        description="bpe: byte-level byte-pair encoding, trained on the training documents; "
+        "bytes: the 256 bytes themselves",
+    )
+    vocab: Annotated[Count, Field(ge=257)] | None = Field(
+        default=None,
+        description="token ids in all, of bpe; absent: as many as the model has",
+    )
+
+
+class DataSpec(Spec):
+    """The text of a run. Which documents are held out depends on their names alone, so that runs
+    with different seeds, tokenizers or lengths are judged by the same text."""
+
+    source: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)] = Field(
+        default=(STDLIB,),
+        description="`stdlib` (source text of the standard library of the running Python), or "
+        "files and folders by path: .jsonl, .parquet, .txt, .md, .rst, .py",
+    )
+    field: str = Field(
+        default="text", description="the key of a JSONL line, or Parquet column, with the text"
+    )
+    tokenizer: TokenizerSpec = Field(
+        default_factory=TokenizerSpec, description="how text becomes tokens"
+    )
+    held_out: HeldOut = Field(
+        default=0.05,
+        description="share of the documents that training never sees, by a hash of the name",
+    )
+    seed: Whole = Field(default=0, description="of the order of documents in each epoch")
+    cache: str = Field(
+        default="runs/data",
+        description="folder of the tokenizers and tokens already made, by their content",
+    )

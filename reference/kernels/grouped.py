@@ -1,0 +1,95 @@
+"""Matrix multiplication of rows grouped by expert with their expert's weight.
+
+Legend: R rows sorted by expert, E experts, I inputs, O outputs.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import grouped_mm
+
+_GROUPED = (torch.float32, torch.bfloat16, torch.float16)
+"""What torch 2.13's grouped product takes; it refuses float64."""
+_ALIGNMENT = 16
+"""Bytes that it wants between rows and before the first value; it refuses anything else."""
+
+
+def grouped_matmul(rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
+    """Rows `ends_E[e - 1]` up to `ends_E[e]` times weight e, for every expert: [R, O].
+
+    `ends_E` is int32, the cumulative number of rows per expert, and ends with R; an expert may have
+    no rows. `weights_EIO` may be the transposed view of a parameter [E, O, I], whose gradient then
+    comes in the parameter's own layout. Equal to a loop over experts bit for bit.
+
+    Saves rows and weights; `ends_E` stays beside them, unseen by hooks on saved tensors.
+    """
+    return _GroupedMatmul.apply(rows_RI, weights_EIO, ends_E)  # pyright: ignore[reportReturnType]
+
+
+class _GroupedMatmul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
+        ctx.save_for_backward(rows_RI, weights_EIO)
+        ctx.ends_E = ends_E
+        return _by_expert(rows_RI, weights_EIO, ends_E)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dout_RO: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        rows_RI, weights_EIO = ctx.saved_tensors
+        dout_RO = dout_RO.contiguous()  # grouped_mm refuses the stride 0 of a sum's gradient
+        drows_RI = dweights_EIO = None
+        if ctx.needs_input_grad[0]:
+            drows_RI = _by_expert(dout_RO, weights_EIO.transpose(1, 2), ctx.ends_E)
+        if ctx.needs_input_grad[1] and weights_EIO.transpose(1, 2).is_contiguous():
+            dweights_EIO = _of_experts(dout_RO, rows_RI, ctx.ends_E).transpose(1, 2)
+        elif ctx.needs_input_grad[1]:
+            dweights_EIO = _of_experts(rows_RI, dout_RO, ctx.ends_E)
+        return drows_RI, dweights_EIO, None
+
+
+def _by_expert(rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
+    """Every row times its expert's weight: [R, O]."""
+    if rows_RI.is_meta:
+        return rows_RI.new_empty(rows_RI.shape[0], weights_EIO.shape[2])
+    if _can_group(rows_RI, weights_EIO, weights_EIO.shape[2]):
+        return grouped_mm(rows_RI, weights_EIO, offs=ends_E)
+    out_RO = rows_RI.new_empty(rows_RI.shape[0], weights_EIO.shape[2])
+    for weight_IO, (start, end) in zip(weights_EIO, _spans(ends_E), strict=True):
+        torch.mm(rows_RI[start:end], weight_IO, out=out_RO[start:end])
+    return out_RO
+
+
+def _of_experts(left_RI: Tensor, right_RO: Tensor, ends_E: Tensor) -> Tensor:
+    """The product over each expert's rows, `left^T right`: [E, I, O], zero where it has none."""
+    E, I, O = len(ends_E), left_RI.shape[1], right_RO.shape[1]  # noqa: E741
+    if left_RI.is_meta:
+        return left_RI.new_empty(E, I, O)
+    if _can_group(left_RI, right_RO, O):
+        return grouped_mm(left_RI.T, right_RO, offs=ends_E)
+    out_EIO = left_RI.new_empty(E, I, O)
+    for out_IO, (start, end) in zip(out_EIO, _spans(ends_E), strict=True):
+        torch.mm(left_RI[start:end].T, right_RO[start:end], out=out_IO)
+    return out_EIO
+
+
+def _spans(ends_E: Tensor) -> list[tuple[int, int]]:
+    return list(pairwise((0, *ends_E.tolist())))
+
+
+def _can_group(left: Tensor, right: Tensor, columns: int) -> bool:
+    size = left.element_size()
+    return (
+        left.dtype in _GROUPED
+        and columns * size % _ALIGNMENT == 0
+        and all(
+            part.data_ptr() % _ALIGNMENT == 0
+            and all(stride == 1 or stride * size % _ALIGNMENT == 0 for stride in part.stride())
+            for part in (left, right)
+        )
+    )

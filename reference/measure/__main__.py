@@ -1,0 +1,87 @@
+"""`python -m reference.measure`: measure the device at hand and write its parts of a catalog."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from twin.errors import TwinError
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The exit code: 0, or that of the error that is told on stderr."""
+    options = _parser().parse_args(words)
+    # torch takes more than a second to load: `--help` and misspelled options go without.
+    from reference.measure import report  # noqa: PLC0415
+    from reference.measure.run import Request, run  # noqa: PLC0415
+
+    only = tuple(name for name in (options.only or "").split(",") if name)
+    request = Request(
+        options.device,
+        options.model,
+        options.output,
+        only,
+        options.quick,
+        options.seconds,
+        options.name,
+        options.threads,
+    )
+    try:
+        result = run(request, _tell)
+    except TwinError as error:
+        _clear()
+        if options.json:
+            problems = [problem.as_dict() for problem in error.problems]
+            sys.stdout.write(json.dumps({"problems": problems}, indent=2) + "\n")
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        _clear()
+        sys.stderr.write("stopped; groups that had ended are kept\n")
+        return 130
+    _clear()
+    shown = json.dumps(report.summary(result), indent=2) if options.json else report.text(result)
+    sys.stdout.write(shown + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m reference.measure",
+        description="Times kernels, copies, collectives and training steps of the device at hand, "
+        "and writes a GPU, a node and a calibration profile that scenarios can name.",
+        epilog="Groups: launch, bandwidth, gemm, grouped, attention, optimizer, copies, "
+        "collectives, steps. Those measured before into the same folder stay.",
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--model", help="whose shapes; kimi-k2 on a GPU, kimi-k2-nano on a CPU")
+    parser.add_argument("--output", type=Path, help="folder to write to; measured/NAME")
+    parser.add_argument("--only", help="groups, with commas between")
+    parser.add_argument("--quick", action="store_true", help="few shapes, in seconds: a look")
+    parser.add_argument("--seconds", type=float, help="of one shape at most")
+    parser.add_argument("--name", help="of the parts that are written")
+    parser.add_argument("--threads", type=int, default=1, help="of a CPU; 1")
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    return parser
+
+
+def _tell(what: str, done: int, total: int, left: float) -> None:
+    """One line on stderr, written over where it is a terminal."""
+    if sys.stderr.isatty():
+        line = f"{done + 1}/{total}, {left:.0f} s left: {what}"
+        sys.stderr.write(f"\r\x1b[2K{line[:100]}")
+        sys.stderr.flush()
+    elif done % 20 == 0:
+        sys.stderr.write(f"{done + 1}/{total}, {left:.0f} s left: {what}\n")
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[2K")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""What is to be timed: an operation of one shape, and how to make it run on the device at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+
+from reference.measure import clock
+from reference.measure.clock import Call, Effort
+from reference.measure.point import Point, Timing
+from twin.spec.model import ModelSpec
+
+BF16 = "bf16"
+TYPES: Mapping[str, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
+"""Numbers that products are timed in; the twin's profile is of bf16."""
+WIDTH: Mapping[str, int] = {"bf16": 2, "fp32": 4}
+"""Bytes of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where and how hard to measure. `most_flop` and `most_bytes` bound a single call, `ranks` are
+    the processes that collectives run over."""
+
+    device: torch.device
+    model: str
+    spec: ModelSpec
+    dtypes: tuple[str, ...]
+    effort: Effort
+    quick: bool
+    most_flop: float
+    most_bytes: float
+    cache: int
+    """Bytes of inputs that one set must exceed before calls cycle through no further one."""
+    ranks: int = 2
+
+    @property
+    def cuda(self) -> bool:
+        """Whether the device is an NVIDIA or AMD GPU."""
+        return self.device.type == "cuda"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One operation of one shape with its FLOP, bytes and kernels (`Point` has the conventions);
+    `run` times it."""
+
+    op: str
+    shape: Mapping[str, int]
+    dtype: str
+    flop: float
+    bytes: float
+    kernels: int
+    run: Callable[[Setting], Timing]
+
+    def measured(self, group: str, setting: Setting) -> Point:
+        """The point that comes of it."""
+        timing = self.run(setting)
+        shape = dict(self.shape)
+        return Point(group, self.op, shape, self.dtype, self.flop, self.bytes, self.kernels, timing)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name} {value:,}" for name, value in self.shape.items())
+        return f"{self.op} {self.dtype} ({sizes})"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """What was not measured, and why."""
+
+    group: str
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"skipped {self.group}: {self.what}: {self.why}"
+
+
+def timed(make: Callable[[torch.device], Call], size: float) -> Callable[[Setting], Timing]:
+    """Times what `make` prepares with fresh inputs of `size` bytes; on a GPU several sets, so that
+    together they exceed its cache."""
+
+    def run(setting: Setting) -> Timing:
+        sets = min(8, ceil(setting.cache / max(size, 1))) if setting.cache else 1
+        calls = [make(setting.device) for _ in range(max(1, sets))]
+        return clock.measure(calls, setting.device, setting.effort)
+
+    return run
+
+
+def random(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Normal random numbers: on zeros a GPU draws less power and runs faster than it ever will."""
+    return torch.randn(shape, device=device, dtype=dtype)
+
+
+def of_reach(cases: list[Case], group: str, setting: Setting) -> list[Case | Skip]:
+    """The cases that the bounds of the setting admit, and in one word what they leave out."""
+    kept: list[Case | Skip] = []
+    beyond = 0
+    for case in cases:
+        if case.flop <= setting.most_flop and case.bytes <= setting.most_bytes:
+            kept.append(case)
+        else:
+            beyond += 1
+    if beyond:
+        why = f"beyond {setting.most_flop:.1e} FLOP or {setting.most_bytes:.1e} bytes per call"
+        kept.append(Skip(group, f"{beyond} of {len(cases)} shapes", why))
+    return kept

@@ -1,0 +1,208 @@
+"""How long a call takes: warm up, then samples until the median is known well enough or the time
+is spent.
+
+On a CPU a sample is a row of calls between two readings of `perf_counter`. On a GPU it is a row
+between two events, behind a kernel that sleeps until the host has enqueued them all: so the host's
+own time is in none of it (`host_seconds` measures that). A row cycles through several sets of
+inputs, more than the L2 holds, since in training operands come from memory. On a CPU there is one
+set: what fits into its caches stays there, as it does between the kernels of a small model.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+
+from reference.measure.point import Timing
+
+Call = Callable[[], object]
+
+NOTCH: Final = 1.57
+"""Half of a 95 % interval of a median, in quartile distances over the root of the samples (McGill,
+Tukey, Larsen 1978, Variations of Box Plots, The American Statistician 32(1))."""
+ROW: Final = {"cpu": 2e-4, "cuda": 3e-4}
+"""Seconds that a row should last: far above what reading the clock costs (1e-7 s; events 5e-7)."""
+LONGEST: Final = {"cpu": 10_000, "cuda": 32}
+"""Calls in a row. A GPU's queue holds 1,024 launches, and a call may be two dozen kernels."""
+AHEAD: Final = 1e-4
+"""Seconds of sleep beside twice what the host needs."""
+ENQUEUED: Final = 0.1
+"""Seconds of sleep at most: a call that waits for the GPU itself would ask for ever more, and is
+then timed with its waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """When to stop: seconds of one case, samples at least, and the half-width of the median's
+    interval that is tight enough, as a share of it."""
+
+    seconds: float
+    samples: int = 5
+    tight: float = 0.01
+
+
+def measure(
+    calls: Sequence[Call], device: torch.device, effort: Effort, *, with_host: bool = False
+) -> Timing:
+    """Seconds of one call. All `calls` do the same, on different inputs. `with_host`: until a GPU
+    has nothing left to do, the host's time included, as a training step lasts."""
+    with _no_collection():
+        first, host = _warm(calls, device)
+        count = max(1, min(LONGEST[device.type], round(ROW[device.type] / max(first, 1e-9))))
+        row = [calls[i % len(calls)] for i in range(count)]
+        ahead = 2 * host * count + AHEAD
+        seconds: list[float] = []
+        wall, ran, start = 0.0, 0.0, time.perf_counter()
+        while True:
+            began, worked = time.perf_counter(), time.process_time()
+            if device.type == "cpu" or with_host:
+                seconds.append(_by_host(row, device) / count)
+            else:
+                one, ahead = _by_events(row, device, ahead)
+                seconds.append(one / count)
+            wall, ran = wall + time.perf_counter() - began, ran + time.process_time() - worked
+            spent = time.perf_counter() - start > effort.seconds
+            if len(seconds) >= effort.samples and (spent or _notch(seconds) < effort.tight):
+                break
+    waited = max(0.0, 1 - ran / wall) if device.type == "cpu" else None
+    return summary(seconds, count, waited)
+
+
+def host_seconds(call: Call, device: torch.device, effort: Effort) -> Timing:
+    """Seconds of the host alone until one call is enqueued; on a CPU, those of the call."""
+    if device.type == "cpu":
+        return measure([call], device, effort)
+    _warm([call], device)
+    seconds: list[float] = []
+    start = time.perf_counter()
+    while len(seconds) < effort.samples or time.perf_counter() - start < effort.seconds:
+        _sleep(2e-3)  # the queue must not run dry, nor fill up
+        began = time.perf_counter()
+        for _ in range(LONGEST["cuda"]):
+            call()
+        seconds.append((time.perf_counter() - began) / LONGEST["cuda"])
+        torch.cuda.synchronize(device)
+    return summary(seconds, LONGEST["cuda"], None)
+
+
+def summary(seconds: Sequence[float], count: int, waited: float | None) -> Timing:
+    """The quartiles of samples of rows of `count` calls each."""
+    lower, median, upper = (float(v) for v in np.quantile(seconds, (0.25, 0.5, 0.75)))
+    fence = upper + 1.5 * (upper - lower)
+    outliers = sum(value > fence for value in seconds)
+    ends = min(seconds), lower, median, upper, max(seconds)
+    return Timing(*ends, len(seconds), count, outliers, waited)
+
+
+def _notch(seconds: Sequence[float]) -> float:
+    lower, median, upper = np.quantile(seconds, (0.25, 0.5, 0.75))
+    return float(NOTCH * (upper - lower) / len(seconds) ** 0.5 / median)
+
+
+def _warm(calls: Sequence[Call], device: torch.device) -> tuple[float, float]:
+    """Seconds of the last of a few calls, and the host's part: libraries are loaded, caches
+    filled."""
+    seconds = host = 0.0
+    for call in (*calls, calls[0], calls[0]):
+        start = time.perf_counter()
+        call()
+        host = time.perf_counter() - start
+        _finish(device)
+        seconds = time.perf_counter() - start
+    return seconds, host
+
+
+def _by_host(row: Sequence[Call], device: torch.device) -> float:
+    """Seconds of a row on the host's clock."""
+    _finish(device)
+    start = time.perf_counter()
+    for call in row:
+        call()
+    _finish(device)
+    return time.perf_counter() - start
+
+
+def _by_events(row: Sequence[Call], device: torch.device, ahead: float) -> tuple[float, float]:
+    """Seconds that a GPU works on a row, and for how long it must sleep first: as long as the host
+    needs to enqueue, found anew where that was too short (or the GPU's clock rose)."""
+    while True:
+        before, begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+        before.record()
+        _sleep(ahead)
+        begin.record()
+        start = time.perf_counter()
+        for call in row:
+            call()
+        end.record()
+        host = time.perf_counter() - start
+        torch.cuda.synchronize(device)
+        slept = before.elapsed_time(begin) * 1e-3
+        if host < slept or ahead >= ENQUEUED:
+            return begin.elapsed_time(end) * 1e-3, ahead
+        ahead = min(ENQUEUED, 1.5 * ahead * max(1.0, host / slept) + AHEAD)
+
+
+def wake(device: torch.device) -> None:
+    """Half a second of products: an idle GPU's clock is a fifth of a busy one's."""
+    if device.type != "cuda":
+        return
+    x = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
+    start = time.perf_counter()
+    while time.perf_counter() - start < 0.5:
+        x @ x
+        torch.cuda.synchronize(device)
+
+
+TRIAL: Final = 20_000_000
+"""Cycles of the kernel that is timed to learn its pace, about 10 ms."""
+_PACE: list[float] = []
+"""Cycles per second of the sleeping kernel, once measured."""
+
+
+def _sleep(seconds: float) -> None:
+    """Enqueues a kernel that does nothing for so long."""
+    if not _PACE:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for _ in range(2):  # the first one also wakes the GPU
+            begin.record()
+            _spin(TRIAL)
+            end.record()
+            torch.cuda.synchronize()
+        _PACE.append(TRIAL / (begin.elapsed_time(end) * 1e-3))
+    _spin(int(seconds * _PACE[0]))
+
+
+def _spin(cycles: int) -> None:
+    # What torch's own tests of streams use; there is no public kernel that only waits.
+    torch.cuda._sleep(cycles)  # noqa: SLF001
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's garbage collector, which would run inside of some sample."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Bytes of a GPU's L2; none on a CPU, whose caches are left as they are."""
+    if device.type == "cpu":
+        return 0
+    return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 2**26))

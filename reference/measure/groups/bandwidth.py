@@ -1,0 +1,111 @@
+"""Kernels that wait for memory: copy, add, RMSNorm, SwiGLU, rotary positions, the cast to FP8 and
+the sum of a weight's gradient into fp32, in the sizes of a micro-batch.
+
+Legend: T tokens, D width. Bytes are those of one fused kernel that reads its inputs once and writes
+its outputs once, as the twin counts: what an unfused implementation moves beyond that shows as a
+lower share of the bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from reference.kernels.fp8 import quantize
+from reference.kernels.norm import rms_norm
+from reference.kernels.swiglu import swiglu
+from reference.measure.case import BF16, TYPES, Case, Setting, Skip, of_reach, random, timed
+from reference.measure.clock import Call
+from reference.model.rope import Positions, rotate
+from twin.spec.model import Rope
+
+Make = Callable[[torch.device], Call]
+
+FP8 = 1 + 4 / 128
+"""Bytes of a value in FP8 with its part of a tile's fp32 scale."""
+ROTARY = 64
+"""Width of the rotary part of a head (Kimi K2, DeepSeek-V3)."""
+
+
+def cases(setting: Setting) -> list[Case | Skip]:
+    """Every kernel at every size."""
+    found: list[Case] = []
+    for T, D in _sizes(setting):
+        for op, (width, kernels, make) in _kernels(T, D).items():
+            size = width * T * D
+            shape = {"tokens": T, "width": D}
+            found.append(Case(op, shape, BF16, 0.0, size, kernels, timed(make, size)))
+    return of_reach(found, "bandwidth", setting)
+
+
+def _sizes(setting: Setting) -> list[tuple[int, int]]:
+    """Tokens and width: the model's, and on a CPU wide enough once to leave its caches. A few
+    tokens show what a kernel costs beside its bytes."""
+    D = setting.spec.hidden
+    if setting.quick:
+        return [(16, D), (1024, D)]
+    if setting.cuda:
+        return [(T, D) for T in (8, 64, 512, 2048, 8192, 32768)]
+    return [(16, D), (256, D), (1024, D), (4096, D), (4096, 4096)]
+
+
+def _kernels(T: int, D: int) -> dict[str, tuple[float, int, Make]]:
+    """Bytes per value of T x D, kernels that the twin counts, and the call, by name."""
+    return {
+        "copy": (4.0, 1, lambda device: _copy(device, T, D)),
+        "add": (6.0, 1, lambda device: _add(device, T, D)),
+        "rms_norm": (4.0, 1, lambda device: _norm(device, T, D, backward=False)),
+        "rms_norm_backward": (6.0, 2, lambda device: _norm(device, T, D, backward=True)),
+        "swiglu": (6.0, 1, lambda device: _swiglu(device, T, D, backward=False)),
+        "swiglu_backward": (10.0, 1, lambda device: _swiglu(device, T, D, backward=True)),
+        "rope": (4.0, 1, lambda device: _rope(device, T, D)),
+        "fp8_cast": (2 + FP8, 1, lambda device: _cast(device, T, D)),
+        "accumulate": (10.0, 1, lambda device: _accumulate(device, T, D)),
+    }
+
+
+def _copy(device: torch.device, T: int, D: int) -> Call:
+    x_TD, y_TD = (random(device, TYPES[BF16], T, D) for _ in range(2))
+    return lambda: y_TD.copy_(x_TD)
+
+
+def _add(device: torch.device, T: int, D: int) -> Call:
+    x_TD, y_TD = (random(device, TYPES[BF16], T, D) for _ in range(2))
+    return lambda: x_TD + y_TD
+
+
+def _norm(device: torch.device, T: int, D: int, *, backward: bool) -> Call:
+    x_TD, gain_D = random(device, TYPES[BF16], T, D), random(device, TYPES[BF16], D)
+    if not backward:
+        return lambda: rms_norm(x_TD, gain_D, 1e-6)
+    return _gradient(rms_norm(x_TD.requires_grad_(), gain_D.requires_grad_(), 1e-6), x_TD, gain_D)
+
+
+def _swiglu(device: torch.device, T: int, D: int, *, backward: bool) -> Call:
+    gate_up = random(device, TYPES[BF16], T, 2 * D)
+    if not backward:
+        return lambda: swiglu(gate_up, None)
+    return _gradient(swiglu(gate_up.requires_grad_(), None), gate_up)
+
+
+def _rope(device: torch.device, T: int, D: int) -> Call:
+    width = min(ROTARY, D)
+    x_BTHR = random(device, TYPES[BF16], 1, T, D // width, width)
+    turns_TR = Positions(Rope(), width).turns(0, T, x_BTHR)
+    return lambda: rotate(x_BTHR, turns_TR)
+
+
+def _cast(device: torch.device, T: int, D: int) -> Call:
+    x_TD = random(device, TYPES[BF16], T, D)
+    return lambda: quantize(x_TD)
+
+
+def _accumulate(device: torch.device, T: int, D: int) -> Call:
+    sum_TD, x_TD = random(device, torch.float32, T, D), random(device, TYPES[BF16], T, D)
+    return lambda: sum_TD.add_(x_TD)
+
+
+def _gradient(out: torch.Tensor, *inputs: torch.Tensor) -> Call:
+    dout = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, inputs, dout, retain_graph=True)

@@ -1,0 +1,47 @@
+"""The measured training steps as scenarios of the twin, each saying what it should come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from reference.measure.case import BF16
+from reference.measure.machine import Machine
+from reference.measure.point import Point, Statistic
+
+
+def write_scenario(
+    folder: Path, machine: Machine, points: Sequence[Point], statistic: Statistic
+) -> list[Path]:
+    """A file per bf16 step, beside `catalog`; returns them."""
+    written: list[Path] = []
+    for point in points:
+        if point.group != "steps" or point.dtype != BF16:
+            continue
+        model = point.op.partition(":")[2]
+        sequences, tokens = point.shape["sequences"], point.shape["tokens"]
+        path = folder / f"step-{model}-{sequences}x{tokens}.yaml"
+        path.write_text(_text(machine, model, point, statistic), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def _text(machine: Machine, model: str, point: Point, statistic: Statistic) -> str:
+    sequences, tokens = point.shape["sequences"], point.shape["tokens"]
+    timing = point.timing
+    return f"""\
+# A measured step of the reference: {timing.seconds(statistic):.4g} s ({statistic} of \
+{timing.samples}; quartiles {timing.lower:.4g} to {timing.upper:.4g} s), {machine.date}.
+schema: 1
+name: {model}, {sequences} x {tokens} tokens on one {machine.device}
+model: {model}
+cluster: {{node: {machine.name}, nodes: 1, fabric: clos-400g}}
+parallel: {{schedule: 1f1b, micro_batch: {sequences}, zero: 0}}
+memory: {{recompute: []}}
+train:
+  tokens: {sequences * tokens * 1000}tok
+  global_batch: {sequences}seq
+  sequence: {tokens}tok
+  optimizer: muonclip
+calibration: {machine.name}
+"""

@@ -1,0 +1,159 @@
+"""QK-clip's variants where logits grow: whom do they clip, what do they hold, what do they cost?
+
+    python -m reference.studies.clip_variants [--quick] [--output FOLDER] [--jobs N] [--cache FOLDER]
+
+The runs of `logits` with the clip off, per layer (one factor for all heads of a layer), per head
+(Kimi K2's, arXiv:2507.20534, section 2.1, which gives the harm to innocent heads as the reason), and
+adaptive (ours, `reference.optim.qk_clip`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import product
+from statistics import mean
+from typing import Final, Literal
+
+from reference.studies.command import main
+from reference.studies.crossing import spread
+from reference.studies.figure import Colour, Curve, Figure, Panel
+from reference.studies.logits import REGIME, STEPS, THRESHOLD, growth, regime
+from reference.studies.outcome import Outcome
+from reference.studies.report import Report, Table, percent
+from reference.studies.runs import Workplace, conduct
+from reference.studies.scale import nano
+
+Variant = Literal["off", "per_layer", "per_head", "adaptive"]
+
+_SHOWN: Final[dict[Variant, tuple[str, Colour]]] = {
+    "off": ("off", "vermilion"),
+    "per_layer": ("per layer", "orange"),
+    "per_head": ("per head", "blue"),
+    "adaptive": ("adaptive", "green"),
+}
+
+
+def study(quick: bool, place: Workplace) -> Report:
+    """Run every variant with every seed."""
+    scale = nano(quick=quick, steps=STEPS)
+    runs = {
+        (variant, seed): regime(scale, seed, "muon")
+        if variant == "off"
+        else regime(scale, seed, "muonclip", variant)
+        for variant, seed in product(_SHOWN, scale.seeds)
+    }
+    found = conduct(runs, place)
+    heads = _heads(scale.base.model.layers, scale.base.model.attention.heads)
+    return Report(
+        name="clip_variants",
+        title="QK-clip: off, per layer, per head, adaptive",
+        question="In the regime in which Muon's attention logits grow: which heads does each variant "
+        "clip, how large do logits get, and what does it cost?",
+        settings=(
+            *scale.settings(),
+            (
+                f"Learning rate {REGIME['lr']:g}, constant after the warm-up; threshold {THRESHOLD:g}; "
+                "adaptive with its default outlier and floor"
+            ),
+        ),
+        findings=findings(found, scale.seeds, heads),
+        open=(
+            (
+                f"{heads} heads in all: a median over so few is noisy, and per layer can only "
+                "mistake a few heads for others."
+            ),
+            "Differences of losses below the spread over seeds are none.",
+        ),
+        tables=(_table(found, scale.seeds, heads),),
+        figures=(_figure(found, scale.seeds),),
+    )
+
+
+def findings(
+    found: Mapping[tuple[Variant, int], Outcome], seeds: Sequence[int], heads: int
+) -> tuple[str, ...]:
+    """Sentences of numbers as they came out."""
+    finals = {variant: [found[variant, seed].final for seed in seeds] for variant in _SHOWN}
+    ends = {variant: _end(found, variant, seeds) for variant in _SHOWN}
+    clipped = {variant: _clipped(found, variant, seeds, heads) for variant in _SHOWN}
+    low, high = min(map(mean, finals.values())), max(map(mean, finals.values()))
+    noise = max(spread(losses) for losses in finals.values())
+    said = "less" if high - low < noise else "more"
+    named = [variant for variant in _SHOWN if variant != "off"]
+    return (
+        "Largest logit at the end, mean over seeds: "
+        + ", ".join(f"{_SHOWN[variant][0]} {ends[variant]:.0f}" for variant in _SHOWN)
+        + ".",
+        "Heads clipped, as a share of all heads in all steps: "
+        + ", ".join(f"{_SHOWN[variant][0]} {percent(clipped[variant])}" for variant in named)
+        + ".",
+        "Held-out loss, mean over seeds: "
+        + ", ".join(f"{_SHOWN[variant][0]} {mean(finals[variant]):.4f}" for variant in _SHOWN)
+        + f". From the lowest to the highest {high - low:.4f}, {said} than one standard deviation "
+        f"over seeds ({noise:.4f}).",
+    )
+
+
+def _end(
+    found: Mapping[tuple[Variant, int], Outcome], variant: Variant, seeds: Sequence[int]
+) -> float:
+    return mean(growth(found[variant, seed]).end for seed in seeds)
+
+
+def _clipped(
+    found: Mapping[tuple[Variant, int], Outcome],
+    variant: Variant,
+    seeds: Sequence[int],
+    heads: int,
+) -> float:
+    return mean(mean(found[variant, seed].clipped_heads) / heads for seed in seeds)
+
+
+def _heads(layers: int, heads: int) -> int:
+    return layers * heads
+
+
+def _table(found: Mapping[tuple[Variant, int], Outcome], seeds: Sequence[int], heads: int) -> Table:
+    rows = []
+    for variant, (name, _) in _SHOWN.items():
+        finals = [found[variant, seed].final for seed in seeds]
+        largest = max(growth(found[variant, seed]).largest for seed in seeds)
+        steps = [growth(found[variant, seed]).clipping for seed in seeds]
+        row = [name, f"{_end(found, variant, seeds):.1f}", f"{largest:.1f}"]
+        row += [percent(_clipped(found, variant, seeds, heads)), percent(mean(steps))]
+        rows.append([*row, *(f"{loss:.4f}" for loss in finals), f"{mean(finals):.4f}"])
+    head = ("", "logit at the end", "largest of any step", "heads clipped", "steps with a clip")
+    head += tuple(f"held out, seed {seed}" for seed in seeds)
+    note = "Steps with a clip: from the first one on."
+    return Table("Variant by variant", (*head, "mean"), rows, note)
+
+
+def _figure(found: Mapping[tuple[Variant, int], Outcome], seeds: Sequence[int]) -> Figure:
+    logits, clips = [], []
+    for variant, (name, colour) in _SHOWN.items():
+        run = found[variant, seeds[0]]
+        steps = range(1, len(run.max_logits) + 1)
+        logits.append(Curve(steps, run.max_logits, colour, name, width=1.5))
+        if variant != "off":
+            total = [sum(run.clipped_heads[:at]) for at in steps]
+            clips.append(Curve(steps, total, colour, f"{name}: {total[-1]:,}"))
+    level = (THRESHOLD, f"threshold {THRESHOLD:g}")
+    top = max(max(curve.y) for curve in logits) * 1.3
+    clipped = {one: sum(found[one, seeds[0]].clipped_heads) for one in ("per_layer", "per_head")}
+    title = (
+        f"Per layer clips {clipped['per_layer'] / clipped['per_head']:.1f} times as many heads as "
+        "per head"
+        if clipped["per_head"]
+        else "No head passed the threshold"
+    )
+    caption = f"Preset nano at learning rate {REGIME['lr']:g}, seed {seeds[0]}"
+    panels = (
+        Panel("Largest attention logit", logits, log=True, level=level, span=(1.0, top)),
+        Panel("Heads clipped so far", clips),
+    )
+    return Figure(title, caption, "Optimizer step", panels)
+
+
+if __name__ == "__main__":
+    sys.exit(main(study, "Variants of QK-clip where attention logits grow."))

@@ -1,0 +1,217 @@
+"""Do Muon's attention logits explode, and does QK-clip cure it at no cost?
+
+    python -m reference.studies.logits [--quick] [--output FOLDER] [--jobs N] [--cache FOLDER]
+
+Kimi K2 (arXiv:2507.20534, section 2.1, figure 2): under Muon the largest logits of a mid-size model
+pass 1000; with QK-clip they stay at the threshold, 100, and the loss is the same. A model of a
+million weights and minutes of training does not get there at the rate that is best for its loss,
+so this looks where it does: `REGIME` says by how much the rate is raised. The threshold is K2's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import mean, median
+from typing import Any, Final, Literal
+
+from reference.config import RunSpec
+from reference.studies.command import main
+from reference.studies.crossing import spread
+from reference.studies.figure import Colour, Curve, Figure, Panel
+from reference.studies.outcome import Outcome
+from reference.studies.report import Report, Table, percent
+from reference.studies.runs import Workplace, conduct
+from reference.studies.scale import Scale, nano, smooth
+
+Kind = Literal["muon", "muonclip"]
+
+REGIME: Final[Mapping[str, Any]] = {"lr": 0.03, "decay": 0.0}
+"""Peak learning rate, held to the end: K2's logits grew in the constant part of its schedule."""
+STEPS: Final = 600
+THRESHOLD: Final = 100.0
+"""K2's (section 2.1)."""
+_SHOWN: Final[dict[Kind, tuple[str, Colour]]] = {
+    "muon": ("Muon", "vermilion"),
+    "muonclip": ("MuonClip", "blue"),
+}
+_SMOOTH: Final = 15
+"""Steps over which the figure averages training losses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What the largest logit of a run did."""
+
+    passed: int | None
+    """The first step above the threshold."""
+    half: float
+    """Mean over the tenth of the steps around the middle."""
+    end: float
+    """Mean over the last tenth."""
+    largest: float
+    clipping: float
+    """Share of the steps, from the first clip on, in which a head was clipped."""
+
+
+def study(quick: bool, place: Workplace) -> Report:
+    """Run both with every seed, and compare."""
+    scale = nano(quick=quick, steps=STEPS)
+    kinds: tuple[Kind, ...] = ("muon", "muonclip")
+    runs = {(kind, seed): regime(scale, seed, kind) for kind, seed in product(kinds, scale.seeds)}
+    return report(conduct(runs, place), scale)
+
+
+def regime(scale: Scale, seed: int, kind: Kind, variant: str = "per_head") -> RunSpec:
+    """One run of the regime in which logits grow."""
+    clip = {"variant": variant, "threshold": THRESHOLD}
+    return scale.run(seed, **REGIME, kind=kind, qk_clip=clip)
+
+
+def growth(run: Outcome) -> Growth:
+    """What the largest logit did, in numbers."""
+    logits = run.max_logits
+    tenth = max(1, len(logits) // 10)
+    middle = (len(logits) - tenth) // 2
+    first = next((at for at, heads in enumerate(run.clipped_heads) if heads), None)
+    since = run.clipped_heads[first:] if first is not None else ()
+    return Growth(
+        passed=next((at + 1 for at, logit in enumerate(logits) if logit > THRESHOLD), None),
+        half=mean(logits[middle : middle + tenth]),
+        end=mean(logits[-tenth:]),
+        largest=max(logits),
+        clipping=mean(heads > 0 for heads in since) if since else 0.0,
+    )
+
+
+def report(found: Mapping[tuple[Kind, int], Outcome], scale: Scale) -> Report:
+    """What came out, in words, a table and the figure of the README."""
+    seeds = sorted({seed for _, seed in found})
+    return Report(
+        name="logits",
+        title="The explosion of attention logits under Muon, and its cure",
+        question="Preset nano at a high learning rate: do the largest attention logits keep growing "
+        "under Muon, does MuonClip hold them at the threshold, and what does that cost?",
+        settings=(
+            *scale.settings(),
+            (
+                f"Learning rate {REGIME['lr']:g}, constant after the warm-up; QK-clip's threshold "
+                f"{THRESHOLD:g}, as Kimi K2's"
+            ),
+        ),
+        findings=findings(found, seeds),
+        open=(
+            (
+                "The rate is above the one that is best for the loss "
+                "(see the study of optimizers): a small model shows the explosion only there."
+            ),
+            "How stable a long run is. Here no run is long enough to fail from its logits.",
+        ),
+        tables=(_table(found, seeds),),
+        figures=(figure(found, seeds),),
+    )
+
+
+def findings(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> tuple[str, ...]:
+    """Sentences of numbers as they came out."""
+    muon = [growth(found["muon", seed]) for seed in seeds]
+    clip = [growth(found["muonclip", seed]) for seed in seeds]
+    passed = [one.passed for one in muon if one.passed is not None]
+    first = (
+        f"Muon's largest logit passes {THRESHOLD:g} with {len(passed)} of {len(seeds)} seeds"
+        + (f", after {min(passed)} to {max(passed)} steps" if passed else "")
+        + f"; at the end it is {_range([one.end for one in muon])}, "
+        f"{_range([one.end / one.half for one in muon], '.2f')} times that of half-way."
+    )
+    held = (
+        f"MuonClip's largest logit is {_range([one.end for one in clip])} at the end; the largest "
+        f"of any step is {max(one.largest for one in clip):.0f}. A clip comes after the step that "
+        "passed the threshold, and the next step may pass it again: heads are clipped in "
+        f"{_percents([one.clipping for one in clip])} of the steps since the first clip."
+    )
+    return (first, held, _penalty(found, seeds))
+
+
+def _penalty(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> str:
+    finals = {kind: [found[kind, seed].final for seed in seeds] for kind in _SHOWN}
+    pairs = zip(finals["muonclip"], finals["muon"], strict=True)
+    differences = [clip - muon for clip, muon in pairs]
+    noise = max(spread(losses) for losses in finals.values())
+    gap = mean(differences)
+    verdict = "no more than" if gap <= noise else "more than"
+    return (
+        f"Held-out loss: MuonClip {mean(finals['muonclip']):.4f}, Muon {mean(finals['muon']):.4f}; "
+        f"difference {gap:+.4f} (by seed {', '.join(f'{one:+.4f}' for one in differences)}), "
+        f"{verdict} one standard deviation over seeds, {noise:.4f}."
+    )
+
+
+def figure(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> Figure:
+    """The largest logit above, on a logarithmic axis, and the loss below; every seed a line."""
+    logits, losses = [], []
+    for (kind, (name, colour)), seed in product(_SHOWN.items(), seeds):
+        run, first = found[kind, seed], seed == seeds[0]
+        steps = range(1, len(run.losses) + 1)
+        end = median(growth(found[kind, one]).end for one in seeds)
+        held = mean(found[kind, one].final for one in seeds)
+        logits.append(Curve(steps, run.max_logits, colour, f"{name}: {end:.0f}" if first else ""))
+        label = f"{name}: {held:.3f} held out" if first else ""
+        losses.append(Curve(steps, smooth(run.losses, _SMOOTH), colour, label, width=1.5))
+    level = (THRESHOLD, f"threshold {THRESHOLD:g}")
+    shown = [logit for curve in logits for logit in curve.y]
+    ends = [growth(found["muon", seed]) for seed in seeds]
+    grows = all(one.end > max(THRESHOLD, one.half) for one in ends)
+    title = (
+        "Under Muon attention logits keep growing; QK-clip holds them, at the same loss"
+        if grows and "no more than" in _penalty(found, seeds)
+        else "Attention logits under Muon and MuonClip"
+    )
+    return Figure(
+        title,
+        f"Preset nano at learning rate {REGIME['lr']:g}; a line per seed; losses are means over "
+        f"{_SMOOTH} steps",
+        "Optimizer step",
+        (
+            Panel("Largest attention logit", logits, log=True, level=level, span=_decades(shown)),
+            Panel("Training loss, nats per token", losses, span=_lower(losses)),
+        ),
+    )
+
+
+def _table(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> Table:
+    rows = []
+    for (kind, (name, _)), seed in product(_SHOWN.items(), seeds):
+        run, of = found[kind, seed], growth(found[kind, seed])
+        row = [name, str(seed), str(of.passed or "never"), f"{of.half:.1f}", f"{of.end:.1f}"]
+        row += [f"{of.largest:.1f}", str(sum(run.clipped_heads)), f"{run.final:.4f}"]
+        rows.append(row)
+    head = ("", "seed", "passed at step", "half-way", "end", "largest", "heads clipped", "held out")
+    note = "Largest logit of all heads, means over a tenth of the steps; clips summed over steps."
+    return Table("Run by run", head, rows, note)
+
+
+def _decades(values: Sequence[float]) -> tuple[float, float]:
+    """From 1, below which nobody needs to look, to above the largest."""
+    return 1.0, max(values) * 1.3
+
+
+def _lower(curves: Sequence[Curve]) -> tuple[float, float]:
+    """From below the last losses to what is reached after a tenth of the steps."""
+    low = min(min(curve.y) for curve in curves)
+    return low - 0.1, max(curve.y[len(curve.y) // 10] for curve in curves)
+
+
+def _range(values: Sequence[float], form: str = ".0f") -> str:
+    low, high = format(min(values), form), format(max(values), form)
+    return low if low == high else f"{low} to {high}"
+
+
+def _percents(shares: Sequence[float]) -> str:
+    low, high = percent(min(shares), 0), percent(max(shares), 0)
+    return low if low == high else f"{low} to {high}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(study, "Attention logits under Muon and MuonClip."))

@@ -1,0 +1,335 @@
+"""AdamW, Muon and MuonClip at equal tokens: which loss, and how many tokens for the same loss?
+
+    python -m reference.studies.optimizers [--quick] [--output FOLDER] [--jobs N] [--cache FOLDER]
+
+Learning rates are tuned with equal effort (`tuning`), then every optimizer runs with three seeds.
+Moonlight (arXiv:2502.16982, section 3.2) found that Muon needs about 52 % of AdamW's tokens at equal
+loss, each run with its own complete schedule. So are MuonClip's shorter runs here: the tokens at
+which it reaches AdamW's loss are read off between them, at the rate that was tuned for full length.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import mean
+from typing import Final, Literal, TypeVar
+
+from reference.config import RunSpec
+from reference.studies.command import main
+from reference.studies.crossing import reached, spread
+from reference.studies.figure import Colour, Curve, Figure, Panel
+from reference.studies.outcome import Outcome
+from reference.studies.report import Report, Table, millions, percent
+from reference.studies.runs import Workplace, conduct
+from reference.studies.scale import Scale, nano, smooth
+from reference.studies.tuning import best, tune
+
+Kind = Literal["adamw", "muon", "muonclip"]
+NameT = TypeVar("NameT", bound=Hashable)
+
+RATES: Final = (2e-3, 4e-3, 8e-3, 1.6e-2)
+"""The first grid, the same for all: Muon's update has AdamW's size (section 2.2 of Moonlight)."""
+STEPS: Final = 400
+ROUNDS: Final = 2
+PARTS: Final = (0.5, 0.65, 0.8)
+"""Lengths of MuonClip's shorter runs, as shares of the full one."""
+_SHOWN: Final[dict[Kind, tuple[str, Colour]]] = {
+    "adamw": ("AdamW", "grey"),
+    "muon": ("Muon", "vermilion"),
+    "muonclip": ("MuonClip", "blue"),
+}
+_SMOOTH: Final = 15
+"""Steps over which the figure averages training losses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All outcomes of the study."""
+
+    tried: Mapping[Kind, Mapping[float, Outcome]]
+    """By learning rate, with the first seed."""
+    full: Mapping[tuple[Kind, int], Outcome]
+    """By optimizer and seed, at the tuned rate."""
+    shorter: Mapping[tuple[float, int], Outcome]
+    """MuonClip's, by share of the full length and seed."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """In order."""
+        return tuple(sorted({seed for _, seed in self.full}))
+
+    def rate(self, kind: Kind) -> float:
+        """The tuned one."""
+        return best(self.tried[kind])
+
+    def finals(self, kind: Kind) -> list[float]:
+        """Held-out losses at the end, by seed."""
+        return [self.full[kind, seed].final for seed in self.seeds]
+
+    def ratio(self, seed: int) -> float | None:
+        """MuonClip's tokens over AdamW's at AdamW's final loss; None where it is not reached."""
+        adamw = self.full["adamw", seed]
+        runs = [self.shorter[part, seed] for part in sorted({part for part, _ in self.shorter})]
+        points = [(run.tokens, run.final) for run in [*runs, self.full["muonclip", seed]]]
+        tokens = reached(points, adamw.final)
+        return None if tokens is None else tokens / adamw.tokens
+
+
+def study(quick: bool, place: Workplace) -> Report:
+    """Tune, run, compare."""
+    scale = nano(quick=quick, steps=STEPS)
+    rates, rounds, parts = (RATES[1:3], 0, PARTS[:1]) if quick else (RATES, ROUNDS, PARTS)
+    found = find(scale, rates, rounds, parts, place)
+    return report(found, scale)
+
+
+def find(
+    scale: Scale,
+    rates: Sequence[float],
+    rounds: int,
+    parts: Sequence[float],
+    place: Workplace,
+) -> Found:
+    """All runs."""
+    first, *further = scale.seeds
+
+    def at_rates(asked: Sequence[tuple[Kind, float]]) -> dict[tuple[Kind, float], Outcome]:
+        runs = {(kind, lr): scale.run(first, lr, kind=kind) for kind, lr in asked}
+        return with_muon(runs, place)
+
+    kinds: tuple[Kind, ...] = ("adamw", "muon", "muonclip")
+    tried = tune(kinds, rates, at_rates, rounds)
+    rate = {kind: best(tried[kind]) for kind in kinds}
+    seeded = {
+        (kind, seed): scale.run(seed, rate[kind], kind=kind)
+        for kind, seed in product(kinds, further)
+    }
+    full = {(kind, first): tried[kind][rate[kind]] for kind in kinds} | with_muon(seeded, place)
+    shorter = {
+        (part, seed): scale.run(seed, rate["muonclip"], round(scale.steps * part), kind="muonclip")
+        for part, seed in product(parts, scale.seeds)
+    }
+    return Found(tried, full, conduct(shorter, place))
+
+
+def with_muon(
+    runs: Mapping[tuple[Kind, NameT], RunSpec], place: Workplace
+) -> dict[tuple[Kind, NameT], Outcome]:
+    """The outcomes of runs. One of MuonClip that clipped no head is Muon's, bit by bit, so that
+    Muon's is not run again."""
+    outcomes = conduct({name: run for name, run in runs.items() if name[0] != "muon"}, place)
+    left = {}
+    for name, run in runs.items():
+        twin = outcomes.get(("muonclip", name[1]))
+        if name[0] != "muon":
+            continue
+        if twin is not None and not any(twin.clipped_heads):
+            outcomes[name] = twin
+        else:
+            left[name] = run
+    return outcomes | conduct(left, place)
+
+
+def report(found: Found, scale: Scale) -> Report:
+    """What came out, in words, tables and a figure."""
+    return Report(
+        name="optimizers",
+        title="AdamW, Muon and MuonClip at equal tokens",
+        question="Preset nano on the standard library's source: which held-out loss does each "
+        "optimizer reach, and how many tokens does MuonClip need for AdamW's?",
+        settings=scale.settings(),
+        findings=findings(found),
+        open=(
+            (
+                "One small model and few tokens: Moonlight's figure is of models up to 1.5B at "
+                "compute-optimal lengths, and nothing here extrapolates."
+            ),
+            "Weight decay, betas, momentum and schedule are as Moonlight's, not tuned for either.",
+        ),
+        tables=(
+            tuning_table(found.tried),
+            _losses(found),
+            _tokens(found),
+            _entropies(found),
+        ),
+        figures=(_figure(found),),
+    )
+
+
+def findings(found: Found) -> tuple[str, ...]:
+    """Sentences of numbers as they came out."""
+    adamw, clip = mean(found.finals("adamw")), mean(found.finals("muonclip"))
+    ratios = [found.ratio(seed) for seed in found.seeds]
+    known = [ratio for ratio in ratios if ratio is not None]
+    shown = ", ".join("not reached" if ratio is None else f"{ratio:.2f}" for ratio in ratios)
+    heads = sum(sum(found.full["muonclip", seed].clipped_heads) for seed in found.seeds)
+    higher, count = _higher(found)
+    lower = "lower" if clip < adamw else "not lower"
+    average = f", mean {mean(known):.2f}" if len(known) == len(ratios) else ""
+    return (
+        (
+            f"MuonClip's held-out loss is {lower} than AdamW's: {clip:.4f} against {adamw:.4f} on "
+            f"average, standard deviation over seeds {spread(found.finals('muonclip')):.4f} and "
+            f"{spread(found.finals('adamw')):.4f}."
+        ),
+        (
+            f"Tokens that MuonClip needs for AdamW's final loss, over AdamW's, by seed: {shown}"
+            f"{average}. (Moonlight: about 0.52.)"
+        ),
+        f"Heads clipped in all of MuonClip's runs at its tuned rate: {heads}."
+        + (" Without a clip, Muon and MuonClip are the same run." if not heads else ""),
+        (
+            f"SVD entropy at the end is higher under MuonClip than under AdamW in {percent(higher)} of "
+            f"{count:,} matrices (Moonlight, section 3.4: in more than nine of ten)."
+        ),
+    )
+
+
+def tuning_table(tried: Mapping[Kind, Mapping[float, Outcome]]) -> Table:
+    """Final held-out loss of every rate tried."""
+    rates = sorted({rate for of in tried.values() for rate in of})
+    rows = [
+        [
+            _SHOWN[kind][0],
+            *(_cell(of[rate].final, rate == best(of)) if rate in of else "" for rate in rates),
+        ]
+        for kind, of in tried.items()
+    ]
+    return Table(
+        "Learning rates tried",
+        ("", *(f"{rate:.3g}" for rate in rates)),
+        rows,
+        "Held-out loss with the first seed, the best in bold. Everyone has as many candidates.",
+    )
+
+
+def _cell(loss: float, chosen: bool) -> str:
+    return f"**{loss:.4f}**" if chosen else f"{loss:.4f}"
+
+
+def _losses(found: Found) -> Table:
+    rows = [
+        [
+            _SHOWN[kind][0],
+            f"{found.rate(kind):.3g}",
+            *(f"{loss:.4f}" for loss in found.finals(kind)),
+            f"{mean(found.finals(kind)):.4f}",
+            f"{mean(found.full[kind, seed].bits_per_byte for seed in found.seeds):.4f}",
+            f"{max(max(found.full[kind, seed].max_logits) for seed in found.seeds):.0f}",
+        ]
+        for kind in _SHOWN
+    ]
+    seeds = (f"seed {seed}" for seed in found.seeds)
+    head = ("", "rate", *seeds, "mean", "bits per byte", "largest logit")
+    return Table("Held-out loss at the end", head, rows)
+
+
+def _tokens(found: Found) -> Table:
+    rows = []
+    for seed in found.seeds:
+        adamw, ratio = found.full["adamw", seed], found.ratio(seed)
+        parts = sorted({part for part, _ in found.shorter})
+        losses = [f"{found.shorter[part, seed].final:.4f}" for part in parts]
+        reach = (
+            ("not reached", "")
+            if ratio is None
+            else (millions(ratio * adamw.tokens), f"{ratio:.2f}")
+        )
+        full = f"{found.full['muonclip', seed].final:.4f}"
+        rows.append([str(seed), f"{adamw.final:.4f}", *losses, full, *reach])
+    lengths = [found.shorter[part, found.seeds[0]].tokens for part in parts]
+    full_length = found.full["muonclip", found.seeds[0]].tokens
+    head = ("seed", f"AdamW {millions(full_length)}")
+    head += tuple(f"MuonClip {millions(tokens)}" for tokens in (*lengths, full_length))
+    return Table(
+        "Tokens for AdamW's final loss",
+        (*head, "reached at", "ratio"),
+        rows,
+        "Every column is a run with its own complete schedule; between two lengths the loss is taken "
+        "as a straight line over the logarithm of tokens.",
+    )
+
+
+def _entropies(found: Found) -> Table:
+    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for name, pairs in _pairs(found).items():
+        groups[_group(name)] += pairs
+    rows = [
+        [
+            group,
+            str(len(pairs)),
+            f"{mean(clip for clip, _ in pairs):.4f}",
+            f"{mean(adamw for _, adamw in pairs):.4f}",
+            percent(mean(clip > adamw for clip, adamw in pairs)),
+        ]
+        for group, pairs in sorted(groups.items())
+    ]
+    head = ("matrices", "count", "MuonClip", "AdamW", "higher under MuonClip")
+    note = "All seeds; 1 is an orthogonal matrix, 0 one of rank 1 (Moonlight, section 3.4)."
+    return Table("SVD entropy at the end", head, rows, note)
+
+
+def _pairs(found: Found) -> dict[str, list[tuple[float, float]]]:
+    """(MuonClip's, AdamW's) entropy of each matrix with each seed, by parameter."""
+    pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for seed in found.seeds:
+        ours, theirs = found.full["muonclip", seed].entropies, found.full["adamw", seed].entropies
+        for name, values in ours.items():
+            pairs[name] += zip(values, theirs[name], strict=True)
+    return pairs
+
+
+def _higher(found: Found) -> tuple[float, int]:
+    """Share of the matrices with a higher entropy under MuonClip, and how many there are."""
+    pairs = [pair for of in _pairs(found).values() for pair in of]
+    return mean(clip > adamw for clip, adamw in pairs), len(pairs)
+
+
+def _group(name: str) -> str:
+    """What a parameter is a part of."""
+    parts = name.split(".")
+    for part in ("attention", "router", "shared", "experts"):
+        if part in parts:
+            return part
+    return "dense ffn"
+
+
+def _figure(found: Found) -> Figure:
+    panel = Panel("Training loss, nats per token", _curves(found), span=_span(found))
+    ratios = [ratio for seed in found.seeds if (ratio := found.ratio(seed)) is not None]
+    title = (
+        f"MuonClip reaches AdamW's final loss with {min(ratios):.2f} to {max(ratios):.2f} of its tokens"
+        if len(ratios) == len(found.seeds)
+        else "MuonClip does not reach AdamW's final loss with every seed"
+    )
+    rates = ", ".join(f"{_SHOWN[kind][0]} {found.rate(kind):.3g}" for kind in ("adamw", "muonclip"))
+    caption = f"One line per seed, averaged over {_SMOOTH} steps; tuned learning rates: {rates}"
+    return Figure(title, caption, "Tokens trained on, millions", (panel,))
+
+
+def _curves(found: Found) -> list[Curve]:
+    kinds: tuple[Kind, ...] = ("adamw", "muonclip")
+    curves = []
+    for kind, seed in product(kinds, found.seeds):
+        run = found.full[kind, seed]
+        name, colour = _SHOWN[kind]
+        label = f"{name}, {mean(found.finals(kind)):.3f} held out" if seed == found.seeds[0] else ""
+        y = smooth(run.losses, _SMOOTH)
+        x = [run.tokens_per_step * (step + 1) / 1e6 for step in range(len(y))]
+        curves.append(Curve(x, y, colour, label, width=1.5))
+    return curves
+
+
+def _span(found: Found) -> tuple[float, float]:
+    """From below the last losses to what is reached after a tenth of the steps."""
+    ends = [smooth(run.losses, _SMOOTH) for run in found.full.values() if run.ended == "done"]
+    low = min(min(end) for end in ends)
+    return low - 0.1, max(end[len(end) // 10] for end in ends)
+
+
+if __name__ == "__main__":
+    sys.exit(main(study, "AdamW, Muon and MuonClip at equal tokens."))

@@ -1,0 +1,113 @@
+"""How large the runs of a study are, and one run of it: preset nano, with other lengths, optimizers
+and seeds.
+
+The schedule keeps the preset's proportions at every length and rate. A seed is that of the weights and of the order of
+the documents. All runs of a study are judged on the same held-out sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any, Final
+
+from reference.config import RunSpec, load_run
+
+WARMUP: Final = 0.05
+"""Share of the steps in which the learning rate rises, as in the preset."""
+DECAY: Final = 0.4
+"""Share of the steps in which it falls at the end, as in the preset."""
+FALL: Final = 30
+"""How many times lower it ends, as in the preset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What all runs of a study share."""
+
+    base: RunSpec
+    seeds: tuple[int, ...]
+
+    @property
+    def steps(self) -> int:
+        """Of a run at full length."""
+        return self.base.train.steps
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Trained on."""
+        train = self.base.train
+        return train.sequence * train.micro_batch * train.accumulate
+
+    def run(
+        self, seed: int, lr: float, steps: int | None = None, decay: float = DECAY, **optimizer: Any
+    ) -> RunSpec:
+        """One run; `decay` is the share of its steps after the constant rate, `optimizer` are
+        further fields of that section."""
+        steps = steps or self.steps
+        warmup, falling = max(1, round(steps * WARMUP)), round(steps * decay)
+        schedule = {
+            "warmup_steps": warmup,
+            "constant_steps": steps - warmup - falling,
+            "decay_steps": falling,
+            "final_lr": lr / FALL,
+        }
+        train = {"steps": steps, "seed": seed, "evaluate_every": max(1, steps // 10)}
+        facts = self.base.model_dump(mode="json")
+        facts["schedule"] |= schedule
+        facts["train"] |= train
+        facts["data"] |= {"seed": seed}
+        facts["optimizer"] |= {"lr": lr} | optimizer
+        return RunSpec.model_validate(facts)
+
+    def settings(self) -> tuple[str, ...]:
+        """What all runs share, for a reader."""
+        train, optimizer = self.base.train, self.base.optimizer
+        return (
+            (
+                f"Preset nano, {train.precision}, {self.steps:,} steps of {self.tokens_per_step:,} "
+                f"tokens ({train.micro_batch} sequences of {train.sequence}) where nothing else is "
+                f"said; seeds {', '.join(map(str, self.seeds))}, each for weights and order of documents"
+            ),
+            f"Held-out loss: nats per token over {train.final_sequences} sequences, the same for all",
+            (
+                f"Weight decay {optimizer.weight_decay:g}, momentum {optimizer.momentum:g}, AdamW's "
+                f"betas {optimizer.adamw.betas[0]:g} and {optimizer.adamw.betas[1]:g}"
+            ),
+            (
+                f"Learning rate: warm-up over {WARMUP:g} of the steps, cosine over the last {DECAY:g} "
+                f"to a {FALL}th where nothing else is said"
+            ),
+        )
+
+
+def nano(*, quick: bool, steps: int, seeds: int = 3) -> Scale:
+    """Preset nano with 2,048 tokens per step. Quick: a look in seconds at whether a study runs; it
+    finds nothing."""
+    sequence, micro_batch, judged = 256, 8, 192
+    if quick:
+        steps, seeds, sequence, micro_batch, judged = 20, 1, 64, 4, 8
+    words = {
+        "steps": steps,
+        "sequence": sequence,
+        "micro_batch": micro_batch,
+        "evaluate_sequences": judged,
+        "final_sequences": judged,
+        "checkpoint_every": 0,
+        "device": "cpu",
+    }
+    run = load_run("nano", [f"train.{key}={value}" for key, value in words.items()])
+    return Scale(run, tuple(range(seeds)))
+
+
+def with_experts(run: RunSpec, experts: int) -> RunSpec:
+    """The run with another number of routed experts in each layer that has any."""
+    assert run.model.moe is not None
+    moe = run.model.moe.model_copy(update={"experts": experts})
+    return run.model_copy(update={"model": run.model.model_copy(update={"moe": moe})})
+
+
+def smooth(values: Sequence[float], width: int) -> list[float]:
+    """The mean of each value and up to `width - 1` before it."""
+    return [mean(values[max(0, at - width + 1) : at + 1]) for at in range(len(values))]

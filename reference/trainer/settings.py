@@ -1,0 +1,56 @@
+"""What a run sets in torch for as long as it lasts: threads, determinism, and the device.
+
+Bit-equal, with one configuration on one machine with one version of torch: a run and its
+repetition, and a run and its continuation from a checkpoint. Not bit-equal: other CPUs (their
+matrix kernels sum in another order), other numbers of threads, other devices, other splits of a
+batch into micro-batches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import torch
+
+from reference.config import TrainSpec
+from twin.errors import Problem, UsageError
+
+DTYPES: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
+"""Of parameters and activations."""
+
+
+@contextmanager
+def settings(train: TrainSpec) -> Iterator[torch.device]:
+    """The device, with torch set up for the run; afterwards torch is as before.
+
+    Raises UsageError where CUDA is asked for and there is none.
+    """
+    device = _device(train)
+    threads = torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    if train.deterministic:
+        # cuBLAS repeats its sums only with a workspace of fixed size (CUDA's documentation).
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(train.threads)
+    torch.use_deterministic_algorithms(train.deterministic)
+    # Nothing here reads memory that it did not write, and filling costs bandwidth.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.manual_seed(train.seed)
+    try:
+        yield device
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)
+        torch.utils.deterministic.fill_uninitialized_memory = filled
+
+
+def _device(train: TrainSpec) -> torch.device:
+    there = torch.cuda.is_available()
+    if train.device == "cuda" and not there:
+        message = "`train.device` is `cuda`, and torch finds no CUDA device"
+        raise UsageError([Problem("TW237", "train.device", message, "write `auto` or `cpu`")])
+    return torch.device("cuda" if there and train.device != "cpu" else "cpu")

@@ -1,0 +1,154 @@
+"""The stream and its batches: nothing lost, nothing twice, the same from any place on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reference.data.loader import IGNORED, Loader, windows
+from reference.data.packing import Stream, Tokens, _mix, pack
+from twin.errors import UsageError
+
+END = 99
+WHOLE = st.integers(1, 7)
+
+
+def made(seed: int = 0, documents: int = 12) -> Tokens:
+    """Documents of 0 to 40 ids below 99, each of which begins with its number."""
+    chance = np.random.default_rng(seed)
+    rows = [
+        np.array([n, *chance.integers(0, END, chance.integers(0, 40))]) for n in range(documents)
+    ]
+    return pack(rows, END + 1, "digest")
+
+
+TOKENS = made()
+N = len(TOKENS)
+
+
+def taken(loader: Loader, batches: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and targets of so many batches, in a row each."""
+    pairs = [next(loader) for _ in range(batches)]
+    tokens = torch.cat([tokens.flatten() for tokens, _ in pairs])
+    return tokens, torch.cat([targets.flatten() for _, targets in pairs])
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_every_epoch_has_each_document_once_in_an_order_of_its_own(seed: int) -> None:
+    stream = Stream(TOKENS, seed)
+    orders = []
+    for epoch in range(3):
+        ids = stream.read(epoch * N, N)
+        documents = np.split(ids, np.flatnonzero(ids == END) + 1)[:-1]
+        orders.append([int(document[0]) for document in documents])
+        assert sorted(map(tuple, documents)) == sorted(map(tuple, TOKENS))
+    assert orders[0] != orders[1] != orders[2] != orders[0]
+    assert orders[0] != list(range(12))
+
+
+def test_seeds_give_different_orders() -> None:
+    assert not np.array_equal(Stream(TOKENS, 0).read(0, N), Stream(TOKENS, 1).read(0, N))
+
+
+def test_the_order_is_the_same_on_every_machine() -> None:
+    ids = Stream(made(documents=6), 3).read(0, 1000)
+    numbers = Stream(pack([np.array([n]) for n in range(6)], END + 1), 3).read(0, 12)[::2]
+    assert numbers.tolist() == [5, 3, 0, 2, 1, 4]
+    assert ids[0] == 5  # whatever the documents' lengths are
+
+
+def test_mixing_is_splitmix64() -> None:
+    """The first numbers of the published generator from the seed 1234567."""
+    seeds = 1234567 + np.arange(3, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    assert _mix(seeds).tolist() == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
+
+
+@given(start=st.integers(0, 3 * N), count=st.integers(1, 2 * N))
+def test_any_stretch_of_the_stream_is_that_of_one_long_reading(start: int, count: int) -> None:
+    whole = Stream(TOKENS, 4).read(0, 5 * N)
+    assert np.array_equal(Stream(TOKENS, 4).read(start, count), whole[start : start + count])
+
+
+def test_batches_follow_each_other_and_targets_are_the_next_tokens() -> None:
+    loader = Loader(TOKENS, 7, 3, seed=2)
+    tokens, targets = next(loader)
+    assert tokens.shape == targets.shape == (3, 7)
+    assert tokens.dtype == targets.dtype == torch.int64
+    more = taken(Loader(TOKENS, 7, 3, seed=2), 40)  # two epochs and more: no token is left out
+    whole = torch.from_numpy(Stream(TOKENS, 2).read(0, 40 * 21 + 1).astype(np.int64))
+    assert torch.equal(more[0], whole[:-1])
+    assert torch.equal(more[1], whole[1:])
+
+
+@given(before=st.integers(0, 30), sequence=WHOLE, micro_batch=WHOLE)
+def test_a_resumed_loader_goes_on_bit_equal_also_with_other_sequences(
+    before: int, sequence: int, micro_batch: int
+) -> None:
+    loader = Loader(TOKENS, 5, 4, seed=1)
+    for _ in range(before):
+        next(loader)
+    resumed = Loader(TOKENS, sequence, micro_batch, seed=1)
+    resumed.load_state_dict(loader.state_dict())
+    tokens, _ = taken(resumed, 8)
+    expected = Stream(TOKENS, 1).read(before * 20, len(tokens)).astype(np.int64)
+    assert torch.equal(tokens, torch.from_numpy(expected))
+
+
+@given(micro_batch=st.sampled_from([1, 2, 3, 4, 6, 12]), world=st.sampled_from([1, 2, 4]))
+def test_a_step_sees_the_same_sequences_however_it_is_cut(micro_batch: int, world: int) -> None:
+    loaders = [Loader(TOKENS, 6, micro_batch, 0, rank, world) for rank in range(world)]
+    rounds = 48 // (micro_batch * world)
+    rows = [next(loader)[0] for _ in range(rounds) for loader in loaders]
+    one = torch.cat([row.reshape(-1, 6) for row in rows])
+    expected = Stream(TOKENS, 0).read(0, len(one) * 6).astype(np.int64).reshape(-1, 6)
+    assert torch.equal(one, torch.from_numpy(expected))
+    assert {loader.position for loader in loaders} == {len(one) * 6}
+
+
+def test_the_state_fits_in_json_and_says_where_it_stands() -> None:
+    loader = Loader(TOKENS, 8, 2, seed=3, rank=1, world=2)
+    next(loader)
+    assert loader.state_dict() == {"position": 32, "seed": 3, "tokens": "digest"}
+    assert loader.epoch == 32 / N
+
+
+@pytest.mark.parametrize(("other", "told"), [({"seed": 9}, "data.seed"), ({"tokens": "x"}, "text")])
+def test_the_state_of_another_stream_is_refused(other: dict[str, object], told: str) -> None:
+    loader = Loader(TOKENS, 8, 2, seed=3)
+    with pytest.raises(UsageError) as raised:
+        loader.load_state_dict({**loader.state_dict(), **other})
+    (problem,) = raised.value.problems
+    assert problem.code == "TW227"
+    assert told in problem.message
+    assert loader.position == 0
+
+
+def test_a_loader_without_tokens_is_refused() -> None:
+    with pytest.raises(UsageError, match="TW223"):
+        Loader(pack([], 300), 8, 2, seed=0)
+
+
+@given(sequence=st.integers(1, 50), rows=st.integers(1, 5))
+def test_windows_predict_every_token_once(sequence: int, rows: int) -> None:
+    batches = list(windows(TOKENS, END, sequence, rows))
+    tokens = torch.cat([tokens.flatten() for tokens, _ in batches])
+    targets = torch.cat([targets.flatten() for _, targets in batches])
+    whole = torch.from_numpy(TOKENS.ids_N.astype(np.int64))
+    assert torch.equal(targets[targets != IGNORED], whole)
+    assert torch.equal(tokens[:N], torch.cat([torch.tensor([END]), whole[:-1]]))
+    assert all(one.shape == other.shape for one, other in batches)
+    assert all(one.shape[1] == sequence and len(one) <= rows for one, _ in batches)
+
+
+@pytest.mark.parametrize(("vocabulary", "kind"), [(2**16, np.uint16), (2**16 + 1, np.uint32)])
+def test_ids_take_two_bytes_as_long_as_they_can(vocabulary: int, kind: type) -> None:
+    tokens = pack([np.array([5, vocabulary - 2])], vocabulary)
+    assert tokens.ids_N.dtype == kind
+    assert tokens.ids_N.tolist() == [5, vocabulary - 2, vocabulary - 1]

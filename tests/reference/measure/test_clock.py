@@ -1,0 +1,95 @@
+"""The clock: what it repeats, when it stops, and that a GPU's row waits for its host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from reference.measure import clock
+from reference.measure.clock import Effort, measure, summary
+
+CPU = torch.device("cpu")
+
+
+def test_a_summary_has_the_quartiles_and_counts_what_lies_beyond_the_fence() -> None:
+    timing = summary([1.0, 2.0, 3.0, 4.0, 100.0], 7, None)
+    assert (timing.least, timing.lower, timing.median, timing.upper) == (1.0, 2.0, 3.0, 4.0)
+    assert (timing.most, timing.samples, timing.calls, timing.outliers) == (100.0, 5, 7, 1)
+
+
+def test_a_call_takes_at_least_as_long_as_it_sleeps_and_its_process_waits_meanwhile() -> None:
+    timing = measure([lambda: time.sleep(2e-3)], CPU, Effort(0.01, 3))
+    assert 2e-3 <= timing.least < 2e-2
+    assert timing.waited is not None
+    assert timing.waited > 0.5
+
+
+def test_short_calls_are_timed_in_rows() -> None:
+    timing = measure([lambda: None], CPU, Effort(1e-3, 2))
+    assert timing.calls > 100
+    assert timing.least < 1e-5
+
+
+def test_calls_take_turns_so_that_inputs_do_not_stay_in_a_cache() -> None:
+    made: list[int] = []
+    calls = [lambda i=i: (made.append(i), time.sleep(5e-5)) for i in range(3)]
+    timing = measure(calls, CPU, Effort(1e-4, 1))
+    row = made[-timing.calls :]
+    assert row == [i % 3 for i in range(timing.calls)]
+
+
+def test_a_loose_interval_is_sampled_until_the_time_is_spent_and_a_tight_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def samples(values: Iterator[float]) -> int:
+        monkeypatch.setattr(clock, "_by_host", lambda row, _: next(values) * len(row))
+        return measure([lambda: None], CPU, Effort(0.02, 5)).samples
+
+    assert samples(iter(lambda: 1.0, None)) == 5
+    wild = (1.0 + (i % 7) for i in range(10**9))
+    assert samples(wild) > 50
+
+
+class Event:
+    """A point on the clock of a GPU that works off its queue one after another."""
+
+    busy = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        self.at = 0.0
+
+    def record(self) -> None:
+        self.at = max(Event.busy, time.perf_counter())
+
+    def elapsed_time(self, other: Event) -> float:
+        return (other.at - self.at) * 1e3
+
+
+def work(seconds: float) -> None:
+    """A kernel, enqueued at once and done after all before it."""
+    Event.busy = max(Event.busy, time.perf_counter()) + seconds
+
+
+def test_on_a_gpu_the_hosts_time_is_in_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that needs 1 ms to enqueue a kernel of 0.1 ms: the row is 0.1 ms a kernel."""
+    cuda = torch.cuda
+    monkeypatch.setattr(cuda, "Event", Event)
+    monkeypatch.setattr(
+        cuda, "synchronize", lambda *_: time.sleep(max(0.0, Event.busy - time.perf_counter()))
+    )
+    monkeypatch.setattr(clock, "_sleep", work)
+
+    def call() -> None:
+        time.sleep(1e-3)
+        work(1e-4)
+
+    device = torch.device("cuda")
+    alone = measure([call], device, Effort(0.01, 3))
+    assert alone.median == pytest.approx(1e-4, rel=0.05)
+    assert alone.waited is None
+    whole = measure([call], device, Effort(0.01, 3), with_host=True)
+    assert whole.median > 1e-3

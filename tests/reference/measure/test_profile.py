@@ -1,0 +1,165 @@
+"""A profile fitted on seconds that the twin itself made up must be the one that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import twin
+from reference.measure.case import Case
+from reference.measure.ceilings import best
+from reference.measure.groups import attention, bandwidth, gemm, grouped, launch
+from reference.measure.links import fit_links
+from reference.measure.parts import write_parts
+from reference.measure.point import Point
+from reference.measure.profile import Profile, fit_profile
+from tests.reference.measure.machines import CORE, H200, runnable, setting, timed
+from tests.reference.measure.twins import twin_seconds
+from twin.loading import load_part
+from twin.spec.calibration import CalibrationSpec, MatmulSpec, MatmulsSpec
+
+GPU = load_part("gpus", "h200").spec
+SCENARIO = """\
+schema: 1
+name: Kimi K2's layers on one measured GPU
+model: kimi-k2-small
+cluster: {node: h200-here, nodes: 1, fabric: clos-400g}
+parallel: {schedule: 1f1b, micro_batch: 1, zero: 0}
+memory: {recompute: []}
+train: {tokens: 1G, global_batch: 4seq, sequence: 4096tok, optimizer: muonclip}
+calibration: h200-here
+"""
+
+
+def truth(whole_tiles: bool) -> CalibrationSpec:
+    """A profile with no number that a fit starts from."""
+    shipped = load_part("calibrations", "h200-hopper-bf16").spec
+    law = MatmulSpec(
+        efficiency=0.81,
+        ramp=140.0,
+        launch="5us",  # pyright: ignore[reportArgumentType]
+        whole_tiles=whole_tiles,
+        grouped=0.87,
+        weight_gradient=0.92,
+        sides=(64, 16384),
+        inner=(512, 18432),
+    )
+    return shipped.model_copy(
+        update={
+            "matmuls": MatmulsSpec(bf16=law),
+            "attention_forward": 0.71,
+            "attention_backward": 0.63,
+            "attention_forward_ramp": 120.0,
+            "attention_backward_ramp": 260.0,
+            "bandwidth": 0.84,
+            "launch": 3.2e-6,
+            "dispatch": 7e-6,
+        }
+    )
+
+
+def points(profile: CalibrationSpec, noise: Callable[[], float] = lambda: 1.0) -> list[Point]:
+    """Every case of a GPU, as long as the twin says of it, times noise."""
+    here = setting("cuda", "kimi-k2")
+    groups = {"launch": launch, "bandwidth": bandwidth, "gemm": gemm, "grouped": grouped}
+    groups["attention"] = attention
+    return [
+        timed(name, case, _seconds(case, profile) * noise())
+        for name, group in groups.items()
+        for case in runnable(group.cases(here))
+    ]
+
+
+def _seconds(case: Case, profile: CalibrationSpec) -> float:
+    if case.op.startswith("dispatch"):
+        return case.kernels * profile.dispatch
+    if case.op == "grouped_uneven":
+        return 1.2 * twin_seconds(case, GPU, profile)
+    return twin_seconds(case, GPU, profile)
+
+
+def fitted(own: list[Point]) -> Profile:
+    return fit_profile(own, H200, best(own, H200, "median"), "median")
+
+
+def flat(profile: CalibrationSpec) -> dict[tuple[str, ...], float]:
+    """The numbers of a profile that measurements give."""
+    assert profile.matmuls is not None
+    assert profile.matmuls.bf16 is not None
+    law = profile.matmuls.bf16
+    names = ("efficiency", "ramp", "launch", "grouped", "weight_gradient")
+    numbers = {("matmuls", "bf16", name): getattr(law, name) for name in names}
+    whole = ("bandwidth", "launch", "dispatch")
+    kernels = [f"attention_{way}{end}" for way in ("forward", "backward") for end in ("", "_ramp")]
+    return numbers | {(name,): getattr(profile, name) for name in (*whole, *kernels)}
+
+
+@pytest.mark.parametrize("whole_tiles", [False, True])
+def test_a_fit_finds_the_numbers_that_the_twin_made_the_seconds_with(whole_tiles: bool) -> None:
+    known = truth(whole_tiles)
+    found = fitted(points(known))
+    assert found.whole_tiles is whole_tiles
+    for key, value in flat(known).items():
+        assert found.numbers[key].value == pytest.approx(value, rel=1e-3), key
+    assert all(one.ninetieth < 1e-3 for one in found.residuals)
+
+
+def test_noise_and_a_few_wild_points_move_a_fit_little() -> None:
+    random = np.random.default_rng(0)
+
+    def noise() -> float:
+        wild = 3.0 if random.random() < 0.04 else 1.0
+        return wild * float(np.exp(random.normal(0, 0.03)))
+
+    known = truth(whole_tiles=False)
+    found = fitted(points(known, noise))
+    law = ("matmuls", "bf16")
+    for key in ((*law, "efficiency"), (*law, "grouped"), ("bandwidth",), ("attention_forward",)):
+        assert found.numbers[key].value == pytest.approx(flat(known)[key], rel=0.04), key
+        assert found.numbers[key].low <= flat(known)[key] <= found.numbers[key].high, key
+    by_name = {one.name: one for one in found.residuals}
+    assert 0.01 < by_name["bf16 products"].median < 0.05
+
+
+def test_written_parts_load_as_what_was_fitted_and_a_scenario_that_names_them_runs(
+    tmp_path: Path,
+) -> None:
+    own = points(truth(whole_tiles=False))
+    limits = best(own, H200, "median")
+    found = fit_profile(own, H200, limits, "median")
+    write_parts(tmp_path, H200, limits, found, fit_links(own, limits, "median"))
+    part = load_part("calibrations", "h200-here", [tmp_path])
+    for key, number in found.numbers.items():
+        value = flat(part.spec).get(key, number.value)
+        assert value == pytest.approx(number.value, rel=1e-3), key
+    assert part.ledger["matmuls.bf16.ramp"].kind == "fitted"
+    assert part.ledger["dispatch"].kind == "measured"
+    source = part.ledger["dispatch"].source
+    assert source is not None
+    assert source.id == "h200-here"
+    # What was not measured stays what the shipped profile of this GPU says.
+    assert part.spec.expert_sms == load_part("calibrations", "h200-hopper-bf16").spec.expert_sms
+    file = tmp_path / "scenario.yaml"
+    file.write_text(SCENARIO)
+    plan = twin.plan(twin.load(file))
+    assert plan.scenario.cluster.gpus == 1
+    assert "calibration-of-another-gpu" not in {warning.code for warning in plan.warnings}
+    report = twin.report(plan, twin.simulate(twin.lower(plan)))
+    assert (report.kpis["step_seconds"] or 0) > 0
+
+
+def test_a_core_without_a_datasheet_has_its_fastest_product_as_its_peak() -> None:
+    own = points(truth(whole_tiles=False))
+    fastest = max(p.flop / p.timing.median for p in own if p.group == "gemm" and p.dtype == "bf16")
+    assert best(own, CORE, "median").peak >= fastest
+    assert best(own, CORE, "median").gpu is None
+
+
+@pytest.mark.parametrize("missing", ["launch", "bandwidth", "gemm", "attention"])
+def test_without_a_group_there_is_no_profile_and_its_name_is_told(missing: str) -> None:
+    own = [point for point in points(truth(whole_tiles=False)) if point.group != missing]
+    with pytest.raises(LookupError, match=missing):
+        fit_profile(own, H200, best(own, H200, "median"), "median")

@@ -1,0 +1,37 @@
+"""What the twin says that a measured case takes: the oracle of the fits."""
+
+from __future__ import annotations
+
+from reference.measure.case import Case
+from twin.arch.ops import OpClass, Product, Work
+from twin.hardware import seconds
+from twin.spec.calibration import CalibrationSpec
+from twin.spec.cluster import GpuSpec
+
+
+def twin_seconds(case: Case, gpu: GpuSpec, profile: CalibrationSpec) -> float:
+    """Seconds by the twin's own roofline."""
+    kind, work = twin_work(case)
+    return seconds(kind, work, gpu, profile, case.op == "attention_backward")
+
+
+def twin_work(case: Case) -> tuple[OpClass, Work]:
+    """The case in the twin's words."""
+    shape = case.shape
+    if case.op.startswith("attention"):
+        return "attention", Work(case.flop, case.bytes, case.kernels)
+    if "rows" not in shape or "inner" not in shape:
+        return "bandwidth", Work(0.0, case.bytes, case.kernels)
+    groups = shape.get("groups", 1)
+    weight = case.op.endswith("_weight")
+    rows, inner = shape["rows"], shape["inner"]
+    # The twin's rows, or inner sums of a weight's gradient, are those of all groups.
+    product = Product(
+        rows if weight else rows * groups,
+        shape["cols"],
+        inner * groups if weight else inner,
+        groups,
+        weight=weight,
+    )
+    kind: OpClass = "grouped_gemm" if groups > 1 else "gemm"
+    return kind, Work(case.flop, case.bytes, case.kernels, product)
