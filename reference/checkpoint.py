@@ -113,11 +113,13 @@ def read(path: Path) -> Checkpoint:
 
 def load_tensors(checkpoint: Checkpoint, names: Mapping[str, Tensor]) -> None:
     """Fill the given tensors, in place, with those of the same names in the checkpoint."""
-    import torch.distributed.checkpoint as dcp  # noqa: PLC0415  a second of imports
+    # A second of imports, which no run without a checkpoint needs.
+    from torch.distributed.checkpoint.filesystem import FileSystemReader  # noqa: PLC0415
+    from torch.distributed.checkpoint.state_dict_loader import load  # noqa: PLC0415
 
     with _one_process():
-        reader = dcp.FileSystemReader(checkpoint.path / _TENSORS)
-        dcp.load(dict(names), storage_reader=reader, no_dist=True)
+        reader = FileSystemReader(checkpoint.path / _TENSORS)
+        load(dict(names), storage_reader=reader, no_dist=True)
 
 
 def remove_unfinished(folder: Path) -> list[str]:
@@ -129,11 +131,14 @@ def remove_unfinished(folder: Path) -> list[str]:
 
 
 def _write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    import torch.distributed.checkpoint as dcp  # noqa: PLC0415  as above
+    # As above.
+    from torch.distributed.checkpoint import state_dict_saver  # noqa: PLC0415
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter  # noqa: PLC0415
 
     with _one_process():
         # The writer syncs each file before it returns.
-        dcp.save(dict(tensors), storage_writer=dcp.FileSystemWriter(folder), no_dist=True)
+        writer = FileSystemWriter(folder)
+        state_dict_saver.save(dict(tensors), storage_writer=writer, no_dist=True)
 
 
 @contextmanager

@@ -148,5 +148,6 @@ def _unknown_format(path: Path) -> UsageError:
 
 def _hint(root: Path) -> str:
     nearest = next((parent for parent in root.absolute().parents if parent.is_dir()), None)
-    there = sorted(path.name for path in nearest.iterdir())[:8] if nearest else []
-    return f"in `{nearest}` there are: {', '.join(there)}" if there else ""
+    names = sorted(path.name for path in nearest.iterdir()) if nearest else []
+    there = ", ".join([name for name in names if not name.startswith(".")][:8])
+    return f"in `{nearest}` there are: {there}" if there else ""

@@ -96,7 +96,7 @@ def put(entry: Path, prepared: Prepared) -> None:
         prepared.training.save(aside, "training")
         prepared.held_out_tokens.save(aside, "held_out")
         if entry.exists() and take(entry) is None:
-            shutil.rmtree(entry)
+            shutil.rmtree(entry, ignore_errors=True)
         try:
             aside.rename(entry)
         except OSError:

@@ -30,7 +30,7 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _CHUNK = 1 << 18
 """Bytes of training text that are hashed at a time: their hashes fit a cache."""
 _SIEVE = 24
-"""Bits of a hash that a table of 16 MB looks up before the search, 30 times as fast."""
+"""Bits of a hash that a table of 16 MB looks up, so that few places are searched for."""
 
 
 @dataclass(frozen=True, slots=True)

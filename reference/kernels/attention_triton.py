@@ -6,8 +6,8 @@ m rows of a block, n keys of a block, c columns of a block.
 """
 
 # Inside a kernel Triton's language rules: tensors are pointers, sizes integers or constants.
-# ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917
-# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportReturnType=false
+# ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
+# pyright: reportCallIssue=false, reportArgumentType=false, reportGeneralTypeIssues=false, reportReturnType=false
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton import knobs
 
 _ROWS, _KEYS, _COLUMNS = 128, 128, 64
 """Block sizes, OURS: Hopper's matrix units take 64 rows per warp group; 192 is 3 x 64 columns."""
@@ -32,7 +33,7 @@ def max_logit(q_BTHQ: Tensor, k_BSGQ: Tensor, scale: float) -> Tensor:
     max_NBH = torch.empty(blocks, B, H, dtype=torch.float32, device=q_BTHQ.device)
     _max_logit[(blocks, B * H)](
         *(q_BTHQ, k_BSGQ, max_NBH, scale, T, S, H, G, Q),
-        *(_ROWS, _KEYS, _COLUMNS, triton.knobs.runtime.interpret),
+        *(_ROWS, _KEYS, _COLUMNS, knobs.runtime.interpret),
         num_warps=8,
     )
     return max_NBH.amax((0, 1))

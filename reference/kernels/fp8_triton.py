@@ -5,7 +5,7 @@ D last dimension, J tiles of it, n rows of a block, K values of a tile.
 """
 
 # Inside a kernel Triton's language rules: tensors are pointers, sizes integers or constants.
-# ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917
+# ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportReturnType=false
 
 from __future__ import annotations

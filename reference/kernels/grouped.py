@@ -24,7 +24,8 @@ def grouped_matmul(rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tens
 
     `ends_E` is int32, the cumulative number of rows per expert, and ends with R; an expert may have
     no rows. `weights_EIO` may be the transposed view of a parameter [E, O, I], whose gradient then
-    comes in the parameter's own layout. Equal to a loop over experts bit for bit.
+    comes in the parameter's own layout. Equal to a loop over experts, bit for bit where rows and
+    columns are multiples of 16 bytes.
 
     Saves rows and weights; `ends_E` stays beside them, unseen by hooks on saved tensors.
     """

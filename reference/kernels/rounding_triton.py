@@ -5,7 +5,7 @@ truncates. With the rounding in the kernel both give the same bits.
 """
 
 # Inside a kernel Triton's language rules: tensors are pointers, sizes integers or constants.
-# ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917
+# ruff: noqa: ANN001, ANN201
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportReturnType=false
 
 from __future__ import annotations

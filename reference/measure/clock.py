@@ -1,7 +1,10 @@
 """How long a call takes: warm up, then samples until the median is known well enough or the time
 is spent.
 
-On a CPU a sample is a row of calls between two readings of `perf_counter`. On a GPU it is a row
+On a CPU a sample is a row of calls. With one thread its clock is the time that the process ran
+(user and system): on a machine that others use, a process may wait three quarters of the time, and
+rows longer than a time slice are then never seen undisturbed; the wall's least and median are kept
+beside. With more threads it is the wall's. On a GPU a sample is a row
 between two events, behind a kernel that sleeps until the host has enqueued them all: so the host's
 own time is in none of it (`host_seconds` measures that). A row cycles through several sets of
 inputs, more than the L2 holds, since in training operands come from memory. On a CPU there is one
@@ -57,22 +60,20 @@ def measure(
         first, host = _warm(calls, device)
         count = max(1, min(LONGEST[device.type], round(ROW[device.type] / max(first, 1e-9))))
         row = [calls[i % len(calls)] for i in range(count)]
-        ahead = 2 * host * count + AHEAD
-        seconds: list[float] = []
-        wall, ran, start = 0.0, 0.0, time.perf_counter()
+        if device.type == "cuda" and not with_host:
+            watch = _events(device, 2 * host * count + AHEAD)
+        else:
+            watch = _clocks(device)
+        walls: list[float] = []
+        owns: list[float] = []
+        start = time.perf_counter()
         while True:
-            began, worked = time.perf_counter(), time.process_time()
-            if device.type == "cpu" or with_host:
-                seconds.append(_by_host(row, device) / count)
-            else:
-                one, ahead = _by_events(row, device, ahead)
-                seconds.append(one / count)
-            wall, ran = wall + time.perf_counter() - began, ran + time.process_time() - worked
+            wall, own = watch(row)
+            walls.append(wall / count)
+            owns.append(own / count)
             spent = time.perf_counter() - start > effort.seconds
-            if len(seconds) >= effort.samples and (spent or _notch(seconds) < effort.tight):
-                break
-    waited = max(0.0, 1 - ran / wall) if device.type == "cpu" else None
-    return summary(seconds, count, waited)
+            if len(owns) >= effort.samples and (spent or _notch(owns) < effort.tight):
+                return summary(owns, count, walls if device.type == "cpu" else None)
 
 
 def host_seconds(call: Call, device: torch.device, effort: Effort) -> Timing:
@@ -89,16 +90,18 @@ def host_seconds(call: Call, device: torch.device, effort: Effort) -> Timing:
             call()
         seconds.append((time.perf_counter() - began) / LONGEST["cuda"])
         torch.cuda.synchronize(device)
-    return summary(seconds, LONGEST["cuda"], None)
+    return summary(seconds, LONGEST["cuda"])
 
 
-def summary(seconds: Sequence[float], count: int, waited: float | None) -> Timing:
-    """The quartiles of samples of rows of `count` calls each."""
+def summary(seconds: Sequence[float], count: int, walls: Sequence[float] | None = None) -> Timing:
+    """The quartiles of samples of rows of `count` calls each; `walls` are those of the wall's clock
+    where `seconds` are of another."""
     lower, median, upper = (float(v) for v in np.quantile(seconds, (0.25, 0.5, 0.75)))
     fence = upper + 1.5 * (upper - lower)
     outliers = sum(value > fence for value in seconds)
     ends = min(seconds), lower, median, upper, max(seconds)
-    return Timing(*ends, len(seconds), count, outliers, waited)
+    wall = (min(walls), float(np.median(walls))) if walls else (None, None)
+    return Timing(*ends, len(seconds), count, outliers, *wall)
 
 
 def _notch(seconds: Sequence[float]) -> float:
@@ -119,34 +122,54 @@ def _warm(calls: Sequence[Call], device: torch.device) -> tuple[float, float]:
     return seconds, host
 
 
-def _by_host(row: Sequence[Call], device: torch.device) -> float:
-    """Seconds of a row on the host's clock."""
-    _finish(device)
-    start = time.perf_counter()
-    for call in row:
-        call()
-    _finish(device)
-    return time.perf_counter() - start
+Watch = Callable[[Sequence[Call]], tuple[float, float]]
+"""Seconds of a row by the wall's clock, and by the one that counts."""
 
 
-def _by_events(row: Sequence[Call], device: torch.device, ahead: float) -> tuple[float, float]:
-    """Seconds that a GPU works on a row, and for how long it must sleep first: as long as the host
-    needs to enqueue, found anew where that was too short (or the GPU's clock rose)."""
-    while True:
-        before, begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
-        before.record()
-        _sleep(ahead)
-        begin.record()
-        start = time.perf_counter()
+def _clocks(device: torch.device) -> Watch:
+    """The host's clocks; the process's own where it has one thread and no GPU to wait for."""
+    own = time.process_time if _alone(device) else time.perf_counter
+
+    def watch(row: Sequence[Call]) -> tuple[float, float]:
+        _finish(device)
+        wall, ran = time.perf_counter(), own()
         for call in row:
             call()
-        end.record()
-        host = time.perf_counter() - start
-        torch.cuda.synchronize(device)
-        slept = before.elapsed_time(begin) * 1e-3
-        if host < slept or ahead >= ENQUEUED:
-            return begin.elapsed_time(end) * 1e-3, ahead
-        ahead = min(ENQUEUED, 1.5 * ahead * max(1.0, host / slept) + AHEAD)
+        _finish(device)
+        ran = own() - ran
+        return time.perf_counter() - wall, ran
+
+    return watch
+
+
+def _alone(device: torch.device) -> bool:
+    return device.type == "cpu" and torch.get_num_threads() == 1
+
+
+def _events(device: torch.device, ahead: float) -> Watch:
+    """Events on a GPU that sleeps first for as long as the host needs to enqueue a row, found anew
+    where that was too short (or the GPU's clock rose)."""
+
+    def watch(row: Sequence[Call]) -> tuple[float, float]:
+        nonlocal ahead
+        while True:
+            before, begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+            before.record()
+            _sleep(ahead)
+            begin.record()
+            start = time.perf_counter()
+            for call in row:
+                call()
+            end.record()
+            host = time.perf_counter() - start
+            torch.cuda.synchronize(device)
+            slept = before.elapsed_time(begin) * 1e-3
+            if host < slept or ahead >= ENQUEUED:
+                seconds = begin.elapsed_time(end) * 1e-3
+                return seconds, seconds
+            ahead = min(ENQUEUED, 1.5 * ahead * max(1.0, host / slept) + AHEAD)
+
+    return watch
 
 
 def wake(device: torch.device) -> None:
@@ -156,7 +179,7 @@ def wake(device: torch.device) -> None:
     x = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
     start = time.perf_counter()
     while time.perf_counter() - start < 0.5:
-        x @ x
+        torch.mm(x, x)
         torch.cuda.synchronize(device)
 
 

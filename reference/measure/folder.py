@@ -58,6 +58,14 @@ def read_points(folder: Path) -> list[Point]:
     return [point for path in _files(folder) for point in _points(path)]
 
 
+def read_machine(folder: Path) -> Machine:
+    """The machine that the folder's first file is of. Raises `UsageError` where there is none."""
+    files = _files(folder)
+    if not files:
+        raise _refused("TW263", f"`{folder}` holds no points", "name a folder that was measured")
+    return Machine(**_head(files[0]))
+
+
 def _files(folder: Path) -> Sequence[Path]:
     return sorted((folder / "points").glob("*.jsonl"))
 

@@ -96,7 +96,7 @@ def inspect(device: torch.device, name: str | None = None) -> Machine:
         _memory("MemTotal"),
         cpu_count() or 1,
         torch.backends.cpu.get_cpu_capability(),
-        f"torch {torch.__version__}, {threads} threads, Python {platform.python_version()}",
+        f"torch {torch.__version__}, {threads} thread{'s' * (threads > 1)}, Python {platform.python_version()}",
         date,
     )
 

@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Statistic = Literal["least", "median"]
-"""Which of a point's seconds a fit takes. On a machine that others use, the least is what the
-hardware does and the median what the neighbours left; on a GPU of one's own they are close."""
+"""Which of a point's seconds a fit takes. On a CPU that others use, the least is what the hardware
+does and the median what the neighbours left of it; on a GPU of one's own they are close."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Seconds of one call over repeated samples: least, quartiles, most; how many samples, and
     calls in each; samples above the upper quartile by more than 1.5 times the quartiles' distance
-    (Tukey 1977, Exploratory Data Analysis); and the share of the wall time in which this process
-    did not run (None where the clock is a GPU's)."""
+    (Tukey 1977, Exploratory Data Analysis). On a CPU also the wall's least and median: the seconds
+    are the process's own there (`reference.measure.clock`)."""
 
     least: float
     lower: float
@@ -27,7 +27,8 @@ class Timing:
     samples: int
     calls: int
     outliers: int
-    waited: float | None = None
+    wall_least: float | None = None
+    wall_median: float | None = None
 
     def seconds(self, statistic: Statistic) -> float:
         """Seconds of one call."""
@@ -49,12 +50,18 @@ class Point:
     timing: Timing
 
     def text(self) -> str:
-        """The point as one line of JSON."""
-        return json.dumps(asdict(self) | {"shape": dict(self.shape)})
+        """The point as one line of JSON, its seconds in six digits."""
+        fields = asdict(self) | {"shape": dict(self.shape)}
+        fields["timing"] = {name: _short(value) for name, value in fields["timing"].items()}
+        return json.dumps(fields)
 
     def rate(self, statistic: Statistic) -> float:
         """FLOP per second."""
         return self.flop / self.timing.seconds(statistic)
+
+
+def _short(value: float | None) -> float | None:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def read_point(fields: Mapping[str, Any]) -> Point:

@@ -132,7 +132,8 @@ def _memory_bound(
 ) -> tuple[Number, Number, Residuals]:
     """The share of the memory's bandwidth that kernels reach which wait for it, and what each adds
     beside: over sizes from a few tokens to many."""
-    own = [point for point in points if point.group == "bandwidth" and point.dtype == BF16]
+    # A copy is the ceiling, and no kernel of a step.
+    own = [p for p in points if p.group == "bandwidth" and p.dtype == BF16 and p.op != "copy"]
     moved = np.array([point.bytes for point in own]) / bandwidth
     kernels = np.array([point.kernels for point in own])
     measured = _seconds(own, statistic)

@@ -98,8 +98,17 @@ def _weight(point: Point) -> tuple[int, int] | None:
 
 
 def disturbed(points: Iterable[Point]) -> list[Point]:
-    """Points whose median lies well above their least: something else ran meanwhile."""
-    return [point for point in points if point.timing.median > SPREAD * point.timing.least]
+    """Points whose median lies well above their least, by the wall's clock where there is one:
+    something else ran meanwhile."""
+    return [point for point in points if _median(point) > SPREAD * _least(point)]
+
+
+def _median(point: Point) -> float:
+    return point.timing.wall_median or point.timing.median
+
+
+def _least(point: Point) -> float:
+    return point.timing.wall_least or point.timing.least
 
 
 def text(result: Result) -> str:

@@ -79,7 +79,7 @@ class Block:
         torch._foreach_copy_(self.params, parts)  # pyright: ignore[reportPrivateImportUsage]
 
     def gradient(self) -> Tensor:
-        """Of all parameters, each of which must have one, as one tensor, flat if they are several."""
+        """Of all parameters, each of which must have one; flat if they are several."""
         if len(self.params) == 1 and self.params[0].grad is not None:
             return self.params[0].grad.contiguous()
         return torch.cat([gradient.reshape(-1) for gradient in self.gradients()])

@@ -81,8 +81,8 @@ _OFF: Final = float("inf")
 
 @torch.no_grad()
 def clip(model: nn.Module, optimizer: MuonClip, spec: QkClipSpec) -> ClipReport:
-    """Clip the heads that passed the threshold, in masters and the parameters rounded from them, and
-    reset all maxima. Call it after `optimizer.step()`, once per step."""
+    """Clip the heads that passed the threshold, in masters and the parameters rounded from them,
+    and reset all maxima. Call it after `optimizer.step()`, once per step."""
     blocks: list[Any] = [module for module in model.modules() if isinstance(module, Clippable)]
     sizes = [block.max_logit_H.numel() for block in blocks]
     # One transfer from the device, whatever the number of layers.

@@ -1,10 +1,10 @@
-"""QK-clip's variants where logits grow: whom do they clip, what do they hold, what do they cost?
+"""QK-clip's variants where logits grow: whom they clip, what they hold, what they cost.
 
-    python -m reference.studies.clip_variants [--quick] [--output FOLDER] [--jobs N] [--cache FOLDER]
+    python -m reference.studies.clip_variants [--quick] [--output FOLDER] [--jobs N]
 
 The runs of `logits` with the clip off, per layer (one factor for all heads of a layer), per head
-(Kimi K2's, arXiv:2507.20534, section 2.1, which gives the harm to innocent heads as the reason), and
-adaptive (ours, `reference.optim.qk_clip`).
+(Kimi K2's, arXiv:2507.20534, section 2.1, which spares heads that did nothing), and adaptive (ours,
+`reference.optim.qk_clip`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import product
 from statistics import mean
 from typing import Final, Literal
 
+from reference.config import RunSpec
 from reference.studies.command import main
 from reference.studies.crossing import spread
 from reference.studies.figure import Colour, Curve, Figure, Panel
@@ -22,7 +23,7 @@ from reference.studies.logits import REGIME, STEPS, THRESHOLD, growth, regime
 from reference.studies.outcome import Outcome
 from reference.studies.report import Report, Table, percent
 from reference.studies.runs import Workplace, conduct
-from reference.studies.scale import nano
+from reference.studies.scale import Scale, nano
 
 Variant = Literal["off", "per_layer", "per_head", "adaptive"]
 
@@ -32,29 +33,34 @@ _SHOWN: Final[dict[Variant, tuple[str, Colour]]] = {
     "per_head": ("per head", "blue"),
     "adaptive": ("adaptive", "green"),
 }
+VARIANTS: Final[tuple[Variant, ...]] = tuple(_SHOWN)
 
 
 def study(quick: bool, place: Workplace) -> Report:
     """Run every variant with every seed."""
     scale = nano(quick=quick, steps=STEPS)
-    runs = {
+    runs: dict[tuple[Variant, int], RunSpec] = {
         (variant, seed): regime(scale, seed, "muon")
         if variant == "off"
         else regime(scale, seed, "muonclip", variant)
         for variant, seed in product(_SHOWN, scale.seeds)
     }
-    found = conduct(runs, place)
-    heads = _heads(scale.base.model.layers, scale.base.model.attention.heads)
+    return report(conduct(runs, place), scale)
+
+
+def report(found: Mapping[tuple[Variant, int], Outcome], scale: Scale) -> Report:
+    """What came out, in words, a table and a figure."""
+    heads = scale.base.model.layers * scale.base.model.attention.heads
     return Report(
         name="clip_variants",
         title="QK-clip: off, per layer, per head, adaptive",
-        question="In the regime in which Muon's attention logits grow: which heads does each variant "
-        "clip, how large do logits get, and what does it cost?",
+        question="Where Muon's attention logits grow: which heads does each variant clip, how "
+        "large do logits get, and what does it cost?",
         settings=(
             *scale.settings(),
             (
-                f"Learning rate {REGIME['lr']:g}, constant after the warm-up; threshold {THRESHOLD:g}; "
-                "adaptive with its default outlier and floor"
+                f"Learning rate {REGIME['lr']:g}, constant after the warm-up; threshold "
+                f"{THRESHOLD:g}; adaptive with its default outlier and floor"
             ),
         ),
         findings=findings(found, scale.seeds, heads),
@@ -80,13 +86,12 @@ def findings(
     low, high = min(map(mean, finals.values())), max(map(mean, finals.values()))
     noise = max(spread(losses) for losses in finals.values())
     said = "less" if high - low < noise else "more"
-    named = [variant for variant in _SHOWN if variant != "off"]
     return (
         "Largest logit at the end, mean over seeds: "
         + ", ".join(f"{_SHOWN[variant][0]} {ends[variant]:.0f}" for variant in _SHOWN)
         + ".",
         "Heads clipped, as a share of all heads in all steps: "
-        + ", ".join(f"{_SHOWN[variant][0]} {percent(clipped[variant])}" for variant in named)
+        + ", ".join(f"{_SHOWN[variant][0]} {percent(clipped[variant])}" for variant in VARIANTS[1:])
         + ".",
         "Held-out loss, mean over seeds: "
         + ", ".join(f"{_SHOWN[variant][0]} {mean(finals[variant]):.4f}" for variant in _SHOWN)
@@ -108,10 +113,6 @@ def _clipped(
     heads: int,
 ) -> float:
     return mean(mean(found[variant, seed].clipped_heads) / heads for seed in seeds)
-
-
-def _heads(layers: int, heads: int) -> int:
-    return layers * heads
 
 
 def _table(found: Mapping[tuple[Variant, int], Outcome], seeds: Sequence[int], heads: int) -> Table:

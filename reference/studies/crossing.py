@@ -32,3 +32,13 @@ def reached(curve: Sequence[Point], level: float) -> float | None:
 def spread(values: Sequence[float]) -> float:
     """Standard deviation over seeds (n - 1); 0 for a single one."""
     return stdev(values) if len(values) > 1 else 0.0
+
+
+def between(values: Sequence[float], form: str) -> str:
+    """The lowest to the highest, as text.
+
+    >>> between([0.521, 0.61], ".2f")
+    '0.52 to 0.61'
+    """
+    low, high = format(min(values), form), format(max(values), form)
+    return low if low == high else f"{low} to {high}"

@@ -36,7 +36,7 @@ _COLOURS: Final[dict[Colour, tuple[str, str]]] = {
     "orange": ("#8A5F00", "#E69F00"),
     "grey": ("#6B6F7B", "#A3A8B4"),
 }
-_WIDTH, _PANEL, _TITLE, _FOOT, _GAP = 960, 260, 84, 56, 34
+_WIDTH, _PANEL, _TITLE, _FOOT, _GAP = 960, 260, 104, 52, 40
 """CSS pixels: of the picture, of a panel's height, above and below the panels, and between them."""
 _LEFT, _RIGHT = 76, 190
 """Room for the ticks, and for the names of curves."""
@@ -52,7 +52,8 @@ _ARGUMENTS = [
     "--disable-sync",
 ]
 _PAGE = """<body style="margin:0;background:{background}"><div id="figure"></div>
-<script>{javascript}</script><script>Plotly.newPlot("figure", {figure}, {{staticPlot: true}})</script>"""
+<script>{javascript}</script>
+<script>Plotly.newPlot("figure", {figure}, {{staticPlot: true}})</script>"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +133,13 @@ def plotly_json(figure: Figure, theme: Theme) -> dict[str, Any]:
         ends["axes"][f"yaxis{axis[1:]}"] = _axis(panel, (top - _PANEL / inner, top), theme)
         ends["data"] += [_trace(curve, axis, theme) for curve in panel.curves]
         ends["annotations"] += _names(panel, (low, high), axis, theme)
-        ends["annotations"].append(_text(panel.title, x=0, y=top, shift=12, colour=_INK[theme]))
+        ends["annotations"].append(_above(panel.title, top, theme))
         if panel.level:
             ends["shapes"].append(_level(panel.level[0], axis, theme))
     spread = (log10(min(xs)), log10(max(xs))) if figure.x_log else (min(xs), max(xs))
     ticks = {"tickvals": figure.x_ticks, "ticktext": [f"{x:g}" for x in figure.x_ticks]}
     ends["axes"]["xaxis"] = {
-        "title": {"text": figure.x_title, "standoff": 8},
+        "title": {"text": figure.x_title, "standoff": 8, "font": {"size": 13}},
         "type": "log" if figure.x_log else "linear",
         "range": _widened(*spread, 0.02 if figure.x_log else 0.0),
         "anchor": "y" if count == 1 else f"y{count}",
@@ -147,16 +148,19 @@ def plotly_json(figure: Figure, theme: Theme) -> dict[str, Any]:
         "ticks": "",
         **(ticks if figure.x_ticks else {}),
     }
-    heading = f"<b>{figure.title}</b>"
-    above = 12 + (_TITLE - 12) / 1.0
-    ends["annotations"] += [
-        _text(heading, x=0, y=1, shift=above - 30, colour=_INK[theme], size=18, left=-_LEFT + 16),
-        _text(figure.caption, 0, 1, above - 52, _FAINT[theme], left=-_LEFT + 16),
-    ]
     layout = {
         "width": _WIDTH,
         "height": height,
-        "margin": {"l": _LEFT, "r": _RIGHT, "t": _TITLE + 12, "b": _FOOT - 12},
+        "title": {
+            "text": f"<b>{figure.title}</b>",
+            "font": {"size": 18, "color": _INK[theme]},
+            "subtitle": {"text": figure.caption, "font": {"size": 13, "color": _FAINT[theme]}},
+            "x": 0.02,
+            "xanchor": "left",
+            "y": 1 - 28 / height,
+            "yanchor": "middle",
+        },
+        "margin": {"l": _LEFT, "r": _RIGHT, "t": _TITLE, "b": _FOOT},
         "showlegend": False,
         "paper_bgcolor": _BACKGROUND[theme],
         "plot_bgcolor": _BACKGROUND[theme],
@@ -287,22 +291,20 @@ def _names(
     ]
 
 
-def _text(  # noqa: PLR0913  where, what and how of one line of text
-    text: str, x: float, y: float, shift: float, colour: str, size: int = 13, left: float = 0
-) -> dict[str, Any]:
+def _above(text: str, top: float, theme: Theme) -> dict[str, Any]:
+    """A panel's title, above its left corner."""
     return {
-        "x": x,
-        "y": y,
+        "x": 0,
+        "y": top,
         "xref": "paper",
         "yref": "paper",
         "xanchor": "left",
-        "yanchor": "middle",
-        "xshift": left,
-        "yshift": shift,
+        "yanchor": "bottom",
         "align": "left",
+        "yshift": 2,
         "text": text,
         "showarrow": False,
-        "font": {"color": colour, "size": size},
+        "font": {"color": _INK[theme]},
     }
 
 

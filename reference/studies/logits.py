@@ -19,26 +19,24 @@ from typing import Any, Final, Literal
 
 from reference.config import RunSpec
 from reference.studies.command import main
-from reference.studies.crossing import spread
+from reference.studies.crossing import between, spread
 from reference.studies.figure import Colour, Curve, Figure, Panel
 from reference.studies.outcome import Outcome
 from reference.studies.report import Report, Table, percent
 from reference.studies.runs import Workplace, conduct
-from reference.studies.scale import Scale, nano, smooth
+from reference.studies.scale import Scale, nano
 
 Kind = Literal["muon", "muonclip"]
 
-REGIME: Final[Mapping[str, Any]] = {"lr": 0.03, "decay": 0.0}
+REGIME: Final[Mapping[str, Any]] = {"lr": 0.02, "decay": 0.0}
 """Peak learning rate, held to the end: K2's logits grew in the constant part of its schedule."""
-STEPS: Final = 600
+STEPS: Final = 400
 THRESHOLD: Final = 100.0
 """K2's (section 2.1)."""
 _SHOWN: Final[dict[Kind, tuple[str, Colour]]] = {
     "muon": ("Muon", "vermilion"),
     "muonclip": ("MuonClip", "blue"),
 }
-_SMOOTH: Final = 15
-"""Steps over which the figure averages training losses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,9 @@ def study(quick: bool, place: Workplace) -> Report:
     """Run both with every seed, and compare."""
     scale = nano(quick=quick, steps=STEPS)
     kinds: tuple[Kind, ...] = ("muon", "muonclip")
-    runs = {(kind, seed): regime(scale, seed, kind) for kind, seed in product(kinds, scale.seeds)}
+    runs: dict[tuple[Kind, int], RunSpec] = {
+        (kind, seed): regime(scale, seed, kind) for kind, seed in product(kinds, scale.seeds)
+    }
     return report(conduct(runs, place), scale)
 
 
@@ -92,8 +92,8 @@ def report(found: Mapping[tuple[Kind, int], Outcome], scale: Scale) -> Report:
     return Report(
         name="logits",
         title="The explosion of attention logits under Muon, and its cure",
-        question="Preset nano at a high learning rate: do the largest attention logits keep growing "
-        "under Muon, does MuonClip hold them at the threshold, and what does that cost?",
+        question="Do the largest attention logits of preset nano keep growing under Muon, does "
+        "MuonClip hold them at the threshold, and what does that cost?",
         settings=(
             *scale.settings(),
             (
@@ -122,12 +122,13 @@ def findings(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) ->
     first = (
         f"Muon's largest logit passes {THRESHOLD:g} with {len(passed)} of {len(seeds)} seeds"
         + (f", after {min(passed)} to {max(passed)} steps" if passed else "")
-        + f"; at the end it is {_range([one.end for one in muon])}, "
-        f"{_range([one.end / one.half for one in muon], '.2f')} times that of half-way."
+        + f"; at the end it is {between([one.end for one in muon], '.0f')}, "
+        f"{between([one.end / one.half for one in muon], '.2f')} times that of half-way."
     )
+    ends = between([one.end for one in clip], ".0f")
     held = (
-        f"MuonClip's largest logit is {_range([one.end for one in clip])} at the end; the largest "
-        f"of any step is {max(one.largest for one in clip):.0f}. A clip comes after the step that "
+        f"MuonClip's largest logit is {ends} at the end; the largest of any step is "
+        f"{max(one.largest for one in clip):.0f}. A clip comes after the step that "
         "passed the threshold, and the next step may pass it again: heads are clipped in "
         f"{_percents([one.clipping for one in clip])} of the steps since the first clip."
     )
@@ -157,8 +158,8 @@ def figure(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> F
         end = median(growth(found[kind, one]).end for one in seeds)
         held = mean(found[kind, one].final for one in seeds)
         logits.append(Curve(steps, run.max_logits, colour, f"{name}: {end:.0f}" if first else ""))
-        label = f"{name}: {held:.3f} held out" if first else ""
-        losses.append(Curve(steps, smooth(run.losses, _SMOOTH), colour, label, width=1.5))
+        at, loss = zip(*run.held_out, strict=True)
+        losses.append(Curve(at, loss, colour, f"{name}: {held:.3f}" if first else "", width=1.5))
     level = (THRESHOLD, f"threshold {THRESHOLD:g}")
     shown = [logit for curve in logits for logit in curve.y]
     ends = [growth(found["muon", seed]) for seed in seeds]
@@ -170,12 +171,11 @@ def figure(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> F
     )
     return Figure(
         title,
-        f"Preset nano at learning rate {REGIME['lr']:g}; a line per seed; losses are means over "
-        f"{_SMOOTH} steps",
+        f"Preset nano, learning rate {REGIME['lr']:g}, constant after the warm-up; a line per seed",
         "Optimizer step",
         (
             Panel("Largest attention logit", logits, log=True, level=level, span=_decades(shown)),
-            Panel("Training loss, nats per token", losses, span=_lower(losses)),
+            Panel("Held-out loss, nats per token", losses),
         ),
     )
 
@@ -195,17 +195,6 @@ def _table(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> T
 def _decades(values: Sequence[float]) -> tuple[float, float]:
     """From 1, below which nobody needs to look, to above the largest."""
     return 1.0, max(values) * 1.3
-
-
-def _lower(curves: Sequence[Curve]) -> tuple[float, float]:
-    """From below the last losses to what is reached after a tenth of the steps."""
-    low = min(min(curve.y) for curve in curves)
-    return low - 0.1, max(curve.y[len(curve.y) // 10] for curve in curves)
-
-
-def _range(values: Sequence[float], form: str = ".0f") -> str:
-    low, high = format(min(values), form), format(max(values), form)
-    return low if low == high else f"{low} to {high}"
 
 
 def _percents(shares: Sequence[float]) -> str:

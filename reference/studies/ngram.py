@@ -222,9 +222,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--preset", required=True, help="the run's configuration: preset or file")
     parser.add_argument("--set", metavar="A.B=VALUE", action="append", default=[])
-    parser.add_argument("--tokens", type=int, help="training tokens; default: all of the run's")
+    parser.add_argument(
+        "--tokens", type=_positive, help="training tokens; default: all of the run's"
+    )
     parser.add_argument("--run", metavar="FOLDER", help="compare with the last evaluation there")
     return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"`{text}` is no number of tokens")
+    return int(text)
 
 
 def _planned(run: RunSpec) -> int:

@@ -3,9 +3,10 @@
     python -m reference.studies.optimizers [--quick] [--output FOLDER] [--jobs N] [--cache FOLDER]
 
 Learning rates are tuned with equal effort (`tuning`), then every optimizer runs with three seeds.
-Moonlight (arXiv:2502.16982, section 3.2) found that Muon needs about 52 % of AdamW's tokens at equal
-loss, each run with its own complete schedule. So are MuonClip's shorter runs here: the tokens at
-which it reaches AdamW's loss are read off between them, at the rate that was tuned for full length.
+Moonlight (arXiv:2502.16982, section 3.2) found that Muon needs about 52 % of AdamW's tokens for
+equal loss, each run with its own complete schedule. So are MuonClip's shorter runs here: the
+tokens with which it reaches AdamW's loss are read off between them, at the
+rate tuned for the full length.
 """
 
 from __future__ import annotations
@@ -20,30 +21,29 @@ from typing import Final, Literal, TypeVar
 
 from reference.config import RunSpec
 from reference.studies.command import main
-from reference.studies.crossing import reached, spread
+from reference.studies.crossing import between, reached, spread
 from reference.studies.figure import Colour, Curve, Figure, Panel
-from reference.studies.outcome import Outcome
+from reference.studies.outcome import Outcome, key_of
 from reference.studies.report import Report, Table, millions, percent
 from reference.studies.runs import Workplace, conduct
-from reference.studies.scale import Scale, nano, smooth
+from reference.studies.scale import Scale, nano
 from reference.studies.tuning import best, tune
 
 Kind = Literal["adamw", "muon", "muonclip"]
 NameT = TypeVar("NameT", bound=Hashable)
 
+KINDS: Final[tuple[Kind, ...]] = ("adamw", "muon", "muonclip")
 RATES: Final = (2e-3, 4e-3, 8e-3, 1.6e-2)
 """The first grid, the same for all: Muon's update has AdamW's size (section 2.2 of Moonlight)."""
-STEPS: Final = 400
+STEPS: Final = 300
 ROUNDS: Final = 2
-PARTS: Final = (0.5, 0.65, 0.8)
+PARTS: Final = (0.5, 0.7)
 """Lengths of MuonClip's shorter runs, as shares of the full one."""
 _SHOWN: Final[dict[Kind, tuple[str, Colour]]] = {
     "adamw": ("AdamW", "grey"),
     "muon": ("Muon", "vermilion"),
     "muonclip": ("MuonClip", "blue"),
 }
-_SMOOTH: Final = 15
-"""Steps over which the figure averages training losses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +98,21 @@ def find(
     first, *further = scale.seeds
 
     def at_rates(asked: Sequence[tuple[Kind, float]]) -> dict[tuple[Kind, float], Outcome]:
-        runs = {(kind, lr): scale.run(first, lr, kind=kind) for kind, lr in asked}
+        runs: dict[tuple[Kind, float], RunSpec] = {
+            (kind, lr): scale.run(first, lr, kind=kind) for kind, lr in asked
+        }
         return with_muon(runs, place)
 
-    kinds: tuple[Kind, ...] = ("adamw", "muon", "muonclip")
-    tried = tune(kinds, rates, at_rates, rounds)
-    rate = {kind: best(tried[kind]) for kind in kinds}
-    seeded = {
+    tried = tune(KINDS, rates, at_rates, rounds)
+    rate = {kind: best(tried[kind]) for kind in KINDS}
+    seeded: dict[tuple[Kind, int], RunSpec] = {
         (kind, seed): scale.run(seed, rate[kind], kind=kind)
-        for kind, seed in product(kinds, further)
+        for kind, seed in product(KINDS, further)
     }
-    full = {(kind, first): tried[kind][rate[kind]] for kind in kinds} | with_muon(seeded, place)
+    full: dict[tuple[Kind, int], Outcome] = {
+        (kind, first): tried[kind][rate[kind]] for kind in KINDS
+    }
+    full |= with_muon(seeded, place)
     shorter = {
         (part, seed): scale.run(seed, rate["muonclip"], round(scale.steps * part), kind="muonclip")
         for part, seed in product(parts, scale.seeds)
@@ -122,15 +126,20 @@ def with_muon(
     """The outcomes of runs. One of MuonClip that clipped no head is Muon's, bit by bit, so that
     Muon's is not run again."""
     outcomes = conduct({name: run for name, run in runs.items() if name[0] != "muon"}, place)
-    left = {}
+    without = {
+        key_of(run): outcome
+        for name, outcome in outcomes.items()
+        if (run := runs[name]).optimizer.kind == "muonclip" and not any(outcome.clipped_heads)
+    }
+    left: dict[tuple[Kind, NameT], RunSpec] = {}
     for name, run in runs.items():
-        twin = outcomes.get(("muonclip", name[1]))
-        if name[0] != "muon":
-            continue
-        if twin is not None and not any(twin.clipped_heads):
-            outcomes[name] = twin
-        else:
-            left[name] = run
+        if name[0] == "muon":
+            optimizer = run.optimizer.model_copy(update={"kind": "muonclip"})
+            same = without.get(key_of(run.model_copy(update={"optimizer": optimizer})))
+            if same is None:
+                left[name] = run
+            else:
+                outcomes[name] = same
     return outcomes | conduct(left, place)
 
 
@@ -183,8 +192,9 @@ def findings(found: Found) -> tuple[str, ...]:
         f"Heads clipped in all of MuonClip's runs at its tuned rate: {heads}."
         + (" Without a clip, Muon and MuonClip are the same run." if not heads else ""),
         (
-            f"SVD entropy at the end is higher under MuonClip than under AdamW in {percent(higher)} of "
-            f"{count:,} matrices (Moonlight, section 3.4: in more than nine of ten)."
+            f"SVD entropy at the end is higher under MuonClip than under AdamW in "
+            f"{percent(higher)} of {count:,} matrices (Moonlight, section 3.4: more than nine of "
+            "ten)."
         ),
     )
 
@@ -249,8 +259,8 @@ def _tokens(found: Found) -> Table:
         "Tokens for AdamW's final loss",
         (*head, "reached at", "ratio"),
         rows,
-        "Every column is a run with its own complete schedule; between two lengths the loss is taken "
-        "as a straight line over the logarithm of tokens.",
+        "Every column is a run with its own complete schedule; between two lengths the loss is a "
+        "straight line over the logarithm of tokens.",
     )
 
 
@@ -299,15 +309,16 @@ def _group(name: str) -> str:
 
 
 def _figure(found: Found) -> Figure:
-    panel = Panel("Training loss, nats per token", _curves(found), span=_span(found))
     ratios = [ratio for seed in found.seeds if (ratio := found.ratio(seed)) is not None]
-    title = (
-        f"MuonClip reaches AdamW's final loss with {min(ratios):.2f} to {max(ratios):.2f} of its tokens"
-        if len(ratios) == len(found.seeds)
-        else "MuonClip does not reach AdamW's final loss with every seed"
-    )
+    title = "MuonClip does not reach AdamW's final loss with every seed"
+    if len(ratios) == len(found.seeds):
+        title = f"MuonClip needs {between(ratios, '.2f')} of AdamW's tokens for its final loss"
     rates = ", ".join(f"{_SHOWN[kind][0]} {found.rate(kind):.3g}" for kind in ("adamw", "muonclip"))
-    caption = f"One line per seed, averaged over {_SMOOTH} steps; tuned learning rates: {rates}"
+    caption = f"Preset nano; a line per seed; learning rates tuned with equal effort: {rates}"
+    curves = [*_curves(found), _complete(found)]
+    ends = [y for curve in curves for y in curve.y[1:]]
+    span = (min(ends) - 0.05, max(ends))
+    panel = Panel("Held-out loss, nats per token", curves, span=span)
     return Figure(title, caption, "Tokens trained on, millions", (panel,))
 
 
@@ -315,20 +326,22 @@ def _curves(found: Found) -> list[Curve]:
     kinds: tuple[Kind, ...] = ("adamw", "muonclip")
     curves = []
     for kind, seed in product(kinds, found.seeds):
-        run = found.full[kind, seed]
         name, colour = _SHOWN[kind]
-        label = f"{name}, {mean(found.finals(kind)):.3f} held out" if seed == found.seeds[0] else ""
-        y = smooth(run.losses, _SMOOTH)
-        x = [run.tokens_per_step * (step + 1) / 1e6 for step in range(len(y))]
+        label = f"{name}: {mean(found.finals(kind)):.3f}" if seed == found.seeds[0] else ""
+        curve = found.full[kind, seed].curve
+        x, y = [tokens / 1e6 for tokens, _ in curve], [loss for _, loss in curve]
         curves.append(Curve(x, y, colour, label, width=1.5))
     return curves
 
 
-def _span(found: Found) -> tuple[float, float]:
-    """From below the last losses to what is reached after a tenth of the steps."""
-    ends = [smooth(run.losses, _SMOOTH) for run in found.full.values() if run.ended == "done"]
-    low = min(min(end) for end in ends)
-    return low - 0.1, max(end[len(end) // 10] for end in ends)
+def _complete(found: Found) -> Curve:
+    """Complete runs of MuonClip by their length, means over seeds."""
+    parts = sorted({part for part, _ in found.shorter})
+    lengths = [[found.shorter[part, seed] for seed in found.seeds] for part in parts]
+    lengths.append([found.full["muonclip", seed] for seed in found.seeds])
+    x = [runs[0].tokens / 1e6 for runs in lengths]
+    y = [mean(run.final for run in runs) for runs in lengths]
+    return Curve(x, y, "green", "complete runs<br>of MuonClip", dots=True)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ def key_of(run: RunSpec) -> str:
     """The name of a run's outcome: what decides its numbers, and nothing else."""
     facts = run.model_dump(mode="json")
     facts["train"].pop("output")
+    facts["data"].pop("cache")
     parts = [_FORMAT, torch.__version__, facts]
     return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=10).hexdigest()
 
@@ -119,7 +120,8 @@ def read(path: Path) -> Outcome | None:
         facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["outcome"]
         facts["held_out"] = tuple((step, loss) for step, loss in facts["held_out"])
         facts["entropies"] = {name: tuple(of) for name, of in facts["entropies"].items()}
-        rows = {key: tuple(value) for key, value in facts.items() if isinstance(value, list)}
-        return Outcome(**(facts | rows))
+        for key, value in facts.items():
+            facts[key] = tuple(value) if isinstance(value, list) else value
+        return Outcome(**facts)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import wrap
 
 import torch
 
@@ -69,23 +70,24 @@ def save(report: Report, folder: Path) -> tuple[Path, str]:
 
 def text(report: Report, where: str, pictures: Sequence[str]) -> str:
     """The page. `pictures` are the files of its figures, in order; empty: none were drawn."""
-    lines = [f"# {report.title}", "", report.question, ""]
+    lines = [f"# {report.title}", "", *_wrapped(report.question), ""]
     for one, file in zip(report.figures, pictures, strict=False):
         lines += [f"![{one.title}. {one.caption}]({file})", ""]
-    lines += ["## What was found", "", *(f"- {one}" for one in report.findings), ""]
-    lines += ["## What this does not say", "", *(f"- {one}" for one in report.open), ""]
+    lines += ["## What was found", "", *_items(report.findings), ""]
+    lines += ["## What this does not say", "", *_items(report.open), ""]
     for table in report.tables:
         lines += [f"## {table.title}", "", *_table(table), ""]
-        lines += [table.note, ""] if table.note else []
+        lines += [*_wrapped(table.note), ""] if table.note else []
     again = f"`python -m reference.studies.{report.name}`"
-    lines += ["## Settings", "", f"- {today()}, {where}", *(f"- {one}" for one in report.settings)]
-    return "\n".join([*lines, f"- Again: {again}", ""])
+    settings = [f"{today()}, {where}", *report.settings, f"Again: {again}"]
+    return "\n".join([*lines, "## Settings", "", *_items(settings), ""])
 
 
 def machine() -> str:
     """The CPU and the software."""
+    torch.set_num_threads(1)
     found = inspect(torch.device("cpu"))
-    return f"{found.device}; {found.software}; one thread per run"
+    return f"{found.device} for each run; {found.software}"
 
 
 def today() -> str:
@@ -101,6 +103,14 @@ def percent(share: float, digits: int = 1) -> str:
 def millions(tokens: float) -> str:
     """Tokens as `1.23M`."""
     return f"{tokens / 1e6:.2f}M"
+
+
+def _items(sentences: Sequence[str]) -> list[str]:
+    return [line for one in sentences for line in _wrapped(f"- {one}", indent="  ")]
+
+
+def _wrapped(paragraph: str, indent: str = "") -> list[str]:
+    return wrap(paragraph, 118, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _table(table: Table) -> list[str]:

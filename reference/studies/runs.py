@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import torch
+
 from reference.config import RunSpec
 from reference.data.prepare import prepare
 from reference.studies.outcome import Outcome, key_of, outcome_of, read, write
@@ -45,7 +47,8 @@ def conduct(runs: Mapping[NameT, RunSpec], place: Workplace) -> dict[NameT, Outc
     for done, (key, outcome) in enumerate(_conducted(missing, place), start=1):
         found[key] = outcome
         name, loss, seconds = named[key][0], outcome.final, outcome.seconds
-        place.tell(f"{done}/{len(missing)}: {name}: held-out loss {loss:.4f}, {seconds:.0f} s")
+        words = " ".join(map(str, name)) if isinstance(name, tuple) else name
+        place.tell(f"{done}/{len(missing)}: {words}: held-out loss {loss:.4f}, {seconds:.0f} s")
     outcomes = {name: found[key_of(run)] for name, run in runs.items()}
     return {name: outcome for name, outcome in outcomes.items() if outcome is not None}
 
@@ -73,6 +76,7 @@ def _conducted(
 
 
 def _run(run: RunSpec, path: Path) -> Outcome:
+    torch.set_num_threads(1)  # of what comes after the run, too
     outcome = outcome_of(run, train(run))
     write(outcome, run, path)
     return outcome

@@ -1,15 +1,13 @@
 """How large the runs of a study are, and one run of it: preset nano, with other lengths, optimizers
 and seeds.
 
-The schedule keeps the preset's proportions at every length and rate. A seed is that of the weights and of the order of
-the documents. All runs of a study are judged on the same held-out sequences.
+The schedule keeps the preset's proportions at every length and rate. A seed is that of the weights
+and of the order of the documents. All runs are judged on the same held-out sequences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean
 from typing import Any, Final
 
 from reference.config import RunSpec, load_run
@@ -68,16 +66,16 @@ class Scale:
             (
                 f"Preset nano, {train.precision}, {self.steps:,} steps of {self.tokens_per_step:,} "
                 f"tokens ({train.micro_batch} sequences of {train.sequence}) where nothing else is "
-                f"said; seeds {', '.join(map(str, self.seeds))}, each for weights and order of documents"
+                f"said; seeds {', '.join(map(str, self.seeds))} of weights and order of documents"
             ),
-            f"Held-out loss: nats per token over {train.final_sequences} sequences, the same for all",
+            f"Held-out loss: nats per token over {train.final_sequences} sequences for all runs",
             (
-                f"Weight decay {optimizer.weight_decay:g}, momentum {optimizer.momentum:g}, AdamW's "
-                f"betas {optimizer.adamw.betas[0]:g} and {optimizer.adamw.betas[1]:g}"
+                f"Weight decay {optimizer.weight_decay:g}, momentum {optimizer.momentum:g}, "
+                f"AdamW's betas {optimizer.adamw.betas[0]:g} and {optimizer.adamw.betas[1]:g}"
             ),
             (
-                f"Learning rate: warm-up over {WARMUP:g} of the steps, cosine over the last {DECAY:g} "
-                f"to a {FALL}th where nothing else is said"
+                f"Learning rate: warm-up over {WARMUP:g} of the steps, cosine over the last "
+                f"{DECAY:g} to a {FALL}th where nothing else is said"
             ),
         )
 
@@ -85,7 +83,7 @@ class Scale:
 def nano(*, quick: bool, steps: int, seeds: int = 3) -> Scale:
     """Preset nano with 2,048 tokens per step. Quick: a look in seconds at whether a study runs; it
     finds nothing."""
-    sequence, micro_batch, judged = 256, 8, 192
+    sequence, micro_batch, judged = 256, 8, 96
     if quick:
         steps, seeds, sequence, micro_batch, judged = 20, 1, 64, 4, 8
     words = {
@@ -106,8 +104,3 @@ def with_experts(run: RunSpec, experts: int) -> RunSpec:
     assert run.model.moe is not None
     moe = run.model.moe.model_copy(update={"experts": experts})
     return run.model_copy(update={"model": run.model.model_copy(update={"moe": moe})})
-
-
-def smooth(values: Sequence[float], width: int) -> list[float]:
-    """The mean of each value and up to `width - 1` before it."""
-    return [mean(values[max(0, at - width + 1) : at + 1]) for at in range(len(values))]

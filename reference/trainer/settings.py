@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -31,21 +31,22 @@ def settings(train: TrainSpec) -> Iterator[torch.device]:
     device = _device(train)
     threads = torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()
-    filled = torch.utils.deterministic.fill_uninitialized_memory
+    filling: Any = torch.utils.deterministic  # its stub lacks the setting
+    filled = filling.fill_uninitialized_memory
     if train.deterministic:
         # cuBLAS repeats its sums only with a workspace of fixed size (CUDA's documentation).
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(train.threads)
     torch.use_deterministic_algorithms(train.deterministic)
     # Nothing here reads memory that it did not write, and filling costs bandwidth.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    filling.fill_uninitialized_memory = False
     torch.manual_seed(train.seed)
     try:
         yield device
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
-        torch.utils.deterministic.fill_uninitialized_memory = filled
+        filling.fill_uninitialized_memory = filled
 
 
 def _device(train: TrainSpec) -> torch.device:

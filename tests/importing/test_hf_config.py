@@ -158,6 +158,62 @@ def test_a_router_that_is_limited_to_groups_says_so(
     assert (moe.groups, moe.top_groups) == groups
 
 
+YARN = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}
+
+
+def test_how_positions_rotate_is_read_from_either_major_of_transformers(edited: Edit) -> None:
+    old = read_hf_config(edited("kimi-k2"), "m").model.rope
+    both = {**config("kimi-k2")["rope_scaling"], "rope_theta": 50_000.0, "rope_type": "yarn"}
+    del both["type"]
+    path = edited("kimi-k2", rope_scaling=None, rope_theta=None, rope_parameters=both)
+    assert read_hf_config(path, "m").model.rope == old
+    assert old.theta == 50_000
+    assert old.yarn is not None
+    assert old.yarn.model_dump() == {
+        "factor": 32,
+        "original_context": 4096,
+        "beta_fast": 1,
+        "beta_slow": 1,
+        "mscale": 1,
+        "mscale_all_dim": 1,
+    }
+
+
+def test_what_yarn_does_not_say_is_as_in_deepseek_s_code(edited: Edit) -> None:
+    yarn = read_hf_config(edited("kimi-k2", rope_scaling=YARN), "m").model.rope.yarn
+    assert yarn is not None
+    assert (yarn.factor, yarn.original_context) == (40, 4096)
+    assert (yarn.beta_fast, yarn.beta_slow, yarn.mscale, yarn.mscale_all_dim) == (32, 1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "theta", "eps"),
+    [("mixtral-8x7b", 1e6, 1e-5), ("llama-3.1-8b", 1e4, 1e-6), ("kimi-k2", 1e4, 1e-6)],
+)
+def test_a_family_has_defaults_of_its_own(edited: Edit, name: str, theta: float, eps: float):
+    model = read_hf_config(edited(name, rope_theta=None, rms_norm_eps=None), "m").model
+    assert (model.rope.theta, model.norm_eps) == (theta, eps)
+
+
+@pytest.mark.parametrize(
+    ("name", "router"),
+    [
+        ("kimi-k2", ("sigmoid", True, 2.827)),
+        ("deepseek-v3", ("sigmoid", True, 2.5)),
+        ("deepseek-v2", ("softmax", False, 16.0)),
+        ("qwen2-57b-a14b", ("softmax", False, 1.0)),
+        ("qwen3-30b-a3b", ("softmax", True, 1.0)),
+        ("mixtral-8x7b", ("softmax", True, 1.0)),
+    ],
+)
+def test_what_the_router_makes_of_its_logits_is_read(
+    name: str, router: tuple[str, bool, float]
+) -> None:
+    moe = read_hf_config(CONFIGS / f"{name}.json", name).model.moe
+    assert moe is not None
+    assert (moe.scores, moe.normalize_weights, moe.routed_scale) == router
+
+
 def test_groups_that_hold_too_few_experts_are_refused(edited: Edit) -> None:
     with pytest.raises(UsageError, match="cannot choose 8 of 256 experts in 9 of 8 groups"):
         read_hf_config(edited("deepseek-v3", topk_group=9), "m")
@@ -192,6 +248,11 @@ def test_prediction_layers_are_read_and_counted_apart(edited: Edit) -> None:
         ("qwen3-32b", {"layer_types": ["linear_attention"]}, "layers of linear_attention cannot"),
         ("deepseek-v3", {"moe_layer_freq": 2}, "`moe_layer_freq: 2` cannot be expressed"),
         ("deepseek-v3", {"attention_bias": True}, "latent attention here has no biases"),
+        ("kimi-k2", {"rope_scaling": {**YARN, "truncate": False}}, "`rope_scaling.truncate`"),
+        ("kimi-k2", {"rope_scaling": {**YARN, "factor": 0.5}}, "rope.yarn.factor = 0.5"),
+        ("kimi-k2", {"rope_scaling": "yarn"}, "TW014 `rope_scaling` must be an object"),
+        ("kimi-k2", {"rope_theta": "10k"}, "TW014 `rope_theta` must be a number"),
+        ("kimi-k2", {"scoring_func": "tanh"}, "moe.scores = 'tanh'"),
     ],
 )
 def test_what_cannot_be_expressed_is_refused_by_name_and_place(
@@ -218,6 +279,7 @@ def test_all_problems_are_told_at_once(edited: Edit) -> None:
         ("mixtral-8x7b", {"sliding_window": 4096}, "windows of 4096 tokens"),
         ("qwen2.5-7b", {"use_sliding_window": True}, "windows of 131072 tokens"),
         ("llama-3.1-8b", {"attention_dropout": 0.1}, "dropout in attention"),
+        ("llama-3.1-8b", {}, "stretched by `llama3`"),
     ],
 )
 def test_what_is_left_out_is_said(edited: Edit, name: str, changes: dict[str, Any], said: str):

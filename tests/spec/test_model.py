@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from twin.spec.model import Moe
+from twin.spec.model import Moe, Rope, Yarn
 
 SIZES: dict[str, Any] = {"experts": 16, "top_k": 4, "width": 8}
 
@@ -29,3 +29,24 @@ def test_a_token_finds_its_experts_in_the_groups_that_it_may_visit(groups: tuple
 def test_groups_that_a_token_cannot_choose_from_are_refused(groups: dict[str, Any], said: str):
     with pytest.raises(ValidationError, match=said):
         Moe(**SIZES, **groups)
+
+
+def test_a_plain_model_rotates_by_ten_thousand_and_is_not_stretched() -> None:
+    assert Rope() == Rope(theta=10_000, yarn=None)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("factor", 0.5),
+        ("original_context", 4096),
+        ("beta_slow", 33.0),
+        ("mscale", 0.0),
+        ("mscale_all_dim", -0.1),
+    ],
+)
+def test_yarn_that_cannot_be_is_refused(field: str, value: float) -> None:
+    fields: dict[str, Any] = {"factor": 32, "original_context": "4096tok", "beta_fast": 32}
+    Yarn.model_validate(fields)
+    with pytest.raises(ValidationError, match=field):
+        Yarn.model_validate(fields | {field: value})

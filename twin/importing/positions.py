@@ -1,5 +1,5 @@
-"""How positions rotate, from the keys of a configuration: `rope_theta` and `rope_scaling`, or both in
-the `rope_parameters` of transformers 5.
+"""How positions rotate, from the keys of a configuration: `rope_theta` and `rope_scaling`, or both
+in the `rope_parameters` of transformers 5.
 
 YaRN is read whole. Other ways to stretch a context change nothing that the twin counts, and have no
 field: a warning names them.
@@ -44,7 +44,9 @@ def rope(keys: Keys, theta: float) -> dict[str, Any]:
 def _yarn(keys: Keys, scaling: dict[str, Any], key: str) -> dict[str, Any]:
     for other in sorted(scaling.keys() - _YARN.keys() - _NAMES):
         keys.refuse(key, f"`{key}.{other}` cannot be expressed: YaRN here follows DeepSeek's form")
-    found = _DEFAULTS | {ours: scaling[theirs] for theirs, ours in _YARN.items() if theirs in scaling}
+    found = _DEFAULTS | {
+        ours: scaling[theirs] for theirs, ours in _YARN.items() if theirs in scaling
+    }
     if isinstance(found.get("original_context"), int):
         found["original_context"] = f"{found['original_context']}tok"
     return found

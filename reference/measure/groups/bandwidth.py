@@ -30,24 +30,27 @@ ROTARY = 64
 
 def cases(setting: Setting) -> list[Case | Skip]:
     """Every kernel at every size."""
-    found: list[Case] = []
-    for T, D in _sizes(setting):
-        for op, (width, kernels, make) in _kernels(T, D).items():
-            size = width * T * D
-            shape = {"tokens": T, "width": D}
-            found.append(Case(op, shape, BF16, 0.0, size, kernels, timed(make, size)))
+    D = setting.spec.hidden
+    found = [
+        _case(op, T, D, *kernel) for T in _tokens(setting) for op, kernel in _kernels(T, D).items()
+    ]
+    if not setting.cuda:
+        # What the memory of the host moves: more than its caches hold, no new pages.
+        T, D = (2048, 4096) if setting.quick else (4096, 4096)
+        found += [_case(op, T, D, *_kernels(T, D)[op]) for op in ("copy", "accumulate")]
     return of_reach(found, "bandwidth", setting)
 
 
-def _sizes(setting: Setting) -> list[tuple[int, int]]:
-    """Tokens and width: the model's, and on a CPU wide enough once to leave its caches. A few
-    tokens show what a kernel costs beside its bytes."""
-    D = setting.spec.hidden
+def _case(op: str, T: int, D: int, width: float, kernels: int, make: Make) -> Case:
+    size = width * T * D
+    return Case(op, {"tokens": T, "width": D}, BF16, 0.0, size, kernels, timed(make, size))
+
+
+def _tokens(setting: Setting) -> tuple[int, ...]:
+    """Tokens of the model's width; a few of them show what a kernel costs beside its bytes."""
     if setting.quick:
-        return [(16, D), (1024, D)]
-    if setting.cuda:
-        return [(T, D) for T in (8, 64, 512, 2048, 8192, 32768)]
-    return [(16, D), (256, D), (1024, D), (4096, D), (4096, 4096)]
+        return (16, 1024)
+    return (8, 64, 512, 2048, 8192, 32768) if setting.cuda else (16, 256, 1024, 4096)
 
 
 def _kernels(T: int, D: int) -> dict[str, tuple[float, int, Make]]:

@@ -113,7 +113,7 @@ def _timing(call: clock.Call, samples: int, device: torch.device) -> Timing:
             call()
         _finish(device)
         seconds.append((time.perf_counter() - start) / ROW)
-    return clock.summary(seconds[1:], ROW, None)  # the first one connects ranks
+    return clock.summary(seconds[1:], ROW)  # the first one connects ranks
 
 
 def _finish(device: torch.device) -> None:

@@ -28,7 +28,7 @@ def cases(setting: Setting) -> list[Case | Skip]:
     return [
         step(name, load_part("models", name).spec, dtype, sequences, tokens)
         for name, sequences, tokens in shapes
-        for dtype in (setting.dtypes if not setting.cuda else (BF16,))
+        for dtype in ((BF16,) if setting.cuda or setting.quick else setting.dtypes)
     ]
 
 

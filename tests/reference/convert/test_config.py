@@ -98,6 +98,15 @@ def test_transformers_reads_the_same_numbers(tmp_path: Path) -> None:
     assert model_of(again, spec.name).model == spec
 
 
+def test_yarn_without_mscales_leaves_the_logits_as_they_are() -> None:
+    """transformers multiplies the softmax scale only where `mscale_all_dim` is there."""
+    scaling = {"type": "yarn", "factor": 32, "original_max_position_embeddings": 64}
+    found = model_of({**BASE, "rope_scaling": scaling}, "m").model.rope.yarn
+    assert found is not None
+    assert (found.mscale, found.mscale_all_dim) == (1.0, 0.0)
+    assert (found.beta_fast, found.beta_slow) == (32.0, 1.0)
+
+
 BASE = config_of(changed(LATENT, rope={"theta": 1e4, "yarn": yarn(32, 64)}), {})
 SCALING: dict[str, Any] = BASE["rope_scaling"]
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

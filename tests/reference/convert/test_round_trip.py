@@ -123,7 +123,16 @@ def test_one_released_tensor_is_in_memory_at_a_time(
     assert max(counts) <= 2
 
 
-def test_weights_take_another_type_and_biases_stay_in_fp32(tmp_path: Path) -> None:
+def test_a_router_s_bias_is_in_fp32_whatever_the_weights_are(tmp_path: Path) -> None:
+    weights = {name: tensor.bfloat16() for name, tensor in released(SMALL).items()}
+    put(tmp_path / "hf", SMALL, weights)
+    from_hf(tmp_path / "hf", tmp_path / "ours", torch.bfloat16)
+    kinds = {name: tensor.dtype for name, tensor in weights_of(tmp_path / "ours").items()}
+    assert kinds.pop("layers.1.ffn.router.bias") == torch.float32
+    assert set(kinds.values()) == {torch.bfloat16}
+
+
+def test_weights_take_another_type_and_go_back(tmp_path: Path) -> None:
     put(tmp_path / "hf", SMALL, released(SMALL))
     from_hf(tmp_path / "hf", tmp_path / "ours", torch.float32)
     to_hf(tmp_path / "ours", tmp_path / "again", torch.bfloat16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -15,16 +15,30 @@ CPU = torch.device("cpu")
 
 
 def test_a_summary_has_the_quartiles_and_counts_what_lies_beyond_the_fence() -> None:
-    timing = summary([1.0, 2.0, 3.0, 4.0, 100.0], 7, None)
+    timing = summary([1.0, 2.0, 3.0, 4.0, 100.0], 7)
     assert (timing.least, timing.lower, timing.median, timing.upper) == (1.0, 2.0, 3.0, 4.0)
     assert (timing.most, timing.samples, timing.calls, timing.outliers) == (100.0, 5, 7, 1)
 
 
-def test_a_call_takes_at_least_as_long_as_it_sleeps_and_its_process_waits_meanwhile() -> None:
-    timing = measure([lambda: time.sleep(2e-3)], CPU, Effort(0.01, 3))
-    assert 2e-3 <= timing.least < 2e-2
-    assert timing.waited is not None
-    assert timing.waited > 0.5
+def busy(seconds: float) -> None:
+    """Computes for so long."""
+    start = time.process_time()
+    while time.process_time() - start < seconds:
+        pass
+
+
+def test_on_one_thread_a_call_takes_what_it_computes_and_the_wall_is_kept_beside() -> None:
+    """A process that others keep waiting 5 ms for every 2 ms that it computes."""
+    timing = measure([lambda: (busy(2e-3), time.sleep(5e-3))], CPU, Effort(0.01, 3))
+    assert 2e-3 <= timing.least < 4e-3
+    assert timing.wall_least is not None
+    assert timing.wall_least >= 7e-3
+
+
+def test_on_several_threads_the_wall_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    timing = measure([lambda: time.sleep(5e-3)], CPU, Effort(0.01, 3))
+    assert timing.least >= 5e-3
 
 
 def test_short_calls_are_timed_in_rows() -> None:
@@ -45,7 +59,11 @@ def test_a_loose_interval_is_sampled_until_the_time_is_spent_and_a_tight_one_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def samples(values: Iterator[float]) -> int:
-        monkeypatch.setattr(clock, "_by_host", lambda row, _: next(values) * len(row))
+        def watch(row: Sequence[clock.Call]) -> tuple[float, float]:
+            seconds = next(values) * len(row)
+            return seconds, seconds
+
+        monkeypatch.setattr(clock, "_clocks", lambda _: watch)
         return measure([lambda: None], CPU, Effort(0.02, 5)).samples
 
     assert samples(iter(lambda: 1.0, None)) == 5
@@ -90,6 +108,6 @@ def test_on_a_gpu_the_hosts_time_is_in_no_row(monkeypatch: pytest.MonkeyPatch) -
     device = torch.device("cuda")
     alone = measure([call], device, Effort(0.01, 3))
     assert alone.median == pytest.approx(1e-4, rel=0.05)
-    assert alone.waited is None
+    assert alone.wall_least is None
     whole = measure([call], device, Effort(0.01, 3), with_host=True)
     assert whole.median > 1e-3

@@ -17,8 +17,10 @@ from tests.reference.memory.small import model
 from twin.spec.memory import MemorySpec
 
 POLICIES = {
-    f"{'+'.join(offload)} on {place}": MemorySpec(offload=offload, optimizer_update=place)
-    for offload in (("optimizer",), ("optimizer_dense",), ("optimizer_expert",))
+    f"{which} on {place}": MemorySpec.model_validate(
+        {"offload": [which], "optimizer_update": place}
+    )
+    for which in ("optimizer", "optimizer_dense", "optimizer_expert")
     for place in ("device", "host")
 }
 

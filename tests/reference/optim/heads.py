@@ -18,7 +18,7 @@ def _drawn(*shape: int, seed: int) -> Parameter:
 class Heads(nn.Module):
     """Base: keeps the maxima that the test gives it, and forgets them on reset."""
 
-    max_logit_H: Tensor
+    max_logit_H: Tensor  # noqa: N815
 
     def __init__(self, maxima: list[float]) -> None:
         super().__init__()

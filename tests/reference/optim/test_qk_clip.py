@@ -85,10 +85,10 @@ def test_masters_and_their_rounded_copies_are_both_clipped():
 
 @pytest.mark.parametrize("threshold", [49.0, 0.3, 103.0, 1e-3])
 def test_a_maximum_at_the_threshold_changes_no_bit(threshold):
-    block = Latent([threshold, threshold / 2, -threshold])
+    block = Latent([0.0, threshold / 2, -threshold])
     before = block.q_up.detach().clone()
     block.max_logit_H = block.max_logit_H.double()
-    block.max_logit_H[0] = threshold
+    block.max_logit_H[0].fill_(threshold)
     report = clip(block, optimizer_of(block), QkClipSpec(threshold=threshold))
     assert torch.equal(block.q_up, before)
     assert (report.heads, report.least_gamma) == (0, 1.0)

@@ -217,6 +217,15 @@ def test_a_folder_without_an_evaluation_is_told(
     assert "TW229" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("count", ["0", "-5", "many"])
+def test_a_count_of_tokens_that_is_none_is_told(
+    count: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--preset", "nano", "--tokens", count])
+    assert f"`{count}` is no number of tokens" in capsys.readouterr().err
+
+
 def test_a_run_that_holds_nothing_out_has_no_baseline(words: list[str]) -> None:
     with pytest.raises(UsageError, match="TW229"):
         baseline(load_run("nano", [*words, "data.held_out=0.0"]), 100)

@@ -1,0 +1,49 @@
+"""Measurements that are kept in the repository: their parts follow from their points, and the twin
+comes near the training steps that were measured beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import twin
+from reference.measure.ceilings import best
+from reference.measure.folder import read_machine, read_points
+from reference.measure.point import Statistic
+from reference.measure.profile import fit_profile
+from twin.loading import load_part
+
+FOLDERS = sorted((Path(__file__).parents[3] / "scenarios" / "measured").iterdir())
+STEPS = [path for folder in FOLDERS for path in sorted(folder.glob("step-*.yaml"))]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_a_profile_is_what_its_points_say(folder: Path) -> None:
+    points, machine = read_points(folder), read_machine(folder)
+    statistic: Statistic = "median" if machine.kind == "cuda" else "least"
+    found = fit_profile(points, machine, best(points, machine, statistic), statistic)
+    text = load_part("calibrations", folder.name, [folder]).spec
+    for key, number in found.numbers.items():
+        value: object = text
+        for name in key:
+            value = getattr(value, name)
+        assert value == pytest.approx(number.value, rel=1e-3), key
+    assert text.gpu == load_part("nodes", folder.name, [folder]).spec.gpu.name
+
+
+@pytest.mark.parametrize("file", STEPS, ids=lambda path: path.name)
+def test_the_twin_comes_near_a_step_that_was_measured_beside_its_profile(file: Path) -> None:
+    """Products, attention and memory were fitted apart; nothing was fitted to the step."""
+    model, _, shape = file.stem.removeprefix("step-").rpartition("-")
+    sequences, tokens = map(int, shape.split("x"))
+    (step,) = [
+        point
+        for point in read_points(file.parent)
+        if point.op == f"step:{model}"
+        and point.dtype == "bf16"
+        and point.shape == {"sequences": sequences, "tokens": tokens}
+    ]
+    plan = twin.plan(twin.load(file))
+    answer = twin.report(plan, twin.simulate(twin.lower(plan))).kpis["step_seconds"]
+    assert answer == pytest.approx(step.timing.least, rel=0.35)
