@@ -164,6 +164,11 @@ def _rope(config: Json) -> tuple[Json, list[Problem]]:
     problems = [
         _problem(f"{key}.{name}", f"YaRN's `{name}` is not computed here") for name in sorted(other)
     ]
+    if bool(given.get("mscale", 1) != 1 or given.get("mscale_all_dim")) and not (
+        given.get("mscale") and given.get("mscale_all_dim")
+    ):
+        message = "of `mscale` and `mscale_all_dim` one alone has no one meaning"
+        problems.append(_problem(f"{key}.mscale", message))
     return {"theta": theta, "yarn": YARN_DEFAULTS | yarn}, problems
 
 

@@ -126,9 +126,10 @@ def _sizes(q_BTHQ: Tensor, k_BSGQ: Tensor) -> _Sizes:
 
 
 def _work(size: _Sizes, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Room for a block's logits and for its probabilities, and what the diagonal hides."""
+    """Room for a block's logits and for its probabilities, and minus infinity above the diagonal
+    (added: `masked_fill_` takes six times as long)."""
     logits, p = like.new_empty(2, size.problems * size.rows * size.J * size.S)
-    hidden_nn = torch.ones(size.rows, size.rows, dtype=torch.bool, device=like.device).triu_(1)
+    hidden_nn = like.new_full((size.rows, size.rows), -math.inf).triu_(1)
     return logits, p, hidden_nn.repeat_interleave(size.J, 0) if size.J > 1 else hidden_nn
 
 
@@ -145,7 +146,7 @@ def _logits(
     torch.baddbmm(logits_Zns, q_ZnQ, k_ZsQ.transpose(1, 2), beta=0, alpha=scale, out=logits_Zns)
     tokens = rows * hidden_nn.shape[1] // hidden_nn.shape[0]
     if tokens > 1:
-        logits_Zns[..., keys - tokens :].masked_fill_(hidden_nn[:rows, :tokens], -math.inf)
+        logits_Zns[..., keys - tokens :].add_(hidden_nn[:rows, :tokens])
     return logits_Zns
 
 

@@ -86,6 +86,7 @@ def inspect(device: torch.device, name: str | None = None) -> Machine:
     threads = torch.get_num_threads()
     processor = _processor()
     cores = f"{threads}core"
+    own = f"{threads} thread{'s' * (threads > 1)}"
     return Machine(
         name or f"{slug(processor)}-{cores}-{torch_release()}",
         f"{processor}, {threads} of {cpu_count()} cores",
@@ -96,7 +97,7 @@ def inspect(device: torch.device, name: str | None = None) -> Machine:
         _memory("MemTotal"),
         cpu_count() or 1,
         torch.backends.cpu.get_cpu_capability(),
-        f"torch {torch.__version__}, {threads} thread{'s' * (threads > 1)}, Python {platform.python_version()}",
+        f"torch {torch.__version__}, {own}, Python {platform.python_version()}",
         date,
     )
 

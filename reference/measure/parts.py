@@ -146,8 +146,9 @@ def calibration_text(machine: Machine, best: Best, profile: Profile, statistic: 
 
 def _comments(machine: Machine, statistic: Statistic, profile: Profile) -> list[str]:
     taken = "least of" if statistic == "least" else "median of"
+    alone = ", of the process's own time" if machine.kind == "cpu" and machine.units == 1 else ""
     return [
-        f"# {machine.device}, {machine.date}: seconds are the {taken} repeated samples.",
+        f"# {machine.device}, {machine.date}: seconds are the {taken} repeated samples{alone}.",
         *(f"# {one}." for one in profile.residuals),
     ]
 

@@ -306,14 +306,3 @@ def _fitted(solution: Solution, index: int, bounds: tuple[float, float], note: s
 def _residuals(name: str, solution: Solution) -> Residuals:
     errors = np.expm1(np.abs(solution.residuals))
     return Residuals(name, len(errors), *(float(v) for v in np.quantile(errors, (0.5, 0.9))))
-
-
-def fp32_law(
-    points: Sequence[Point], ceilings: Ceilings, statistic: Statistic
-) -> tuple[MatmulLaw, Residuals] | None:
-    """The law of fp32 products, for which a twin's profile has no place; None where too few ran."""
-    own = [point for point in points if point.op == "gemm" and point.dtype == "fp32"]
-    if len(own) < FEWEST:
-        return None
-    solution = _dense(own, ceilings, whole=False, statistic=statistic)
-    return MatmulLaw(*solution.values), _residuals("fp32 products", solution)

@@ -156,10 +156,9 @@ def _point(group: str, case: Case, setting: Setting) -> Point | Skip:
     """The case measured; what a device cannot run or hold is skipped, and says why."""
     try:
         return case.measured(group, setting)
-    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        # torch raises all of these for kernels that it does not have, and RuntimeError for memory.
+    except Exception as error:  # noqa: BLE001 (compilers of kernels raise errors of their own)
         first = next(iter(str(error).splitlines()), "")
-        return Skip(group, str(case), first or type(error).__name__)
+        return Skip(group, str(case), f"{type(error).__name__}: {first}")
     finally:
         if setting.cuda:
             torch.cuda.empty_cache()

@@ -55,7 +55,8 @@ def frequencies(rope: Rope, width: int) -> Tensor:
     the plane's index (arXiv:2309.00071, section 3.2; equal betas make it a step).
     """
     planes = torch.arange(0, width, 2, dtype=torch.int64).float()
-    plain = 1.0 / rope.theta ** (planes / width)
+    periods = rope.theta ** (planes / width)
+    plain = 1.0 / periods
     if rope.yarn is None:
         return plain
     slow, fast = (
@@ -64,8 +65,9 @@ def frequencies(rope: Rope, width: int) -> Tensor:
     )
     low, high = max(floor(fast), 0), min(ceil(slow), width - 1)
     ramp = (torch.arange(width // 2).float() - low) / (max(high - low, 0.001))
-    slowed = ramp.clamp(0, 1)
-    return plain / rope.yarn.factor * slowed + plain * (1 - slowed)
+    kept = 1 - ramp.clamp(0, 1)
+    # In the order of the released code: one bit of a frequency is 0.01 radians after 128k tokens.
+    return 1.0 / (rope.yarn.factor * periods) * (1 - kept) + plain * kept
 
 
 def _plane(rope: Rope, yarn: Yarn, width: int, turns: float) -> float:

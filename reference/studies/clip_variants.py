@@ -19,7 +19,7 @@ from reference.config import RunSpec
 from reference.studies.command import main
 from reference.studies.crossing import spread
 from reference.studies.figure import Colour, Curve, Figure, Panel
-from reference.studies.logits import REGIME, STEPS, THRESHOLD, growth, regime
+from reference.studies.logits import REGIME, SEQUENCE, STEPS, THRESHOLD, growth, regime
 from reference.studies.outcome import Outcome
 from reference.studies.report import Report, Table, percent
 from reference.studies.runs import Workplace, conduct
@@ -38,7 +38,7 @@ VARIANTS: Final[tuple[Variant, ...]] = tuple(_SHOWN)
 
 def study(quick: bool, place: Workplace) -> Report:
     """Run every variant with every seed."""
-    scale = nano(quick=quick, steps=STEPS)
+    scale = nano(quick=quick, steps=STEPS, sequence=SEQUENCE)
     runs: dict[tuple[Variant, int], RunSpec] = {
         (variant, seed): regime(scale, seed, "muon")
         if variant == "off"

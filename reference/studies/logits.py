@@ -31,6 +31,8 @@ Kind = Literal["muon", "muonclip"]
 REGIME: Final[Mapping[str, Any]] = {"lr": 0.02, "decay": 0.0}
 """Peak learning rate, held to the end: K2's logits grew in the constant part of its schedule."""
 STEPS: Final = 400
+SEQUENCE: Final = 128
+"""Short ones, so that more steps fit: Muon's update has the same size whatever a batch is."""
 THRESHOLD: Final = 100.0
 """K2's (section 2.1)."""
 _SHOWN: Final[dict[Kind, tuple[str, Colour]]] = {
@@ -56,7 +58,7 @@ class Growth:
 
 def study(quick: bool, place: Workplace) -> Report:
     """Run both with every seed, and compare."""
-    scale = nano(quick=quick, steps=STEPS)
+    scale = nano(quick=quick, steps=STEPS, sequence=SEQUENCE)
     kinds: tuple[Kind, ...] = ("muon", "muonclip")
     runs: dict[tuple[Kind, int], RunSpec] = {
         (kind, seed): regime(scale, seed, kind) for kind, seed in product(kinds, scale.seeds)

@@ -41,6 +41,8 @@ def conduct(runs: Mapping[NameT, RunSpec], place: Workplace) -> dict[NameT, Outc
     found = {key: read(_file(place, key)) for key in named}
     missing = {key: named[key] for key, outcome in found.items() if outcome is None}
     if missing:
+        kept = len(named) - len(missing)
+        place.tell(f"{len(missing)} runs, {place.jobs} at once; {kept} were kept")
         _make(place.cache)
         for _, run in missing.values():  # else every process would make the tokens at once
             prepare(run.data, run.model.vocab)

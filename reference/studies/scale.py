@@ -80,10 +80,10 @@ class Scale:
         )
 
 
-def nano(*, quick: bool, steps: int, seeds: int = 3) -> Scale:
-    """Preset nano with 2,048 tokens per step. Quick: a look in seconds at whether a study runs; it
+def nano(*, quick: bool, steps: int, seeds: int = 3, sequence: int = 256) -> Scale:
+    """Preset nano with 8 sequences per step. Quick: a look in seconds at whether a study runs; it
     finds nothing."""
-    sequence, micro_batch, judged = 256, 8, 96
+    micro_batch, judged = 8, 96 * 256 // sequence
     if quick:
         steps, seeds, sequence, micro_batch, judged = 20, 1, 64, 4, 8
     words = {

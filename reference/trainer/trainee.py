@@ -93,9 +93,6 @@ def build(run: RunSpec, device: torch.device) -> Trainee:
     dtype = DTYPES[run.train.precision]
     model = Transformer(run.model, device=device, dtype=dtype)
     initialize(model, run.train.seed)
-    for parameter in model.parameters():
-        # Micro-batches add up in fp32, whatever the weights are.
-        parameter.grad_dtype = torch.float32
     states = OptimizerStates(run.memory)
     optimizer = MuonClip(model.named_parameters(), run.optimizer, states)
     loader = Loader(prepared.training, run.train.sequence, run.train.micro_batch, run.data.seed)

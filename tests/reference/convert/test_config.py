@@ -128,6 +128,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"rope_scaling": {"type": "yarn", "factor": 2}},
         "original_context",
     ),
+    "one mscale": (
+        {"rope_scaling": {k: v for k, v in SCALING.items() if k != "mscale"}},
+        "of `mscale` and `mscale_all_dim` one alone has no one meaning",
+    ),
     "too few groups": ({"topk_group": 9}, "`topk_group` = 9"),
     "no number": ({"hidden_size": "7168"}, "`hidden_size` = '7168'"),
     "no theta": ({"rope_theta": None}, "the configuration has no `rope_theta`"),

@@ -92,14 +92,16 @@ def work(seconds: float) -> None:
     Event.busy = max(Event.busy, time.perf_counter()) + seconds
 
 
-def test_on_a_gpu_the_hosts_time_is_in_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that needs 1 ms to enqueue a kernel of 0.1 ms: the row is 0.1 ms a kernel."""
+@pytest.mark.parametrize("rise", [1.0, 5.0])
+def test_on_a_gpu_the_hosts_time_is_in_no_row(rise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that needs 1 ms to enqueue a kernel of 0.1 ms: the row is 0.1 ms a kernel, though the
+    clock rises and the GPU sleeps a fifth of what it was told."""
     cuda = torch.cuda
     monkeypatch.setattr(cuda, "Event", Event)
     monkeypatch.setattr(
         cuda, "synchronize", lambda *_: time.sleep(max(0.0, Event.busy - time.perf_counter()))
     )
-    monkeypatch.setattr(clock, "_sleep", work)
+    monkeypatch.setattr(clock, "_sleep", lambda seconds: work(seconds / rise))
 
     def call() -> None:
         time.sleep(1e-3)

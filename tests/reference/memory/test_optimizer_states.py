@@ -155,3 +155,21 @@ def test_clipping_between_steps_reaches_states_on_the_host(policy: MemorySpec):
     optimizer.multiply(weight, torch.tensor(0.5))
     assert torch.equal(optimizer.state[weight][MASTER], before * 0.5)
     assert torch.equal(weight, (before * 0.5).to(torch.bfloat16))
+
+
+def test_what_is_written_where_states_rest_holds_for_a_block_on_its_way_up():
+    _, optimizer = trained(OptimizerStates(POLICIES["optimizer on device"]), torch.bfloat16)
+    states, (first, second, third, *_) = optimizer.states, optimizer.blocks
+    states.store(first, states.load(first))
+    states.load(second)  # brings the third along
+    states.kept(third)[MASTER].fill_(7)
+    assert torch.equal(states.load(third)[MASTER], torch.full((third.weights,), 7.0))
+
+
+def test_blocks_may_be_loaded_in_any_order():
+    _, optimizer = trained(OptimizerStates(POLICIES["optimizer on device"]), torch.bfloat16)
+    states, (first, second, third, fourth, *_) = optimizer.states, optimizer.blocks
+    states.store(first, states.load(first))
+    states.load(second)  # brings the third along
+    for block in (fourth, first, third):
+        assert torch.equal(states.load(block)[MASTER], states.kept(block)[MASTER])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from math import log10
 from pathlib import Path
@@ -58,6 +59,20 @@ def test_panels_stand_below_each_other_without_overlap() -> None:
     assert layout["yaxis"]["domain"][1] == 1
     assert layout["yaxis2"]["domain"][0] == pytest.approx(0)
     assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
+
+
+@pytest.mark.browser
+def test_a_picture_is_drawn_light_and_dark(tmp_path: Path) -> None:
+    if (lacking := missing()) and not os.environ.get("TWIN_REQUIRE_BROWSER"):
+        pytest.skip(f"no {lacking}")
+    names = figure.write(PICTURE, tmp_path, "picture")
+    assert names == ["picture-light.png", "picture-dark.png"]
+    light, dark = ((tmp_path / name).read_bytes() for name in names)
+    assert light != dark
+    for picture in (light, dark):
+        assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+        width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
+        assert (width, height) == (1920, 2 * plotly_json(PICTURE, "light")["layout"]["height"])
 
 
 def test_a_picture_without_plotly_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,23 @@ def test_a_damaged_one_is_replaced_by_the_next_of_its_step(tmp_path: Path) -> No
     assert refused == []
 
 
+def test_a_checkpoint_gets_its_name_when_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renamed: list[tuple[list[str], bool]] = []
+    rename = Path.rename
+
+    def look(path: Path, target: Path) -> Path:
+        if path.is_dir():  # torch renames a file of its own
+            manifest = json.loads((path / "manifest.json").read_text())
+            renamed.append((sorted(manifest["files"]), target.exists()))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", look)
+    save(tmp_path, snapshot(8), keep=1)
+    assert renamed == [(["tensors/.metadata", "tensors/__0_0.distcp"], False)]
+
+
 @pytest.mark.parametrize("calls", range(7))
 def test_a_save_that_dies_anywhere_leaves_the_one_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
