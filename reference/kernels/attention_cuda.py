@@ -56,7 +56,7 @@ def backward(
     """Gradients of q, k and v; `saved` is q, k, v and out."""
     q_BTHQ, k_BSGQ, v_BSGV, out_BTHV = saved
     q, k, v = _by_head(q_BTHQ, k_BSGQ, v_BSGV)
-    out, dout = out_BTHV.transpose(1, 2), dout_BTHV.transpose(1, 2)
+    out, dout = out_BTHV.transpose(1, 2), dout_BTHV.contiguous().transpose(1, 2)
     # Without dropout the kernels read no random state, which the signatures ask for all the same.
     T, V = q.shape[2], v.shape[3]
     if _cudnn_takes(q, k, v):

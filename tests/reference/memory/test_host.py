@@ -65,7 +65,7 @@ def test_a_layer_is_fetched_when_the_backward_of_the_one_behind_it_begins():
         between = [layer(0, torch.sin, x)]
         for index in (1, 2, 3):
             between.append(layer(index, torch.sin, between[-1]))
-        loss = between[-1].sum()
+        loss = between[-1].square().sum()
     units = stash._units[1:]
     there: dict[int, list[bool]] = {}
 
@@ -78,6 +78,8 @@ def test_a_layer_is_fetched_when_the_backward_of_the_one_behind_it_begins():
     for index in range(4):
         look(index)
     loss.backward()
+    # What is behind the last layer has brought that with it.
+    assert there[3] == [True, True, True, False]
     # The gradient of layer 2's output: layer 3 is done and gone, and has brought 2 with it.
     assert there[2] == [True, True, False]
     assert there[1] == [True, False]
