@@ -1,10 +1,14 @@
 """Batches from packed tokens: resumable, the same however steps are cut into micro-batches.
 
-A loader reads the endless stream of `packing.Stream` from front to back, so where it stands is one
-number: the tokens consumed. Each call takes the next `world * micro_batch` sequences, of which the
-rank's own are a block: ranks are disjoint, and a step of a given number of sequences sees the same
-ones for every micro-batch and number of ranks. After a change of the sequence length (a
-long-context stage) a new loader goes on from the old one's state, at the next token.
+A loader cuts the endless stream of `packing.Stream` into blocks, and a block into sequences, which
+it takes in an order of their own: neighbours in the stream are parts of one document, and a step
+made of those would see nothing else. A block is an epoch, or `BLOCK` tokens of a longer one.
+
+Each call takes the next `world * micro_batch` sequences, of which the rank's own are in a row:
+ranks are disjoint, and a step of a given number of sequences sees the same ones for every
+micro-batch and number of ranks. After a change of the sequence length (a long-context stage) a new
+loader goes on behind the block that the old one was in: what was left of that is left out. OURS,
+all of it: K2's report does not say.
 
 Legend: B batch, T tokens of a sequence.
 """
@@ -12,19 +16,22 @@ Legend: B batch, T tokens of a sequence.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reference.data.packing import Stream, Tokens
+from reference.data.packing import Stream, Tokens, numbered
 from twin.errors import Problem, UsageError
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Tokens and targets, both int64 [B, T]; targets are the tokens that follow."""
 IGNORED = -100
 """The target that no loss counts (PyTorch's default `ignore_index`)."""
+BLOCK = 2**22
+"""Tokens whose sequences are shuffled together, at most."""
 
 
 class Loader:
@@ -46,42 +53,81 @@ class Loader:
         self.micro_batch = micro_batch
         self.rank = rank
         self.world = world
-        self.position = 0
-        """Tokens of the stream consumed by all ranks."""
+        self.base = 0
+        """Position in the stream of the first sequence of this length."""
+        self.taken = 0
+        """Sequences that all ranks took since."""
+        self._order = lru_cache(maxsize=2)(self._shuffled)
 
     @property
     def epoch(self) -> float:
         """How many times the documents have been read."""
-        return self.position / len(self.stream.tokens)
+        return (self.base + self.taken * self.sequence) / len(self.stream.tokens)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        count = self.micro_batch * self.sequence
-        start = self.position + self.rank * count
-        batch = _shifted(self.stream.read(start, count + 1), self.sequence)
-        self.position += self.world * count
-        return batch
+        first = self.taken + self.rank * self.micro_batch
+        starts = map(self._start, range(first, first + self.micro_batch))
+        ids = np.stack([self.stream.read(start, self.sequence + 1) for start in starts])
+        self.taken += self.world * self.micro_batch
+        wide = torch.from_numpy(ids.astype(np.int64))
+        return wide[:, :-1].contiguous(), wide[:, 1:].contiguous()
+
+    def consumed(self) -> NDArray[Any]:
+        """The ids that all ranks took at this sequence length, in the stream's order."""
+        starts = sorted(map(self._start, range(self.taken)))
+        return np.concatenate([self.stream.read(start, self.sequence) for start in starts])
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands, equal on every rank."""
+        """Where the loader stands, equal on every rank."""
         return {
-            "position": self.position,
+            "base": self.base,
+            "sequence": self.sequence,
+            "taken": self.taken,
             "seed": self.stream.seed,
             "tokens": self.stream.tokens.digest,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where another loader of this stream stood, whatever its sequence, micro-batch,
-        rank and world. Raises `UsageError` TW227 where it read other tokens, or another order."""
+        """Stands where another loader of this stream stood, whatever its micro-batch, rank and
+        world. Raises `UsageError` TW227 where it read other tokens, or another order."""
         ours = self.state_dict()
         for key, name in (("tokens", "text or tokenizer"), ("seed", "data.seed")):
             if state[key] != ours[key]:
                 wrong = f"the checkpoint read another {name} (`{state[key]}`, now `{ours[key]}`)"
                 hint = "resume with the settings of the run, or start a new one"
                 raise UsageError([Problem("TW227", "data", wrong, hint)])
-        self.position = int(state["position"])
+        self.sequence = int(state["sequence"])
+        self.base, self.taken = int(state["base"]), int(state["taken"])
+
+    def with_sequences(self, sequence: int, micro_batch: int) -> Loader:
+        """A loader that goes on from here: with the next sequence, or behind this block if
+        sequences have another length."""
+        loader = Loader(
+            self.stream.tokens, sequence, micro_batch, self.stream.seed, self.rank, self.world
+        )
+        loader.base, loader.taken = self.base, self.taken
+        if sequence != self.sequence:
+            size = self._sequences()
+            blocks = -(-self.taken // size)
+            loader.base, loader.taken = self.base + blocks * size * self.sequence, 0
+        return loader
+
+    def _start(self, index: int) -> int:
+        """Where in the stream the sequence begins that is taken after so many others."""
+        size = self._sequences()
+        block, place = divmod(index, size)
+        begin = self.base + block * size * self.sequence
+        return begin + int(self._order(begin)[place]) * self.sequence
+
+    def _sequences(self) -> int:
+        """Sequences of a block."""
+        return max(1, min(BLOCK, len(self.stream.tokens)) // self.sequence)
+
+    def _shuffled(self, begin: int) -> NDArray[np.int64]:
+        return np.argsort(numbered(self.stream.seed, begin, self._sequences()), kind="stable")
 
 
 def windows(tokens: Tokens, end: int, sequence: int, rows: int) -> Iterator[Batch]:
@@ -95,11 +141,6 @@ def windows(tokens: Tokens, end: int, sequence: int, rows: int) -> Iterator[Batc
         ids = np.concatenate([[before], targets[:-1], np.full(filled, end)])
         wanted = np.concatenate([targets, np.full(filled, IGNORED)])
         yield _batch(ids, sequence), _batch(wanted, sequence)
-
-
-def _shifted(ids: NDArray[Any], sequence: int) -> Batch:
-    wide = ids.astype(np.int64)
-    return _batch(wide[:-1].copy(), sequence), _batch(wide[1:].copy(), sequence)
 
 
 def _batch(ids: NDArray[Any], sequence: int) -> torch.Tensor:

@@ -103,15 +103,16 @@ class Stream:
         """In the order of the epoch: from the position in it to that in the file, and the ends."""
         ends_D = self.tokens.ends_D
         lengths_D = np.diff(ends_D, prepend=0)
-        order_D = np.argsort(_hash(self.seed, epoch, len(ends_D)), kind="stable")
+        order_D = np.argsort(numbered(self.seed, epoch, len(ends_D)), kind="stable")
         shuffled_D = np.cumsum(lengths_D[order_D])
         return ends_D[order_D] - shuffled_D, shuffled_D
 
 
-def _hash(seed: int, epoch: int, documents: int) -> NDArray[np.uint64]:
-    """A 64-bit number for each document, from the seed and the epoch."""
-    key = _mix(_mix(np.array([seed], dtype=np.uint64)) + np.uint64(epoch))
-    return _mix(key + np.arange(documents, dtype=np.uint64))
+def numbered(seed: int, turn: int, count: int) -> NDArray[np.uint64]:
+    """A 64-bit number for each of `count` things, from the seed and whose turn it is: sorting by it
+    shuffles them."""
+    key = _mix(_mix(np.array([seed], dtype=np.uint64)) + np.uint64(turn))
+    return _mix(key + np.arange(count, dtype=np.uint64))
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -17,6 +17,10 @@ _GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 """What torch 2.13's grouped product takes; it refuses float64."""
 _ALIGNMENT = 16
 """Bytes that it wants between rows and before the first value; it refuses anything else."""
+_TILE = 64
+"""Rows of an expert are rounded up to a multiple of it on a CPU in 16-bit numbers: oneDNN compiles
+a kernel for each new shape, 0.6 ms on the machine that this was written on, four times as long as
+the product itself; the counts of a router never repeat, rounded counts do (2026-11-20)."""
 
 
 def grouped_matmul(rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
@@ -24,8 +28,8 @@ def grouped_matmul(rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tens
 
     `ends_E` is int32, the cumulative number of rows per expert, and ends with R; an expert may have
     no rows. `weights_EIO` may be the transposed view of a parameter [E, O, I], whose gradient then
-    comes in the parameter's own layout. Equal to a loop over experts, bit for bit where rows and
-    columns are multiples of 16 bytes.
+    comes in the parameter's own layout. Equal to a loop over experts, bit for bit in fp32 where
+    rows and columns are multiples of 16 bytes.
 
     Saves rows and weights; `ends_E` stays beside them, unseen by hooks on saved tensors.
     """
@@ -58,12 +62,30 @@ def _by_expert(rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
     """Every row times its expert's weight: [R, O]."""
     if rows_RI.is_meta:
         return rows_RI.new_empty(rows_RI.shape[0], weights_EIO.shape[2])
-    if _can_group(rows_RI, weights_EIO, weights_EIO.shape[2]):
+    if not _compiles(rows_RI) and _can_group(rows_RI, weights_EIO, weights_EIO.shape[2]):
         return grouped_mm(rows_RI, weights_EIO, offs=ends_E)
     out_RO = rows_RI.new_empty(rows_RI.shape[0], weights_EIO.shape[2])
+    product = _tiled_product if _compiles(rows_RI) else _product
     for weight_IO, (start, end) in zip(weights_EIO, _spans(ends_E), strict=True):
-        torch.mm(rows_RI[start:end], weight_IO, out=out_RO[start:end])
+        product(rows_RI, weight_IO, (start, end), out_RO)
     return out_RO
+
+
+def _product(rows_RI: Tensor, weight_IO: Tensor, span: tuple[int, int], out_RO: Tensor) -> None:
+    torch.mm(rows_RI[slice(*span)], weight_IO, out=out_RO[slice(*span)])
+
+
+def _tiled_product(
+    rows_RI: Tensor, weight_IO: Tensor, span: tuple[int, int], out_RO: Tensor
+) -> None:
+    """The same with whole tiles of rows. What it writes beyond its rows belongs to the next
+    experts, whose products follow; where there is no room behind it, it works on a copy."""
+    start, end = span
+    behind = start + _whole_tiles(end - start)
+    if behind <= len(out_RO):
+        torch.mm(rows_RI[start:behind], weight_IO, out=out_RO[start:behind])
+    elif end > start:
+        out_RO[start:end] = torch.mm(_padded(rows_RI, span), weight_IO)[: end - start]
 
 
 def _of_experts(left_RI: Tensor, right_RO: Tensor, ends_E: Tensor) -> Tensor:
@@ -71,12 +93,32 @@ def _of_experts(left_RI: Tensor, right_RO: Tensor, ends_E: Tensor) -> Tensor:
     E, I, O = len(ends_E), left_RI.shape[1], right_RO.shape[1]  # noqa: E741
     if left_RI.is_meta:
         return left_RI.new_empty(E, I, O)
-    if _can_group(left_RI, right_RO, O):
+    if not _compiles(left_RI) and _can_group(left_RI, right_RO, O):
         return grouped_mm(left_RI.T, right_RO, offs=ends_E)
     out_EIO = left_RI.new_empty(E, I, O)
-    for out_IO, (start, end) in zip(out_EIO, _spans(ends_E), strict=True):
-        torch.mm(left_RI[start:end].T, right_RO[start:end], out=out_IO)
+    part = _padded if _compiles(left_RI) else _part
+    for out_IO, span in zip(out_EIO, _spans(ends_E), strict=True):
+        torch.mm(part(left_RI, span).T, part(right_RO, span), out=out_IO)
     return out_EIO
+
+
+def _part(x_RI: Tensor, span: tuple[int, int]) -> Tensor:
+    return x_RI[slice(*span)]
+
+
+def _padded(x_RI: Tensor, span: tuple[int, int]) -> Tensor:
+    """The rows of a span, and zeros up to whole tiles."""
+    rows = span[1] - span[0]
+    return torch.constant_pad_nd(x_RI[slice(*span)], (0, 0, 0, _whole_tiles(rows) - rows))
+
+
+def _whole_tiles(rows: int) -> int:
+    return -(-rows // _TILE) * _TILE
+
+
+def _compiles(x: Tensor) -> bool:
+    """Whether products of x run in a library that compiles a kernel for each shape."""
+    return x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
 
 
 def _spans(ends_E: Tensor) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from reference.config import RunSpec
 from reference.studies.command import main
 from reference.studies.crossing import spread
 from reference.studies.figure import Colour, Curve, Figure, Panel
-from reference.studies.logits import REGIME, SEQUENCE, STEPS, THRESHOLD, growth, regime
+from reference.studies.logits import REGIME, SEQUENCE, STEPS, THRESHOLD, described, growth, regime
 from reference.studies.outcome import Outcome
 from reference.studies.report import Report, Table, percent
 from reference.studies.runs import Workplace, conduct
@@ -33,12 +33,13 @@ _SHOWN: Final[dict[Variant, tuple[str, Colour]]] = {
     "per_head": ("per head", "blue"),
     "adaptive": ("adaptive", "green"),
 }
+SEEDS: Final = 2
 VARIANTS: Final[tuple[Variant, ...]] = tuple(_SHOWN)
 
 
 def study(quick: bool, place: Workplace) -> Report:
     """Run every variant with every seed."""
-    scale = nano(quick=quick, steps=STEPS, sequence=SEQUENCE)
+    scale = nano(quick=quick, steps=STEPS, seeds=SEEDS, sequence=SEQUENCE)
     runs: dict[tuple[Variant, int], RunSpec] = {
         (variant, seed): regime(scale, seed, "muon")
         if variant == "off"
@@ -58,10 +59,8 @@ def report(found: Mapping[tuple[Variant, int], Outcome], scale: Scale) -> Report
         "large do logits get, and what does it cost?",
         settings=(
             *scale.settings(),
-            (
-                f"Learning rate {REGIME['lr']:g}, constant after the warm-up; threshold "
-                f"{THRESHOLD:g}; adaptive with its default outlier and floor"
-            ),
+            described(),
+            "Adaptive with its default outlier and floor",
         ),
         findings=findings(found, scale.seeds, heads),
         open=(

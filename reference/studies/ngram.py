@@ -36,7 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference.config import RunSpec, load_run
-from reference.data.packing import Stream
+from reference.data.loader import Loader
+from reference.data.packing import Tokens
 from reference.data.prepare import prepare
 from reference.metrics import NAME, read_lines
 from twin.errors import Problem, TwinError, UsageError
@@ -174,15 +175,29 @@ def baseline(run: RunSpec, tokens: int, judged: int | None = None) -> Comparison
         raise UsageError(
             [Problem("TW229", "data.held_out", "no text is held out to judge by", hint)]
         )
-    # The last target of the last sequence is one more.
-    count = min(tokens + 1, len(prepared.training))
-    model = fit(
-        Stream(prepared.training, run.data.seed).read(0, count), prepared.tokenizer.vocabulary
-    )
+    taken_N = _taken(run, prepared.training, tokens)
+    model = fit(taken_N, prepared.tokenizer.vocabulary)
     targets_N = prepared.held_out_tokens.ids_N[:judged]
     bits = model.bits(np.concatenate([[prepared.tokenizer.end], targets_N]))
     bytes_ = int(prepared.tokenizer.token_bytes[targets_N].sum())
-    return Comparison(count, len(targets_N), bits / bytes_)
+    return Comparison(len(taken_N), len(targets_N), bits / bytes_)
+
+
+def _taken(run: RunSpec, training: Tokens, tokens: int) -> Ids:
+    """The ids that the run's loader gives first; all of them, where they are as many or more.
+    Sequences that were neighbours in the text are neighbours again."""
+    if tokens >= len(training):
+        return np.asarray(training.ids_N)
+    loader, pieces = Loader(training, run.train.sequence, 1, run.data.seed), []
+    for part in (run.train, *run.stages):
+        loader = loader.with_sequences(part.sequence, 1)
+        planned = part.steps * part.micro_batch * part.accumulate
+        loader.taken = min(planned, -(-tokens // part.sequence))
+        pieces.append(loader.consumed())
+        tokens -= loader.taken * part.sequence
+        if tokens <= 0:
+            break
+    return np.concatenate(pieces)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -35,8 +35,8 @@ NameT = TypeVar("NameT", bound=Hashable)
 KINDS: Final[tuple[Kind, ...]] = ("adamw", "muon", "muonclip")
 RATES: Final = (2e-3, 4e-3, 8e-3, 1.6e-2)
 """The first grid, the same for all: Muon's update has AdamW's size (section 2.2 of Moonlight)."""
-STEPS: Final = 300
-ROUNDS: Final = 2
+STEPS: Final = 240
+ROUNDS: Final = 1
 PARTS: Final = (0.5, 0.7)
 """Lengths of MuonClip's shorter runs, as shares of the full one."""
 _SHOWN: Final[dict[Kind, tuple[str, Colour]]] = {

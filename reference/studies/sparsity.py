@@ -26,13 +26,14 @@ from reference.studies.scale import Scale, nano, with_experts
 
 EXPERTS: Final = (8, 16, 32, 64)
 STEPS: Final = 300
+SEQUENCE: Final = 128
 RATE: Final = 8e-3
 """Learning rate: the tuned one of the study of optimizers, with 16 experts; not tuned for each."""
 
 
 def study(quick: bool, place: Workplace) -> Report:
     """Run every number of experts with every seed."""
-    scale = nano(quick=quick, steps=STEPS)
+    scale = nano(quick=quick, steps=STEPS, seeds=2, sequence=SEQUENCE)
     experts = EXPERTS[:2] if quick else EXPERTS
     runs = {
         (count, seed): with_experts(scale.run(seed, RATE), count)

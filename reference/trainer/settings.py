@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from reference.config import TrainSpec
+from reference.trainer.allocator import keep_freed_memory
 from twin.errors import Problem, UsageError
 
 DTYPES: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -33,6 +34,8 @@ def settings(train: TrainSpec) -> Iterator[torch.device]:
     deterministic = torch.are_deterministic_algorithms_enabled()
     filling: Any = torch.utils.deterministic  # its stub lacks the setting
     filled = filling.fill_uninitialized_memory
+    if device.type == "cpu":
+        keep_freed_memory()
     if train.deterministic:
         # cuBLAS repeats its sums only with a workspace of fixed size (CUDA's documentation).
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

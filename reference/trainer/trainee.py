@@ -50,10 +50,7 @@ class Trainee:
     def enter(self, stage: Stage) -> None:
         """Take the positions and batches of a stage; weights and place in the text stay."""
         self.model.stretch(stage.rope)
-        stream = self.loader.stream
-        loader = Loader(stream.tokens, stage.sequence, stage.micro_batch, stream.seed)
-        loader.load_state_dict(self.loader.state_dict())
-        self.loader = loader
+        self.loader = self.loader.with_sequences(stage.sequence, stage.micro_batch)
 
     def next_batch(self) -> Batch:
         """Tokens and targets of the next micro-batch, [B, T] each, on the device."""

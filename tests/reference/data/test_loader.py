@@ -76,29 +76,81 @@ def test_any_stretch_of_the_stream_is_that_of_one_long_reading(start: int, count
     assert np.array_equal(Stream(TOKENS, 4).read(start, count), whole[start : start + count])
 
 
-def test_batches_follow_each_other_and_targets_are_the_next_tokens() -> None:
+def test_targets_are_the_next_tokens_of_the_text() -> None:
     loader = Loader(TOKENS, 7, 3, seed=2)
     tokens, targets = next(loader)
     assert tokens.shape == targets.shape == (3, 7)
     assert tokens.dtype == targets.dtype == torch.int64
-    more = taken(Loader(TOKENS, 7, 3, seed=2), 40)  # two epochs and more: no token is left out
-    whole = torch.from_numpy(Stream(TOKENS, 2).read(0, 40 * 21 + 1).astype(np.int64))
-    assert torch.equal(more[0], whole[:-1])
-    assert torch.equal(more[1], whole[1:])
+    assert torch.equal(tokens[:, 1:], targets[:, :-1])
+    whole = Stream(TOKENS, 2).read(0, 2 * N).tolist()
+    for row in torch.cat((tokens, targets[:, -1:]), 1).tolist():
+        assert any(whole[at : at + 8] == row for at in range(N))
 
 
-@given(before=st.integers(0, 30), sequence=WHOLE, micro_batch=WHOLE)
-def test_a_resumed_loader_goes_on_bit_equal_also_with_other_sequences(
-    before: int, sequence: int, micro_batch: int
-) -> None:
+def test_a_block_has_each_of_its_sequences_once_and_not_in_the_text_s_order() -> None:
+    sequence, count = 7, N // 7
+    tokens, _ = taken(Loader(TOKENS, sequence, 1, seed=2), 2 * count)
+    text = Stream(TOKENS, 2).read(0, 2 * count * sequence).reshape(2, count, sequence)
+    read = tokens.numpy().reshape(2, count, sequence)
+    for block in range(2):
+        assert sorted(map(tuple, read[block])) == sorted(map(tuple, text[block]))
+        assert not np.array_equal(read[block], text[block])
+    places = [
+        [text[block].tolist().index(row) for row in read[block].tolist()] for block in range(2)
+    ]
+    assert places[0] != places[1]
+
+
+def test_neighbours_of_a_batch_are_rarely_neighbours_in_the_text() -> None:
+    tokens = pack([np.arange(1000) % END for _ in range(40)], END + 1)
+    loader = Loader(tokens, 10, 1, seed=0)
+    starts = np.array([loader._start(index) for index in range(4000)])
+    assert (np.diff(starts) == 10).mean() < 0.01
+
+
+def test_a_longer_text_is_shuffled_in_blocks(monkeypatch) -> None:
+    monkeypatch.setattr("reference.data.loader.BLOCK", 50)
+    loader = Loader(TOKENS, 5, 1, seed=0)
+    starts = [loader._start(index) for index in range(20)]
+    assert sorted(starts[:10]) == list(range(0, 50, 5)) != starts[:10]
+    assert sorted(starts[10:]) == list(range(50, 100, 5))
+
+
+def test_what_was_consumed_is_what_batches_held_in_the_text_s_order() -> None:
+    loader = Loader(TOKENS, 5, 4, seed=1)
+    tokens, _ = taken(loader, 6)
+    consumed = loader.consumed()
+    assert sorted(consumed.tolist()) == sorted(tokens.tolist())
+    whole = Loader(TOKENS, 5, 1, seed=1)
+    whole.taken = N // 5
+    assert whole.consumed().tolist() == Stream(TOKENS, 1).read(0, N // 5 * 5).tolist()
+
+
+@given(before=st.integers(0, 30), micro_batch=WHOLE)
+def test_a_resumed_loader_goes_on_bit_equal(before: int, micro_batch: int) -> None:
     loader = Loader(TOKENS, 5, 4, seed=1)
     for _ in range(before):
         next(loader)
-    resumed = Loader(TOKENS, sequence, micro_batch, seed=1)
+    resumed = Loader(TOKENS, 9, micro_batch, seed=1)
     resumed.load_state_dict(loader.state_dict())
-    tokens, _ = taken(resumed, 8)
-    expected = Stream(TOKENS, 1).read(before * 20, len(tokens)).astype(np.int64)
-    assert torch.equal(tokens, torch.from_numpy(expected))
+    rows, _ = taken(resumed, 4)
+    expected, _ = taken(Loader(TOKENS, 5, 1, seed=1), before * 4 + 4 * micro_batch)
+    assert torch.equal(rows, expected[before * 20 :])
+
+
+@given(before=st.integers(1, 30), sequence=WHOLE)
+def test_sequences_of_another_length_begin_behind_the_block(before: int, sequence: int) -> None:
+    loader = Loader(TOKENS, 5, 4, seed=1)
+    for _ in range(before):
+        next(loader)
+    after = loader.with_sequences(sequence, 2)
+    if sequence == 5:
+        assert torch.equal(next(after)[0], next(loader)[0][:2])
+        return
+    block = N // 5 * 5
+    begin = -(-before * 20 // block) * block
+    assert after.base == begin
+    assert begin <= after._start(0) < begin + N
 
 
 @given(micro_batch=st.sampled_from([1, 2, 3, 4, 6, 12]), world=st.sampled_from([1, 2, 4]))
@@ -107,15 +159,16 @@ def test_a_step_sees_the_same_sequences_however_it_is_cut(micro_batch: int, worl
     rounds = 48 // (micro_batch * world)
     rows = [next(loader)[0] for _ in range(rounds) for loader in loaders]
     one = torch.cat([row.reshape(-1, 6) for row in rows])
-    expected = Stream(TOKENS, 0).read(0, len(one) * 6).astype(np.int64).reshape(-1, 6)
-    assert torch.equal(one, torch.from_numpy(expected))
-    assert {loader.position for loader in loaders} == {len(one) * 6}
+    expected, _ = taken(Loader(TOKENS, 6, 1, 0), len(one))
+    assert torch.equal(one.flatten(), expected)
+    assert {loader.taken for loader in loaders} == {len(one)}
 
 
 def test_the_state_fits_in_json_and_says_where_it_stands() -> None:
     loader = Loader(TOKENS, 8, 2, seed=3, rank=1, world=2)
     next(loader)
-    assert loader.state_dict() == {"position": 32, "seed": 3, "tokens": "digest"}
+    stands = {"base": 0, "sequence": 8, "taken": 4, "seed": 3, "tokens": "digest"}
+    assert loader.state_dict() == stands
     assert loader.epoch == 32 / N
 
 
@@ -127,7 +180,7 @@ def test_the_state_of_another_stream_is_refused(other: dict[str, object], told: 
     (problem,) = raised.value.problems
     assert problem.code == "TW227"
     assert told in problem.message
-    assert loader.position == 0
+    assert loader.taken == 0
 
 
 def test_a_loader_without_tokens_is_refused() -> None:
