@@ -40,7 +40,7 @@ and growth would end before it is an explosion. The rate falls in the last fifth
 final losses can be compared."""
 STEPS: Final = 400
 SEQUENCE: Final = 128
-"""Short ones, so that more steps fit: Muon's update has the same size whatever a batch is."""
+"""Tokens of each; eight per step."""
 THRESHOLD: Final = 100.0
 """K2's (section 2.1)."""
 _SHOWN: Final[dict[Kind, tuple[str, Colour]]] = {

@@ -33,11 +33,11 @@ Kind = Literal["adamw", "muon", "muonclip"]
 NameT = TypeVar("NameT", bound=Hashable)
 
 KINDS: Final[tuple[Kind, ...]] = ("adamw", "muon", "muonclip")
-RATES: Final = (2e-3, 4e-3, 8e-3, 1.6e-2)
+RATES: Final = (2e-3, 4e-3, 8e-3)
 """The first grid, the same for all: Muon's update has AdamW's size (section 2.2 of Moonlight)."""
-STEPS: Final = 240
+STEPS: Final = 200
 ROUNDS: Final = 1
-PARTS: Final = (0.5, 0.7)
+PARTS: Final = (0.6,)
 """Lengths of MuonClip's shorter runs, as shares of the full one."""
 _SHOWN: Final[dict[Kind, tuple[str, Colour]]] = {
     "adamw": ("AdamW", "grey"),
@@ -81,8 +81,8 @@ class Found:
 
 def study(quick: bool, place: Workplace) -> Report:
     """Tune, run, compare."""
-    scale = nano(quick=quick, steps=STEPS)
-    rates, rounds, parts = (RATES[1:3], 0, PARTS[:1]) if quick else (RATES, ROUNDS, PARTS)
+    scale = nano(quick=quick, steps=STEPS, evaluations=5)
+    rates, rounds, parts = (RATES[:2], 0, PARTS) if quick else (RATES, ROUNDS, PARTS)
     found = find(scale, rates, rounds, parts, place)
     return report(found, scale)
 

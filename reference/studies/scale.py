@@ -26,6 +26,8 @@ class Scale:
 
     base: RunSpec
     seeds: tuple[int, ...]
+    evaluations: int = 10
+    """Of each run, evenly spaced."""
 
     @property
     def steps(self) -> int:
@@ -51,7 +53,7 @@ class Scale:
             "decay_steps": falling,
             "final_lr": lr / FALL,
         }
-        train = {"steps": steps, "seed": seed, "evaluate_every": max(1, steps // 10)}
+        train = {"steps": steps, "seed": seed, "evaluate_every": max(1, steps // self.evaluations)}
         facts = self.base.model_dump(mode="json")
         facts["schedule"] |= schedule
         facts["train"] |= train
@@ -80,10 +82,12 @@ class Scale:
         )
 
 
-def nano(*, quick: bool, steps: int, seeds: int = 3, sequence: int = 256) -> Scale:
-    """Preset nano with 8 sequences per step. Quick: a look in seconds at whether a study runs; it
-    finds nothing."""
-    micro_batch, judged = 8, 96 * 256 // sequence
+def nano(
+    *, quick: bool, steps: int, seeds: int = 3, sequence: int = 256, evaluations: int = 10
+) -> Scale:
+    """Preset nano with its 1,024 tokens per step. Quick: a look in seconds at whether a study
+    runs; it finds nothing."""
+    micro_batch, judged = 1024 // sequence, 96 * 256 // sequence
     if quick:
         steps, seeds, sequence, micro_batch, judged = 20, 1, 64, 4, 8
     words = {
@@ -96,7 +100,7 @@ def nano(*, quick: bool, steps: int, seeds: int = 3, sequence: int = 256) -> Sca
         "device": "cpu",
     }
     run = load_run("nano", [f"train.{key}={value}" for key, value in words.items()])
-    return Scale(run, tuple(range(seeds)))
+    return Scale(run, tuple(range(seeds)), evaluations)
 
 
 def with_experts(run: RunSpec, experts: int) -> RunSpec:
