@@ -37,7 +37,7 @@ RATES: Final = (2e-3, 4e-3, 8e-3)
 """The first grid, the same for all: Muon's update has AdamW's size (section 2.2 of Moonlight)."""
 STEPS: Final = 200
 ROUNDS: Final = 1
-PARTS: Final = (0.6,)
+PARTS: Final = (0.4, 0.6)
 """Lengths of MuonClip's shorter runs, as shares of the full one."""
 _SHOWN: Final[dict[Kind, tuple[str, Colour]]] = {
     "adamw": ("AdamW", "grey"),
@@ -179,6 +179,9 @@ def findings(found: Found) -> tuple[str, ...]:
     higher, count = _higher(found)
     lower = "lower" if clip < adamw else "not lower"
     average = f", mean {mean(known):.2f}" if len(known) == len(ratios) else ""
+    shortest = min(part for part, _ in found.shorter)
+    if any(ratio <= shortest for ratio in known):
+        average += f"; {shortest:.2f} is an upper bound, since no shorter run was made"
     return (
         (
             f"MuonClip's held-out loss is {lower} than AdamW's: {clip:.4f} against {adamw:.4f} on "

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import pytest
 import torch
@@ -40,7 +41,8 @@ def test_a_step_is_not_slower_than_the_peer_s(
     spec = load_part("models", f"kimi-k2-{name}").spec
     own = Transformer(spec, dtype=dtype)
     initialize(own, 0)
-    peer = DeepseekV3ForCausalLM(DeepseekV3Config(**config_of(spec, {}))).to(dtype)
+    peer: Any = DeepseekV3ForCausalLM(DeepseekV3Config(**config_of(spec, {})))
+    peer = peer.to(dtype)
     assert sum(p.numel() for p in own.parameters()) == sum(p.numel() for p in peer.parameters())
     x = torch.randint(0, spec.vocab, (sequences, tokens))
 

@@ -102,7 +102,8 @@ def test_a_block_has_each_of_its_sequences_once_and_not_in_the_text_s_order() ->
 
 
 def test_neighbours_of_a_batch_are_rarely_neighbours_in_the_text() -> None:
-    tokens = pack([np.arange(1000) % END for _ in range(40)], END + 1)
+    document = (np.arange(1000) % END).astype(np.uint16)
+    tokens = pack([document] * 40, END + 1)
     loader = Loader(tokens, 10, 1, seed=0)
     starts = np.array([loader._start(index) for index in range(4000)])
     assert (np.diff(starts) == 10).mean() < 0.01
