@@ -2,9 +2,11 @@
 PYTHON ?= python3
 PORT ?= 8501
 SCENARIO ?= kimi-k2-2048xh800
+PRESET ?= nano
 
 DEV := .venv#      everything: the simulator, the app, the reference's torch, the checks
 APP := .venv-app#  what a planner installs: no torch; also the proof that none is needed
+TRAIN := .venv-train#  what the reference trainer needs
 
 empty :=
 comma := ,
@@ -15,13 +17,16 @@ endif
 export OMP_NUM_THREADS ?= 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help app test check lint types layers verify screenshots clean
+.PHONY: help app train test check lint types layers verify screenshots clean
 help: ## say what each command does
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | column -t -s '|'
 
 app: $(APP)/.stamp ## set up, answer $(SCENARIO), serve the app (PORT=8501)
 	@$(APP)/bin/twin run $(SCENARIO)
 	@$(APP)/bin/streamlit run app.py --server.port $(PORT)
+
+train: $(TRAIN)/.stamp ## set up torch, train the reference (PRESET=nano)
+	@$(TRAIN)/bin/python -m reference.train $(PRESET)
 
 test: ## set up, then everything CI checks; ends with pytest's summary line
 	@$(MAKE) --no-print-directory -j2 check $(APP)/.stamp
@@ -66,3 +71,6 @@ $(DEV)/.stamp: pyproject.toml
 
 $(APP)/.stamp: pyproject.toml
 	$(call environment,$(APP),ui)
+
+$(TRAIN)/.stamp: pyproject.toml
+	$(call environment,$(TRAIN),reference)

@@ -60,7 +60,8 @@ def _quantize(x_ptr, values_ptr, scales_ptr, N, D, ROWS: tl.constexpr, TILE: tl.
     x_nK = tl.load(x_ptr + place_nK, mask=there_nK, other=0.0).to(tl.float32)
     scale_n = tl.maximum(tl.math.div_rn(tl.max(tl.abs(x_nK), 1), 448.0), 1.1754943508222875e-38)
     endless_n = tl.sum(((x_nK - x_nK) != 0).to(tl.int32), 1)  # infinities and NaNs
-    scale_n = tl.where(endless_n > 0, float("nan"), scale_n)
+    endless = endless_n > 0  # pyright: ignore[reportOperatorIssue]  # a tensor, whatever the stub says
+    scale_n = tl.where(endless, float("nan"), scale_n)
     tl.store(scales_ptr + row_n * tl.num_programs(1) + tl.program_id(1), scale_n, mask=row_n < N)
     value_nK = rounded_e4m3(tl.math.div_rn(x_nK, scale_n[:, None] + tl.zeros_like(x_nK)))
     tl.store(values_ptr + place_nK, value_nK, mask=there_nK)

@@ -27,7 +27,7 @@ from reference.studies.outcome import Outcome, key_of
 from reference.studies.report import Report, Table, millions, percent
 from reference.studies.runs import Workplace, conduct
 from reference.studies.scale import Scale, nano
-from reference.studies.tuning import best, tune
+from reference.studies.tuning import at_end, best, tune
 
 Kind = Literal["adamw", "muon", "muonclip"]
 NameT = TypeVar("NameT", bound=Hashable)
@@ -216,7 +216,12 @@ def tuning_table(tried: Mapping[Kind, Mapping[float, Outcome]]) -> Table:
         "Learning rates tried",
         ("", *(f"{rate:.3g}" for rate in rates)),
         rows,
-        "Held-out loss with the first seed, the best in bold. Everyone has as many candidates.",
+        "Held-out loss with the first seed, the best in bold. Everyone has as many candidates."
+        + "".join(
+            f" {_SHOWN[kind][0]}'s best is at an end: one further out may be better still."
+            for kind, of in tried.items()
+            if at_end(of)
+        ),
     )
 
 
