@@ -99,15 +99,19 @@ class BalanceSpec(Spec):
 
 
 class StageSpec(Spec):
-    """Further steps with other sequences, at one learning rate, weights and optimizer as they are:
-    Kimi K2's anneal and long-context stages (arXiv:2507.20534, section 2.5)."""
+    """Further steps with other sequences, at a learning rate of their own, weights and optimizer as
+    they are: Kimi K2's anneal and long-context stages (arXiv:2507.20534, section 2.5). It names a
+    first and a last rate, 2e-5 and 7e-6, and no shape: the straight line is OURS."""
 
     name: str = Field(description="what metrics call it")
     steps: Count = Field(description="optimizer steps")
     sequence: Annotated[Count, Field(le=10_000_000)] = Field(description="tokens per sequence")
     micro_batch: Count = Field(description="sequences per forward and backward pass")
     accumulate: Count = Field(default=1, description="micro-batches per step")
-    lr: LearningRate = Field(description="learning rate of every step")
+    lr: LearningRate = Field(description="learning rate of the first step")
+    final_lr: LearningRate | None = Field(
+        default=None, description="of the last step, on a straight line; null: `lr` in every step"
+    )
     yarn: Ratio | None = Field(
         default=None,
         description="factor by which YaRN stretches positions from here on; null: as before. Its "

@@ -132,16 +132,25 @@ class Loader:
 
 def windows(tokens: Tokens, end: int, sequence: int, rows: int) -> Iterator[Batch]:
     """Batches of at most `rows` sequences in which each token is a target once, the first one after
-    the end of a document `end`. The last sequence is filled with `end`, and targets -100."""
-    size = rows * sequence
-    for start in range(0, len(tokens), size):
-        targets = tokens.ids_N[start : start + size].astype(np.int64)
-        before = tokens.ids_N[start - 1] if start else end
-        filled = -len(targets) % sequence
-        ids = np.concatenate([[before], targets[:-1], np.full(filled, end)])
-        wanted = np.concatenate([targets, np.full(filled, IGNORED)])
-        yield _batch(ids, sequence), _batch(wanted, sequence)
+    the end of a document `end`.
+
+    Sequences overlap by half, and the half that the one before has predicted is only read: no
+    token but the text's first has less than half a sequence before it. (An n-gram, too, always has
+    all of its context.) Targets there are -100; the last sequence is filled with `end`.
+    """
+    ids = np.concatenate([[end], tokens.ids_N]).astype(np.int64)
+    context, last = sequence // 2, len(tokens)
+    begins = np.arange(0, max(last - context, min(last, 1)), sequence - context)
+    for start in range(0, len(begins), rows):
+        places_BT = begins[start : start + rows, None] + np.arange(sequence)
+        there_BT = places_BT < last
+        again_BT = _known(places_BT, context)
+        inputs = np.where(there_BT, ids[np.minimum(places_BT, last)], end)
+        wanted = np.where(there_BT & ~again_BT, ids[np.minimum(places_BT + 1, last)], IGNORED)
+        yield torch.from_numpy(inputs), torch.from_numpy(wanted)
 
 
-def _batch(ids: NDArray[Any], sequence: int) -> torch.Tensor:
-    return torch.from_numpy(ids.astype(np.int64, copy=False).reshape(-1, sequence))
+def _known(places_BT: NDArray[np.int64], context: int) -> NDArray[np.bool_]:
+    """Places that the sequence before has predicted: all but the first sequence's first half."""
+    early_T = np.arange(places_BT.shape[1]) < context
+    return early_T & (places_BT[:, :1] > 0)

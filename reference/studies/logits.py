@@ -38,7 +38,7 @@ REGIME: Final[Mapping[str, Any]] = {
 weight decay: a step at this rate would take 0.3 % of every weight, where one of K2's takes 0.002 %,
 and growth would end before it is an explosion. The rate falls in the last fifth alone, so that
 final losses can be compared."""
-STEPS: Final = 300
+STEPS: Final = 400
 SEQUENCE: Final = 128
 """Tokens of each; eight per step."""
 THRESHOLD: Final = 100.0

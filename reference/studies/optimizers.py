@@ -322,7 +322,7 @@ def _figure(found: Found) -> Figure:
     if len(ratios) == len(found.seeds):
         title = f"MuonClip needs {between(ratios, '.2f')} of AdamW's tokens for its final loss"
     rates = ", ".join(f"{_SHOWN[kind][0]} {found.rate(kind):.3g}" for kind in ("adamw", "muonclip"))
-    caption = f"Preset nano; a line per seed; learning rates tuned with equal effort: {rates}"
+    caption = f"A line per seed; dots: mean of complete runs of that length; tuned rates: {rates}"
     curves = [*_curves(found), _complete(found)]
     ends = [y for curve in curves for y in curve.y[1:]]
     span = (min(ends) - 0.05, max(ends))
@@ -349,7 +349,7 @@ def _complete(found: Found) -> Curve:
     lengths.append([found.full["muonclip", seed] for seed in found.seeds])
     x = [runs[0].tokens / 1e6 for runs in lengths]
     y = [mean(run.final for run in runs) for runs in lengths]
-    return Curve(x, y, "green", "complete runs<br>of MuonClip", dots=True)
+    return Curve(x, y, "green", "complete runs", dots=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,8 @@ from reference.trainer.flop import flop_per_token
 
 _FORMAT: Final = 1
 """Version of what is kept; another one is not read, but run again."""
+_ROOT: Final = Path(__file__).parents[1]
+_BESIDE: Final = frozenset({"studies", "measure", "convert"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,23 @@ class Outcome:
 
 
 def key_of(run: RunSpec) -> str:
-    """The name of a run's outcome: what decides its numbers, and nothing else."""
+    """The name of a run's outcome: what decides its numbers, the code that trains included."""
     facts = run.model_dump(mode="json")
     facts["train"].pop("output")
     facts["data"].pop("cache")
-    parts = [_FORMAT, torch.__version__, facts]
+    parts = [_FORMAT, torch.__version__, code(), facts]
     return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=10).hexdigest()
+
+
+@cache
+def code(folder: Path = _ROOT) -> str:
+    """A digest of the sources that a run's numbers may come from: an outcome of older ones is none
+    of today's. Studies and what only measures or converts are no part of it."""
+    digest = hashlib.blake2b(digest_size=10)
+    for path in sorted(folder.rglob("*.py")):
+        if path.relative_to(folder).parts[0] not in _BESIDE:
+            digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def outcome_of(run: RunSpec, result: Result) -> Outcome:

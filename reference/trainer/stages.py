@@ -20,8 +20,8 @@ class Stage:
     micro_batch: int
     accumulate: int
     rope: Rope
-    lr: float | None
-    """Of every step; None: the schedule's."""
+    rates: tuple[float, float] | None
+    """Of the first and the last step; None: the schedule's."""
 
     @property
     def tokens(self) -> int:
@@ -30,9 +30,10 @@ class Stage:
 
     def learning_rate(self, run: RunSpec, step: int) -> float:
         """Of the run's step at this place, from 0."""
-        if self.lr is not None:
-            return self.lr
-        return learning_rate(step, run.schedule, run.optimizer.lr)
+        if self.rates is None:
+            return learning_rate(step, run.schedule, run.optimizer.lr)
+        first, last = self.rates
+        return first + (last - first) * (step - self.first) / max(1, self.end - self.first - 1)
 
 
 def stages_of(run: RunSpec) -> tuple[Stage, ...]:
@@ -40,15 +41,20 @@ def stages_of(run: RunSpec) -> tuple[Stage, ...]:
     found = [_stage(MAIN, run.train, 0, run.model.rope, None)]
     for spec in run.stages:
         rope = _stretched(found[-1].rope, spec, run.train.sequence)
-        found.append(_stage(spec.name, spec, found[-1].end, rope, spec.lr))
+        rates = (spec.lr, spec.lr if spec.final_lr is None else spec.final_lr)
+        found.append(_stage(spec.name, spec, found[-1].end, rope, rates))
     return tuple(found)
 
 
 def _stage(
-    name: str, spec: TrainSpec | StageSpec, first: int, rope: Rope, lr: float | None
+    name: str,
+    spec: TrainSpec | StageSpec,
+    first: int,
+    rope: Rope,
+    rates: tuple[float, float] | None,
 ) -> Stage:
     end = first + spec.steps
-    return Stage(name, first, end, spec.sequence, spec.micro_batch, spec.accumulate, rope, lr)
+    return Stage(name, first, end, spec.sequence, spec.micro_batch, spec.accumulate, rope, rates)
 
 
 def _stretched(rope: Rope, spec: StageSpec, original: int) -> Rope:

@@ -192,13 +192,29 @@ def test_a_loader_without_tokens_is_refused() -> None:
 @given(sequence=st.integers(1, 50), rows=st.integers(1, 5))
 def test_windows_predict_every_token_once(sequence: int, rows: int) -> None:
     batches = list(windows(TOKENS, END, sequence, rows))
-    tokens = torch.cat([tokens.flatten() for tokens, _ in batches])
     targets = torch.cat([targets.flatten() for _, targets in batches])
-    whole = torch.from_numpy(TOKENS.ids_N.astype(np.int64))
-    assert torch.equal(targets[targets != IGNORED], whole)
-    assert torch.equal(tokens[:N], torch.cat([torch.tensor([END]), whole[:-1]]))
+    assert torch.equal(targets[targets != IGNORED], torch.from_numpy(TOKENS.ids_N.astype(np.int64)))
     assert all(one.shape == other.shape for one, other in batches)
     assert all(one.shape[1] == sequence and len(one) <= rows for one, _ in batches)
+
+
+@given(sequence=st.integers(2, 50))
+def test_a_window_holds_the_text_before_each_target_at_least_half_a_sequence(sequence: int) -> None:
+    text = [END, *TOKENS.ids_N.tolist()]
+    place = 0  # of the last token before the next target
+    for tokens, targets in windows(TOKENS, END, sequence, 3):
+        for row, wanted in zip(tokens.tolist(), targets.tolist(), strict=True):
+            for at, target in enumerate(wanted):
+                if target == IGNORED:
+                    continue
+                assert row[: at + 1] == text[place - at : place + 1]
+                assert at >= min(place, sequence // 2)
+                place += 1
+    assert place == len(text) - 1
+
+
+def test_nothing_held_out_makes_no_window() -> None:
+    assert list(windows(pack([], END + 1), END, 8, 2)) == []
 
 
 @pytest.mark.parametrize(("vocabulary", "kind"), [(2**16, np.uint16), (2**16 + 1, np.uint32)])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reference.config import RunSpec, load_run
-from reference.studies.outcome import key_of, read, write
+from reference.studies.outcome import code, key_of, read, write
 from tests.reference.studies.runs_of import outcome
 
 
@@ -44,6 +44,21 @@ def test_the_name_depends_on_what_decides_the_numbers_and_on_nothing_else(run: R
     changed = ["train.seed=1", "data.seed=1", "optimizer.lr=0.1", "model.moe.experts=8"]
     names = {key_of(load_run("nano", [one])) for one in changed}
     assert len(names | {key_of(run)}) == 5
+
+
+def test_an_outcome_of_other_code_is_none_of_this(tmp_path: Path) -> None:
+    """A loader that reads in another order gives other numbers for the same configuration."""
+    digests = set()
+    for number, text in enumerate(("order = 1", "order = 2")):
+        folder = tmp_path / str(number)
+        for room in ("data", "studies"):
+            (folder / room).mkdir(parents=True)
+        (folder / "data" / "loader.py").write_text(text)
+        digests.add(code(folder))
+        (folder / "studies" / "report.py").write_text(text)
+        code.cache_clear()
+        assert code(folder) in digests
+    assert len(digests) == 2
 
 
 def test_tokens_and_curve_count_from_steps() -> None:

@@ -85,7 +85,7 @@ def test_a_loss_that_is_not_reached_is_said_to_be_so() -> None:
     worse = optimizers.Found(found.tried, beaten, found.shorter)
     assert worse.ratio(0) is None
     said = " ".join(optimizers.findings(worse))
-    assert "not reached, 0.50, 0.63." in said
+    assert "not reached, 0.50, 0.63; 0.50 is an upper bound" in said
     assert "is not lower than AdamW's" in said
 
 

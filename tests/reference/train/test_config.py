@@ -96,6 +96,14 @@ def test_stages_follow_each_other_and_stretch_positions_from_then_on(load: Load)
     assert [stage.rope.yarn for stage in stages] == [None, None, yarn, yarn]
 
 
+def test_a_stage_s_rate_goes_straight_to_its_last_one(load: Load) -> None:
+    stage = "{name: anneal, steps: 3, sequence: 8, micro_batch: 1, lr: 2.0e-5, final_lr: 7.0e-6}"
+    run = load(f"stages=[{stage}]")
+    anneal = stages_of(run)[1]
+    rates = [anneal.learning_rate(run, anneal.first + step) for step in range(3)]
+    assert rates == pytest.approx([2e-5, 1.35e-5, 7e-6])
+
+
 def test_a_stage_changes_the_factor_of_a_model_that_has_yarn_and_nothing_else(load: Load) -> None:
     yarn = "{factor: 2.0, original_context: 8tok, beta_fast: 4.0}"
     stage = "{name: long, steps: 1, sequence: 64, micro_batch: 1, lr: 0.1, yarn: 8.0}"
