@@ -59,7 +59,7 @@ def run(
         answer = _report(planned, trace, fidelity, made, command)
         return Run(scenario, planned, trace, answer, path, cached=True)
     trace = _played(planned, fidelity, progress)
-    made = Made(datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter() - begin)
+    made = Made(datetime.now(UTC).isoformat(timespec="milliseconds"), time.perf_counter() - begin)
     answer = _report(planned, trace, fidelity, made, command)
     path = put(wanted, scenario, trace, answer) if cache else None
     return Run(scenario, planned, trace, answer, path, cached=False)
