@@ -306,7 +306,9 @@ def _entry(path: Path) -> StoredRun | None:
         fidelity=record.key.fidelity,
         fits=record.fits,
         step_seconds=record.step_seconds,
-        created=datetime.fromisoformat(record.created).astimezone(UTC).isoformat(timespec="milliseconds"),
+        created=datetime.fromisoformat(record.created)
+        .astimezone(UTC)
+        .isoformat(timespec="milliseconds"),
         wall_seconds=record.wall_seconds,
         twin_version=record.key.twin_version,
         source=record.key.source,
