@@ -16,6 +16,7 @@ from pydantic import Field, Strict, ValidationInfo, field_validator
 from reference.data.spec import DataSpec
 from reference.optim.schedule import ScheduleSpec
 from reference.optim.spec import OptimizerSpec
+from reference.parallel.spec import ParallelSpec
 from twin.errors import FieldError, Problem, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint
@@ -39,12 +40,14 @@ class TrainSpec(Spec):
     sequence: Annotated[Count, Field(le=10_000_000)] = Field(description="tokens per sequence")
     micro_batch: Count = Field(description="sequences per forward and backward pass")
     accumulate: Count = Field(
-        default=1, description="micro-batches per step; gradients are summed in fp32"
+        default=1,
+        description="micro-batches per step, of all replicas together; gradients are summed in "
+        "fp32",
     )
-    precision: Literal["bf16", "fp32"] = Field(
+    precision: Literal["bf16", "fp32", "fp64"] = Field(
         default="bf16",
         description="of parameters and activations; masters, gradients, optimizer states, norms, "
-        "softmax, routing and loss are fp32 in both",
+        "softmax, routing and loss are fp32 in both. fp64: all of it, for proofs",
     )
     seed: Whole = Field(default=0, description="of the first weights")
     output: str | None = Field(
@@ -82,6 +85,14 @@ class TrainSpec(Spec):
         default=0,
         description="steps between looks at the weights' spectral norms and SVD entropies; 0: none",
     )
+    timeline: Flag = Field(
+        default=False, description="write what ran when, per rank, into the folder `timeline`"
+    )
+    pace: str | None = Field(
+        default=None,
+        description="file of the least seconds of each pass: the ranks sleep for the rest, as if "
+        "their devices were that slow",
+    )
     tensorboard: Flag = Field(default=False, description="write TensorBoard's files, too")
 
 
@@ -91,6 +102,11 @@ class BalanceSpec(Spec):
 
     bias_rate: Small = Field(
         default=1e-3, description="how far a router's bias moves per step, against the load"
+    )
+    forced: Flag = Field(
+        default=False,
+        description="tokens visit all experts in turn, whatever the router says: for measurements "
+        "of a balanced load, not for training",
     )
     sequence_loss: Small = Field(
         default=0.0,
@@ -132,6 +148,9 @@ class RunSpec(Spec):
     )
     balance: BalanceSpec = Field(
         default_factory=BalanceSpec, description="what keeps the load of experts even"
+    )
+    parallel: ParallelSpec = Field(
+        default_factory=ParallelSpec, description="how the work is cut over the ranks"
     )
     data: DataSpec = Field(
         default_factory=DataSpec, description="text, tokenizer, what is held out"

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TextIO
 
 from twin.errors import Problem, UsageError
@@ -48,8 +47,8 @@ class Step:
     tokens_per_s: float
     mfu: float | None
     """Model FLOP over the device's peak; null where no peak is known."""
-    kept_bytes: int
-    """Activations held between forward and backward, at most over micro-batches; 0 where the
+    kept_bytes: int | None
+    """Activations held between forward and backward, at most over micro-batches; null where the
     memory policy is empty, since nothing counts them then."""
     peak_bytes: int
     """Of device memory on CUDA, else of the process."""
@@ -98,12 +97,7 @@ class Metrics:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file:
             self._file.close()
         if self._board:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,6 +24,21 @@ _BROWSER_REQUIRED = bool(os.environ.get("TWIN_REQUIRE_BROWSER"))
 def root() -> Path:
     """The checkout: the folder that holds pyproject.toml."""
     return ROOT
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Generator[Any]:
+    """A real browser, and no test without one. Of one module: Playwright starts only once at a
+    time in a process, and code under test may start it itself."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    from reference.studies.chromium import MISSING, executable, launch  # noqa: PLC0415  few need it
+
+    if executable() is None:
+        pytest.skip(f"no {MISSING}")
+    with sync_api.sync_playwright() as playwright:
+        browser = launch(playwright)
+        yield browser
+        browser.close()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,10 +16,9 @@ TYPES = {"bf16": "bfloat16", "fp32": "float32"}
 def main(words: Sequence[str] | None = None) -> int:
     """The exit code: 0, or that of the error that is told on stderr."""
     asked = _parser().parse_args(words)
-    # torch takes more than a second to load: `--help` and misspelled options go without.
-    import torch  # noqa: PLC0415
+    import torch  # noqa: PLC0415  a second to load: `--help` and misspelled options go without
 
-    from reference.convert import from_hf, to_hf  # noqa: PLC0415
+    from reference.convert import from_hf, to_hf  # noqa: PLC0415  load torch too
 
     convert = to_hf if asked.way == "to-hf" else from_hf
     dtype = getattr(torch, TYPES[asked.dtype]) if asked.dtype else None

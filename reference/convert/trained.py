@@ -15,6 +15,7 @@ from reference.checkpoint import (
     DamagedError,
     load_tensors,
     newest,
+    piece_of,
     read,
 )
 from reference.config import RunSpec
@@ -54,7 +55,7 @@ class Trained:
             self._last = None
             held = self.stored[name]
             tensor = torch.empty(held.shape, dtype=held.dtype)
-            load_tensors(self._checkpoint, {_PREFIX + name: tensor})
+            load_tensors(self._checkpoint, {_PREFIX + name: piece_of(tensor)})
             self._last = (name, tensor)
         return self._last[1]
 

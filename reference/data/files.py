@@ -103,7 +103,7 @@ def _encodable(text: str) -> str | None:
 def _parquet(path: Path, name: str, field: str) -> Texts:
     try:
         import pyarrow as pa  # noqa: PLC0415 - only who reads Parquet needs it
-        from pyarrow import parquet  # noqa: PLC0415
+        from pyarrow import parquet  # noqa: PLC0415 - as above
     except ImportError:
         wrong, hint = f"reading `{path}` needs pyarrow", "install it: pip install pyarrow"
         raise UsageError([Problem("TW228", "data.source", wrong, hint)]) from None

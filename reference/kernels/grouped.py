@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import grouped_mm
 
+from reference.kernels.late import current, weight_gradient
+
 _GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 """What torch 2.13's grouped product takes; it refuses float64."""
 _ALIGNMENT = 16
@@ -41,6 +43,7 @@ class _GroupedMatmul(torch.autograd.Function):
     def forward(ctx: Any, rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
         ctx.save_for_backward(rows_RI, weights_EIO)
         ctx.ends_E = ends_E
+        ctx.weights, ctx.late = weights_EIO, current()
         return _by_expert(rows_RI, weights_EIO, ends_E)
 
     @staticmethod
@@ -51,10 +54,18 @@ class _GroupedMatmul(torch.autograd.Function):
         drows_RI = dweights_EIO = None
         if ctx.needs_input_grad[0]:
             drows_RI = _by_expert(dout_RO, weights_EIO.transpose(1, 2), ctx.ends_E)
-        if ctx.needs_input_grad[1] and weights_EIO.transpose(1, 2).is_contiguous():
-            dweights_EIO = _of_experts(dout_RO, rows_RI, ctx.ends_E).transpose(1, 2)
-        elif ctx.needs_input_grad[1]:
-            dweights_EIO = _of_experts(rows_RI, dout_RO, ctx.ends_E)
+        turned = weights_EIO.transpose(1, 2).is_contiguous()
+
+        def make() -> Tensor:
+            if turned:
+                return _of_experts(dout_RO, rows_RI, ctx.ends_E)
+            return _of_experts(rows_RI, dout_RO, ctx.ends_E)
+
+        if ctx.needs_input_grad[1]:
+            base = ctx.weights._base if turned else ctx.weights  # noqa: SLF001
+            dweights_EIO = weight_gradient(ctx.late, base, make)
+            if dweights_EIO is not None and turned:
+                dweights_EIO = dweights_EIO.transpose(1, 2)
         return drows_RI, dweights_EIO, None
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from reference.kernels.late import current, split_by
 from reference.memory.held import Again, Handle, Held
 from reference.memory.now import now
 
@@ -34,6 +35,7 @@ class Frame:
     ) -> None:
         """`wait` gives what stands for an input until the backward pass."""
         self._fn = fn
+        self._late = current()
         self._inputs = tuple(wait(one) if isinstance(one, Tensor) else one for one in inputs)
         self._need = tuple(isinstance(one, Tensor) and one.requires_grad for one in inputs)
         self._wanted: dict[Place, ref[Held]] = {}
@@ -54,7 +56,12 @@ class Frame:
             self._give(("saved", count), tensor)
             count += 1
 
-        with now.running_again(), torch.enable_grad(), saved_tensors_hooks(keep, _never):
+        with (
+            now.running_again(),
+            torch.enable_grad(),
+            saved_tensors_hooks(keep, _never),
+            split_by(self._late),
+        ):
             outputs = self._fn(*inputs)
         for place, output in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
             if isinstance(output, Tensor):

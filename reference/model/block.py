@@ -15,6 +15,7 @@ from reference.model.gqa import GroupedQueryAttention
 from reference.model.mla import MultiLatentAttention
 from reference.model.moe import Moe
 from reference.model.norm import RmsNorm
+from reference.model.part import Part
 from reference.model.rope import Positions
 from twin.spec.model import LatentAttention, ModelSpec
 
@@ -23,7 +24,12 @@ class Block(nn.Module):
     """Attention and a feed-forward block, dense or of experts."""
 
     def __init__(
-        self, model: ModelSpec, layer: int, device: torch.device, dtype: torch.dtype
+        self,
+        model: ModelSpec,
+        layer: int,
+        part: Part,
+        device: torch.device,
+        dtype: torch.dtype,
     ) -> None:
         super().__init__()
         place = (device, dtype)
@@ -32,7 +38,7 @@ class Block(nn.Module):
         self.ffn_norm = RmsNorm(model.hidden, model.norm_eps, *place)
         has_experts = model.moe is not None and model.has_experts(layer)
         self.ffn = (
-            Moe(model.moe, model.hidden, *place)
+            Moe(model.moe, model.hidden, part, *place)
             if model.moe is not None and has_experts
             else SwiGlu(model.hidden, model.ffn.width, *place)
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from reference.kernels.linear import linear
 
 
 class Linear(nn.Module):
@@ -16,4 +17,4 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] to [..., out]."""
-        return functional.linear(x, self.weight)
+        return linear(x, self.weight)

@@ -16,40 +16,43 @@ from reference.kernels.grouped import grouped_matmul
 from reference.kernels.swiglu import swiglu
 from reference.memory.stash import mark, op
 from reference.model.dispatch import Order, gather, order_of, spread
+from reference.model.exchange import combine, dispatch, route
 from reference.model.ffn import SwiGlu
+from reference.model.part import Part
 from reference.model.router import Router
 from twin.spec.model import Moe as MoeSpec
 
 
 class Experts(nn.Module):
-    """All experts of a layer: `up` [E, 2F, D], gates first, and `down` [E, D, F]."""
+    """The experts of a layer that are here: `up` [E, 2F, D], gates first, and `down` [E, D, F]."""
 
     def __init__(
-        self, spec: MoeSpec, hidden: int, device: torch.device, dtype: torch.dtype
+        self, count: int, width: int, hidden: int, device: torch.device, dtype: torch.dtype
     ) -> None:
         super().__init__()
-        count, width = spec.experts, spec.width
         self.up = nn.Parameter(torch.empty(count, 2 * width, hidden, device=device, dtype=dtype))
         self.down = nn.Parameter(torch.empty(count, hidden, width, device=device, dtype=dtype))
 
-    def forward(self, x_RD: Tensor, weights_R: Tensor, order: Order) -> Tensor:
+    def forward(self, x_RD: Tensor, weights_R: Tensor, ends_E: Tensor) -> Tensor:
         """Each row through its expert, times its weight."""
         x_RD = mark("moe_up_input", x_RD)
-        up = grouped_matmul(x_RD, self.up.transpose(1, 2), order.ends_E)
+        up = grouped_matmul(x_RD, self.up.transpose(1, 2), ends_E)
         y_RF = op("swiglu", swiglu, mark("swiglu_input", up), weights_R)
-        return op("moe_down", grouped_matmul, y_RF, self.down.transpose(1, 2), order.ends_E)
+        return op("moe_down", grouped_matmul, y_RF, self.down.transpose(1, 2), ends_E)
 
 
 class Moe(nn.Module):
     """The feed-forward block of a layer with experts."""
 
     def __init__(
-        self, spec: MoeSpec, hidden: int, device: torch.device, dtype: torch.dtype
+        self, spec: MoeSpec, hidden: int, part: Part, device: torch.device, dtype: torch.dtype
     ) -> None:
         super().__init__()
         self.top_k = spec.top_k
         self.router = Router(spec, hidden, device, dtype)
-        self.experts = Experts(spec, hidden, device, dtype)
+        here = len(part.experts(spec.experts))
+        self.experts = Experts(here, spec.width, hidden, device, dtype)
+        self.exchange = part.exchange
         shared = spec.shared_width or spec.width * spec.shared_experts
         wanted = spec.shared_experts > 0
         self.shared = SwiGlu(hidden, shared, device, dtype) if wanted else None
@@ -60,7 +63,15 @@ class Moe(nn.Module):
         chosen_NK, weights_NK = self.router(x_ND)
         order = order_of(chosen_NK, self.router.spec.experts)
         self.router.count(order.load_E)
-        weights_R = weights_NK.flatten()[order.copies_R]
-        rows_RD = self.experts(spread(x_ND, order, self.top_k), weights_R, order)
-        routed_BTD = gather(rows_RD, order, self.top_k).view_as(x_BTD)
+        routed_BTD = self._routed(x_ND, weights_NK, order).view_as(x_BTD)
         return routed_BTD if self.shared is None else routed_BTD + self.shared(x_BTD)
+
+    def _routed(self, x_ND: Tensor, weights_NK: Tensor, order: Order) -> Tensor:
+        """Through the experts, here or on other ranks, and back."""
+        if self.exchange is None:
+            weights_R = weights_NK.flatten()[order.copies_R]
+            rows_RD = self.experts(spread(x_ND, order, self.top_k), weights_R, order.ends_E)
+            return gather(rows_RD, order, self.top_k)
+        way = route(order, self.top_k, self.exchange)
+        rows_SD, weights_S = dispatch(x_ND, weights_NK, way)
+        return combine(self.experts(rows_SD, weights_S, way.ends_L), way)

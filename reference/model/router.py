@@ -11,11 +11,14 @@ Shapes: N tokens, E experts, K experts per token, D hidden.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from reference.kernels.late import current, weight_gradient
 from reference.memory.stash import recomputing
 from twin.spec.model import Moe as MoeSpec
 
@@ -36,6 +39,8 @@ class Router(nn.Module):
         self.weight = nn.Parameter(torch.empty(spec.experts, hidden, device=device, dtype=dtype))
         bias = torch.zeros(spec.experts, dtype=torch.float32, device=device)
         load = torch.zeros(spec.experts, dtype=torch.int64, device=device)
+        self.forced = False
+        """Whether tokens visit all experts in turn, whatever their affinities say."""
         self.register_buffer("bias", bias, persistent=spec.correction_bias)
         self.register_buffer("load_E", load, persistent=False)
 
@@ -70,6 +75,9 @@ class Router(nn.Module):
 
     def _choose(self, scores_NE: Tensor) -> Tensor:
         spec = self.spec
+        if self.forced:
+            turns = torch.arange(scores_NE.shape[0] * spec.top_k, device=scores_NE.device)
+            return (turns % spec.experts).view(-1, spec.top_k)
         biased_NE = scores_NE + self.bias if spec.correction_bias else scores_NE
         if spec.groups > 1:
             biased_NE = _in_best_groups(biased_NE, spec)
@@ -91,16 +99,21 @@ class _Logits(torch.autograd.Function):
     plain autograd would keep, are made again."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x_ND: Tensor, weight_ED: Tensor) -> Tensor:
+    def forward(ctx: Any, x_ND: Tensor, weight_ED: Tensor) -> Tensor:
         ctx.save_for_backward(x_ND, weight_ED)
+        ctx.weight, ctx.late = weight_ED, current()
         return functional.linear(_wide(x_ND), _wide(weight_ED))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad_NE: Tensor) -> tuple[Tensor, Tensor]:
-        x_ND, weight_ED = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
+    def backward(ctx: Any, grad_NE: Tensor) -> tuple[Tensor, Tensor | None]:
+        x_ND, weight_ED = ctx.saved_tensors
+
+        def make() -> Tensor:
+            return (grad_NE.t() @ _wide(x_ND)).to(weight_ED.dtype)
+
         grad_x = (grad_NE @ _wide(weight_ED)).to(x_ND.dtype)
-        return grad_x, (grad_NE.t() @ _wide(x_ND)).to(weight_ED.dtype)
+        return grad_x, weight_gradient(ctx.late, ctx.weight, make)
 
 
 def _wide(x: Tensor) -> Tensor:

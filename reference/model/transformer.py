@@ -17,6 +17,7 @@ from reference.model.block import Block
 from reference.model.cache import Cache
 from reference.model.linear import Linear
 from reference.model.norm import RmsNorm
+from reference.model.part import Part, whole
 from reference.model.rope import Positions
 from reference.model.router import Router
 from reference.model.support import refuse_unsupported
@@ -39,7 +40,8 @@ class Embedding(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A decoder-only transformer of the shape that a model YAML says.
+    """A decoder-only transformer of the shape that a model YAML says, or a part of one, whose
+    parameters have the names that they have in the whole.
 
     Parameters have no values until `reference.model.initialize.initialize` or a checkpoint gives
     them. Raises ScenarioError for what no block here can run.
@@ -51,35 +53,42 @@ class Transformer(nn.Module):
         *,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        part: Part | None = None,
     ) -> None:
         super().__init__()
         refuse_unsupported(spec)
         self.spec = spec
-        place = (torch.device(device), dtype)
-        self.embedding = Embedding(spec.vocab, spec.hidden, *place)
-        self.layers = nn.ModuleList(Block(spec, index, *place) for index in range(spec.layers))
-        self.final_norm = RmsNorm(spec.hidden, spec.norm_eps, *place)
-        self.head = Linear(spec.hidden, spec.vocab, *place)
-        if spec.tied_embeddings:
-            self.head.weight = self.embedding.weight
+        self.part = part = part or whole(spec)
+        self.device = torch.device(device)
+        place = (self.device, dtype)
+        if part.embedding or (part.head and spec.tied_embeddings):
+            self.embedding = Embedding(spec.vocab, spec.hidden, *place)
+        blocks = {str(i): Block(spec, i, part, *place) for i in range(part.first, part.end)}
+        self.layers = nn.ModuleDict(blocks)
+        if part.head:
+            self.final_norm = RmsNorm(spec.hidden, spec.norm_eps, *place)
+            self.head = Linear(spec.hidden, spec.vocab, *place)
+            if spec.tied_embeddings:
+                self.head.weight = self.embedding.weight
         self.positions = _positions(spec, spec.rope)
 
     def forward(self, tokens_BT: Tensor, cache: Cache | None = None) -> Tensor:
         """Logits [B, T, W] of the token after each. With a cache the tokens follow those in it."""
         return self.head(self.hidden(tokens_BT, cache))
 
-    def hidden(self, tokens_BT: Tensor, cache: Cache | None = None) -> Tensor:
-        """What the head reads: [B, T, D]."""
-        x_BTD = self.embedding(tokens_BT)
-        for index, block in enumerate(self.layers):
+    def hidden(self, given: Tensor, cache: Cache | None = None) -> Tensor:
+        """What the head reads, or the next part: [B, T, D]. Given are tokens [B, T], or what the
+        part before gives."""
+        x_BTD = self.embedding(given) if self.part.embedding else given
+        for index, block in enumerate(self.layers.values(), self.part.first):
             own = cache.layers[index] if cache else None
             x_BTD = layer(index, block, x_BTD, self.positions, own)
-        return self.final_norm(x_BTD)
+        return self.final_norm(x_BTD) if self.part.head else x_BTD
 
-    def loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
+    def loss(self, given: Tensor, targets_BT: Tensor) -> Tensor:
         """Mean cross-entropy over targets, in nats, from fp32 logits; targets of -100 count
         nothing."""
-        logits_NW = self(tokens_BT).flatten(0, 1)
+        logits_NW = self(given).flatten(0, 1)
         wide = logits_NW if logits_NW.dtype == torch.float64 else logits_NW.float()
         return functional.cross_entropy(wide, targets_BT.flatten(), ignore_index=IGNORED)
 

@@ -111,7 +111,7 @@ def _block(members: list[tuple[str, Tensor]], shape: tuple[int, int] | None) -> 
     expert = is_expert(names[0])
     if shape is None:
         return Block("adamw", names, params, None, expert, weights, 0)
-    at_once = max(1, _limit(params[0].device) // (shape[0] * shape[1]))
+    at_once = max(1, most_weights(params[0].device) // (shape[0] * shape[1]))
     return Block("muon", names, params, shape, expert, weights, at_once)
 
 
@@ -122,11 +122,12 @@ def _packed(members: list[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]
     for name, param in members:
         if param.numel() > room:
             packs.append([])
-            room = _limit(param.device)
+            room = most_weights(param.device)
         packs[-1].append((name, param))
         room -= param.numel()
     return packs
 
 
-def _limit(device: torch.device) -> int:
+def most_weights(device: torch.device) -> int:
+    """`SHARED_WEIGHTS` of a device."""
     return SHARED_WEIGHTS.get(device.type, SHARED_WEIGHTS["cuda"])

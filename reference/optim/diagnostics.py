@@ -35,6 +35,8 @@ class Spectrum:
     """The largest of any of them."""
     entropy: float
     """Mean SVD entropy, 0 to 1."""
+    matrices: int
+    """How many were looked at."""
 
 
 @torch.no_grad()
@@ -55,9 +57,12 @@ def spectra(
         norms.setdefault(role(name), []).append(spectral_norm(some_MRC))
         entropies.setdefault(role(name), []).append(svd_entropy(some_MRC))
     return {
-        key: Spectrum(float(torch.cat(found).max()), float(torch.cat(entropies[key]).mean()))
-        for key, found in norms.items()
+        key: _spectrum(torch.cat(found), torch.cat(entropies[key])) for key, found in norms.items()
     }
+
+
+def _spectrum(norms_M: Tensor, entropies_M: Tensor) -> Spectrum:
+    return Spectrum(float(norms_M.max()), float(entropies_M.mean()), len(norms_M))
 
 
 def role(name: str) -> str:

@@ -28,9 +28,7 @@ from reference.optim.states import MASTER, MOMENTUM
 
 def update(block: Block, state: dict[str, Tensor], lr: float, spec: OptimizerSpec) -> None:
     """Move the block's parameters, and its states, by one step."""
-    assert block.shape is not None
-    rows, cols = block.shape
-    decay, scale = 1 - lr * spec.weight_decay, -(lr * (spec.rms_scale * sqrt(max(rows, cols))))
+    decay, scale = factors(block, lr, spec)
     target = _target(block, state)
     for momentum_MRC, grad_MRC, target_MRC in zip(
         _stacks(block, state[MOMENTUM]),
@@ -38,24 +36,35 @@ def update(block: Block, state: dict[str, Tensor], lr: float, spec: OptimizerSpe
         repeat(None) if target is None else _stacks(block, target),
         strict=False,
     ):
-        direction_MRC = _advance(momentum_MRC, grad_MRC.to(momentum_MRC), spec)
+        direction_MRC = advance(momentum_MRC, grad_MRC.to(momentum_MRC), spec)
         ortho_MRC = orthogonalize(direction_MRC, spec.ns_steps, block.device)
         if target_MRC is None:
-            _move(block, ortho_MRC, decay, scale)
+            _move_several(block, ortho_MRC, decay, scale)
         else:
-            target_MRC.mul_(decay).add_(ortho_MRC.to(target_MRC.device), alpha=scale)
+            move(target_MRC, ortho_MRC, decay, scale)
     if MASTER in state:
         block.round_masters(state[MASTER])
 
 
-def _advance(momentum_MRC: Tensor, grad_MRC: Tensor, spec: OptimizerSpec) -> Tensor:
+def advance(momentum: Tensor, grad: Tensor, spec: OptimizerSpec) -> Tensor:
     """The momentum after this gradient, in place, and what is orthogonalised: itself, or under
-    Nesterov's rule a look ahead."""
+    Nesterov's rule a look ahead. Number by number: of any part of a matrix."""
     if spec.momentum_buffer == "average":
-        momentum_MRC.lerp_(grad_MRC, 1 - spec.momentum)
-        return grad_MRC.lerp(momentum_MRC, spec.momentum) if spec.nesterov else momentum_MRC
-    momentum_MRC.mul_(spec.momentum).add_(grad_MRC)
-    return grad_MRC.add(momentum_MRC, alpha=spec.momentum) if spec.nesterov else momentum_MRC
+        momentum.lerp_(grad, 1 - spec.momentum)
+        return grad.lerp(momentum, spec.momentum) if spec.nesterov else momentum
+    momentum.mul_(spec.momentum).add_(grad)
+    return grad.add(momentum, alpha=spec.momentum) if spec.nesterov else momentum
+
+
+def factors(block: Block, lr: float, spec: OptimizerSpec) -> tuple[float, float]:
+    """What the old weights and the orthogonal matrices are multiplied by."""
+    assert block.shape is not None
+    return 1 - lr * spec.weight_decay, -(lr * (spec.rms_scale * sqrt(max(block.shape))))
+
+
+def move(target: Tensor, ortho: Tensor, decay: float, scale: float) -> None:
+    """Make the weights, or any part of them, those of the next step."""
+    target.mul_(decay).add_(ortho.to(target.device), alpha=scale)
 
 
 def _target(block: Block, state: dict[str, Tensor]) -> Tensor | None:
@@ -73,7 +82,7 @@ def _stacks(block: Block, weights: Tensor) -> tuple[Tensor, ...]:
     return (stack_MRC,) if stack_MRC.shape[0] <= block.at_once else stack_MRC.split(block.at_once)
 
 
-def _move(block: Block, ortho_MRC: Tensor, decay: float, scale: float) -> None:
+def _move_several(block: Block, ortho_MRC: Tensor, decay: float, scale: float) -> None:
     """Several parameters that are their own masters. The direction is widened and laid out once:
     adding bf16, or transposed, to each is slower."""
     wide = torch.empty(ortho_MRC.shape, dtype=block.dtype, device=block.device).copy_(ortho_MRC)

@@ -29,12 +29,18 @@ EPSILON: Final = 1e-7
 """The least norm that is divided by (as above): a zero matrix stays zero."""
 
 
+def precision(kind: torch.dtype) -> torch.dtype:
+    """What matrices are orthogonalised in: bf16, as everybody does it; but float64 stays, so that a
+    proof in it is one."""
+    return kind if kind == torch.float64 else torch.bfloat16
+
+
 def orthogonalize(stack_MRC: Tensor, steps: int = 5, device: torch.device | None = None) -> Tensor:
-    """Each matrix with its singular vectors kept and its singular values near 1, in bf16 [M, R, C];
-    tall ones come back as transposed views. The input is left as it was; the work is done on
+    """Each matrix with its singular vectors kept and its singular values near 1, [M, R, C] in bf16
+    (`precision`); tall ones come back as transposed views. The input is left as it was; the work is done on
     `device`, else where the input is."""
     a, b, c = COEFFICIENTS
-    x = stack_MRC.to(device or stack_MRC.device, torch.bfloat16, copy=True)
+    x = stack_MRC.to(device or stack_MRC.device, precision(stack_MRC.dtype), copy=True)
     several = x.shape[0] > 1
     times, times_plus = (torch.bmm, torch.baddbmm) if several else (torch.mm, torch.addmm)
     if not several:

@@ -30,13 +30,13 @@ Shapes: H heads of a layer, X rows of a head.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from reference.optim.muonclip import MuonClip
 from reference.optim.spec import QkClipSpec
 
 
@@ -53,6 +53,14 @@ class Clippable(Protocol):
 
     def clip_rows(self) -> list[tuple[nn.Parameter, Tensor]]:
         """Weights [H x X, in] with the power of gamma that each row takes, [H, X]."""
+        ...
+
+
+class Optimizer(Protocol):
+    """What QK-clip asks of whoever has the masters."""
+
+    def multiply(self, param: Tensor, factors: Tensor) -> None:
+        """Multiply a weight by factors that broadcast over it."""
         ...
 
 
@@ -80,21 +88,36 @@ _OFF: Final = float("inf")
 
 
 @torch.no_grad()
-def clip(model: nn.Module, optimizer: MuonClip, spec: QkClipSpec) -> ClipReport:
-    """Clip the heads that passed the threshold, in masters and the parameters rounded from them,
-    and reset all maxima. Call it after `optimizer.step()`, once per step."""
-    blocks: list[Any] = [module for module in model.modules() if isinstance(module, Clippable)]
+def clip(
+    models: nn.Module | Iterable[nn.Module],
+    optimizer: Optimizer,
+    spec: QkClipSpec,
+    population: Tensor | None = None,
+) -> ClipReport:
+    """Clip the heads of a model, or of some parts of one, that passed the threshold, in masters and
+    the parameters rounded from them, and reset all maxima. Call it after `optimizer.step()`, once
+    per step. `population`: the maxima of all heads of the whole model, which `adaptive` takes the
+    median of; without it those that are here."""
+    blocks: list[Any] = list(clippable(models))
     sizes = [block.max_logit_H.numel() for block in blocks]
     # One transfer from the device, whatever the number of layers.
     found = [block.max_logit_H.double() for block in blocks]
     maxima = torch.cat(found).cpu() if found else torch.empty(0, dtype=torch.float64)
-    threshold = _threshold(maxima, spec)
+    threshold = _threshold(maxima if population is None else population.double().cpu(), spec)
     gammas = [_gammas(layer_H, threshold, spec) for layer_H in maxima.split(sizes)]
     for block, gamma_H in zip(blocks, gammas, strict=True):
         if bool((gamma_H < 1).any()):
             _scale(block, optimizer, gamma_H)
         block.reset_max_logit()
     return _report(maxima, sizes, gammas, threshold)
+
+
+def clippable(models: nn.Module | Iterable[nn.Module]) -> Iterator[Clippable]:
+    """The attention blocks of a model, or of its parts, in order."""
+    several = (models,) if isinstance(models, nn.Module) else models
+    return (
+        module for model in several for module in model.modules() if isinstance(module, Clippable)
+    )
 
 
 def _threshold(maxima: Tensor, spec: QkClipSpec) -> float:
@@ -122,7 +145,7 @@ def _gammas(layer_H: Tensor, threshold: float, spec: QkClipSpec) -> Tensor:
     return torch.full_like(largest_H, threshold) / largest_H
 
 
-def _scale(block: Any, optimizer: MuonClip, gamma_H: Tensor) -> None:
+def _scale(block: Any, optimizer: Optimizer, gamma_H: Tensor) -> None:
     """Rows of heads with gamma 1, and rows with power 0, are multiplied by exactly 1."""
     for param, exponents_HX in block.clip_rows():
         factors_HX = gamma_H[:, None] ** exponents_HX.to(gamma_H)

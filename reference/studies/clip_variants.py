@@ -10,20 +10,20 @@ The runs of `logits` with the clip off, per layer (one factor for all heads of a
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 from statistics import mean
 from typing import Final, Literal
 
 from reference.config import RunSpec
 from reference.studies.command import main
-from reference.studies.crossing import spread
 from reference.studies.figure import Colour, Curve, Figure, Panel
 from reference.studies.logits import REGIME, SEQUENCE, STEPS, THRESHOLD, described, growth, regime
 from reference.studies.outcome import Outcome
 from reference.studies.report import Report, Table, percent
 from reference.studies.runs import Workplace, conduct
 from reference.studies.scale import Scale, nano
+from reference.studies.seeds import cells, finals, head, seeds_of, spread
 
 Variant = Literal["off", "per_layer", "per_head", "adaptive"]
 
@@ -62,7 +62,7 @@ def report(found: Mapping[tuple[Variant, int], Outcome], scale: Scale) -> Report
             described(),
             "Adaptive with its default outlier and floor",
         ),
-        findings=findings(found, scale.seeds, heads),
+        findings=findings(found, heads),
         open=(
             (
                 f"{heads} heads in all: a median over so few is noisy, and per layer can only "
@@ -70,20 +70,18 @@ def report(found: Mapping[tuple[Variant, int], Outcome], scale: Scale) -> Report
             ),
             "Differences of losses below the spread over seeds are none.",
         ),
-        tables=(_table(found, scale.seeds, heads),),
-        figures=(_figure(found, scale.seeds),),
+        tables=(_table(found, heads),),
+        figures=(_figure(found),),
     )
 
 
-def findings(
-    found: Mapping[tuple[Variant, int], Outcome], seeds: Sequence[int], heads: int
-) -> tuple[str, ...]:
+def findings(found: Mapping[tuple[Variant, int], Outcome], heads: int) -> tuple[str, ...]:
     """Sentences of numbers as they came out."""
-    finals = {variant: [found[variant, seed].final for seed in seeds] for variant in _SHOWN}
-    ends = {variant: _end(found, variant, seeds) for variant in _SHOWN}
-    clipped = {variant: _clipped(found, variant, seeds, heads) for variant in _SHOWN}
-    low, high = min(map(mean, finals.values())), max(map(mean, finals.values()))
-    noise = max(spread(losses) for losses in finals.values())
+    losses = {variant: finals(found, variant) for variant in _SHOWN}
+    ends = {variant: _end(found, variant) for variant in _SHOWN}
+    clipped = {variant: _clipped(found, variant, heads) for variant in _SHOWN}
+    low, high = min(map(mean, losses.values())), max(map(mean, losses.values()))
+    noise = max(map(spread, losses.values()))
     said = "less" if high - low < noise else "more"
     return (
         "Largest logit at the end, mean over seeds: "
@@ -93,46 +91,37 @@ def findings(
         + ", ".join(f"{_SHOWN[variant][0]} {percent(clipped[variant])}" for variant in VARIANTS[1:])
         + ".",
         "Held-out loss, mean over seeds: "
-        + ", ".join(f"{_SHOWN[variant][0]} {mean(finals[variant]):.4f}" for variant in _SHOWN)
+        + ", ".join(f"{_SHOWN[variant][0]} {mean(losses[variant]):.4f}" for variant in _SHOWN)
         + f". From the lowest to the highest {high - low:.4f}, {said} than one standard deviation "
         f"over seeds ({noise:.4f}).",
     )
 
 
-def _end(
-    found: Mapping[tuple[Variant, int], Outcome], variant: Variant, seeds: Sequence[int]
-) -> float:
-    return mean(growth(found[variant, seed]).end for seed in seeds)
+def _end(found: Mapping[tuple[Variant, int], Outcome], variant: Variant) -> float:
+    return mean(growth(found[variant, seed]).end for seed in seeds_of(found))
 
 
-def _clipped(
-    found: Mapping[tuple[Variant, int], Outcome],
-    variant: Variant,
-    seeds: Sequence[int],
-    heads: int,
-) -> float:
-    return mean(mean(found[variant, seed].clipped_heads) / heads for seed in seeds)
+def _clipped(found: Mapping[tuple[Variant, int], Outcome], variant: Variant, heads: int) -> float:
+    return mean(mean(found[variant, seed].clipped_heads) / heads for seed in seeds_of(found))
 
 
-def _table(found: Mapping[tuple[Variant, int], Outcome], seeds: Sequence[int], heads: int) -> Table:
-    rows = []
+def _table(found: Mapping[tuple[Variant, int], Outcome], heads: int) -> Table:
+    rows, seeds = [], seeds_of(found)
     for variant, (name, _) in _SHOWN.items():
-        finals = [found[variant, seed].final for seed in seeds]
         largest = max(growth(found[variant, seed]).largest for seed in seeds)
         steps = [growth(found[variant, seed]).clipping for seed in seeds]
-        row = [name, f"{_end(found, variant, seeds):.1f}", f"{largest:.1f}"]
-        row += [percent(_clipped(found, variant, seeds, heads)), percent(mean(steps))]
-        rows.append([*row, *(f"{loss:.4f}" for loss in finals), f"{mean(finals):.4f}"])
-    head = ("", "logit at the end", "largest of any step", "heads clipped", "steps with a clip")
-    head += tuple(f"held out, seed {seed}" for seed in seeds)
+        row = [name, f"{_end(found, variant):.1f}", f"{largest:.1f}"]
+        row += [percent(_clipped(found, variant, heads)), percent(mean(steps))]
+        rows.append([*row, *cells(finals(found, variant))])
+    first = ("", "logit at the end", "largest of any step", "heads clipped", "steps with a clip")
     note = "Steps with a clip: from the first one on."
-    return Table("Variant by variant", (*head, "mean"), rows, note)
+    return Table("Variant by variant", (*first, *head(seeds, "held out, ")), rows, note)
 
 
-def _figure(found: Mapping[tuple[Variant, int], Outcome], seeds: Sequence[int]) -> Figure:
-    logits, clips = [], []
+def _figure(found: Mapping[tuple[Variant, int], Outcome]) -> Figure:
+    logits, clips, first = [], [], seeds_of(found)[0]
     for variant, (name, colour) in _SHOWN.items():
-        run = found[variant, seeds[0]]
+        run = found[variant, first]
         steps = range(1, len(run.max_logits) + 1)
         logits.append(Curve(steps, run.max_logits, colour, name, width=1.5))
         if variant != "off":
@@ -140,14 +129,14 @@ def _figure(found: Mapping[tuple[Variant, int], Outcome], seeds: Sequence[int]) 
             clips.append(Curve(steps, total, colour, f"{name}: {total[-1]:,}"))
     level = (THRESHOLD, f"threshold {THRESHOLD:g}")
     top = max(max(curve.y) for curve in logits) * 1.3
-    clipped = {one: sum(found[one, seeds[0]].clipped_heads) for one in ("per_layer", "per_head")}
+    clipped = {one: sum(found[one, first].clipped_heads) for one in ("per_layer", "per_head")}
     title = (
         f"Per layer clips {clipped['per_layer'] / clipped['per_head']:.1f} times as many heads as "
         "per head"
         if clipped["per_head"]
         else "No head passed the threshold"
     )
-    caption = f"Preset nano at learning rate {REGIME['lr']:g}, seed {seeds[0]}"
+    caption = f"Preset nano at learning rate {REGIME['lr']:g}, seed {first}"
     panels = (
         Panel("Largest attention logit", logits, log=True, level=level, span=(1.0, top)),
         Panel("Heads clipped so far", clips),

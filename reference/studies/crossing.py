@@ -1,11 +1,10 @@
-"""Where a loss curve reaches a level, and what numbers of few seeds say."""
+"""Where a loss curve reaches a level."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
 from math import exp, log
-from statistics import stdev
 
 Point = tuple[float, float]
 """(tokens or FLOP, loss)."""
@@ -27,18 +26,3 @@ def reached(curve: Sequence[Point], level: float) -> float | None:
             part = (above - level) / (above - below)
             return round(exp(log(start) + part * (log(end) - log(start))), 6)
     return None
-
-
-def spread(values: Sequence[float]) -> float:
-    """Standard deviation over seeds (n - 1); 0 for a single one."""
-    return stdev(values) if len(values) > 1 else 0.0
-
-
-def between(values: Sequence[float], form: str) -> str:
-    """The lowest to the highest, as text.
-
-    >>> between([0.521, 0.61], ".2f")
-    '0.52 to 0.61'
-    """
-    low, high = format(min(values), form), format(max(values), form)
-    return low if low == high else f"{low} to {high}"

@@ -9,8 +9,6 @@ Colours are Okabe and Ito's (Color Universal Design, 2008), as in the simulator'
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -18,6 +16,8 @@ from importlib.util import find_spec
 from math import log10
 from pathlib import Path
 from typing import Any, Final, Literal
+
+from reference.studies import chromium
 
 Theme = Literal["light", "dark"]
 Colour = Literal["blue", "vermilion", "green", "purple", "orange", "grey"]
@@ -42,15 +42,6 @@ _LEFT, _RIGHT = 76, 190
 """Room for the ticks, and for the names of curves."""
 _LINE = 17
 """Pixels from a name to the next at least."""
-_ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 _PAGE = """<body style="margin:0;background:{background}"><div id="figure"></div>
 <script>{javascript}</script>
 <script>Plotly.newPlot("figure", {figure}, {{staticPlot: true}})</script>"""
@@ -99,7 +90,7 @@ def missing() -> str:
         return "plotly (extra `ui`)"
     if find_spec("playwright") is None:
         return "Playwright (extra `e2e`)"
-    return "" if _browser() else "Chromium (or its path in TWIN_CHROMIUM)"
+    return "" if chromium.executable() else chromium.MISSING
 
 
 def write(figure: Figure, folder: Path, stem: str) -> list[str]:
@@ -108,7 +99,7 @@ def write(figure: Figure, folder: Path, stem: str) -> list[str]:
 
     names = [f"{stem}-{theme}.png" for theme in THEMES]
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_browser(), args=_ARGUMENTS)
+        browser = chromium.launch(playwright)
         page = browser.new_page(
             viewport={"width": _WIDTH, "height": _height(figure)}, device_scale_factor=2
         )
@@ -204,11 +195,6 @@ def apart(places: Sequence[float], least: float) -> list[float]:
 
 def _touch(groups: Sequence[Sequence[int]], centres: Sequence[float], least: float) -> bool:
     return centres[-1] - centres[-2] < least * (len(groups[-1]) + len(groups[-2])) / 2
-
-
-def _browser() -> str | None:
-    wanted = os.environ.get("TWIN_CHROMIUM", "/usr/bin/chromium")
-    return wanted if Path(wanted).is_file() else shutil.which("chromium")
 
 
 def _page(figure: Figure, theme: Theme) -> str:

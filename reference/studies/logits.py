@@ -19,12 +19,12 @@ from typing import Any, Final, Literal
 
 from reference.config import RunSpec
 from reference.studies.command import main
-from reference.studies.crossing import between, spread
 from reference.studies.figure import Colour, Curve, Figure, Panel
 from reference.studies.outcome import Outcome
 from reference.studies.report import Report, Table, percent
 from reference.studies.runs import Workplace, conduct
 from reference.studies.scale import Scale, nano
+from reference.studies.seeds import between, finals, seeds_of, spread
 
 Kind = Literal["muon", "muonclip"]
 
@@ -108,7 +108,6 @@ def growth(run: Outcome) -> Growth:
 
 def report(found: Mapping[tuple[Kind, int], Outcome], scale: Scale) -> Report:
     """What came out, in words, a table and the figure of the README."""
-    seeds = sorted({seed for _, seed in found})
     return Report(
         name="logits",
         title="The explosion of attention logits under Muon, and its cure",
@@ -118,7 +117,7 @@ def report(found: Mapping[tuple[Kind, int], Outcome], scale: Scale) -> Report:
             *scale.settings(),
             described(),
         ),
-        findings=findings(found, seeds),
+        findings=findings(found),
         open=(
             (
                 "The rate is above the one that is best for the loss "
@@ -126,13 +125,14 @@ def report(found: Mapping[tuple[Kind, int], Outcome], scale: Scale) -> Report:
             ),
             "How stable a long run is. Here no run is long enough to fail from its logits.",
         ),
-        tables=(_table(found, seeds),),
-        figures=(figure(found, seeds),),
+        tables=(_table(found),),
+        figures=(figure(found),),
     )
 
 
-def findings(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> tuple[str, ...]:
+def findings(found: Mapping[tuple[Kind, int], Outcome]) -> tuple[str, ...]:
     """Sentences of numbers as they came out."""
+    seeds = seeds_of(found)
     muon = [growth(found["muon", seed]) for seed in seeds]
     clip = [growth(found["muonclip", seed]) for seed in seeds]
     passed = [one.passed for one in muon if one.passed is not None]
@@ -149,33 +149,32 @@ def findings(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) ->
         "passed the threshold, and the next step may pass it again: heads are clipped in "
         f"{_percents([one.clipping for one in clip])} of the steps since the first clip."
     )
-    return (first, held, _penalty(found, seeds))
+    return (first, held, _penalty(found))
 
 
-def _penalty(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> str:
-    finals = {kind: [found[kind, seed].final for seed in seeds] for kind in _SHOWN}
-    pairs = zip(finals["muonclip"], finals["muon"], strict=True)
-    differences = [clip - muon for clip, muon in pairs]
-    noise = max(spread(losses) for losses in finals.values())
+def _penalty(found: Mapping[tuple[Kind, int], Outcome]) -> str:
+    clips, muons = finals(found, "muonclip"), finals(found, "muon")
+    differences = [clip - muon for clip, muon in zip(clips, muons, strict=True)]
+    noise = max(spread(clips), spread(muons))
     gap = mean(differences)
     shown = ", ".join(f"{one:+.4f}" for one in differences)
     lower = sum(one < 0 for one in differences)
     verdict = "above" if gap > noise else "not above"
     return (
-        f"Held-out loss: MuonClip {mean(finals['muonclip']):.4f}, Muon {mean(finals['muon']):.4f}; "
-        f"MuonClip's is lower with {lower} of {len(seeds)} seeds (difference "
+        f"Held-out loss: MuonClip {mean(clips):.4f}, Muon {mean(muons):.4f}; "
+        f"MuonClip's is lower with {lower} of {len(clips)} seeds (difference "
         f"{shown}; mean {gap:+.4f}, {verdict} one standard deviation over seeds, {noise:.4f})."
     )
 
 
-def figure(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> Figure:
+def figure(found: Mapping[tuple[Kind, int], Outcome]) -> Figure:
     """The largest logit above, on a logarithmic axis, and the loss below; every seed a line."""
-    logits, losses = [], []
+    logits, losses, seeds = [], [], seeds_of(found)
     for (kind, (name, colour)), seed in product(_SHOWN.items(), seeds):
         run, first = found[kind, seed], seed == seeds[0]
         steps = range(1, len(run.losses) + 1)
         end = median(growth(found[kind, one]).end for one in seeds)
-        held = mean(found[kind, one].final for one in seeds)
+        held = mean(finals(found, kind))
         logits.append(Curve(steps, run.max_logits, colour, f"{name}: {end:.0f}" if first else ""))
         at, loss = zip(*run.held_out, strict=True)
         losses.append(Curve(at, loss, colour, f"{name}: {held:.3f}" if first else "", width=1.5))
@@ -185,7 +184,7 @@ def figure(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> F
     grows = all(one.end > max(THRESHOLD, one.half) for one in ends)
     title = (
         "Under Muon attention logits keep growing; QK-clip holds them, at no cost in loss"
-        if grows and "not above" in _penalty(found, seeds)
+        if grows and "not above" in _penalty(found)
         else "Attention logits under Muon and MuonClip"
     )
     return Figure(
@@ -199,9 +198,9 @@ def figure(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> F
     )
 
 
-def _table(found: Mapping[tuple[Kind, int], Outcome], seeds: Sequence[int]) -> Table:
+def _table(found: Mapping[tuple[Kind, int], Outcome]) -> Table:
     rows = []
-    for (kind, (name, _)), seed in product(_SHOWN.items(), seeds):
+    for (kind, (name, _)), seed in product(_SHOWN.items(), seeds_of(found)):
         run, of = found[kind, seed], growth(found[kind, seed])
         row = [name, str(seed), str(of.passed or "never"), f"{of.half:.1f}", f"{of.end:.1f}"]
         row += [f"{of.largest:.1f}", str(sum(run.clipped_heads)), f"{run.final:.4f}"]

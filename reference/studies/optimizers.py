@@ -21,22 +21,24 @@ from typing import Final, Literal, TypeVar
 
 from reference.config import RunSpec
 from reference.studies.command import main
-from reference.studies.crossing import between, reached, spread
+from reference.studies.crossing import reached
 from reference.studies.figure import Colour, Curve, Figure, Panel
 from reference.studies.outcome import Outcome, key_of
 from reference.studies.report import Report, Table, millions, percent
 from reference.studies.runs import Workplace, conduct
 from reference.studies.scale import Scale, nano
+from reference.studies.seeds import between, cells, finals, head, seeds_of, spread
 from reference.studies.tuning import at_end, best, tune
 
 Kind = Literal["adamw", "muon", "muonclip"]
 NameT = TypeVar("NameT", bound=Hashable)
 
 KINDS: Final[tuple[Kind, ...]] = ("adamw", "muon", "muonclip")
-RATES: Final = (2e-3, 4e-3, 8e-3)
+RATES: Final = (4e-3, 8e-3, 1.6e-2)
 """The first grid, the same for all: Muon's update has AdamW's size (section 2.2 of Moonlight)."""
+ROUNDS: Final = 4
+"""Further rates at most, so that the grid may grow to 16 times either end."""
 STEPS: Final = 200
-ROUNDS: Final = 1
 PARTS: Final = (0.4, 0.6)
 """Lengths of MuonClip's shorter runs, as shares of the full one."""
 _SHOWN: Final[dict[Kind, tuple[str, Colour]]] = {
@@ -60,7 +62,7 @@ class Found:
     @property
     def seeds(self) -> tuple[int, ...]:
         """In order."""
-        return tuple(sorted({seed for _, seed in self.full}))
+        return seeds_of(self.full)
 
     def rate(self, kind: Kind) -> float:
         """The tuned one."""
@@ -68,7 +70,7 @@ class Found:
 
     def finals(self, kind: Kind) -> list[float]:
         """Held-out losses at the end, by seed."""
-        return [self.full[kind, seed].final for seed in self.seeds]
+        return finals(self.full, kind)
 
     def ratio(self, seed: int) -> float | None:
         """MuonClip's tokens over AdamW's at AdamW's final loss; None where it is not reached."""
@@ -234,16 +236,14 @@ def _losses(found: Found) -> Table:
         [
             _SHOWN[kind][0],
             f"{found.rate(kind):.3g}",
-            *(f"{loss:.4f}" for loss in found.finals(kind)),
-            f"{mean(found.finals(kind)):.4f}",
+            *cells(found.finals(kind)),
             f"{mean(found.full[kind, seed].bits_per_byte for seed in found.seeds):.4f}",
             f"{max(max(found.full[kind, seed].max_logits) for seed in found.seeds):.0f}",
         ]
         for kind in _SHOWN
     ]
-    seeds = (f"seed {seed}" for seed in found.seeds)
-    head = ("", "rate", *seeds, "mean", "bits per byte", "largest logit")
-    return Table("Held-out loss at the end", head, rows)
+    columns = ("", "rate", *head(found.seeds), "bits per byte", "largest logit")
+    return Table("Held-out loss at the end", columns, rows)
 
 
 def _tokens(found: Found) -> Table:

@@ -17,12 +17,13 @@ from statistics import mean
 from typing import Final
 
 from reference.studies.command import main
-from reference.studies.crossing import reached, spread
+from reference.studies.crossing import reached
 from reference.studies.figure import Curve, Figure, Panel
 from reference.studies.outcome import Outcome
 from reference.studies.report import Report, Table
 from reference.studies.runs import Workplace, conduct
 from reference.studies.scale import Scale, nano, with_experts
+from reference.studies.seeds import cells, finals, head, seeds_of, spread
 
 EXPERTS: Final = (8, 16, 32, 64)
 STEPS: Final = 300
@@ -77,10 +78,10 @@ def report(found: Mapping[tuple[int, int], Outcome], scale: Scale) -> Report:
 
 def findings(found: Mapping[tuple[int, int], Outcome], active: int) -> tuple[str, ...]:
     """Sentences of numbers as they came out."""
-    counts, seeds = _counts(found), _seeds(found)
-    means = {count: mean(_finals(found, count)) for count in counts}
+    counts, seeds = _counts(found), seeds_of(found)
+    means = {count: mean(finals(found, count)) for count in counts}
     falls = all(means[more] < means[less] for less, more in pairwise(counts))
-    noise = max(spread(_finals(found, count)) for count in counts)
+    noise = max(spread(finals(found, count)) for count in counts)
     least, most = counts[0], counts[-1]
     wins = sum(found[most, seed].final < found[least, seed].final for seed in seeds)
     flops = [found[count, seeds[0]].flop_per_token for count in counts]
@@ -125,7 +126,7 @@ def _equal_flop(found: Mapping[tuple[int, int], Outcome], count: int) -> float:
     """Mean held-out loss after the FLOP that the model with the fewest experts took."""
     least = _counts(found)[0]
     losses = []
-    for seed in _seeds(found):
+    for seed in seeds_of(found):
         run, budget = found[count, seed], found[least, seed]
         tokens = budget.tokens * budget.flop_per_token / run.flop_per_token
         losses.append(_at(run.curve, tokens))
@@ -144,41 +145,30 @@ def _counts(found: Mapping[tuple[int, int], Outcome]) -> list[int]:
     return sorted({count for count, _ in found})
 
 
-def _seeds(found: Mapping[tuple[int, int], Outcome]) -> list[int]:
-    return sorted({seed for _, seed in found})
-
-
-def _finals(found: Mapping[tuple[int, int], Outcome], count: int) -> list[float]:
-    return [found[count, seed].final for seed in _seeds(found)]
-
-
 def _table(found: Mapping[tuple[int, int], Outcome], active: int) -> Table:
-    seeds = _seeds(found)
+    seeds = seeds_of(found)
     rows = [
         [
             str(count),
             f"{count / active:g}",
             f"{found[count, seeds[0]].flop_per_token / 1e6:.3f}M",
-            *(f"{loss:.4f}" for loss in _finals(found, count)),
-            f"{mean(_finals(found, count)):.4f}",
+            *cells(finals(found, count)),
             f"{_equal_flop(found, count):.4f}",
             f"{mean(mean(found[count, seed].imbalances[-50:]) for seed in seeds):.2f}",
         ]
         for count in _counts(found)
     ]
-    head = ("experts", "sparsity", "FLOP per token", *(f"seed {seed}" for seed in seeds))
+    columns = ("experts", "sparsity", "FLOP per token", *head(seeds), "at equal FLOP", "imbalance")
     note = (
         "Held-out loss. Imbalance: tokens of the fullest expert over the mean, in the worst layer, "
         "mean over the last 50 steps."
     )
-    return Table(
-        "Loss by number of experts", (*head, "mean", "at equal FLOP", "imbalance"), rows, note
-    )
+    return Table("Loss by number of experts", columns, rows, note)
 
 
 def _figure(found: Mapping[tuple[int, int], Outcome], active: int) -> Figure:
-    counts, seeds = _counts(found), _seeds(found)
-    means = [mean(_finals(found, count)) for count in counts]
+    counts, seeds = _counts(found), seeds_of(found)
+    means = [mean(finals(found, count)) for count in counts]
     lines = [
         Curve(counts, [found[count, seed].final for count in counts], "grey", "", 1, faint=True)
         for seed in seeds

@@ -23,7 +23,8 @@ Conduct = Callable[[Sequence[tuple[NameT, float]]], Mapping[tuple[NameT, float],
 def tune(
     names: Sequence[NameT], rates: Sequence[float], conduct: Conduct[NameT], rounds: int
 ) -> dict[NameT, dict[float, Outcome]]:
-    """What was tried for each, after `rounds` further candidates at most."""
+    """What was tried for each, until all best rates lie inside of what was tried, or after `rounds`
+    further candidates."""
     found = conduct([(name, rate) for name in names for rate in rates])
     tried = {name: {rate: found[name, rate] for rate in rates} for name in names}
     for _ in range(rounds):

@@ -12,7 +12,7 @@ Shapes: B batch, T tokens of a sequence, N = B T, E experts, K experts per token
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +26,7 @@ from reference.model.router import Router
 
 
 @contextmanager
-def balanced(model: Transformer, coefficient: float, sequence: int) -> Iterator[None]:
+def balanced(models: Iterable[Transformer], coefficient: float, sequence: int) -> Iterator[None]:
     """Within, every backward pass gives routers the gradient of the balance loss of the sequences
     of this length; a coefficient of 0 changes nothing."""
     if not coefficient:
@@ -40,7 +40,8 @@ def balanced(model: Transformer, coefficient: float, sequence: int) -> Iterator[
         term = coefficient * sequence_loss(router, inputs[0], chosen_NK, sequence)
         return chosen_NK, _Attach.apply(weights_NK, term)
 
-    handles = [router.register_forward_hook(attach) for router in model.routers()]
+    routers = (router for model in models for router in model.routers())
+    handles = [router.register_forward_hook(attach) for router in routers]
     try:
         yield
     finally:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from torch.distributed import ProcessGroup
+
 from reference.checkpoint import Checkpoint, newest, remove_unfinished
+from reference.checkpoint.ranks import on_first
 from reference.config import RunSpec
 from reference.trainer.folder import CHECKPOINTS, write_config
 from reference.trainer.state import restore
@@ -24,24 +27,31 @@ MAY_CHANGE: Final = frozenset(
         "final_sequences",
         "spectra_every",
         "tensorboard",
+        "timeline",
+        "pace",
     )
 ) | {"data.cache"}
 """What a resumed run may do otherwise: it changes no number of the training."""
+LAYOUT: Final = "parallel."
+"""What it may cut otherwise: numbers change by the order of sums."""
 
 
 Found = tuple[Checkpoint | None, Sequence[Problem]]
 """The checkpoint to go on from, None at the beginning, and newer ones that were refused."""
 
 
-def find(run: RunSpec, folder: Path, tell: Callable[[str], None]) -> Found:
-    """The newest intact checkpoint of the folder, which from now on says what runs in it.
+def find(
+    run: RunSpec, folder: Path, tell: Callable[[str], None], group: ProcessGroup | None = None
+) -> Found:
+    """The newest intact checkpoint of the folder, which from now on says what runs in it. Of a
+    group the first rank looks, for all; every rank tells.
 
     Raises ScenarioError where checkpoints exist and none is intact, or where the run was another.
     """
     checkpoints = folder / CHECKPOINTS
-    for name in remove_unfinished(checkpoints):
+    for name in on_first(group, lambda: remove_unfinished(checkpoints)):
         tell(f"removed `{name}`, which a process that was killed had not finished")
-    checkpoint, refused = newest(checkpoints)
+    checkpoint, refused = newest(checkpoints, group)
     if refused:
         tell(render(refused))
     if refused and checkpoint is None:
@@ -50,13 +60,13 @@ def find(run: RunSpec, folder: Path, tell: Callable[[str], None]) -> Found:
     config = run.model_dump(mode="json")
     if checkpoint is not None:
         _refuse_other_run(checkpoint, config)
-    write_config(folder, config)
+    on_first(group, lambda: write_config(folder, config))
     return checkpoint, refused
 
 
 def put_back(checkpoint: Checkpoint, trainee: Trainee, tell: Callable[[str], None]) -> None:
     """The checkpoint's state into a new trainee. Raises ScenarioError where it does not fit."""
-    restore(checkpoint, trainee.model, trainee.optimizer)
+    restore(checkpoint, trainee)
     trainee.step, trainee.tokens = checkpoint.step, checkpoint.facts["tokens"]
     trainee.loader.load_state_dict(checkpoint.facts["loader"])
     tell(f"resumed after step {checkpoint.step}, from `{checkpoint.path.name}`")
@@ -73,7 +83,9 @@ def _refuse_other_run(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None
             "resume with what it has, or begin anew with `--fresh` or in another `train.output`",
         )
         for path in sorted(before.keys() | now.keys())
-        if path not in MAY_CHANGE and before.get(path, ...) != now.get(path, ...)
+        if path not in MAY_CHANGE
+        and not path.startswith(LAYOUT)
+        and before.get(path, ...) != now.get(path, ...)
     ]
     if problems:
         raise ScenarioError(problems)

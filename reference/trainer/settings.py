@@ -19,7 +19,7 @@ from reference.config import TrainSpec
 from reference.trainer.allocator import keep_freed_memory
 from twin.errors import Problem, UsageError
 
-DTYPES: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
+DTYPES: Final = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 """Of parameters and activations."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from reference.config import MAIN, RunSpec, StageSpec, TrainSpec
 from reference.optim.schedule import learning_rate
@@ -65,3 +66,8 @@ def _stretched(rope: Rope, spec: StageSpec, original: int) -> Rope:
         return rope.model_copy(update={"yarn": rope.yarn.model_copy(update={"factor": spec.yarn})})
     written = {"factor": spec.yarn, "original_context": f"{original}tok"}
     return rope.model_copy(update={"yarn": Yarn.model_validate(written)})
+
+
+def microbatches(run: RunSpec) -> int:
+    """Micro-batches that divide those of every stage's step: what replicas have to share."""
+    return gcd(*(stage.accumulate for stage in stages_of(run)))

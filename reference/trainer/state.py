@@ -1,5 +1,8 @@
-"""A run between two steps as tensors by name, and back: all that the next step depends on, but for
-the place in the text and the count of steps."""
+"""A run between two steps as pieces of tensors by name, and back: all that the next step depends
+on, but for the place in the text and the count of steps.
+
+The states of the random generators are the first rank's, for all ranks: no step draws a number.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
-from reference.checkpoint import Checkpoint, load_tensors
+from reference.checkpoint import Checkpoint, Piece, Pieces, load_tensors, piece_of
+from reference.checkpoint.piece import Whole, held_by
 from reference.model import Transformer
-from reference.optim.muonclip import MuonClip
+from reference.model.part import Part
+from reference.optim.groups import is_expert
+from reference.trainer.trainee import Trainee
 from twin.errors import Problem, ScenarioError
 
 _RNG = "rng/"
@@ -18,36 +25,88 @@ _SHOWN = 8
 """Tensors named in one message."""
 
 
-def tensors_of(model: Transformer, optimizer: MuonClip) -> dict[str, Tensor]:
-    """Parameters, router biases and optimizer states, as they are and no copies, and the states of
-    the random generators, by name."""
-    found = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
-    for name, states in optimizer.state_dict()["state"].items():
-        found |= {f"optimizer/{name}/{key}": tensor for key, tensor in states.items()}
-    found[f"{_RNG}cpu"] = torch.get_rng_state()
-    if model.embedding.weight.is_cuda:
-        found[f"{_RNG}cuda"] = torch.cuda.get_rng_state()
+def tensors_of(trainee: Trainee) -> dict[str, Pieces]:
+    """Parameters, router biases and optimizer states of a rank, as they are and no copies, by
+    name."""
+    found: dict[str, Pieces] = {}
+    for part in trainee.parts.values():
+        found |= weights_of(part)
+    return {**found, **trainee.optimizer.pieces()}
+
+
+def written_by(trainee: Trainee) -> dict[str, Pieces]:
+    """What a rank writes of them, and the states of the random generators: of ranks that hold the
+    same, one."""
+    groups, found = trainee.world.groups, dict[str, Pieces]()
+    for part in trainee.parts.values():
+        found |= {
+            name: piece
+            for name, piece in weights_of(part).items()
+            if groups["expert_data" if is_expert(name) else "data"].index == 0
+        }
+    random = random_states(trainee.device) if trainee.world.first else {}
+    return {**found, **trainee.optimizer.pieces(once=True), **random}
+
+
+def weights_of(model: Transformer) -> dict[str, Piece]:
+    """Parameters and router biases of a model or of a part of one."""
+    return {
+        f"model/{name}": _placed(model.part, name, tensor)
+        for name, tensor in model.state_dict().items()
+    }
+
+
+def random_states(device: torch.device) -> dict[str, Piece]:
+    """Copies of the states of the random generators."""
+    found = {f"{_RNG}cpu": piece_of(torch.get_rng_state())}
+    if device.type == "cuda":
+        found[f"{_RNG}cuda"] = piece_of(torch.cuda.get_rng_state(device))
     return found
 
 
-def restore(checkpoint: Checkpoint, model: Transformer, optimizer: MuonClip) -> None:
-    """Put a checkpoint's state into a model and its optimizer.
+def restore(checkpoint: Checkpoint, trainee: Trainee) -> None:
+    """Put a checkpoint's state into what a rank holds.
 
     Raises ScenarioError where the checkpoint holds other tensors.
     """
-    own = tensors_of(model, optimizer)
-    _refuse_other_shapes(checkpoint, own)
-    load_tensors(checkpoint, own)
-    torch.set_rng_state(own[f"{_RNG}cpu"])
-    if f"{_RNG}cuda" in own:
-        torch.cuda.set_rng_state(own[f"{_RNG}cuda"])
+    group = trainee.world.groups["world"].handle
+    fill(checkpoint, tensors_of(trainee), trainee.device, group)
 
 
-def _refuse_other_shapes(checkpoint: Checkpoint, own: Mapping[str, Tensor]) -> None:
-    here = {
-        name: (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
-        for name, tensor in own.items()
-    }
+def fill(
+    checkpoint: Checkpoint,
+    own: Mapping[str, Pieces],
+    device: torch.device,
+    group: ProcessGroup | None = None,
+) -> None:
+    """Put a checkpoint's numbers into the pieces of each rank, and into its random generators.
+
+    Raises ScenarioError, on all ranks, where the checkpoint holds other tensors.
+    """
+    random = random_states(device)
+    wanted = {**own, **random}
+    held = held_by(group, wanted)
+    _refuse_other_shapes(checkpoint, {name: one.whole for name, one in held.items()})
+    nowhere = [name for name, one in held.items() if not one.complete]
+    if nowhere:
+        raise ValueError(f"no rank has some numbers of `{nowhere[0]}`: {held[nowhere[0]]}")
+    load_tensors(checkpoint, wanted, group)
+    torch.set_rng_state(random[f"{_RNG}cpu"].tensor)
+    if f"{_RNG}cuda" in random:
+        torch.cuda.set_rng_state(random[f"{_RNG}cuda"].tensor, device)
+
+
+def _placed(part: Part, name: str, tensor: Tensor) -> Piece:
+    """A parameter, or a state of one, in the whole model's: of experts [E, ...] a rank has some, in
+    a row."""
+    if not is_expert(name) or tensor.dim() == 0:
+        return piece_of(tensor)
+    here, *rest = tensor.shape
+    offset = part.expert_rank * tensor.numel()
+    return piece_of(tensor, offset, (here * part.expert_ranks, *rest))
+
+
+def _refuse_other_shapes(checkpoint: Checkpoint, here: Mapping[str, Whole]) -> None:
     there = checkpoint.shapes
     wrong = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
     if wrong:
@@ -60,7 +119,7 @@ def _refuse_other_shapes(checkpoint: Checkpoint, own: Mapping[str, Tensor]) -> N
         raise ScenarioError([Problem("TW235", "model", message, "`--fresh` begins anew")])
 
 
-def _facts(tensor: tuple[str, tuple[int, ...]] | None) -> str:
+def _facts(tensor: Whole | None) -> str:
     if tensor is None:
         return "absent"
     kind, shape = tensor

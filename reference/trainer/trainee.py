@@ -1,55 +1,69 @@
-"""What a run changes: model, optimizer, place in the text, and how far it is."""
+"""What a run changes: model, optimizer, place in the text, and how far it is; on one rank, its part
+of each."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from reference.checkpoint import Snapshot
-from reference.checkpoint import save as save_checkpoint
+from reference.checkpoint.ranks import on_first
 from reference.config import RunSpec
 from reference.data.loader import Batch, Loader
 from reference.data.prepare import prepare
 from reference.data.prepared import Prepared
 from reference.memory.optimizer_states import OptimizerStates
-from reference.metrics import Metrics
 from reference.model import Transformer
 from reference.model.initialize import initialize
-from reference.optim.diagnostics import spectra
-from reference.optim.muonclip import MuonClip
+from reference.parallel.alone import Alone
+from reference.parallel.exchange import ExpertExchange
+from reference.parallel.messages import Messages
+from reference.parallel.pace import Pace, load_pace
+from reference.parallel.replicas import Holders, Replicas
+from reference.parallel.runtime import Runtime
+from reference.parallel.stage import stage_of
+from reference.parallel.turns import Turns
+from reference.parallel.world import World
 from reference.trainer.flop import peak_flop_per_s
-from reference.trainer.folder import CHECKPOINTS
 from reference.trainer.settings import DTYPES
 from reference.trainer.stages import Stage
-from reference.trainer.state import tensors_of
 
 
 @dataclass(slots=True)
 class Trainee:
-    """The state of a run between two steps, and the device that it is on."""
+    """The state of a run between two steps on one rank, and the device that it is on."""
 
-    model: Transformer
-    optimizer: MuonClip
+    world: World
+    parts: Mapping[int, Transformer]
+    """The rank's parts of the model by chunk, in the model's order."""
+    optimizer: Alone | Replicas
+    runtime: Runtime
     prepared: Prepared
     loader: Loader
+    device: torch.device
+    dtype: torch.dtype
+    """Of parameters and activations."""
+    counted: Transformer
+    """The whole model without numbers, to count its work."""
     peak_flop_per_s: float | None
     """Of the device's datasheet; None where it is not known."""
     step: int = 0
     """Steps done."""
     tokens: int = 0
-    """Tokens trained on."""
+    """Tokens trained on, by all ranks."""
 
     @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.model.embedding.weight.device
+    def models(self) -> tuple[Transformer, ...]:
+        """The rank's parts, in the model's order."""
+        return tuple(self.parts.values())
 
     def enter(self, stage: Stage) -> None:
         """Take the positions and batches of a stage; weights and place in the text stay."""
-        self.model.stretch(stage.rope)
+        for model in self.models:
+            model.stretch(stage.rope)
         self.loader = self.loader.with_sequences(stage.sequence, stage.micro_batch)
 
     def next_batch(self) -> Batch:
@@ -59,20 +73,17 @@ class Trainee:
 
     def reset_counts(self) -> None:
         """Forget maximum logits and expert loads: they belong to one step."""
-        for attention in self.model.attentions():
-            attention.reset_max_logit()
-        for router in self.model.routers():
-            router.reset_load()
+        for model in self.models:
+            for attention in model.attentions():
+                attention.reset_max_logit()
+            for router in model.routers():
+                router.reset_load()
 
     def load_imbalance(self) -> float:
-        """Tokens of the fullest expert over the mean, in the worst layer; 0 without experts."""
-        loads = [router.load_E.float() for router in self.model.routers()]
+        """Tokens of the fullest expert over the mean, in the worst layer here; 0 without
+        experts."""
+        loads = [router.load_E.float() for model in self.models for router in model.routers()]
         return max(((one.max() / one.mean()).item() for one in loads), default=0.0)
-
-    def spectra(self) -> dict[str, dict[str, float]]:
-        """Largest spectral norm and mean SVD entropy of the weights of each role."""
-        found = spectra(self.model.named_parameters())
-        return {role: asdict(spectrum) for role, spectrum in found.items()}
 
     def peak_bytes(self) -> int:
         """The most device memory so far on CUDA, else of the process's resident memory."""
@@ -84,25 +95,58 @@ class Trainee:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def build(run: RunSpec, device: torch.device) -> Trainee:
-    """The run before its first step."""
-    prepared = prepare(run.data, run.model.vocab)
-    dtype = DTYPES[run.train.precision]
-    model = Transformer(run.model, device=device, dtype=dtype)
-    initialize(model, run.train.seed)
+def build(run: RunSpec, world: World, device: torch.device) -> Trainee:
+    """The run before its first step, on one rank. Raises UsageError where it cannot be cut for
+    these ranks."""
+    dtype, turns = DTYPES[run.train.precision], Turns(world.tape)
+    experts = world.groups["expert"]
+    exchange = ExpertExchange(experts, turns) if experts.size > 1 else None
+    parts = stage_of(run.model, world.mesh, world.rank, exchange, device=device, dtype=dtype)
+    for part in parts.values():
+        initialize(part, run.train.seed, part.part.first_expert(run.model))
+        for router in part.routers():
+            router.forced = run.balance.forced
+    prepared = _prepared(run, world)
+    return Trainee(
+        world=world,
+        parts=parts,
+        optimizer=_optimizer(run, world, parts),
+        runtime=Runtime(parts, Messages(world.route, world.tape), turns, run.memory, _pace(run)),
+        prepared=prepared,
+        loader=Loader(
+            prepared.training,
+            run.train.sequence,
+            run.train.micro_batch,
+            run.data.seed,
+            world.data_index,
+            world.mesh.data,
+        ),
+        device=device,
+        dtype=dtype,
+        counted=Transformer(run.model, device="meta"),
+        peak_flop_per_s=peak_flop_per_s(device, dtype),
+    )
+
+
+def _optimizer(run: RunSpec, world: World, parts: Mapping[int, Transformer]) -> Alone | Replicas:
     states = OptimizerStates(run.memory)
-    optimizer = MuonClip(model.named_parameters(), run.optimizer, states)
-    loader = Loader(prepared.training, run.train.sequence, run.train.micro_batch, run.data.seed)
-    return Trainee(model, optimizer, prepared, loader, peak_flop_per_s(device, dtype))
+    named = [list(part.named_parameters()) for part in parts.values()]
+    if world.ranks == 1:
+        return Alone([one for part in named for one in part], run.optimizer, states)
+    groups, expert = world.groups, world.groups["expert"]
+    holders = Holders(
+        groups["data"], groups["expert_data"], run.parallel.zero, expert.index, expert.size
+    )
+    return Replicas(named, run.optimizer, holders, states)
 
 
-def save(run: RunSpec, trainee: Trainee, log: Metrics) -> None:
-    """Write a checkpoint, where the run writes anything."""
-    if run.train.output is None:
-        return
-    log.sync()  # on resume the log must reach as far as the checkpoint
-    facts = {"tokens": trainee.tokens, "loader": trainee.loader.state_dict()}
-    tensors = tensors_of(trainee.model, trainee.optimizer)
-    snapshot = Snapshot(trainee.step, tensors, facts, run.model_dump(mode="json"))
-    path = save_checkpoint(Path(run.train.output) / CHECKPOINTS, snapshot, run.train.keep)
-    log.event("checkpoint", trainee.step, name=path.name)
+def _prepared(run: RunSpec, world: World) -> Prepared:
+    """The text: the first rank makes it where nobody did before, and the others read that."""
+    handle = world.groups["world"].handle
+    if handle is not None:
+        on_first(handle, lambda: prepare(run.data, run.model.vocab) and None)
+    return prepare(run.data, run.model.vocab)
+
+
+def _pace(run: RunSpec) -> Pace:
+    return load_pace(None if run.train.pace is None else Path(run.train.pace))

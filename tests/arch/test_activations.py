@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from tests.arch.models import TINY, TINY_GPT, catalog, gpt
+from tests.arch.models import TINY, TINY_GPT, TINY_GROUPED, catalog, gpt
 from tests.arch.torch_models import Experts
 from tests.arch.torch_models import Layer as TorchLayer
 from twin.arch import ATTENTION_CORE, RECOMPUTED, Layer, Op, Shape, layers
@@ -231,6 +231,26 @@ def test_full_recomputation_keeps_the_input_that_the_layer_keeps_anyway(
         assert isinstance(first, Op)
         assert (first.name, first.saved) == ("layer_input", layer.input_bytes)
         assert layer.input_bytes < kept(layer) or layer.kind == "embedding"
+
+
+@pytest.mark.parametrize("norms_again", [False, True])
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_queries_and_keys_stay_as_the_core_reads_them(
+    rotary: bool, qk_norm: bool, norms_again: bool
+):
+    """8 query, 4 key and 4 value heads of 8 numbers in bf16. The projection's stay in any case: the
+    norms' backward, or the core's, reads them. Norms that run again bring back their own output,
+    and not what a rotation made of it in place."""
+    attention = TINY_GROUPED.attention.model_copy(update={"qk_norm": qk_norm})
+    model = TINY_GROUPED.model_copy(update={"attention": attention, "rotary": rotary})
+    layer = transformer(model, Shape(1, 16))
+    again = RECOMPUTED["norms"] if norms_again else frozenset[str]()
+    names = frozenset({"qkv", "q_norm", "k_norm", "rope"})
+    kept_bytes = sum(one.saved for one in layer.items if one.name in names - again)
+    projected, normed = 2 * 16 * (8 + 2 * 4) * 8, 2 * 16 * (8 + 4) * 8
+    freed = not qk_norm or (norms_again and not rotary)
+    assert kept_bytes == projected + (0 if freed else normed)
 
 
 def test_dropout_under_flash_keeps_no_mask_of_scores():

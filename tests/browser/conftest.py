@@ -1,13 +1,11 @@
-"""One app and one Chromium for all browser tests; whatever the console complains of, and every
+"""One app for all browser tests; whatever the console complains of, and every
 request that leaves the machine, fails the test."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from tests.browser.served import ARGUMENTS, CHROMIUM, PATIENCE_MS, served
+from tests.browser.served import PATIENCE_MS, served
 
 
 @pytest.fixture(scope="session")
@@ -15,21 +13,6 @@ def address(tmp_path_factory):
     """The address of the app, served as `make app` serves it."""
     with served(tmp_path_factory.mktemp("app")) as url:
         yield url
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    """A real browser; its absence fails where TWIN_REQUIRE_BROWSER says so, and skips elsewhere."""
-    if not CHROMIUM.exists():
-        missing = f"no Chromium at {CHROMIUM}"
-        if os.environ.get("TWIN_REQUIRE_BROWSER"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

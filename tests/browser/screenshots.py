@@ -10,9 +10,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
+from reference.studies.chromium import launch
 from tests.browser.served import (
-    ARGUMENTS,
-    CHROMIUM,
     PATIENCE_MS,
     ROOT,
     choose,
@@ -98,7 +97,7 @@ def main(folder: Path) -> None:
         served(Path(log)) as address,
         sync_playwright() as playwright,
     ):
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        browser = launch(playwright)
         journey(browser, address, folder)
         shoot(browser, address, folder, "light", 1280)
         shoot(browser, address, folder, "dark", 1920)

@@ -1,4 +1,4 @@
-"""The app as a child process, and a real Chromium to look at it: for tests and for screenshots."""
+"""The app as a child process, and what its visitors do: for tests and for screenshots."""
 
 from __future__ import annotations
 
@@ -14,16 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = Path(os.environ.get("TWIN_CHROMIUM", "/usr/bin/chromium"))
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PATIENCE_MS = 180_000
 DRAWN = """() => [...document.querySelectorAll('[data-testid=stPlotlyChart]')]
     .every(e => e.querySelector('.main-svg'))"""

@@ -50,17 +50,30 @@ def test_the_workflow_fails_where_the_plan_got_worse(twin_command: Command, tmp_
 
 
 def test_every_code_in_the_source_is_on_the_page() -> None:
-    page = (PAGES / "scenarios.md").read_text()
-    told = dict(re.findall(r"^\| `(TW\d{3})` \| (.*) \|$", page, re.MULTILINE))
+    told = codes_told("scenarios.md")
     meant = {**errors.CODES, **feasibility.CODES}
     table = "\n".join(f"| `{code}` | {words} |" for code, words in sorted(meant.items()))
     assert {code: told.get(code) for code in meant} == meant, f"the page should say:\n{table}"
-    used = {
-        code
-        for file in (ROOT / "twin").rglob("*.py")
-        for code in re.findall(r'"(TW\d{3})"', file.read_text())
-    }
-    assert used == set(told)
+    assert codes_used("twin") == set(told)
+
+
+def test_every_code_of_the_trainer_is_on_its_page_or_the_twin_s() -> None:
+    twin, trainer = set(codes_told("scenarios.md")), set(codes_told("trainer-errors.md"))
+    assert not twin & trainer
+    assert codes_used("reference") - twin == trainer
+
+
+def codes_told(page: str) -> dict[str, str]:
+    """What a page says that each code means; no code stands there twice."""
+    rows = re.findall(r"^\| `(TW\d{3})` \| (.*) \|$", (PAGES / page).read_text(), re.MULTILINE)
+    assert [code for code, _ in rows] == sorted({code for code, _ in rows})
+    return dict(rows)
+
+
+def codes_used(folder: str) -> set[str]:
+    """The codes that the source in a folder gives to problems."""
+    sources = (file.read_text() for file in (ROOT / folder).rglob("*.py"))
+    return {code for source in sources for code in re.findall(r'"(TW\d{3})"', source)}
 
 
 def test_the_exit_codes_of_the_help_are_those_of_the_page(twin_command: Command) -> None:

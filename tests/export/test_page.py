@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from twin.report import verdict
 from twin.report.expect import sentence
 from twin.runs import Run, run
 
-CHROMIUM = Path(os.environ.get("TWIN_CHROMIUM", "/usr/bin/chromium"))
 HOSTILE = 'a </script><script>document.title="taken"</script> <b>&amp; "b" # c'
 
 
@@ -109,22 +106,6 @@ def test_a_page_without_a_scenario_is_refused(out: Path) -> None:
     (out / "empty.html").write_text("<p>pipeline: 8</p>")
     with pytest.raises(ScenarioError, match="TW005"):
         load(out / "empty.html")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """A real browser; its absence fails where TWIN_REQUIRE_BROWSER says so, and skips elsewhere."""
-    if not CHROMIUM.exists():
-        if os.environ.get("TWIN_REQUIRE_BROWSER"):
-            pytest.fail(f"no Chromium at {CHROMIUM}")
-        pytest.skip(f"no Chromium at {CHROMIUM}")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.mark.browser

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from twin.arch.ops import Precision, Product, Work
-from twin.hardware import covered, matmul, price, seconds, sm_bound, speed_of_light
+from twin.hardware import covered, matmul, price, seconds, speed_of_light
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 
@@ -198,14 +198,13 @@ def test_sm_bound_is_how_much_the_seconds_lengthen_with_the_arithmetic(
     longer = replace(cost, arithmetic=cost.arithmetic * 1.0001)
     slope = (longer.seconds / cost.seconds - 1) / 1e-4
     assert 0.0 <= cost.sm_bound <= 1.0
-    assert sm_bound("gemm", one, GPU, profile()) == cost.sm_bound
     assert cost.sm_bound == pytest.approx(slope, abs=1e-3)
 
 
 def test_kernels_that_wait_for_memory_do_not_mind_fewer_sms() -> None:
-    assert sm_bound("bandwidth", Work(0.0, 1e9, 1), GPU, profile()) == 0.0
-    assert sm_bound("attention", Work(1.0, 1e9, 1), GPU, profile(), backward=True) == 0.0
-    assert sm_bound("attention", Work(1e12, 1.0, 0), GPU, profile()) == 1.0
+    assert price("bandwidth", Work(0.0, 1e9, 1), GPU, profile()).sm_bound == 0.0
+    assert price("attention", Work(1.0, 1e9, 1), GPU, profile(), backward=True).sm_bound == 0.0
+    assert price("attention", Work(1e12, 1.0, 0), GPU, profile()).sm_bound == 1.0
 
 
 @pytest.mark.parametrize("intensity", [50.0, 100.0, 400.0, 10_000.0])

@@ -24,7 +24,7 @@ _UNITS = "[KMGT]i?B|[GT]bps|USD|GPU-h|TFLOP/s|tok/s(?:/GPU)?|ns|us|ms|s|min|h|d|
 QUANTITY = re.compile(rf"(?<![\w.,])[+-]?\d[\d,]*(?:\.\d+)?[kMGTP]?(?: ?%| ?(?:{_UNITS})\b)")
 """A number with its unit, as reports print it: `29.4 s`, `+17.5 %`, `7.73M USD`."""
 
-ALONE = ("catalog", "runs", "schema")
+ALONE = ("catalog", "runs", "schema", "seals")
 """Verbs that answer without an argument."""
 
 _FORM = re.compile(r"(?<![\w.=-])[A-Z][A-Z.]*(?![\w=])")

@@ -118,7 +118,8 @@ def test_a_page_can_be_followed_from_top_to_bottom(
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+    links = r'\]\((?!https?:)([^)]+)\)|\bsrc(?:set)?="(?!https?:)([^"]+)"'
+    for target in map("".join, re.findall(links, page.read_text())):
         path, _, heading = target.partition("#")
         linked = page.parent / path if path else page
         assert linked.exists(), target

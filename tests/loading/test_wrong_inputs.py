@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.loading.wrong_inputs import CASES, WrongInput
+from tests.loading import wrong_keys, wrong_values
+from tests.loading.wrong_inputs import WrongInput
 from twin.errors import CODES, ScenarioError, TwinError
 from twin.loading import load
+
+CASES = [*wrong_keys.CASES, *wrong_values.CASES]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

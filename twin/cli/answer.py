@@ -12,7 +12,6 @@ from twin.cli.options import Fidelity
 from twin.cli.output import Output
 
 if TYPE_CHECKING:
-    from twin.report import Report
     from twin.runs import Run
     from twin.scenario import AnyScenario, Scenario
 
@@ -30,20 +29,6 @@ def training(loaded: AnyScenario) -> Scenario:
     raise UsageError([Problem("TW158", "", message, hint)])
 
 
-def answer(
-    path: str,
-    sets: Sequence[str],
-    output: Output,
-    *,
-    cache: bool = True,
-    fidelity: Fidelity = Fidelity.EVENTS,
-    loaded: Scenario | None = None,
-) -> Report:
-    """The report of one scenario, from `runs/` where it is known. Raises `twin.errors.TwinError`
-    for what is wrong with the input."""
-    return answered(path, sets, output, cache=cache, fidelity=fidelity, loaded=loaded).report
-
-
 def answered(
     path: str,
     sets: Sequence[str],
@@ -53,8 +38,9 @@ def answered(
     fidelity: Fidelity = Fidelity.EVENTS,
     loaded: Scenario | None = None,
 ) -> Run:
-    """The whole run of one scenario: plan, trace and report. `loaded` is the scenario, where it is
-    known already."""
+    """The whole run of one scenario: plan, trace and report, from `runs/` where it is known.
+    `loaded` is the scenario, where it is known already. Raises `twin.errors.TwinError` for what is
+    wrong with the input."""
     from twin.loading import load_any
     from twin.runs import run
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twin.cli.measured import StepOption
 from twin.cli.options import (
     Fidelity,
     FidelityOption,
@@ -26,7 +28,10 @@ VERSION = 1
 
 _SubjectArgument = Annotated[
     str,
-    typer.Argument(metavar="SCENARIO", help="A scenario, or the hash of a stored run."),
+    typer.Argument(
+        metavar="SCENARIO",
+        help="A scenario, the hash of a stored run, or the folder of a real run (perfetto only).",
+    ),
 ]
 _FormatOption = Annotated[
     str, typer.Option("--format", metavar="FORMAT", help=f"One of: {', '.join(formats())}.")
@@ -37,7 +42,25 @@ _OutputOption = Annotated[
         "--output", "-o", metavar="PATH", help="File to write; compressed if it ends in .gz."
     ),
 ]
+_BesideOption = Annotated[
+    str | None,
+    typer.Option(
+        "--beside", metavar="SCENARIO", help="Of a real run: the scenario that predicts it, too."
+    ),
+]
 _ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Real:
+    """A step of a real run, and the scenario that predicts it."""
+
+    folder: str
+    step: int | None
+    beside: str | None
+    sets: list[str]
+    fidelity: Fidelity
+    cache: bool
 
 
 def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
@@ -49,6 +72,8 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command l
     fidelity: FidelityOption = Fidelity.EVENTS,
     no_cache: NoCacheOption = False,
     as_json: JsonOption = False,
+    step: StepOption = None,
+    beside: _BesideOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """A run as a file: timeline, tables or report.
@@ -57,11 +82,19 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command l
     scenario, version and command it came from. A plan that does not fit is exported all the same.
     """
     from twin.export.base import check, write
+    from twin.measured import is_run
     from twin.report import verdict
     from twin.report.numbers import gibibytes
 
     check(form, path, force=force)
     output = Output(as_json, quiet)
+    if is_run(subject):
+        asked = _Real(subject, step, beside, sets or [], fidelity, cache=not no_cache)
+        _measured(asked, form, path, output)
+        return
+    if step is not None or beside is not None:
+        message = "only the folder of a real run has steps, and a prediction beside it"
+        raise typer.BadParameter(message, param_hint="SCENARIO")
     run = _recalled(subject, sets or [], output) or _answered(
         subject, sets or [], output, fidelity, cache=not no_cache
     )
@@ -74,6 +107,37 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command l
     for file in written:
         output.sentence(f"Wrote {file}, {gibibytes(file.stat().st_size)}.")
     output.message(verdict(run.report))
+
+
+def _measured(asked: _Real, form: str, path: Path, output: Output) -> None:
+    """Export a step of a real run, and its prediction beside it where that is asked for."""
+    from importlib.metadata import version
+
+    from twin.errors import Problem, UsageError
+    from twin.export.base import write_parts
+    from twin.measured import read, summary, together, trace
+    from twin.report.numbers import show
+
+    if form != "perfetto":
+        message = f"the format `{form}` holds a plan's key figures, which a real run has not"
+        raise UsageError([Problem("TW337", "", message, "--format perfetto")])
+    from twin.export.perfetto import timeline
+
+    run = read(asked.folder)
+    found = summary(run, asked.step)
+    shown = happened = trace(run, found.step)
+    if asked.beside is not None:
+        answer = _answered(asked.beside, asked.sets, output, asked.fidelity, cache=asked.cache)
+        shown = together(run.layout, happened, answer.trace)
+    known = {"run": run.name, "step": str(found.step), "model": run.header.model}
+    known |= {"created": run.header.created, "twin_version": version("twin")}
+    (file,) = write_parts({"": timeline(shown, known)}, path)
+    files = [{"path": str(file), "bytes": file.stat().st_size}]
+    output.document(
+        {"version": VERSION, "format": form, "run": str(run.folder), "step": found.step}
+        | {"files": files}
+    )
+    output.sentence(f"Wrote {file}: step {found.step}, {show(happened.step_ns / 1e9, 's')}.")
 
 
 def _recalled(subject: str, sets: list[str], output: Output) -> Run | None:

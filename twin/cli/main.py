@@ -18,17 +18,21 @@ from typing import Annotated
 
 import typer
 
+from twin.cli.calibrate import calibrate
 from twin.cli.catalog import catalog
 from twin.cli.check import check
 from twin.cli.compare import compare
 from twin.cli.explain import explain
 from twin.cli.export import export
 from twin.cli.import_ import import_
+from twin.cli.measured import measured
 from twin.cli.output import complain, dumps
 from twin.cli.resolve import resolve
 from twin.cli.run import run
 from twin.cli.runs import runs
 from twin.cli.schema import schema
+from twin.cli.seals import seals
+from twin.cli.track import track
 from twin.cli.ui import ui
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
@@ -50,7 +54,11 @@ VERBS = {
     "explain": explain,
     "resolve": resolve,
     "catalog": catalog,
+    "calibrate": calibrate,
     "runs": runs,
+    "track": track,
+    "seals": seals,
+    "measured": measured,
     "export": export,
     "import": import_,
     "schema": schema,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
 _StrictOption = Annotated[
     bool, typer.Option("--strict", help="Exit with 6 where times lie outside of what was measured.")
 ]
+_SealOption = Annotated[
+    bool,
+    typer.Option("--seal", help="Keep the prediction as a file that nobody changes unnoticed."),
+]
+_FolderOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", metavar="FOLDER", help="Where --seal keeps it; `seals` if you write none."
+    ),
+]
 
 
 def run(  # noqa: PLR0913  one parameter per option of the command line
@@ -34,28 +45,39 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     no_cache: NoCacheOption = False,
+    seal: _SealOption = False,
+    output_folder: _FolderOption = None,
 ) -> None:
     """What happens: fit, time, cost and bottleneck.
 
     Plays one training step, or a weight update. Exits with 4 when the plan does not fit in memory,
-    else with 5 when something is not as the scenario expects.
+    else with 5 when something is not as the scenario expects. With --seal the prediction becomes
+    one that `twin track` holds a run against.
     """
-    from twin.cli.answer import answer
+    from twin.cli.answer import answered
+    from twin.cli.seals import sealed
     from twin.loading import load_any
     from twin.report import verdict
     from twin.report.expect import sentence
     from twin.scenario import UpdateScenario
 
+    if output_folder is not None and not seal:
+        raise typer.BadParameter("it is where --seal keeps a prediction", param_hint="--output")
     output, loaded = Output(as_json, quiet), load_any(scenario, sets or [])
     if isinstance(loaded, UpdateScenario):
         from twin.cli import weight_update
 
+        if seal:
+            raise typer.BadParameter("a weight update is not sealed", param_hint="--seal")
         raise typer.Exit(weight_update.run(loaded, scenario, sets or [], output, strict=strict))
-    report = answer(
+    found = answered(
         scenario, sets or [], output, cache=not no_cache, fidelity=fidelity, loaded=loaded
     )
-    output.document(report.to_json())
+    report, kept = found.report, sealed(found, output_folder) if seal else {}
+    output.document(report.to_json() | kept)
     output.sentence(verdict(report))
+    if kept:
+        output.sentence(kept["seal"]["words"])
     for judgement in report.expectations:
         if judgement.passed is False:
             output.sentence(sentence(judgement))

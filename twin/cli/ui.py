@@ -23,6 +23,12 @@ _ScenarioOption = Annotated[
         help="The scenario that the app opens on: a file, or the name of a shipped one.",
     ),
 ]
+_MeasuredOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--measured", metavar="RUN", help="The folder of a real run, to show beside the scenario."
+    ),
+]
 _PortOption = Annotated[
     int, typer.Option("--port", help="The port that the app listens on.", min=1, max=65535)
 ]
@@ -30,6 +36,7 @@ _PortOption = Annotated[
 
 def ui(
     scenario: _ScenarioOption = None,
+    measured: _MeasuredOption = None,
     port: _PortOption = 8501,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -49,13 +56,22 @@ def ui(
     # By its path: a find of the module would import the room, and streamlit with it.
     router = Path(__file__).parents[1] / "ui" / "router.py"
     words = [sys.executable, "-m", "streamlit", "run", str(router), "--server.port", str(port)]
-    words += ["--", _checked(scenario)] if scenario is not None else []
+    opened = [_checked(scenario)] if scenario is not None else []
+    opened += [_real(measured)] if measured is not None else []
+    words += ["--", *opened] if opened else []
     output = Output(as_json, quiet)
     if as_json:
         output.document({"version": VERSION, "command": words, "url": f"http://localhost:{port}"})
         return
     output.message(f"The app opens at http://localhost:{port}; Ctrl-C ends it.")
     raise typer.Exit(subprocess.call(words))
+
+
+def _real(folder: Path) -> str:
+    """The absolute path of a real run's folder. Raises `twin.errors.TwinError` where it is none."""
+    from twin.measured import read
+
+    return str(read(folder).folder.absolute())
 
 
 def _checked(scenario: str) -> str:

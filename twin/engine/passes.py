@@ -34,7 +34,7 @@ from twin.engine.program import (
 )
 from twin.engine.roles import seats
 from twin.engine.wiring import Rates, wire
-from twin.hardware import seconds, sm_bound
+from twin.hardware import price
 from twin.network import capacity, latency
 from twin.network.placement import Placement
 from twin.plan.compile import shape_of
@@ -154,9 +154,8 @@ class Coster:
         """The kernels of one part of an op: forward, of the input's or of the weight's gradient."""
         work: Work = getattr(op, part)
         gpu, profile, backward = self.cluster.node.gpu, self.calibration, part != "forward"
-        time = seconds(op.kind, work, gpu, profile, backward=backward)
-        bound = sm_bound(op.kind, work, gpu, profile, backward=backward) if time else 0.0
-        return Kernels(time, time * bound, work.kernels)
+        cost = price(op.kind, work, gpu, profile, backward=backward)
+        return Kernels(cost.seconds, cost.seconds * cost.sm_bound, work.kernels)
 
     def collective(self, kind: CollectiveKind, size: float, group: str) -> tuple[Traffic, int]:
         """Traffic per rank and latency (ns) of a collective of `size` bytes in a group of the given

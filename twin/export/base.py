@@ -149,7 +149,11 @@ def write(run: Run, name: str, output: Path) -> tuple[Path, ...]:
 
     Raises `UsageError` where there is no such format, or a file cannot be written.
     """
-    made = render(run, name)
+    return write_parts(render(run, name), output)
+
+
+def write_parts(made: Mapping[str, bytes], output: Path) -> tuple[Path, ...]:
+    """Write the parts of an export, as `write` does."""
     for part, data in made.items():
         path = beside(output, part)
         # Without the time, so that the same data gives the same bytes.

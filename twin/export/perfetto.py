@@ -9,7 +9,7 @@ path is of the category `critical`, and stands once more on a track of its own a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,15 @@ _TRACKS = 100
 
 def files(run: Run, stamp: Stamp) -> dict[str, bytes]:
     """One file of trace events."""
-    head = json.dumps({"displayTimeUnit": "ns", "otherData": about(run, stamp)})
-    lines = ",\n".join([*_tracks(run.trace), *_slices(run.trace), *_path(run.trace), *_memory(run)])
-    return {"": f'{head[:-1]}, "traceEvents": [\n{lines}\n]}}\n'.encode()}
+    return {"": timeline(run.trace, about(run, stamp), _memory(run))}
+
+
+def timeline(trace: Trace, known: Mapping[str, str], more: Iterable[str] = ()) -> bytes:
+    """The file of a trace, simulated or measured: what is `known` of it, its spans, and `more`
+    events."""
+    head = json.dumps({"displayTimeUnit": "ns", "otherData": dict(known)})
+    lines = ",\n".join([*_tracks(trace), *_slices(trace), *_path(trace), *more])
+    return f'{head[:-1]}, "traceEvents": [\n{lines}\n]}}\n'.encode()
 
 
 def _tracks(trace: Trace) -> Iterator[str]:

@@ -113,7 +113,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A reference across the figure: a line at `at`, or a band up to `until`, labelled above."""
+    """A reference across the figure: a line at `at`, or a band up to `until`, labelled above; with
+    `level` it is a height, labelled at the left."""
 
     at: float
     label: str
@@ -123,6 +124,7 @@ class Mark:
     anchor: Literal["left", "center", "right"] = "left"
     lift: int = 0
     """Rows by which the label is lifted, so that neighbouring labels do not meet."""
+    level: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def draw(drawings: Sequence[Drawing], frame: Frame) -> Figure:
     named = [one.name for one in drawings if not isinstance(one, Cells) and one.name]
     room = frame.width - label_width(drawings, frame.y)
     above = legend_height(named, room) if frame.legend and named else 10
-    above += 22 * (1 + max((mark.lift for mark in frame.marks), default=-1))
+    above += 22 * (1 + max((mark.lift for mark in frame.marks if not mark.level), default=-1))
     figure.update_layout(
         barmode="relative",
         bargap=0.3,
@@ -310,6 +310,9 @@ def _axis(axis: Axis) -> dict[str, Any]:
 
 
 def _add(figure: Figure, mark: Mark) -> None:
+    if mark.level:
+        _add_level(figure, mark)
+        return
     line = {"color": mark.colour, "width": 2, "dash": mark.dash}
     if mark.until is None:
         figure.add_vline(x=mark.at, line=line)
@@ -331,6 +334,31 @@ def _add(figure: Figure, mark: Mark) -> None:
         yanchor="bottom",
         yshift=2 + 20 * mark.lift,
         xanchor=mark.anchor if mark.until is None else "center",
+        text=mark.label,
+        showarrow=False,
+        font={"color": mark.colour},
+    )
+
+
+def _add_level(figure: Figure, mark: Mark) -> None:
+    line = {"color": mark.colour, "width": 1.5, "dash": mark.dash}
+    if mark.until is None:
+        figure.add_hline(y=mark.at, line=line)
+    else:
+        figure.add_hrect(
+            y0=mark.at,
+            y1=mark.until,
+            line={"width": 0},
+            fillcolor=mark.colour,
+            opacity=0.14,
+            layer="below",
+        )
+    figure.add_annotation(
+        x=0,
+        xref="paper",
+        xanchor="left",
+        y=mark.at if mark.until is None else max(mark.at, mark.until),
+        yanchor="bottom",
         text=mark.label,
         showarrow=False,
         font={"color": mark.colour},

@@ -62,8 +62,8 @@ def scenario_steps(reports: Sequence[Report], theme: Theme) -> Picture:
             "Each bar is one training step as the mean rank spends it: seconds, and share of that "
             "step in percent. The first bar is the baseline."
         ),
-        figure=_stacked(rows, theme),
-        table=_table(rows),
+        figure=stacked(rows, theme),
+        table=causes_table(rows),
     )
 
 
@@ -79,8 +79,8 @@ def stage_steps(report: Report, theme: Theme) -> Picture:
     return Picture(
         title=title if len(rows) > 1 else f"{_sentence(rows[0][0])} is the only stage",
         caption="Each bar is the same step, seen from one pipeline stage.",
-        figure=_stacked(rows, theme),
-        table=_table(rows),
+        figure=stacked(rows, theme),
+        table=causes_table(rows),
     )
 
 
@@ -96,7 +96,8 @@ def _finding(reports: Sequence[Report]) -> str:
     return f"The largest loss beside compute is {CAUSE_WORDS[worst]}, {share} of the step"
 
 
-def _stacked(rows: Sequence[tuple[str, Mapping[str, int]]], theme: Theme) -> Figure:
+def stacked(rows: Sequence[tuple[str, Mapping[str, int]]], theme: Theme) -> Figure:
+    """Named breakdowns in ns, a bar each."""
     longest = max(sum(row.values()) for _, row in rows)
     labels = [name for name, _ in rows]
     bars: list[Bars] = []
@@ -136,7 +137,8 @@ def _broken(name: str) -> str:
     return "<br>".join(textwrap.wrap(name, _LETTERS))
 
 
-def _table(rows: Sequence[tuple[str, Mapping[str, int]]]) -> tuple[Row, ...]:
+def causes_table(rows: Sequence[tuple[str, Mapping[str, int]]]) -> tuple[Row, ...]:
+    """Named breakdowns in ns, a column each."""
     used = [cause for cause in CAUSES if any(row[cause] for _, row in rows)]
     lines = [
         {"Cause": _sentence(CAUSE_WORDS[cause])}

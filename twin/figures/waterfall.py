@@ -8,10 +8,11 @@ from typing import Final
 from twin.figures.cascade import Rung, cascade
 from twin.figures.palette import Meaning, Swatch, Theme, swatch
 from twin.figures.plotly import Picture, Row
+from twin.figures.step import MEANING as CAUSES
 from twin.report.numbers import digits, show
-from twin.report.waterfall import Loss, LossKey, Waterfall
+from twin.report.waterfall import Loss, Waterfall
 
-MEANING: Final[dict[LossKey, Meaning]] = {
+MEANING: Final[dict[str, Meaning]] = {
     "extra_flop": "compute",
     "precision": "backward",
     "memory_bound": "memory_bound",
@@ -19,18 +20,10 @@ MEANING: Final[dict[LossKey, Meaning]] = {
     "launch": "launch",
     "recompute": "recompute",
     "host": "host",
-    "contention": "contention",
-    "exposed_tensor": "tensor",
-    "exposed_expert": "expert",
-    "exposed_pipeline": "pipeline",
-    "exposed_data": "data",
-    "exposed_context": "context",
-    "exposed_offload": "offload",
-    "optimizer": "optimizer",
-    "bubble": "bubble",
-    "other": "other",
+    **{cause: colour for cause, colour in CAUSES.items() if cause != "compute"},
 }
-"""The colour of each loss, as in every other figure."""
+"""The colour of each loss, as in every other figure: the parts of computing, and the other causes
+of the breakdown."""
 
 
 def speed_of_light(waterfall: Waterfall, name: str, theme: Theme) -> Picture:

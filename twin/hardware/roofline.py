@@ -44,7 +44,9 @@ class Price:
 
     @property
     def sm_bound(self) -> float:
-        """Share of the seconds that lengthens with arithmetic: d log seconds / d log arithmetic."""
+        """Share of the seconds that SMs bound, which lengthens with arithmetic: d log seconds / d
+        log arithmetic. The rest waits for memory, which fewer SMs still saturate, or for a launch.
+        """
         if self.arithmetic == 0.0:
             return 0.0
         share = (self.arithmetic / self.busy) ** matmul.OVERLAP
@@ -80,18 +82,6 @@ def seconds(
 ) -> float:
     """Seconds of one operation on one GPU, at full speed."""
     return price(op_class, work, gpu, calibration, backward).seconds
-
-
-def sm_bound(
-    op_class: OpClass,
-    work: Work,
-    gpu: GpuSpec,
-    calibration: CalibrationSpec,
-    backward: bool = False,
-) -> float:
-    """Share of an operation's seconds that SMs bound: the part that lasts longer with fewer of
-    them. The rest waits for memory, which fewer SMs still saturate, or for a launch."""
-    return price(op_class, work, gpu, calibration, backward).sm_bound
 
 
 def speed_of_light(work: Work, gpu: GpuSpec) -> float:

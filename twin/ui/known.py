@@ -12,6 +12,7 @@ from typing import Final
 from twin.errors import TwinError
 from twin.loading.files import find_scenario, read_family, shipped_folder, shipped_scenarios
 from twin.loading.load import UPDATE
+from twin.measured import is_run
 
 _FRONT_DOORS: Final = ("app.py", "router.py")
 """Scripts that streamlit runs; whatever else started this process has words of its own."""
@@ -32,7 +33,8 @@ class Known:
 
 def known() -> Known:
     """The scenarios of this app, as their files stand now."""
-    shipped, asked = shipped_scenarios(), asked_for()
+    shipped = shipped_scenarios()
+    asked = tuple(one for one in asked_for() if not is_run(one))
     every = named(shipped, asked)
     as_of = stamp([one for one in every.values() if one not in shipped])
     updates = {name: file for name, file in every.items() if is_update(file, as_of)}
@@ -55,8 +57,8 @@ def is_update(file: str, as_of: int) -> bool:
 
 
 def asked_for(words: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The scenarios after `--` on streamlit's command line: names of shipped ones, or paths.
-    `words` default to those of the process."""
+    """The scenarios after `--` on streamlit's command line: names of shipped ones, or paths; and
+    folders of real runs. `words` default to those of the process."""
     script, *scenarios = words or sys.argv
     return tuple(scenarios) if Path(script).name in _FRONT_DOORS else ()
 

@@ -2,7 +2,8 @@
 
     ?v=1&plan=kimi-k2-256xh800;parallel.pipeline=8&plan=kimi-k2-512xh800&open=1&baseline=0
 
-On the page of weight updates, `update=` is the one that is shown, written as a plan is.
+On the page of weight updates, `update=` is the one that is shown, written as a plan is; on that of
+real runs, `run=` names one.
 
 A plan is its scenario, then its edits, between semicolons; what would be mistaken for one of these
 signs is percent-encoded. Parts that begin with `!` are the plan's own name, and the text of a
@@ -23,6 +24,8 @@ VERSION: Final = 1
 """Version of the format; it grows when an old link would be read wrongly."""
 UPDATE: Final = "update"
 """The parameter that holds the weight update that is shown."""
+RUN: Final = "run"
+"""The parameter that names the real run that is shown."""
 COMFORTABLE: Final = 1_800
 """Characters of a link up to which every program that passes links on keeps them whole."""
 LONGEST: Final = 12_000
@@ -40,8 +43,9 @@ class BrokenLinkError(ValueError):
     """The link says nothing that the app can open; the message says why."""
 
 
-def encode(desk: Desk, update: Draft | None = None) -> dict[str, list[str]]:
-    """The parameters of a link that opens this desk, and a weight update where one is shown."""
+def encode(desk: Desk, update: Draft | None = None, run: str | None = None) -> dict[str, list[str]]:
+    """The parameters of a link that opens this desk, and a weight update or a real run where one is
+    shown."""
     query = {"v": [str(VERSION)], "plan": [_written(plan) for plan in desk.plans]}
     if desk.shown:
         query["open"] = [str(desk.shown)]
@@ -49,6 +53,8 @@ def encode(desk: Desk, update: Draft | None = None) -> dict[str, list[str]]:
         query["baseline"] = [str(desk.baseline)]
     if update is not None:
         query[UPDATE] = [_written(update)]
+    if run is not None:
+        query[RUN] = [run]
     return query
 
 
@@ -78,6 +84,12 @@ def update_of(query: Query) -> Draft | None:
     """The weight update that a link shows; raises as `decode` does."""
     texts = query.get(UPDATE, ())
     return _read(texts[-1]) if texts else None
+
+
+def run_of(query: Query) -> str | None:
+    """The real run that a link shows."""
+    names = query.get(RUN, ())
+    return names[-1] if names else None
 
 
 def address(url: str, desk: Desk) -> str:

@@ -12,10 +12,12 @@ from twin.ui.places import (
     ASSUMPTIONS,
     CATALOG,
     COMPARE,
+    MEASURED,
     MEMORY,
     NETWORK,
     PLAN,
     RESULT,
+    TRACK,
     WEIGHT_UPDATE,
 )
 from twin.ui.view import say_bug
@@ -26,6 +28,8 @@ _LOG = logging.getLogger(__name__)
 def route() -> None:
     """Run the page that the visitor asks for, beside the bar."""
     st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=318)
+    measured = st.Page(MEASURED, title="Measured")
+    track = st.Page(TRACK, title="Track")
     update = st.Page(WEIGHT_UPDATE, title="Weight update")
     page = st.navigation(
         [
@@ -34,6 +38,8 @@ def route() -> None:
             st.Page(MEMORY, title="Memory"),
             st.Page(NETWORK, title="Network"),
             st.Page(COMPARE, title="Compare"),
+            measured,
+            track,
             st.Page(CATALOG, title="Catalog"),
             st.Page(ASSUMPTIONS, title="Assumptions"),
             update,
@@ -43,10 +49,11 @@ def route() -> None:
     session.begin()
     if session.wants_update() and page is not update:
         st.switch_page(update)
-    session.write_link(session.update() if page is update else None)
+    run = session.measured() if page is measured else None
+    session.write_link(session.update() if page is update else None, run)
     session.say_broken_link()
     try:
-        if page is update:  # no plan of the desk is on it
+        if page in (track, update):  # no plan of the desk is on it
             page.run()
             return
         place = bar()

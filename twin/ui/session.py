@@ -10,13 +10,16 @@ from typing import Any, Final
 
 import streamlit as st
 
+from twin.live import Follower, follow
 from twin.ui.desk import Desk, Draft
 from twin.ui.jobs import Pending
 from twin.ui.known import Known, asked_for, known
-from twin.ui.links import LONGEST, BrokenLinkError, Query, decode, encode, update_of
+from twin.ui.links import LONGEST, BrokenLinkError, Query, decode, encode, run_of, update_of
 
 _DESK: Final = "desk"
 _UPDATE: Final = "weight update"
+_MEASURED: Final = "measured run"
+_FOLLOWED: Final = "followed run"
 _WANTED: Final = "weight update wanted"
 _BROKEN: Final = "broken link"
 _KNOWN: Final = "known scenarios"
@@ -28,6 +31,9 @@ def begin() -> None:
     st.session_state[_KNOWN] = known()
     st.session_state[_AWAITED] = []
     if _DESK not in st.session_state:
+        st.session_state[_MEASURED] = run_of(
+            {key: st.query_params.get_all(key) for key in st.query_params}
+        )
         st.session_state[_DESK], linked = _first(the_known())
         if linked is not None:
             open_update(linked)
@@ -78,6 +84,26 @@ def wants_update() -> bool:
     return st.session_state.pop(_WANTED, False)
 
 
+def measured() -> str | None:
+    """The name of the real run that its page shows; None: the newest."""
+    return st.session_state.get(_MEASURED)
+
+
+def show_measured(name: str) -> None:
+    """Let the page of real runs show this one."""
+    st.session_state[_MEASURED] = name
+
+
+def followed(folder: str, against: str | None) -> Follower:
+    """What follows a run against a seal; it keeps what it has read. Raises `UsageError` where there
+    is no such run or seal."""
+    kept: tuple[tuple[str, str | None], Follower] | None = st.session_state.get(_FOLLOWED)
+    if kept is None or kept[0] != (folder, against):
+        kept = (folder, against), follow(folder, against)
+        st.session_state[_FOLLOWED] = kept
+    return kept[1]
+
+
 def widget_key(name: str, shown: object, labels: Iterable[str] = ()) -> str:
     """The key of a widget that shows a value of the desk; a fresh one where the widget has another
     value by now, as after an undo, or where the `labels` of its options are others: the browser
@@ -95,10 +121,10 @@ def widget_key(name: str, shown: object, labels: Iterable[str] = ()) -> str:
     return key
 
 
-def write_link(shown: Draft | None = None) -> None:
-    """Put the desk into the address bar, and the weight update that is shown, unless they are
-    longer than servers take."""
-    query = encode(desk(), shown)
+def write_link(shown: Draft | None = None, run: str | None = None) -> None:
+    """Put the desk into the address bar, and the weight update or the real run that is shown,
+    unless they are longer than servers take."""
+    query = encode(desk(), shown, run)
     if sum(len(text) for values in query.values() for text in values) > LONGEST:
         query = {}
     if {key: st.query_params.get_all(key) for key in st.query_params} != query:

@@ -84,13 +84,11 @@ def test_at_tiny_widths_they_agree_within_2_percent(policy: MemorySpec):
         assert named(of, policy, layer, 64) <= 0.02 * twin
 
 
+@pytest.mark.parametrize("rotary", [True, False])
 @pytest.mark.parametrize("policy", ["nothing", "norms", "swiglu", "attention_core", "full"])
-def test_grouped_attention_keeps_what_the_simulator_says(policy: str):
-    """Norms of queries and keys have a row per head. Where norms run again the simulator frees
-    their output; here the rotation behind them, which does not run again, made what is kept."""
-    of = GROUPED.model_copy(update={"layers": 1})
-    heads, width = 4 + 2, 12
-    more = named(of, POLICIES[policy], 0, 64, norms=2 + heads)
-    if policy == "norms":
-        more += 64 * 2 * heads * width
+def test_grouped_attention_keeps_what_the_simulator_says(policy: str, rotary: bool):
+    """Norms of queries and keys have a row per head. What attention reads is theirs, or what a
+    rotation made of it, which no norm brings back."""
+    of = GROUPED.model_copy(update={"layers": 1, "rotary": rotary})
+    more = named(of, POLICIES[policy], 0, 64, norms=2 + 4 + 2)
     assert kept(of, POLICIES[policy], "cpu", 64) == [expected(of, POLICIES[policy], 64)[0] + more]

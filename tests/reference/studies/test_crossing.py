@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reference.studies.crossing import between, reached, spread
+from reference.studies.crossing import reached
 
 
 def test_half_way_down_is_the_geometric_mean_of_two_places() -> None:
@@ -31,13 +31,3 @@ def test_a_lower_level_is_never_reached_earlier() -> None:
     curve = [(100, 3.0), (200, 2.5), (400, 2.4), (800, 2.0)]
     places = [reached(curve, 3 - part / 50) or 0.0 for part in range(51)]
     assert places == sorted(places)
-
-
-def test_one_seed_has_no_spread_and_two_have_the_unbiased_one() -> None:
-    assert spread([3.0]) == 0
-    assert spread([1.0, 3.0]) == pytest.approx(2**0.5)
-
-
-def test_equal_numbers_are_shown_once() -> None:
-    assert between([0.5, 0.5001], ".2f") == "0.50"
-    assert between([0.6, 0.5], ".2f") == "0.50 to 0.60"

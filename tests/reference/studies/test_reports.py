@@ -107,10 +107,10 @@ def test_steps_with_a_clip_count_from_the_first_one() -> None:
 
 def test_a_loss_above_the_noise_is_called_so() -> None:
     found = found_of_logits()
-    assert "not above one standard deviation" in logits.findings(found, SEEDS)[2]
+    assert "not above one standard deviation" in logits.findings(found)[2]
     for seed in SEEDS:
         found["muonclip", seed] = outcome(4.0)
-    assert ", above one standard deviation" in logits.findings(found, SEEDS)[2]
+    assert ", above one standard deviation" in logits.findings(found)[2]
 
 
 def test_flop_saved_are_those_of_the_tokens_saved() -> None:

@@ -28,7 +28,7 @@ def gradients(
     model: Transformer, tokens: Tensor, coefficient: float, policy: MemorySpec | None = None
 ) -> dict[str, Tensor]:
     model.zero_grad()
-    with balanced(model, coefficient, 16):
+    with balanced([model], coefficient, 16):
         with Stash(policy or MemorySpec()):
             loss = model.loss(tokens[:, :-1], tokens[:, 1:])
         loss.backward()

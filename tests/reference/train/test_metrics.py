@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from reference import metrics
 from reference.metrics import NAME, Evaluation, Metrics, Step, read_lines
 from twin.errors import UsageError
 
@@ -24,7 +26,7 @@ STEP = Step(
     seconds=0.5,
     tokens_per_s=16.0,
     mfu=None,
-    kept_bytes=0,
+    kept_bytes=None,
     peak_bytes=10,
 )
 
@@ -72,6 +74,21 @@ def test_what_json_cannot_hold_is_null(tmp_path: Path) -> None:
         log.step(replace(STEP, loss=float("nan"), max_logit=float("-inf")))
     line = json.loads((tmp_path / NAME).read_text())
     assert (line["loss"], line["max_logit"], line["gradient_norm"]) == (None, None, 1.0)
+
+
+def test_what_nothing_counted_is_null_and_no_point_on_the_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = Mock()
+    monkeypatch.setattr(metrics, "_board", lambda *_: board)
+    with Metrics(tmp_path, last_step=None, tensorboard=True) as log:
+        log.step(STEP)
+        log.step(replace(STEP, step=2, kept_bytes=7))
+    shown = {call.args for call in board.add_scalar.call_args_list}
+    assert {args for args in shown if args[0] == "step/kept_bytes"} == {("step/kept_bytes", 7, 2)}
+    assert [line["kept_bytes"] for line in read_lines(tmp_path / NAME)] == [None, 7]
+    with Metrics(tmp_path, last_step=2, tensorboard=False) as log:
+        assert [step.kept_bytes for step in log.steps] == [None, 7]
 
 
 def test_without_a_folder_the_history_is_in_memory() -> None:

@@ -6,15 +6,18 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 import torch
 
+from reference.checkpoint import Pieces
 from reference.metrics import NAME, Step, read_lines
 from reference.train import Result, train
 from reference.trainer.signals import Stop
+from reference.trainer.trainee import Trainee
 from tests.reference.train.child import in_a_child
 from tests.reference.train.mini import Load
 
@@ -73,11 +76,11 @@ def test_a_step_after_a_resume_needs_everything_that_was_saved(
     interrupted(load, [], 5)
     tensors_of = __import__("reference.trainer.state", fromlist=["tensors_of"]).tensors_of
 
-    def forgetful(*inputs: object) -> dict[str, torch.Tensor]:
-        found = tensors_of(*inputs)
+    def forgetful(trainee: Trainee) -> dict[str, Pieces]:
+        found = tensors_of(trainee)
         return {
-            name: torch.zeros_like(tensor) if "momentum" in name else tensor
-            for name, tensor in found.items()
+            name: replace(piece, tensor=piece.tensor.clone()) if "momentum" in name else piece
+            for name, piece in found.items()
         }
 
     monkeypatch.setattr("reference.trainer.state.tensors_of", forgetful)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from reference import train as command
-from reference.config import RunSpec
 from reference.data.prepare import prepare
 from reference.metrics import NAME, read_lines
+from reference.parallel.runtime import Outcome
 from reference.train import Result, main, train
+from reference.trainer import step
 from reference.trainer.folder import opened
 from reference.trainer.signals import ending_on_signals
 from reference.trainer.stages import Stage
@@ -122,13 +122,15 @@ def test_settings_of_torch_are_left_as_they_were(load: Load) -> None:
 def test_a_loss_that_is_no_number_ends_the_run_before_its_update(
     load: Load, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = command._gradients
+    work = step._gradients
 
-    def burst(run: RunSpec, stage: Stage, trainee: Trainee) -> tuple[float, int]:
-        loss, kept = work(run, stage, trainee)
-        return (float("nan") if trainee.step == 6 else loss), kept
+    def burst(stage: Stage, trainee: Trainee) -> Outcome:
+        outcome = work(stage, trainee)
+        if trainee.step == 6:
+            outcome.loss = float("nan")
+        return outcome
 
-    monkeypatch.setattr(command, "_gradients", burst)
+    monkeypatch.setattr(step, "_gradients", burst)
     assert main([str(config)]) == 5
     lines = read_lines(config.parent / "out" / NAME)
     assert lines[-1] == {"kind": "diverged", "step": 6}

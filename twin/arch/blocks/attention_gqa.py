@@ -8,6 +8,7 @@ learned logit per head in the softmax, gpt-oss) weigh something and cost nothing
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from twin.arch.attention import Heads, core
 from twin.arch.fp8 import attention_out, projection
@@ -67,23 +68,31 @@ def items(attention: GroupedAttention, model: ModelSpec, shape: Shape) -> tuple[
         *enter("attention_gather", hidden, shape, shape.precision),
         *projection("qkv", shape, (tokens, model.hidden, width), made, bias),
         *regather("attention_regather", hidden, shape, shape.precision),
-        *(_head_norms(own, tokens) if attention.qk_norm else ()),
-        *((_rope(own, tokens),) if model.rotary and not model.learned_positions else ()),
+        *_queries_keys(attention, model, own, tokens),
         *core(own, shape, model.dropout),
         *attention_out(shape, (tokens, values, model.hidden), attention.bias),
         *leave("attention_reduce", hidden, shape),
     )
 
 
-def _head_norms(own: Heads, tokens: int) -> tuple[Op, ...]:
-    return (
-        norm("q_norm", tokens * own.query, own.qk_dim),
-        norm("k_norm", tokens * own.key_value, own.qk_dim),
-    )
+def _queries_keys(
+    attention: GroupedAttention, model: ModelSpec, own: Heads, tokens: int
+) -> tuple[Op, ...]:
+    """From the projected queries and keys to those that the core reads and keeps. They lie where
+    the last tensor was written: the projection's, or that of the norms over heads. Where the norms'
+    is rotated in place it is charged to the rotation, since norms that run again do not bring it
+    back."""
+    queries = norm("q_norm", tokens * own.query, own.qk_dim)
+    keys = norm("k_norm", tokens * own.key_value, own.qk_dim)
+    norms = (queries, keys) if attention.qk_norm else ()
+    if not model.rotary or model.learned_positions:
+        return norms
+    kept = sum(one.saved for one in norms)
+    return (*(replace(one, saved=0.0) for one in norms), _rope(own, tokens, kept))
 
 
-def _rope(own: Heads, tokens: int) -> Op:
+def _rope(own: Heads, tokens: int, kept: float) -> Op:
     """Rotates queries and keys in place, one kernel for each."""
     size = ELEMENT * tokens * (own.query + own.key_value) * own.qk_dim
     moved = Work(0.0, 2 * size, 2)
-    return streaming("rope", moved, moved, 0.0, 0.0)
+    return streaming("rope", moved, moved, kept, 0.0)

@@ -1,0 +1,205 @@
+"""Times messages and collectives over a cluster's links, and counts the bytes that cross them; run
+on its ranks: `python -m reference.cluster --nodes 2 --rate 1Gbps -- reference.cluster.timing`.
+
+All ranks begin a sample at an agreed moment of the machine's clock, so that it does not count how
+they meet; it ends with the last of them. Bytes are what a rank's card has sent and received, with
+headers and answers (0.5 to 1 %). Rows are appended to a CSV (`Row`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from reference.cluster.patterns import PATTERNS, Call, Ranks
+from reference.measure.machine import inspect
+from twin import units
+from twin.errors import Problem, TwinError, UsageError
+
+SIZES: Final = (65_536, 262_144, 1_048_576, 4_194_304, 16_777_216, 33_554_432)
+HEAD_START: Final = 0.01
+"""Seconds for all ranks to learn when a sample begins, of each rank."""
+LEAST: Final = 3
+"""Samples at least, whatever time they take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One pattern of one size: seconds, and bytes of the rank that sent and received most. `rate`
+    is each link's (bytes/s, as text with a unit), empty for loopback."""
+
+    date: str
+    machine: str
+    nodes: int
+    ranks_per_node: int
+    rate: str
+    pattern: str
+    bytes: int
+    least: float
+    median: float
+    samples: int
+    sent: int
+    received: int
+    load: float
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    try:
+        options = _parser().parse_args(words)
+        patterns, sizes = _wanted(options.patterns), _sizes(options.sizes)
+    except TwinError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    dist.init_process_group("gloo")
+    second = dist.new_group()
+    assert isinstance(second, dist.ProcessGroup)
+    ranks = Ranks(dist.get_rank(), dist.get_world_size(), second)
+    machine = inspect(torch.device("cpu")).name
+    rows: list[Row] = []
+    for pattern in patterns:
+        for size in sizes:
+            row = _row(machine, ranks, pattern, size, options.seconds)
+            rows.append(row)
+            if ranks.rank == 0:
+                sys.stdout.write(_line(row) + "\n")
+                if options.output is not None:
+                    append(options.output, [row])
+    dist.destroy_process_group()
+    return 0
+
+
+def append(path: Path, rows: Sequence[Row]) -> None:
+    """Add rows to a CSV, which begins with its columns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [one.name for one in fields(Row)], lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="reference.cluster.timing", description=__doc__)
+    parser.add_argument("--patterns", help=f"with commas between: {', '.join(PATTERNS)}; all")
+    parser.add_argument("--sizes", help="bytes, with commas between; 64KiB to 32MiB")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of one pattern of one size; 1")
+    parser.add_argument("--output", type=Path, help="a CSV to add to")
+    return parser
+
+
+def _wanted(text: str | None) -> tuple[str, ...]:
+    names = tuple(PATTERNS) if text is None else tuple(text.split(","))
+    unknown = [name for name in names if name not in PATTERNS]
+    if unknown:
+        message = f"there is no pattern `{unknown[0]}`"
+        raise UsageError([Problem("TW323", "--patterns", message, ", ".join(PATTERNS))])
+    return names
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    try:
+        return SIZES if text is None else tuple(map(_size, text.split(",")))
+    except units.QuantityError as error:
+        raise UsageError([Problem("TW321", "--sizes", str(error), error.hint)]) from error
+
+
+def _size(text: str) -> int:
+    return round(units.parse(text, "bytes"))
+
+
+def _row(machine: str, ranks: Ranks, pattern: str, size: int, seconds: float) -> Row:
+    call = PATTERNS[pattern](ranks, size)
+    taken, sent, received = [], [], []
+    for time_taken, out, back in _samples(ranks, call, seconds):
+        taken.append(time_taken)
+        sent.append(out)
+        received.append(back)
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return Row(
+        date=datetime.now(UTC).date().isoformat(),
+        machine=machine,
+        nodes=ranks.size // local,
+        ranks_per_node=local,
+        rate=os.environ.get("CLUSTER_RATE", ""),
+        pattern=pattern,
+        bytes=size,
+        least=round(min(taken), 7),
+        median=round(median(taken), 7),
+        samples=len(taken),
+        sent=min(sent),
+        received=min(received),
+        load=round(os.getloadavg()[0], 1),
+    )
+
+
+def _samples(ranks: Ranks, call: Call, seconds: float) -> Iterator[tuple[float, int, int]]:
+    """Seconds, and bytes of the busiest card, of each try after the first, which connects ranks."""
+    number, until = 0, time.monotonic() + seconds
+    while True:
+        begin = _agreed(ranks, until)
+        if begin <= 0 and number > LEAST:
+            return
+        before = _carried()
+        time.sleep(max(0.0, abs(begin) - time.monotonic()))
+        call()
+        taken = _most(time.monotonic() - abs(begin))
+        after = _carried()  # now that all ranks have all
+        sent, received = (_most(now - then) for now, then in zip(after, before, strict=True))
+        if number:
+            yield taken, int(sent), int(received)
+        number += 1
+
+
+def _most(value: float) -> float:
+    """The greatest of all ranks'."""
+    most = torch.tensor([value], dtype=torch.float64)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    return most.item()
+
+
+def _agreed(ranks: Ranks, until: float) -> float:
+    """When the next sample begins, the same on all ranks; negative where time is up."""
+    now = time.monotonic()
+    begin = torch.tensor([now + HEAD_START * (1 + ranks.size)], dtype=torch.float64)
+    if now > until:
+        begin.neg_()
+    dist.broadcast(begin, 0)
+    return begin.item()
+
+
+def _carried() -> tuple[int, int]:
+    """Bytes that this rank's card has sent and received since it is there."""
+    card = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    for line in Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines():
+        name, _, numbers = line.partition(":")
+        if name.strip() == card:
+            columns = numbers.split()
+            return int(columns[8]), int(columns[0])
+    return 0, 0
+
+
+def _line(row: Row) -> str:
+    where = row.rate or "loopback"
+    return (
+        f"{row.nodes}x{row.ranks_per_node} {where:>10} {row.pattern:26} {row.bytes:>10,} B  "
+        f"{row.least * 1e3:9.3f} ms least {row.median * 1e3:9.3f} median of {row.samples:3}  "
+        f"sent {row.sent / row.bytes:6.3f}  received {row.received / row.bytes:6.3f}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

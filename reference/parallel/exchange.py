@@ -1,0 +1,56 @@
+"""The expert all-to-alls of one rank: begun, and awaited when the rank has its turn again
+(`reference.parallel.turns`).
+
+Shapes: E experts of a layer, G ranks of the group, L = E / G experts of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from reference.parallel.groups import Group
+from reference.parallel.turns import Turns
+
+
+class ExpertExchange:
+    """A group of ranks that share experts; `reference.model.exchange.Exchange`."""
+
+    def __init__(self, group: Group, turns: Turns, *, balanced: bool = False) -> None:
+        """`balanced`: every rank sends every expert the same, so that sizes are known without
+        asking: for shapes without numbers, where nobody could answer."""
+        self.size = group.size
+        self._group = group
+        self._turns = turns
+        self._balanced = balanced
+
+    def counts(self, load_E: Tensor, rows: int) -> tuple[Tensor, list[int], list[int]]:
+        """What every rank sends to the experts here, [G, L], and the rows that this rank sends to
+        each rank, and receives from it. The host waits for the answer."""
+        sent_GL = load_E.view(self.size, -1)
+        if self._balanced:
+            assert rows % load_E.numel() == 0, f"{rows} rows over {load_E.numel()} experts"
+            self._move(sent_GL.flatten(), None, None, "expert_counts")
+            even = [rows // self.size] * self.size
+            return sent_GL.new_full(sent_GL.shape, rows // load_E.numel()), even, even
+        arriving_GL = self._move(sent_GL.flatten(), None, None, "expert_counts").view_as(sent_GL)
+        return arriving_GL, sent_GL.sum(1).tolist(), arriving_GL.sum(1).tolist()
+
+    def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int], name: str) -> Tensor:
+        """Send rows to every rank, in order, and get those for this one."""
+        return self._move(rows, sent, received, name)
+
+    def _move(
+        self, x: Tensor, sent: Sequence[int] | None, received: Sequence[int] | None, name: str
+    ) -> Tensor:
+        running = self._turns.running
+        if running is None:
+            return self._group.all_to_all(x, sent, received, name).wait()
+        running.end()
+        moving = self._group.all_to_all(x, sent, received, name)
+        moving.transfer.chunk, moving.transfer.microbatch = running.chunk, running.microbatch
+        self._turns.hand_over()
+        out = moving.wait()
+        running.begin()
+        return out

@@ -1,0 +1,110 @@
+"""Ranks that speak with each other, and the collectives between them, each of which is written down
+(`reference.parallel.timeline`). A group of one rank moves nothing and writes nothing.
+
+Shapes: X any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from reference.parallel.mesh import Kind
+from reference.parallel.timeline import Tape, Transfer
+
+Reduction = Literal["sum", "max"]
+_OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The ranks of one group, seen from one of them."""
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    index: int
+    """Which of them this rank is."""
+    handle: dist.ProcessGroup | None
+    """torch's group; None for a rank alone."""
+    tape: Tape
+
+    @property
+    def size(self) -> int:
+        """Its ranks."""
+        return len(self.ranks)
+
+    def all_reduce(self, x: Tensor, name: str, reduction: Reduction = "sum") -> Tensor:
+        """The sum or the maximum over all ranks, in place."""
+        if self.handle is not None:
+            with self._written(name, "all_reduce", x.nbytes):
+                dist.all_reduce(x, op=_OPERATIONS[reduction], group=self.handle)
+        return x
+
+    def reduce_scatter(self, x_X: Tensor, name: str) -> Tensor:
+        """This rank's part, one of `size` equal ones in order, of the sum over all ranks; of a rank
+        alone the tensor itself."""
+        if self.handle is None:
+            return x_X
+        part = x_X.new_empty(x_X.numel() // self.size)
+        with self._written(name, "reduce_scatter", x_X.nbytes):
+            dist.reduce_scatter_single(part, x_X, group=self.handle)
+        return part
+
+    def all_gather(self, into_X: Tensor, part: Tensor, name: str) -> Tensor:
+        """Every rank's part, in order. `part` may be a part of `into_X`: this rank's."""
+        if self.handle is None:
+            if into_X.data_ptr() != part.data_ptr():
+                into_X.copy_(part)
+            return into_X
+        with self._written(name, "all_gather", into_X.nbytes):
+            dist.all_gather_single(into_X, part, group=self.handle)
+        return into_X
+
+    def all_to_all(
+        self, x: Tensor, sent: Sequence[int] | None, received: Sequence[int] | None, name: str
+    ) -> Moving:
+        """Begin to send `sent[i]` rows to rank i, and to receive `received[i]` from it; as many for
+        each without. Wait for what comes with `Moving.wait`."""
+        rows = x.shape[0] if received is None else sum(received)
+        out = x.new_empty(rows, *x.shape[1:])
+        transfer = self.tape.transfer("expert", name, x.nbytes, self.kind, "all_to_all")
+        work = dist.all_to_all_single(
+            out, x, _listed(received), _listed(sent), group=self.handle, async_op=True
+        )
+        assert work is not None
+        return Moving(out, x, work, transfer)
+
+    def _written(self, name: str, kind: str, size: int) -> Transfer:
+        return self.tape.transfer("data", name, size, self.kind, kind)
+
+
+@dataclass(slots=True)
+class Moving:
+    """A tensor on its way."""
+
+    out: Tensor
+    kept: Tensor | None
+    """What is sent must stay alive."""
+    work: dist.Work
+    transfer: Transfer
+
+    def wait(self) -> Tensor:
+        """What came. On a GPU its stream waits, not the host."""
+        self.work.wait()
+        self.transfer.end()
+        self.kept = None
+        return self.out
+
+
+def _listed(counts: Sequence[int] | None) -> list[int] | None:
+    return None if counts is None else list(counts)
+
+
+def agree(group: Group, value: float, device: torch.device, name: str) -> float:
+    """The sum of a number over all ranks, the same on each."""
+    return group.all_reduce(torch.tensor(value, dtype=torch.float64, device=device), name).item()

@@ -1,0 +1,168 @@
+"""Which rank is where, and who speaks with whom.
+
+The same ranks are counted twice, as in Megatron-LM's parallel folding (arXiv:2504.14960): for dense
+weights over data and pipeline; for experts over expert, their replicas (in data's place) and
+pipeline. The first axis of the order is the fastest, so that expert ranks are neighbours.
+
+A bidirectional schedule holds each part of the model on a stage and on its mirror: replicas are
+then the ranks of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from reference.parallel.spec import ParallelSpec
+from twin.errors import Problem, UsageError
+from twin.schedules import ChunkMap
+
+Grid = Literal["dense", "experts"]
+"""The two ways in which the ranks are counted."""
+Kind = Literal["data", "expert", "expert_data", "pipeline", "world"]
+KINDS: Final[tuple[Kind, ...]] = ("data", "expert", "expert_data", "pipeline", "world")
+"""`data`: who holds the same dense weights; `expert`: who shares one set of experts; `expert_data`:
+who holds the same experts; `pipeline`: one rank of every stage, in the order of stages."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The ranks of a run."""
+
+    spec: ParallelSpec
+    ranks: int
+
+    @property
+    def data(self) -> int:
+        """Ranks of a stage: they read different text."""
+        return self.ranks // self.spec.pipeline
+
+    @property
+    def chunk_map(self) -> ChunkMap:
+        """Where the chunks live."""
+        return self.spec.schedule.chunk_map(self.spec.pipeline, self.spec.virtual)
+
+    def stage(self, rank: int) -> int:
+        """The pipeline stage of a rank."""
+        return self._place(rank, "dense")["pipeline"]
+
+    def data_index(self, rank: int) -> int:
+        """Which of the ranks of its stage it is: the text that it reads."""
+        return self._place(rank, "dense")["data"]
+
+    def expert_index(self, rank: int) -> int:
+        """Which share of a layer's experts it holds."""
+        return self._place(rank, "experts")["expert"]
+
+    def members(self, kind: Kind, rank: int) -> tuple[int, ...]:
+        """The ranks of its group, in the order that collectives have; itself among them."""
+        return next(group for group in self.groups(kind) if rank in group)
+
+    def groups(self, kind: Kind) -> tuple[tuple[int, ...], ...]:
+        """All groups of a kind, each rank in one."""
+        match kind:
+            case "world":
+                return (tuple(range(self.ranks)),)
+            case "data":
+                return self._mirrored(self._along("dense", ("data",)))
+            case "expert":
+                return self._along("experts", ("expert",))
+            case "expert_data":
+                return self._mirrored(self._along("experts", ("data",)))
+            case "pipeline":
+                return self._along("dense", ("pipeline",))
+
+    def _along(self, grid: Grid, axes: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+        found: dict[tuple[int, ...], list[int]] = {}
+        for rank in range(self.ranks):
+            place = self._place(rank, grid)
+            key = tuple(number for axis, number in place.items() if axis not in axes)
+            found.setdefault(key, []).append(rank)
+        return tuple(map(tuple, found.values()))
+
+    def _mirrored(self, groups: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+        """Groups of mirrored stages joined, where each part of the model is there twice."""
+        if self.chunk_map.copies == 1:
+            return groups
+        last = self.spec.pipeline - 1
+        found: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for group in groups:
+            stage = self.stage(group[0])
+            mirror = tuple(self._on_stage(rank, last - stage) for rank in group)
+            found[tuple(sorted(group + mirror))] = ()
+        return tuple(found)
+
+    def _on_stage(self, rank: int, stage: int) -> int:
+        """The rank in the same place of another stage."""
+        row = self.members("pipeline", rank)
+        return row[stage]
+
+    def _place(self, rank: int, grid: Grid) -> dict[str, int]:
+        """Coordinates of a rank on every axis."""
+        sizes, place = self._sizes(grid), {}
+        for axis in self.spec.order:
+            rank, place[axis] = divmod(rank, sizes[axis])
+        return place
+
+    def _sizes(self, grid: Grid) -> dict[str, int]:
+        one = {"tensor": 1, "context": 1, "pipeline": self.spec.pipeline}
+        if grid == "dense":
+            return {**one, "expert": 1, "data": self.data}
+        return {**one, "expert": self.spec.expert, "data": self.data // self.spec.expert}
+
+
+def mesh_of(spec: ParallelSpec, ranks: int, microbatches: int) -> Mesh:
+    """The mesh of a run whose steps have so many micro-batches over all ranks.
+
+    Raises UsageError where degrees do not divide, or the schedule cannot run the shape.
+    """
+    problems = [*_degrees(spec, ranks), *_shares(spec, ranks, microbatches)]
+    if problems:
+        raise UsageError(problems)
+    mesh = Mesh(spec, ranks)
+    apart = [rank for rank in range(ranks) if _stage_differs(mesh, rank)]
+    if apart:
+        message = f"rank {apart[0]} would be on different stages for dense weights and experts"
+        fix = "write `pipeline` last in `parallel.order`"
+        raise UsageError([Problem("TW292", "parallel.order", message, fix)])
+    return mesh
+
+
+def _stage_differs(mesh: Mesh, rank: int) -> bool:
+    dense, experts = (mesh._place(rank, grid)["pipeline"] for grid in ("dense", "experts"))  # noqa: SLF001
+    return dense != experts
+
+
+def _degrees(spec: ParallelSpec, ranks: int) -> list[Problem]:
+    if ranks % spec.pipeline:
+        message = f"{ranks} ranks are no whole number of pipelines of {spec.pipeline} stages"
+        fix = f"start {_multiples(ranks, spec.pipeline)} ranks, or change `parallel.pipeline`"
+        return [Problem("TW290", "parallel.pipeline", message, fix)]
+    data = ranks // spec.pipeline
+    if data % spec.expert:
+        message = f"{data} ranks of a stage cannot share experts in groups of {spec.expert}"
+        fix = f"nearest expert: {_divisors_beside(data, spec.expert)}"
+        return [Problem("TW290", "parallel.expert", message, fix)]
+    return []
+
+
+def _shares(spec: ParallelSpec, ranks: int, microbatches: int) -> list[Problem]:
+    data = max(1, ranks // spec.pipeline)
+    if microbatches % data:
+        message = f"{microbatches} micro-batches of a step cannot be shared out to {data} replicas"
+        fix = f"set `train.accumulate` to {_multiples(microbatches, data)}"
+        return [Problem("TW291", "train.accumulate", message, fix)]
+    obstacles = spec.schedule.problems(spec.pipeline, spec.virtual, microbatches // data)
+    return [Problem("TW291", one.field, one.message, one.hint) for one in obstacles]
+
+
+def _multiples(number: int, of: int) -> str:
+    below = number // of * of
+    return " or ".join(str(one) for one in (below, below + of) if one)
+
+
+def _divisors_beside(number: int, wanted: int) -> str:
+    divisors = [one for one in range(1, number + 1) if number % one == 0]
+    below = [one for one in divisors if one < wanted][-1:]
+    above = [one for one in divisors if one > wanted][:1]
+    return " or ".join(map(str, below + above))

@@ -1,0 +1,213 @@
+"""Activations and their gradients between the stages of a pipeline.
+
+Every neighbour has a lane for each direction, out and in: a thread that sends or receives one
+message after the other. What arrives is known from the neighbour's own list of actions, so the next
+receive always waits already; no order of sends and receives can deadlock, since nobody who computes
+ever waits to send. The two directions have process groups of their own: gloo has one connection per
+pair and group, and moves bytes one way at a time on it.
+
+Shapes: B batch, T tokens, D hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Condition, Event, Thread
+from typing import Final, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from reference.parallel.timeline import Stream, Tape
+from twin.schedules import Action, ChunkMap
+
+Direction = Literal["forward", "backward"]
+_Job = Callable[[], None]
+Key = tuple[Direction, int, int]
+"""Direction, the chunk that receives, micro-batch."""
+_STREAM: Final[Mapping[Direction, Stream]] = {
+    "forward": "send_forward",
+    "backward": "send_backward",
+}
+_NAME: Final[Mapping[Direction, str]] = {"forward": "activations", "backward": "gradients"}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a stage of a pipeline needs to know of the others."""
+
+    stage: int
+    ranks: tuple[int, ...]
+    """The rank of every stage of this pipeline."""
+    chunk_map: ChunkMap
+    handles: Mapping[Direction, dist.ProcessGroup | None]
+
+    def target(self, action: Action) -> tuple[Key, int] | None:
+        """The message that an action sends, and the stage that gets it; None where there is none,
+        or it stays here."""
+        if action.kind == "W":
+            return None
+        forward = action.kind == "F"
+        beside = self.chunk_map.after if forward else self.chunk_map.before
+        chunk = beside[action.chunk]
+        if chunk is None:
+            return None
+        key: Key = ("forward" if forward else "backward", chunk, action.microbatch)
+        return key, self.chunk_map.stage_of[chunk]
+
+
+class Messages:
+    """What one rank sends and receives in a step."""
+
+    def __init__(self, route: Route, tape: Tape) -> None:
+        self.route = route
+        self._tape = tape
+        self._out: dict[tuple[Direction, int], _Lane] = {}
+        self._in: dict[tuple[Direction, int], _Lane] = {}
+        self._box = _Box()
+        # Shapes without numbers belong to the thread that asks for them.
+        self._inline = any(
+            handle is not None and dist.get_backend(handle) == "fake"
+            for handle in route.handles.values()
+        )
+
+    def expect(self, orders: Sequence[Sequence[Action]], like: Tensor) -> None:
+        """Begin a step in which the stages run these actions and all messages are as `like`."""
+        own = self.route.stage
+        for stage, order in enumerate(orders):
+            if stage == own:
+                continue
+            for action in order:
+                found = self.route.target(action)
+                if found is not None and found[1] == own:
+                    self._receive(found[0], stage, like)
+
+    def send(self, action: Action, tensor: Tensor) -> None:
+        """Begin to send what an action made, if anybody needs it; the caller goes on."""
+        found = self.route.target(action)
+        if found is None:
+            return
+        key, stage = found
+        if stage == self.route.stage:
+            self._box.put(key, tensor)
+            return
+        if self._inline:
+            self._sent(key, stage, tensor, None)
+            return
+        ready = torch.cuda.current_stream().record_event() if tensor.is_cuda else None
+        lane = _lane(self._out, (key[0], stage), tensor.device)
+        lane.put(lambda: self._sent(key, stage, tensor, ready))
+
+    def take(self, key: Key) -> Tensor:
+        """What came for a chunk, once it has come. Raises what went wrong in a lane."""
+        return self._box.take(key)
+
+    def flush(self) -> None:
+        """Wait until all has been sent."""
+        for lane in self._out.values():
+            lane.flush()
+        self._box.check()
+
+    def _receive(self, key: Key, stage: int, like: Tensor) -> None:
+        def run() -> None:
+            try:
+                buffer = torch.empty_like(like)
+                dist.recv(buffer, self.route.ranks[stage], group=self.route.handles[key[0]])
+                self._box.put(key, buffer)
+            except Exception as error:  # noqa: BLE001  raised where somebody waits
+                self._box.fail(error)
+
+        if self._inline:
+            run()
+        else:
+            _lane(self._in, (key[0], stage), like.device).put(run)
+
+    def _sent(self, key: Key, stage: int, tensor: Tensor, ready: torch.cuda.Event | None) -> None:
+        direction, chunk, microbatch = key
+        try:
+            if ready is not None:
+                torch.cuda.current_stream(tensor.device).wait_event(ready)
+            sending = self._tape.transfer(
+                _STREAM[direction], _NAME[direction], tensor.nbytes, "pipeline", "send"
+            )
+            sending.chunk, sending.microbatch = chunk, microbatch
+            with sending:
+                rank = self.route.ranks[stage]
+                dist.send(tensor.contiguous(), rank, group=self.route.handles[direction])
+        except Exception as error:  # noqa: BLE001  raised where somebody waits
+            self._box.fail(error)
+
+
+class _Box:
+    """What has arrived."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._held: dict[Key, Tensor] = {}
+        self._error: Exception | None = None
+
+    def put(self, key: Key, tensor: Tensor) -> None:
+        with self._changed:
+            self._held[key] = tensor
+            self._changed.notify_all()
+
+    def fail(self, error: Exception) -> None:
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def take(self, key: Key) -> Tensor:
+        with self._changed:
+            self._changed.wait_for(lambda: key in self._held or self._error is not None)
+            self._raise()
+            return self._held.pop(key)
+
+    def check(self) -> None:
+        with self._changed:
+            self._raise()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+class _Lane:
+    """A thread that does one thing after the other, on a GPU on a stream of its own. It ends with
+    the process."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._device = device
+        Thread(target=self._work, daemon=True).start()
+
+    def put(self, job: _Job) -> None:
+        self._jobs.put(job)
+
+    def flush(self) -> None:
+        done = Event()
+        self.put(done.set)
+        done.wait()
+
+    def _work(self) -> None:
+        if self._device.type != "cuda":
+            while True:
+                self._jobs.get()()
+        stream = torch.cuda.Stream(self._device)
+        with torch.cuda.stream(stream):
+            while True:
+                self._jobs.get()()
+                # The host waits here, so that the times are those of the transfer, and what was
+                # sent stays alive until it is gone.
+                stream.synchronize()
+
+
+def _lane(
+    lanes: dict[tuple[Direction, int], _Lane], place: tuple[Direction, int], device: torch.device
+) -> _Lane:
+    """The lane of a direction to or from a stage."""
+    if place not in lanes:
+        lanes[place] = _Lane(device)
+    return lanes[place]

@@ -1,0 +1,254 @@
+"""One step of one rank: the actions of a schedule, executed.
+
+An action takes what it needs from `messages`, runs a pass of its part of the model, and sends on
+what comes out. Between its passes a micro-batch leaves behind its input, the edge of the graph that
+its backward begins at, and what the memory policy keeps. The actions are the simulator's own
+objects (`twin.schedules`), in its order; a forward that is `paired` takes turns with the backward
+behind it (`reference.parallel.turns`).
+
+Shapes: B batch, T tokens, D hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from reference.data.loader import Batch
+from reference.kernels.late import Late, split_by
+from reference.memory.stash import Stash
+from reference.model import Transformer
+from reference.parallel.messages import Messages
+from reference.parallel.pace import Pace
+from reference.parallel.turns import Pair, Running, Turns
+from twin.schedules import Action, Pass
+from twin.spec.memory import MemorySpec
+
+T = TypeVar("T")
+Place = tuple[int, int]
+"""Chunk and micro-batch."""
+
+
+@dataclass(slots=True)
+class Flight:
+    """A micro-batch between its forward and its backward through one chunk."""
+
+    given: Tensor | None
+    """What came from the chunk before; None where tokens did."""
+    edge: GradientEdge
+    """Where the backward begins."""
+    kind: torch.dtype
+    """Of what came out."""
+    late: Late | None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a step left, beside the gradients in the parameters."""
+
+    loss: float = 0.0
+    """This rank's part of the mean over all tokens, in nats; 0 where the head is elsewhere."""
+    kept: int | None = None
+    """Most bytes that waited for the backward of one pass; None where nobody counted."""
+    flights: int = field(default=0)
+    """Most passes that waited for their backward at once."""
+
+
+class Runtime:
+    """Executes steps on the parts of one rank."""
+
+    def __init__(
+        self,
+        parts: Mapping[int, Transformer],
+        messages: Messages,
+        turns: Turns,
+        policy: MemorySpec,
+        pace: Pace,
+    ) -> None:
+        self._parts = parts
+        self._messages = messages
+        self._turns = turns
+        self._policy = policy
+        self.pace = pace
+        self._flights: dict[Place, Flight] = {}
+        self._batches: Sequence[Batch] = ()
+        self._of = 1
+        self._outcome = Outcome()
+        self._splits = False
+        """Whether a backward comes in halves."""
+        self._beside: ThreadPoolExecutor | None = None
+
+    def step(
+        self,
+        orders: Sequence[Sequence[Action]],
+        batches: Sequence[Batch],
+        like: Tensor,
+        of: int,
+        done: Callable[[int], None],
+    ) -> Outcome:
+        """Run the actions of this stage, of the `orders` of all, on micro-batches; every rank of a
+        pipeline has the same ones. `like` is a tensor as those between stages; the loss is the mean
+        over `of` micro-batches, those of all replicas; `done` is called with a chunk when its last
+        backward is over."""
+        order = orders[self._messages.route.stage]
+        self._batches, self._of, self._outcome = batches, of, Outcome()
+        self._splits = any(action.kind == "I" for action in order)
+        self._messages.expect(orders, like)
+        left = _backwards(order)
+        for action, partner in _paired(order):
+            if partner is None:
+                self._run(action)
+            else:
+                self._run_pair(action, partner)
+            for one in (action, partner):
+                if one is not None and one.kind in ("B", "W"):
+                    left[one.chunk] -= 1
+                    if left[one.chunk] == 0:
+                        done(one.chunk)
+        self._messages.flush()
+        return self._outcome
+
+    @torch.no_grad()
+    def look(
+        self, orders: Sequence[Sequence[Action]], batches: Sequence[Batch], like: Tensor
+    ) -> list[Tensor]:
+        """Forward only: the logits [B, T, W] of each micro-batch whose head is here, in order."""
+        found: list[Tensor] = []
+        self._messages.expect(orders, like)
+        for action in orders[self._messages.route.stage]:
+            part, key = self._parts[action.chunk], ("forward", action.chunk, action.microbatch)
+            embeds = part.part.embedding
+            given = batches[action.microbatch][0] if embeds else self._messages.take(key)
+            if part.part.head:
+                found.append(part(given))
+            else:
+                self._messages.send(action, part.hidden(given))
+        self._messages.flush()
+        return found
+
+    def _run(self, action: Action) -> None:
+        """A pass by itself."""
+        prepared = self._prepare(action)
+        out = self._turns.alone(self._running(action), prepared)
+        self._finish(action, out)
+
+    def _run_pair(self, forward: Action, backward: Action) -> None:
+        """A forward and a backward in turn; what both need is here before either begins."""
+        runs = {one: self._prepare(one) for one in (backward, forward)}
+        first, second = self._running(backward), self._running(forward)
+        pair = Pair(first, second)
+        if self._beside is None:
+            self._beside = ThreadPoolExecutor(1, initializer=_like_here())
+        ahead = self._beside.submit(self._turns.paired, second, pair, runs[forward])
+        try:
+            back = self._turns.paired(first, pair, runs[backward])
+        finally:
+            out = ahead.result()
+        self._turns.running = None
+        self._finish(backward, back)
+        self._finish(forward, out)
+
+    def _prepare(self, action: Action) -> Callable[[], Tensor | None]:
+        """What the action needs, taken; and the pass itself."""
+        chunk, microbatch = action.chunk, action.microbatch
+        part = self._parts[chunk]
+        match action.kind:
+            case "F":
+                given = None
+                if not part.part.embedding:
+                    given = self._messages.take(("forward", chunk, microbatch))
+                    given.requires_grad_()
+                return lambda: self._forward(action, given)
+            case "B" | "I":
+                grad = None
+                if not part.part.head:
+                    grad = self._messages.take(("backward", chunk, microbatch))
+                return lambda: self._backward(action, grad)
+            case "W":
+                late = self._flights.pop((chunk, microbatch)).late
+                assert late is not None
+                return late.run
+
+    def _forward(self, action: Action, given: Tensor | None) -> Tensor | None:
+        """Through the part; returns what goes on to the next."""
+        part = self._parts[action.chunk]
+        tokens_BT, targets_BT = self._batches[action.microbatch]
+        late = Late() if self._splits else None
+        with split_by(late), Stash(self._policy) as stash:
+            source = tokens_BT if given is None else given
+            if part.part.head:
+                out = part.loss(source, targets_BT) / self._of
+            else:
+                out = part.hidden(source)
+                out = out.view_as(out) if out is given else out
+        place = (action.chunk, action.microbatch)
+        self._flights[place] = Flight(given, get_gradient_edge(out), out.dtype, late)
+        self._count(stash)
+        if part.part.head:
+            self._outcome.loss += out.item()
+            return None
+        return out.detach()
+
+    def _backward(self, action: Action, grad: Tensor | None) -> Tensor | None:
+        """Back through the part; returns the gradient of what was given."""
+        part, place = self._parts[action.chunk], (action.chunk, action.microbatch)
+        split = action.kind == "I"
+        flight = self._flights[place] if split else self._flights.pop(place)
+        if grad is None:
+            grad = torch.ones((), dtype=flight.kind, device=part.device)
+        with flight.late.held() if split and flight.late else nullcontext():
+            torch.autograd.backward((flight.edge,), (grad,))
+        given, flight.given = flight.given, None
+        return None if given is None else given.grad
+
+    def _finish(self, action: Action, out: Tensor | None) -> None:
+        if out is not None:
+            self._messages.send(action, out)
+
+    def _count(self, stash: Stash) -> None:
+        outcome = self._outcome
+        outcome.flights = max(outcome.flights, len(self._flights))
+        if stash.kept:
+            outcome.kept = max(outcome.kept or 0, sum(stash.kept.values()))
+
+    def _running(self, action: Action) -> Running:
+        place = (action.chunk, action.microbatch)
+        pace = self.pace.of(action.chunk, action.kind)
+        return Running(self._turns.tape, action.kind, place, pace)
+
+
+def _paired(order: Sequence[Action]) -> Iterator[tuple[Action, Action | None]]:
+    """Actions in order; a paired forward with the backward behind it."""
+    rest = iter(order)
+    for action in rest:
+        yield action, next(rest) if action.paired else None
+
+
+def _backwards(order: Sequence[Action]) -> dict[int, int]:
+    """Passes that give a chunk's weights gradients, by chunk."""
+    found: dict[int, int] = {}
+    last: Sequence[Pass] = ("B", "W")
+    for action in order:
+        if action.kind in last:
+            found[action.chunk] = found.get(action.chunk, 0) + 1
+    return found
+
+
+def _like_here() -> Callable[[], None]:
+    """What makes another thread compute as this one."""
+    threads = torch.get_num_threads()
+    device = torch.cuda.current_device() if torch.cuda.is_available() else None
+
+    def set_up() -> None:
+        torch.set_num_threads(threads)
+        if device is not None:
+            torch.cuda.set_device(device)
+
+    return set_up

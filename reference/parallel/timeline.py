@@ -1,0 +1,133 @@
+"""What ran when on one rank: spans of computing and of transfers, in nanoseconds of the machine's
+clock, so that ranks of one machine compare.
+
+`<train.output>/timeline/rank-00000.jsonl` begins with a header; each further line is a span, a step
+or nothing that a reader of another version needs. Spans have the simulator's streams and names, so
+that a measured step opens where a simulated one does. Bytes of a collective are its whole payload:
+the full tensor of an all-reduce, all parts of an all-gather or reduce-scatter, all rows sent in an
+all-to-all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import time_ns
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TextIO
+
+VERSION: Final = 1
+FOLDER: Final = "timeline"
+Stream = Literal[
+    "compute", "expert", "send_forward", "send_backward", "data", "to_host", "from_host"
+]
+NOWHERE: Final = -1
+"""The chunk and the micro-batch of what belongs to none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that took time."""
+
+    step: int
+    stream: Stream
+    name: str
+    chunk: int
+    microbatch: int
+    start: int
+    end: int
+    bytes: int = 0
+
+
+class Tape:
+    """The record of one rank. Collectives are always counted, spans kept while a file is open."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        """The step that runs, from 1."""
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        """Collectives by name, group and kind."""
+        self.bytes: Counter[tuple[str, str, str]] = Counter()
+        """Their payloads."""
+        self._file: TextIO | None = None
+        self._spans: list[Span] = []
+
+    def open(self, folder: Path, rank: int, header: Mapping[str, Any]) -> None:
+        """Write from now on, behind what the file holds."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / f"rank-{rank:05d}.jsonl").open("a", encoding="utf-8")
+        facts = {"version": VERSION, "rank": rank, "clock": "unix_ns", **header}
+        self._line({"kind": "header", **facts})
+
+    def close(self) -> None:
+        """Stop writing."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def span(self, span: Span) -> None:
+        """Keep one; written when its step ends."""
+        if self._file is not None:
+            self._spans.append(span)
+
+    def transfer(self, stream: Stream, name: str, size: int, group: str, kind: str) -> Transfer:
+        """A collective that begins now; it ends with `Transfer.end`, or as a context manager."""
+        self.counts[name, group, kind] += 1
+        self.bytes[name, group, kind] += size
+        return Transfer(self, stream, name, size, time_ns())
+
+    def end_step(self, start: int) -> None:
+        """The step is over: write what it was."""
+        if self._file is None:
+            return
+        for span in sorted(self._spans, key=lambda one: one.start):
+            self._line({"kind": "span", **asdict(span)})
+        self._spans.clear()
+        self._line({"kind": "step", "step": self.step, "start": start, "end": time_ns()})
+        self._file.flush()
+
+    def _line(self, facts: Mapping[str, Any]) -> None:
+        assert self._file is not None
+        self._file.write(json.dumps(facts) + "\n")
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A transfer under way."""
+
+    tape: Tape
+    stream: Stream
+    name: str
+    bytes: int
+    start: int
+    chunk: int = NOWHERE
+    microbatch: int = NOWHERE
+
+    def end(self) -> None:
+        """It is complete."""
+        self.tape.span(
+            Span(
+                self.tape.step,
+                self.stream,
+                self.name,
+                self.chunk,
+                self.microbatch,
+                self.start,
+                time_ns(),
+                self.bytes,
+            )
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()

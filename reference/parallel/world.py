@@ -1,0 +1,111 @@
+"""The ranks of a run joined: process groups, from what a launcher put into the environment.
+
+`torchrun` and its like set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Without them a run has
+one rank, and nothing is joined.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from reference.parallel.groups import Group
+from reference.parallel.mesh import KINDS, Kind, Mesh, mesh_of
+from reference.parallel.messages import Direction, Route
+from reference.parallel.spec import ParallelSpec
+from reference.parallel.timeline import Tape
+
+PATIENCE: Final = timedelta(minutes=10)
+"""How long a rank waits for others before it takes them to be lost. A rank that dies is noticed at
+once, since its connections close; this is for one that hangs."""
+
+
+@dataclass(frozen=True)
+class World:
+    """One rank of a run, and those that it speaks with."""
+
+    rank: int
+    mesh: Mesh
+    groups: Mapping[Kind, Group]
+    route: Route
+    tape: Tape
+
+    @property
+    def ranks(self) -> int:
+        """All of them."""
+        return self.mesh.ranks
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank speaks for all: to people, and to disk."""
+        return self.rank == 0
+
+    @property
+    def data_index(self) -> int:
+        """Which share of a step's text is its own."""
+        return self.mesh.data_index(self.rank)
+
+    def wait(self) -> None:
+        """Until all ranks are here."""
+        handle = self.groups["world"].handle
+        if handle is not None:
+            dist.barrier(group=handle)
+
+
+def environment() -> tuple[int, int]:
+    """Rank and number of ranks as the launcher says; 0 of 1 without one."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def local_rank() -> int:
+    """Which rank of its machine it is: which GPU is its own."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+@contextmanager
+def joined(spec: ParallelSpec, microbatches: int, device: torch.device) -> Iterator[World]:
+    """The world of a run whose steps have so many micro-batches over all ranks.
+
+    Raises UsageError where the ranks cannot be cut as the section says.
+    """
+    rank, ranks = environment()
+    mesh = mesh_of(spec, ranks, microbatches)
+    if ranks == 1:
+        yield world_of(mesh, rank)
+        return
+    began = not dist.is_initialized()
+    if began:
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=PATIENCE)
+    try:
+        yield world_of(mesh, rank)
+    finally:
+        if began:
+            dist.destroy_process_group()
+
+
+def world_of(mesh: Mesh, rank: int) -> World:
+    """The groups of a rank, where all ranks of a process group call this alike."""
+    tape = Tape()
+    groups: dict[Kind, Group] = {}
+    for kind in KINDS:
+        ranks = mesh.members(kind, rank)
+        groups[kind] = Group(kind, ranks, ranks.index(rank), _handle(ranks), tape)
+    ranks = mesh.members("pipeline", rank)
+    ways: tuple[Direction, ...] = ("forward", "backward")
+    handles = {way: _handle(ranks) for way in ways}
+    return World(rank, mesh, groups, Route(mesh.stage(rank), ranks, mesh.chunk_map, handles), tape)
+
+
+def _handle(ranks: tuple[int, ...]) -> dist.ProcessGroup | None:
+    """torch's group of some ranks, which only they make; None for one alone."""
+    if len(ranks) == 1:
+        return None
+    return dist.new_group(list(ranks), timeout=PATIENCE, use_local_synchronization=True)

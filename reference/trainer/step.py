@@ -1,0 +1,163 @@
+"""One optimizer step, top to bottom, on one rank: micro-batches forward and backward in the order
+of the schedule, gradients summed over replicas, the optimizer, QK-clip on the maxima of those
+forwards, the routers' biases on their loads, new weights to the other replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from time import perf_counter, sleep, time_ns
+
+import torch
+
+from reference.config import RunSpec
+from reference.metrics import Step
+from reference.optim.qk_clip import ClipReport, clip
+from reference.parallel.agree import agree_loads, agree_maxima, population
+from reference.parallel.runtime import Outcome
+from reference.parallel.timeline import NOWHERE, Span
+from reference.trainer.flop import flop_per_token
+from reference.trainer.signals import Stop
+from reference.trainer.stages import Stage
+from reference.trainer.trainee import Trainee
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A step that was made, or that ended the run."""
+
+    step: Step | None
+    """None where the loss is no number, and no update was made."""
+    stopped: bool
+    """Whether any rank was asked to stop."""
+
+
+def train_step(run: RunSpec, stage: Stage, trainee: Trainee, stop: Stop) -> Made:
+    """One step of a stage. All ranks call it alike, and all are told the same."""
+    started, begun = perf_counter(), time_ns()
+    world, optimizer = trainee.world, trainee.optimizer
+    world.tape.step = trainee.step + 1
+    for model in trainee.models:
+        model.train()
+    optimizer.lr = stage.learning_rate(run, trainee.step)
+    trainee.reset_counts()
+
+    outcome = _gradients(stage, trainee)
+    told = [outcome.loss, float(optimizer.norm_squares()), float(stop.signal is not None)]
+    loss, squares, stops = _sum(trainee, told, "gradient_norm")
+    if not isfinite(loss):
+        return Made(None, stops > 0)
+    clipped = _update(run, trainee)
+    trainee.step += 1
+    trainee.tokens += stage.tokens
+    world.tape.end_step(begun)
+    seen = _seen(trainee, outcome, clipped)
+    seconds = perf_counter() - started
+    return Made(_logged(stage, trainee, seen, (loss, sqrt(squares), seconds)), stops > 0)
+
+
+def _gradients(stage: Stage, trainee: Trainee) -> Outcome:
+    """The gradients of the mean loss over the step's tokens, summed over replicas, in fp32."""
+    mesh, optimizer = trainee.world.mesh, trainee.optimizer
+    batches = [trainee.next_batch() for _ in range(stage.accumulate // mesh.data)]
+    orders = mesh.spec.schedule.order(mesh.spec.pipeline, mesh.spec.virtual, len(batches))
+    shape = (stage.micro_batch, stage.sequence, trainee.models[0].spec.hidden)
+    like = torch.empty(shape, dtype=trainee.dtype, device=trainee.device)
+    place = {chunk: part for part, chunk in enumerate(trainee.parts)}
+
+    def reduce(chunk: int) -> None:
+        optimizer.reduce(place[chunk], chunk)
+
+    # Stages that hold copies of each other's parts finish them in different orders.
+    at_once = mesh.chunk_map.copies == 1
+    outcome = trainee.runtime.step(
+        orders, batches, like, stage.accumulate, reduce if at_once else _nothing
+    )
+    if not at_once:
+        for chunk in trainee.parts:
+            reduce(chunk)
+    return outcome
+
+
+def _update(run: RunSpec, trainee: Trainee) -> ClipReport:
+    """Move the weights, and what follows from the step's forwards."""
+    optimizer, groups = trainee.optimizer, trainee.world.groups
+    begun = time_ns()
+    optimizer.step()
+    agree_maxima(trainee.models, groups["data"])
+    adaptive = run.optimizer.clip.variant == "adaptive" and groups["pipeline"].size > 1
+    everyone = population(trainee.models, groups["pipeline"]) if adaptive else None
+    clipped = clip(trainee.models, optimizer, run.optimizer.clip, everyone)
+    least = begun + trainee.runtime.pace.optimizer * 1e9
+    sleep(max(0.0, (least - time_ns()) / 1e9))
+    tape = trainee.world.tape
+    tape.span(Span(tape.step, "compute", "optimizer", NOWHERE, NOWHERE, begun, time_ns()))
+    optimizer.publish()
+    optimizer.zero_grad()
+    agree_loads(trainee.models, groups["data"])
+    for model in trainee.models:
+        for router in model.routers():
+            router.update_bias(run.balance.bias_rate)
+    return clipped
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the ranks saw in a step, together."""
+
+    max_logit: float
+    clipped_heads: int
+    load_imbalance: float
+    kept: int | None
+    peak_bytes: int
+
+
+def _seen(trainee: Trainee, outcome: Outcome, clipped: ClipReport) -> _Seen:
+    kept = -1.0 if outcome.kept is None else float(outcome.kept)
+    most = [clipped.max_logit, trainee.load_imbalance(), kept, float(trainee.peak_bytes())]
+    group, mesh = trainee.world.groups["world"], trainee.world.mesh
+    heads = float(clipped.heads)
+    if group.size > 1:
+        # Every rank of a stage clips the same heads.
+        heads = _sum(trainee, [heads], "metrics")[0] / (mesh.data * mesh.chunk_map.copies)
+        told = torch.tensor(most, dtype=torch.float64, device=trainee.device)
+        most = group.all_reduce(told, "metrics", "max").tolist()
+    logit, imbalance, kept, peak = most
+    return _Seen(logit, round(heads), imbalance, None if kept < 0 else int(kept), int(peak))
+
+
+def _sum(trainee: Trainee, told: Sequence[float], name: str) -> list[float]:
+    """The sums over all ranks."""
+    group = trainee.world.groups["world"]
+    if group.size == 1:
+        return list(told)
+    numbers = torch.tensor(told, dtype=torch.float64, device=trainee.device)
+    return group.all_reduce(numbers, name).tolist()
+
+
+def _logged(stage: Stage, trainee: Trainee, seen: _Seen, made: tuple[float, float, float]) -> Step:
+    loss, norm, seconds = made
+    peak = trainee.peak_flop_per_s
+    work = flop_per_token(trainee.counted, stage.sequence) * stage.tokens if peak else 0.0
+    return Step(
+        step=trainee.step,
+        stage=stage.name,
+        tokens=trainee.tokens,
+        loss=loss,
+        lr=trainee.optimizer.lr,
+        gradient_norm=norm,
+        max_logit=seen.max_logit,
+        clipped_heads=seen.clipped_heads,
+        load_imbalance=seen.load_imbalance,
+        seconds=seconds,
+        tokens_per_s=stage.tokens / seconds,
+        mfu=work / seconds / (peak * trainee.world.ranks) if peak else None,
+        kept_bytes=seen.kept,
+        peak_bytes=seen.peak_bytes,
+    )
+
+
+def _nothing(chunk: int) -> None:
+    del chunk

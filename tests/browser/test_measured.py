@@ -1,0 +1,36 @@
+"""The page Measured in a real browser: a run that the app was opened with, beside its plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.served import open_link, open_page, served, settle
+from tests.measured.timelines import pipeline
+
+pytestmark = pytest.mark.browser
+
+BARS = "[data-testid=stPlotlyChart] .trace.bars .point"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The address of an app that was opened with a scenario and a run."""
+    folder = tmp_path_factory.mktemp("opened")
+    run = pipeline(folder / "piped")
+    with served(folder, ["gpt-175b-64xa100-full", str(run)]) as url:
+        yield url
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_run_that_the_app_was_opened_with_is_drawn_beside_its_plan(visitor, address, scheme):
+    page = visitor(scheme)
+    open_link(page, address)
+    open_page(page, "Measured")
+    page.get_by_role("heading", name="Provenance").wait_for()
+    page.get_by_text("Step 3 took 161 ms").first.wait_for()
+    page.get_by_text("rank 1, stage 1, measured").wait_for()
+    settle(page)
+    compute = page.locator(BARS).count()
+    page.get_by_text("With communication").click()
+    page.wait_for_function(f"() => document.querySelectorAll({BARS!r}).length > {compute}")
+    assert "run=piped" in page.url

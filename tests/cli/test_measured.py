@@ -1,0 +1,123 @@
+"""`twin measured`, and what other verbs do with a real run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import SMALL, Command, twin_command
+from tests.measured.timelines import pipeline
+
+__all__ = ["twin_command"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    """The folder of a run of two stages where commands run."""
+    pipeline(tmp_path / "runs" / "train" / "piped")
+    return "runs/train/piped"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    return "small.yaml"
+
+
+def test_a_run_is_told_in_a_sentence_and_in_tables(twin_command: Command, run: str) -> None:
+    found = twin_command("measured", run)
+    assert found.code == 0
+    assert found.out.startswith("Step 3 took 161 ms")
+    for words in ("pipeline bubble", "F ", "rank 1, stage 1", "kimi-k2-nano", "1 of 5 steps"):
+        assert words in found.out
+
+
+def test_the_document_holds_what_the_tables_say(twin_command: Command, run: str) -> None:
+    document = json.loads(twin_command("measured", run, "--json").out)
+    assert document["version"] == 1
+    assert document["predicted"] is None
+    assert document["steps"]["chosen"] == 3
+    assert document["run"]["ranks"] == 2
+    for row in (document["breakdown_ns"], *(one["breakdown_ns"] for one in document["ranks"])):
+        assert sum(row.values()) == round(document["step_seconds"] * 1e9)
+
+
+def test_a_prediction_stands_beside_and_says_where_it_is_of_something_else(
+    twin_command: Command, run: str, small: str
+) -> None:
+    found = twin_command("measured", run, small, "--json")
+    predicted = json.loads(found.out)["predicted"]
+    assert predicted["step_error"] > 1
+    assert {one["name"] for one in predicted["actions"]} >= {"F", "B", "optimizer", "message"}
+    assert "Not the same run: model: kimi-k2-nano in the run, gpt-22b in the plan" in found.err
+    assert "too long" in twin_command("measured", run, small, "-q").out
+
+
+def test_without_a_run_those_that_are_there_are_listed(
+    twin_command: Command, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWIN_RUNS", "runs")
+    assert run in twin_command("measured").out
+    (one,) = json.loads(twin_command("measured", "--json").out)["runs"]
+    assert one == {"name": "piped", "path": run}
+
+
+def test_where_there_is_none_that_is_said(twin_command: Command) -> None:
+    assert "No run with a timeline" in twin_command("measured").out
+    found = twin_command("measured", "nowhere")
+    assert found.code == 2
+    assert "TW330" in found.err
+    assert "Traceback" not in found.err
+
+
+def test_edits_need_a_scenario(twin_command: Command, run: str) -> None:
+    assert twin_command("measured", run, "--set", "a.b=1").code == 2
+
+
+def test_a_real_run_becomes_a_perfetto_timeline_by_rank_and_stream(
+    twin_command: Command, run: str, tmp_path: Path
+) -> None:
+    found = twin_command("export", run, "--format", "perfetto", "-o", "run.json.gz")
+    assert found.code == 0, found.err
+    document = json.loads(gzip.decompress((tmp_path / "run.json.gz").read_bytes()))
+    events = document["traceEvents"]
+    names = {one["args"]["name"] for one in events if one["name"] == "process_name"}
+    assert names == {"rank 0, stage 0", "rank 1, stage 1"}
+    threads = {one["args"]["name"] for one in events if one["name"] == "thread_name"}
+    assert threads == {"compute", "send_forward", "send_backward", "data"}
+    slices = [one for one in events if one["ph"] == "X"]
+    assert len(slices) == 28
+    assert {one["name"] for one in slices} >= {"forward", "backward", "optimizer"}
+    assert document["otherData"]["step"] == "3"
+
+
+def test_its_prediction_goes_into_the_same_timeline(
+    twin_command: Command, run: str, small: str, tmp_path: Path
+) -> None:
+    words = ("--format", "perfetto", "--beside", small, "--step", "2", "-o", "both.json")
+    assert twin_command("export", run, *words).code == 0
+    events = json.loads((tmp_path / "both.json").read_text())["traceEvents"]
+    names = [one["args"]["name"] for one in events if one["name"] == "process_name"]
+    assert names[:2] == ["rank 0, stage 0, measured", "stage 0, predicted"]
+
+
+def test_formats_of_key_figures_refuse_a_real_run(twin_command: Command, run: str) -> None:
+    found = twin_command("export", run, "--format", "csv", "-o", "run.csv")
+    assert found.code == 2
+    assert "TW337" in found.err
+
+
+def test_only_a_real_run_has_steps(twin_command: Command, small: str) -> None:
+    words = ("--format", "perfetto", "-o", "small.json", "--step", "1")
+    assert twin_command("export", small, *words).code == 2
+
+
+def test_the_app_is_opened_with_a_run_that_is_checked_first(
+    twin_command: Command, run: str, small: str, tmp_path: Path
+) -> None:
+    words = json.loads(twin_command("ui", small, "--measured", run, "--json").out)["command"]
+    assert words[-3:] == ["--", str(tmp_path / small), str(tmp_path / run)]
+    assert twin_command("ui", "--measured", "nowhere", "--json").code == 2

@@ -1,0 +1,135 @@
+"""Whole runs on several ranks: their curve and weights are those of one process, they go on under
+another layout, and they end together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from reference.config import RunSpec
+from reference.parallel.timeline import FOLDER
+from reference.train import Result, train
+from reference.trainer.signals import Stop
+from tests.reference.parallel.ranks import run_ranks
+from tests.reference.train.mini import Load
+
+K2 = "{kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, defer_weight_grad: true}"
+EXACT = [
+    "train.precision=fp64",
+    "train.accumulate=8",
+    "train.steps=5",
+    "train.evaluate_every=3",
+    "optimizer.qk_clip.threshold=0.02",
+    "model.layers=4",
+]
+"""Some heads are clipped in every step."""
+LAYOUTS: dict[str, tuple[int, list[str]]] = {
+    "virtual chunks": (1, ["parallel.virtual=2", f"parallel.schedule={K2}"]),
+    "replicas": (2, ["parallel.zero=0"]),
+    "sharded states": (2, []),
+    "experts": (2, ["parallel.expert=2"]),
+    "pipeline": (2, ["parallel.pipeline=2", "parallel.schedule=zb_h1"]),
+    "all of K2": (
+        4,
+        ["parallel.pipeline=2", "parallel.virtual=2", "parallel.expert=2"]
+        + [f"parallel.schedule={K2}"],
+    ),
+    "both ways": (4, ["parallel.pipeline=2", "parallel.schedule=dualpipe", "parallel.expert=2"]),
+    "eight ranks": (
+        8,
+        ["parallel.pipeline=2", "parallel.virtual=2", "parallel.expert=2"]
+        + [f"parallel.schedule={K2}"],
+    ),
+}
+Weights = dict[str, NDArray[np.float64]]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_run_on_several_ranks_is_that_of_one(name: str, load: Load) -> None:
+    ranks, layout = LAYOUTS[name]
+    alone = train(load(*EXACT, "train.output=null"))
+    found = run_ranks(ranks, trained, load(*EXACT, *layout, "train.output=null"))
+    assert all(step.clipped_heads for step in alone.steps)
+    assert_same(found, alone)
+
+
+def test_a_run_goes_on_under_another_layout(load: Load) -> None:
+    alone = train(load(*EXACT, "train.output=null"))
+    first, second = LAYOUTS["experts"], LAYOUTS["all of K2"]
+    (stopped, *_) = run_ranks(first[0], trained, load(*EXACT, *first[1]), 3)
+    assert stopped[0] == "interrupted"
+    assert len(stopped[1]) in (3, 4)
+    found = run_ranks(second[0], trained, load(*EXACT, *second[1]))
+    assert_same(found, alone)
+
+
+def test_every_rank_writes_down_what_ran_when(load: Load, tmp_path: Path) -> None:
+    ranks, layout = LAYOUTS["all of K2"]
+    run_ranks(
+        ranks,
+        trained,
+        load(
+            *layout, "train.accumulate=4", "train.steps=2", "model.layers=4", "train.timeline=true"
+        ),
+    )
+    names = sorted(path.name for path in (tmp_path / "out" / FOLDER).iterdir())
+    assert names == [f"rank-{rank:05d}.jsonl" for rank in range(ranks)]
+
+
+def trained(
+    rank: int, ranks: int, run: RunSpec, stop_after: int = 0
+) -> tuple[str, list[float], Weights]:
+    """How a run ended on one rank, its losses, and the weights that it holds there."""
+    del ranks
+    stop = Stop()
+
+    def watch(step: object) -> None:
+        del step
+        nonlocal stop_after
+        stop_after -= 1
+        if stop_after == 0:
+            stop.signal = 15
+
+    result = train(run, existing="resume", stop=stop, progress=watch if rank == 0 else None)
+    return result.ended, [step.loss for step in result.steps], weights(run, result)
+
+
+def weights(run: RunSpec, result: Result) -> Weights:
+    """By name, those of experts one by one."""
+    found: Weights = {}
+    for part in result.parts.values():
+        first = part.part.first_expert(run.model)
+        for name, tensor in part.state_dict().items():
+            if "experts" in name:
+                stack = enumerate(tensor, first)
+                found |= {f"{name}.{index}": one.numpy() for index, one in stack}
+            else:
+                found[name] = tensor.numpy()
+    return found
+
+
+def assert_same(found: Sequence[tuple[str, list[float], Weights]], alone: Result) -> None:
+    whole = weights_of(alone)
+    seen: set[str] = set()
+    losses = found[0][1]
+    assert losses == pytest.approx([step.loss for step in alone.steps], rel=1e-12)
+    for ended, _, own in found:
+        assert ended == "done"
+        for name, value in own.items():
+            np.testing.assert_allclose(value, whole[name], rtol=0, atol=1e-11, err_msg=name)
+        seen |= own.keys()
+    assert seen == whole.keys()
+
+
+def weights_of(alone: Result) -> Weights:
+    found: Weights = {}
+    for name, tensor in alone.model.state_dict().items():
+        if "experts" in name:
+            found |= {f"{name}.{index}": one.numpy() for index, one in enumerate(tensor)}
+        else:
+            found[name] = tensor.numpy()
+    return found

@@ -1,0 +1,145 @@
+"""What a calibration may change: a few factors, each on some numbers of a profile or of a node's
+links, with how far it lies from 1 on GPUs and stacks that nobody has measured yet.
+
+The spreads are OURS, chosen before any row was fitted: the standard deviation of the logarithm over
+the shipped profiles of different GPUs and stacks (products 0.66 to 0.84 of the peak, memory 0.56 to
+0.87, the host 10 to 63 us per kernel, links 0.61 to 0.95 of their rate), rounded up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, log
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.spec.base import Spec
+
+Array = NDArray[np.float64]
+_Section = TypeVar("_Section", bound=Spec)
+
+SECONDS: Final = frozenset({"launch", "dispatch"})
+"""Numbers that are times; all others are shares or ramps."""
+_CEILING: Final[Mapping[str, float]] = {"ramp": 1e5, "launch": 1.0, "dispatch": 1.0}
+"""The most that a field takes, by the last word of its name; 1 for the others, which are shares."""
+_MOST: Final = 3.0
+"""A logarithm, a factor of twenty: what a fit may never leave, whatever the field takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One number that a fit finds: by how much it multiplies `numbers` (dotted paths below
+    `calibration` or `node`), and the spread of its logarithm before any row is seen. A fit that
+    frees it begins at each of `starts`: a floor that does not bind has no slope, so from 1 alone an
+    optimum may be missed."""
+
+    name: str
+    meaning: str
+    numbers: tuple[str, ...]
+    spread: float
+    starts: tuple[float, ...] = (1.0,)
+
+
+COMPUTE: Final = Factor(
+    "compute",
+    "how close products and attention come to the peak",
+    tuple(
+        f"calibration.{number}"
+        for number in (
+            "gemm",
+            "grouped_gemm",
+            "matmuls.bf16.efficiency",
+            "matmuls.fp8.efficiency",
+            "attention_forward",
+            "attention_backward",
+        )
+    ),
+    0.25,
+)
+ATTENTION: Final = Factor(
+    "attention",
+    "how close attention comes to the peak beside what `compute` says",
+    ("calibration.attention_forward", "calibration.attention_backward"),
+    0.3,
+)
+MEMORY: Final = Factor(
+    "memory", "how close other kernels come to the memory's rate", ("calibration.bandwidth",), 0.3
+)
+HOST: Final = Factor(
+    "host", "what the host needs per kernel", ("calibration.dispatch",), 1.0, (1.0, 5.0)
+)
+LINKS: Final = Factor(
+    "links",
+    "how close NVLink and NICs come to their rates",
+    ("node.nvlink.efficiency", "node.nic.efficiency"),
+    0.25,
+)
+STEP_FACTORS: Final = (COMPUTE, ATTENTION, MEMORY, HOST, LINKS)
+"""What step times can show: one factor per resource that a step waits for, and one for the kernel
+that stacks differ in most."""
+
+
+def named(factors: Iterable[Factor], names: Iterable[str]) -> tuple[Factor, ...]:
+    """The factors of some names, in their own order."""
+    wanted = set(names)
+    return tuple(factor for factor in factors if factor.name in wanted)
+
+
+def value(spec: Spec | None, path: str) -> float | None:
+    """The number at a dotted path below a section; None where a profile does not have it."""
+    found: object = spec
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return float(found) if isinstance(found, int | float) else None
+
+
+def replaced(section: _Section, path: str, number: float) -> _Section:
+    """The section with another number at a dotted path below it."""
+    name, _, rest = path.partition(".")
+    new = replaced(getattr(section, name), rest, number) if rest else number
+    return section.model_copy(update={name: new})
+
+
+def scaled(root: str, section: _Section, by: Mapping[Factor, float]) -> _Section:
+    """The section called `root` (`calibration` or `node`) under some factors; numbers that it does
+    not have stay away."""
+    for factor, times in by.items():
+        for path in factor.numbers:
+            first, _, rest = path.partition(".")
+            now = value(section, rest) if first == root else None
+            if now is not None:
+                section = replaced(section, rest, min(now * times, ceiling(path)))
+    return section
+
+
+def ceiling(path: str) -> float:
+    """The most that the number at a path can be."""
+    last = path.rpartition(".")[2]
+    return _CEILING.get(last, _CEILING["ramp"] if last.endswith("_ramp") else 1.0)
+
+
+def bounds(
+    factors: Sequence[Factor], sections: Mapping[str, Iterable[Spec]]
+) -> tuple[Array, Array]:
+    """Least and most of the factors' logarithms: no number passes its ceiling."""
+    highest: list[float] = []
+    for factor in factors:
+        rooms = [_room(section, path) for path, section in _places(factor, sections)]
+        highest.append(max(0.0, min([_MOST, *rooms])))
+    return np.full(len(factors), -_MOST), np.array(highest)
+
+
+def _places(factor: Factor, sections: Mapping[str, Iterable[Spec]]) -> Iterable[tuple[str, Spec]]:
+    for path in factor.numbers:
+        root, _, rest = path.partition(".")
+        for section in sections.get(root, ()):
+            yield rest, section
+
+
+def _room(section: Spec, path: str) -> float:
+    """Logarithm of how much a number may grow."""
+    now = value(section, path)
+    return log(ceiling(path) / now) if now else inf

@@ -1,0 +1,231 @@
+"""`twin measured`: what happened in a real run, and how close was the prediction?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twin.cli.options import (
+    Fidelity,
+    FidelityOption,
+    JsonOption,
+    NoCacheOption,
+    QuietOption,
+    SetOption,
+)
+from twin.cli.output import Output
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.table import Table
+
+    from twin.engine.trace import Trace
+    from twin.measured import Beside, MeasuredRun, Summary
+
+VERSION = 1
+"""Version of the JSON document."""
+_RANKS = 16
+"""Ranks that a table lists."""
+
+_RunArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN", help="The folder of a run. If you write none, lists those in runs/train."
+    ),
+]
+_ScenarioArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="SCENARIO", help="The scenario that predicts the run."),
+]
+StepOption = Annotated[
+    int | None,
+    typer.Option("--step", metavar="N", help="Look at this step, not at the median one.", min=0),
+]
+
+
+def measured(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
+    folder: _RunArgument = None,
+    scenario: _ScenarioArgument = None,
+    sets: SetOption = None,
+    step: StepOption = None,
+    fidelity: FidelityOption = Fidelity.EVENTS,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    no_cache: NoCacheOption = False,
+) -> None:
+    """What happened in a real run, and how close was the prediction?
+
+    Reads what the ranks of a trainer wrote into the run's folder: how long steps took, where the
+    median one went, and how long each kind of action takes. With a scenario, puts beside it what
+    the twin predicts.
+    """
+    from twin.measured import beside, read, sentence, summary, trace
+
+    output = Output(as_json, quiet)
+    if folder is None:
+        _list(output)
+        return
+    run = read(folder)
+    found = summary(run, step)
+    happened = trace(run, found.step)
+    compared: Beside | None = None
+    if scenario is not None:
+        from twin.cli.answer import answered
+
+        answer = answered(scenario, sets or [], output, cache=not no_cache, fidelity=fidelity)
+        compared = beside(run, found, happened, answer.plan, answer.trace)
+    elif sets:
+        raise typer.BadParameter("--set changes a scenario: name one", param_hint="--set")
+    output.document(_document(run, found, happened, compared))
+    output.sentence(sentence(found, happened, compared))
+    for text in compared.mismatches if compared else ():
+        output.message(f"Not the same run: {text}.")
+    if output.tables:
+        output.show(*_tables(run, found, happened, compared))
+
+
+def _span(low: int, high: int) -> str:
+    from twin.report.numbers import show
+
+    return f"{show(low / 1e9, 's')} to {show(high / 1e9, 's')}"
+
+
+def _list(output: Output) -> None:
+    """The runs in the folder where trainers write by default, the newest first."""
+    from twin.measured import found
+    from twin.runs import runs_folder
+
+    folder = runs_folder() / "train"
+    runs = found(folder)
+    listed = [{"name": one.name, "path": str(one)} for one in runs]
+    output.document({"version": VERSION, "folder": str(folder), "runs": listed})
+    if not runs:
+        output.sentence(f"No run with a timeline is in `{folder}`.")
+    for one in runs:
+        output.sentence(str(one))
+
+
+def _document(
+    run: MeasuredRun, found: Summary, happened: Trace, compared: Beside | None
+) -> dict[str, Any]:
+    from twin.report.breakdown import in_seconds, mean
+
+    header = run.header
+    ranks = zip(happened.roles, happened.breakdown_ns, strict=True)
+    return {
+        "version": VERSION,
+        "run": {
+            "folder": str(run.folder),
+            "model": header.model,
+            "ranks": header.ranks,
+            "microbatches": header.microbatches,
+            "parallel": header.parallel,
+            "created": header.created,
+        },
+        "steps": found.to_json(),
+        "step_seconds": happened.step_ns / 1e9,
+        "breakdown_ns": mean(happened.breakdown_ns),
+        "breakdown": in_seconds(mean(happened.breakdown_ns)),
+        "ranks": [{"role": role, "breakdown_ns": row} for role, row in ranks],
+        "spans": happened.events,
+        "actions": [asdict(one) for one in found.actions],
+        "predicted": compared and compared.to_json(),
+    }
+
+
+def _tables(
+    run: MeasuredRun, found: Summary, happened: Trace, compared: Beside | None
+) -> list[Table]:
+    from twin.measured.beside import actions_beside
+    from twin.report.breakdown import mean
+
+    row = mean(happened.breakdown_ns)
+    actions = compared.actions if compared else actions_beside(found.actions)
+    tables = [_step_table(row, compared), _action_table(actions, compared)]
+    return [*tables, _rank_table(happened), _run_table(run, found)]
+
+
+def _step_table(row: dict[str, int], compared: Beside | None) -> Table:
+    from rich.table import Table
+
+    from twin.report.breakdown import CAUSE_WORDS, CAUSES
+    from twin.report.numbers import duration, show, signed_duration
+
+    other = compared.predicted_row if compared else dict.fromkeys(CAUSES, 0)
+    table = Table("Where the step goes", "measured", *_more(compared, "difference"), box=None)
+    length = sum(row.values())
+    for cause in CAUSES:
+        if row[cause] or other[cause]:
+            cells = [f"{duration(row[cause] / 1e9)}, {show(row[cause] / length, '%')}"]
+            if compared:
+                gap = (other[cause] - row[cause]) / 1e9
+                cells += [duration(other[cause] / 1e9), signed_duration(gap)]
+            table.add_row(CAUSE_WORDS[cause], *cells)
+    return table
+
+
+def _action_table(actions: Sequence[Any], compared: Beside | None) -> Table:
+    from rich.table import Table
+
+    from twin.report.numbers import duration, signed
+
+    table = Table("Action", "measured", "how many", *_more(compared, "error"), box=None)
+    for one in actions:
+        known, told = one.measured_seconds, one.predicted_seconds
+        cells = ["none" if known is None else duration(known), f"{one.count:,}"]
+        if compared:
+            off = "" if one.error is None else f"{signed(100 * one.error)} %"
+            cells += ["none" if told is None else duration(told), off]
+        table.add_row(one.name, *cells)
+    return table
+
+
+def _more(compared: Beside | None, last: str) -> list[str]:
+    return ["predicted", last] if compared else []
+
+
+def _rank_table(happened: Trace) -> Table:
+    from rich.table import Table
+
+    from twin.report.breakdown import CAUSE_WORDS, CAUSES
+    from twin.report.numbers import show
+
+    rows = happened.breakdown_ns
+    used = [one for one in CAUSES if any(row[one] for row in rows)]
+    table = Table("Rank", *(CAUSE_WORDS[one] for one in used), box=None)
+    for role, row in list(zip(happened.roles, rows, strict=True))[:_RANKS]:
+        table.add_row(role, *(show(row[one] / happened.step_ns, "%") for one in used))
+    if len(rows) > _RANKS:
+        table.add_row(f"and {len(rows) - _RANKS:,} more")
+    return table
+
+
+def _run_table(run: MeasuredRun, found: Summary) -> Table:
+    from rich.table import Table
+
+    from twin.report.numbers import duration
+
+    header, mesh = run.header, run.layout.mesh
+    table = Table("Run", "", box=None)
+    table.add_row("Model", header.model)
+    table.add_row(
+        "Layout",
+        f"{header.ranks} ranks: pipeline {mesh.pipeline}, expert {mesh.expert}, data {mesh.data}, "
+        f"{run.layout.schedule.kind}, {header.microbatches} micro-batches per pipeline and step",
+    )
+    table.add_row("Warm-up", f"{len(found.warm_up)} of {len(run.steps)} steps, not counted")
+    table.add_row("Median step", duration(found.median / 1e9))
+    table.add_row("Fastest, slowest", _span(found.least, found.most))
+    table.add_row("Written", header.created or "unknown")
+    table.add_row("Files", _place(run.folder))
+    return table
+
+
+def _place(folder: Path) -> str:
+    from twin.loading.files import display
+
+    return str(display(folder))

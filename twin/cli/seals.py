@@ -1,0 +1,272 @@
+"""`twin seals`: what was predicted before it was measured, and how often the intervals held."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twin.cli.options import JsonOption, QuietOption
+from twin.cli.output import Output
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from twin.live import Seal, Shelf
+    from twin.runs import Run
+
+VERSION = 1
+"""Version of the JSON document."""
+_REFUSED = 2
+"""Exit code where a seal was refused."""
+
+
+class Action(StrEnum):
+    """What to do with sealed predictions."""
+
+    LIST = "list"
+    SHOW = "show"
+    CHECK = "check"
+
+
+_ActionArgument = Annotated[
+    Action, typer.Argument(metavar="ACTION", help="list (if you write none), show or check.")
+]
+_SealArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="SEAL", help="A seal's file, or the beginning of its digest."),
+]
+_MeasuredOption = Annotated[
+    str | None,
+    typer.Option("--measured", metavar="SECONDS", help="A measured step, such as 12.3s."),
+]
+_SourceOption = Annotated[
+    str, typer.Option("--source", metavar="TEXT", help="Who measured it, when and where.")
+]
+_BeganOption = Annotated[
+    str | None,
+    typer.Option(
+        "--began",
+        metavar="DATE",
+        help="When the measured run began, such as 2027-03-01T08:00:00+00:00: the hit rate counts "
+        "runs that began after the seal.",
+    ),
+]
+
+
+def seals(  # noqa: PLR0913  one parameter per option of the command line
+    action: _ActionArgument = Action.LIST,
+    seal: _SealArgument = None,
+    *,
+    measured: _MeasuredOption = None,
+    source: _SourceOption = "",
+    began: _BeganOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """What was predicted before it was measured.
+
+    Lists the predictions that `twin run --seal` wrote into `seals/` (or into the folder that
+    TWIN_SEALS names) with their checks, and how often their intervals held; shows one; or checks
+    one against a measured step. `twin track` checks them against runs. Exits with 2 when a seal was
+    changed.
+    """
+    output = Output(as_json, quiet)
+    match action:
+        case Action.LIST if seal is None and measured is None:
+            _list(output)
+        case Action.SHOW if seal is not None and measured is None:
+            _show(seal, output)
+        case Action.CHECK if seal is not None and measured is not None and source.strip():
+            _check(seal, (measured, source.strip(), began), output)
+        case Action.CHECK:
+            message = "`twin seals check SEAL --measured 12.3s --source TEXT` checks one"
+            raise typer.BadParameter(message, param_hint="ACTION")
+        case _:
+            message = "`twin seals` lists all, `twin seals show SEAL` shows one"
+            raise typer.BadParameter(message, param_hint="ACTION")
+
+
+def sealed(found: Run, folder: Path | None) -> dict[str, Any]:
+    """Seal an answer, unless it is sealed already; what to say of it, as data."""
+    from twin.live.seal import seal, sentence
+    from twin.live.seals import basis, keep
+
+    known = found.report.provenance
+    checked = basis(known.calibration, known.fidelity, folder)
+    one, path, new = keep(seal(found, checked), folder)
+    told = "Sealed" if new else f"Sealed before, on {one.sealed[:10]},"
+    words = f"{told} as {one.digest[:8]} in {path}: {sentence(one)}."
+    return {
+        "seal": {
+            "digest": one.digest,
+            "file": str(path),
+            "sealed": one.sealed,
+            "new": new,
+            "interval": one.interval,
+            "words": words,
+        }
+    }
+
+
+def _list(output: Output) -> None:
+    from twin.live import shelf
+    from twin.live.words import rate
+
+    found = shelf()
+    output.document(
+        {
+            "version": VERSION,
+            "folder": str(found.folder),
+            "seals": [_row(one, found) for one in found.seals],
+            "refused": [one.as_dict() for one in found.refused],
+            "hit_rate": asdict(found.hit_rate) | {"share": found.hit_rate.share},
+        }
+    )
+    output.sentence(rate(found.hit_rate))
+    if output.tables and found.seals:
+        output.show(_table(found))
+    _refuse(found)
+
+
+def _show(name: str, output: Output) -> None:
+    from twin.live import shelf
+    from twin.live.seal import sentence
+    from twin.live.seals import find
+    from twin.live.words import checked
+
+    one = find(name)
+    found = shelf()
+    output.document({"version": VERSION, "seal": one.to_json(), **_row(one, found)})
+    output.sentence(f"{one.name}, sealed {one.sealed}: {sentence(one)}.")
+    for row in found.of(one):
+        output.sentence(f"{row.checked}, {row.run}: {checked(row)}")
+    if output.tables:
+        output.show(_figures(one), _origin(one))
+
+
+def _check(name: str, told: tuple[str, str, str | None], output: Output) -> None:
+    """Hold a seal against a step that somebody measured: seconds, source, when the run began."""
+    from twin.live.check import check
+    from twin.live.pace import Pace
+    from twin.live.seals import add, find, keep
+    from twin.live.words import checked
+
+    measured, source, began = told
+    one = find(name)
+    seconds = Pace(_seconds(measured), None, 0)
+    found = check(one, seconds, source, _date(began) if began else None, datetime.now(UTC))
+    keep(one)
+    new = add(found)
+    document = asdict(found) | {"hit": found.hit, "new": new}
+    output.document({"version": VERSION, "check": document})
+    output.sentence(f"{one.name}: {checked(found)}.")
+
+
+def _seconds(text: str) -> float:
+    from twin.errors import Problem, UsageError
+    from twin.units import QuantityError, parse
+
+    try:
+        found = parse(text, "seconds")
+    except QuantityError:
+        found = 0.0
+    if found <= 0:
+        message = f"`{text}` is no measured time"
+        raise UsageError([Problem("TW346", "", message, "write `12.3s` or `450ms`")])
+    return found
+
+
+def _date(text: str) -> datetime:
+    from twin.errors import Problem, UsageError
+
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.utcoffset() is None:
+        message, fix = f"`{text}` is no moment", "write `2027-03-01T08:00:00+00:00`, with its zone"
+        raise UsageError([Problem("TW346", "", message, fix)])
+    return found.astimezone(UTC)
+
+
+def _refuse(found: Shelf) -> None:
+    """Say what is no seal any more, whatever was asked."""
+    if not found.refused:
+        return
+    from twin.cli.output import complain
+    from twin.errors import render
+
+    complain(render(found.refused))
+    raise typer.Exit(_REFUSED)
+
+
+def _row(one: Seal, found: Shelf) -> dict[str, Any]:
+    """A seal with its checks as data."""
+    return {
+        "digest": one.digest,
+        "file": str(found.folder / one.filename),
+        "name": one.name,
+        "sealed": one.sealed,
+        "hash": one.prediction.hash,
+        "step_seconds": one.seconds,
+        "interval": one.interval,
+        "basis": asdict(one.prediction.basis),
+        "checks": [asdict(row) | {"hit": row.hit, "ratio": row.ratio} for row in found.of(one)],
+    }
+
+
+def _table(found: Shelf) -> Table:
+    from rich.table import Table
+
+    from twin.live.check import counting
+    from twin.live.words import checked
+    from twin.report.numbers import duration
+
+    table = Table("Seal", "Sealed", "Scenario", "Step", "80 % interval", "Checked", box=None)
+    for one in reversed(found.seals):
+        rows = found.of(one)
+        chosen = counting(rows)
+        span = one.interval
+        told = "not yet" if not rows else "not known to be sealed before the run began"
+        table.add_row(
+            one.digest[:8],
+            one.sealed[:10],
+            one.name,
+            duration(one.seconds),
+            f"{duration(span[0])} to {duration(span[1])}" if span else "none",
+            told if chosen is None else checked(chosen),
+        )
+    return table
+
+
+def _figures(one: Seal) -> Table:
+    from rich.table import Table
+
+    from twin.report import KPIS
+    from twin.report.numbers import show
+
+    table = Table("Key figures", "", "80 % interval", box=None)
+    for kpi in KPIS:
+        span = one.prediction.intervals.get(kpi.key)
+        told = f"{show(span[0], kpi.unit)} to {show(span[1], kpi.unit)}" if span else "none"
+        table.add_row(kpi.label, show(one.prediction.kpis.get(kpi.key), kpi.unit), told)
+    return table
+
+
+def _origin(one: Seal) -> Table:
+    from rich.table import Table
+
+    said = one.prediction
+    table = Table("Sealed", "", box=None)
+    table.add_row("Digest", one.digest)
+    table.add_row("Scenario hash", said.hash)
+    table.add_row("By", f"twin {said.twin_version}, source {said.source}")
+    table.add_row("Fidelity", said.fidelity)
+    table.add_row("Calibration", said.calibration)
+    table.add_row("Command", one.command or "(from Python)")
+    return table

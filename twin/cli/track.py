@@ -1,0 +1,150 @@
+"""`twin track`: does the run do what was predicted, how long will it take, and does it drift?"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twin.cli.options import JsonOption, QuietOption
+from twin.cli.output import NOT_AS_EXPECTED, Output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from twin.live import Follower, Track
+
+_RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="The folder that a trainer writes metrics.jsonl into.")
+]
+_AgainstOption = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="SEAL",
+        help="The sealed prediction: a file, or the beginning of its digest. By default "
+        "`prediction.json` in the run's folder.",
+    ),
+]
+_StepsOption = Annotated[
+    int | None,
+    typer.Option("--steps", min=1, help="Steps of the whole run, where its folder does not say."),
+]
+_OnceOption = Annotated[bool, typer.Option("--once", help="Look once, and end.")]
+_CheckOption = Annotated[
+    bool,
+    typer.Option("--check", help="Keep the check, although the run is not done."),
+]
+_EveryOption = Annotated[
+    float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Between two looks.")
+]
+
+
+def track(  # noqa: PLR0913  one parameter per option of the command line
+    run: _RunArgument,
+    *,
+    against: _AgainstOption = None,
+    steps: _StepsOption = None,
+    once: _OnceOption = False,
+    check: _CheckOption = False,
+    every: _EveryOption = 2.0,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Follow a run: progress, remaining time, drift.
+
+    Reads the log of a trainer while it is written, until the run is done, beside the sealed
+    prediction if there is one. --json looks once. Exits with 5 when the measured step lies outside
+    of the sealed interval.
+    """
+    from twin.live import follow
+
+    output = Output(as_json, quiet)
+    single = once or as_json
+    follower = follow(run, against, steps, wait=not single)
+    if not single:
+        _follow(follower, output, every)
+    found = follower.look()
+    kept = _kept(follower, wanted=check or found.state == "done")
+    output.document(found.to_json() | {"check": kept})
+    output.sentence(_sentence(found))
+    if output.tables:
+        output.show(*tables(found))
+    if found.prediction is not None and found.prediction.inside is False:
+        raise typer.Exit(NOT_AS_EXPECTED)
+
+
+def _follow(follower: Follower, output: Output, every: float) -> None:
+    """Say how the run stands until it is done: in place where a person watches, else a line for
+    each look that found something new."""
+    if output.progress:
+        _watch(follower, every)
+        return
+    said, known = "", None
+    while (found := follower.look()).state != "done":
+        if (found.step, found.state) != known and not output.quiet:
+            known = found.step, found.state
+            said = _say_new(_sentence(found), said)
+        time.sleep(every)
+
+
+def _say_new(text: str, said: str) -> str:
+    if text != said:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    return text
+
+
+def _watch(follower: Follower, every: float) -> None:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar
+
+    console = Console(file=sys.stderr, markup=False, emoji=False)
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        while (found := follower.look()).state != "done":
+            bar = ProgressBar(total=found.steps, completed=found.step, width=60)
+            live.update(Group(_sentence(found), bar, *tables(found)), refresh=True)
+            time.sleep(every)
+
+
+def _kept(follower: Follower, *, wanted: bool) -> dict[str, Any] | None:
+    """The check of the run, kept beside the seals where that is wanted; None where there is nothing
+    to check."""
+    from dataclasses import asdict
+
+    from twin.live.seals import add, keep
+
+    found = follower.check()
+    if found is None or follower.seal is None:
+        return None
+    new = False
+    if wanted:
+        keep(follower.seal)  # one that came with the run may not be there yet
+        new = add(found)
+    return asdict(found) | {"hit": found.hit, "kept": wanted, "new": new}
+
+
+def _sentence(found: Track) -> str:
+    """How the run stands, in one line."""
+    from twin.live.words import sentence
+
+    return sentence(found)
+
+
+def tables(found: Track) -> list[RenderableType]:
+    """The same in full."""
+    from rich.table import Table
+
+    from twin.live import words
+
+    parts: list[RenderableType] = []
+    for title, rows in words.sections(found):
+        table = Table(title, "", box=None, title_justify="left")
+        for name, text in rows:
+            table.add_row(name, text)
+        parts.append(table)
+    parts += [f"note: {note}" for note in found.notes]
+    return parts

@@ -1,0 +1,174 @@
+"""A trainer's log, read while it is written: one JSON line per step, and one per event.
+
+A line counts as a step where it has a whole `step` and positive `seconds`, and either no `kind` or
+the kind `step`; other lines with a `step` are events. The log may appear later, end in a torn line,
+be cut back and continued (a run that resumes), be replaced, or be rotated away. One rule covers all
+of that: a step that comes again replaces itself and everything after it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final, cast
+
+NAME: Final = "metrics.jsonl"
+_CHUNK: Final = 1 << 22
+"""Bytes that are read at once."""
+_KNOWN: Final = 256
+"""Bytes before the place that was reached, which must still be what they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One optimizer step of a log."""
+
+    step: int
+    seconds: float
+    tokens: int | None = None
+    """Trained on so far; None where the log does not say."""
+    stage: str = ""
+    """A part of the run whose steps are alike; empty where the log does not say."""
+    fresh: int = 0
+    """Steps before this one since the process began or the stage changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something else that a log tells: an evaluation, a checkpoint, that the run resumed."""
+
+    kind: str
+    step: int
+
+
+@dataclass(slots=True)
+class Log:
+    """What a log has said so far. `look` reads on; everything else is what is known."""
+
+    path: Path
+    steps: list[Step] = field(default_factory=list[Step])
+    events: list[Event] = field(default_factory=list[Event])
+    damaged: int = 0
+    """Whole lines that are no JSON object."""
+    cut: int = 0
+    """How often the log went back to an earlier step."""
+    _offset: int = 0
+    _before: bytes = b""
+    _inode: int | None = None
+    _new: bool = True
+    """The next line is the first of a file that has not been read before."""
+    _age: int = 0
+
+    def look(self) -> bool:
+        """Read what is new; True where anything was."""
+        try:
+            with self.path.open("rb") as file:
+                self._find_place(file)
+                return self._read_on(file)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    @property
+    def last(self) -> int:
+        """The last step that is done; 0 before the first."""
+        return self.steps[-1].step if self.steps else 0
+
+    def _find_place(self, file: Any) -> None:
+        """Where to read on: behind what is known, or at the start of a file that is another, is
+        shorter than it was, or holds something else where it was read before."""
+        status = os.fstat(file.fileno())
+        file.seek(max(0, self._offset - len(self._before)))
+        same = status.st_ino == self._inode and status.st_size >= self._offset
+        if not same or file.read(len(self._before)) != self._before:
+            self._offset, self._before, self._new = 0, b"", True
+        self._inode = status.st_ino
+        file.seek(self._offset)
+
+    def _read_on(self, file: Any) -> bool:
+        found = False
+        while piece := file.read(_CHUNK):
+            whole = piece.rfind(b"\n") + 1
+            if not whole:
+                if len(piece) < _CHUNK:  # a torn line: the writer has not ended it
+                    break
+                whole = len(piece)  # no log has a line of that length
+            for line in piece[:whole].splitlines():
+                self._take(line)
+            self._offset += whole
+            self._before = (self._before + piece[:whole])[-_KNOWN:]
+            file.seek(self._offset)
+            found = True
+        return found
+
+    def _take(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        facts = _facts(line)
+        if facts is None:
+            self.damaged += 1
+            return
+        step, kind = facts.get("step"), facts.get("kind", "step")
+        if not isinstance(step, int) or isinstance(step, bool) or not isinstance(kind, str):
+            return
+        if self._new:
+            self._begin(step, kind)
+        if kind != "step":
+            self._event(Event(kind, step))
+        elif (seconds := facts.get("seconds")) and _is_time(seconds):
+            self._step(facts, float(seconds))
+
+    def _begin(self, step: int, kind: str) -> None:
+        """The first line of a file: one that tells of what is known already tells it all again; one
+        that goes on is the rest of a log that was rotated."""
+        self._new = False
+        if step < self.last or (step == self.last and kind == "step"):
+            self.cut += 1
+            self.steps.clear()
+            self.events.clear()
+
+    def _event(self, event: Event) -> None:
+        if event.step < self.last:
+            self._forget(event.step + 1)
+        self.events.append(event)
+        if event.kind in ("resume", "stage"):
+            self._age = 0
+
+    def _step(self, facts: Mapping[str, Any], seconds: float) -> None:
+        step = int(facts["step"])
+        if step <= self.last:
+            self._forget(step)
+            self._age = 0
+        tokens, stage = facts.get("tokens"), facts.get("stage")
+        name = stage if isinstance(stage, str) else ""
+        if self.steps and self.steps[-1].stage != name:
+            self._age = 0
+        known = tokens if isinstance(tokens, int) and tokens > 0 else None
+        self.steps.append(Step(step, seconds, known, name, self._age))
+        self._age += 1
+
+    def _forget(self, step: int) -> None:
+        """Everything from this step on: it happens again."""
+        self.cut += 1
+        while self.steps and self.steps[-1].step >= step:
+            self.steps.pop()
+        self.events[:] = [one for one in self.events if one.step < step]
+
+
+def _facts(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return cast(Mapping[str, Any], found) if isinstance(found, dict) else None
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and _positive(value)
+
+
+def _positive(value: float) -> bool:
+    return isfinite(value) and value > 0
