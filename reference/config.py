@@ -61,7 +61,7 @@ class TrainSpec(Spec):
     threads: Annotated[Count, Field(le=1024)] = Field(
         default=1,
         description="CPU threads; another number may round otherwise, so that a run is repeated "
-        "exactly with the same one only",
+        "exactly with the same one only; several ranks of one machine share its cores out",
     )
     deterministic: Flag = Field(
         default=True,

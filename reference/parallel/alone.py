@@ -14,6 +14,16 @@ from reference.parallel.timeline import NOWHERE
 class Alone(MuonClip):
     """MuonClip of one rank."""
 
+    def advance(self) -> None:
+        """All of the step is its move."""
+
+    def gather(self) -> None:
+        """Every state is whole."""
+
+    def move(self) -> None:
+        """All of the step."""
+        self.step()
+
     def reduce(self, part: int, chunk: int = NOWHERE) -> None:
         """The gradients are summed already."""
 

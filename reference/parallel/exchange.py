@@ -27,30 +27,36 @@ class ExpertExchange:
 
     def counts(self, load_E: Tensor, rows: int) -> tuple[Tensor, list[int], list[int]]:
         """What every rank sends to the experts here, [G, L], and the rows that this rank sends to
-        each rank, and receives from it. The host waits for the answer."""
+        each rank, and receives from it. The host waits for the answer, and gives no turn away: rows
+        are what the other pass of a pair hides."""
         sent_GL = load_E.view(self.size, -1)
         if self._balanced:
             assert rows % load_E.numel() == 0, f"{rows} rows over {load_E.numel()} experts"
-            self._move(sent_GL.flatten(), None, None, "expert_counts")
+            self._ask(sent_GL.flatten())
             even = [rows // self.size] * self.size
             return sent_GL.new_full(sent_GL.shape, rows // load_E.numel()), even, even
-        arriving_GL = self._move(sent_GL.flatten(), None, None, "expert_counts").view_as(sent_GL)
+        arriving_GL = self._ask(sent_GL.flatten()).view_as(sent_GL)
         return arriving_GL, sent_GL.sum(1).tolist(), arriving_GL.sum(1).tolist()
 
     def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int], name: str) -> Tensor:
         """Send rows to every rank, in order, and get those for this one."""
-        return self._move(rows, sent, received, name)
-
-    def _move(
-        self, x: Tensor, sent: Sequence[int] | None, received: Sequence[int] | None, name: str
-    ) -> Tensor:
         running = self._turns.running
         if running is None:
-            return self._group.all_to_all(x, sent, received, name).wait()
+            return self._group.all_to_all(rows, sent, received, name).wait()
         running.end()
-        moving = self._group.all_to_all(x, sent, received, name)
-        moving.transfer.chunk, moving.transfer.microbatch = running.chunk, running.microbatch
+        moving = self._group.all_to_all(rows, sent, received, name).of(running.place)
         self._turns.hand_over()
         out = moving.wait()
         running.begin()
+        return out
+
+    def _ask(self, counts: Tensor) -> Tensor:
+        """As many counts from every rank as go to each."""
+        running = self._turns.running
+        if running is None:
+            return self._group.all_to_all(counts, None, None, "expert_counts").wait()
+        running.pause()
+        moving = self._group.all_to_all(counts, None, None, "expert_counts").of(running.place)
+        out = moving.wait()
+        running.resume()
         return out

@@ -93,6 +93,11 @@ class Moving:
     work: dist.Work
     transfer: Transfer
 
+    def of(self, place: tuple[int, int]) -> Moving:
+        """Belongs to a chunk and a micro-batch."""
+        self.transfer.chunk, self.transfer.microbatch = place
+        return self
+
     def wait(self) -> Tensor:
         """What came. On a GPU its stream waits, not the host."""
         self.work.wait()

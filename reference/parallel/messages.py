@@ -125,7 +125,7 @@ class Messages:
         else:
             _lane(self._in, (key[0], stage), like.device).put(run)
 
-    def _sent(self, key: Key, stage: int, tensor: Tensor, ready: torch.cuda.Event | None) -> None:
+    def _sent(self, key: Key, stage: int, tensor: Tensor, ready: torch.Event | None) -> None:
         direction, chunk, microbatch = key
         try:
             if ready is not None:

@@ -21,12 +21,16 @@ class Pace:
     all further ones."""
 
     passes: Mapping[tuple[int, Pass], tuple[float, ...]] = field(default_factory=dict)
-    optimizer: float = 0.0
-    """Seconds of the update."""
+    optimizer: tuple[float, ...] = ()
+    """Seconds of the update's computing, by stage; empty where nothing waits."""
 
     def of(self, chunk: int, kind: Pass) -> tuple[float, ...]:
         """Those of one pass of a chunk; empty where nothing waits."""
         return self.passes.get((chunk, kind), ())
+
+    def update(self, stage: int) -> float:
+        """That of one stage's update."""
+        return self.optimizer[stage] if self.optimizer else 0.0
 
 
 def load_pace(path: Path | None) -> Pace:
@@ -41,7 +45,7 @@ def load_pace(path: Path | None) -> Pace:
             for chunk, kinds in found["chunks"].items()
             for kind, seconds in kinds.items()
         }
-        return Pace(passes, float(found.get("optimizer", 0.0)))
+        return Pace(passes, tuple(map(float, found["optimizer"])))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         message = f"`{path}` is no pace: {error}"
         fix = "write one with `twin export SCENARIO --format pace`"

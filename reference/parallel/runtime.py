@@ -25,7 +25,7 @@ from reference.data.loader import Batch
 from reference.kernels.late import Late, split_by
 from reference.memory.stash import Stash
 from reference.model import Transformer
-from reference.parallel.messages import Messages
+from reference.parallel.messages import Key, Messages
 from reference.parallel.pace import Pace
 from reference.parallel.turns import Pair, Running, Turns
 from twin.schedules import Action, Pass
@@ -123,7 +123,8 @@ class Runtime:
         found: list[Tensor] = []
         self._messages.expect(orders, like)
         for action in orders[self._messages.route.stage]:
-            part, key = self._parts[action.chunk], ("forward", action.chunk, action.microbatch)
+            part = self._parts[action.chunk]
+            key: Key = ("forward", action.chunk, action.microbatch)
             embeds = part.part.embedding
             given = batches[action.microbatch][0] if embeds else self._messages.take(key)
             if part.part.head:

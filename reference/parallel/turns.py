@@ -33,14 +33,14 @@ class Running:
         """`place`: chunk and micro-batch; `pace`: seconds of each stretch, the last one's for all
         that follow."""
         self.tape, self.name = tape, name
-        self.chunk, self.microbatch = place
+        self.place = place
         self.pair: Pair | None = None
         self._pace = list(pace)
-        self._begun = time_ns()
+        self._begun = self._since = time_ns()
 
     def begin(self) -> None:
         """A stretch of computing begins."""
-        self._begun = time_ns()
+        self._begun = self._since = time_ns()
 
     def end(self) -> None:
         """It ends, not before its time."""
@@ -49,14 +49,22 @@ class Running:
             if len(self._pace) > 1:
                 self._pace.pop(0)
             sleep(max(0.0, (wanted - time_ns()) / NS))
+        self.pause()
+
+    def resume(self) -> None:
+        """The stretch goes on."""
+        self._since = time_ns()
+
+    def pause(self) -> None:
+        """The rank asks the others something in the middle of a stretch: not computing, but nothing
+        that another device would do faster."""
         self.tape.span(
             Span(
                 self.tape.step,
                 "compute",
                 self.name,
-                self.chunk,
-                self.microbatch,
-                self._begun,
+                *self.place,
+                self._since,
                 time_ns(),
             )
         )

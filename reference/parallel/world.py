@@ -100,7 +100,7 @@ def world_of(mesh: Mesh, rank: int) -> World:
         groups[kind] = Group(kind, ranks, ranks.index(rank), _handle(ranks), tape)
     ranks = mesh.members("pipeline", rank)
     ways: tuple[Direction, ...] = ("forward", "backward")
-    handles = {way: _handle(ranks) for way in ways}
+    handles: dict[Direction, dist.ProcessGroup | None] = {way: _handle(ranks) for way in ways}
     return World(rank, mesh, groups, Route(mesh.stage(rank), ranks, mesh.chunk_map, handles), tape)
 
 
@@ -108,4 +108,6 @@ def _handle(ranks: tuple[int, ...]) -> dist.ProcessGroup | None:
     """torch's group of some ranks, which only they make; None for one alone."""
     if len(ranks) == 1:
         return None
-    return dist.new_group(list(ranks), timeout=PATIENCE, use_local_synchronization=True)
+    made = dist.new_group(list(ranks), timeout=PATIENCE, use_local_synchronization=True)
+    assert isinstance(made, dist.ProcessGroup), "this rank is one of them"
+    return made

@@ -98,6 +98,7 @@ def nano(
         "final_sequences": judged,
         "checkpoint_every": 0,
         "device": "cpu",
+        "threads": 1,
     }
     run = load_run("nano", [f"train.{key}={value}" for key, value in words.items()])
     return Scale(run, tuple(range(seeds)), evaluations)

@@ -39,7 +39,7 @@ def settings(train: TrainSpec) -> Iterator[torch.device]:
     if train.deterministic:
         # cuBLAS repeats its sums only with a workspace of fixed size (CUDA's documentation).
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_num_threads(train.threads)
+    torch.set_num_threads(_threads(train))
     torch.use_deterministic_algorithms(train.deterministic)
     # Nothing here reads memory that it did not write, and filling costs bandwidth.
     filling.fill_uninitialized_memory = False
@@ -50,6 +50,14 @@ def settings(train: TrainSpec) -> Iterator[torch.device]:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
         filling.fill_uninitialized_memory = filled
+
+
+def _threads(train: TrainSpec) -> int:
+    """Those of one rank: ranks of one machine do not take each other's cores."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if ranks == 1:
+        return train.threads
+    return max(1, min(train.threads, (os.cpu_count() or 1) // ranks))
 
 
 def _device(train: TrainSpec) -> torch.device:

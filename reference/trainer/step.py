@@ -85,15 +85,20 @@ def _update(run: RunSpec, trainee: Trainee) -> ClipReport:
     """Move the weights, and what follows from the step's forwards."""
     optimizer, groups = trainee.optimizer, trainee.world.groups
     begun = time_ns()
-    optimizer.step()
+    optimizer.advance()
+    advanced = time_ns()
+    optimizer.gather()
     agree_maxima(trainee.models, groups["data"])
     adaptive = run.optimizer.clip.variant == "adaptive" and groups["pipeline"].size > 1
     everyone = population(trainee.models, groups["pipeline"]) if adaptive else None
+    gathered = time_ns()
+    optimizer.move()
     clipped = clip(trainee.models, optimizer, run.optimizer.clip, everyone)
-    least = begun + trainee.runtime.pace.optimizer * 1e9
+    least = gathered + trainee.optimizer_ns - (advanced - begun)
     sleep(max(0.0, (least - time_ns()) / 1e9))
     tape = trainee.world.tape
-    tape.span(Span(tape.step, "compute", "optimizer", NOWHERE, NOWHERE, begun, time_ns()))
+    for start, end in ((begun, advanced), (gathered, time_ns())):
+        tape.span(Span(tape.step, "compute", "optimizer", NOWHERE, NOWHERE, start, end))
     optimizer.publish()
     optimizer.zero_grad()
     agree_loads(trainee.models, groups["data"])

@@ -56,6 +56,11 @@ class Trainee:
     """Tokens trained on, by all ranks."""
 
     @property
+    def optimizer_ns(self) -> float:
+        """What an update's computing takes at least (`train.pace`)."""
+        return self.runtime.pace.update(self.world.mesh.stage(self.world.rank)) * 1e9
+
+    @property
     def models(self) -> tuple[Transformer, ...]:
         """The rank's parts, in the model's order."""
         return tuple(self.parts.values())

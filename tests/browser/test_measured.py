@@ -21,9 +21,8 @@ def address(tmp_path_factory):
         yield url
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_run_that_the_app_was_opened_with_is_drawn_beside_its_plan(visitor, address, scheme):
-    page = visitor(scheme)
+def test_a_run_that_the_app_was_opened_with_is_drawn_beside_its_plan(visitor, address):
+    page = visitor("dark")
     open_link(page, address)
     open_page(page, "Measured")
     page.get_by_role("heading", name="Provenance").wait_for()
@@ -33,4 +32,3 @@ def test_a_run_that_the_app_was_opened_with_is_drawn_beside_its_plan(visitor, ad
     compute = page.locator(BARS).count()
     page.get_by_text("With communication").click()
     page.wait_for_function(f"() => document.querySelectorAll({BARS!r}).length > {compute}")
-    assert "run=piped" in page.url

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
-from twin.calibrate.calibrate import Request, calibrate
+from twin.calibrate.calibrate import Calibration, Request, calibrate
 from twin.calibrate.difference import difference
 from twin.calibrate.factors import replaced
 from twin.calibrate.kernel_fit import fit_kernels, with_law
@@ -20,6 +21,18 @@ from twin.loading import load, load_part
 from twin.loading.files import shipped_folder
 
 FOLDER = shipped_folder() / "measured" / "epyc-zen4-1core-torch2.13"
+
+
+@pytest.fixture(scope="module")
+def own() -> Calibration:
+    """From the profile that was fitted on the same points."""
+    return calibrate(Request(FOLDER, name="whole"))
+
+
+@pytest.fixture(scope="module")
+def other() -> Calibration:
+    """From a profile of another device."""
+    return calibrate(Request(FOLDER, base="a100-megatron", name="cpu"))
 
 
 def test_every_point_is_a_kernel_a_step_or_counted() -> None:
@@ -34,24 +47,22 @@ def test_every_point_is_a_kernel_a_step_or_counted() -> None:
     ]
 
 
-def test_a_base_of_another_device_comes_as_close_as_the_devices_own() -> None:
-    found = calibrate(Request(FOLDER, base="a100-megatron"))
-    own = calibrate(Request(FOLDER))
-    products = {
-        name: [abs(row.left_out or 0.0) for row in one.rows if row.task == "products"]
-        for name, one in (("found", found), ("own", own))
-    }
-    mean = {name: sum(errors) / len(errors) for name, errors in products.items()}
-    assert mean["found"] < mean["own"] + 0.02
-    assert any("another GPU" in note for note in found.notes)
+def test_a_base_of_another_device_comes_as_close_as_the_devices_own(
+    own: Calibration, other: Calibration
+) -> None:
+    missed = [
+        [abs(row.left_out or 0.0) for row in one.rows if row.task == "products"]
+        for one in (other, own)
+    ]
+    assert mean(missed[0]) < mean(missed[1]) + 0.02
+    assert any("another GPU" in note for note in other.notes)
     assert any("these very points" in note for note in own.notes)
 
 
-def test_where_the_base_has_seen_the_points_nothing_is_fitted() -> None:
-    found = calibrate(Request(FOLDER))
-    products = [trial for trial in found.tried if trial.task == "products" and trial.taken]
+def test_where_the_base_has_seen_the_points_nothing_is_fitted(own: Calibration) -> None:
+    products = [trial for trial in own.tried if trial.task == "products" and trial.taken]
     assert [trial.factors for trial in products] == [{}]
-    assert {row.use for row in found.rows if row.task == "steps"} == {"check"}
+    assert {row.use for row in own.rows if row.task == "steps"} == {"check"}
 
 
 def test_laws_that_made_kernels_are_found_again() -> None:
@@ -86,8 +97,8 @@ def test_a_base_without_a_law_gets_one_from_products_enough() -> None:
     assert with_law(known, kernels) is known
 
 
-def test_a_written_profile_with_a_new_law_runs(tmp_path: Path) -> None:
-    found = calibrate(Request(FOLDER, base="a100-megatron", name="cpu"))
+def test_a_written_profile_with_a_new_law_runs(other: Calibration, tmp_path: Path) -> None:
+    found = other
     write(found, tmp_path)
     spec = load_part("calibrations", "cpu", [tmp_path]).spec
     assert spec.matmuls is not None
@@ -99,8 +110,10 @@ def test_a_written_profile_with_a_new_law_runs(tmp_path: Path) -> None:
     assert spec.matmuls.bf16.sides == (8, 2048)
 
 
-def test_a_profile_over_a_base_that_is_not_shipped_is_written_whole(tmp_path: Path) -> None:
-    found = calibrate(Request(FOLDER, name="whole"))
+def test_a_profile_over_a_base_that_is_not_shipped_is_written_whole(
+    own: Calibration, tmp_path: Path
+) -> None:
+    found = own
     write(found, tmp_path)
     spec = load_part("calibrations", "whole", [tmp_path]).spec
     assert spec.attention_forward_ramp == pytest.approx(found.profile.attention_forward_ramp)

@@ -200,6 +200,21 @@ def test_the_likely_cause_is_what_was_made_slow(
     assert found.cause.likely.share > 0.45
 
 
+def test_a_transfer_that_waits_for_a_late_peer_is_no_slow_link(run: Path) -> None:
+    """Stage 1 gets slower, and four of five messages to it last longer, as they wait for it; the
+    fifth moves as fast as ever. They grow by more than the stage does."""
+    stage = [20] * 80 + [30] * 40
+    wire = [5] * 80 + [5 if n % 5 == 0 else 60 for n in range(40)]
+    write_config(run, 200)
+    write_log(run, [0.1] * 80 + [0.12] * 40)
+    write_timeline(run, 120, kernels=[[20] * 120, stage], message=wire, stall=[1] * 120)
+    found = follow(run).look().cause
+    assert found is not None
+    assert found.likely is not None
+    assert found.likely.kind == "slow_stage"
+    assert [one.kind for one in found.evidence] == ["slow_stage"]
+
+
 def test_all_stages_alike_are_said_to_be_alike(run: Path) -> None:
     slowed(run, "all")
     found = follow(run).look().cause

@@ -192,7 +192,7 @@ def written(folder: Path, program: Program, played: Trace, *, noted: bool) -> Pa
     came, too."""
     chunks = program.schedule.chunk_map(program.stages, program.chunks_per_stage)
     ranks = len(played.roles)
-    parallel = {"pipeline": program.stages, "virtual": program.chunks_per_stage}
+    parallel: dict[str, Any] = {"pipeline": program.stages, "virtual": program.chunks_per_stage}
     parallel["schedule"] = program.schedule.model_dump(mode="json")
     about = {"parallel": parallel, "microbatches": program.microbatches}
     lines = [[header(rank, ranks, rank, **about)] for rank in range(ranks)]

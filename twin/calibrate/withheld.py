@@ -65,7 +65,7 @@ def draw(source: Source, seed: int) -> Calibration:
 
 
 def line(seed: int, found: Calibration, kept: frozenset[str]) -> str:
-    """One draw as a row of a table; `kept` are rows that no draw may see."""
+    """One draw as a row of a table, mean errors in percent; no draw may see the rows `kept`."""
     unseen = [row for row in found.rows if row.use == "check"]
     rest = [row.after for row in unseen if row.name not in kept]
     bare = [row.before for row in unseen if row.name not in kept]
@@ -93,7 +93,7 @@ def _within(error: float, interval: tuple[float, float] | None) -> bool:
 
 
 def _mean(errors: Errors | None) -> str:
-    return f"{errors.mean:.1%}" if errors else ""
+    return f"{100 * errors.mean:.1f}" if errors else ""
 
 
 def table(source: Source, seeds: Sequence[int] = SEEDS) -> str:
@@ -101,8 +101,8 @@ def table(source: Source, seeds: Sequence[int] = SEEDS) -> str:
     kept = frozenset(row.name for row in source.rows if row.use == "check")
     head = (
         f"### {source.title}: base {source.base}\n\n"
-        "| draw | factors taken | base | left out | not drawn: base -> fit | check rows "
-        "| in interval |\n|---|---|---|---|---|---|---|"
+        "| draw | factors taken | ten rows: base | left out | not drawn: base -> fit "
+        "| other models | in interval |\n|---|---|---|---|---|---|---|"
     )
     return "\n".join([head, *(line(seed, draw(source, seed), kept) for seed in seeds)])
 

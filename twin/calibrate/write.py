@@ -163,14 +163,14 @@ def _whole(calibration: Calibration) -> dict[str, str]:
 
 def _leaves(values: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
     """Numbers, quantities and flags as they are written; spans say their own."""
-    for key, value in values.items():
+    for key, entry in values.items():
         path = f"{above}{key}"
-        if path in _WORDS or value is None:
+        if path in _WORDS or entry is None:
             continue
-        if isinstance(value, dict):
-            yield from _leaves(cast("dict[str, Any]", value), f"{path}.")
-        elif not isinstance(value, list):
-            yield path, json.dumps(value).strip('"')
+        if isinstance(entry, dict):
+            yield from _leaves(cast("dict[str, Any]", entry), f"{path}.")
+        elif not isinstance(entry, list):
+            yield path, json.dumps(entry).strip('"')
 
 
 def _nested(numbers: Mapping[str, str]) -> list[str]:

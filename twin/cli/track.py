@@ -100,13 +100,15 @@ def _say_new(text: str, said: str) -> str:
 def _watch(follower: Follower, every: float) -> None:
     from rich.console import Console, Group
     from rich.live import Live
+    from rich.padding import Padding
     from rich.progress_bar import ProgressBar
 
     console = Console(file=sys.stderr, markup=False, emoji=False)
     with Live(console=console, transient=True, auto_refresh=False) as live:
         while (found := follower.look()).state != "done":
             bar = ProgressBar(total=found.steps, completed=found.step, width=60)
-            live.update(Group(_sentence(found), bar, *tables(found)), refresh=True)
+            shown = Padding(bar, (0, 0, 1, 0))  # a bar ends no line
+            live.update(Group(_sentence(found), shown, *tables(found)), refresh=True)
             time.sleep(every)
 
 

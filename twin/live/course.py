@@ -86,7 +86,8 @@ def course(folder: Path, steps: int | None = None) -> Course:
 def began(folder: Path, steps: Sequence[Step]) -> datetime | None:
     """The latest moment at which the run can have begun, from the earliest of what is known: the
     first span of its timeline, when its configuration was written, and when its log was last
-    written less the seconds of all its steps. None where nothing is known."""
+    written less the seconds of all its steps. A folder that was copied without its times, and has
+    no timeline, looks younger than it is. None where nothing is known."""
     found: list[float] = []
     if (start := first_start(folder)) is not None:
         found.append(start / 1e9)

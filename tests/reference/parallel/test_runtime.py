@@ -68,7 +68,9 @@ def alone(spec: ModelSpec) -> tuple[float, dict[str, Tensor]]:
     losses = [whole.loss(*batch) / MICROBATCHES for batch in batches()]
     sum(losses[1:], losses[0]).backward()
     found = {name: weight.grad for name, weight in whole.named_parameters()}
-    return float(sum(one.item() for one in losses)), {k: v for k, v in found.items() if v is not None}
+    return float(sum(one.item() for one in losses)), {
+        k: v for k, v in found.items() if v is not None
+    }
 
 
 def one_rank(
@@ -80,9 +82,7 @@ def one_rank(
     turns = Turns(world.tape)
     shared = world.groups["expert"].size > 1
     exchange = ExpertExchange(world.groups["expert"], turns) if shared else None
-    parts = stage_of(
-        spec, mesh, rank, exchange, device=torch.device("cpu"), dtype=torch.float64
-    )
+    parts = stage_of(spec, mesh, rank, exchange, device=torch.device("cpu"), dtype=torch.float64)
     for part in parts.values():
         initialize(part, 0, part.part.first_expert(spec))
     runtime = Runtime(parts, Messages(world.route, world.tape), turns, policy, Pace())

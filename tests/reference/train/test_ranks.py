@@ -3,14 +3,22 @@ another layout, and they end together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from reference.config import RunSpec
+from reference.metrics import NAME, read_lines
 from reference.parallel.timeline import FOLDER
 from reference.train import Result, train
 from reference.trainer.signals import Stop
@@ -35,14 +43,22 @@ LAYOUTS: dict[str, tuple[int, list[str]]] = {
     "pipeline": (2, ["parallel.pipeline=2", "parallel.schedule=zb_h1"]),
     "all of K2": (
         4,
-        ["parallel.pipeline=2", "parallel.virtual=2", "parallel.expert=2"]
-        + [f"parallel.schedule={K2}"],
+        [
+            "parallel.pipeline=2",
+            "parallel.virtual=2",
+            "parallel.expert=2",
+            f"parallel.schedule={K2}",
+        ],
     ),
     "both ways": (4, ["parallel.pipeline=2", "parallel.schedule=dualpipe", "parallel.expert=2"]),
     "eight ranks": (
         8,
-        ["parallel.pipeline=2", "parallel.virtual=2", "parallel.expert=2"]
-        + [f"parallel.schedule={K2}"],
+        [
+            "parallel.pipeline=2",
+            "parallel.virtual=2",
+            "parallel.expert=2",
+            f"parallel.schedule={K2}",
+        ],
     ),
 }
 Weights = dict[str, NDArray[np.float64]]
@@ -80,6 +96,33 @@ def test_every_rank_writes_down_what_ran_when(load: Load, tmp_path: Path) -> Non
     assert names == [f"rank-{rank:05d}.jsonl" for rank in range(ranks)]
 
 
+def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on(config: Path, load: Load) -> None:
+    overrides = ["train.steps=4000", "train.checkpoint_every=2", "parallel.pipeline=2"]
+    overrides += ["train.accumulate=4", "train.evaluate_every=0", "schedule.decay_steps=3992"]
+    words = [word for one in overrides for word in ("--set", one)]
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", free_port()]
+    job = subprocess.Popen(
+        [sys.executable, *command, "-m", "reference.train", str(config), *words],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        log = config.parent / "out" / NAME
+        wait_for(lambda: len(read_lines(log)) > 8, job)
+        os.kill(children(job.pid)[-1], signal.SIGKILL)
+        begun = monotonic()
+        _, said = job.communicate(timeout=60)
+    finally:
+        job.kill()
+    assert monotonic() - begun < 30
+    assert job.returncode != 0
+    assert "another rank is gone, so this one ends" in said
+    done = max(line["step"] for line in read_lines(log) if line["kind"] == "checkpoint")
+    again = run_ranks(2, trained, load(*overrides), 2)
+    assert again[0][0] == "interrupted"
+    assert len(again[0][1]) > done
+
+
 def trained(
     rank: int, ranks: int, run: RunSpec, stop_after: int = 0
 ) -> tuple[str, list[float], Weights]:
@@ -96,6 +139,26 @@ def trained(
 
     result = train(run, existing="resume", stop=stop, progress=watch if rank == 0 else None)
     return result.ended, [step.loss for step in result.steps], weights(run, result)
+
+
+def wait_for(there: Callable[[], bool], job: subprocess.Popen[str]) -> None:
+    end = monotonic() + 120
+    while not there():
+        assert job.poll() is None, job.communicate()[1]
+        assert monotonic() < end
+        sleep(0.05)
+
+
+def children(of: int) -> list[int]:
+    """The processes that a process has started."""
+    text = Path(f"/proc/{of}/task/{of}/children").read_text(encoding="utf-8")
+    return [int(word) for word in text.split()]
+
+
+def free_port() -> str:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 def weights(run: RunSpec, result: Result) -> Weights:
