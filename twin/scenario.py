@@ -64,6 +64,11 @@ class ParallelSpec(Spec):
         description="expert all-to-all: alltoall sends a copy per chosen expert, deepep one per "
         "node, passed on over NVLink",
     )
+    overlap_shared_experts: Flag = Field(
+        default=True,
+        description="shared experts run while tokens are on their way to routed ones, as with "
+        "Megatron-LM's --moe-shared-expert-overlap; false: once these have come",
+    )
     collectives: Choice = Field(
         default="ring",
         description="how tensors are reduced, gathered and broadcast: by rings, double binary "

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from reference.kernels import attention_blocks, attention_cuda
+from reference.kernels.work import computes
 
 
 def attention(
@@ -40,6 +41,7 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.scale, ctx.fused = scale, attention_cuda.fuses(q_BTHQ, k_BSGQ, v_BSGV)
         if q_BTHQ.is_meta:
+            computes(_pairs(q_BTHQ, k_BSGQ) * 2 * (q_BTHQ.shape[3] + v_BSGV.shape[3]))
             made = _shapes(q_BTHQ, v_BSGV)
         else:
             path = attention_cuda if ctx.fused else attention_blocks
@@ -56,6 +58,9 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, None]:
         q_BTHQ, k_BSGQ, v_BSGV, out_BTHV, lse_BHT = ctx.saved_tensors
         if q_BTHQ.is_meta:
+            # Logits again and the gradients of queries and keys; those of probabilities and values.
+            widths = 3 * q_BTHQ.shape[3] + 2 * v_BSGV.shape[3]
+            computes(_pairs(q_BTHQ, k_BSGQ) * 2 * widths)
             return (
                 torch.empty_like(q_BTHQ),
                 torch.empty_like(k_BSGQ),
@@ -76,6 +81,12 @@ def _check(q_BTHQ: Tensor, k_BSGQ: Tensor, v_BSGV: Tensor) -> None:
             f"attention of q {list(q_BTHQ.shape)}, k {list(k_BSGQ.shape)}, v {list(v_BSGV.shape)}:"
             " q is [B, T, H, Q], k [B, S, G, Q] and v [B, S, G, V] with T <= S and G dividing H"
         )
+
+
+def _pairs(q_BTHQ: Tensor, k_BSGQ: Tensor) -> float:
+    """Queries times keys of all heads, the visible half of a square."""
+    B, T, H, _ = q_BTHQ.shape
+    return B * H * T * (k_BSGQ.shape[1] - T / 2)
 
 
 def _shapes(q_BTHQ: Tensor, v_BSGV: Tensor) -> tuple[Tensor, Tensor, Tensor]:

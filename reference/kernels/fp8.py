@@ -42,6 +42,10 @@ def quantize(x_XD: Tensor) -> Fp8:
     A last partial tile has a scale of its own. Nothing overflows; a tile that holds an infinity or
     a NaN comes back as NaN altogether, so that a diverged run stays visible.
     """
+    if x_XD.is_meta:
+        tiles = -(-x_XD.shape[-1] // TILE)
+        scales_XJ = x_XD.new_empty(*x_XD.shape[:-1], tiles, dtype=torch.float32)
+        return Fp8(torch.empty(x_XD.shape, dtype=torch.float8_e4m3fn, device=x_XD.device), scales_XJ)
     if _by_triton(x_XD):
         from reference.kernels import fp8_triton  # noqa: PLC0415 - Triton is there with CUDA only
 
@@ -55,6 +59,8 @@ def quantize(x_XD: Tensor) -> Fp8:
 
 def dequantize(packed: Fp8, dtype: torch.dtype) -> Tensor:
     """The values times their tile's scale, rounded once, in `dtype`."""
+    if packed.values_XD.is_meta:
+        return torch.empty(packed.values_XD.shape, dtype=dtype, device=packed.values_XD.device)
     if _by_triton(packed.values_XD):
         from reference.kernels import fp8_triton  # noqa: PLC0415 - as above
 

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import grouped_mm
 
 from reference.kernels.late import current, weight_gradient
+from reference.kernels.work import computes
 
 _GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 """What torch 2.13's grouped product takes; it refuses float64."""
@@ -72,6 +73,7 @@ class _GroupedMatmul(torch.autograd.Function):
 def _by_expert(rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
     """Every row times its expert's weight: [R, O]."""
     if rows_RI.is_meta:
+        computes(2.0 * rows_RI.numel() * weights_EIO.shape[2])
         return rows_RI.new_empty(rows_RI.shape[0], weights_EIO.shape[2])
     if not _compiles(rows_RI) and _can_group(rows_RI, weights_EIO, weights_EIO.shape[2]):
         return grouped_mm(rows_RI, weights_EIO, offs=ends_E)
@@ -103,6 +105,7 @@ def _of_experts(left_RI: Tensor, right_RO: Tensor, ends_E: Tensor) -> Tensor:
     """The product over each expert's rows, `left^T right`: [E, I, O], zero where it has none."""
     E, I, O = len(ends_E), left_RI.shape[1], right_RO.shape[1]  # noqa: E741
     if left_RI.is_meta:
+        computes(2.0 * left_RI.numel() * O)
         return left_RI.new_empty(E, I, O)
     if not _compiles(left_RI) and _can_group(left_RI, right_RO, O):
         return grouped_mm(left_RI.T, right_RO, offs=ends_E)

@@ -50,6 +50,8 @@ class _SwiGlu(torch.autograd.Function):
 
 
 def _forward(gate_up_R2F: Tensor, weight_R: Tensor | None) -> Tensor:
+    if gate_up_R2F.is_meta:
+        return gate_up_R2F.new_empty(gate_up_R2F.shape[0], gate_up_R2F.shape[1] // 2)
     if by_triton(gate_up_R2F):
         from reference.kernels import swiglu_triton  # noqa: PLC0415 - Triton is there with CUDA only
 
@@ -68,6 +70,9 @@ def _forward(gate_up_R2F: Tensor, weight_R: Tensor | None) -> Tensor:
 def _backward(
     dout_RF: Tensor, gate_up_R2F: Tensor, weight_R: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
+    if gate_up_R2F.is_meta:
+        dweight = None if weight_R is None else torch.empty_like(weight_R)
+        return torch.empty_like(gate_up_R2F), dweight
     if by_triton(gate_up_R2F):
         from reference.kernels import swiglu_triton  # noqa: PLC0415 - as above
 

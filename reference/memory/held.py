@@ -138,16 +138,19 @@ class KeptBytes:
     """What made it: the name of an op or a mark, or "" for all others."""
     device: int
     host: int
+    storage: int = 0
+    """Which storage it was in the forward (`key`)."""
 
 
 class Held:
     """One storage that the backward pass needs, and the form in which it waits."""
 
-    __slots__ = ("__weakref__", "_alive", "form", "name", "unit")
+    __slots__ = ("__weakref__", "_alive", "_key", "form", "name", "unit")
 
     def __init__(self, tensor: Tensor, unit: Unit, name: str, form: Form | None) -> None:
         # The address of a storage is not used again while somebody refers to it, even weakly.
         self._alive = StorageWeakRef(tensor.untyped_storage())
+        self._key = key(tensor)
         self.unit = unit
         self.name = name
         self.form = form
@@ -156,7 +159,7 @@ class Held:
     def count(self) -> KeptBytes:
         """What it takes to bring it back."""
         device, host = self.form.bytes if self.form else (0, 0)
-        return KeptBytes(self.unit.layer, self.name, device, host)
+        return KeptBytes(self.unit.layer, self.name, device, host, self._key)
 
 
 class Handle:

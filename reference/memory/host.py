@@ -14,6 +14,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 
 Way = Literal["out", "back"]
 
@@ -32,8 +33,9 @@ def beside(device: torch.device, way: Way) -> Iterator[torch.cuda.Stream | None]
 
 
 def host_like(tensor: Tensor) -> Tensor:
-    """Host memory for a copy, which a GPU can reach by itself."""
-    host = "meta" if tensor.is_meta else "cpu"
+    """Host memory for a copy, which a GPU can reach by itself. A tensor without numbers can be
+    copied to no CPU, unless CPUs have none either (`FakeTensor`)."""
+    host = "meta" if tensor.is_meta and not isinstance(tensor, FakeTensor) else "cpu"
     return torch.empty_like(tensor, device=host, pin_memory=tensor.is_cuda)
 
 

@@ -47,6 +47,11 @@ def _turns(rope: Rope, width: int, size: int, device: torch.device, dtype: torch
     )
 
 
+def forget_tables() -> None:
+    """Drop the tables that were made: where some had no numbers."""
+    _turns.cache_clear()
+
+
 def frequencies(rope: Rope, width: int) -> Tensor:
     """Radians per position of each of the R / 2 planes, fp32.
 

@@ -124,8 +124,10 @@ def _threshold(maxima: Tensor, spec: QkClipSpec) -> float:
     """The largest logit that is left alone in this step."""
     if spec.variant == "off":
         return _OFF
+    if spec.variant != "adaptive":
+        return spec.threshold
     seen = maxima[maxima.isfinite()]
-    if spec.variant != "adaptive" or not seen.numel():
+    if not seen.numel():
         return spec.threshold
     wanted = spec.outlier * float(seen.median())
     return min(max(wanted, spec.floor * spec.threshold), spec.threshold)

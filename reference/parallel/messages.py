@@ -68,7 +68,9 @@ class Messages:
         self._out: dict[tuple[Direction, int], _Lane] = {}
         self._in: dict[tuple[Direction, int], _Lane] = {}
         self._box = _Box()
-        # Shapes without numbers belong to the thread that asks for them.
+        self._posted: dict[tuple[Direction, int], _Posted] = {}
+        self._leaving: dict[tuple[Direction, int], Tensor] = {}
+        # Shapes without numbers belong to the thread that asks for them; nothing takes time there.
         self._inline = any(
             handle is not None and dist.get_backend(handle) == "fake"
             for handle in route.handles.values()
@@ -96,6 +98,8 @@ class Messages:
             return
         if self._inline:
             self._sent(key, stage, tensor, None)
+            # On its way until the next one leaves, as on a wire that is as fast as it has to be.
+            self._leaving[key[0], stage] = tensor
             return
         ready = torch.cuda.current_stream().record_event() if tensor.is_cuda else None
         lane = _lane(self._out, (key[0], stage), tensor.device)
@@ -103,12 +107,15 @@ class Messages:
 
     def take(self, key: Key) -> Tensor:
         """What came for a chunk, once it has come. Raises what went wrong in a lane."""
+        for lane in self._posted.values():
+            lane.arrive(key)
         return self._box.take(key)
 
     def flush(self) -> None:
         """Wait until all has been sent."""
         for lane in self._out.values():
             lane.flush()
+        self._leaving.clear()
         self._box.check()
 
     def _receive(self, key: Key, stage: int, like: Tensor) -> None:
@@ -116,12 +123,13 @@ class Messages:
             try:
                 buffer = torch.empty_like(like)
                 dist.recv(buffer, self.route.ranks[stage], group=self.route.handles[key[0]])
+                self._tape.arrival(_NAME[key[0]], key[1], key[2])
                 self._box.put(key, buffer)
             except Exception as error:  # noqa: BLE001  raised where somebody waits
                 self._box.fail(error)
 
         if self._inline:
-            run()
+            self._posted.setdefault((key[0], stage), _Posted()).add(key, run)
         else:
             _lane(self._in, (key[0], stage), like.device).put(run)
 
@@ -172,6 +180,35 @@ class _Box:
     def _raise(self) -> None:
         if self._error is not None:
             raise self._error
+
+
+class _Posted:
+    """A lane without a thread: as there, one receive is posted ahead of what was taken."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[Key, _Job] = {}
+        """Those that come, in order."""
+        self._ahead: set[Key] = set()
+        """Posted, and not taken."""
+
+    def add(self, key: Key, job: _Job) -> None:
+        self._jobs[key] = job
+        if not self._ahead:
+            self._post()
+
+    def arrive(self, key: Key) -> None:
+        """Let this one come, if it is of this lane, and all before it."""
+        while key in self._jobs:
+            self._post()
+        if key in self._ahead:
+            self._ahead.remove(key)
+            if self._jobs and not self._ahead:
+                self._post()
+
+    def _post(self) -> None:
+        key = next(iter(self._jobs))
+        self._ahead.add(key)
+        self._jobs.pop(key)()
 
 
 class _Lane:

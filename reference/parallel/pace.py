@@ -29,8 +29,8 @@ class Pace:
         return self.passes.get((chunk, kind), ())
 
     def update(self, stage: int) -> float:
-        """That of one stage's update."""
-        return self.optimizer[stage] if self.optimizer else 0.0
+        """That of one stage's update; nothing where the pace knows no such stage."""
+        return self.optimizer[stage] if stage < len(self.optimizer) else 0.0
 
 
 def load_pace(path: Path | None) -> Pace:

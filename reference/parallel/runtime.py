@@ -20,9 +20,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from reference.data.loader import Batch
 from reference.kernels.late import Late, split_by
+from reference.memory.held import KeptBytes
 from reference.memory.stash import Stash
 from reference.model import Transformer
 from reference.parallel.messages import Key, Messages
@@ -77,6 +79,8 @@ class Runtime:
         self._turns = turns
         self._policy = policy
         self.pace = pace
+        self.ledgers: dict[int, tuple[KeptBytes, ...]] | None = None
+        """By chunk: what its first forward kept, with names; None where nobody asked."""
         self._flights: dict[Place, Flight] = {}
         self._batches: Sequence[Batch] = ()
         self._of = 1
@@ -84,6 +88,11 @@ class Runtime:
         self._splits = False
         """Whether a backward comes in halves."""
         self._beside: ThreadPoolExecutor | None = None
+
+    @property
+    def running(self) -> Running | None:
+        """The pass that computes now."""
+        return self._turns.running
 
     def step(
         self,
@@ -182,7 +191,7 @@ class Runtime:
         part = self._parts[action.chunk]
         tokens_BT, targets_BT = self._batches[action.microbatch]
         late = Late() if self._splits else None
-        with split_by(late), Stash(self._policy) as stash:
+        with split_by(late), Stash(self._policy, measure=self.ledgers is not None) as stash:
             source = tokens_BT if given is None else given
             if part.part.head:
                 out = part.loss(source, targets_BT) / self._of
@@ -191,7 +200,7 @@ class Runtime:
                 out = out.view_as(out) if out is given else out
         place = (action.chunk, action.microbatch)
         self._flights[place] = Flight(given, get_gradient_edge(out), out.dtype, late)
-        self._count(stash)
+        self._count(action.chunk, stash)
         if part.part.head:
             self._outcome.loss += out.item()
             return None
@@ -213,8 +222,10 @@ class Runtime:
         if out is not None:
             self._messages.send(action, out)
 
-    def _count(self, stash: Stash) -> None:
+    def _count(self, chunk: int, stash: Stash) -> None:
         outcome = self._outcome
+        if self.ledgers is not None:
+            self.ledgers.setdefault(chunk, stash.ledger)
         outcome.flights = max(outcome.flights, len(self._flights))
         if stash.kept:
             outcome.kept = max(outcome.kept or 0, sum(stash.kept.values()))
@@ -245,11 +256,14 @@ def _backwards(order: Sequence[Action]) -> dict[int, int]:
 def _like_here() -> Callable[[], None]:
     """What makes another thread compute as this one."""
     threads = torch.get_num_threads()
+    modes = _get_current_dispatch_mode_stack()
     device = torch.cuda.current_device() if torch.cuda.is_available() else None
 
     def set_up() -> None:
         torch.set_num_threads(threads)
         if device is not None:
             torch.cuda.set_device(device)
+        for mode in modes:
+            mode.__enter__()
 
     return set_up

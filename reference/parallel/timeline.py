@@ -40,6 +40,19 @@ class Span:
     start: int
     end: int
     bytes: int = 0
+    group: str = ""
+    """Of a collective: which ranks, by kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message that has come. Its sender may have been done before, since sockets hold some."""
+
+    step: int
+    name: str
+    chunk: int
+    microbatch: int
+    at: int
 
 
 class Tape:
@@ -54,6 +67,7 @@ class Tape:
         """Their payloads."""
         self._file: TextIO | None = None
         self._spans: list[Span] = []
+        self._arrivals: list[Arrival] = []
 
     def open(self, folder: Path, rank: int, header: Mapping[str, Any]) -> None:
         """Write from now on, behind what the file holds."""
@@ -73,19 +87,30 @@ class Tape:
         if self._file is not None:
             self._spans.append(span)
 
+    def arrival(self, name: str, chunk: int, microbatch: int) -> None:
+        """A message has come just now."""
+        if self._file is not None:
+            self._arrivals.append(Arrival(self.step, name, chunk, microbatch, time_ns()))
+
     def transfer(self, stream: Stream, name: str, size: int, group: str, kind: str) -> Transfer:
         """A collective that begins now; it ends with `Transfer.end`, or as a context manager."""
         self.counts[name, group, kind] += 1
         self.bytes[name, group, kind] += size
-        return Transfer(self, stream, name, size, time_ns())
+        return Transfer(self, stream, name, size, group, time_ns())
 
     def end_step(self, start: int) -> None:
-        """The step is over: write what it was."""
+        """The step is over: write what it was. What lies before it belongs to none, such as an
+        evaluation's messages."""
         if self._file is None:
             return
         for span in sorted(self._spans, key=lambda one: one.start):
-            self._line({"kind": "span", **asdict(span)})
+            if span.start >= start:
+                self._line({"kind": "span", **asdict(span)})
+        for arrival in self._arrivals:
+            if arrival.at >= start:
+                self._line({"kind": "arrival", **asdict(arrival)})
         self._spans.clear()
+        self._arrivals.clear()
         self._line({"kind": "step", "step": self.step, "start": start, "end": time_ns()})
         self._file.flush()
 
@@ -102,6 +127,7 @@ class Transfer:
     stream: Stream
     name: str
     bytes: int
+    group: str
     start: int
     chunk: int = NOWHERE
     microbatch: int = NOWHERE
@@ -118,6 +144,7 @@ class Transfer:
                 self.start,
                 time_ns(),
                 self.bytes,
+                self.group,
             )
         )
 

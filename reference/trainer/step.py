@@ -64,7 +64,7 @@ def _gradients(stage: Stage, trainee: Trainee) -> Outcome:
     batches = [trainee.next_batch() for _ in range(stage.accumulate // mesh.data)]
     orders = mesh.spec.schedule.order(mesh.spec.pipeline, mesh.spec.virtual, len(batches))
     shape = (stage.micro_batch, stage.sequence, trainee.models[0].spec.hidden)
-    like = torch.empty(shape, dtype=trainee.dtype, device=trainee.device)
+    like = torch.empty((), dtype=trainee.dtype, device=trainee.device).expand(shape)
     place = {chunk: part for part, chunk in enumerate(trainee.parts)}
 
     def reduce(chunk: int) -> None:

@@ -4,7 +4,7 @@ of each."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,29 +103,41 @@ class Trainee:
 def build(run: RunSpec, world: World, device: torch.device) -> Trainee:
     """The run before its first step, on one rank. Raises UsageError where it cannot be cut for
     these ranks."""
+
+    def text() -> tuple[Prepared, Loader]:
+        prepared, train = _prepared(run, world), run.train
+        place = world.data_index, world.mesh.data
+        shape = train.sequence, train.micro_batch
+        return prepared, Loader(prepared.training, *shape, run.data.seed, *place)
+
+    return assemble(run, world, device, text)
+
+
+def assemble(
+    run: RunSpec,
+    world: World,
+    device: torch.device,
+    text: Callable[[], tuple[Prepared, Loader]],
+    *,
+    balanced: bool = False,
+) -> Trainee:
+    """The same on a text that is made when the rest has been; `balanced` as in `ExpertExchange`."""
     dtype, turns = DTYPES[run.train.precision], Turns(world.tape)
     experts = world.groups["expert"]
-    exchange = ExpertExchange(experts, turns) if experts.size > 1 else None
+    exchange = ExpertExchange(experts, turns, balanced=balanced) if experts.size > 1 else None
     parts = stage_of(run.model, world.mesh, world.rank, exchange, device=device, dtype=dtype)
     for part in parts.values():
         initialize(part, run.train.seed, part.part.first_expert(run.model))
         for router in part.routers():
             router.forced = run.balance.forced
-    prepared = _prepared(run, world)
+    prepared, loader = text()
     return Trainee(
         world=world,
         parts=parts,
         optimizer=_optimizer(run, world, parts),
         runtime=Runtime(parts, Messages(world.route, world.tape), turns, run.memory, _pace(run)),
         prepared=prepared,
-        loader=Loader(
-            prepared.training,
-            run.train.sequence,
-            run.train.micro_batch,
-            run.data.seed,
-            world.data_index,
-            world.mesh.data,
-        ),
+        loader=loader,
         device=device,
         dtype=dtype,
         counted=Transformer(run.model, device="meta"),

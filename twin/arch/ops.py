@@ -114,7 +114,8 @@ class Shape:
     rank over those of the mean rank (`twin.routing`); the simulated rank is the fullest.
     `kept_load`: the same over all its layers, which is what it keeps; None: it is the fullest in
     each. `arriving`: rows that a dispatcher brings it, per token that it sends, if copies for one
-    rank travel as one; None: a copy travels per chosen expert."""
+    rank travel as one; None: a copy travels per chosen expert. `overlap_shared`: shared experts
+    do not wait for what is dispatched."""
 
     sequences: int
     sequence: int
@@ -128,6 +129,7 @@ class Shape:
     kept_load: float | None = None
     arriving: float | None = None
     precision: Precision = "bf16"
+    overlap_shared: bool = True
 
     @property
     def tokens(self) -> int:

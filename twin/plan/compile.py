@@ -91,6 +91,7 @@ def shape_of(scenario: Scenario) -> Shape:
         kept_load=train.routing.over_layers(fullest, _expert_layers(scenario)),
         arriving=_arriving(scenario),
         precision=train.precision,
+        overlap_shared=parallel.overlap_shared_experts,
     )
 
 

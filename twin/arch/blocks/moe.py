@@ -19,6 +19,7 @@ back, stay in bf16 (DeepSeek-V3, section 3.3.3).
 Shared experts read what the router reads and no exchange: they stand right behind the dispatch,
 marked `aside`. Forward they may run under it, and backward, in reverse order, under its gradient's
 way back. (DeepSeek-V3's own overlap hides them in this way, between chunks that are paired.)
+Without `Shape.overlap_shared` they wait for it.
 
 Assumptions, all named:
 - The router multiplies bf16 by bf16 into fp32 logits (Megatron-LM's router gating with fp32
@@ -96,7 +97,7 @@ def items(moe: Moe, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     return (
         *_router(moe, hidden, tokens),
         *dispatch[:sent],
-        *(replace(op, aside=sent > 0) for op in _shared(moe, hidden, shape)),
+        *(replace(op, aside=sent > 0 and shape.overlap_shared) for op in _shared(moe, hidden, shape)),
         *(_keeping(item, part) for item in (*dispatch[sent:], *_experts(moe, hidden, shape))),
         *_combine(way, moe, shape),
     )

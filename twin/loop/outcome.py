@@ -1,0 +1,155 @@
+"""A layout's prediction beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from twin.engine.lower import lower
+from twin.engine.program import COMPUTE
+from twin.loop.layouts import Layout
+from twin.measured import Beside, MeasuredRun, beside, read, summary, trace
+from twin.measured.moment import moment
+from twin.report.breakdown import exposed_communication_ns
+from twin.runs import Run
+
+DRIFTED: Final = 0.05
+"""Between the two halves of a run's counted steps, medians: beyond it the machine was not the same
+machine. OURS."""
+OVERRUN: Final = 0.05
+"""By how much a pass may be longer than its pace before it counts as an overrun. OURS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One layout; times in seconds."""
+
+    name: str
+    mode: str
+    links: str
+    """Rate of its links, or `loopback`."""
+    ranks: int
+    beside: Beside
+    steps: tuple[float, ...]
+    """All that were counted, in order."""
+    overruns: float
+    """Share of passes and updates that took longer than their pace; 0 where there is none."""
+    sealed: bool
+    """Whether this very prediction was on disk before the run began."""
+    folder: Path
+
+    @property
+    def predicted(self) -> float:
+        """Seconds of a step."""
+        return self.beside.predicted_ns / 1e9
+
+    @property
+    def measured(self) -> float:
+        """Median seconds of a step."""
+        return median(self.steps)
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, minus one."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def drift(self) -> float:
+        """The second half of the steps over the first, minus one."""
+        half = len(self.steps) // 2
+        if not half:
+            return 0.0
+        return median(self.steps[-half:]) / median(self.steps[:half]) - 1
+
+    @property
+    def drifted(self) -> bool:
+        """Whether that is too much."""
+        return abs(self.drift) > DRIFTED
+
+    @property
+    def bubble(self) -> tuple[float, float]:
+        """Predicted and measured share of the step, mean over ranks."""
+        return _share(self.beside.predicted_row, "bubble"), _share(
+            self.beside.measured_row, "bubble"
+        )
+
+    @property
+    def exposed(self) -> tuple[float, float]:
+        """Predicted and measured seconds that compute waits for communication."""
+        rows = self.beside.predicted_row, self.beside.measured_row
+        predicted, measured = (exposed_communication_ns(row) / 1e9 for row in rows)
+        return predicted, measured
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, as plain data."""
+        found = self.beside
+        return {
+            "name": self.name,
+            "mode": self.mode,
+            "links": self.links,
+            "ranks": self.ranks,
+            "predicted_step_seconds": self.predicted,
+            "measured_step_seconds": self.measured,
+            "step_error": self.error,
+            "steps_seconds": list(self.steps),
+            "drift": self.drift,
+            "drifted": self.drifted,
+            "overruns": self.overruns,
+            "sealed": self.sealed,
+            "predicted_breakdown_ns": dict(found.predicted_row),
+            "measured_breakdown_ns": dict(found.measured_row),
+            "actions": [asdict(one) | {"error": one.error} for one in found.actions],
+            "mismatches": list(found.mismatches),
+            "folder": str(self.folder),
+        }
+
+
+def outcome(layout: Layout, run: Run, folder: Path, *, shaped: bool, sealed: bool) -> Outcome:
+    """What came of a layout: `run` is its prediction, the folder that of the trainer's run."""
+    real = read(folder)
+    found = summary(real)
+    happened = trace(real, found.step)
+    cluster = layout.scenario.cluster
+    return Outcome(
+        name=layout.name,
+        mode=layout.mode,
+        links=f"{cluster.node.nic.bandwidth * 8 / 1e6:,.0f} Mbps" if shaped else "loopback",
+        ranks=cluster.gpus,
+        beside=beside(real, found, happened, run.plan, run.trace),
+        steps=tuple(real.step_ns(one) / 1e9 for one in found.counted),
+        overruns=overruns(real, found.counted, run) if layout.mode == "paced" else 0.0,
+        sealed=sealed,
+        folder=folder,
+    )
+
+
+def overruns(real: MeasuredRun, steps: tuple[int, ...], run: Run) -> float:
+    """The share of passes that took longer than the twin says: the real kernels did not fit."""
+    program = lower(run.plan)
+    wanted = {
+        (kind, chunk): sum(one.duration_ns for one in template if one.stream == COMPUTE)
+        for (kind, chunk), template in program.passes.items()
+    }
+    late = every = 0
+    for step in steps:
+        for line in moment(real, step).ranks:
+            taken: dict[tuple[str, int, int], int] = {}
+            own = line.spans
+            rows = zip(own.stream, line.names, own.chunk, own.microbatch, own.end - own.start, strict=True)
+            for stream, name, chunk, microbatch, length in rows:
+                if stream == COMPUTE and (name, chunk) in wanted:
+                    key = name, int(chunk), int(microbatch)
+                    taken[key] = taken.get(key, 0) + int(length)
+            every += len(taken)
+            late += sum(
+                length > wanted[name, chunk] * (1 + OVERRUN)
+                for (name, chunk, _), length in taken.items()
+            )
+    return late / every if every else 0.0
+
+
+def _share(row: Mapping[str, int], cause: str) -> float:
+    return row[cause] / sum(row.values())

@@ -1,0 +1,126 @@
+"""Predict, then run: one layout after the other, each in a folder of its own.
+
+The prediction is sealed in that folder before the trainer starts (`twin.live.seal`). A folder is
+named after what is run, so that a list which was interrupted goes on where it ended, and a layout
+that was run is not run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from twin.errors import ScenarioError
+from twin.export.base import render
+from twin.live.seal import read as read_seal
+from twin.live.seal import seal
+from twin.loop.layouts import Layout
+from twin.loop.outcome import Outcome, outcome
+from twin.loop.start import command, start
+from twin.loop.trainer import configuration, problems
+from twin.measured import is_run, read
+from twin.plan import plan
+from twin.runs import Run, run
+
+SEAL, PACE, CONFIGURATION, LOG = "prediction.json", "pace.json", "trainer.json", "log.txt"
+RUN: Final = "run"
+"""The trainer's own folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How layouts are run."""
+
+    output: Path
+    steps: int
+    shaped: bool
+    again: bool = False
+    """Run also what was run before."""
+
+
+def predict_then_run(layouts: Sequence[Layout], asked: Asked) -> Iterator[Outcome]:
+    """What came of each layout, as soon as it is known; all are predicted before the first is run.
+
+    Raises ScenarioError where the reference does not do what one of them says, UsageError where a
+    run fails.
+    """
+    for layout in layouts:
+        _refuse(layout)
+    prepared = [_Prepared.of(layout, asked) for layout in layouts]
+    for one in prepared:
+        yield one.run(asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A layout with its prediction, sealed."""
+
+    layout: Layout
+    predicted: Run
+    folder: Path
+    sealed: bool
+
+    @staticmethod
+    def of(layout: Layout, asked: Asked) -> _Prepared:
+        """Predict, and write down what the trainer needs."""
+        predicted = run(layout.scenario)
+        paced = layout.mode == "paced"
+        pace = render(predicted, "pace")[""] if paced else b""
+        folder = asked.output / f"{layout.name}-{_digest(predicted, pace, asked)}"
+        if asked.again:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        if paced:
+            (folder / PACE).write_bytes(pace)
+        written = configuration(
+            predicted.plan, folder / RUN, asked.steps, folder / PACE if paced else None
+        )
+        (folder / CONFIGURATION).write_text(json.dumps(written, indent=2), encoding="utf-8")
+        if not _done(folder, asked.steps):
+            text = json.dumps(seal(predicted).to_json(), indent=2) + "\n"
+            (folder / SEAL).write_text(text, encoding="utf-8")
+        return _Prepared(layout, predicted, folder, _says(folder / SEAL, predicted))
+
+    def run(self, asked: Asked) -> Outcome:
+        """Run it, unless it was, and compare."""
+        if not _done(self.folder, asked.steps):
+            cluster = self.layout.scenario.cluster
+            words = command(cluster, self.folder / CONFIGURATION, shaped=asked.shaped)
+            start(words, self.folder / LOG)
+        sealed, folder = self.sealed, self.folder / RUN
+        return outcome(self.layout, self.predicted, folder, shaped=asked.shaped, sealed=sealed)
+
+
+def _refuse(layout: Layout) -> None:
+    found = problems(plan(layout.scenario))
+    if found:
+        raise ScenarioError(found)
+
+
+def _digest(predicted: Run, pace: bytes, asked: Asked) -> str:
+    """Of what the trainer will do."""
+    words = (predicted.report.hash, asked.steps, asked.shaped)
+    return hashlib.sha256(repr(words).encode() + _chunks(pace)).hexdigest()[:8]
+
+
+def _chunks(pace: bytes) -> bytes:
+    """A pace without where it came from."""
+    if not pace:
+        return b""
+    found = json.loads(pace)
+    return json.dumps([found["chunks"], found["optimizer"]]).encode()
+
+
+def _done(folder: Path, steps: int) -> bool:
+    return is_run(folder / RUN) and read(folder / RUN).steps[-1] == steps
+
+
+def _says(path: Path, predicted: Run) -> bool:
+    """Whether a seal holds this prediction."""
+    sealed = read_seal(path.read_bytes(), str(path))
+    return round(sealed.seconds * 1e9) == predicted.trace.step_ns

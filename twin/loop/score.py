@@ -1,0 +1,58 @@
+"""How close the predictions of many layouts came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from twin.loop.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Over the layouts of one mode; errors are absolute shares of the measured step."""
+
+    mode: str
+    layouts: int
+    median_error: float
+    largest_error: float
+    rank_correlation: float | None
+    """Spearman's, of predicted and measured steps; None for fewer than three."""
+    drifted: int
+    unsealed: int
+    """Whose prediction was not on disk before the run, or is another now."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def score(outcomes: Sequence[Outcome]) -> tuple[Score, ...]:
+    """The score of each mode. Drifted runs count like the others."""
+    modes = dict.fromkeys(one.mode for one in outcomes)
+    return tuple(_of(mode, [one for one in outcomes if one.mode == mode]) for mode in modes)
+
+
+def _of(mode: str, outcomes: Sequence[Outcome]) -> Score:
+    errors = [abs(one.error) for one in outcomes]
+    return Score(
+        mode=mode,
+        layouts=len(outcomes),
+        median_error=median(errors),
+        largest_error=max(errors),
+        rank_correlation=_spearman(outcomes),
+        drifted=sum(one.drifted for one in outcomes),
+        unsealed=sum(not one.sealed for one in outcomes),
+    )
+
+
+def _spearman(outcomes: Sequence[Outcome]) -> float | None:
+    """Spearman's coefficient (1904): Pearson's, of ranks."""
+    if len(outcomes) < 3:
+        return None
+    from scipy.stats import spearmanr  # noqa: PLC0415  half a second that few need
+
+    found = spearmanr([one.predicted for one in outcomes], [one.measured for one in outcomes])
+    return float(found.statistic)
