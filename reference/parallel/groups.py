@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference.cluster import posted
 from reference.parallel.mesh import Kind
 from reference.parallel.timeline import Tape, Transfer
 
@@ -37,6 +38,11 @@ class Group:
     def size(self) -> int:
         """Its ranks."""
         return len(self.ranks)
+
+    def posts(self, x: Tensor) -> bool:
+        """Whether a tensor travels as messages whose receives are posted first: over gloo, whose
+        own collectives take up to twice as long (`reference.cluster.posted`)."""
+        return not x.is_cuda and "gloo" in dist.get_backend(self.handle)
 
     def all_reduce(self, x: Tensor, name: str, reduction: Reduction = "sum") -> Tensor:
         """The sum or the maximum over all ranks, in place."""
@@ -73,6 +79,9 @@ class Group:
         rows = x.shape[0] if received is None else sum(received)
         out = x.new_empty(rows, *x.shape[1:])
         transfer = self.tape.transfer("expert", name, x.nbytes, self.kind, "all_to_all")
+        if self.posts(x):
+            exchange = posted.all_to_all(out, x, received, sent, self.handle)
+            return Moving(out, x, exchange, transfer)
         work = dist.all_to_all_single(
             out, x, _listed(received), _listed(sent), group=self.handle, async_op=True
         )
@@ -90,7 +99,7 @@ class Moving:
     out: Tensor
     kept: Tensor | None
     """What is sent must stay alive."""
-    work: dist.Work
+    work: dist.Work | posted.Exchange
     transfer: Transfer
 
     def of(self, place: tuple[int, int]) -> Moving:

@@ -123,7 +123,9 @@ class Replicas:
                 _assert_gradients(region)
             gradients = [region.gradients_X for region in here]
             whole = self.holders.zero == 0
-            self._coming.append((here, Sums(group, gradients, name, chunk, whole=whole)))
+            before = self._coming[-1][1] if self._coming else None
+            sums = Sums(group, gradients, name, chunk, whole=whole, before=before)
+            self._coming.append((here, sums))
 
     @torch.no_grad()
     def norm_squares(self) -> Tensor:

@@ -111,7 +111,9 @@ class Region:
         """What Muon orthogonalises, all replicas' shards: in the memory of the gradients, which
         nobody needs any more. A rank that has no others reads its gradients there still, but never
         those before the place that it writes, which numbers that are no wider fall behind."""
-        return self.gradients_X.view(precision(self.gradients_X.dtype)).narrow(0, 0, self.values_X.numel())
+        return self.gradients_X.view(precision(self.gradients_X.dtype)).narrow(
+            0, 0, self.values_X.numel()
+        )
 
     def overlaps(self, start: int, stop: int) -> Iterator[tuple[Member, int, int]]:
         """Parameters with numbers from `start` up to `stop`, and the first and last of these."""

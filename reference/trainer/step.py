@@ -127,7 +127,7 @@ def _seen(trainee: Trainee, outcome: Outcome, clipped: ClipReport) -> _Seen:
     if group.size > 1:
         # Every rank of a stage clips the same heads.
         heads = _sum(trainee, [heads], "metrics")[0] / (mesh.data * mesh.chunk_map.copies)
-        told = torch.tensor(most, dtype=torch.float64, device=trainee.device)
+        told = torch.tensor(most, dtype=torch.float64).to(trainee.device)
         most = group.all_reduce(told, "metrics", "max").tolist()
     logit, imbalance, kept, peak = most
     return _Seen(logit, round(heads), imbalance, None if kept < 0 else int(kept), int(peak))
@@ -138,7 +138,7 @@ def _sum(trainee: Trainee, told: Sequence[float], name: str) -> list[float]:
     group = trainee.world.groups["world"]
     if group.size == 1:
         return list(told)
-    numbers = torch.tensor(told, dtype=torch.float64, device=trainee.device)
+    numbers = torch.tensor(told, dtype=torch.float64).to(trainee.device)
     return group.all_reduce(numbers, name).tolist()
 
 

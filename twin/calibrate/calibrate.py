@@ -43,7 +43,7 @@ class Request:
     source: Path
     base: str | None = None
     gpu: str | None = None
-    scenario: str | None = None
+    defaults: str | None = None
     sets: tuple[str, ...] = ()
     factors: tuple[str, ...] | None = None
     name: str | None = None
@@ -68,7 +68,7 @@ def calibrate(request: Request, tell: Tell | None = None) -> Calibration:
 
 def _table(request: Request, tell: Tell | None) -> Calibration:
     table = read_table(request.source)
-    rows = steps(table, request.scenario, request.sets)
+    rows = steps(table, request.defaults, request.sets)
     base = _base(request, rows[0].scenario.calibration)
     stamp = Stamp.now(
         "step times", table.file, table.digest, rows[0].scenario.cluster.node.gpu.name, base
@@ -243,8 +243,8 @@ def _base(request: Request, own: CalibrationSpec) -> CalibrationSpec:
     if request.base is None:
         return own
     near = [request.source if request.source.is_dir() else request.source.parent]
-    if request.scenario is not None:
-        near.append(Path(request.scenario).parent)
+    if request.defaults is not None:
+        near.append(Path(request.defaults).parent)
     return load_part("calibrations", request.base, near).spec
 
 

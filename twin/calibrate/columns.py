@@ -3,7 +3,7 @@
 `seconds` is what was measured. `gpu` and `gpus` name the hardware, `data` is checked, `use: check`
 keeps a row out of every fit; all other columns are fields of a scenario, by their own name where it
 says enough (`pipeline`, `global_batch`, `recompute`), or dotted (`model.layers`). A row is played
-as a scenario of its own, with what the table leaves out taken from `--scenario`, or from `PLAIN`.
+as a scenario of its own, with what the table leaves out taken from `--defaults`, or from `PLAIN`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _refuse_columns(table: Table, base: str | None) -> None:
         missing.append("gpu")
     if missing:
         words = ", ".join(f"`{name}`" for name in missing)
-        fix = "add them, or name a scenario that says the rest with --scenario"
+        fix = "add them, or name a scenario that says the rest with --defaults"
         if "seconds" in missing:
             fix = "each row needs the seconds of one step"
         first = next(iter(table.columns.values()), None)
@@ -207,7 +207,7 @@ def _hardware(row: Row, plain: bool) -> list[tuple[str, Cell]]:
         return found
     try:
         part = load_part("nodes", node.text).spec
-    except UsageError:  # beside --scenario: the loader finds it, or says what is wrong
+    except UsageError:  # beside --defaults: the loader finds it, or says what is wrong
         part = None
     if "gpus" in row and part is not None:
         gpus = row["gpus"]

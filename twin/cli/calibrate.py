@@ -31,12 +31,18 @@ _GpuOption = Annotated[
     str | None,
     typer.Option("--gpu", metavar="GPU", help="The GPU of a trace or a folder that names none."),
 ]
+_DefaultsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--defaults", metavar="SCENARIO", help="What the columns of a table leave out is as here."
+    ),
+]
 _ScenarioOption = Annotated[
     str | None,
     typer.Option(
         "--scenario",
         metavar="SCENARIO",
-        help="What the columns of a table leave out; with --diff also the step that is compared.",
+        help="With --diff: what each difference is worth for the step of this one.",
     ),
 ]
 _FactorsOption = Annotated[
@@ -70,12 +76,13 @@ def calibrate(  # noqa: PLR0913  one parameter per option of the command line
     *,
     base: _BaseOption = None,
     gpu: _GpuOption = None,
-    scenario: _ScenarioOption = None,
+    defaults: _DefaultsOption = None,
     sets: SetOption = None,
     factors: _FactorsOption = None,
     name: _NameOption = None,
     path: _OutputOption = None,
     diff: _DiffOption = None,
+    scenario: _ScenarioOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -90,9 +97,9 @@ def calibrate(  # noqa: PLR0913  one parameter per option of the command line
 
     output = Output(as_json, quiet)
     wanted = tuple(one.strip() for one in factors.split(",") if one.strip()) if factors else None
-    request = Request(source, base, gpu, scenario, tuple(sets or ()), wanted, name)
+    request = Request(source, base, gpu, defaults, tuple(sets or ()), wanted, name)
     found = run(request, _teller(output))
-    other = _difference(found, diff, source, scenario, sets or []) if diff else None
+    other = _difference(found, diff, source, scenario) if diff else None
     written = _written(found, path)
     document: dict[str, Any] = found.to_json() | {"written": [str(file) for file in written]}
     output.document(document | {"difference": other.to_json() if other else None})
@@ -132,16 +139,14 @@ def _teller(output: Output) -> Any:
     return tell
 
 
-def _difference(
-    found: Calibration, diff: str, source: Path, scenario: str | None, sets: list[str]
-) -> Difference:
+def _difference(found: Calibration, diff: str, source: Path, scenario: str | None) -> Difference:
     from twin.calibrate.difference import difference
     from twin.cli.answer import training
     from twin.loading import load_any, load_part
 
     near = [source if source.is_dir() else source.parent, Path()]
     old = load_part("calibrations", diff, near).spec
-    own = training(load_any(scenario, sets)) if scenario else None
+    own = training(load_any(scenario)) if scenario else None
     return difference(old, found.profile, own)
 
 

@@ -51,7 +51,9 @@ def folder() -> Path:
 def shipped(mode: Mode | None = None) -> tuple[str, ...]:
     """The names of shipped layouts, sorted; those of one mode."""
     found = sorted(path.stem for path in folder().glob("*.yaml"))
-    return tuple(one for one in found if mode is None or one.startswith("bare-") == (mode == "bare"))
+    return tuple(
+        one for one in found if mode is None or one.startswith("bare-") == (mode == "bare")
+    )
 
 
 def find(names: Sequence[str], mode: Mode | None, *, shaped: bool) -> tuple[Layout, ...]:

@@ -138,7 +138,9 @@ def overruns(real: MeasuredRun, steps: tuple[int, ...], run: Run) -> float:
         for line in moment(real, step).ranks:
             taken: dict[tuple[str, int, int], int] = {}
             own = line.spans
-            rows = zip(own.stream, line.names, own.chunk, own.microbatch, own.end - own.start, strict=True)
+            rows = zip(
+                own.stream, line.names, own.chunk, own.microbatch, own.end - own.start, strict=True
+            )
             for stream, name, chunk, microbatch, length in rows:
                 if stream == COMPUTE and (name, chunk) in wanted:
                     key = name, int(chunk), int(microbatch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,13 +52,37 @@ def test_they_equal_those_of_torch(program: Write, ranks: int) -> None:
 
 
 @pytest.mark.usefixtures("links")
-def test_between_two_ranks_they_need_half_of_gloos_time(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    patterns = "all_to_all,all_to_all_posted,reduce_scatter,reduce_scatter_posted"
-    words = ["--patterns", patterns, "--sizes", "1MiB", "--seconds", "0.4", "--output", str(path)]
-    program = Program("reference.cluster.timing", words)
-    assert launch(LocalCluster(nodes=2, rate=12.5e6), program) == Outcome(0)
-    with path.open() as file:
-        seconds = {row["pattern"]: float(row["median"]) for row in csv.DictReader(file)}
-    assert seconds["all_to_all_posted"] < 0.65 * seconds["all_to_all"]
-    assert seconds["reduce_scatter_posted"] < 0.65 * seconds["reduce_scatter"]
+def test_a_late_rank_makes_gloos_all_to_all_move_one_way_at_a_time_and_not_theirs(
+    program: Write, tmp_path: Path
+) -> None:
+    """Seconds from when the late one begins, least of some: this machine may be busy."""
+    text = """
+        import json
+        from reference.cluster import posted
+        x_X, into_X = torch.zeros(2, 1 << 20, dtype=torch.uint8)
+        ways = {
+            "gloo": lambda: dist.all_to_all_single(into_X, x_X),
+            "posted": lambda: posted.all_to_all(into_X, x_X).wait(),
+        }
+        seconds = {way: [] for way in ways}
+        for _ in range(5):
+            for way, run in ways.items():
+                dist.barrier()
+                if rank == 1:
+                    time.sleep(0.05)
+                late = torch.tensor([time.monotonic()], dtype=torch.float64)
+                run()
+                end = torch.tensor([time.monotonic()], dtype=torch.float64)
+                dist.all_reduce(late, dist.ReduceOp.MAX)
+                dist.all_reduce(end, dist.ReduceOp.MAX)
+                seconds[way].append((end - late).item())
+        if rank == 0:
+            least = {way: min(some) for way, some in seconds.items()}
+            Path(sys.argv[1]).write_text(json.dumps(least))
+    """
+    path, rate = tmp_path / "least.json", 12.5e6
+    outcome = launch(LocalCluster(nodes=2, rate=rate), program(text, str(path)))
+    assert outcome == Outcome(0)
+    least, one_way = json.loads(path.read_text()), 2**20 / 2 / rate
+    assert least["gloo"] > 1.9 * one_way
+    assert one_way < least["posted"] < 1.5 * one_way
