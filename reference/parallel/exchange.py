@@ -18,8 +18,8 @@ class ExpertExchange:
     """A group of ranks that share experts; `reference.model.exchange.Exchange`."""
 
     def __init__(self, group: Group, turns: Turns, *, balanced: bool = False) -> None:
-        """`balanced`: every rank sends every expert the same, so that sizes are known without
-        asking: for shapes without numbers, where nobody could answer."""
+        """`balanced`: every rank sends every rank as much, so that sizes are known without asking:
+        for shapes without numbers, where nobody could answer."""
         self.size = group.size
         self._group = group
         self._turns = turns
@@ -31,10 +31,9 @@ class ExpertExchange:
         are what the other pass of a pair hides."""
         sent_GL = load_E.view(self.size, -1)
         if self._balanced:
-            assert rows % load_E.numel() == 0, f"{rows} rows over {load_E.numel()} experts"
-            self._ask(sent_GL.flatten())
+            assert rows % self.size == 0, f"{rows} rows over {self.size} ranks"
             even = [rows // self.size] * self.size
-            return sent_GL.new_full(sent_GL.shape, rows // load_E.numel()), even, even
+            return self._ask(sent_GL.flatten()).view_as(sent_GL), even, even
         arriving_GL = self._ask(sent_GL.flatten()).view_as(sent_GL)
         return arriving_GL, sent_GL.sum(1).tolist(), arriving_GL.sum(1).tolist()
 

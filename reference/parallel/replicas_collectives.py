@@ -41,8 +41,8 @@ class Sums:
         self._tensors = tensors
         """What is sent must stay alive."""
         self._works: list[dist.Work] = []
-        self.thread: Thread | None = None
-        """What sums them, on a CPU."""
+        self.thread = None if before is None else before.thread
+        """What sums them, on a CPU; where there is nothing to do, what sums those before."""
         self._error: Exception | None = None
         if group.handle is None or not tensors:
             return
@@ -52,8 +52,8 @@ class Sums:
         kind = "all_reduce" if whole else "reduce_scatter"
         self._transfer = _written(group, tensors, name, kind)
         self._transfer.chunk = chunk
-        if not tensors[0].is_cuda:
-            self.thread = Thread(target=self._in_turn, args=(before,), daemon=True)
+        if tensors[0].device.type == "cpu":
+            self.thread = Thread(target=self._in_turn, args=(self.thread,), daemon=True)
             self.thread.start()
             return
         for x_X, into in zip(tensors, self._sums, strict=True):
@@ -74,10 +74,10 @@ class Sums:
             raise self._error
         return self._sums
 
-    def _in_turn(self, before: Sums | None) -> None:
+    def _in_turn(self, before: Thread | None) -> None:
         """Sum everything, on a thread of its own."""
-        if before is not None and before.thread is not None:
-            before.thread.join()
+        if before is not None:
+            before.join()
         self._transfer.start = time_ns()
         try:
             for x_X, into in zip(self._tensors, self._sums, strict=True):

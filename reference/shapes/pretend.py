@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,10 @@ DEVICE: Final = torch.device("meta")
 class Answers(TorchDispatchMode):
     """Says 1, in the type that is asked for, where a tensor without numbers is asked for its."""
 
+    def __init__(self, fake: FakeTensorMode) -> None:
+        super().__init__()
+        self._fake = fake
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
@@ -34,6 +39,10 @@ class Answers(TorchDispatchMode):
         if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001 - its only name
             kind = args[0].dtype
             return 1.0 if kind.is_floating_point else kind == torch.bool or 1
+        if func.overloadpacket is torch.ops.aten.set_:
+            # torch remembers what such a call gave by its arguments: storages, which it so keeps.
+            with patch.object(self._fake, "cache_enabled", new=False):
+                return func(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
@@ -43,7 +52,7 @@ def pretended(rank: int, ranks: int) -> Iterator[None]:
     dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
     forget_tables()
     try:
-        with FakeTensorMode(), Answers():
+        with FakeTensorMode() as fake, Answers(fake):
             yield
     finally:
         forget_tables()

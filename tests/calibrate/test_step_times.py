@@ -111,6 +111,13 @@ def test_a_row_kept_for_checking_moves_no_fit() -> None:
     assert 1 + second.bias == pytest.approx((1 + first.bias) / 3)
 
 
+def test_rows_that_are_a_thousand_times_too_slow_are_suspected() -> None:
+    """Milliseconds in the column of seconds."""
+    wrong = [replace(step, measured=step.measured * 1e3) for step in rows()[:3]]
+    found = from_steps(wrong, BASE, STAMP, "ms", ("compute",))
+    assert any("spreads from the base: check units" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("count", "wanted", "words"),
     [

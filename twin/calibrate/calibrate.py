@@ -13,7 +13,7 @@ from typing import Final
 
 from twin.calibrate import factors as numbers
 from twin.calibrate import kernel_fit, result
-from twin.calibrate.choice import ROWS_PER_NUMBER
+from twin.calibrate.choice import ROWS_PER_NUMBER, Chosen
 from twin.calibrate.columns import Step, steps
 from twin.calibrate.factors import STEP_FACTORS, Factor, named
 from twin.calibrate.kernels import Kernel
@@ -30,6 +30,9 @@ from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 
 Tell = Callable[[str], None]
+FAR: Final = 4.0
+"""Spreads between a factor and the base from which something is likely wrong with the rows (OURS):
+one in 16,000 by the prior."""
 _UNMAPPED: Final = 12
 """Names of a trace that are said to be unmapped; the rest is one line."""
 
@@ -107,7 +110,7 @@ def from_steps(
         result.trials("steps", chosen),
         (*facts, *_unseen(checks, (base, {}), (base, best))),
         result.interval(chosen),
-        _notes(stamp),
+        (*_notes(stamp), *_far(chosen)),
     )
 
 
@@ -258,6 +261,18 @@ def _named(profile: CalibrationSpec, name: str, stamp: Stamp) -> CalibrationSpec
 def _name(request: Request, stamp: Stamp) -> str:
     stem = request.name or f"{stamp.device}-{request.source.name.split('.')[0]}"
     return re.sub(r"[^a-z0-9.]+", "-", stem.lower()).strip("-")
+
+
+def _far(chosen: Chosen) -> tuple[str, ...]:
+    """A note on each factor that lies where no right row would bring it."""
+    ridge = chosen.best.ridge
+    distances = zip(chosen.best.factors, abs(ridge.x) / ridge.spreads, strict=True)
+    return tuple(
+        f"`{factor.name}` lies {distance:.0f} spreads from the base: check units and layouts of the "
+        "rows, or the base"
+        for factor, distance in distances
+        if distance > FAR
+    )
 
 
 def _notes(stamp: Stamp) -> tuple[str, ...]:

@@ -56,14 +56,16 @@ def shipped(mode: Mode | None = None) -> tuple[str, ...]:
     )
 
 
-def find(names: Sequence[str], mode: Mode | None, *, shaped: bool) -> tuple[Layout, ...]:
+def find(
+    names: Sequence[str], mode: Mode | None = None, sets: Sequence[str] = (), *, shaped: bool = True
+) -> tuple[Layout, ...]:
     """The layouts of these files or names, or else all shipped ones; of one mode where it is given.
     Without shaped links each is taken once, whatever its rate.
 
     Raises UsageError where there is no such layout, ScenarioError where one is wrong.
     """
     paths = [_path(name) for name in names or shipped(mode)]
-    overrides = () if shaped else (LOOPBACK,)
+    overrides = [*sets, *([] if shaped else [LOOPBACK])]
     found = [Layout(path, load(path, overrides)) for path in paths]
     return tuple(one for one in _once(found) if mode is None or one.mode == mode)
 
