@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -39,11 +40,39 @@ Place = tuple[int, int]
 
 
 @dataclass(slots=True)
+class Entry:
+    """The gradient of what came from the chunk before, once the backward has made it. The graph
+    does not end in a leaf, which would keep what came, wherever a memory policy has put it."""
+
+    gradient: Tensor | None = None
+
+    def into(self, given: Tensor) -> Tensor:
+        """The same numbers, from which the backward comes here."""
+        return _Enter.apply(given, torch.empty(0, requires_grad=True), self)  # pyright: ignore[reportReturnType]
+
+
+class _Enter(torch.autograd.Function):
+    """Its second input wants a gradient, so that the pass has one."""
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor, wants: Tensor, entry: Entry) -> Tensor:
+        del wants
+        ctx.entry = entry
+        return given.view_as(given)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, None]:
+        ctx.entry.gradient = grad
+        return None, None, None
+
+
+@dataclass(slots=True)
 class Flight:
     """A micro-batch between its forward and its backward through one chunk."""
 
-    given: Tensor | None
-    """What came from the chunk before; None where tokens did."""
+    entry: Entry | None
+    """Where what came from the chunk before went in; None where tokens did."""
     edge: GradientEdge
     """Where the backward begins."""
     kind: torch.dtype
@@ -174,7 +203,6 @@ class Runtime:
                 given = None
                 if not part.part.embedding:
                     given = self._messages.take(("forward", chunk, microbatch))
-                    given.requires_grad_()
                 return lambda: self._forward(action, given)
             case "B" | "I":
                 grad = None
@@ -191,17 +219,15 @@ class Runtime:
         part = self._parts[action.chunk]
         tokens_BT, targets_BT = self._batches[action.microbatch]
         late = Late() if self._splits else None
+        entry = None if given is None else Entry()
         with split_by(late), Stash(self._policy, measure=self.ledgers is not None) as stash:
-            source = tokens_BT if given is None else given
-            if part.part.head:
-                out = part.loss(source, targets_BT) / self._of
-            else:
-                out = part.hidden(source)
-                out = out.view_as(out) if out is given else out
+            source = tokens_BT if given is None or entry is None else entry.into(given)
+            head = part.part.head
+            out = part.loss(source, targets_BT) / self._of if head else part.hidden(source)
         place = (action.chunk, action.microbatch)
-        self._flights[place] = Flight(given, get_gradient_edge(out), out.dtype, late)
+        self._flights[place] = Flight(entry, get_gradient_edge(out), out.dtype, late)
         self._count(action.chunk, stash)
-        if part.part.head:
+        if head:
             self._outcome.loss += out.item()
             return None
         return out.detach()
@@ -215,8 +241,8 @@ class Runtime:
             grad = torch.ones((), dtype=flight.kind, device=part.device)
         with flight.late.held() if split and flight.late else nullcontext():
             torch.autograd.backward((flight.edge,), (grad,))
-        given, flight.given = flight.given, None
-        return None if given is None else given.grad
+        entry, flight.entry = flight.entry, None
+        return None if entry is None else entry.gradient
 
     def _finish(self, action: Action, out: Tensor | None) -> None:
         if out is not None:

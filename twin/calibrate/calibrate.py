@@ -268,8 +268,8 @@ def _far(chosen: Chosen) -> tuple[str, ...]:
     ridge = chosen.best.ridge
     distances = zip(chosen.best.factors, abs(ridge.x) / ridge.spreads, strict=True)
     return tuple(
-        f"`{factor.name}` lies {distance:.0f} spreads from the base: check units and layouts of the "
-        "rows, or the base"
+        f"`{factor.name}` lies {distance:.0f} spreads from the base: check units and layouts of "
+        "the rows, or the base"
         for factor, distance in distances
         if distance > FAR
     )

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from twin.loop.outcome import Outcome
 
 
@@ -52,7 +55,11 @@ def _spearman(outcomes: Sequence[Outcome]) -> float | None:
     """Spearman's coefficient (1904): Pearson's, of ranks."""
     if len(outcomes) < 3:
         return None
-    from scipy.stats import spearmanr  # noqa: PLC0415  half a second that few need
+    ranks = [_ranks([getattr(one, side) for one in outcomes]) for side in ("predicted", "measured")]
+    return float(np.corrcoef(*ranks)[0, 1])
 
-    found = spearmanr([one.predicted for one in outcomes], [one.measured for one in outcomes])
-    return float(found.statistic)
+
+def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
+    """Places in order; those of equal values are the mean of theirs."""
+    ordered, found = np.sort(values), np.array(values)
+    return (np.searchsorted(ordered, found) + np.searchsorted(ordered, found, "right")) / 2
