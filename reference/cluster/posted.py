@@ -28,9 +28,9 @@ class Exchange:
     both sides; a rank's own is copied at once. What is sent must stay as it is until `wait` is
     over. Several of one group may be under way at once, begun in the same order on all ranks.
 
-    Rejected: one message per rank at a time, in N - 1 steps. Nothing then meets on a link, which
-    won 5 % between 4 ranks with equal parts, and lost up to half with unequal ones, since a step
-    lasts as long as its largest part.
+    Rejected: one message per rank at a time, in N - 1 steps, so that none meet on a link. Between 4
+    ranks over 100 Mbps it won nothing with equal parts of 1 MiB, and lost half with unequal ones,
+    since a step lasts as long as its largest part.
     """
 
     def __init__(

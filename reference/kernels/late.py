@@ -26,7 +26,7 @@ class Late:
     def __init__(self) -> None:
         self.holds = False
         """Whether a backward that runs now puts them off."""
-        self._waiting: list[tuple[Tensor, Callable[[], Tensor]]] = []
+        self._waiting: list[Callable[[], None]] = []
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -37,9 +37,9 @@ class Late:
         finally:
             self.holds = False
 
-    def put(self, weight: Tensor, make: Callable[[], Tensor]) -> None:
-        """Make the gradient of this weight later."""
-        self._waiting.append((weight, make))
+    def put(self, add: Callable[[], None]) -> None:
+        """Add up a weight's gradient later."""
+        self._waiting.append(add)
 
     @torch.no_grad()
     def run(self) -> None:
@@ -47,8 +47,7 @@ class Late:
         waiting, self._waiting = self._waiting, []
         waiting.reverse()
         while waiting:
-            weight, make = waiting.pop()
-            _accumulate(weight, make())
+            waiting.pop()()
 
 
 class _Now(local):
@@ -74,11 +73,15 @@ def current() -> Late | None:
 
 
 def weight_gradient(late: Late | None, weight: Tensor, make: Callable[[], Tensor]) -> Tensor | None:
-    """The gradient, or None where it waits."""
-    if late is None or not late.holds:
-        return make()
-    late.put(weight, make)
-    return None
+    """The gradient; or None where it waits, or was added to one in a wider type, of which autograd
+    would make it a copy first."""
+    if late is not None and late.holds:
+        late.put(lambda: _accumulate(weight, make()))
+        return None
+    if weight.grad is not None and weight.grad.dtype != weight.dtype:
+        _accumulate(weight, make())
+        return None
+    return make()
 
 
 def _accumulate(weight: Tensor, gradient: Tensor) -> None:

@@ -77,29 +77,44 @@ class Parcel:
         self.value, self.on_host = here, False
 
 
-def send(parcels: Iterable[Parcel]) -> torch.Event | None:
+class Underway:
+    """An event where there are no numbers and nothing takes time: what was sent is there until
+    somebody waits for it to be gone, as with the slowest link that makes nobody wait."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self._tensors = tensors
+
+    def wait(self) -> None:
+        """It is gone."""
+        self._tensors.clear()
+
+
+def send(parcels: Iterable[Parcel]) -> torch.Event | Underway | None:
     """Copy to host memory what is on the device, whose memory is free once the copy is out: on CUDA
     the event says when."""
     here = [one for one in parcels if not one.on_host]
     if not here:
         return None
+    going = Underway([one.value for one in here]) if here[0].value.is_meta else None
     with beside(here[0].device, "out") as stream:
         for one in here:
             one.leave(stream)
-    return stream.record_event() if stream else None
+    return stream.record_event() if stream else going
 
 
-def fetch(parcels: Iterable[Parcel], sent: torch.Event | None = None) -> None:
+def fetch(parcels: Iterable[Parcel], sent: torch.Event | Underway | None = None) -> None:
     """Begin to copy back to the device what is on the host, once it was `sent`; whoever uses it
     waits for it (`Parcel.tensor`)."""
     away = [one for one in parcels if one.on_host]
     if not away:
         return
     device = away[0].device
+    if isinstance(sent, Underway):
+        sent.wait()
     # Made outside of the copies' stream, whose order begins where this memory is free.
     room = [torch.empty_like(one.value, device=device) for one in away]
     with beside(device, "back") as stream:
-        if stream is not None and sent is not None:
+        if stream is not None and isinstance(sent, torch.Event):
             stream.wait_event(sent)
         for one, here in zip(away, room, strict=True):
             one.come(here, stream)

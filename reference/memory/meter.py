@@ -4,16 +4,17 @@ steps. Categories have the names of the simulator's ledger."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from reference.memory.held import KeptBytes, key
 from reference.memory.optimizer_states import OptimizerStates
-from reference.optim.muonclip import MuonClip
+from reference.optim.block import Block
+from reference.optim.states import States
 
 K = TypeVar("K")
 
@@ -37,7 +38,18 @@ def by_name(ledger: Iterable[KeptBytes], layer: int | None) -> dict[str, Bytes]:
     return _summed((one.name, one) for one in ledger if one.layer == layer)
 
 
-def standing(model: nn.Module, optimizer: MuonClip) -> dict[str, Bytes]:
+class Holds(Protocol):
+    """An optimizer."""
+
+    states: States
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """Whatever has states."""
+        ...
+
+
+def standing(model: nn.Module, optimizer: Holds) -> dict[str, Bytes]:
     """What stands between steps: parameters and buffers, gradients (where there are any), and the
     optimizer's states of dense weights and of experts, masters among them."""
     weights = [*model.parameters(), *model.buffers()]

@@ -163,6 +163,18 @@ class Stash:
         outside.before = last if last is not outside else None
         self.ledger = tuple(held.count() for unit in self._units for held in unit.helds())
 
+    def wait(self) -> None:
+        """Let the device wait until all that goes to host memory is out."""
+        for unit in self._units:
+            unit.wait()
+
+    def lead(self, following: Stash) -> None:
+        """The backward of `following` comes behind this one's: its last layer is fetched under this
+        one's first."""
+        first, last = self._units[:2][-1], following._units[-1]
+        if last.layer is not None:
+            first.before = last
+
     def run_op(self, name: str, fn: Callable[..., T], inputs: tuple[Any, ...]) -> T:
         """`op` under this policy."""
         if self._frame is not None:

@@ -14,7 +14,7 @@ from weakref import ref
 
 import torch
 
-from reference.memory.host import Parcel, fetch, send
+from reference.memory.host import Parcel, Underway, fetch, send
 
 if TYPE_CHECKING:
     from reference.memory.held import Held
@@ -28,7 +28,7 @@ class Unit:
         self.before = before
         """The layer whose backward follows this one's."""
         self._helds: list[ref[Held]] = []
-        self._sent: torch.Event | None = None
+        self._sent: torch.Event | Underway | None = None
         self._begun = False
 
     def settle(self, helds: Iterable[ref[Held]]) -> None:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from reference.model.dispatch import Order
+from reference.model.dispatch import Order, gather
 
 
 class Exchange(Protocol):
@@ -69,12 +69,20 @@ def route(order: Order, top_k: int, exchange: Exchange) -> Route:
 
 def dispatch(x_ND: Tensor, weights_NK: Tensor, way: Route) -> tuple[Tensor, Tensor]:
     """The rows for the experts here, in order of expert, [S, D], and their routing weights, [S]."""
-    return _Dispatch.apply(x_ND, weights_NK, way)  # pyright: ignore[reportReturnType]
+    packed_RW = _Pack.apply(x_ND, weights_NK, way)
+    came_SW = _Swap.apply(packed_RW, way, "dispatch", False)
+    del packed_RW
+    return _Unpack.apply(came_SW, way, weights_NK.dtype)  # pyright: ignore[reportReturnType]
 
 
 def combine(y_SD: Tensor, way: Route) -> Tensor:
     """Each token's rows back from all experts and summed: [N, D]."""
-    return _Combine.apply(y_SD, way)
+    rows_SD = _Permute.apply(y_SD, way)
+    # All rows of a rank are its largest tensor: no two more of them than a step needs.
+    del y_SD
+    back_RD = _Swap.apply(rows_SD, way, "combine", True)
+    del rows_SD
+    return gather(back_RD, way.order, way.top_k)  # pyright: ignore[reportArgumentType]
 
 
 def _by_expert(counts_GL: Tensor, rows: int) -> Tensor:
@@ -94,7 +102,7 @@ def _packed(rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
     """`rows[chosen]` with the weights behind."""
     width = rows.shape[1]
     out = rows.new_empty(len(chosen), width + _places(rows.dtype))
-    out[:, :width] = rows[chosen]
+    torch.index_select(rows, 0, chosen, out=out[:, :width])
     out[:, width:] = weights.contiguous().unsqueeze(1).view(rows.dtype)
     return out
 
@@ -103,43 +111,76 @@ def _weights_of(packed: Tensor, width: int, kind: torch.dtype) -> Tensor:
     return packed[:, width:].contiguous().view(kind).squeeze(1)
 
 
-class _Dispatch(torch.autograd.Function):
-    """Keeps orders of rows only."""
+# Each step is a node of its own, so that what it was given is gone when the next one runs, forward
+# and backward. Gradients between the first three are packed as the rows are; nobody may add them.
+
+
+class _Pack(torch.autograd.Function):
+    """A row per copy in order of expert, its weight behind it: [R, W]."""
 
     @staticmethod
-    def forward(ctx: Any, x_ND: Tensor, weights_NK: Tensor, way: Route) -> tuple[Tensor, Tensor]:
-        ctx.way, ctx.kind = way, weights_NK.dtype
-        order, width = way.order, x_ND.shape[1]
-        packed_RW = _packed(x_ND, order.copies_R // way.top_k, weights_NK.flatten()[order.copies_R])
-        came_SW = way.exchange.swap(packed_RW, way.sent, way.received, "dispatch")
-        rows_SD = came_SW[:, :width][way.sorted_S]
-        return rows_SD, _weights_of(came_SW, width, weights_NK.dtype)[way.sorted_S]
+    def forward(ctx: Any, x_ND: Tensor, weights_NK: Tensor, way: Route) -> Tensor:
+        ctx.way, ctx.kind, ctx.width = way, weights_NK.dtype, x_ND.shape[1]
+        copies_R = way.order.copies_R
+        return _packed(x_ND, copies_R // way.top_k, weights_NK.flatten()[copies_R])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, drows_SD: Tensor, dweights_S: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, back_RW: Tensor) -> tuple[Tensor, Tensor, None]:
         way: Route = ctx.way
-        packed_SW = _packed(drows_SD, way.arrived_S, dweights_S[way.arrived_S])
-        back_RW = way.exchange.swap(packed_SW, way.received, way.sent, "dispatch")
-        width, order = drows_SD.shape[1], way.order
-        dx_NKD = back_RW[:, :width][order.rows_R].unflatten(0, (-1, way.top_k))
-        dweights_R = _weights_of(back_RW, width, ctx.kind)[order.rows_R]
+        rows_R = way.order.rows_R
+        dx_NKD = back_RW[:, : ctx.width][rows_R].unflatten(0, (-1, way.top_k))
+        dweights_R = _weights_of(back_RW, ctx.width, ctx.kind)[rows_R]
         return dx_NKD.sum(1), dweights_R.view(-1, way.top_k), None
 
 
-class _Combine(torch.autograd.Function):
-    """Keeps orders of rows only."""
+class _Swap(torch.autograd.Function):
+    """Rows to the ranks of their experts, or home; their gradients the other way."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, way: Route, name: str, home: bool) -> Tensor:  # noqa: FBT001 - autograd takes no keywords
+        ctx.way, ctx.what, ctx.home = way, name, home
+        return _swapped(rows, way, name, home=home)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return _swapped(grad, ctx.way, ctx.what, home=not ctx.home), None, None, None
+
+
+def _swapped(rows: Tensor, way: Route, name: str, *, home: bool) -> Tensor:
+    sent, received = (way.received, way.sent) if home else (way.sent, way.received)
+    return way.exchange.swap(rows, sent, received, name)
+
+
+class _Unpack(torch.autograd.Function):
+    """Rows and weights that have come, in order of expert."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, came_SW: Tensor, way: Route, kind: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        ctx.way = way
+        width = came_SW.shape[1] - _places(came_SW.dtype)
+        weights_S = _weights_of(came_SW, width, kind)[way.sorted_S]
+        return came_SW[:, :width][way.sorted_S], weights_S
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, drows_SD: Tensor, dweights_S: Tensor) -> tuple[Tensor, None, None]:
+        arrived_S = ctx.way.arrived_S
+        return _packed(drows_SD, arrived_S, dweights_S[arrived_S]), None, None
+
+
+class _Permute(torch.autograd.Function):
+    """Rows in order of expert to the order in which they came."""
 
     @staticmethod
     def forward(ctx: Any, y_SD: Tensor, way: Route) -> Tensor:
         ctx.way = way
-        back_RD = way.exchange.swap(y_SD[way.arrived_S], way.received, way.sent, "combine")
-        return back_RD[way.order.rows_R].unflatten(0, (-1, way.top_k)).sum(1)
+        return y_SD[way.arrived_S]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor, None]:
-        way: Route = ctx.way
-        rows_RD = grad_ND[way.order.copies_R // way.top_k]
-        came_SD = way.exchange.swap(rows_RD, way.sent, way.received, "combine")
-        return came_SD[way.sorted_S], None
+    def backward(ctx: Any, grad_SD: Tensor) -> tuple[Tensor, None]:
+        return grad_SD[ctx.way.sorted_S], None

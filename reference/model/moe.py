@@ -35,9 +35,14 @@ class Experts(nn.Module):
 
     def forward(self, x_RD: Tensor, weights_R: Tensor, ends_E: Tensor) -> Tensor:
         """Each row through its expert, times its weight."""
+        # Gate and up have no name here, so that they are gone when the next product runs.
         x_RD = mark("moe_up_input", x_RD)
-        up = grouped_matmul(x_RD, self.up.transpose(1, 2), ends_E)
-        y_RF = op("swiglu", swiglu, mark("swiglu_input", up), weights_R)
+        y_RF = op(
+            "swiglu",
+            swiglu,
+            mark("swiglu_input", grouped_matmul(x_RD, self.up.transpose(1, 2), ends_E)),
+            weights_R,
+        )
         return op("moe_down", grouped_matmul, y_RF, self.down.transpose(1, 2), ends_E)
 
 
@@ -73,5 +78,4 @@ class Moe(nn.Module):
             rows_RD = self.experts(spread(x_ND, order, self.top_k), weights_R, order.ends_E)
             return gather(rows_RD, order, self.top_k)
         way = route(order, self.top_k, self.exchange)
-        rows_SD, weights_S = dispatch(x_ND, weights_NK, way)
-        return combine(self.experts(rows_SD, weights_S, way.ends_L), way)
+        return combine(self.experts(*dispatch(x_ND, weights_NK, way), way.ends_L), way)

@@ -1,20 +1,24 @@
 """One step of one rank: the actions of a schedule, executed.
 
 An action takes what it needs from `messages`, runs a pass of its part of the model, and sends on
-what comes out. Between its passes a micro-batch leaves behind its input, the edge of the graph that
-its backward begins at, and what the memory policy keeps. The actions are the simulator's own
-objects (`twin.schedules`), in its order; a forward that is `paired` takes turns with the backward
-behind it (`reference.parallel.turns`).
+what comes out. Between its passes a micro-batch leaves behind the edge of the graph that its
+backward begins at, and what the memory policy keeps: what goes to host memory is out before the
+forward after the next, and comes back under the backward before its own (Kimi K2,
+arXiv:2507.20534, section 2.4.3). The actions are the simulator's own objects (`twin.schedules`), in
+its order; a forward that is `paired` takes turns with the backward behind it
+(`reference.parallel.turns`).
 
 Shapes: B batch, T tokens, D hidden.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -78,6 +82,10 @@ class Flight:
     kind: torch.dtype
     """Of what came out."""
     late: Late | None
+    stash: Stash
+    """What it keeps."""
+    kept: int
+    """Bytes that wait for the backward; 0 where nobody counted."""
 
 
 @dataclass(slots=True)
@@ -87,7 +95,8 @@ class Outcome:
     loss: float = 0.0
     """This rank's part of the mean over all tokens, in nats; 0 where the head is elsewhere."""
     kept: int | None = None
-    """Most bytes that waited for the backward of one pass; None where nobody counted."""
+    """Most bytes that waited for backwards at once, on the device and the host; None where nobody
+    counted: a policy that changes nothing, after the first step of a timeline."""
     flights: int = field(default=0)
     """Most passes that waited for their backward at once."""
 
@@ -116,7 +125,19 @@ class Runtime:
         self._outcome = Outcome()
         self._splits = False
         """Whether a backward comes in halves."""
+        self._follows: dict[Place, Place] = {}
+        """The backward behind each."""
+        self._going: deque[Stash] = deque(maxlen=2)
+        """What the last two forwards keep, on its way to the host where the policy says so."""
+        self._steps = 0
+        """Executed so far."""
         self._beside: ThreadPoolExecutor | None = None
+
+    @property
+    def _measures(self) -> bool:
+        """Whether bytes that wait are counted under any policy, which costs time: where somebody
+        asked, and in the first step of a timeline."""
+        return self.ledgers is not None or (self._turns.tape.writes and not self._steps)
 
     @property
     def running(self) -> Running | None:
@@ -138,6 +159,8 @@ class Runtime:
         order = orders[self._messages.route.stage]
         self._batches, self._of, self._outcome = batches, of, Outcome()
         self._splits = any(action.kind == "I" for action in order)
+        backs = [(one.chunk, one.microbatch) for one in order if one.kind in ("B", "I")]
+        self._follows = dict(pairwise(backs))
         self._messages.expect(orders, like)
         left = _backwards(order)
         for action, partner in _paired(order):
@@ -151,6 +174,9 @@ class Runtime:
                     if left[one.chunk] == 0:
                         done(one.chunk)
         self._messages.flush()
+        if self._outcome.kept is not None:
+            self._turns.tape.memory("kept", self._outcome.kept)
+        self._steps += 1
         return self._outcome
 
     @torch.no_grad()
@@ -219,13 +245,18 @@ class Runtime:
         part = self._parts[action.chunk]
         tokens_BT, targets_BT = self._batches[action.microbatch]
         late = Late() if self._splits else None
+        if len(self._going) == self._going.maxlen:
+            self._going[0].wait()
         entry = None if given is None else Entry()
-        with split_by(late), Stash(self._policy, measure=self.ledgers is not None) as stash:
+        with split_by(late), Stash(self._policy, measure=self._measures) as stash:
             source = tokens_BT if given is None or entry is None else entry.into(given)
             head = part.part.head
             out = part.loss(source, targets_BT) / self._of if head else part.hidden(source)
         place = (action.chunk, action.microbatch)
-        self._flights[place] = Flight(entry, get_gradient_edge(out), out.dtype, late)
+        kept = sum(stash.kept.values())
+        edge = get_gradient_edge(out)
+        self._flights[place] = Flight(entry, edge, out.dtype, late, stash, kept)
+        self._going.append(stash)
         self._count(action.chunk, stash)
         if head:
             self._outcome.loss += out.item()
@@ -237,12 +268,17 @@ class Runtime:
         part, place = self._parts[action.chunk], (action.chunk, action.microbatch)
         split = action.kind == "I"
         flight = self._flights[place] if split else self._flights.pop(place)
+        following = self._flights.get(self._follows.get(place, place))
+        if following is not None and following is not flight:
+            flight.stash.lead(following.stash)
         if grad is None:
             grad = torch.ones((), dtype=flight.kind, device=part.device)
         with flight.late.held() if split and flight.late else nullcontext():
             torch.autograd.backward((flight.edge,), (grad,))
-        entry, flight.entry = flight.entry, None
-        return None if entry is None else entry.gradient
+        if flight.entry is None:
+            return None
+        made, flight.entry.gradient = flight.entry.gradient, None
+        return made
 
     def _finish(self, action: Action, out: Tensor | None) -> None:
         if out is not None:
@@ -254,7 +290,8 @@ class Runtime:
             self.ledgers.setdefault(chunk, stash.ledger)
         outcome.flights = max(outcome.flights, len(self._flights))
         if stash.kept:
-            outcome.kept = max(outcome.kept or 0, sum(stash.kept.values()))
+            kept = sum(flight.kept for flight in self._flights.values())
+            outcome.kept = max(outcome.kept or 0, kept)
 
     def _running(self, action: Action) -> Running:
         place = (action.chunk, action.microbatch)

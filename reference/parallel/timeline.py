@@ -1,11 +1,11 @@
 """What ran when on one rank: spans of computing and of transfers, in nanoseconds of the machine's
 clock, so that ranks of one machine compare.
 
-`<train.output>/timeline/rank-00000.jsonl` begins with a header; each further line is a span, a step
-or nothing that a reader of another version needs. Spans have the simulator's streams and names, so
-that a measured step opens where a simulated one does. Bytes of a collective are its whole payload:
-the full tensor of an all-reduce, all parts of an all-gather or reduce-scatter, all rows sent in an
-all-to-all.
+`<train.output>/timeline/rank-00000.jsonl` begins with a header; each further line is a span, an
+arrival, a step, bytes of memory, or nothing that a reader of another version needs. Spans have the
+simulator's streams and names, so that a measured step opens where a simulated one does. Bytes of a
+collective are its whole payload: the full tensor of an all-reduce, all parts of an all-gather or
+reduce-scatter, all rows sent in an all-to-all.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Tape:
         self._file: TextIO | None = None
         self._spans: list[Span] = []
         self._arrivals: list[Arrival] = []
+        self._memory: dict[str, int] = {}
 
     def open(self, folder: Path, rank: int, header: Mapping[str, Any]) -> None:
         """Write from now on, behind what the file holds."""
@@ -75,6 +76,16 @@ class Tape:
         self._file = (folder / f"rank-{rank:05d}.jsonl").open("a", encoding="utf-8")
         facts = {"version": VERSION, "rank": rank, "clock": "unix_ns", **header}
         self._line({"kind": "header", **facts})
+
+    @property
+    def writes(self) -> bool:
+        """Whether a file is open."""
+        return self._file is not None
+
+    def memory(self, name: str, size: int) -> None:
+        """The most bytes that something took in the step that runs."""
+        if self._file is not None:
+            self._memory[name] = size
 
     def close(self) -> None:
         """Stop writing."""
@@ -103,6 +114,7 @@ class Tape:
         evaluation's messages."""
         if self._file is None:
             return
+        end = time_ns()  # before it is written down, which takes time itself
         for span in sorted(self._spans, key=lambda one: one.start):
             if span.start >= start:
                 self._line({"kind": "span", **asdict(span)})
@@ -111,7 +123,10 @@ class Tape:
                 self._line({"kind": "arrival", **asdict(arrival)})
         self._spans.clear()
         self._arrivals.clear()
-        self._line({"kind": "step", "step": self.step, "start": start, "end": time_ns()})
+        self._line({"kind": "step", "step": self.step, "start": start, "end": end})
+        for name, size in self._memory.items():
+            self._line({"kind": "memory", "step": self.step, "name": name, "bytes": size})
+        self._memory.clear()
         self._file.flush()
 
     def _line(self, facts: Mapping[str, Any]) -> None:

@@ -26,13 +26,14 @@ class _Stack(local):
 class Places:
     """The modules of a rank's parts, by name, as they run."""
 
-    def __init__(self, parts: Iterable[nn.Module]) -> None:
-        self._names = {id(one): name for part in parts for name, one in part.named_modules()}
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
         self._stack = _Stack()
 
     @contextmanager
-    def followed(self) -> Iterator[None]:
-        """Within, `now` knows."""
+    def followed(self, parts: Iterable[nn.Module]) -> Iterator[None]:
+        """Within, `now` knows these."""
+        self._names = {id(one): name for part in parts for name, one in part.named_modules()}
 
         def enter(module: nn.Module, given: Any) -> None:
             del given

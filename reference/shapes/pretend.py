@@ -32,9 +32,7 @@ class Answers(TorchDispatchMode):
         super().__init__()
         self._fake = fake
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
         if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001 - its only name
             kind = args[0].dtype

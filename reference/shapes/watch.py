@@ -1,16 +1,17 @@
 """What happens in a step, seen below all of its code: each storage from its creation to its death,
 and the arithmetic of each matrix product.
 
-A storage counts when the first tensor on it comes out of an operation, and until its last tensor is
-gone: as an allocator without fragments would see it. Where it is made says who made it
-(`reference.shapes.place`); a copy has the name of what it copies. Kernels that only make shapes say
-what they would compute (`reference.kernels.work`).
+A storage counts from the first tensor on it that comes out of an operation until the last one is
+gone: what an allocator without fragments would hold. It is called after where it is made
+(`reference.shapes.place`); a copy to or from a host is called what it copies, and what travels
+between stages a message. Kernels that only make shapes say what they would compute
+(`reference.kernels.work`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 from weakref import ref
@@ -19,9 +20,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-aten = torch.ops.aten
+from reference.memory.held import key
+
+aten, c10d = torch.ops.aten, torch.ops.c10d
 Pass = tuple[str, int, int]
 """Kind of a pass, chunk and micro-batch."""
+MESSAGE: Final = "message"
 _PRODUCTS: Final = {aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1}
 """Products of matrices, and where the first of the two is among the arguments."""
 
@@ -31,14 +35,19 @@ class Storage:
     """A piece of memory."""
 
     name: str
-    """Where it was made."""
     during: Pass | None
-    """The pass that ran then."""
+    """The pass that made it, or that was the first to read it where it came from another stage."""
     bytes: int
     host: bool
     born: int
     """Which of all births and deaths it was."""
     died: int | None = None
+    copied: bool = False
+    """Whether it is a copy to or from the host."""
+
+    def alive(self, event: int) -> bool:
+        """Whether it was there after an event."""
+        return self.born <= event and (self.died is None or self.died > event)
 
 
 class Watch(TorchDispatchMode):
@@ -48,24 +57,27 @@ class Watch(TorchDispatchMode):
         super().__init__()
         self._running = running
         self._place = place
-        self._alive: dict[int, tuple[Storage, Any]] = {}
-        self._events = 0
+        self._alive: dict[int, tuple[Storage, ref[Any]]] = {}
+        self.known: dict[int, Storage] = {}
+        """The last storage under each identity (`reference.memory.held.key`)."""
+        self.events = 0
+        """Births and deaths so far."""
         self.every: list[Storage] = []
         """All storages, in the order of their creation."""
         self.flop: Counter[Pass | None] = Counter()
         """FLOP by the pass that ran; None: between passes."""
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
         made = func(*args, **(kwargs or {}))
         first = _PRODUCTS.get(func.overloadpacket)
         if first is not None:
             self.compute(_product(args[first], args[first + 1]))
+        if func is c10d.send.default or func is c10d.recv_.default:
+            self.rename(args[0][0], MESSAGE)
         if isinstance(made, Tensor):
             self._see(made, func, args)
-        elif isinstance(made, (tuple, list)):
+        elif isinstance(made, tuple | list):
             for one in made:
                 if isinstance(one, Tensor):
                     self._see(one, func, args)
@@ -76,67 +88,61 @@ class Watch(TorchDispatchMode):
         self.flop[self._running()] += flop
 
     def rename(self, tensor: Tensor, name: str) -> None:
-        """Give the storage under a tensor another name."""
-        found = self.find(tensor)
+        """Give the storage under a tensor another name, and to no pass."""
+        found = self._alive.get(key(tensor))
         if found is not None:
-            found.name = name
-
-    def find(self, tensor: Tensor) -> Storage | None:
-        """The storage under a tensor."""
-        found = self._alive.get(tensor.untyped_storage()._cdata)  # noqa: SLF001
-        return found[0] if found else None
-
-    def fullest(self, since: int = 0) -> tuple[int, int]:
-        """The event after which the device held most, and those bytes; of the events from `since`
-        on."""
-        changes = [0] * (self._events + 1)
-        for one in self.every:
-            if not one.host:
-                changes[one.born] += one.bytes
-                if one.died is not None:
-                    changes[one.died] -= one.bytes
-        held = most = at = 0
-        for event, change in enumerate(changes):
-            held += change
-            if event >= since and held > most:
-                most, at = held, event
-        return at, most
-
-    def alive(self, event: int) -> Sequence[Storage]:
-        """What there was after an event."""
-        return [
-            one for one in self.every if one.born <= event and (one.died is None or one.died > event)
-        ]
-
-    @property
-    def events(self) -> int:
-        """Births and deaths so far."""
-        return self._events
+            found[0].name, found[0].during = name, None
 
     def _see(self, tensor: Tensor, func: Any, args: Any) -> None:
+        place = key(tensor)
+        if place not in self._alive:
+            self._begin(tensor, place)
+        elif func is aten.copy_.default:
+            self._copy(self._alive[place][0], args[1])
+        elif self._alive[place][0].name == MESSAGE:
+            self._read(self._alive[place][0])
+
+    def _begin(self, tensor: Tensor, place: int) -> None:
         storage = tensor.untyped_storage()
-        key = storage._cdata  # noqa: SLF001 - torch has no public identity
-        if key in self._alive:
-            if func is aten.copy_.default and isinstance(args[1], Tensor):
-                self._copied(self._alive[key][0], args[1])
-            return
-        self._events += 1
+        self.events += 1
         host = tensor.device.type == "cpu"
-        made = Storage(self._place(), self._running(), storage.nbytes(), host, self._events)
+        made = Storage(self._place(), self._running(), storage.nbytes(), host, self.events)
+
+        def end(_: ref[Any]) -> None:
+            self._alive.pop(place, None)
+            self.events += 1
+            made.died = self.events
+
         self.every.append(made)
+        self.known[place] = made
+        self._alive[place] = made, ref(storage, end)
 
-        def end(_: Any) -> None:
-            self._alive.pop(key, None)
-            self._events += 1
-            made.died = self._events
+    def _copy(self, into: Storage, source: Any) -> None:
+        """A copy to or from a host is called what it copies."""
+        found = self._alive.get(key(source)) if isinstance(source, Tensor) else None
+        if found is not None and found[0].host != into.host:
+            into.name, into.during, into.copied = found[0].name, found[0].during, True
 
-        self._alive[key] = made, ref(storage, end)
+    def _read(self, message: Storage) -> None:
+        """What came from another stage belongs to the pass that reads it."""
+        if self._running() is not None:
+            message.name, message.during = "given", self._running()
 
-    def _copied(self, into: Storage, source: Tensor) -> None:
-        """A copy to or from a host has the name of what it copies."""
-        found = self.find(source)
-        if found is not None and found.host != into.host:
-            into.name, into.during = found.name, found.during
+
+def fullest(storages: list[Storage], since: int) -> int:
+    """The event, of those behind `since`, after which the device held most."""
+    changes: Counter[int] = Counter()
+    for one in storages:
+        if not one.host:
+            changes[one.born] += one.bytes
+            if one.died is not None:
+                changes[one.died] -= one.bytes
+    held = most = at = 0
+    for event in sorted(changes):
+        held += changes[event]
+        if event > since and held > most:
+            most, at = held, event
+    return at
 
 
 def _product(left: Tensor, right: Tensor) -> float:
@@ -144,6 +150,4 @@ def _product(left: Tensor, right: Tensor) -> float:
     unit computes."""
     rows, inner = left.shape[-2:]
     columns = right.shape[-1]
-    if min(rows, inner, columns) == 1:
-        return 0.0
-    return 2.0 * left.numel() * columns
+    return 0.0 if min(rows, inner, columns) == 1 else 2.0 * left.numel() * columns

@@ -124,7 +124,7 @@ def _require_scipy() -> None:
         from twin.errors import Problem, UsageError
 
         message = "fits need scipy, which is not installed"
-        raise UsageError([Problem("TW359", "", message, "pip install 'twin[calibrate]'")])
+        raise UsageError([Problem("TW031", "", message, "pip install 'twin[calibrate]'")])
 
 
 def _teller(output: Output) -> Any:

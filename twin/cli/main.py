@@ -34,6 +34,7 @@ from twin.cli.schema import schema
 from twin.cli.seals import seals
 from twin.cli.track import track
 from twin.cli.ui import ui
+from twin.cli.validate import validate
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -59,6 +60,7 @@ VERBS = {
     "track": track,
     "seals": seals,
     "measured": measured,
+    "validate": validate,
     "export": export,
     "import": import_,
     "schema": schema,

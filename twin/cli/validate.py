@@ -99,7 +99,8 @@ def validate(  # noqa: PLR0913  one parameter per option of the command line
     missing = obstacle()
     if missing:
         output.message(f"No link can be held to a rate here ({missing}): ranks use loopback.")
-    found = find(layouts or [], mode and mode.value, sets or [], shaped=not missing)
+    wanted = None if mode is None else mode.value
+    found = find(layouts or [], wanted, sets or [], shaped=not missing)
     place = (folder or runs_folder() / "validate").absolute()
     asked = Asked(place, steps, shaped=not missing, again=again)
     outcomes: list[Outcome] = []

@@ -8,19 +8,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from twin.engine.lower import lower
-from twin.engine.program import COMPUTE
 from twin.loop.layouts import Layout
-from twin.measured import Beside, MeasuredRun, beside, read, summary, trace
-from twin.measured.moment import moment
+from twin.loop.memory import kept_bytes
+from twin.loop.overruns import overruns
+from twin.measured import Beside, beside, read, summary, trace
 from twin.report.breakdown import exposed_communication_ns
 from twin.runs import Run
 
 DRIFTED: Final = 0.05
 """Between the two halves of a run's counted steps, medians: beyond it the machine was not the same
 machine. OURS."""
-OVERRUN: Final = 0.05
-"""By how much a pass may be longer than its pace before it counts as an overrun. OURS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +32,8 @@ class Outcome:
     beside: Beside
     steps: tuple[float, ...]
     """All that were counted, in order."""
+    kept: tuple[float, float | None]
+    """Bytes that wait for backwards at once on the fullest rank, predicted and measured."""
     overruns: float
     """Share of passes and updates that took longer than their pace; 0 where there is none."""
     sealed: bool
@@ -97,6 +96,8 @@ class Outcome:
             "steps_seconds": list(self.steps),
             "drift": self.drift,
             "drifted": self.drifted,
+            "predicted_kept_bytes": self.kept[0],
+            "measured_kept_bytes": self.kept[1],
             "overruns": self.overruns,
             "sealed": self.sealed,
             "predicted_breakdown_ns": dict(found.predicted_row),
@@ -120,37 +121,11 @@ def outcome(layout: Layout, run: Run, folder: Path, *, shaped: bool, sealed: boo
         ranks=cluster.gpus,
         beside=beside(real, found, happened, run.plan, run.trace),
         steps=tuple(real.step_ns(one) / 1e9 for one in found.counted),
+        kept=(max(one.kept_bytes for one in run.plan.memory.stages), kept_bytes(folder)),
         overruns=overruns(real, found.counted, run) if layout.mode == "paced" else 0.0,
         sealed=sealed,
         folder=folder,
     )
-
-
-def overruns(real: MeasuredRun, steps: tuple[int, ...], run: Run) -> float:
-    """The share of passes that took longer than the twin says: the real kernels did not fit."""
-    program = lower(run.plan)
-    wanted = {
-        (kind, chunk): sum(one.duration_ns for one in template if one.stream == COMPUTE)
-        for (kind, chunk), template in program.passes.items()
-    }
-    late = every = 0
-    for step in steps:
-        for line in moment(real, step).ranks:
-            taken: dict[tuple[str, int, int], int] = {}
-            own = line.spans
-            rows = zip(
-                own.stream, line.names, own.chunk, own.microbatch, own.end - own.start, strict=True
-            )
-            for stream, name, chunk, microbatch, length in rows:
-                if stream == COMPUTE and (name, chunk) in wanted:
-                    key = name, int(chunk), int(microbatch)
-                    taken[key] = taken.get(key, 0) + int(length)
-            every += len(taken)
-            late += sum(
-                length > wanted[name, chunk] * (1 + OVERRUN)
-                for (name, chunk, _), length in taken.items()
-            )
-    return late / every if every else 0.0
 
 
 def _share(row: Mapping[str, int], cause: str) -> float:

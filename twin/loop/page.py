@@ -42,6 +42,7 @@ def cells(one: Outcome) -> tuple[str, ...]:
         f"{signed(100 * one.error)} %",
         f"{' / '.join(bubble)} %",
         " / ".join(exposed),
+        " / ".join("?" if size is None else f"{size / 2**20:.2f}" for size in one.kept) + " MiB",
         f"{100 * one.overruns:.0f} %",
         f"{signed(100 * one.drift)} %" + (" !" if one.drifted else ""),
     )
@@ -54,3 +55,91 @@ def write(path: Path, outcomes: Sequence[Outcome], scores: Sequence[Score]) -> N
     except OSError as error:
         message = f"`{path}` cannot be written: {error.strerror}"
         raise UsageError([Problem("TW063", "", message)]) from None
+
+
+def _lines(outcomes: Sequence[Outcome], scores: Sequence[Score]) -> Iterator[str]:
+    today = datetime.now(UTC).date().isoformat()
+    yield f"# Predicted, then run: {today}"
+    yield ""
+    yield "Written by `twin validate --reference`. Each layout was predicted and the prediction"
+    yield "sealed, then the reference trainer ran it on ranks of this machine. A measured step is"
+    yield "the median; pairs are predicted / measured, means over ranks; overran: passes beyond"
+    yield "their pace; drift: the second half of the steps over the first."
+    for one in scores:
+        own = [outcome for outcome in outcomes if outcome.mode == one.mode]
+        yield from ("", f"## {one.mode.capitalize()}", "")
+        yield from _summary(one)
+        yield ""
+        yield from _markdown(COLUMNS, map(cells, own))
+        yield ""
+        yield from _exposed(own)
+        yield ""
+        yield from _actions(own)
+
+
+def _summary(one: Score) -> Iterator[str]:
+    said = "unknown" if one.rank_correlation is None else f"{one.rank_correlation:.3f}"
+    yield from _markdown(
+        ("Layouts", "median error", "largest", "rank correlation", "drifted", "not sealed before"),
+        [
+            (
+                str(one.layouts),
+                f"{one.median_error:.1%}",
+                f"{one.largest_error:.1%}",
+                said,
+                str(one.drifted),
+                str(one.unsealed),
+            )
+        ],
+    )
+
+
+def _exposed(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """What compute waits for, by cause."""
+    causes = [
+        cause
+        for cause in CAUSES
+        if cause not in ("compute", "optimizer")
+        and any(_row(one, side)[cause] for one in outcomes for side in (0, 1))
+    ]
+    rows = [
+        (
+            one.name,
+            *(
+                " / ".join(duration(_row(one, side)[cause] / 1e9) for side in (0, 1))
+                for cause in causes
+            ),
+        )
+        for one in outcomes
+    ]
+    yield from _markdown(("Where the rest goes", *(CAUSE_WORDS[one] for one in causes)), rows)
+
+
+def _row(one: Outcome, side: int) -> Mapping[str, int]:
+    return (one.beside.predicted_row, one.beside.measured_row)[side]
+
+
+def _actions(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Per-action errors over the layouts."""
+    found: dict[str, list[float]] = {}
+    for one in outcomes:
+        for action in one.beside.actions:
+            if action.error is not None:
+                found.setdefault(action.name, []).append(action.error)
+    rows = [
+        (
+            name,
+            str(len(errors)),
+            f"{signed(100 * median(errors))} %",
+            f"{signed(100 * min(errors))} to {signed(100 * max(errors))} %",
+        )
+        for name, errors in found.items()
+    ]
+    yield from _markdown(("Action", "layouts", "median error", "from, to"), rows)
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ from twin.loop.start import command, start
 from twin.loop.trainer import configuration, problems
 from twin.measured import is_run, read
 from twin.plan import plan
+from twin.report.numbers import duration
 from twin.runs import Run, run
 
 SEAL, PACE, CONFIGURATION, LOG = "prediction.json", "pace.json", "trainer.json", "log.txt"
@@ -43,8 +44,11 @@ class Asked:
     """Run also what was run before."""
 
 
-def predict_then_run(layouts: Sequence[Layout], asked: Asked) -> Iterator[Outcome]:
+def predict_then_run(
+    layouts: Sequence[Layout], asked: Asked, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[Outcome]:
     """What came of each layout, as soon as it is known; all are predicted before the first is run.
+    `tell` is told what runs.
 
     Raises ScenarioError where the reference does not do what one of them says, UsageError where a
     run fails.
@@ -52,7 +56,12 @@ def predict_then_run(layouts: Sequence[Layout], asked: Asked) -> Iterator[Outcom
     for layout in layouts:
         _refuse(layout)
     prepared = [_Prepared.of(layout, asked) for layout in layouts]
-    for one in prepared:
+    for number, one in enumerate(prepared, 1):
+        if not _done(one.folder, asked.steps):
+            seconds = duration(asked.steps * one.predicted.trace.step_ns / 1e9)
+            tell(
+                f"{number} of {len(prepared)}: {one.layout.name}, {seconds} and the start of ranks"
+            )
         yield one.run(asked)
 
 

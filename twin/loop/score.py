@@ -55,8 +55,9 @@ def _spearman(outcomes: Sequence[Outcome]) -> float | None:
     """Spearman's coefficient (1904): Pearson's, of ranks."""
     if len(outcomes) < 3:
         return None
-    ranks = [_ranks([getattr(one, side) for one in outcomes]) for side in ("predicted", "measured")]
-    return float(np.corrcoef(*ranks)[0, 1])
+    predicted = _ranks([one.predicted for one in outcomes])
+    measured = _ranks([one.measured for one in outcomes])
+    return float(np.corrcoef(predicted, measured)[0, 1])
 
 
 def _ranks(values: Sequence[float]) -> NDArray[np.float64]:

@@ -32,6 +32,7 @@ def program(tmp_path: Path) -> Callable[..., Program]:
             import torch
             import torch.distributed as dist
             dist.init_process_group("gloo")
+            dist.barrier()  # who ends early must not be missed while others still meet
             rank, size = dist.get_rank(), dist.get_world_size()
         """
         path.write_text(dedent(start) + dedent(text))

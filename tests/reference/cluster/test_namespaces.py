@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
@@ -56,6 +57,15 @@ def transfer(source: Seat, target: Seat, size: int) -> float:
     return arrived / taken
 
 
+def at_once(run: Callable[[int], None]) -> None:
+    """Run for 0 and for 1."""
+    threads = [Thread(target=run, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def carried(seat: Seat) -> int:
     """Bytes that a card has sent."""
     found: list[int] = []
@@ -75,58 +85,57 @@ def carried(seat: Seat) -> int:
 @pytest.mark.usefixtures("links")
 @pytest.mark.parametrize(("rate", "size"), [(100 * MBPS, 3_000_000), (1000 * MBPS, 16_000_000)])
 def test_a_link_carries_its_rate_and_never_more(rate: float, size: int) -> None:
+    found: list[float] = []
     with laid_out(LocalCluster(nodes=2, rate=rate)) as seats:
-        found = [transfer(seats[0], seats[1], size) for _ in range(4)]
-    assert max(found) >= 0.9 * rate  # the best: this machine may be busy
-    assert max(found) <= 1.03 * rate
+        while len(found) < 3 or (max(found) < 0.9 * rate and len(found) < 20):
+            found.append(transfer(seats[0], seats[1], size))  # this machine may be busy
+    assert 0.9 * rate <= max(found) <= 1.03 * rate
 
 
 @pytest.mark.usefixtures("links")
 def test_both_ways_at_once_each_have_the_rate() -> None:
-    rate, size, found = 100 * MBPS, 2_000_000, [0.0, 0.0]
+    rate, size, found, tries = 50 * MBPS, 1_000_000, [0.0, 0.0], 0
     with laid_out(LocalCluster(nodes=2, rate=rate)) as seats:
 
         def one_way(number: int) -> None:
             found[number] = transfer(seats[number], seats[1 - number], size)
 
-        threads = [Thread(target=one_way, args=(number,)) for number in (0, 1)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        while min(found) < 0.8 * rate and tries < 10:  # this machine may be busy
+            at_once(one_way)
+            tries += 1
     assert min(found) >= 0.8 * rate
     assert max(found) <= 1.03 * rate
 
 
 @pytest.mark.usefixtures("links")
-def test_what_two_senders_send_to_one_shares_its_link() -> None:
+@pytest.mark.parametrize("ends", [((0, 2), (1, 2)), ((2, 0), (2, 1))], ids=["into", "out of"])
+def test_what_meets_at_one_rank_shares_its_link(ends: tuple[tuple[int, int], ...]) -> None:
     rate, size, found = 100 * MBPS, 1_000_000, [0.0, 0.0]
     with laid_out(LocalCluster(nodes=3, rate=rate)) as seats:
 
         def one_way(number: int) -> None:
-            found[number] = transfer(seats[number], seats[2], size)
+            source, target = ends[number]
+            found[number] = transfer(seats[source], seats[target], size)
 
-        threads = [Thread(target=one_way, args=(number,)) for number in (0, 1)]
         begin = time.monotonic()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(one_way)
         taken = time.monotonic() - begin
     assert 2 * size / taken <= 1.03 * rate
 
 
 @pytest.mark.usefixtures("links")
 def test_ranks_of_a_node_have_cards_of_their_own_and_reach_each_other_without_them() -> None:
-    rate, size = 20 * MBPS, 1_000_000
-    with laid_out(LocalCluster(nodes=2, ranks_per_node=2, rate=rate)) as seats:
-        assert transfer(seats[0], seats[1], size) > 5 * rate
+    size = 1_000_000
+
+    def sent(source: Seat, target: Seat) -> list[bool]:
+        """Whether each card sent the bytes, beside answers and asking for addresses."""
         before = [carried(seat) for seat in seats]
-        transfer(seats[1], seats[2], size)
-        after = [carried(seat) for seat in seats]
-    sent = [now - then for now, then in zip(after, before, strict=True)]
-    assert sent[1] >= size
-    assert max(sent[0], sent[2], sent[3]) < size / 5  # answers, and asking for addresses
+        transfer(source, target, size)
+        return [carried(seat) - then > size / 5 for seat, then in zip(seats, before, strict=True)]
+
+    with laid_out(LocalCluster(nodes=2, ranks_per_node=2, rate=100 * MBPS)) as seats:
+        assert sent(seats[0], seats[1]) == [False] * 4
+        assert sent(seats[1], seats[2]) == [False, True, False, False]
 
 
 @pytest.mark.usefixtures("links")

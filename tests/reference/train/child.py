@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from reference.train import main
 
 
-def in_a_child(arguments: Sequence[str]) -> int:
-    """The id of a process that runs the command, silently, and ends with its exit code."""
+def in_a_child(arguments: Sequence[str], said: str = os.devnull) -> int:
+    """The id of a process that runs the command and ends with its exit code; what it says goes into
+    a file."""
     child = os.fork()
     if child:
         return child
     try:
-        quiet = os.open(os.devnull, os.O_WRONLY)
+        quiet = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
         os._exit(main(arguments))

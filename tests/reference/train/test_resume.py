@@ -124,9 +124,9 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_run_still_ends_the_same
 def killed_at_random(arguments: list[str], kills: int, random: Random) -> int:
     """Kill -9 the run at random moments until it was killed so often, then let it end; returns the
     number of kills that hit a running process."""
-    hits = 0
+    hits, said = 0, Path(arguments[0]).with_suffix(".said")
     while True:
-        child = in_a_child([*arguments, "--resume"])
+        child = in_a_child([*arguments, "--resume"], str(said))
         if hits < kills:
             time.sleep(random.uniform(0.0, 0.8))
             os.kill(child, signal.SIGKILL)
@@ -134,7 +134,7 @@ def killed_at_random(arguments: list[str], kills: int, random: Random) -> int:
         if os.WIFSIGNALED(status):
             hits += 1
             continue
-        assert os.WEXITSTATUS(status) == 0
+        assert os.WEXITSTATUS(status) == 0, said.read_text(encoding="utf-8")
         return hits
 
 

@@ -1,0 +1,192 @@
+"""One step of one rank, counted: the trainer's own code (`reference.trainer.step`) under `Watch`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from reference.config import RunSpec
+from reference.data.loader import Batch, Loader
+from reference.data.prepared import Prepared
+from reference.kernels.work import counted
+from reference.memory.held import KeptBytes
+from reference.memory.meter import Bytes, standing
+from reference.memory.stash import persistent
+from reference.parallel.mesh import mesh_of
+from reference.parallel.world import World, world_of
+from reference.shapes.place import Places
+from reference.shapes.pretend import DEVICE, pretended
+from reference.shapes.watch import Pass, Storage, Watch, fullest
+from reference.trainer.balance import balanced
+from reference.trainer.signals import Stop
+from reference.trainer.stages import microbatches, stages_of
+from reference.trainer.step import train_step
+from reference.trainer.trainee import Trainee, assemble
+from twin.errors import Problem, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective, or a message between stages, by its name: how often, and bytes in all."""
+
+    name: str
+    group: str
+    kind: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A storage that the first forward of a chunk keeps for its backward."""
+
+    chunk: int
+    layer: int | None
+    """None: outside of layers."""
+    name: str
+    device: int
+    host: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one rank does in one step."""
+
+    rank: int
+    stage: int
+    microbatches: int
+    """Of this rank."""
+    collectives: tuple[Collective, ...]
+    parameters: dict[str, int]
+    """Bytes by name."""
+    standing: dict[str, Bytes]
+    """What stands between steps, by category."""
+    kept: tuple[Kept, ...]
+    flop: dict[Pass | None, float]
+    """Of each pass; None: of what is between passes."""
+    storages: tuple[Storage, ...]
+    """All of the step, and what was there before."""
+    at: int
+    """The event after which the device is fullest."""
+
+
+class _Texts:
+    """Batches of the right shape, without end."""
+
+    def __init__(self, sequences: int, tokens: int) -> None:
+        self._shape = sequences, tokens
+
+    def __next__(self) -> Batch:
+        made = [torch.empty(self._shape, dtype=torch.int64, device=DEVICE) for _ in range(2)]
+        return made[0], made[1]
+
+
+def count(run: RunSpec, rank: int, ranks: int) -> Counts:
+    """Run the first step of a run on one of so many ranks, and count. Routing is balanced whatever
+    the run says, since nobody has numbers to route by.
+
+    Raises UsageError where the run cannot be cut for these ranks, or asks for what only numbers can
+    answer.
+    """
+    mesh = mesh_of(run.parallel, ranks, microbatches(run))
+    _assert_answerable(run, rank, ranks)
+    balance = run.balance.model_copy(update={"forced": True})
+    run = run.model_copy(update={"balance": balance})
+    with pretended(rank, ranks):
+        world = world_of(mesh, rank)
+        return _counted(run, world)
+
+
+def _counted(run: RunSpec, world: World) -> Counts:
+    stage, places = stages_of(run)[0], Places()
+    trainees: list[Trainee] = []
+
+    def running() -> Pass | None:
+        found = trainees[0].runtime.running if trainees else None
+        return (found.name, *found.place) if found else None
+
+    with Watch(running, places.now) as watch, counted(watch.compute):
+        trainee = _made(run, world)
+        trainees.append(trainee)
+        before = _known(trainee, watch)
+        trainee.runtime.ledgers = ledgers = {}
+        term = run.balance.sequence_loss
+        with places.followed(trainee.models), balanced(trainee.models, term, stage.sequence):
+            train_step(run, stage, trainee, Stop())
+        kept = [
+            _kept(chunk, one, watch.known[one.storage])
+            for chunk, ledger in ledgers.items()
+            for one in ledger
+        ]
+    tape = world.tape
+    return Counts(
+        rank=world.rank,
+        stage=world.mesh.stage(world.rank),
+        microbatches=stage.accumulate // world.mesh.data,
+        collectives=tuple(
+            Collective(*one, number, tape.bytes[one]) for one, number in tape.counts.items()
+        ),
+        parameters={
+            name: one.nbytes for model in trainee.models for name, one in model.named_parameters()
+        },
+        standing=standing(nn.ModuleList(trainee.models), trainee.optimizer),
+        kept=tuple(kept),
+        flop=dict(watch.flop),
+        storages=tuple(watch.every),
+        at=fullest(watch.every, before),
+    )
+
+
+def _made(run: RunSpec, world: World) -> Trainee:
+    def text() -> tuple[Prepared, Loader]:
+        made: Any = _Texts(run.train.micro_batch, run.train.sequence)
+        return cast("Prepared", None), made
+
+    trainee = assemble(run, world, DEVICE, text, balanced=True)
+    # The whole model's, which the step's work is counted with where the device's peak is known,
+    # would be memory here.
+    trainee.counted = trainee.models[0]
+    return trainee
+
+
+def _known(trainee: Trainee, watch: Watch) -> int:
+    """Name what stands; returns the last event before the step."""
+    optimizer = trainee.optimizer
+    for model in trainee.models:
+        for weight in model.parameters():
+            # A parameter is none to torch here, but a `FakeTensor`.
+            watch.rename(persistent(weight), "parameters")
+            if weight.grad is not None:
+                watch.rename(weight.grad, "gradients")
+    for block in optimizer.blocks:
+        for state in optimizer.states.kept(block).values():
+            watch.rename(state, f"optimizer_{'expert' if block.expert else 'dense'}")
+    return watch.events
+
+
+def _kept(chunk: int, one: KeptBytes, storage: Storage) -> Kept:
+    """Called by the name of the policy, if it has one, else after the place where it was made."""
+    place = storage.name.removeprefix(f"layers.{one.layer}.")
+    return Kept(chunk, one.layer, one.name or place, one.device, one.host)
+
+
+def _assert_answerable(run: RunSpec, rank: int, ranks: int) -> None:
+    problems: list[Problem] = []
+    if not 0 <= rank < ranks:
+        message = f"there is no rank {rank} among {ranks}"
+        problems.append(Problem("TW360", "rank", message, f"ranks are 0 to {ranks - 1}"))
+    if run.optimizer.clip.variant == "adaptive":
+        message = "QK-clip `adaptive` chooses by numbers, and there are none"
+        fix = "`--set optimizer.qk_clip.variant=per_head`"
+        problems.append(Problem("TW361", "optimizer.qk_clip.variant", message, fix))
+    moe, shared = run.model.moe, run.parallel.expert
+    tokens = run.train.micro_batch * run.train.sequence
+    if moe is not None and shared > 1 and tokens * moe.top_k % shared:
+        message = f"{tokens * moe.top_k} rows of experts cannot be even over {shared} ranks"
+        fix = "choose another `train.sequence`"
+        problems.append(Problem("TW362", "train.sequence", message, fix))
+    if problems:
+        raise UsageError(problems)
