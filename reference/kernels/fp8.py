@@ -45,7 +45,9 @@ def quantize(x_XD: Tensor) -> Fp8:
     if x_XD.is_meta:
         tiles = -(-x_XD.shape[-1] // TILE)
         scales_XJ = x_XD.new_empty(*x_XD.shape[:-1], tiles, dtype=torch.float32)
-        return Fp8(torch.empty(x_XD.shape, dtype=torch.float8_e4m3fn, device=x_XD.device), scales_XJ)
+        return Fp8(
+            torch.empty(x_XD.shape, dtype=torch.float8_e4m3fn, device=x_XD.device), scales_XJ
+        )
     if _by_triton(x_XD):
         from reference.kernels import fp8_triton  # noqa: PLC0415 - Triton is there with CUDA only
 

@@ -138,7 +138,7 @@ class _Swap(torch.autograd.Function):
     """Rows to the ranks of their experts, or home; their gradients the other way."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, way: Route, name: str, home: bool) -> Tensor:  # noqa: FBT001 - autograd takes no keywords
+    def forward(ctx: Any, rows: Tensor, way: Route, name: str, home: bool) -> Tensor:
         ctx.way, ctx.what, ctx.home = way, name, home
         return _swapped(rows, way, name, home=home)
 
@@ -157,9 +157,7 @@ class _Unpack(torch.autograd.Function):
     """Rows and weights that have come, in order of expert."""
 
     @staticmethod
-    def forward(
-        ctx: Any, came_SW: Tensor, way: Route, kind: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, came_SW: Tensor, way: Route, kind: torch.dtype) -> tuple[Tensor, Tensor]:
         ctx.way = way
         width = came_SW.shape[1] - _places(came_SW.dtype)
         weights_S = _weights_of(came_SW, width, kind)[way.sorted_S]

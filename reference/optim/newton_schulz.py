@@ -37,8 +37,8 @@ def precision(kind: torch.dtype) -> torch.dtype:
 
 def orthogonalize(stack_MRC: Tensor, steps: int = 5, device: torch.device | None = None) -> Tensor:
     """Each matrix with its singular vectors kept and its singular values near 1, [M, R, C] in bf16
-    (`precision`); tall ones come back as transposed views. The input is left as it was; the work is done on
-    `device`, else where the input is."""
+    (`precision`); tall ones come back as transposed views. The input is left as it was; the work is
+    done on `device`, else where the input is."""
     a, b, c = COEFFICIENTS
     x = stack_MRC.to(device or stack_MRC.device, precision(stack_MRC.dtype), copy=True)
     several = x.shape[0] > 1

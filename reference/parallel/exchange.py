@@ -54,8 +54,8 @@ class ExpertExchange:
         running = self._turns.running
         if running is None:
             return self._group.all_to_all(counts, None, None, "expert_counts").wait()
-        running.pause()
+        running.end()
         moving = self._group.all_to_all(counts, None, None, "expert_counts").of(running.place)
         out = moving.wait()
-        running.resume()
+        running.begin()
         return out

@@ -84,8 +84,8 @@ class Flight:
     late: Late | None
     stash: Stash
     """What it keeps."""
-    kept: int
-    """Bytes that wait for the backward; 0 where nobody counted."""
+    waits: bool = True
+    """False once its input's gradient is there, and only those of its weights are left."""
 
 
 @dataclass(slots=True)
@@ -174,8 +174,6 @@ class Runtime:
                     if left[one.chunk] == 0:
                         done(one.chunk)
         self._messages.flush()
-        if self._outcome.kept is not None:
-            self._turns.tape.memory("kept", self._outcome.kept)
         self._steps += 1
         return self._outcome
 
@@ -253,9 +251,8 @@ class Runtime:
             head = part.part.head
             out = part.loss(source, targets_BT) / self._of if head else part.hidden(source)
         place = (action.chunk, action.microbatch)
-        kept = sum(stash.kept.values())
         edge = get_gradient_edge(out)
-        self._flights[place] = Flight(entry, edge, out.dtype, late, stash, kept)
+        self._flights[place] = Flight(entry, edge, out.dtype, late, stash)
         self._going.append(stash)
         self._count(action.chunk, stash)
         if head:
@@ -275,6 +272,7 @@ class Runtime:
             grad = torch.ones((), dtype=flight.kind, device=part.device)
         with flight.late.held() if split and flight.late else nullcontext():
             torch.autograd.backward((flight.edge,), (grad,))
+        flight.waits = False
         if flight.entry is None:
             return None
         made, flight.entry.gradient = flight.entry.gradient, None
@@ -290,8 +288,10 @@ class Runtime:
             self.ledgers.setdefault(chunk, stash.ledger)
         outcome.flights = max(outcome.flights, len(self._flights))
         if stash.kept:
-            kept = sum(flight.kept for flight in self._flights.values())
-            outcome.kept = max(outcome.kept or 0, kept)
+            waiting = [one.stash.kept for one in self._flights.values() if one.waits]
+            outcome.kept = max(outcome.kept or 0, sum(sum(one.values()) for one in waiting))
+            layers = sum(one["activations"] + one["host"] for one in waiting)
+            self._turns.tape.memory("activations", layers)
 
     def _running(self, action: Action) -> Running:
         place = (action.chunk, action.microbatch)

@@ -83,9 +83,9 @@ class Tape:
         return self._file is not None
 
     def memory(self, name: str, size: int) -> None:
-        """The most bytes that something took in the step that runs."""
+        """Something takes so many bytes now; the most of a step is written."""
         if self._file is not None:
-            self._memory[name] = size
+            self._memory[name] = max(size, self._memory.get(name, 0))
 
     def close(self) -> None:
         """Stop writing."""

@@ -36,11 +36,11 @@ class Running:
         self.place = place
         self.pair: Pair | None = None
         self._pace = list(pace)
-        self._begun = self._since = time_ns()
+        self._begun = time_ns()
 
     def begin(self) -> None:
         """A stretch of computing begins."""
-        self._begun = self._since = time_ns()
+        self._begun = time_ns()
 
     def end(self) -> None:
         """It ends, not before its time."""
@@ -49,22 +49,13 @@ class Running:
             if len(self._pace) > 1:
                 self._pace.pop(0)
             sleep(max(0.0, (wanted - time_ns()) / NS))
-        self.pause()
-
-    def resume(self) -> None:
-        """The stretch goes on."""
-        self._since = time_ns()
-
-    def pause(self) -> None:
-        """The rank asks the others something in the middle of a stretch: not computing, but nothing
-        that another device would do faster."""
         self.tape.span(
             Span(
                 self.tape.step,
                 "compute",
                 self.name,
                 *self.place,
-                self._since,
+                self._begun,
                 time_ns(),
             )
         )

@@ -1,7 +1,9 @@
-"""One step of one rank, counted: the trainer's own code (`reference.trainer.step`) under `Watch`."""
+"""One step of one rank, counted: the trainer's own code under `reference.shapes.watch`."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -69,6 +71,8 @@ class Counts:
     """Of each pass; None: of what is between passes."""
     storages: tuple[Storage, ...]
     """All of the step, and what was there before."""
+    ends: Mapping[Pass, int]
+    """The last event of each pass."""
     at: int
     """The event after which the device is fullest."""
 
@@ -109,18 +113,19 @@ def _counted(run: RunSpec, world: World) -> Counts:
         return (found.name, *found.place) if found else None
 
     with Watch(running, places.now) as watch, counted(watch.compute):
-        trainee = _made(run, world)
+        trainee = _assembled(run, world)
         trainees.append(trainee)
         before = _known(trainee, watch)
         trainee.runtime.ledgers = ledgers = {}
         term = run.balance.sequence_loss
         with places.followed(trainee.models), balanced(trainee.models, term, stage.sequence):
             train_step(run, stage, trainee, Stop())
-        kept = [
-            _kept(chunk, one, watch.known[one.storage])
-            for chunk, ledger in ledgers.items()
-            for one in ledger
-        ]
+    made = _made_first(watch.every)
+    kept = [
+        _kept(chunk, one, made[chunk].get(one.storage, ""))
+        for chunk, ledger in ledgers.items()
+        for one in ledger
+    ]
     tape = world.tape
     return Counts(
         rank=world.rank,
@@ -136,11 +141,12 @@ def _counted(run: RunSpec, world: World) -> Counts:
         kept=tuple(kept),
         flop=dict(watch.flop),
         storages=tuple(watch.every),
+        ends=watch.last,
         at=fullest(watch.every, before),
     )
 
 
-def _made(run: RunSpec, world: World) -> Trainee:
+def _assembled(run: RunSpec, world: World) -> Trainee:
     def text() -> tuple[Prepared, Loader]:
         made: Any = _Texts(run.train.micro_batch, run.train.sequence)
         return cast("Prepared", None), made
@@ -167,10 +173,23 @@ def _known(trainee: Trainee, watch: Watch) -> int:
     return watch.events
 
 
-def _kept(chunk: int, one: KeptBytes, storage: Storage) -> Kept:
+def _made_first(storages: Sequence[Storage]) -> Mapping[int, Mapping[int, str]]:
+    """By chunk: the names of what its first forward made, or was the first to read, by key."""
+    first: dict[int, Pass] = {}
+    found: dict[int, dict[int, str]] = defaultdict(dict)
+    for one in storages:
+        if one.during is not None and one.during[0] == "F" and not one.copied:
+            chunk = one.during[1]
+            if first.setdefault(chunk, one.during) == one.during:
+                found[chunk][one.key] = one.name
+    return found
+
+
+def _kept(chunk: int, one: KeptBytes, place: str) -> Kept:
     """Called by the name of the policy, if it has one, else after the place where it was made."""
-    place = storage.name.removeprefix(f"layers.{one.layer}.")
-    return Kept(chunk, one.layer, one.name or place, one.device, one.host)
+    prefix = f"layers.{one.layer}"
+    name = one.name or place.removeprefix(prefix).removeprefix(".") or "block"
+    return Kept(chunk, one.layer, name, one.device, one.host)
 
 
 def _assert_answerable(run: RunSpec, rank: int, ranks: int) -> None:

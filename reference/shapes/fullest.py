@@ -32,11 +32,8 @@ class Held:
 
 def held(counts: Counts) -> tuple[Held, ...]:
     """All that the device holds then, largest first."""
-    ends = _ends(counts.storages)
     alive = [one for one in counts.storages if not one.host and one.alive(counts.at)]
-    found = [
-        Held(_category(one, ends, counts.at), one.name, one.during, one.bytes) for one in alive
-    ]
+    found = [Held(_category(one, counts), one.name, one.during, one.bytes) for one in alive]
     return tuple(sorted(found, key=lambda one: -one.bytes))
 
 
@@ -48,23 +45,15 @@ def by_category(every: tuple[Held, ...]) -> dict[str, int]:
     return dict(total)
 
 
-def _ends(storages: tuple[Storage, ...]) -> dict[Pass, int]:
-    """The last birth of each pass, whose copies that come back later are not its own."""
-    found: dict[Pass, int] = {}
-    for one in storages:
-        if one.during is not None and not one.copied:
-            found[one.during] = one.born
-    return found
-
-
-def _category(one: Storage, ends: dict[Pass, int], at: int) -> str:
-    """What a pass has made is its working set, unless it outlives the pass."""
+def _category(one: Storage, counts: Counts) -> str:
+    """What a pass has made is its working set, unless it outlives the pass: then it waits for
+    another one."""
     if one.name in STANDING:
         return one.name
-    if one.name == MESSAGE:
+    if one.name == MESSAGE or (one.read is not None and one.read > counts.at):
         return "pipeline_buffers"
     if one.during is None:
         return "working_set"
-    end = ends.get(one.during, at)
+    kind, end = one.during[0], counts.ends.get(one.during, counts.at)
     outlives = one.died is None or one.died > end
-    return "activations" if outlives and (end <= at or one.during[0] == "F") else "working_set"
+    return "activations" if outlives and (kind == "F" or end <= counts.at) else "working_set"

@@ -39,11 +39,15 @@ class Storage:
     """The pass that made it, or that was the first to read it where it came from another stage."""
     bytes: int
     host: bool
+    key: int
+    """What tells it from all others that are alive (`reference.memory.held.key`)."""
     born: int
     """Which of all births and deaths it was."""
     died: int | None = None
     copied: bool = False
     """Whether it is a copy to or from the host."""
+    read: int | None = None
+    """Of a message: when the pass began to read it that needs it."""
 
     def alive(self, event: int) -> bool:
         """Whether it was there after an event."""
@@ -58,10 +62,10 @@ class Watch(TorchDispatchMode):
         self._running = running
         self._place = place
         self._alive: dict[int, tuple[Storage, ref[Any]]] = {}
-        self.known: dict[int, Storage] = {}
-        """The last storage under each identity (`reference.memory.held.key`)."""
         self.events = 0
         """Births and deaths so far."""
+        self.last: dict[Pass, int] = {}
+        """The last event while each pass ran."""
         self.every: list[Storage] = []
         """All storages, in the order of their creation."""
         self.flop: Counter[Pass | None] = Counter()
@@ -103,19 +107,23 @@ class Watch(TorchDispatchMode):
             self._read(self._alive[place][0])
 
     def _begin(self, tensor: Tensor, place: int) -> None:
-        storage = tensor.untyped_storage()
-        self.events += 1
-        host = tensor.device.type == "cpu"
-        made = Storage(self._place(), self._running(), storage.nbytes(), host, self.events)
+        storage, host = tensor.untyped_storage(), tensor.device.type == "cpu"
+        born = self._event()
+        made = Storage(self._place(), self._running(), storage.nbytes(), host, place, born)
 
         def end(_: ref[Any]) -> None:
             self._alive.pop(place, None)
-            self.events += 1
-            made.died = self.events
+            made.died = self._event()
 
         self.every.append(made)
-        self.known[place] = made
         self._alive[place] = made, ref(storage, end)
+
+    def _event(self) -> int:
+        self.events += 1
+        running = self._running()
+        if running is not None:
+            self.last[running] = self.events
+        return self.events
 
     def _copy(self, into: Storage, source: Any) -> None:
         """A copy to or from a host is called what it copies."""
@@ -127,6 +135,7 @@ class Watch(TorchDispatchMode):
         """What came from another stage belongs to the pass that reads it."""
         if self._running() is not None:
             message.name, message.during = "given", self._running()
+            message.read = self.events
 
 
 def fullest(storages: list[Storage], since: int) -> int:

@@ -33,7 +33,7 @@ def test_the_fullest_rank_computes_receives_and_keeps_more_and_brings_no_more_to
         assert after.output == 1.25 * before.output
         assert after.forward.flop == 1.25 * before.forward.flop
     sent = [
-        [item.payload() for item in layer.items if isinstance(item, Exchange)]
+        [item.payload() for item in layer.items if isinstance(item, Exchange) and not item.asks]
         for layer in (even, full)
     ]
     assert sent[1] == [1.25 * size for size in sent[0]]
@@ -73,11 +73,24 @@ def test_merged_copies_are_unfolded_where_they_arrive_and_summed_before_they_lea
     assert op(merged, "dispatch_permute").saved == rows * 8
 
 
-def test_a_merging_dispatcher_moves_less_memory_and_says_the_same_payload():
+def test_a_merging_dispatcher_moves_less_memory_and_says_the_same_rows():
+    """In a plain all-to-all each row brings the 4 bytes of its routing weight."""
     plain, merged = (moe_layer(Shape(1, 4096, expert=16, arriving=n)) for n in (None, 6.49))
     local, sent = (
         [[moved(item) for item in of.items if item.name in names] for of in (plain, merged)]
         for names in (LOCAL, {"dispatch", "combine"})
     )
     assert sum(local[1]) < sum(local[0])
-    assert sent[1] == sent[0]
+    dispatch, combine = sent[1]
+    assert sent[0] == [dispatch + 4 * 4096 * 8, combine]
+
+
+def test_ranks_say_how_many_rows_will_come_before_a_plain_dispatch_only():
+    """A number of 8 bytes for each of 384 experts, forward alone, which the host waits for."""
+    plain, merged = (moe_layer(Shape(1, 4096, expert=16, arriving=n)) for n in (None, 6.49))
+    first = next(item for item in plain.items if isinstance(item, Exchange))
+    assert (first.name, first.bytes, first.asks) == ("expert_counts", 8 * 384, True)
+    assert (first.forward, first.backward) == ("all_to_all", None)
+    names = [item.name for item in plain.items]
+    assert names.index("router_scores") < names.index("expert_counts") < names.index("dispatch")
+    assert not any(isinstance(item, Exchange) and item.asks for item in merged.items)

@@ -50,12 +50,13 @@ def test_the_input_is_gathered_again_before_the_gradients_of_the_weights_that_re
 
 
 def test_a_moe_layer_dispatches_and_combines_one_copy_per_chosen_expert():
-    """114,688 bytes per token of Kimi K2: 8 copies of 7168 numbers of 2 bytes."""
-    dispatch, combine = exchanges(catalog("kimi-k2"), Shape(1, 4096, expert=16), 5)
-    assert (dispatch.name, combine.name) == ("dispatch", "combine")
-    for item in (dispatch, combine):
+    """114,688 bytes per token of Kimi K2: 8 copies of 7168 numbers of 2 bytes; and 8 routing
+    weights of 4 bytes on the way there, and their gradients on the way back."""
+    counts, dispatch, combine = exchanges(catalog("kimi-k2"), Shape(1, 4096, expert=16), 5)
+    assert (counts.name, dispatch.name, combine.name) == ("expert_counts", "dispatch", "combine")
+    for item, size in ((dispatch, 114_688 + 32), (combine, 114_688)):
         assert (item.group, item.forward, item.backward) == ("expert", "all_to_all", "all_to_all")
-        assert item.bytes == 4096 * 114_688
+        assert item.payload() == item.payload(backward=True) == 4096 * size
 
 
 def test_latent_attention_exchanges_latents_not_hidden_states():

@@ -104,11 +104,13 @@ def test_a_policy_that_runs_norms_and_swiglu_again_frees_their_casts():
 
 def test_tokens_and_gradients_travel_to_experts_in_fp8_and_back_in_bf16():
     """Section 3.3.3: dispatch and the gradient before the down-projection in FP8, both combines in
-    bf16; 8 copies of 7,168 numbers per token."""
+    bf16; 8 copies of 7,168 numbers per token, and with those that are dispatched 8 fp32 weights."""
     exchanges = {i.name: i for i in layer(WITH_FP8).items if isinstance(i, Exchange)}
     narrow, wide = 4096 * 8 * 7168 * FP8, 4096 * 8 * 7168 * 2
     dispatch, combine = exchanges["dispatch"], exchanges["combine"]
-    assert (dispatch.payload(), dispatch.payload(backward=True)) == (narrow, wide)
+    weights = 4096 * 8 * 4
+    sizes = dispatch.payload(), dispatch.payload(backward=True)
+    assert sizes == (narrow + weights, wide + weights)
     assert (combine.payload(), combine.payload(backward=True)) == (wide, narrow)
 
 

@@ -27,14 +27,14 @@ def test_transfers_end_stretches_and_neighbouring_kernels_are_one() -> None:
 
 
 def test_the_trainer_reads_the_seconds_of_every_pass_and_update(tmp_path: Path) -> None:
-    """One dense layer and three with experts, two transfers in each of those: seven stretches."""
+    """One dense layer and three with experts: counts, dispatch and combine in each of those."""
     scenario = twin.load(LAYOUT)
     path = tmp_path / "pace.json"
     path.write_bytes(render(run(scenario, cache=False), "pace")[""])
     pace, program = load_pace(path), twin.lower(twin.plan(scenario))
     for (kind, chunk), template in program.passes.items():
         seconds = pace.of(chunk, kind)
-        assert len(seconds) == (1 if kind == "W" else 7)
+        assert len(seconds) == {"F": 10, "B": 7, "I": 7, "W": 1}[kind]
         assert seconds == tuple(one / 1e9 for one in stretches(template))
     computing = sum(one.duration_ns for one in program.finish[0] if one.stream == COMPUTE)
     assert pace.update(0) == computing / 1e9 > 0

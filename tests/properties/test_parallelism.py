@@ -232,7 +232,10 @@ def test_expert_tensor_ranks_gather_what_arrives_and_scatter_what_they_made() ->
     assert gather.bytes == scatter.bytes == 2 * copies
     assert (gather.forward, gather.backward) == ("all_gather", "reduce_scatter")
     assert (scatter.forward, scatter.backward) == ("reduce_scatter", "all_gather")
-    assert {one.bytes for one in exchanges(resolved, "expert")} == {copies}
+    counts, dispatch, combine = exchanges(resolved, "expert")
+    weights = 4 * (4096 // 2 * moved.top_k)
+    assert (dispatch.bytes, combine.bytes) == (copies + weights, copies)
+    assert counts.bytes == 8 * moved.experts
 
 
 def test_no_more_than_two_layers_are_whole_at_any_time() -> None:

@@ -18,6 +18,8 @@ ELEMENT: Final = 2
 """Bytes of a weight or an activation in bf16 or fp16."""
 SINGLE: Final = 4
 """Bytes of an fp32 number."""
+COUNT: Final = 8
+"""Bytes of a number of rows (int64)."""
 ACCUMULATE: Final = 2 * SINGLE
 """Bytes moved per weight when its gradient is added to an fp32 buffer: read and written
 (Megatron-LM's gradient accumulation fusion; Kimi K2 report, section 2.4: fp32 gradients)."""

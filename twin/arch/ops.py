@@ -87,7 +87,8 @@ class Exchange:
     included) for all-to-all, which is that of one copy of a token per chosen expert, whatever a
     dispatcher merges on the way. `None` where a direction needs none. `backward_bytes` is the
     payload of the backward pass where it has other numbers than the forward (FP8 one way, BF16 the
-    other). `saved` as for an op.
+    other). `saved` as for an op. `asks` marks one whose answer the host waits for, so that nothing
+    else is launched meanwhile.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Exchange:
     backward: CollectiveKind | None
     saved: float = 0.0
     backward_bytes: float | None = None
+    asks: bool = False
 
     def payload(self, backward: bool = False) -> float:
         """Bytes of one direction."""

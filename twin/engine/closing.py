@@ -21,14 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from twin.arch.ops import CollectiveKind, OpClass, Weights, Work
+from twin.arch.kernels import COUNT
+from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
 from twin.collectives import Traffic
 from twin.engine.passes import Coster, nanoseconds
 from twin.engine.program import COMPUTE, DATA, FROM_HOST, TO_HOST, Group, Step, Template
 from twin.hardware import seconds
 from twin.network import capacity, latency, sharers
 from twin.network.placement import Placement
-from twin.optimizers import Maxima, Phase, Sent, squares
+from twin.optimizers import Phase, Sent, dense_weights, squares
 from twin.plan.compile import chunk_map_of
 from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES, shards
 from twin.plan.types import Plan
@@ -73,12 +74,13 @@ def finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int 
     closing.gradient_norm()
     closing.exchanges(update.before)
     if update.maxima is not None:
-        closing.maxima(update.maxima)
+        closing.small(update.maxima.name, update.maxima.bytes)
     closing.compute(here.works)
     closing.through_host(host_phases(plan.scenario, share))
     closing.exchanges(update.after)
     if zero in (1, 2) and not plan.scenario.parallel.overlap_param_gather:
         closing.collectives("all_gather_weights", "all_gather", total, PARAMETER_BYTES, None)
+    closing.loads(layer for chunk in chunks for layer in chunk.layers)
     return tuple(closing.steps), tuple(closing.ready)
 
 
@@ -112,7 +114,7 @@ class _Closing:
     ) -> None:
         """Add a collective over the replicas of the dense weights, and one over those of the
         experts."""
-        self.add(name, kind, (weights.replicated + weights.tensor) * width, "data", chunk)
+        self.add(name, kind, dense_weights(weights) * width, "data", chunk)
         self.add(name, kind, weights.expert * width, "expert_data", chunk)
 
     def exchanges(self, sent: Iterable[Sent]) -> None:
@@ -121,15 +123,21 @@ class _Closing:
             group: Group = "data" if one.holders == "dense" else "expert_data"
             self.add(one.name, one.kind, one.bytes, group)
 
-    def maxima(self, maxima: Maxima) -> None:
-        """Add small all-reduces over the replicas of dense weights, one after another."""
+    def loads(self, layers: Iterable[Layer]) -> None:
+        """The ranks of a stage agree on how many rows went to each expert in the step, since biases
+        answer to all of them (DeepSeek-V3, arXiv:2412.19437, section 2.1.2), for all layers in
+        one; moving the biases is nothing."""
+        biases = sum(layer.weights.buffers for layer in layers)
+        self.small("expert_loads", COUNT * biases)
+
+    def small(self, name: str, size: float) -> None:
+        """Add an all-reduce of a few numbers over the replicas of dense weights."""
         replicas = self.coster.placements["data"]
-        if maxima.count == 0 or replicas.size == 1:
+        if size == 0 or replicas.size == 1:
             return
-        flow = self.coster.flow("all_reduce", maxima.bytes, replicas)
+        flow = self.coster.flow("all_reduce", size, replicas)
         _, delay = self.coster.agree(replicas)
-        step = Step(maxima.name, DATA, maxima.count * delay, self._after(None), flow, "data")
-        self._append(step, None)
+        self._append(Step(name, DATA, delay, self._after(None), flow, "data"), None)
 
     def embedding(self, held: int) -> None:
         """First and last stage add up the gradients of their copies of a tied embedding (Narayanan

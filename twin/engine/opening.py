@@ -11,6 +11,7 @@ from __future__ import annotations
 from twin.collectives import Traffic
 from twin.engine.passes import Coster
 from twin.engine.program import DATA, Group, Step, Template
+from twin.optimizers import dense_weights
 from twin.plan.memory import PARAMETER_BYTES
 from twin.plan.types import Plan
 
@@ -25,7 +26,7 @@ def opening(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int
     for chunk in plan.chunks:
         if chunk.stage != stage:
             continue
-        dense = chunk.weights.replicated + chunk.weights.tensor
+        dense = dense_weights(chunk.weights)
         sizes: dict[Group, int] = {"data": dense, "expert_data": chunk.weights.expert}
         for group, size in sizes.items():
             if size == 0 or coster.placements[group].size == 1:

@@ -98,7 +98,7 @@ def paired(
 
 def _together(step: Step, beside: Beside) -> Step:
     """The step as it goes beside the kernels of another pass."""
-    if step.stream != EXPERT or step.traffic is None:
+    if step.stream != EXPERT or step.traffic is None or step.asks:
         return step
     wait = step.duration_ns + beside.wait_ns
     return replace(step, duration_ns=wait, slowed=beside.loss > 0)
@@ -106,7 +106,7 @@ def _together(step: Step, beside: Beside) -> Step:
 
 def _blocks(template: Template) -> list[range]:
     """Positions of each block. Segments that differ in name only (recomputation, then backward)
-    have nothing to hide between them."""
-    kernels = [step.stream == COMPUTE for step in template]
+    have nothing to hide between them; what the host waits for hides under nothing."""
+    kernels = [step.stream == COMPUTE or step.asks for step in template]
     starts = [i for i in range(1, len(template)) if kernels[i] and not kernels[i - 1]]
     return [range(*ends) for ends in pairwise((0, *starts, len(template)))]

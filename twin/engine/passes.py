@@ -37,6 +37,7 @@ from twin.engine.wiring import Rates, wire
 from twin.hardware import price
 from twin.network import capacity, latency
 from twin.network.placement import Placement
+from twin.optimizers import dense_weights
 from twin.plan.compile import shape_of
 from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES
 from twin.plan.types import Plan
@@ -296,7 +297,7 @@ class Builder:
         experts; tied weights are used, so they take part."""
         used, width = layer.weights + layer.tied, _WIDTHS[kind]
         sizes: dict[Group, int] = {
-            "data": used.replicated + used.tensor,
+            "data": dense_weights(used),
             "expert_data": used.expert,
         }
         found: list[int] = []
@@ -315,7 +316,12 @@ class Builder:
         self.close()
         profile, stream = self.coster.calibration, _STREAM_OF[item.group]
         sms = profile.expert_sms if item.group == "expert" else profile.collective_sms
-        step = Step(item.name, stream, delay, self.tail, flow, item.group, kernels=1, sms=sms)
+        step = Step(
+            *(item.name, stream, delay, self.tail, flow, item.group),
+            kernels=1,
+            sms=sms,
+            asks=item.asks,
+        )
         return self._append(step)
 
     def _append(self, step: Step) -> int:

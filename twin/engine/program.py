@@ -82,6 +82,8 @@ class Step:
     """Share of a compute step's time that SMs bound, not memory."""
     slowed: bool = False
     """Whether kernels beside it cost its bytes a part of their rate (`Beside`)."""
+    asks: bool = False
+    """Whether the host waits for it: the other pass of a pair does not go on meanwhile."""
 
     def alone_ns(self, capacity: Mapping[str, float]) -> float:
         """How long it lasts with its links and SMs to itself; `capacity` as in `Program`."""

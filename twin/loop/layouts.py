@@ -2,7 +2,7 @@
 
 A layout whose nodes are `stand-in-netns` is run paced: its GPU is no device, but what the ranks
 sleep for, so that what is judged is the schedule and what crosses real links. Any other is run
-bare: the profile is that of the cores here, and ranks take as long as they take.
+bare, a rank per core: the profile is that of the cores here, and ranks take as long as they take.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What ranks kept for backwards that were to come, as their timelines say: a line
-`{"kind": "memory", "step": 1, "name": "kept", "bytes": 4440064}` of the first step."""
+`{"kind": "memory", "step": 1, "name": "activations", "bytes": 4440064}` of the first step."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 
 from twin.measured.folder import TIMELINE
 
-_KEPT: Final = '"name": "kept"'
+_KEPT: Final = '"name": "activations"'
 """In the line, which is looked for among many others."""
 
 
 def kept_bytes(run: Path) -> int | None:
-    """The most bytes that waited for backwards at once on any rank, on its device and host; None
-    where no rank says."""
+    """The most bytes of layers that waited for backwards at once on any rank, on its device and
+    host; None where no rank says."""
     found = [
         int(json.loads(line)["bytes"])
         for path in sorted((run / TIMELINE).glob("rank-*.jsonl"))

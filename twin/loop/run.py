@@ -99,7 +99,8 @@ class _Prepared:
         """Run it, unless it was, and compare."""
         if not _done(self.folder, asked.steps):
             cluster = self.layout.scenario.cluster
-            words = command(cluster, self.folder / CONFIGURATION, shaped=asked.shaped)
+            written, pinned = self.folder / CONFIGURATION, self.layout.mode == "bare"
+            words = command(cluster, written, shaped=asked.shaped, pinned=pinned)
             start(words, self.folder / LOG)
         sealed, folder = self.sealed, self.folder / RUN
         return outcome(self.layout, self.predicted, folder, shaped=asked.shaped, sealed=sealed)

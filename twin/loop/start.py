@@ -38,14 +38,16 @@ def obstacle() -> str:
     return asked.stdout.strip()
 
 
-def command(cluster: ClusterSpec, configuration: Path, *, shaped: bool) -> list[str]:
-    """The words that start a run on the ranks of a cluster."""
+def command(
+    cluster: ClusterSpec, configuration: Path, *, shaped: bool, pinned: bool = False
+) -> list[str]:
+    """The words that start a run on the ranks of a cluster; `pinned`: each on a core of its own."""
     links = ["--loopback"]
     if shaped:
         links = ["--rate", units.format_quantity(cluster.node.nic.bandwidth, "bytes_per_s")]
     nodes, ranks = str(cluster.nodes), str(cluster.node.gpus)
     launcher = [sys.executable, "-m", "reference.cluster"]
-    layout = ["--nodes", nodes, "--ranks-per-node", ranks, *links]
+    layout = ["--nodes", nodes, "--ranks-per-node", ranks, *links, *["--pin"] * pinned]
     return [*launcher, *layout, "--", "reference.train", str(configuration), "--fresh"]
 
 

@@ -13,6 +13,7 @@ from twin.optimizers.base import (
     Phase,
     Sent,
     Share,
+    dense_weights,
     squares,
 )
 
@@ -24,5 +25,6 @@ __all__ = [
     "Phase",
     "Sent",
     "Share",
+    "dense_weights",
     "squares",
 ]

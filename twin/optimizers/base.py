@@ -102,11 +102,9 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Maxima:
-    """Small all-reduces over the ranks that hold the same dense weights: `count` of them, one after
-    another, `bytes` in all."""
+    """A small all-reduce over the ranks that hold the same dense weights."""
 
     name: str
-    count: int
     bytes: float
 
 

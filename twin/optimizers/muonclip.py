@@ -3,8 +3,9 @@
 Source: Kimi K2 report (arXiv:2507.20534), algorithm 1. After the update, the query and key weights
 of every head whose largest logit of the step is above a threshold are scaled down. The largest
 logit per head comes out of the attention kernels and costs nothing there; the ranks that hold the
-same heads then agree on it, by one small all-reduce per layer, and each scales the fp32 masters of
-its shard (Megatron-LM, megatron/core/optimizer/qk_clip.py). Every head is counted as clipped, which
+same heads then agree on it, by one small all-reduce for all layers of a rank, and each scales the
+fp32 masters of its shard (`reference.parallel.agree`; Megatron-LM has one all-reduce per layer,
+megatron/core/optimizer/qk_clip.py). Every head is counted as clipped, which
 is an upper bound: late in training none is.
 """
 
@@ -34,4 +35,4 @@ class MuonClip(Orthogonal):
         """Scaling of the rank's shard, and the maxima of its heads."""
         scaled = share.local(share.query_key, 0)
         work = Work(bytes=SCALE_BYTES * scaled, kernels=PROJECTIONS * share.attentions)
-        return work, Maxima("qk_maxima", share.attentions, LOGIT_BYTES * share.heads)
+        return work, Maxima("qk_maxima", LOGIT_BYTES * share.heads)

@@ -58,6 +58,7 @@ _KINDS: Final[Mapping[str, CollectiveKind]] = {
     "momentum_to_owners": "all_to_all",
     "update_from_owners": "all_to_all",
     "qk_maxima": "all_reduce",
+    "expert_loads": "all_reduce",
     "gather_message": "all_gather",
 }
 """What the collectives outside the layers do, by how their name begins."""

@@ -200,8 +200,10 @@ def _demand(template: Template, capacity: Mapping[str, float]) -> Demand:
 
 
 def exchanges(template: Template) -> Iterable[Step]:
-    """The steps of a pass that exchange tokens between experts."""
-    return (step for step in template if step.stream == EXPERT and step.traffic is not None)
+    """The steps of a pass that exchange tokens between experts. Kernels could hide them; what the
+    host waits for they cannot."""
+    sent = (step for step in template if step.stream == EXPERT and not step.asks)
+    return (step for step in sent if step.traffic is not None)
 
 
 def _carried(template: Template, link: str, capacity: Mapping[str, float]) -> float:

@@ -24,10 +24,14 @@ Without `Shape.overlap_shared` they wait for it.
 Assumptions, all named:
 - The router multiplies bf16 by bf16 into fp32 logits (Megatron-LM's router gating with fp32
   output); scores and choice are fp32. A true fp32 GEMM would be slower by the ratio of the peaks.
-- Routing weights (4 bytes per copy, beside 2 x hidden) travel free; they multiply inside the
-  experts' SwiGLU, before the down-projection (Megatron-LM, `weighted_bias_swiglu_impl`), so that
-  the down-projection's output is not kept. Weighting at the combine would keep 2 x top-k x hidden
-  bytes per token more.
+- Routing weights multiply inside the experts' SwiGLU, before the down-projection (Megatron-LM,
+  `weighted_bias_swiglu_impl`), so that the down-projection's output is not kept. Weighting at the
+  combine would keep 2 x top-k x hidden bytes per token more. In a plain all-to-all they travel
+  with their rows, 4 bytes each, and their gradients come back with those of the rows
+  (`reference.model.exchange`); where copies are merged they travel free.
+- Before rows go in a plain all-to-all, ranks tell each other how many will come for each expert, 8
+  bytes a number, and the host waits for it, since it has to size what it receives into (as in
+  Megatron-LM's `alltoall` dispatcher). A layer that runs again asks again.
 - Experts of one rank get the same rows each; a grouped GEMM is slower where they do not, because
   the last tile of each expert is not full.
 - Tensor ranks do not cut router and shared experts: each is whole on every tensor rank. With
@@ -44,7 +48,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from twin.arch.fp8 import cast, projection, turns
-from twin.arch.kernels import ELEMENT, FP8, SINGLE, Matmul, linear, streaming, swiglu
+from twin.arch.kernels import COUNT, ELEMENT, FP8, SINGLE, Matmul, linear, streaming, swiglu
 from twin.arch.ops import Exchange, Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, vector
 from twin.spec.model import ModelSpec, Moe
@@ -97,7 +101,10 @@ def items(moe: Moe, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     return (
         *_router(moe, hidden, tokens),
         *dispatch[:sent],
-        *(replace(op, aside=sent > 0 and shape.overlap_shared) for op in _shared(moe, hidden, shape)),
+        *(
+            replace(op, aside=sent > 0 and shape.overlap_shared)
+            for op in _shared(moe, hidden, shape)
+        ),
         *(_keeping(item, part) for item in (*dispatch[sent:], *_experts(moe, hidden, shape))),
         *_combine(way, moe, shape),
     )
@@ -164,6 +171,8 @@ class _Way:
     tokens; their copies, one per chosen expert; what arrives in the exchange; what experts read."""
 
     tokens: float
+    rows: float
+    """Copies, each as one."""
     copies: float
     arrived: float
     routed: float
@@ -174,10 +183,12 @@ class _Way:
     @staticmethod
     def of(moe: Moe, hidden: int, shape: Shape) -> _Way:
         tokens = shape.local_tokens * hidden
-        copies = tokens * moe.top_k * shape.expert_load
+        rows = shape.local_tokens * moe.top_k * shape.expert_load
+        copies = rows * hidden
         arrived = copies if shape.arriving is None else tokens * shape.arriving
         return _Way(
             tokens,
+            rows,
             copies,
             arrived * shape.expert_tensor,
             copies * shape.expert_tensor,
@@ -209,12 +220,16 @@ def _back(name: str, way: _Way, before: float, after: float) -> Op:
 
 def _dispatch(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     """Copies tokens to their experts. The last step makes the experts' input, which is kept."""
-    merged, wide = shape.arriving is not None, ELEMENT * way.copies
+    merged = shape.arriving is not None
     own = way.tokens * moe.top_k
     steps: list[Item] = [] if merged else [_there("dispatch_permute", way, way.tokens, own)]
     if shape.expert > 1:
-        both = "all_to_all"
-        steps.append(Exchange("dispatch", "expert", way.width * way.copies, both, both, 0.0, wide))
+        both, weights = "all_to_all", 0.0 if merged else SINGLE * way.rows
+        there, gradients = (width * way.copies + weights for width in (way.width, ELEMENT))
+        if not merged:
+            asked = float(COUNT * moe.experts)
+            steps.insert(0, Exchange("expert_counts", "expert", asked, both, None, asks=True))
+        steps.append(Exchange("dispatch", "expert", there, both, both, 0.0, gradients))
     if shape.expert_tensor > 1:
         size = way.arrived
         steps.append(

@@ -1,0 +1,30 @@
+"""What is typed, and what the reference is started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Command, twin_command  # noqa: F401  a fixture
+from twin.loop import find
+from twin.loop.start import command
+
+
+def test_it_asks_against_what(twin_command: Command) -> None:  # noqa: F811
+    found = twin_command("validate")
+    assert found.code == 2
+    assert "--reference" in found.err
+
+
+def test_links_have_the_rate_of_the_network_card() -> None:
+    (layout,) = find(["pp4-dp2-ep2-5gbps"])
+    words = command(layout.scenario.cluster, Path("x.json"), shaped=True)
+    assert words[3:] == [
+        *("--nodes", "4", "--ranks-per-node", "2", "--rate", "625MB/s"),
+        *("--", "reference.train", "x.json", "--fresh"),
+    ]
+
+
+def test_on_loopback_no_rate_is_asked_for_and_bare_ranks_have_cores() -> None:
+    (layout,) = find(["bare-pp2-100mbps"], shaped=False)
+    words = command(layout.scenario.cluster, Path("x.json"), shaped=False, pinned=True)
+    assert words[3:9] == ["--nodes", "2", "--ranks-per-node", "1", "--loopback", "--pin"]
