@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -52,7 +52,7 @@ def one_rank(counts: Counts) -> dict[str, Any]:
 
 def flop(counts: Counts) -> list[dict[str, Any]]:
     """FLOP of one pass of each kind and chunk, and of the optimizer."""
-    total: Counter[tuple[str, int]] = Counter()
+    total: defaultdict[tuple[str, int], float] = defaultdict(float)
     times: Counter[tuple[str, int]] = Counter()
     for one, number in counts.flop.items():
         place = ("optimizer", -1) if one is None else one[:2]

@@ -10,7 +10,7 @@ between stages a message. Kernels that only make shapes say what they would comp
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -68,7 +68,7 @@ class Watch(TorchDispatchMode):
         """The last event while each pass ran."""
         self.every: list[Storage] = []
         """All storages, in the order of their creation."""
-        self.flop: Counter[Pass | None] = Counter()
+        self.flop: defaultdict[Pass | None, float] = defaultdict(float)
         """FLOP by the pass that ran; None: between passes."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -102,6 +102,7 @@ def test_every_kept_tensor_of_a_mebibyte_is_equal_to_the_byte(stage: int) -> Non
                 for one in counted(stage).kept
                 if one.chunk == chunk.index and one.layer == layer
             ]
+            assert len(found) > len(by_op) > 0
             assert sorted(size for size in found if size >= NAMED) == sorted(
                 size for size in by_op.values() if size >= NAMED
             )
