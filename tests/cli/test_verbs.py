@@ -283,8 +283,11 @@ def test_flags_do_not_mirror_scenario_fields(twin_command: Command) -> None:
     document = scenario_schema()
     sections = [document, *document["$defs"].values()]
     fields = {key for one in sections for key in one.get("properties", {})}
-    for verb in VERBS:
+    # `calibrate` answers no scenario: its flags say what a table of step times leaves open.
+    for verb in sorted(set(VERBS) - {"calibrate"}):
         flags = re.findall(r"--([a-z-]+)", twin_command(verb, "--help").out)
+        if "set" not in flags:
+            continue  # takes no scenario's fields
         assert not fields & {flag.replace("-", "_") for flag in flags}
 
 
