@@ -179,7 +179,7 @@ def test_a_calibration_without_rows_is_assumed_throughout() -> None:
 def test_every_source_can_be_looked_up() -> None:
     for name, source in SOURCES.items():
         assert set(source) == {"title", "url", "date"}, name
-        ours = name in ("twin", "reference-presets")
+        ours = name in ("twin", "reference-presets", "gloo-netns")
         assert ours or source["url"].startswith("https://"), name
 
 
