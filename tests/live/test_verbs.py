@@ -180,7 +180,13 @@ def following(run: Path, *words: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TWIN_SEALS": str(run.parent / "seals")},
+        # A shell's background job ignores interrupts, and so would its children.
+        preexec_fn=_interruptible,  # noqa: PLW1509 - it takes no lock
     )
+
+
+def _interruptible() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_a_process_that_writes_is_followed_to_its_end(tmp_path: Path) -> None:
