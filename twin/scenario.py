@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
@@ -26,9 +26,8 @@ from twin.spec.expect import FITS, Expectation
 from twin.spec.kpis import KPIS, UPDATE_KPIS, Kpi
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
+from twin.spec.rank_order import AXES, RankOrder
 from twin.spec.weight_update import WeightUpdateSpec
-
-MeshAxis = Literal["tensor", "context", "expert", "data", "pipeline"]
 
 
 class ParallelSpec(Spec):
@@ -81,17 +80,7 @@ class ParallelSpec(Spec):
     layers: tuple[Whole, ...] | None = Field(
         default=None, description="layers per chunk, chunk-major; null: balanced by time"
     )
-    order: tuple[MeshAxis, ...] = Field(
-        default=get_args(MeshAxis), description="axes over ranks, fastest first"
-    )
-
-    @field_validator("order")
-    @classmethod
-    def _order_names_every_axis(cls, order: tuple[MeshAxis, ...]) -> tuple[MeshAxis, ...]:
-        if sorted(order) != sorted(get_args(MeshAxis)):
-            message = "the order must name every axis exactly once"
-            raise FieldError("TW017", message, f"write [{', '.join(get_args(MeshAxis))}]")
-        return order
+    order: RankOrder = Field(default=AXES, description="axes over ranks, fastest first")
 
 
 class TrainSpec(Spec):

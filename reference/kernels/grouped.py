@@ -63,7 +63,7 @@ class _GroupedMatmul(torch.autograd.Function):
             return _of_experts(rows_RI, dout_RO, ctx.ends_E)
 
         if ctx.needs_input_grad[1]:
-            base = ctx.weights._base if turned else ctx.weights  # noqa: SLF001
+            base = ctx.weights._base if turned else ctx.weights  # noqa: SLF001 - no public name
             dweights_EIO = weight_gradient(ctx.late, base, make)
             if dweights_EIO is not None and turned:
                 dweights_EIO = dweights_EIO.transpose(1, 2)

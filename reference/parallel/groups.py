@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -50,16 +49,6 @@ class Group:
             with self._written(name, "all_reduce", x.nbytes):
                 dist.all_reduce(x, op=_OPERATIONS[reduction], group=self.handle)
         return x
-
-    def reduce_scatter(self, x_X: Tensor, name: str) -> Tensor:
-        """This rank's part, one of `size` equal ones in order, of the sum over all ranks; of a rank
-        alone the tensor itself."""
-        if self.handle is None:
-            return x_X
-        part = x_X.new_empty(x_X.numel() // self.size)
-        with self._written(name, "reduce_scatter", x_X.nbytes):
-            dist.reduce_scatter_single(part, x_X, group=self.handle)
-        return part
 
     def all_gather(self, into_X: Tensor, part: Tensor, name: str) -> Tensor:
         """Every rank's part, in order. `part` may be a part of `into_X`: this rank's."""
@@ -117,8 +106,3 @@ class Moving:
 
 def _listed(counts: Sequence[int] | None) -> list[int] | None:
     return None if counts is None else list(counts)
-
-
-def agree(group: Group, value: float, device: torch.device, name: str) -> float:
-    """The sum of a number over all ranks, the same on each."""
-    return group.all_reduce(torch.tensor(value, dtype=torch.float64, device=device), name).item()

@@ -46,6 +46,10 @@ class Mesh:
         """The pipeline stage of a rank."""
         return self._place(rank, "dense")["pipeline"]
 
+    def stages_agree(self, rank: int) -> bool:
+        """Whether a rank is on one stage, however it is counted."""
+        return self.stage(rank) == self._place(rank, "experts")["pipeline"]
+
     def data_index(self, rank: int) -> int:
         """Which of the ranks of its stage it is: the text that it reads."""
         return self._place(rank, "dense")["data"]
@@ -120,17 +124,12 @@ def mesh_of(spec: ParallelSpec, ranks: int, microbatches: int) -> Mesh:
     if problems:
         raise UsageError(problems)
     mesh = Mesh(spec, ranks)
-    apart = [rank for rank in range(ranks) if _stage_differs(mesh, rank)]
+    apart = [rank for rank in range(ranks) if not mesh.stages_agree(rank)]
     if apart:
         message = f"rank {apart[0]} would be on different stages for dense weights and experts"
         fix = "write `pipeline` last in `parallel.order`"
         raise UsageError([Problem("TW292", "parallel.order", message, fix)])
     return mesh
-
-
-def _stage_differs(mesh: Mesh, rank: int) -> bool:
-    dense, experts = (mesh._place(rank, grid)["pipeline"] for grid in ("dense", "experts"))  # noqa: SLF001
-    return dense != experts
 
 
 def _degrees(spec: ParallelSpec, ranks: int) -> list[Problem]:

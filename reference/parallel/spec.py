@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
-from twin.errors import FieldError
 from twin.schedules import Schedule
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.spec.axis import Axis
 from twin.spec.base import Count, Exactly, Spec, Whole
-
-MeshAxis = Literal["tensor", "context", "expert", "data", "pipeline"]
+from twin.spec.rank_order import AXES, RankOrder
 
 
 class ParallelSpec(Spec):
@@ -32,17 +30,4 @@ class ParallelSpec(Spec):
     layers: tuple[Whole, ...] | None = Field(
         default=None, description="layers per chunk, chunk-major; null: as even as can be"
     )
-    order: tuple[MeshAxis, ...] = Field(
-        default=get_args(MeshAxis), description="axes over ranks, fastest first"
-    )
-
-    @field_validator("order")
-    @classmethod
-    def _names_every_axis(
-        cls, order: tuple[MeshAxis, ...], info: ValidationInfo
-    ) -> tuple[MeshAxis, ...]:
-        del info
-        if sorted(order) != sorted(get_args(MeshAxis)):
-            message = "the order must name every axis exactly once"
-            raise FieldError("TW017", message, f"write [{', '.join(get_args(MeshAxis))}]")
-        return order
+    order: RankOrder = Field(default=AXES, description="axes over ranks, fastest first")

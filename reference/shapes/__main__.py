@@ -16,9 +16,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """The exit code: 0, or that of the error that is told on stderr."""
     options = _parser().parse_args(words)
     # torch takes more than a second to load: `--help` and misspelled options go without.
-    from reference.config import load_run  # noqa: PLC0415
-    from reference.shapes.count import count  # noqa: PLC0415
-    from reference.shapes.report import report  # noqa: PLC0415
+    from reference.config import load_run  # noqa: PLC0415  loads torch
+    from reference.shapes.count import count  # noqa: PLC0415  loads torch
+    from reference.shapes.report import report  # noqa: PLC0415  loads torch
 
     try:
         run = load_run(options.config, options.set)
