@@ -22,8 +22,11 @@ SMALL = [
 
 @pytest.mark.skipif(bool(obstacle()), reason=f"no links of a declared rate: {obstacle()}")
 @pytest.mark.slow  # seconds of real transfers: other processes make it late
-def test_two_stages_over_a_slow_link_take_as_long_as_predicted(tmp_path: Path) -> None:
+def test_two_stages_over_a_slow_link_take_as_long_as_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sealed before the run, within 15 %, and what is kept for backwards within 5 %."""
+    monkeypatch.setenv("TWIN_SEALS", str(tmp_path / "seals"))
     asked = Asked(tmp_path, steps=3, shaped=True)
     layouts = find(["pp2-1gbps"], sets=SMALL)
     (found,) = predict_then_run(layouts, asked)

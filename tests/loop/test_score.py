@@ -14,7 +14,8 @@ from twin.measured import Beside
 def _outcome(name: str, predicted: float, *steps: float, mode: str = "paced") -> Outcome:
     beside = Beside(1, round(predicted * 1e9), {}, {}, (), ())
     facts = {"links": "1,000 Mbps", "ranks": 2, "kept": (1.0, None), "overruns": 0.0}
-    return Outcome(name, mode, beside=beside, steps=steps, sealed=True, folder=Path(), **facts)
+    known = {"sealed": True, "interval": (0.9, 1.2), "folder": Path()}
+    return Outcome(name, mode, beside=beside, steps=steps, **known, **facts)
 
 
 def test_errors_are_those_of_the_median_step() -> None:
@@ -29,6 +30,12 @@ def test_median_and_largest_error_are_absolute() -> None:
     assert one.median_error == pytest.approx(0.1)
     assert one.largest_error == pytest.approx(0.2)
     assert one.rank_correlation == pytest.approx(1.0)
+
+
+def test_intervals_hold_what_was_measured_or_not() -> None:
+    (one,) = score([_outcome("a", 1.0, 0.9), _outcome("b", 1.0, 1.3), _outcome("c", 1.0, 0.89)])
+    assert (one.hits, one.intervals) == (1, 3)
+    assert one.rank_correlation is None, "all predictions are equal"
 
 
 def test_modes_are_judged_apart() -> None:

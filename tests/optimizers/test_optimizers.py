@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -14,7 +15,7 @@ from twin.optimizers.adamw import AdamW
 from twin.optimizers.base import Holders
 from twin.optimizers.muon import Muon
 from twin.optimizers.muonclip import MuonClip
-from twin.optimizers.orthogonal import busiest, newton_schulz
+from twin.optimizers.orthogonal import alike, busiest, newton_schulz, normalisation
 from twin.spec.axis import members
 
 ALL: list[Any] = [
@@ -179,7 +180,18 @@ def test_newton_schulz_of_one_gpus_expert_matrices_is_198_tflop() -> None:
     work = newton_schulz(EXPERTS)
     assert work.flop == pytest.approx(198e12, rel=2e-3)
     assert work.flop / 600e12 == pytest.approx(0.33, abs=0.005)
-    assert work.kernels == 288 * 5 * 3
+
+
+def test_matrices_of_one_shape_go_through_newton_schulz_together() -> None:
+    """2^26 weights in one product: four expert matrices of Kimi K2, or all small ones of all layers
+    of a rank at once; 5 iterations of 3 products."""
+    assert newton_schulz(EXPERTS).kernels == 288 / 4 * 5 * 3
+    small = Matrices("replicated", 3, 64, 128)
+    other = Matrices("expert", 3, 64, 128)
+    groups = alike((small, other, small, Matrices("replicated", 2, 128, 64)))
+    assert sorted(group.count for group in groups) == [2, 3, 6]
+    assert [newton_schulz(group).kernels for group in groups] == [15, 15, 15]
+    assert normalisation(replace(small, count=1 << 20)).kernels == 2 * 128
 
 
 def multiply(left: tuple[int, int], right: tuple[int, int], tally: list[float]) -> tuple[int, int]:

@@ -87,7 +87,8 @@ def validate(  # noqa: PLR0913  one parameter per option of the command line
 
     Every layout is a scenario. It is predicted and the prediction sealed; then the reference trains
     it on ranks of this machine, in network namespaces joined by links of the scenario's rate (root
-    and iproute2; without them over loopback). A list that was interrupted goes on where it ended.
+    and iproute2; without them over loopback). Each checked prediction gives those after it an
+    interval (`twin seals` has them all). A list that was interrupted goes on where it ended.
     """
     from twin.loop import Asked, find, predict_then_run, score
     from twin.loop.start import obstacle
@@ -145,6 +146,8 @@ def _sentence(one: Score) -> str:
     )
     if one.rank_correlation is not None:
         told += f", rank correlation {one.rank_correlation:.3f}"
+    if one.intervals:
+        told += f"; {one.hits} of {one.intervals} sealed intervals held"
     return f"{told}; {one.drifted} drifted."
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from twin.live.seal import Seal
 from twin.loop.layouts import Layout
 from twin.loop.memory import kept_bytes
 from twin.loop.overruns import overruns
@@ -38,6 +39,8 @@ class Outcome:
     """Share of passes and updates that took longer than their pace; 0 where there is none."""
     sealed: bool
     """Whether this very prediction was on disk before the run began."""
+    interval: tuple[float, float] | None
+    """Of the step, as it was sealed; None where too few predictions like it had been checked."""
     folder: Path
 
     @property
@@ -54,6 +57,13 @@ class Outcome:
     def error(self) -> float:
         """Predicted over measured, minus one."""
         return self.predicted / self.measured - 1
+
+    @property
+    def hit(self) -> bool | None:
+        """Whether the measured step lies in the sealed interval; None without one."""
+        return (
+            None if self.interval is None else self.interval[0] <= self.measured <= self.interval[1]
+        )
 
     @property
     def drift(self) -> float:
@@ -100,6 +110,8 @@ class Outcome:
             "measured_kept_bytes": self.kept[1],
             "overruns": self.overruns,
             "sealed": self.sealed,
+            "interval_seconds": self.interval,
+            "hit": self.hit,
             "predicted_breakdown_ns": dict(found.predicted_row),
             "measured_breakdown_ns": dict(found.measured_row),
             "actions": [asdict(one) | {"error": one.error} for one in found.actions],
@@ -108,8 +120,9 @@ class Outcome:
         }
 
 
-def outcome(layout: Layout, run: Run, folder: Path, *, shaped: bool, sealed: bool) -> Outcome:
-    """What came of a layout: `run` is its prediction, the folder that of the trainer's run."""
+def outcome(layout: Layout, run: Run, folder: Path, *, shaped: bool, sealed: Seal) -> Outcome:
+    """What came of a layout: `run` is its prediction now, `sealed` what was sealed before the run,
+    the folder that of the trainer's run."""
     real = read(folder)
     found = summary(real)
     happened = trace(real, found.step)
@@ -123,7 +136,8 @@ def outcome(layout: Layout, run: Run, folder: Path, *, shaped: bool, sealed: boo
         steps=tuple(real.step_ns(one) / 1e9 for one in found.counted),
         kept=(max(one.kept_bytes for one in run.plan.memory.stages), kept_bytes(folder)),
         overruns=overruns(real, found.counted, run) if layout.mode == "paced" else 0.0,
-        sealed=sealed,
+        sealed=round(sealed.seconds * 1e9) == run.trace.step_ns,
+        interval=sealed.interval,
         folder=folder,
     )
 

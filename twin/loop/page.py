@@ -19,6 +19,7 @@ COLUMNS: Final = (
     "ranks",
     "links",
     "predicted",
+    "80 %",
     "measured",
     "error",
     "bubble",
@@ -30,14 +31,15 @@ COLUMNS: Final = (
 
 
 def cells(one: Outcome) -> tuple[str, ...]:
-    """A layout's row: step; bubble and exposed communication, predicted and measured; what waits
-    for a backward, likewise."""
+    """A layout's row: step, with the interval that was sealed; bubble and exposed communication,
+    predicted and measured; what waits for a backward, likewise."""
     bubble, exposed = (f"{100 * share:.1f}" for share in one.bubble), map(duration, one.exposed)
     return (
         one.name,
         str(one.ranks),
         one.links,
         duration(one.predicted),
+        _interval(one),
         duration(one.measured),
         f"{signed(100 * one.error)} %",
         f"{' / '.join(bubble)} %",
@@ -46,6 +48,14 @@ def cells(one: Outcome) -> tuple[str, ...]:
         f"{100 * one.overruns:.0f} %",
         f"{signed(100 * one.drift)} %" + (" !" if one.drifted else ""),
     )
+
+
+def _interval(one: Outcome) -> str:
+    """As it was sealed; what missed it is marked."""
+    if one.interval is None:
+        return "-"
+    low, high = map(duration, one.interval)
+    return f"{low} to {high}" + ("" if one.hit else " !")
 
 
 def write(path: Path, outcomes: Sequence[Outcome], scores: Sequence[Score]) -> None:
@@ -63,8 +73,10 @@ def _lines(outcomes: Sequence[Outcome], scores: Sequence[Score]) -> Iterator[str
     yield ""
     yield "Written by `twin validate --reference`. Each layout was predicted and the prediction"
     yield "sealed, then the reference trainer ran it on ranks of this machine. A measured step is"
-    yield "the median; pairs are predicted / measured, means over ranks; overran: passes beyond"
-    yield "their pace; drift: the second half of the steps over the first."
+    yield "the median; 80 %: the sealed interval, from the errors of layouts that were checked"
+    yield "before, `!` where it missed; pairs are predicted / measured, means over ranks; overran:"
+    yield "passes beyond their pace; drift: the second half of the steps over the first, `!` beyond"
+    yield "5 %."
     for one in scores:
         own = [outcome for outcome in outcomes if outcome.mode == one.mode]
         yield from ("", f"## {one.mode.capitalize()}", "")
@@ -80,7 +92,15 @@ def _lines(outcomes: Sequence[Outcome], scores: Sequence[Score]) -> Iterator[str
 def _summary(one: Score) -> Iterator[str]:
     said = "unknown" if one.rank_correlation is None else f"{one.rank_correlation:.3f}"
     yield from _markdown(
-        ("Layouts", "median error", "largest", "rank correlation", "drifted", "not sealed before"),
+        (
+            "Layouts",
+            "median error",
+            "largest",
+            "rank correlation",
+            "drifted",
+            "not sealed before",
+            "intervals that held",
+        ),
         [
             (
                 str(one.layouts),
@@ -89,6 +109,7 @@ def _summary(one: Score) -> Iterator[str]:
                 said,
                 str(one.drifted),
                 str(one.unsealed),
+                f"{one.hits} of {one.intervals}",
             )
         ],
     )

@@ -1,8 +1,10 @@
 """Predict, then run: one layout after the other, each in a folder of its own.
 
-The prediction is sealed in that folder before the trainer starts (`twin.live.seal`). A folder is
-named after what is run, so that a list which was interrupted goes on where it ended, and a layout
-that was run is not run again.
+All are predicted before the first is run. Just before its own run each prediction is sealed, on the
+shelf of seals and in that folder, with the interval that those which were checked before give it
+(`twin.live.interval`); after the run it is checked, and so counts in the hit rate of intervals. A
+folder is named after what is run, so that a list which was interrupted goes on where it ended, and
+a layout that was run is not run again.
 """
 
 from __future__ import annotations
@@ -12,13 +14,17 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from twin.errors import ScenarioError
 from twin.export.base import render
+from twin.live import seals
+from twin.live.check import check
+from twin.live.pace import pace
+from twin.live.seal import Seal, seal
 from twin.live.seal import read as read_seal
-from twin.live.seal import seal
 from twin.loop.layouts import Layout
 from twin.loop.outcome import Outcome, outcome
 from twin.loop.start import command, start
@@ -67,42 +73,55 @@ def predict_then_run(
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A layout with its prediction, sealed."""
+    """A layout with its prediction."""
 
     layout: Layout
     predicted: Run
     folder: Path
-    sealed: bool
 
     @staticmethod
     def of(layout: Layout, asked: Asked) -> _Prepared:
         """Predict, and write down what the trainer needs."""
         predicted = run(layout.scenario)
         paced = layout.mode == "paced"
-        pace = render(predicted, "pace")[""] if paced else b""
-        folder = asked.output / f"{layout.name}-{_digest(predicted, pace, asked)}"
+        written_pace = render(predicted, "pace")[""] if paced else b""
+        folder = asked.output / f"{layout.name}-{_digest(predicted, written_pace, asked)}"
         if asked.again:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         if paced:
-            (folder / PACE).write_bytes(pace)
+            (folder / PACE).write_bytes(written_pace)
         written = configuration(
             predicted.plan, folder / RUN, asked.steps, folder / PACE if paced else None
         )
         (folder / CONFIGURATION).write_text(json.dumps(written, indent=2), encoding="utf-8")
-        if not _done(folder, asked.steps):
-            text = json.dumps(seal(predicted).to_json(), indent=2) + "\n"
-            (folder / SEAL).write_text(text, encoding="utf-8")
-        return _Prepared(layout, predicted, folder, _says(folder / SEAL, predicted))
+        return _Prepared(layout, predicted, folder)
 
     def run(self, asked: Asked) -> Outcome:
-        """Run it, unless it was, and compare."""
-        if not _done(self.folder, asked.steps):
-            cluster = self.layout.scenario.cluster
-            written, pinned = self.folder / CONFIGURATION, self.layout.mode == "bare"
-            words = command(cluster, written, shaped=asked.shaped, pinned=pinned)
-            start(words, self.folder / LOG)
-        sealed, folder = self.sealed, self.folder / RUN
+        """Seal, run and check it, unless it was run; compare."""
+        if _done(self.folder, asked.steps):
+            return self._outcome(asked, read_seal((self.folder / SEAL).read_bytes(), SEAL))
+        sealed, began = self._seal(), datetime.now(UTC)
+        cluster = self.layout.scenario.cluster
+        written, pinned = self.folder / CONFIGURATION, self.layout.mode == "bare"
+        words = command(cluster, written, shaped=asked.shaped, pinned=pinned)
+        start(words, self.folder / LOG)
+        found = self._outcome(asked, sealed)
+        measured = pace(found.steps)
+        assert measured is not None, "a run has two steps or more"
+        seals.add(check(sealed, measured, str(self.folder / RUN), began, datetime.now(UTC)))
+        return found
+
+    def _seal(self) -> Seal:
+        known = self.predicted.report.provenance
+        basis = seals.basis(known.calibration, known.fidelity)
+        sealed, _, _ = seals.keep(seal(self.predicted, basis))
+        text = json.dumps(sealed.to_json(), indent=2) + "\n"
+        (self.folder / SEAL).write_text(text, encoding="utf-8")
+        return sealed
+
+    def _outcome(self, asked: Asked, sealed: Seal) -> Outcome:
+        folder = self.folder / RUN
         return outcome(self.layout, self.predicted, folder, shaped=asked.shaped, sealed=sealed)
 
 
@@ -128,9 +147,3 @@ def _chunks(pace: bytes) -> bytes:
 
 def _done(folder: Path, steps: int) -> bool:
     return is_run(folder / RUN) and read(folder / RUN).steps[-1] == steps
-
-
-def _says(path: Path, predicted: Run) -> bool:
-    """Whether a seal holds this prediction."""
-    sealed = read_seal(path.read_bytes(), str(path))
-    return round(sealed.seconds * 1e9) == predicted.trace.step_ns

@@ -22,10 +22,15 @@ class Score:
     median_error: float
     largest_error: float
     rank_correlation: float | None
-    """Spearman's, of predicted and measured steps; None for fewer than three."""
+    """Spearman's, of predicted and measured steps; None for fewer than three, or where all are
+    equal."""
     drifted: int
     unsealed: int
     """Whose prediction was not on disk before the run, or is another now."""
+    hits: int
+    """Whose measured step lies in the sealed interval."""
+    intervals: int
+    """That had one."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -48,6 +53,8 @@ def _of(mode: str, outcomes: Sequence[Outcome]) -> Score:
         rank_correlation=_spearman(outcomes),
         drifted=sum(one.drifted for one in outcomes),
         unsealed=sum(not one.sealed for one in outcomes),
+        hits=sum(one.hit is True for one in outcomes),
+        intervals=sum(one.hit is not None for one in outcomes),
     )
 
 
@@ -57,6 +64,8 @@ def _spearman(outcomes: Sequence[Outcome]) -> float | None:
         return None
     predicted = _ranks([one.predicted for one in outcomes])
     measured = _ranks([one.measured for one in outcomes])
+    if predicted.std() == 0 or measured.std() == 0:
+        return None
     return float(np.corrcoef(predicted, measured)[0, 1])
 
 

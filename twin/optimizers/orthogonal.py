@@ -23,6 +23,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 from heapq import heapify, heapreplace
+from math import ceil
 from typing import Literal
 
 from pydantic import Field
@@ -49,6 +50,10 @@ MATRIX_STATE_BYTES = 8.0
 """Per weight of a matrix: fp32 master and momentum."""
 OTHER_STATE_BYTES = 12.0
 """Per other weight, as AdamW: fp32 master, momentum and variance."""
+BATCH_WEIGHTS = 1 << 26
+"""Most weights in one batched matrix product. Matrices of one shape go through Newton-Schulz together
+up to here, as in the reference trainer (`reference.optim.block.SHARED_WEIGHTS`) and in Microsoft's
+`dion`; beyond it a launch is nothing beside the product. OURS."""
 BF16_BYTES = 2.0
 """Momentum travels and is orthogonalised in bf16 (arXiv:2502.16982, algorithm 1)."""
 
@@ -124,7 +129,7 @@ class Orthogonal(Optimizer):
     def _products(self, share: Share) -> tuple[tuple[OpClass, Work], ...]:
         """The kernels of Newton-Schulz on a rank."""
         found: list[tuple[OpClass, Work]] = []
-        for group in self._orthogonalised(share):
+        for group in alike(self._orthogonalised(share)):
             found.append(("bandwidth", normalisation(group)))
             found.append(("gemm", newton_schulz(group)))
         return tuple(found)
@@ -160,6 +165,22 @@ class Orthogonal(Optimizer):
         return tuple(before), tuple(after)
 
 
+def alike(matrices: Iterable[Matrices]) -> tuple[Matrices, ...]:
+    """The same matrices, those of one shape in one group: of all layers of a rank, dense and expert
+    ones apart, whose states may be in different places."""
+    counts: dict[Matrices, int] = {}
+    for group in matrices:
+        kind = replace(group, count=1)
+        counts[kind] = counts.get(kind, 0) + group.count
+    return tuple(replace(kind, count=count) for kind, count in counts.items())
+
+
+def calls(matrices: Matrices) -> int:
+    """How many batched products it takes to go through a group once."""
+    each = max(1, BATCH_WEIGHTS // (matrices.rows * matrices.cols))
+    return ceil(matrices.count / each)
+
+
 def busiest(matrices: Iterable[Matrices], owners: int) -> tuple[Matrices, ...]:
     """What the owner with most work orthogonalises when each matrix, largest first, goes to the
     owner with least."""
@@ -187,21 +208,21 @@ def newton_schulz(matrices: Matrices) -> Work:
 
     FLOP of one iteration: 2 n^2 m + 2 n^3 + 2 n^2 m (symmetry of A not used). HBM traffic in bf16:
     X read twice and written once, A and B written once and read once, A read once more. Three fused
-    matrix products are three kernels.
+    matrix products are three kernels, for as many matrices as go through together (`calls`).
     """
     n, m = sorted((matrices.rows, matrices.cols))
-    steps = NEWTON_SCHULZ_STEPS * matrices.count
+    rounds = NEWTON_SCHULZ_STEPS * matrices.count
     return Work(
-        flop=steps * (4.0 * n * n * m + 2.0 * n**3),
-        bytes=steps * BF16_BYTES * (3.0 * n * m + 5.0 * n * n),
-        kernels=3 * steps,
+        flop=rounds * (4.0 * n * n * m + 2.0 * n**3),
+        bytes=rounds * BF16_BYTES * (3.0 * n * m + 5.0 * n * n),
+        kernels=3 * NEWTON_SCHULZ_STEPS * calls(matrices),
     )
 
 
 def normalisation(matrices: Matrices) -> Work:
     """Division by the Frobenius norm before the iterations: read, then read and write, in bf16; two
-    kernels each."""
-    return Work(bytes=3.0 * BF16_BYTES * matrices.weights, kernels=2 * matrices.count)
+    kernels for as many matrices as go through together."""
+    return Work(bytes=3.0 * BF16_BYTES * matrices.weights, kernels=2 * calls(matrices))
 
 
 def momentum_and_update(weights: float) -> Work:
