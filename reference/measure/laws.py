@@ -43,13 +43,13 @@ class Ceilings:
 @dataclass(frozen=True, slots=True)
 class Products:
     """Matrix products as arrays: FLOP, bytes, inner sums, how much longer whole tiles take than
-    the products are large, and which are grouped and which the gradient of a weight."""
+    the products are large, groups, and which are the gradient of a weight."""
 
     flop: Array
     bytes: Array
     inner: Array
     tiles: Array
-    grouped: Array
+    groups: Array
     weight: Array
 
 
@@ -62,7 +62,7 @@ def products(points: Sequence[Point], sms: int, whole_tiles: bool) -> Products:
         np.array([point.bytes for point in points]),
         np.array([float(shape["inner"]) for shape in shapes]),
         np.array(tiles),
-        np.array([shape.get("groups", 1) > 1 for shape in shapes]),
+        np.array([shape.get("groups", 1) for shape in shapes]),
         np.array([point.op.endswith("_weight") for point in points]),
     )
 
@@ -87,27 +87,40 @@ class MatmulLaw:
     ramp: float
     launch: float
     grouped: float = 1.0
+    group_launch: float = 0.0
     weight_gradient: float = 1.0
 
 
 def product_seconds(work: Products, law: MatmulLaw, ceilings: Ceilings) -> Array:
     """Seconds of each product."""
     reached = np.full(len(work.flop), law.efficiency)
-    reached = np.where(work.grouped, reached * law.grouped, reached)
+    several = work.groups > 1
+    reached = np.where(several, reached * law.grouped, reached)
     reached = np.where(work.weight, reached * law.weight_gradient, reached)
     arithmetic = work.flop * work.tiles * (1 + law.ramp / work.inner) / (ceilings.peak * reached)
     memory = work.bytes / ceilings.bandwidth
-    return (arithmetic**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP) + law.launch
+    busy = (arithmetic**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP)
+    return busy + law.launch + np.where(several, work.groups * law.group_launch, 0.0)
 
 
-def attention_seconds(
-    points: Sequence[Point], share: float, ramp: float, ceilings: Ceilings
-) -> Array:
+@dataclass(frozen=True, slots=True)
+class AttentionLaw:
+    """What is fitted of one direction of attention."""
+
+    share: float
+    ramp: float
+    width: float
+    launch: float
+
+
+def attention_seconds(points: Sequence[Point], law: AttentionLaw, ceilings: Ceilings) -> Array:
     """Seconds of each attention kernel."""
     flop = np.array([point.flop for point in points])
     moved = np.array([point.bytes for point in points])
-    launches = np.array([point.kernels * ceilings.launch for point in points])
-    arithmetic = flop * (1 + ramp * moved / flop) / (ceilings.peak * share)
+    launches = np.array([point.kernels * law.launch for point in points])
+    wide = np.array([(point.shape["query_key"] + point.shape["value"]) / 2 for point in points])
+    slower = 1 + law.ramp * moved / flop + law.width / wide
+    arithmetic = flop * slower / (ceilings.peak * law.share)
     return np.maximum(arithmetic, moved / ceilings.bandwidth) + launches
 
 

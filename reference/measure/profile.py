@@ -2,15 +2,16 @@
 the fit is from its points.
 
 Products: efficiency, ramp and launch on dense forward and input-gradient products; then, with these
-held, one factor for groups and one for gradients of weights. Attention: share and ramp by
-direction. Bandwidth: one share over all kernels bound by memory, their launches taken off. Launch
-and dispatch as measured. Residuals are logarithms of predicted over measured.
+held, a factor and a launch for groups, and a factor for gradients of weights. Attention: share and
+ramp by direction. Kernels bound by memory: share and launch of each kind. Dispatch as measured.
+Residuals are logarithms of predicted over measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final, Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from reference.measure import laws
 from reference.measure.case import BF16
 from reference.measure.ceilings import Best
-from reference.measure.laws import Ceilings, MatmulLaw
+from reference.measure.laws import AttentionLaw, Ceilings, MatmulLaw
 from reference.measure.machine import Machine
 from reference.measure.point import Point, Statistic
 from reference.measure.solve import Array, Solution, Unknown, solve
@@ -27,6 +28,8 @@ from twin.units import Dimension
 SHARE: Final = (1e-3, 1.0)
 RAMP: Final = (1e-2, 1e5)
 """Bounds of the twin's fields; a ramp at its least is written as none."""
+LAUNCH: Final = (1e-9, 1.0)
+"""Bounds of seconds."""
 FEWEST: Final = 4
 """Points below which nothing is fitted."""
 
@@ -77,7 +80,8 @@ def fit_profile(
 ) -> Profile:
     """The profile of a machine. Raises `LookupError` naming the groups that are missing."""
     _require(points)
-    share, launch, moved = _memory_bound(points, best.bandwidth, statistic)
+    share, launch, moved = _memory_bound(points, SUMS, best.bandwidth, statistic)
+    kinds, rest = _kinds(points, best.bandwidth, statistic)
     reached = best.bandwidth * share.value
     ceilings = Ceilings(best.peak, reached, machine.units, launch.value)
     law, whole_tiles, residuals = _matmuls(points, ceilings, machine, statistic)
@@ -86,13 +90,13 @@ def fit_profile(
         ("grouped_gemm",): _grouped_rate(points, best.peak, law, statistic),
         **{("matmuls", "bf16", *key): number for key, number in law.items()},
     }
-    found = [moved, *residuals]
+    found = [moved, *rest, *residuals]
     for direction in ("forward", "backward"):
-        top, ramp, errors = _attention(points, direction, ceilings, statistic)
-        numbers[(f"attention_{direction}",)] = top
-        numbers[(f"attention_{direction}_ramp",)] = ramp
+        law, errors = _attention(points, direction, ceilings, statistic)
+        for end, number in zip(("", "_ramp", "_width", "_launch"), law, strict=True):
+            numbers[(f"attention_{direction}{end}",)] = number
         found.append(errors)
-    numbers |= {("bandwidth",): share, ("launch",): launch}
+    numbers |= {("bandwidth",): share, ("launch",): launch, **kinds}
     numbers[("dispatch",)] = _dispatch(points, statistic)
     return Profile(numbers, _spans(points), whole_tiles, tuple(found))
 
@@ -100,7 +104,7 @@ def fit_profile(
 def _require(points: Sequence[Point]) -> None:
     wanted = {
         "launch": _of(points, "launch"),
-        "bandwidth": [p for p in points if p.group == "bandwidth"],
+        "bandwidth": _of(points, *SUMS),
         "gemm": _of(points, "gemm"),
         "attention": _of(points, "attention_forward"),
     }
@@ -127,13 +131,44 @@ def _dispatch(points: Sequence[Point], statistic: Statistic) -> Number:
     return Number(float(times[0]), *ends, note, "measured", "seconds")
 
 
-def _memory_bound(
+SUMS: Final = ("add", "accumulate")
+"""What stands for all kernels bound by memory that have no kind of their own. A copy is the
+ceiling, and no kernel of a step."""
+KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "norm": ("rms_norm", "rms_norm_backward"),
+    "activation": ("swiglu", "swiglu_backward"),
+    "rotary": ("rope",),
+    "cast": ("fp8_cast",),
+    "gather": ("spread", "gather"),
+    "routing": ("route", "route_backward"),
+    "loss": ("loss", "loss_backward"),
+    "update": ("adamw",),
+}
+"""Operations of each kind that the twin tells apart (`twin.spec.calibration.StreamingSpec`)."""
+
+
+def _kinds(
     points: Sequence[Point], bandwidth: float, statistic: Statistic
+) -> tuple[dict[Key, Number], list[Residuals]]:
+    """Each kind that was measured in enough sizes."""
+    numbers: dict[Key, Number] = {}
+    residuals: list[Residuals] = []
+    for kind, ops in KINDS.items():
+        if len(_of(points, *ops)) < FEWEST:
+            continue
+        share, launch, errors = _memory_bound(points, ops, bandwidth, statistic)
+        numbers[("streaming", kind, "bandwidth")] = share
+        numbers[("streaming", kind, "launch")] = launch
+        residuals.append(replace(errors, name=f"{kind}, bandwidth and launch"))
+    return numbers, residuals
+
+
+def _memory_bound(
+    points: Sequence[Point], ops: Sequence[str], bandwidth: float, statistic: Statistic
 ) -> tuple[Number, Number, Residuals]:
     """The share of the memory's bandwidth that kernels reach which wait for it, and what each adds
     beside: over sizes from a few tokens to many."""
-    # A copy is the ceiling, and no kernel of a step.
-    own = [p for p in points if p.group == "bandwidth" and p.dtype == BF16 and p.op != "copy"]
+    own = _of(points, *ops)
     moved = np.array([point.bytes for point in own]) / bandwidth
     kernels = np.array([point.kernels for point in own])
     measured = _seconds(own, statistic)
@@ -142,19 +177,18 @@ def _memory_bound(
         return moved / at[0] + kernels * at[1]
 
     start = max(1e-8, float((measured / kernels).min()))
-    solution = solve(predict, measured, [Unknown(0.5, *SHARE), Unknown(start, 1e-9, 1.0)])
+    solution = solve(predict, measured, [Unknown(0.5, *SHARE), Unknown(start, *LAUNCH)])
     alone = np.maximum(measured - kernels * solution.values[1], 0.1 * measured)
     by_op = {op: _middle(moved / alone, own, op) for op in sorted({point.op for point in own})}
     worst, top = min(by_op, key=by_op.__getitem__), max(by_op, key=by_op.__getitem__)
+    apart = f"median of {worst} {by_op[worst]:.2g}, of {top} {by_op[top]:.2g}"
+    told = apart if worst != top else f"median {by_op[top]:.2g}"
     note = (
-        f"{len(own)} kernels; median of {worst} {by_op[worst]:.2g}, of {top} {by_op[top]:.2g} "
-        "(above 1: operands in a cache). Bytes are those of one fused kernel"
+        f"{len(own)} kernels; {told} (above 1: operands in a cache). Bytes are those of one fused "
+        "kernel"
     )
     share = _fitted(solution, 0, SHARE, note)
-    chain = _of(points, "launch")[0]
-    tiny = chain.timing.seconds(statistic) / chain.kernels
-    note = f"same kernels; one of a chain on {chain.shape['values']} numbers takes {tiny:.2g} s"
-    launch = replace(_fitted(solution, 1, (1e-9, 1.0), note), dimension="seconds")
+    launch = replace(_fitted(solution, 1, LAUNCH, note), dimension="seconds")
     return share, launch, _residuals("bandwidth and launch", solution)
 
 
@@ -174,7 +208,7 @@ def _matmuls(
     solution = tried[whole]
     law = MatmulLaw(*solution.values)
     note = f"{len(dense)} dense products, forward and for the input's gradient"
-    scales: tuple[tuple[float, float], ...] = (SHARE, RAMP, (1e-9, 1.0))
+    scales: tuple[tuple[float, float], ...] = (SHARE, RAMP, LAUNCH)
     names: tuple[tuple[str, Dimension | None], ...] = (
         ("efficiency", None),
         ("ramp", None),
@@ -185,17 +219,34 @@ def _matmuls(
         number = _fitted(solution, i, scales[i], note)
         numbers[(name,)] = replace(number, dimension=dimension)
     residuals = [_residuals("bf16 products", solution)]
-    for name, ops in (("grouped", ("grouped",)), ("weight_gradient", _WEIGHTS)):
-        own = _of(points, *ops)
+    for unknown, ops in (((GROUPED, GROUP_LAUNCH), ("grouped",)), ((WEIGHT,), _WEIGHTS)):
+        own, name = _of(points, *ops), unknown[0].name
         if len(own) < FEWEST:
             assumed = f"assumed: fewer than {FEWEST} points"
             numbers[(name,)] = Number(1.0, 0.5, 1.0, assumed, "assumed")
             continue
-        factor = _factor(name, own, law, ceilings, whole, statistic)
-        numbers[(name,)] = _fitted(factor, 0, SHARE, f"{len(own)} products, the law held")
-        law = replace(law, **{name: factor.values[0]})
-        residuals.append(_residuals(f"bf16 products, {name}", factor))
+        solution = _rest(unknown, own, law, ceilings, whole, statistic)
+        for i, one in enumerate(unknown):
+            number = _fitted(solution, i, one.bounds, f"{len(own)} products, the law held")
+            numbers[(one.name,)] = replace(number, dimension=one.dimension)
+            law = replace(law, **{one.name: solution.values[i]})
+        residuals.append(_residuals(f"bf16 products, {name}", solution))
     return numbers, whole, residuals
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """A number of the law that is fitted when the first ones are known."""
+
+    name: str
+    bounds: tuple[float, float]
+    start: float
+    dimension: Dimension | None = None
+
+
+GROUPED: Final = _Rest("grouped", SHARE, 0.8)
+GROUP_LAUNCH: Final = _Rest("group_launch", LAUNCH, 1e-6, "seconds")
+WEIGHT: Final = _Rest("weight_gradient", SHARE, 0.8)
 
 
 _WEIGHTS: Final = ("gemm_weight", "grouped_weight")
@@ -217,50 +268,59 @@ def _dense(
         solve(
             predict,
             measured,
-            [Unknown(0.7, *SHARE), Unknown(ramp, *RAMP), Unknown(launch, 1e-9, 1.0)],
+            [Unknown(0.7, *SHARE), Unknown(ramp, *RAMP), Unknown(launch, *LAUNCH)],
         )
         for ramp in (10.0, 500.0)
     ]
     return min(solutions, key=lambda one: one.cost)
 
 
-def _factor(
-    name: str,
+def _rest(
+    unknown: Sequence[_Rest],
     points: Sequence[Point],
     law: MatmulLaw,
     ceilings: Ceilings,
     whole: bool,
     statistic: Statistic,
 ) -> Solution:
-    """One factor of the law, everything else held."""
+    """Some numbers of the law, everything else held."""
     work = laws.products(points, ceilings.sms, whole)
 
     def predict(at: Array) -> Array:
-        return laws.product_seconds(work, replace(law, **{name: float(at[0])}), ceilings)
+        found = {one.name: float(value) for one, value in zip(unknown, at, strict=True)}
+        return laws.product_seconds(work, replace(law, **found), ceilings)
 
-    return solve(predict, _seconds(points, statistic), [Unknown(0.8, *SHARE)])
+    starts = [Unknown(one.start, *one.bounds) for one in unknown]
+    return solve(predict, _seconds(points, statistic), starts)
 
 
 def _attention(
     points: Sequence[Point], direction: str, ceilings: Ceilings, statistic: Statistic
-) -> tuple[Number, Number, Residuals]:
-    """Share of the peak on long sequences, and the ramp of short ones."""
+) -> tuple[list[Number], Residuals]:
+    """Share of the peak on long sequences of wide heads, the ramp of short ones and the width of
+    narrow ones."""
     own = _of(points, f"attention_{direction}")
 
     def predict(at: Array) -> Array:
-        return laws.attention_seconds(own, float(at[0]), float(at[1]), ceilings)
+        return laws.attention_seconds(own, AttentionLaw(*map(float, at)), ceilings)
 
     measured = _seconds(own, statistic)
+    least = float((measured / [point.kernels for point in own]).min())
+    starts = product((1.0, 300.0), (1.0, 100.0), (ceilings.launch, least / 2))
+    scales = (SHARE, RAMP, RAMP, LAUNCH)
     solution = min(
         (
-            solve(predict, measured, [Unknown(0.3, *SHARE), Unknown(ramp, *RAMP)])
-            for ramp in (1.0, 300.0)
+            solve(
+                predict, measured, [Unknown(x, *s) for x, s in zip((0.3, *at), scales, strict=True)]
+            )
+            for at in starts
         ),
         key=lambda one: one.cost,
     )
     note = f"{len(own)} kernels, {_lengths(own)} tokens"
-    top, ramp = _fitted(solution, 0, SHARE, note), _fitted(solution, 1, RAMP, note)
-    return top, ramp, _residuals(f"attention, {direction}", solution)
+    found = [_fitted(solution, i, scale, note) for i, scale in enumerate(scales)]
+    found[-1] = replace(found[-1], dimension="seconds")
+    return found, _residuals(f"attention, {direction}", solution)
 
 
 def _lengths(points: Sequence[Point]) -> str:

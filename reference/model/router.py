@@ -46,7 +46,10 @@ class Router(nn.Module):
 
     def forward(self, x_ND: Tensor) -> tuple[Tensor, Tensor]:
         """The chosen experts [N, K] and their weights [N, K], fp32."""
-        logits_NE = _Logits.apply(x_ND, self.weight)
+        return self.assign(_Logits.apply(x_ND, self.weight))
+
+    def assign(self, logits_NE: Tensor) -> tuple[Tensor, Tensor]:
+        """The same from the logits."""
         sigmoid = self.spec.scores == "sigmoid"
         scores_NE = logits_NE.sigmoid() if sigmoid else logits_NE.softmax(-1)
         chosen_NK = self._choose(scores_NE.detach())
@@ -75,13 +78,15 @@ class Router(nn.Module):
 
     def _choose(self, scores_NE: Tensor) -> Tensor:
         spec = self.spec
-        if self.forced:
-            turns = torch.arange(scores_NE.shape[0] * spec.top_k, device=scores_NE.device)
-            return (turns % spec.experts).view(-1, spec.top_k)
         biased_NE = scores_NE + self.bias if spec.correction_bias else scores_NE
         if spec.groups > 1:
             biased_NE = _in_best_groups(biased_NE, spec)
-        return biased_NE.topk(spec.top_k, dim=-1, sorted=False).indices
+        best_NK = biased_NE.topk(spec.top_k, dim=-1, sorted=False).indices
+        if not self.forced:
+            return best_NK
+        # Only now, so that a forced step does the work of a free one.
+        turns = torch.arange(best_NK.numel(), device=best_NK.device)
+        return (turns % spec.experts).view_as(best_NK)
 
 
 def _in_best_groups(biased_NE: Tensor, spec: MoeSpec) -> Tensor:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hardware.catalog import plain
-from twin.arch.ops import OpClass, Work
+from twin.arch.ops import OpClass, Product, Work
 from twin.hardware import seconds, speed_of_light
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
@@ -115,3 +115,34 @@ def test_a_measured_product_of_a_thousand_rows_is_met_within_five_percent() -> N
     profile = CalibrationSpec.model_validate(plain("calibrations/h800-hopper-bf16"))
     work = Work(flop=2 * 1024 * 7168 * 4096, bytes=2 * (1024 * 11264 + 7168 * 4096))
     assert seconds("gemm", work, gpu, profile) == pytest.approx(77.7e-6, rel=0.05)
+
+
+def test_a_kind_of_kernels_that_was_measured_apart_has_its_own_share_and_launch() -> None:
+    """2e11 bytes take 0.1 s of the memory's 2 TB/s: a quarter of it for norms, 0.9 for others."""
+    known = calibration(streaming={"norm": {"bandwidth": 0.25, "launch": "1ms"}})
+    work = Work(bytes=2e11, kernels=2)
+    assert seconds("norm", work, GPU, known) == pytest.approx(0.4 + 2e-3)
+    assert seconds("cast", work, GPU, known) == pytest.approx(0.1 / 0.9 + 6e-6)
+    assert seconds("bandwidth", work, GPU, known) == seconds("norm", work, GPU, calibration())
+
+
+def test_attention_on_narrow_heads_is_slower_and_its_launches_are_its_own() -> None:
+    """Heads as wide as `width` take twice as long as very wide ones."""
+    known = calibration(attention_forward_width=64.0, attention_forward_launch="5us")
+    work = Work(flop=1e14, kernels=1, width=64.0)
+    assert seconds("attention", work, GPU, known) == pytest.approx(2 / 0.6 + 5e-6)
+    assert seconds("attention", work, GPU, known, backward=True) == pytest.approx(2 + 3e-6)
+    wide = Work(flop=1e14, kernels=1, width=64e6)
+    assert seconds("attention", wide, GPU, known) == pytest.approx(1 / 0.6, rel=1e-5)
+
+
+def test_each_group_of_a_product_adds_its_launch_and_a_single_product_none() -> None:
+    law = {"efficiency": 1.0, "ramp": 0.0, "launch": "1us", "group_launch": "10us"}
+    spans = {"whole_tiles": False, "sides": [1, 10**6], "inner": [1, 10**6]}
+    known = calibration(matmuls={"bf16": law | spans})
+    one, many = (Product(1024, 1024, 1024, groups) for groups in (1, 8))
+    alone, split = (
+        seconds("grouped_gemm", Work(1e12, 0.0, 1, product), GPU, known) for product in (one, many)
+    )
+    assert alone == pytest.approx(1e-2 + 1e-6)
+    assert split == pytest.approx(alone + 80e-6)

@@ -91,14 +91,14 @@ def test_adamw_keeps_12_bytes_and_moves_30_for_each_weight_of_its_shard() -> Non
     held = Weights(replicated=600, tensor=400, expert=3000)
     assert AdamW().state_bytes(held) == (12_000.0, 36_000.0)
     step = AdamW().step(Share(held, dense=10, expert=5))
-    assert step.works == (("bandwidth", Work(bytes=30.0 * (100 + 600), kernels=1)),)
+    assert step.works == (("update", Work(bytes=30.0 * (100 + 600), kernels=1)),)
 
 
 def test_bf16_moments_are_four_bytes_less_of_state_and_eight_of_traffic() -> None:
     """DeepSeek-V3, section 3.3.3: master weights and gradients stay fp32."""
     held, half = Weights(replicated=1000), AdamW(moments="bf16")
     assert half.state_bytes(held) == ((4 + 2 + 2) * 1000, 0)
-    assert half.step(Share(held)).works == (("bandwidth", Work(bytes=22.0 * 1000, kernels=1)),)
+    assert half.step(Share(held)).works == (("update", Work(bytes=22.0 * 1000, kernels=1)),)
     assert [phase.bytes for phase in half.on_host(Share(held))] == [4000, 28_000, 2000]
 
 
@@ -289,7 +289,7 @@ def test_qk_clip_agrees_on_all_heads_at_once_and_scales_the_masters_of_the_shard
     clipped, plain = MuonClip().step(share), Muon().step(share)
     assert clipped.maxima == Maxima("qk_maxima", 1024.0)
     assert plain.maxima is None
-    assert clipped.works == (*plain.works, ("bandwidth", Work(bytes=8.0 * 10**6 / 8, kernels=8)))
+    assert clipped.works == (*plain.works, ("update", Work(bytes=8.0 * 10**6 / 8, kernels=8)))
 
 
 def test_the_norm_reads_each_gradient_of_the_shard_once() -> None:

@@ -12,6 +12,7 @@ from tests.engine.scenarios import dense, moe
 from twin.engine import lower, simulate
 from twin.errors import UsageError
 from twin.loading import load
+from twin.loading.files import shipped_folder
 from twin.network import capacity
 from twin.plan import plan
 from twin.plan.types import Plan
@@ -24,6 +25,10 @@ K2 = (
     "parallel.schedule={kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, "
     "defer_weight_grad: true}"
 )
+
+
+MEASURED = shipped_folder() / "measured/epyc-zen4-1core-torch2.13/step-kimi-k2-nano-4x256.yaml"
+"""Its profile knows kinds of kernels apart."""
 
 
 @cache
@@ -39,10 +44,11 @@ def scenarios() -> dict[str, Scenario]:
         "zero3": dense(1, 2, 1, 2, "parallel.zero=3"),
         "context": dense(1, 2, 1, 2, "parallel.context=2", "cost.gpu_hour=2USD"),
         "shipped": load("gpt-175b-64xa100-selective"),
+        "measured": load(str(MEASURED)),
     }
 
 
-NAMES = ("k2", "dualpipe", "alone", "tensor", "sequence", "zero3", "context", "shipped")
+NAMES = ("k2", "dualpipe", "alone", "tensor", "sequence", "zero3", "context", "shipped", "measured")
 
 
 @cache

@@ -72,13 +72,18 @@ def _flash(heads: Heads, shape: Shape) -> Op:
     query, key, value, output = _sizes(heads, shape)
     lse = SINGLE * shape.tokens * heads.query
     pair = shape.tokens * shape.sequence * heads.query  # 2 FLOP x half of the score matrix
+    width = (heads.qk_dim + heads.v_dim) / 2
     forward = Work(
-        float(pair * (heads.qk_dim + heads.v_dim)), query + key + value + output + lse, 1
+        float(pair * (heads.qk_dim + heads.v_dim)),
+        query + key + value + output + lse,
+        1,
+        width=width,
     )
     backward = Work(
         float(pair * (3 * heads.qk_dim + 2 * heads.v_dim)),
         2 * (query + key + value + output) + lse,
         3,
+        width=width,
     )
     return Op("attention_flash", "attention", forward, backward, saved=lse, output=output)
 

@@ -57,7 +57,7 @@ def turns(name: str, matmul: Matmul, arrives: bool = False) -> tuple[Op, ...]:
     cast = Work(0.0, (ELEMENT + 2 * FP8) * outputs, 1)
     turned = inputs + outputs if arrives else inputs
     weight = Work(0.0, 2 * FP8 * turned, 2 if arrives else 1)
-    return (Op(f"{name}_turn", "bandwidth", Work(), Work() if arrives else cast, weight),)
+    return (Op(f"{name}_turn", "cast", Work(), Work() if arrives else cast, weight),)
 
 
 def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
@@ -70,7 +70,7 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
     kept = 0.0 if keep else made.saved * FP8 / ELEMENT
     own = made if keep else replace(made, saved=0.0)
     name = f"{made.name}_cast"
-    return (own, Op(name, "bandwidth", forward, Work(), saved=kept, output=FP8 * values))
+    return (own, Op(name, "cast", forward, Work(), saved=kept, output=FP8 * values))
 
 
 def attention_out(shape: Shape, sizes: tuple[int, int, int], bias: bool = False) -> tuple[Op, ...]:
@@ -81,5 +81,5 @@ def attention_out(shape: Shape, sizes: tuple[int, int, int], bias: bool = False)
         return projection("attention_out", shape, sizes, float(ELEMENT * rows * inputs), bias)
     values = rows * inputs
     quantise = Work(0.0, (ELEMENT + FP8 + E5M6) * values, 1)
-    made = Op("attention_out_cast", "bandwidth", quantise, Work(), output=FP8 * values)
+    made = Op("attention_out_cast", "cast", quantise, Work(), output=FP8 * values)
     return (made, *projection("attention_out", shape, sizes, E5M6 * values, bias))

@@ -76,4 +76,4 @@ def _multiplies_fp8(op: Op) -> bool:
 def _pack(name: str, size: float) -> Op:
     """Reads the bf16 tensor and writes FP8 with scales; backward the other way."""
     moved = Work(0.0, size + packed_bytes(size), 1)
-    return streaming(f"fp8_pack_{name}", moved, moved, 0.0, 0.0)
+    return streaming(f"fp8_pack_{name}", moved, moved, 0.0, 0.0, "cast")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from twin.arch.ops import Op, Precision, Product, Work
+from twin.arch.ops import Op, Precision, Product, Streaming, Work
 
 ELEMENT: Final = 2
 """Bytes of a weight or an activation in bf16 or fp16."""
@@ -97,9 +97,16 @@ def linear(name: str, matmul: Matmul, saved: float = 0.0, bias: bool = False) ->
     )
 
 
-def streaming(name: str, forward: Work, backward: Work, saved: float, output: float) -> Op:
+def streaming(
+    name: str,
+    forward: Work,
+    backward: Work,
+    saved: float,
+    output: float,
+    kind: Streaming = "bandwidth",
+) -> Op:
     """A kernel whose time is that of its memory traffic."""
-    return Op(name, "bandwidth", forward, backward, Work(), saved, output)
+    return Op(name, kind, forward, backward, Work(), saved, output)
 
 
 def layer_input(size: float) -> Op:
@@ -111,20 +118,20 @@ def norm(name: str, tokens: int, width: int) -> Op:
     """RMSNorm or LayerNorm: reads x, writes y; backward reads x and dy, writes dx, and a second
     small kernel reduces the gradient of the gain. Keeps y; x is kept by whoever makes it."""
     size = ELEMENT * tokens * width
-    return streaming(name, Work(0.0, 2 * size, 1), Work(0.0, 3 * size, 2), size, size)
+    return streaming(name, Work(0.0, 2 * size, 1), Work(0.0, 3 * size, 2), size, size, "norm")
 
 
 def gelu(name: str, tokens: int, width: int) -> Op:
     """GeLU with the bias of the GEMM before it, fused. Keeps its output, the next GEMM's input."""
     size = ELEMENT * tokens * width
-    return streaming(name, Work(0.0, 2 * size, 1), Work(0.0, 3 * size, 1), size, size)
+    return streaming(name, Work(0.0, 2 * size, 1), Work(0.0, 3 * size, 1), size, size, "activation")
 
 
 def swiglu(name: str, tokens: int, width: int) -> Op:
     """SwiGLU over gate and up, 2 x width wide, fused. Keeps its output, the next GEMM's input.
     Backward reads gate, up and dy, writes the gradients of gate and up."""
     size = ELEMENT * tokens * width
-    return streaming(name, Work(0.0, 3 * size, 1), Work(0.0, 5 * size, 1), size, size)
+    return streaming(name, Work(0.0, 3 * size, 1), Work(0.0, 5 * size, 1), size, size, "activation")
 
 
 def activation(

@@ -10,7 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-OpClass = Literal["gemm", "grouped_gemm", "attention", "bandwidth"]
+Streaming = Literal[
+    "norm", "activation", "rotary", "cast", "gather", "routing", "loss", "update", "bandwidth"
+]
+"""Kernels whose time is that of their memory traffic, by what they do: norms; SwiGLU and the like;
+rotary positions; casts to and from FP8; rows that are copied into another order; scores and
+choice of experts; softmax and loss
+over the vocabulary; an optimizer's elementwise update; all others. A profile may know each kind
+apart (`CalibrationSpec.streaming`); where it does not, all are as the last."""
+OpClass = Literal["gemm", "grouped_gemm", "attention", Streaming]
 """Classes of kernels; a calibration profile has an efficiency for each."""
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
@@ -39,17 +47,23 @@ class Product:
 class Work:
     """What some kernels do: FLOP on the tensor cores, bytes of HBM traffic (read + written), and
     how many are launched. `product` is the one matrix product that does the FLOP, where it is one:
-    its shape and numbers decide how close to the peak it comes."""
+    its shape and numbers decide how close to the peak it comes. `width` of attention: the mean of
+    the query-key and value widths of its heads."""
 
     flop: float = 0.0
     bytes: float = 0.0
     kernels: int = 0
     product: Product | None = None
+    width: float = 0.0
 
     def __add__(self, other: Work) -> Work:
         one = self.product if not other.flop else other.product if not self.flop else None
         return Work(
-            self.flop + other.flop, self.bytes + other.bytes, self.kernels + other.kernels, one
+            self.flop + other.flop,
+            self.bytes + other.bytes,
+            self.kernels + other.kernels,
+            one,
+            max(self.width, other.width),
         )
 
 

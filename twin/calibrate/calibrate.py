@@ -15,7 +15,7 @@ from twin.calibrate import factors as numbers
 from twin.calibrate import kernel_fit, result
 from twin.calibrate.choice import ROWS_PER_NUMBER, Chosen
 from twin.calibrate.columns import Step, steps
-from twin.calibrate.factors import STEP_FACTORS, Factor, named
+from twin.calibrate.factors import NAMED_FACTORS, Factor, named
 from twin.calibrate.kernels import Kernel
 from twin.calibrate.measured import read_folder
 from twin.calibrate.played import SETS, Played, errors, fit_steps
@@ -133,7 +133,7 @@ def _unseen(rows: Sequence[Step], before: Under, after: Under) -> tuple[RowError
 
 def _sets(wanted: Sequence[str] | None, rows: int) -> tuple[tuple[Factor, ...], ...]:
     """The sets of factors to try. Raises `UsageError` where rows are too few, or one is unknown."""
-    names = [factor.name for factor in STEP_FACTORS]
+    names = [factor.name for factor in NAMED_FACTORS]
     for name in wanted or ():
         if name not in names:
             message = f"there is no factor `{name}`"
@@ -143,7 +143,7 @@ def _sets(wanted: Sequence[str] | None, rows: int) -> tuple[tuple[Factor, ...], 
         message = f"{_count(rows, 'row')} cannot tell {_count(count, 'number')}"
         fix = f"each number needs {ROWS_PER_NUMBER} rows of other layouts, batches or models"
         raise UsageError([Problem("TW355", "", message, fix)])
-    return (named(STEP_FACTORS, wanted),) if wanted else SETS
+    return (named(NAMED_FACTORS, wanted),) if wanted else SETS
 
 
 def _count(number: int, noun: str) -> str:
@@ -205,7 +205,7 @@ def from_kernels(
     kernels: Sequence[Kernel], gpu: GpuSpec, base: CalibrationSpec, stamp: Stamp, name: str
 ) -> Calibration:
     """A calibration from measured kernels. Raises `UsageError` where no class has enough."""
-    start = kernel_fit.with_law(base, kernels)
+    start = kernel_fit.start(base, kernels)
     profile, done = kernel_fit.fit_kernels(kernels, gpu, start)
     if not done:
         message = f"no class has {kernel_fit.FEWEST} kernels of different shapes"

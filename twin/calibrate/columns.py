@@ -3,7 +3,8 @@
 `seconds` is what was measured. `gpu` and `gpus` name the hardware, `data` is checked, `use: check`
 keeps a row out of every fit; all other columns are fields of a scenario, by their own name where it
 says enough (`pipeline`, `global_batch`, `recompute`), or dotted (`model.layers`). A row is played
-as a scenario of its own, with what the table leaves out taken from `--defaults`, or from `PLAIN`.
+as a scenario of its own, with what the table leaves out taken from the row's own `scenario`, a file
+or a shipped one, from `--defaults`, or from `PLAIN`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Columns that are fields of a scenario, and which."""
-OWN: Final = ("seconds", "gpu", "gpus", "data", "use", "name")
+OWN: Final = ("seconds", "scenario", "gpu", "gpus", "data", "use", "name")
 """Columns that are not."""
 _BARE: Final = MappingProxyType({"global_batch": "seq", "sequence": "tok"})
 """Units of counts that a table writes bare: sequences, and tokens."""
@@ -87,7 +88,8 @@ def steps(table: Table, base: str | None, sets: Sequence[str]) -> tuple[Step, ..
         error: type[TwinError] = UsageError
         for number, row in enumerate(table.rows, 1):
             try:
-                found.append(_step(row, number, file, sets, base is None))
+                own = row["scenario"].text if "scenario" in row else file
+                found.append(_step(row, number, own, sets, own == file and base is None))
             except TwinError as wrong:
                 problems |= dict.fromkeys(wrong.problems)
                 error = ScenarioError if isinstance(wrong, ScenarioError) else error
@@ -105,9 +107,10 @@ def _refuse_columns(table: Table, base: str | None) -> None:
         for name, place in table.columns.items()
         if name not in known and name.partition(".")[0] not in Scenario.model_fields
     ]
-    needed = NEEDED if base is None else NEEDED[:1]
+    said = base is not None or "scenario" in table.columns
+    needed = NEEDED[:1] if said else NEEDED
     missing = [name for name in needed if not any(_says(column, name) for column in table.columns)]
-    if base is None and not {"gpu", "node"} & set(table.columns):
+    if not said and not {"gpu", "node"} & set(table.columns):
         missing.append("gpu")
     if missing:
         words = ", ".join(f"`{name}`" for name in missing)

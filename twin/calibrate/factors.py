@@ -17,13 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.spec.base import Spec
+from twin.spec.calibration import MatmulsSpec, StreamingSpec
 
 Array = NDArray[np.float64]
 _Section = TypeVar("_Section", bound=Spec)
 
-SECONDS: Final = frozenset({"launch", "dispatch"})
+SECONDS: Final = frozenset(
+    {
+        "launch",
+        "group_launch",
+        "attention_forward_launch",
+        "attention_backward_launch",
+        "dispatch",
+    }
+)
 """Numbers that are times; all others are shares or ramps."""
-_CEILING: Final[Mapping[str, float]] = {"ramp": 1e5, "launch": 1.0, "dispatch": 1.0}
+_CEILING: Final[Mapping[str, float]] = {"ramp": 1e5, **dict.fromkeys(SECONDS, 1.0)}
 """The most that a field takes, by the last word of its name; 1 for the others, which are shares."""
 _MOST: Final = 3.0
 """A logarithm, a factor of twenty: what a fit may never leave, whatever the field takes."""
@@ -66,7 +75,13 @@ ATTENTION: Final = Factor(
     0.3,
 )
 MEMORY: Final = Factor(
-    "memory", "how close other kernels come to the memory's rate", ("calibration.bandwidth",), 0.3
+    "memory",
+    "how close other kernels come to the memory's rate",
+    (
+        "calibration.bandwidth",
+        *(f"calibration.streaming.{kind}.bandwidth" for kind in StreamingSpec.model_fields),
+    ),
+    0.3,
 )
 HOST: Final = Factor(
     "host", "what the host needs per kernel", ("calibration.dispatch",), 1.0, (1.0, 5.0)
@@ -77,9 +92,27 @@ LINKS: Final = Factor(
     ("node.nvlink.efficiency", "node.nic.efficiency"),
     0.25,
 )
+LAUNCH: Final = Factor(
+    "launch",
+    "what each kernel adds beside its own time",
+    (
+        "calibration.launch",
+        "calibration.attention_forward_launch",
+        "calibration.attention_backward_launch",
+        *(f"calibration.matmuls.{numbers}.launch" for numbers in MatmulsSpec.model_fields),
+        *(f"calibration.matmuls.{numbers}.group_launch" for numbers in MatmulsSpec.model_fields),
+        *(f"calibration.streaming.{kind}.launch" for kind in StreamingSpec.model_fields),
+    ),
+    1.0,
+    (1.0, 3.0),
+)
 STEP_FACTORS: Final = (COMPUTE, ATTENTION, MEMORY, HOST, LINKS)
 """What step times can show: one factor per resource that a step waits for, and one for the kernel
 that stacks differ in most."""
+NAMED_FACTORS: Final = (*STEP_FACTORS, LAUNCH)
+"""Those and what is fitted only where it is asked for. The last is for a CPU, whose cores are host
+and device at once: what the host needs is added to its kernels, where a GPU hides one behind the
+other, so that `host` and it say the same of a GPU's rows."""
 
 
 def named(factors: Iterable[Factor], names: Iterable[str]) -> tuple[Factor, ...]:

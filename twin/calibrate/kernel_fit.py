@@ -1,12 +1,14 @@
 """Measured kernels to the numbers of a profile: a task per class, each with what was found before.
 
-Bytes come first, since products wait for memory too; then dense products, groups, gradients of
-weights, and attention by direction. Each task has its own rows and sets of factors, and the same
-judge as step times (`twin.calibrate.choice`). A class without rows stays as it is in the base.
+Bytes come first, since products wait for memory too; then kinds of kernels that wait for it, dense
+products, groups, gradients of weights, and attention by direction. Each task has its own rows and
+sets of factors, and the same judge as step times (`twin.calibrate.choice`). A class without rows
+stays as it is in the base.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +17,13 @@ from twin.calibrate import factors as numbers
 from twin.calibrate.choice import Chosen, choose, sets_of
 from twin.calibrate.factors import Array, Factor
 from twin.calibrate.kernels import Kernel
-from twin.spec.calibration import CalibrationSpec, MatmulSpec, MatmulsSpec
+from twin.spec.calibration import (
+    CalibrationSpec,
+    KernelsSpec,
+    MatmulSpec,
+    MatmulsSpec,
+    StreamingSpec,
+)
 from twin.spec.cluster import GpuSpec
 from twin.units import format_quantity
 
@@ -54,11 +62,21 @@ def tasks(base: CalibrationSpec) -> tuple[Task, ...]:
         _factor("bandwidth", "share of the memory's rate", 0.5),
         _factor("launch", "time that each kernel adds", 1.0),
     )
+    kinds = [one for one in StreamingSpec.model_fields if getattr(base.streaming, one, None)]
     return (
         Task("memory", lambda k: k.op_class == "bandwidth", _growing(moved)),
+        *map(_kind, kinds),
         *(_by_shape() if by_shape else _by_class()),
         *(_attention(direction) for direction in ("forward", "backward")),
     )
+
+
+def _kind(kind: str) -> Task:
+    pair = (
+        _factor(f"streaming.{kind}.bandwidth", "share of the memory's rate", 0.5),
+        _factor(f"streaming.{kind}.launch", "time that each kernel adds", 1.0),
+    )
+    return Task(kind, lambda k: k.op_class == kind, _growing(pair))
 
 
 def _by_shape() -> tuple[Task, ...]:
@@ -160,6 +178,28 @@ def spans(kernels: Sequence[Kernel]) -> tuple[tuple[int, int], tuple[int, int]] 
     sides = [side for p in products for side in (max(1, p.rows // p.groups), p.cols)]
     inner = [p.inner // p.groups if p.weight else p.inner for p in products]
     return (min(sides), max(sides)), (min(inner), max(inner))
+
+
+def start(profile: CalibrationSpec, kernels: Sequence[Kernel]) -> CalibrationSpec:
+    """A base that knows apart what the kernels can tell apart: bf16 products by shape, and kinds of
+    kernels that wait for memory. What it has stays; the rest begins at what all have in common."""
+    return with_kinds(with_law(profile, kernels), kernels)
+
+
+def with_kinds(profile: CalibrationSpec, kernels: Sequence[Kernel]) -> CalibrationSpec:
+    """A base that knows each kind of which there are enough kernels."""
+    counts = Counter(kernel.op_class for kernel in kernels)
+    launch = format_quantity(profile.launch, "seconds")
+    common = KernelsSpec(bandwidth=profile.bandwidth, launch=launch)  # pyright: ignore[reportArgumentType]
+    known = profile.streaming or StreamingSpec()
+    new = {
+        kind: common
+        for kind in StreamingSpec.model_fields
+        if getattr(known, kind) is None and counts[kind] >= FEWEST  # pyright: ignore[reportArgumentType]
+    }
+    return (
+        profile.model_copy(update={"streaming": known.model_copy(update=new)}) if new else profile
+    )
 
 
 def with_law(profile: CalibrationSpec, kernels: Sequence[Kernel]) -> CalibrationSpec:

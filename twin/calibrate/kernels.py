@@ -161,7 +161,7 @@ def _attention(file: str, row: Mapping[str, Any]) -> Iterator[Kernel]:
         scores = heads * tokens * sequence * (0.5 if metrics["causal"] else 1.0)
         flop = (10.0 if backward else 4.0) * size * scores
         moved = ELEMENT * size * tokens * 2 * (heads + key_value) * (2 if backward else 1)
-        work = Work(flop, moved + SINGLE * tokens * heads, 3 if backward else 1)
+        work = Work(flop, moved + SINGLE * tokens * heads, 3 if backward else 1, width=size)
         time = entry["ms"] * 1e-3 if "ms" in entry else flop / (entry["tflops"] * 1e12)
         kind = "" if metrics["causal"] else ", not causal"
         yield Kernel(

@@ -29,6 +29,22 @@ CLASSES: Final[Mapping[str, OpClass]] = {
     "bandwidth": "bandwidth",
 }
 """Groups of points that are kernels of a class."""
+KINDS: Final[Mapping[str, OpClass]] = {
+    "rms_norm": "norm",
+    "rms_norm_backward": "norm",
+    "swiglu": "activation",
+    "swiglu_backward": "activation",
+    "rope": "rotary",
+    "fp8_cast": "cast",
+    "spread": "gather",
+    "gather": "gather",
+    "route": "routing",
+    "route_backward": "routing",
+    "loss": "loss",
+    "loss_backward": "loss",
+    "adamw": "update",
+}
+"""Operations that are kernels of a kind of their own."""
 NEEDED: Final = ("group", "op", "dtype", "shape", "flop", "bytes", "kernels", "timing")
 """What every point says."""
 _CEILINGS: Final = frozenset({"copy", "grouped_uneven", "grouped_empty"})
@@ -108,7 +124,8 @@ def _seconds(point: Mapping[str, Any], statistic: str, place: Origin) -> float:
 
 def _kernel(point: Mapping[str, Any], seconds: float) -> Kernel | None:
     """The point as a kernel; None for one that no class of the twin has."""
-    op_class, op = CLASSES.get(point["group"]), str(point["op"])
+    op = str(point["op"])
+    op_class = KINDS.get(op) or CLASSES.get(point["group"])
     if op_class is None or point["dtype"] != "bf16" or op in _CEILINGS:
         return None
     shape: Mapping[str, int] = point["shape"]
@@ -120,7 +137,8 @@ def _kernel(point: Mapping[str, Any], seconds: float) -> Kernel | None:
         rows, inner = shape["rows"], shape["inner"]
         rows, inner = (rows, inner * groups) if weight else (rows * groups, inner)
         product = Product(rows, shape["cols"], inner, groups, "bf16", weight)
-    work = Work(point["flop"], point["bytes"], point["kernels"], product)
+    width = (shape.get("query_key", 0) + shape.get("value", 0)) / 2
+    work = Work(point["flop"], point["bytes"], point["kernels"], product, width)
     return Kernel(point["group"], op, words, op_class, work, seconds, backward)
 
 

@@ -156,7 +156,9 @@ def _attention(name: str, inputs: Inputs) -> Meaning:
     kept = (heads + key_heads) * (width + value_width) * batch * tokens
     moved = ELEMENT * kept * (2 if backward else 1) + SINGLE * batch * tokens * heads
     words = f"{heads} heads of {width} and {value_width}, {batch} x {tokens:,} tokens"
-    work = Work(2.0 * scores * products, moved, 3 if backward else 1)
+    work = Work(
+        2.0 * scores * products, moved, 3 if backward else 1, width=(width + value_width) / 2
+    )
     return Meaning("attention", words + ("" if causal else ", not causal"), work, backward)
 
 

@@ -87,7 +87,7 @@ def _class(op: Op, work: Work, *, backward: bool) -> str:
     match op.kind:
         case "attention":
             return "attention, backward" if backward else "attention, forward"
-        case "bandwidth":
+        case "cast":
             return "casts" if op.name.endswith(("_cast", "_turn")) else ""
         case _ if product is None or product.precision == "bf16":
             return ""
@@ -95,7 +95,7 @@ def _class(op: Op, work: Work, *, backward: bool) -> str:
             return "weights, experts' up" if op.name == "experts_up" else "weights, all others"
         case "grouped_gemm":
             return "grouped"
-        case "gemm":
+        case _:
             return "dense"
 
 

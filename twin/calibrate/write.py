@@ -155,21 +155,24 @@ def _whole(calibration: Calibration) -> dict[str, str]:
     values = calibration.profile.model_dump(mode="json")
     return {
         path: value
-        if value in ("true", "false")
+        if value in ("true", "false") or value.startswith("[")
         else f"{{value: {value}, kind: assumed, note: {note}}}"
         for path, value in _leaves(values, "")
     }
 
 
 def _leaves(values: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
-    """Numbers, quantities and flags as they are written; spans say their own."""
+    """Numbers, quantities, flags and spans as they are written."""
     for key, entry in values.items():
         path = f"{above}{key}"
         if path in _WORDS or entry is None:
             continue
         if isinstance(entry, dict):
             yield from _leaves(cast("dict[str, Any]", entry), f"{path}.")
-        elif not isinstance(entry, list):
+        elif isinstance(entry, list):
+            low, high = cast("list[int]", entry)
+            yield path, _span((low, high))
+        else:
             yield path, json.dumps(entry).strip('"')
 
 

@@ -50,7 +50,7 @@ _FactorsOption = Annotated[
     typer.Option(
         "--factors",
         metavar="A,B",
-        help="Fit these and no others: compute, attention, memory, host, links.",
+        help="Fit these and no others: compute, attention, memory, host, links, launch.",
     ),
 ]
 _NameOption = Annotated[

@@ -47,7 +47,22 @@ _ModeOption = Annotated[
     ),
 ]
 _StepsOption = Annotated[
-    int, typer.Option("--steps", min=2, help="Steps of each run; the first is not counted.")
+    int | None,
+    typer.Option(
+        "--steps",
+        min=2,
+        help="Steps of each run; the first is not counted. 5 of a paced one, 8 of a bare one, if "
+        "you write none.",
+    ),
+]
+_RoundsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--rounds",
+        min=1,
+        help="Times through the list, so that no layout has all its steps in slow minutes of a "
+        "shared machine. 1 for paced ones, 3 for bare ones, if you write none.",
+    ),
 ]
 _OutputOption = Annotated[
     Path | None,
@@ -58,6 +73,14 @@ _OutputOption = Annotated[
 _AgainOption = Annotated[bool, typer.Option("--again", help="Run also what was run before.")]
 _ReportOption = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Write a page (Markdown) of it.")
+]
+_TableOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--table",
+        metavar="FILE",
+        help="Write layouts and measured seconds as a table (CSV) that `twin calibrate` reads.",
+    ),
 ]
 _LimitOption = Annotated[
     float | None,
@@ -75,10 +98,12 @@ def validate(  # noqa: PLR0913  one parameter per option of the command line
     reference: _ReferenceOption = False,
     mode: _ModeOption = None,
     sets: SetOption = None,
-    steps: _StepsOption = 6,
+    steps: _StepsOption = None,
+    rounds: _RoundsOption = None,
     folder: _OutputOption = None,
     again: _AgainOption = False,
     report: _ReportOption = None,
+    table: _TableOption = None,
     limit: _LimitOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -103,7 +128,7 @@ def validate(  # noqa: PLR0913  one parameter per option of the command line
     wanted = None if mode is None else mode.value
     found = find(layouts or [], wanted, sets or [], shaped=not missing)
     place = (folder or runs_folder() / "validate").absolute()
-    asked = Asked(place, steps, shaped=not missing, again=again)
+    asked = Asked(place, not missing, steps, rounds, again)
     outcomes: list[Outcome] = []
     for one in predict_then_run(found, asked, output.message):
         outcomes.append(one)
@@ -125,6 +150,11 @@ def validate(  # noqa: PLR0913  one parameter per option of the command line
 
         write(report, outcomes, scores)
         output.message(f"Written: {report}")
+    if table is not None:
+        from twin.loop.page import write_table
+
+        write_table(table, found, outcomes)
+        output.message(f"Written: {table}")
     if limit is not None and any(100 * one.median_error > limit for one in scores):
         raise typer.Exit(NOT_AS_EXPECTED)
 

@@ -2,8 +2,10 @@
 
     arithmetic = FLOP / (peak x efficiency) x tiles x (1 + ramp / inner)
     memory     = bytes / (bandwidth x share)
-    seconds    = (arithmetic^3 + memory^3)^(1/3) + launch
+    seconds    = (arithmetic^3 + memory^3)^(1/3) + launch + groups x group_launch
 
+The last where one kernel has several groups: a GPU's schedules all at once, a CPU runs them one by
+one.
 `tiles` is how much longer the SMs work than the product is large: kernels cut the result into
 tiles of one SM each, and the last round of tiles leaves SMs idle. The library is taken to choose
 the best of its tiles. `ramp / inner` is what each tile spends on filling and emptying its pipeline,
@@ -51,6 +53,12 @@ def arithmetic(flop: float, product: Product, known: MatmulSpec, gpu: GpuSpec) -
     stretch = idle(product, gpu.sms) if known.whole_tiles else 1.0
     ramp = 1.0 + known.ramp / max(1.0, _inner(product))
     return flop * stretch * ramp / (peak(gpu, product) * reached)
+
+
+def launches(product: Product, kernels: int, known: MatmulSpec) -> float:
+    """Seconds that starting so many kernels of a product adds."""
+    groups = product.groups if product.groups > 1 else 0
+    return kernels * (known.launch + groups * known.group_launch)
 
 
 def peak(gpu: GpuSpec, product: Product | None) -> float:

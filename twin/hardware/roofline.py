@@ -4,7 +4,8 @@ what each launch adds.
 Source of the model: Williams, Waterman, Patterson 2009, "Roofline", CACM 52(4): time = max(FLOP /
 peak, bytes / bandwidth). A profile says which share of each ceiling the kernels of a class reach;
 of matrix products it may know more, by shape (`twin.hardware.matmul`), and of attention how it
-fares where there are few FLOP per byte. All other classes have one number, which breaks for small
+fares where there are few FLOP per byte, and of kernels that wait for memory by what they do. All
+other classes have one number, which breaks for small
 or odd shapes. Everything here is at full speed, alone on the GPU: what communication beside it
 costs is `twin.hardware.contention`'s.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from twin.arch.ops import OpClass, Work
 from twin.hardware import matmul
-from twin.spec.calibration import CalibrationSpec
+from twin.spec.calibration import CalibrationSpec, KernelsSpec
 from twin.spec.cluster import GpuSpec
 
 
@@ -64,13 +65,17 @@ def price(
 ) -> Price:
     """What one operation on one GPU costs. `backward` matters for attention only, whose two
     directions are different kernels with efficiencies of their own."""
-    memory = work.bytes / (gpu.memory_bandwidth * calibration.bandwidth)
+    share, launch = _memory_bound(op_class, calibration)
+    if op_class == "attention":
+        launch = attention_launch(calibration, backward)
+    memory = work.bytes / (gpu.memory_bandwidth * share)
     known = matmul.law(work.product, calibration)
     if known is not None and work.product is not None:
         arithmetic = matmul.arithmetic(work.flop, work.product, known, gpu)
-        return Price(arithmetic, memory, work.kernels * known.launch, overlaps=False)
+        launch = matmul.launches(work.product, work.kernels, known)
+        return Price(arithmetic, memory, launch, overlaps=False)
     rate = matmul.peak(gpu, work.product) * efficiency(op_class, work, calibration, backward)
-    return Price(work.flop / rate, memory, work.kernels * calibration.launch, overlaps=True)
+    return Price(work.flop / rate, memory, work.kernels * launch, overlaps=True)
 
 
 def seconds(
@@ -114,13 +119,41 @@ def efficiency(
             return calibration.grouped_gemm
         case "attention":
             return _attention(work, calibration, backward)
-        case "bandwidth":
+        case _:
             return 1.0  # they wait for memory: their arithmetic is never the ceiling
 
 
+def attention_launch(calibration: CalibrationSpec, backward: bool) -> float:
+    """What each kernel of attention adds, in one direction."""
+    way = "backward" if backward else "forward"
+    own = getattr(calibration, f"attention_{way}_launch")
+    return calibration.launch if own is None else own
+
+
+def measured_apart(op_class: OpClass, calibration: CalibrationSpec) -> KernelsSpec | None:
+    """What the profile knows of one kind of kernels that wait for memory, if anything."""
+    if calibration.streaming is None:
+        return None
+    return getattr(calibration.streaming, op_class, None)
+
+
+def _memory_bound(op_class: OpClass, calibration: CalibrationSpec) -> tuple[float, float]:
+    """The share of the memory's bandwidth that kernels of a class reach, and what each launch
+    adds."""
+    own = measured_apart(op_class, calibration)
+    if own is None:
+        return calibration.bandwidth, calibration.launch
+    return own.bandwidth, own.launch
+
+
 def _attention(work: Work, calibration: CalibrationSpec, backward: bool) -> float:
-    """Of attention: less where few FLOP come on each byte, as with short sequences."""
-    share, ramp = calibration.attention_forward, calibration.attention_forward_ramp
+    """Of attention: less where few FLOP come on each byte, as with short sequences, and on each
+    exponential, as with narrow heads."""
     if backward:
         share, ramp = calibration.attention_backward, calibration.attention_backward_ramp
-    return share / (1.0 + ramp * work.bytes / work.flop) if work.flop else share
+        narrow = calibration.attention_backward_width
+    else:
+        share, ramp = calibration.attention_forward, calibration.attention_forward_ramp
+        narrow = calibration.attention_forward_width
+    short = ramp * work.bytes / work.flop if work.flop else 0.0
+    return share / (1.0 + short + (narrow / work.width if work.width else 0.0))

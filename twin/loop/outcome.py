@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -12,7 +12,7 @@ from twin.live.seal import Seal
 from twin.loop.layouts import Layout
 from twin.loop.memory import kept_bytes
 from twin.loop.overruns import overruns
-from twin.measured import Beside, beside, read, summary, trace
+from twin.measured import Beside, MeasuredRun, beside, summary, trace
 from twin.report.breakdown import exposed_communication_ns
 from twin.runs import Run
 
@@ -32,7 +32,7 @@ class Outcome:
     ranks: int
     beside: Beside
     steps: tuple[float, ...]
-    """All that were counted, in order."""
+    """All that were counted, in order, those of several runs behind each other."""
     kept: tuple[float, float | None]
     """Bytes that wait for backwards at once on the fullest rank, predicted and measured."""
     overruns: float
@@ -120,25 +120,29 @@ class Outcome:
         }
 
 
-def outcome(layout: Layout, run: Run, folder: Path, *, shaped: bool, sealed: Seal) -> Outcome:
-    """What came of a layout: `run` is its prediction now, `sealed` what was sealed before the run,
-    the folder that of the trainer's run."""
-    real = read(folder)
+def outcome(
+    layout: Layout, run: Run, runs: Sequence[MeasuredRun], *, shaped: bool, sealed: Seal
+) -> Outcome:
+    """What came of a layout: `run` is its prediction now, `sealed` what was sealed before the
+    first of its `runs`. What is beside the prediction in detail is the run whose median step is in
+    the middle."""
+    steps = [[real.step_ns(one) / 1e9 for one in summary(real).counted] for real in runs]
+    middle = sorted(range(len(runs)), key=lambda one: median(steps[one]))[len(runs) // 2]
+    real = runs[middle]
     found = summary(real)
-    happened = trace(real, found.step)
     cluster = layout.scenario.cluster
     return Outcome(
         name=layout.name,
         mode=layout.mode,
         links=f"{cluster.node.nic.bandwidth * 8 / 1e6:,.0f} Mbps" if shaped else "loopback",
         ranks=cluster.gpus,
-        beside=beside(real, found, happened, run.plan, run.trace),
-        steps=tuple(real.step_ns(one) / 1e9 for one in found.counted),
-        kept=(max(one.kept_bytes for one in run.plan.memory.stages), kept_bytes(folder)),
+        beside=beside(real, found, trace(real, found.step), run.plan, run.trace),
+        steps=tuple(one for own in steps for one in own),
+        kept=(max(one.kept_bytes for one in run.plan.memory.stages), kept_bytes(real.folder)),
         overruns=overruns(real, found.counted, run) if layout.mode == "paced" else 0.0,
         sealed=round(sealed.seconds * 1e9) == run.trace.step_ns,
         interval=sealed.interval,
-        folder=folder,
+        folder=real.folder,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,11 +10,15 @@ from statistics import median
 from typing import Final
 
 from twin.errors import Problem, UsageError
+from twin.loading.files import display
+from twin.loop.layouts import Layout
 from twin.loop.outcome import Outcome
 from twin.loop.score import Score
 from twin.report.breakdown import CAUSE_WORDS, CAUSES
 from twin.report.numbers import duration, signed
 
+TABLE: Final = ("name", "scenario", "seconds")
+"""Columns of a table of step times, as `twin.calibrate.columns` reads them."""
 COLUMNS: Final = (
     "Layout",
     "ranks",
@@ -62,6 +67,19 @@ def write(path: Path, outcomes: Sequence[Outcome], scores: Sequence[Score]) -> N
     """Write the page. Raises UsageError where the file cannot be written."""
     try:
         path.write_text("\n".join(_lines(outcomes, scores)) + "\n", encoding="utf-8")
+    except OSError as error:
+        message = f"`{path}` cannot be written: {error.strerror}"
+        raise UsageError([Problem("TW063", "", message)]) from None
+
+
+def write_table(path: Path, layouts: Sequence[Layout], outcomes: Sequence[Outcome]) -> None:
+    """Write layouts and their measured seconds as rows for `twin calibrate`. Raises UsageError
+    where the file cannot be written."""
+    places = {one.name: display(one.path) for one in layouts}
+    rows = [(one.name, places[one.name], f"{one.measured:.4g}") for one in outcomes]
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([TABLE, *rows])
     except OSError as error:
         message = f"`{path}` cannot be written: {error.strerror}"
         raise UsageError([Problem("TW063", "", message)]) from None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,9 +23,9 @@ from twin.export.base import render
 from twin.live import seals
 from twin.live.check import check
 from twin.live.pace import pace
-from twin.live.seal import Seal, seal
 from twin.live.seal import read as read_seal
-from twin.loop.layouts import Layout
+from twin.live.seal import seal
+from twin.loop.layouts import Layout, Mode
 from twin.loop.outcome import Outcome, outcome
 from twin.loop.start import command, start
 from twin.loop.trainer import configuration, problems
@@ -36,7 +36,12 @@ from twin.runs import Run, run
 
 SEAL, PACE, CONFIGURATION, LOG = "prediction.json", "pace.json", "trainer.json", "log.txt"
 RUN: Final = "run"
-"""The trainer's own folder."""
+"""The trainer's own folder; further ones have a number."""
+STEPS: Final[Mapping[Mode, int]] = {"paced": 5, "bare": 8}
+ROUNDS: Final[Mapping[Mode, int]] = {"paced": 1, "bare": 3}
+"""Of a layout, steps and runs. Where ranks sleep one step is as the next; bare ones are as fast as
+the machine happens to be, for minutes at a time on one that others use, so that no layout should
+have all of its steps in one such stretch. OURS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +49,21 @@ class Asked:
     """How layouts are run."""
 
     output: Path
-    steps: int
     shaped: bool
+    steps: int | None = None
+    """Of each run; None: `STEPS` of its mode."""
+    rounds: int | None = None
+    """Of each layout, once through the list after the other; None: `ROUNDS` of its mode."""
     again: bool = False
     """Run also what was run before."""
+
+    def steps_of(self, layout: Layout) -> int:
+        """Steps of a layout's run, the first of which is not counted."""
+        return self.steps or STEPS[layout.mode]
+
+    def rounds_of(self, layout: Layout) -> int:
+        """How often a layout is run."""
+        return self.rounds or ROUNDS[layout.mode]
 
 
 def predict_then_run(
@@ -62,67 +78,81 @@ def predict_then_run(
     for layout in layouts:
         _refuse(layout)
     prepared = [_Prepared.of(layout, asked) for layout in layouts]
-    for number, one in enumerate(prepared, 1):
-        if not _done(one.folder, asked.steps):
-            seconds = duration(asked.steps * one.predicted.trace.step_ns / 1e9)
-            tell(
-                f"{number} of {len(prepared)}: {one.layout.name}, {seconds} and the start of ranks"
-            )
-        yield one.run(asked)
+    most = max((one.rounds for one in prepared), default=0)
+    turns = [(turn, one) for turn in range(most) for one in prepared if turn < one.rounds]
+    for number, (turn, one) in enumerate(turns, 1):
+        if not one.done(turn):
+            seconds = duration(one.steps * one.predicted.trace.step_ns / 1e9)
+            tell(f"{number} of {len(turns)}: {one.layout.name}, {seconds} and the start of ranks")
+            one.run(turn)
+        if turn + 1 == one.rounds:
+            yield one.checked()
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A layout with its prediction."""
+    """A layout with its prediction, and how it is run."""
 
     layout: Layout
     predicted: Run
     folder: Path
+    steps: int
+    rounds: int
+    shaped: bool
 
     @staticmethod
     def of(layout: Layout, asked: Asked) -> _Prepared:
         """Predict, and write down what the trainer needs."""
-        predicted = run(layout.scenario)
-        paced = layout.mode == "paced"
-        written_pace = render(predicted, "pace")[""] if paced else b""
-        folder = asked.output / f"{layout.name}-{_digest(predicted, written_pace, asked)}"
+        predicted, steps = run(layout.scenario), asked.steps_of(layout)
+        written = render(predicted, "pace")[""] if layout.mode == "paced" else b""
+        name = f"{layout.name}-{_digest(predicted, written, (steps, asked.shaped))}"
+        folder = asked.output / name
         if asked.again:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        if paced:
-            (folder / PACE).write_bytes(written_pace)
-        written = configuration(
-            predicted.plan, folder / RUN, asked.steps, folder / PACE if paced else None
-        )
-        (folder / CONFIGURATION).write_text(json.dumps(written, indent=2), encoding="utf-8")
-        return _Prepared(layout, predicted, folder)
+        if written:
+            (folder / PACE).write_bytes(written)
+        rounds = asked.rounds_of(layout)
+        return _Prepared(layout, predicted, folder, steps, rounds, asked.shaped)
 
-    def run(self, asked: Asked) -> Outcome:
-        """Seal, run and check it, unless it was run; compare."""
-        if _done(self.folder, asked.steps):
-            return self._outcome(asked, read_seal((self.folder / SEAL).read_bytes(), SEAL))
-        sealed, began = self._seal(), datetime.now(UTC)
-        cluster = self.layout.scenario.cluster
-        written, pinned = self.folder / CONFIGURATION, self.layout.mode == "bare"
-        words = command(cluster, written, shaped=asked.shaped, pinned=pinned)
-        start(words, self.folder / LOG)
-        found = self._outcome(asked, sealed)
+    def run(self, turn: int) -> None:
+        """Seal, if that was not done before, and run once."""
+        if not (self.folder / SEAL).exists():
+            self._seal()
+        pace_file = self.folder / PACE if self.layout.mode == "paced" else None
+        place = self._run(turn)
+        asked = configuration(self.predicted.plan, place, self.steps, pace_file)
+        written = self.folder / CONFIGURATION
+        written.write_text(json.dumps(asked, indent=2), encoding="utf-8")
+        cluster, pinned = self.layout.scenario.cluster, self.layout.mode == "bare"
+        start(command(cluster, written, shaped=self.shaped, pinned=pinned), self.folder / LOG)
+
+    def checked(self) -> Outcome:
+        """What came of all runs, beside the sealed prediction; kept with the seals."""
+        sealed = read_seal((self.folder / SEAL).read_bytes(), str(self.folder / SEAL))
+        runs = [read(self._run(turn)) for turn in range(self.rounds)]
+        found = outcome(self.layout, self.predicted, runs, shaped=self.shaped, sealed=sealed)
         measured = pace(found.steps)
         assert measured is not None, "a run has two steps or more"
-        seals.add(check(sealed, measured, str(self.folder / RUN), began, datetime.now(UTC)))
+        began = datetime.fromtimestamp(runs[0].window(runs[0].steps[0])[0] / 1e9, UTC)
+        seals.add(check(sealed, measured, str(self.folder), began, datetime.now(UTC)))
         return found
 
-    def _seal(self) -> Seal:
+    def done(self, turn: int) -> bool:
+        """Whether this run came to its end before."""
+        place = self._run(turn)
+        return is_run(place) and read(place).steps[-1] == self.steps
+
+    def _run(self, turn: int) -> Path:
+        """The trainer's own folder."""
+        return self.folder / (f"{RUN}-{turn + 1}" if turn else RUN)
+
+    def _seal(self) -> None:
         known = self.predicted.report.provenance
         basis = seals.basis(known.calibration, known.fidelity)
         sealed, _, _ = seals.keep(seal(self.predicted, basis))
         text = json.dumps(sealed.to_json(), indent=2) + "\n"
         (self.folder / SEAL).write_text(text, encoding="utf-8")
-        return sealed
-
-    def _outcome(self, asked: Asked, sealed: Seal) -> Outcome:
-        folder = self.folder / RUN
-        return outcome(self.layout, self.predicted, folder, shaped=asked.shaped, sealed=sealed)
 
 
 def _refuse(layout: Layout) -> None:
@@ -131,9 +161,9 @@ def _refuse(layout: Layout) -> None:
         raise ScenarioError(found)
 
 
-def _digest(predicted: Run, pace: bytes, asked: Asked) -> str:
-    """Of what the trainer will do."""
-    words = (predicted.report.hash, asked.steps, asked.shaped)
+def _digest(predicted: Run, pace: bytes, how: tuple[int, bool]) -> str:
+    """Of what the trainer will do: `how` many steps, over shaped links or not."""
+    words = (predicted.report.hash, *how)
     return hashlib.sha256(repr(words).encode() + _chunks(pace)).hexdigest()[:8]
 
 
@@ -143,7 +173,3 @@ def _chunks(pace: bytes) -> bytes:
         return b""
     found = json.loads(pace)
     return json.dumps([found["chunks"], found["optimizer"]]).encode()
-
-
-def _done(folder: Path, steps: int) -> bool:
-    return is_run(folder / RUN) and read(folder / RUN).steps[-1] == steps

@@ -46,7 +46,7 @@ class AdamW(Optimizer):
 
     def step(self, share: Share) -> OptimizerStep:
         """One pass over the local shard; no traffic of its own."""
-        return OptimizerStep(works=(("bandwidth", adamw_update(share.learned, self._moment)),))
+        return OptimizerStep(works=(("update", adamw_update(share.learned, self._moment)),))
 
     def on_host(self, share: Share) -> tuple[Phase, ...]:
         """The same pass, in host memory."""

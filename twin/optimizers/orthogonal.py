@@ -51,9 +51,9 @@ MATRIX_STATE_BYTES = 8.0
 OTHER_STATE_BYTES = 12.0
 """Per other weight, as AdamW: fp32 master, momentum and variance."""
 BATCH_WEIGHTS = 1 << 26
-"""Most weights in one batched matrix product. Matrices of one shape go through Newton-Schulz together
-up to here, as in the reference trainer (`reference.optim.block.SHARED_WEIGHTS`) and in Microsoft's
-`dion`; beyond it a launch is nothing beside the product. OURS."""
+"""Most weights in one batched matrix product. Matrices of one shape go through Newton-Schulz
+together up to here, as in the reference trainer (`reference.optim.block.SHARED_WEIGHTS`) and in
+Microsoft's `dion`; beyond it a launch is nothing beside the product. OURS."""
 BF16_BYTES = 2.0
 """Momentum travels and is orthogonalised in bf16 (arXiv:2502.16982, algorithm 1)."""
 
@@ -86,11 +86,11 @@ class Orthogonal(Optimizer):
         dense, expert = _matrix_weights(share.weights)
         local = share.local(dense, expert)
         elementwise = adamw_update(share.learned - local) + momentum_and_update(local)
-        works: list[tuple[OpClass, Work]] = [("bandwidth", elementwise)]
+        works: list[tuple[OpClass, Work]] = [("update", elementwise)]
         works += self._products(share)
         clip, maxima = self.clip(share)
         if clip.bytes:
-            works.append(("bandwidth", clip))
+            works.append(("update", clip))
         before, after = self._travel(share)
         return OptimizerStep(tuple(works), before, after, maxima)
 

@@ -359,16 +359,7 @@ class _Derivation:
         """Kernels of all passes, by class, by what binds them."""
         work = kernels(self.plan)
         classes = [self._arithmetic(name, one) for name, one in work.arithmetic.items()]
-        if work.bytes:
-            parts = [
-                _leaf(
-                    "hbm_bytes", work.bytes, "bytes", f"per step and rank, bound by HBM; {COUNTED}"
-                ),
-                self.given("cluster.node.gpu.memory_bandwidth", "bytes/s"),
-                self.given("calibration.bandwidth", "share", "efficiency"),
-            ]
-            formula = "hbm_bytes / (memory_bandwidth * efficiency)"
-            classes.append(_node("memory_bound_seconds", "s", formula, parts, ROOFLINE))
+        classes += [self._moved(path, size) for path, size in work.bytes.items()]
         classes += [self._launches(path, launched) for path, launched in work.launched.items()]
         total = _sum("kernel_seconds", "s", classes, "all passes of one rank, mean over stages")
         rest = _leaf(
@@ -406,6 +397,19 @@ class _Derivation:
             share = self.given(f"calibration.{name.removesuffix('_fp8')}", "share", "efficiency")
         formula = f"{name}_flop / ({work.peak} * efficiency)"
         return _node(f"{name}_seconds", "s", formula, [flop, peak, share], ROOFLINE)
+
+    def _moved(self, path: str, size: float) -> Explanation:
+        """Kernels that memory bounds; `path` says where their share of its bandwidth is written."""
+        kind = path.removeprefix("calibration.").removesuffix("bandwidth").strip(".")
+        told = f"per step and rank, bound by HBM; {COUNTED}"
+        parts = [
+            _leaf("hbm_bytes", size, "bytes", told),
+            self.given("cluster.node.gpu.memory_bandwidth", "bytes/s"),
+            self.given(path, "share", "efficiency"),
+        ]
+        name = "_".join(filter(None, ["memory_bound", kind.removeprefix("streaming."), "seconds"]))
+        formula = "hbm_bytes / (memory_bandwidth * efficiency)"
+        return _node(name, "s", formula, parts, ROOFLINE)
 
     def _launches(self, path: str, launched: float) -> Explanation:
         """What the launches of kernels add; `path` says where it is written how much each does."""

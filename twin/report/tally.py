@@ -15,7 +15,7 @@ from twin.engine.breakdown import EXPOSED
 from twin.engine.program import FROM_HOST, SEND_FORWARD, TO_HOST, Program, Step, parts
 from twin.engine.trace import Trace
 from twin.engine.turns import NOWHERE, turns
-from twin.hardware import Price, matmul, price
+from twin.hardware import Price, matmul, measured_apart, price
 from twin.plan.offload import offloaded
 from twin.plan.types import Plan
 from twin.schedules.action import Pass
@@ -41,8 +41,8 @@ class Kernels:
 
     arithmetic: Mapping[str, Arithmetic]
     """By the class of the calibration, with `_fp8` where that is their precision."""
-    bytes: float
-    """Of kernels bound by device memory."""
+    bytes: Mapping[str, float]
+    """Of kernels bound by device memory, by the field that says which share of it they reach."""
     launched: Mapping[str, float]
     """Kernels by the field that says what each launch adds."""
 
@@ -62,13 +62,22 @@ def kernels(plan: Plan) -> Kernels:
     per_chunk = plan.runs_per_chunk / plan.mesh.pipeline
     found: dict[str, Arithmetic] = {}
     launched: Counter[str] = Counter()
-    size = 0.0
+    size: Counter[str] = Counter()
     for op, name, work in _runs(plan):
         price = _price(plan, op, name, work)
         known = matmul.law(work.product, plan.scenario.calibration)
-        launched[_launch_field(work, shaped=known is not None)] += work.kernels * per_chunk  # pyright: ignore[reportArgumentType]
+        apart = measured_apart(op.kind, plan.scenario.calibration) is not None
+        field = f"calibration.streaming.{op.kind}" if apart else "calibration"
+        launch = _launch_field(work) if known is not None else f"{field}.launch"
+        if getattr(plan.scenario.calibration, f"{name}_launch", None) is not None:
+            launch = f"calibration.{name}_launch"  # attention, in one direction
+        launched[launch] += work.kernels * per_chunk  # pyright: ignore[reportArgumentType]
+        if known is not None and work.product is not None and work.product.groups > 1:
+            each = launch.replace(".launch", ".group_launch")
+            groups = bool(known.group_launch) * work.product.groups
+            launched[each] += groups * work.kernels * per_chunk  # pyright: ignore[reportArgumentType]
         if price.overlaps and price.arithmetic <= price.memory:
-            size += work.bytes * per_chunk
+            size[f"{field}.bandwidth"] += work.bytes * per_chunk  # pyright: ignore[reportArgumentType]
             continue
         by_shape = known is not None or op.kind == "attention"
         key = f"{name}_fp8" if _peak(work) == "fp8_dense" else name
@@ -79,14 +88,14 @@ def kernels(plan: Plan) -> Kernels:
             before.seconds + price.busy * per_chunk,
             before.by_shape or by_shape,
         )
-    return Kernels(found, size, {field: count for field, count in launched.items() if count})
+    moved = {field: count for field, count in size.items() if count}
+    return Kernels(found, moved, {field: count for field, count in launched.items() if count})
 
 
-def _launch_field(work: Work, *, shaped: bool) -> str:
-    """The field of the scenario that says what launching such a kernel adds."""
-    if shaped and work.product is not None:
-        return f"calibration.matmuls.{work.product.precision}.launch"
-    return "calibration.launch"
+def _launch_field(work: Work) -> str:
+    """The field of the scenario that says what launching a product of known shape adds."""
+    assert work.product is not None
+    return f"calibration.matmuls.{work.product.precision}.launch"
 
 
 def _peak(work: Work) -> Precision:

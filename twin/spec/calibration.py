@@ -36,6 +36,9 @@ class MatmulSpec(Spec):
         "emptying the pipeline of each tile"
     )
     launch: Seconds = Field(description="time that each product adds beside its own")
+    group_launch: Seconds = Field(
+        default=0.0, description="time that each group adds beside, in a product of groups"
+    )
     whole_tiles: Flag = Field(
         default=True,
         description="whether each tile of the result is one SM's, so that the last round of tiles "
@@ -56,6 +59,34 @@ class MatmulsSpec(Spec):
 
     bf16: MatmulSpec | None = None
     fp8: MatmulSpec | None = None
+
+
+class KernelsSpec(Spec):
+    """Kernels of one kind that wait for memory."""
+
+    bandwidth: Share = Field(description="share of the memory's bandwidth that they reach")
+    launch: Seconds = Field(description="time that each adds beside")
+
+
+class StreamingSpec(Spec):
+    """Kernels that wait for memory, by what they do, for each kind that was measured apart. In an
+    eager framework several loops stand for what is counted as one kernel: then its share of the
+    bandwidth is low, and its launch long. What is absent is as all others."""
+
+    norm: KernelsSpec | None = Field(default=None, description="RMSNorm and LayerNorm")
+    activation: KernelsSpec | None = Field(default=None, description="SwiGLU and the like")
+    rotary: KernelsSpec | None = Field(default=None, description="rotary positions")
+    cast: KernelsSpec | None = Field(default=None, description="casts to FP8 and back")
+    gather: KernelsSpec | None = Field(
+        default=None, description="rows that are copied into another order, sums of them"
+    )
+    routing: KernelsSpec | None = Field(default=None, description="scores and choice of experts")
+    loss: KernelsSpec | None = Field(
+        default=None, description="softmax and loss over the vocabulary"
+    )
+    update: KernelsSpec | None = Field(
+        default=None, description="the optimizer's elementwise update"
+    )
 
 
 class CalibrationSpec(Spec):
@@ -84,7 +115,25 @@ class CalibrationSpec(Spec):
         "fill and empty its pipeline more often",
     )
     attention_backward_ramp: Ramp = Field(default=0.0, description="the same, backward")
-    bandwidth: Share = Field(description="kernels bound by device memory, of its bandwidth")
+    attention_forward_width: Ramp = Field(
+        default=0.0,
+        description="mean width of heads at which attention reaches half of it: exponentials "
+        "between the products take as long for narrow heads as for wide ones",
+    )
+    attention_backward_width: Ramp = Field(default=0.0, description="the same, backward")
+    attention_forward_launch: Seconds | None = Field(
+        default=None, description="time that each kernel of attention adds, where not `launch`"
+    )
+    attention_backward_launch: Seconds | None = Field(
+        default=None, description="the same, backward"
+    )
+    bandwidth: Share = Field(
+        description="kernels bound by device memory, of its bandwidth, that `streaming` does not "
+        "know"
+    )
+    streaming: StreamingSpec | None = Field(
+        default=None, description="kernels bound by device memory, by what they do"
+    )
     expert_sms: Whole = Field(
         default=0, description="SMs that an expert all-to-all holds while it runs"
     )

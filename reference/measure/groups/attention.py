@@ -18,6 +18,8 @@ from twin.spec.model import LatentAttention, ModelSpec
 
 LSE = 4
 """Bytes of the fp32 log-sum-exp per head and token."""
+WIDE: tuple[int, int] = (192, 128)
+"""Query-key and value width of Kimi K2's heads."""
 DEPTH = {False: 1, True: 3}
 """Kernels that the twin counts, forward and backward: rowsum(dO * O), the main one, a cast."""
 
@@ -35,10 +37,12 @@ def cases(setting: Setting) -> list[Case | Skip]:
 
 def head_shapes(setting: Setting) -> list[tuple[int, int, int]]:
     """(heads, Q, V): the model's; on a GPU also twice as many of them, which Kimi K2's report
-    weighs against its 64 (section 2.3); and as many with Q cut to V."""
+    weighs against its 64 (section 2.3); as many with Q cut to V; and, since narrow heads come less
+    close to the peak, as many of Kimi K2's widths or, where these are the model's, of half."""
     heads, Q, V = widths(setting.spec)
     more = [(2 * heads, Q, V)] if setting.cuda else []
-    return list(dict.fromkeys([(heads, Q, V), *more, (heads, V, V)]))
+    other = (Q // 2, V // 2) if (Q, V) == WIDE else WIDE
+    return list(dict.fromkeys([(heads, Q, V), *more, (heads, V, V), (heads, *other)]))
 
 
 def widths(spec: ModelSpec) -> tuple[int, int, int]:

@@ -1,24 +1,29 @@
-"""Kernels that wait for memory: copy, add, RMSNorm, SwiGLU, rotary positions, the cast to FP8 and
-the sum of a weight's gradient into fp32, in the sizes of a micro-batch.
+"""Kernels that wait for memory: copy, add, RMSNorm, SwiGLU, rotary positions, the cast to FP8, the
+sum of a weight's gradient into fp32, copies of rows for their experts and back, and the loss over
+the vocabulary, in the sizes of a micro-batch.
 
-Legend: T tokens, D width. Bytes are those of one fused kernel that reads its inputs once and writes
-its outputs once, as the twin counts: what an unfused implementation moves beyond that shows as a
-lower share of the bandwidth.
+Legend: T tokens, D width, K experts per token, E experts, W words. Bytes are those of one fused
+kernel that reads its inputs once and writes its outputs once, as the twin counts: what an unfused
+implementation moves beyond that shows as a lower share of the bandwidth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
+from torch.nn import functional
 
 from reference.kernels.fp8 import quantize
 from reference.kernels.norm import rms_norm
 from reference.kernels.swiglu import swiglu
 from reference.measure.case import BF16, TYPES, Case, Setting, Skip, of_reach, random, timed
 from reference.measure.clock import Call
+from reference.measure.point import Timing
+from reference.model.dispatch import gather, order_of, spread
 from reference.model.rope import Positions, rotate
-from twin.spec.model import Rope
+from reference.model.router import Router
+from twin.spec.model import ModelSpec, Moe, Rope
 
 Make = Callable[[torch.device], Call]
 
@@ -34,6 +39,7 @@ def cases(setting: Setting) -> list[Case | Skip]:
     found = [
         _case(op, T, D, *kernel) for T in _tokens(setting) for op, kernel in _kernels(T, D).items()
     ]
+    found += [one for T in _tokens(setting) for one in _of_model(setting.spec, T)]
     if not setting.cuda:
         # What the memory of the host moves: more than its caches hold, no new pages.
         T, D = (2048, 4096) if setting.quick else (4096, 4096)
@@ -66,6 +72,66 @@ def _kernels(T: int, D: int) -> dict[str, tuple[float, int, Make]]:
         "fp8_cast": (2 + FP8, 1, lambda device: _cast(device, T, D)),
         "accumulate": (10.0, 1, lambda device: _accumulate(device, T, D)),
     }
+
+
+def _of_model(spec: ModelSpec, T: int) -> Iterator[Case]:
+    """Loss and routed rows of a model. Bytes and kernels are those of the twin's ops: `loss_max`,
+    `loss_exp` and `loss_softmax` (26 bytes per logit forward, 14 backward); `dispatch_permute` and
+    `combine_unpermute`, whose backwards are each other's forward; `router_scores`."""
+    D, W = spec.hidden, spec.vocab
+    for op, width, kernels in (("loss", 26.0, 4), ("loss_backward", 14.0, 2)):
+        make = _loss(T, W, backward=op == "loss_backward")
+        yield Case(op, {"tokens": T, "width": W}, BF16, 0.0, width * T * W, kernels, make)
+    if spec.moe is None:
+        return
+    K, E = spec.moe.top_k, spec.moe.experts
+    size = 2.0 * (1 + K) * T * D
+    shape = {"tokens": T, "width": D, "copies": K}
+    for op in ("spread", "gather"):
+        yield Case(op, shape, BF16, 0.0, size, 1, timed(_rows(op, T, D, (K, E)), size))
+    for op, times in (("route", 3), ("route_backward", 2)):
+        size = 4.0 * times * T * E + 8.0 * T * K
+        make = timed(_route(spec.moe, T, backward=times == 2), size)
+        yield Case(op, {"tokens": T, "experts": E, "copies": K}, BF16, 0.0, size, 7, make)
+
+
+def _loss(T: int, W: int, *, backward: bool) -> Callable[[Setting], Timing]:
+    def make(device: torch.device) -> Call:
+        logits_TW = random(device, TYPES[BF16], T, W)
+        targets_T = torch.randint(W, (T,), device=device)
+        if not backward:
+            return lambda: functional.cross_entropy(logits_TW.float(), targets_T)
+        wide_TW = logits_TW.requires_grad_().float()
+        return _gradient(functional.cross_entropy(wide_TW, targets_T), logits_TW)
+
+    return timed(make, 26.0 * T * W)
+
+
+def _rows(op: str, T: int, D: int, experts: tuple[int, int]) -> Make:
+    K, E = experts
+
+    def make(device: torch.device) -> Call:
+        order = order_of(torch.rand(T, E, device=device).topk(K).indices, E)
+        rows = random(device, TYPES[BF16], T if op == "spread" else K * T, D)
+        if op == "spread":
+            return lambda: spread(rows, order, K)
+        return lambda: gather(rows, order, K)
+
+    return make
+
+
+def _route(moe: Moe, T: int, *, backward: bool) -> Make:
+    """Scores, choice, weights and the order of rows, from logits."""
+
+    def make(device: torch.device) -> Call:
+        router = Router(moe, 1, device, TYPES[BF16])
+        router.bias.zero_()
+        logits_TE = random(device, torch.float32, T, moe.experts)
+        if backward:
+            return _gradient(router.assign(logits_TE.requires_grad_())[1], logits_TE)
+        return lambda: order_of(router.assign(logits_TE)[0], moe.experts)
+
+    return make
 
 
 def _copy(device: torch.device, T: int, D: int) -> Call:

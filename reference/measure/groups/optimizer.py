@@ -29,7 +29,7 @@ def cases(setting: Setting) -> list[Case | Skip]:
     """AdamW on the embedding; Newton-Schulz on every projection, and on the experts of a rank."""
     spec = setting.spec
     words = min(spec.vocab, int(setting.most_bytes / ADAMW / spec.hidden))
-    found = [_adamw(words, spec.hidden)]
+    found = [_adamw(words // part, spec.hidden) for part in (64, 16, 4, 1)]
     found += [_newton_schulz(1, rows, cols) for rows, cols in projections(spec)]
     if spec.moe is not None:
         count = min(spec.moe.experts, RANK)
@@ -37,7 +37,7 @@ def cases(setting: Setting) -> list[Case | Skip]:
             _newton_schulz(count, spec.moe.width, spec.hidden),
             _newton_schulz(count, spec.hidden, spec.moe.width),
         ]
-    return of_reach(found[:3] if setting.quick else found, "optimizer", setting)
+    return of_reach(found[:6] if setting.quick else found, "optimizer", setting)
 
 
 def _adamw(rows: int, cols: int) -> Case:

@@ -9,7 +9,7 @@ import pytest
 
 from reference.measure import laws
 from reference.measure.groups import attention, gemm, grouped
-from reference.measure.laws import Ceilings, Collective, MatmulLaw
+from reference.measure.laws import AttentionLaw, Ceilings, Collective, MatmulLaw
 from tests.reference.measure.machines import runnable, setting, timed
 from tests.reference.measure.twins import twin_seconds
 from twin.collectives import all_to_all, ring
@@ -28,7 +28,7 @@ def test_products_take_as_long_as_the_twin_says(whole_tiles: bool) -> None:
     assert PROFILE.matmuls is not None
     assert PROFILE.matmuls.bf16 is not None
     known = PROFILE.matmuls.bf16.model_copy(
-        update={"whole_tiles": whole_tiles, "weight_gradient": 0.9}
+        update={"whole_tiles": whole_tiles, "weight_gradient": 0.9, "group_launch": 3e-6}
     )
     profile = PROFILE.model_copy(
         update={"matmuls": PROFILE.matmuls.model_copy(update={"bf16": known})}
@@ -37,7 +37,7 @@ def test_products_take_as_long_as_the_twin_says(whole_tiles: bool) -> None:
     cases = [c for c in runnable(gemm.cases(here)) if c.dtype == "bf16"]
     cases += [c for c in runnable(grouped.cases(here)) if c.op in ("grouped", "grouped_weight")]
     points = [timed("gemm", case, 1.0) for case in cases]
-    law = MatmulLaw(known.efficiency, known.ramp, known.launch, known.grouped, 0.9)
+    law = MatmulLaw(known.efficiency, known.ramp, known.launch, known.grouped, 3e-6, 0.9)
     own = laws.product_seconds(laws.products(points, GPU.sms, whole_tiles), law, CEILINGS)
     assert {point.op for point in points} >= {"gemm", "gemm_input", "gemm_weight", "grouped_weight"}
     np.testing.assert_allclose(own, [twin_seconds(c, GPU, profile) for c in cases], rtol=1e-12)
@@ -50,11 +50,14 @@ def test_attention_takes_as_long_as_the_twin_says(direction: str) -> None:
         for case in runnable(attention.cases(setting("cuda", "kimi-k2")))
         if case.op == f"attention_{direction}"
     ]
-    share = getattr(PROFILE, f"attention_{direction}")
-    ramp = getattr(PROFILE, f"attention_{direction}_ramp")
+    own = {f"attention_{direction}_width": 37.0, f"attention_{direction}_launch": 8e-6}
+    profile = PROFILE.model_copy(update=own)
+    share = getattr(profile, f"attention_{direction}")
+    ramp = getattr(profile, f"attention_{direction}_ramp")
+    law = AttentionLaw(share, ramp, 37.0, 8e-6)
     points = [timed("attention", case, 1.0) for case in cases]
-    own = laws.attention_seconds(points, share, ramp, CEILINGS)
-    np.testing.assert_allclose(own, [twin_seconds(c, GPU, PROFILE) for c in cases], rtol=1e-12)
+    found = laws.attention_seconds(points, law, CEILINGS)
+    np.testing.assert_allclose(found, [twin_seconds(c, GPU, profile) for c in cases], rtol=1e-12)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])

@@ -11,7 +11,7 @@ import pytest
 import twin
 from reference.measure.case import Case
 from reference.measure.ceilings import best
-from reference.measure.groups import attention, bandwidth, gemm, grouped, launch
+from reference.measure.groups import attention, bandwidth, gemm, grouped, launch, optimizer
 from reference.measure.links import fit_links
 from reference.measure.parts import write_parts
 from reference.measure.point import Point
@@ -19,7 +19,12 @@ from reference.measure.profile import Profile, fit_profile
 from tests.reference.measure.machines import CORE, H200, runnable, setting, timed
 from tests.reference.measure.twins import twin_seconds
 from twin.loading import load_part
-from twin.spec.calibration import CalibrationSpec, MatmulSpec, MatmulsSpec
+from twin.spec.calibration import (
+    CalibrationSpec,
+    MatmulSpec,
+    MatmulsSpec,
+    StreamingSpec,
+)
 
 GPU = load_part("gpus", "h200").spec
 SCENARIO = """\
@@ -34,6 +39,15 @@ calibration: h200-here
 """
 
 
+STREAMING = StreamingSpec.model_validate(
+    {
+        kind: {"bandwidth": 0.2 + 0.08 * place, "launch": f"{1 + place}us"}
+        for place, kind in enumerate(StreamingSpec.model_fields)
+    }
+)
+"""A share and a launch of its own for each kind."""
+
+
 def truth(whole_tiles: bool) -> CalibrationSpec:
     """A profile with no number that a fit starts from."""
     shipped = load_part("calibrations", "h200-hopper-bf16").spec
@@ -43,6 +57,7 @@ def truth(whole_tiles: bool) -> CalibrationSpec:
         launch="5us",  # pyright: ignore[reportArgumentType]
         whole_tiles=whole_tiles,
         grouped=0.87,
+        group_launch="2us",  # pyright: ignore[reportArgumentType]
         weight_gradient=0.92,
         sides=(64, 16384),
         inner=(512, 18432),
@@ -54,6 +69,11 @@ def truth(whole_tiles: bool) -> CalibrationSpec:
             "attention_backward": 0.63,
             "attention_forward_ramp": 120.0,
             "attention_backward_ramp": 260.0,
+            "attention_forward_width": 21.0,
+            "attention_backward_width": 34.0,
+            "attention_forward_launch": 6e-6,
+            "attention_backward_launch": 4e-6,
+            "streaming": STREAMING,
             "bandwidth": 0.84,
             "launch": 3.2e-6,
             "dispatch": 7e-6,
@@ -65,11 +85,12 @@ def points(profile: CalibrationSpec, noise: Callable[[], float] = lambda: 1.0) -
     """Every case of a GPU, as long as the twin says of it, times noise."""
     here = setting("cuda", "kimi-k2")
     groups = {"launch": launch, "bandwidth": bandwidth, "gemm": gemm, "grouped": grouped}
-    groups["attention"] = attention
+    groups |= {"attention": attention, "optimizer": optimizer}
     return [
         timed(name, case, _seconds(case, profile) * noise())
         for name, group in groups.items()
         for case in runnable(group.cases(here))
+        if case.op != "newton_schulz"
     ]
 
 
@@ -85,15 +106,24 @@ def fitted(own: list[Point]) -> Profile:
     return fit_profile(own, H200, best(own, H200, "median"), "median")
 
 
+ENDS = ("", "_ramp", "_width", "_launch")
+
+
 def flat(profile: CalibrationSpec) -> dict[tuple[str, ...], float]:
     """The numbers of a profile that measurements give."""
     assert profile.matmuls is not None
     assert profile.matmuls.bf16 is not None
     law = profile.matmuls.bf16
-    names = ("efficiency", "ramp", "launch", "grouped", "weight_gradient")
+    names = ("efficiency", "ramp", "launch", "grouped", "group_launch", "weight_gradient")
     numbers = {("matmuls", "bf16", name): getattr(law, name) for name in names}
     whole = ("bandwidth", "launch", "dispatch")
-    kernels = [f"attention_{way}{end}" for way in ("forward", "backward") for end in ("", "_ramp")]
+    kernels = [f"attention_{way}{end}" for way in ("forward", "backward") for end in ENDS]
+    assert profile.streaming is not None
+    numbers |= {
+        ("streaming", kind, name): getattr(getattr(profile.streaming, kind), name)
+        for kind in StreamingSpec.model_fields
+        for name in ("bandwidth", "launch")
+    }
     return numbers | {(name,): getattr(profile, name) for name in (*whole, *kernels)}
 
 

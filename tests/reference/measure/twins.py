@@ -8,6 +8,23 @@ from twin.hardware import seconds
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 
+KINDS: dict[str, OpClass] = {
+    "rms_norm": "norm",
+    "rms_norm_backward": "norm",
+    "swiglu": "activation",
+    "swiglu_backward": "activation",
+    "rope": "rotary",
+    "fp8_cast": "cast",
+    "spread": "gather",
+    "gather": "gather",
+    "route": "routing",
+    "route_backward": "routing",
+    "loss": "loss",
+    "loss_backward": "loss",
+    "adamw": "update",
+}
+"""Operations that wait for memory, as the twin's ops say what they are."""
+
 
 def twin_seconds(case: Case, gpu: GpuSpec, profile: CalibrationSpec) -> float:
     """Seconds by the twin's own roofline."""
@@ -19,9 +36,10 @@ def twin_work(case: Case) -> tuple[OpClass, Work]:
     """The case in the twin's words."""
     shape = case.shape
     if case.op.startswith("attention"):
-        return "attention", Work(case.flop, case.bytes, case.kernels)
+        width = (shape["query_key"] + shape["value"]) / 2
+        return "attention", Work(case.flop, case.bytes, case.kernels, width=width)
     if "rows" not in shape or "inner" not in shape:
-        return "bandwidth", Work(0.0, case.bytes, case.kernels)
+        return KINDS.get(case.op, "bandwidth"), Work(0.0, case.bytes, case.kernels)
     groups = shape.get("groups", 1)
     weight = case.op.endswith("_weight")
     rows, inner = shape["rows"], shape["inner"]

@@ -95,4 +95,4 @@ def _rope(own: Heads, tokens: int, kept: float) -> Op:
     """Rotates queries and keys in place, one kernel for each."""
     size = ELEMENT * tokens * (own.query + own.key_value) * own.qk_dim
     moved = Work(0.0, 2 * size, 2)
-    return streaming("rope", moved, moved, kept, 0.0)
+    return streaming("rope", moved, moved, kept, 0.0, "rotary")

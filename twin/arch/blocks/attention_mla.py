@@ -123,4 +123,4 @@ def _rope(attention: LatentAttention, shape: Shape, own: Heads) -> Op:
         + 2 * rows * own.key_value * own.v_dim,
         2,
     )
-    return streaming("mla_rope", moved, moved, keys, keys)
+    return streaming("mla_rope", moved, moved, keys, keys, "rotary")

@@ -58,7 +58,7 @@ def _lookup(name: str, model: ModelSpec, tokens: int) -> Op:
     forward = Work(0.0, TOKEN_ID * tokens + 2 * ELEMENT * rows, 1)
     weight = Work(0.0, TOKEN_ID * tokens + (ELEMENT + ACCUMULATE) * rows, 1)
     size = ELEMENT * rows
-    return Op(name, "bandwidth", forward, Work(), weight, output=size, late=size)
+    return Op(name, "gather", forward, Work(), weight, output=size, late=size)
 
 
 def _complete(model: ModelSpec, shape: Shape) -> tuple[Exchange, ...]:

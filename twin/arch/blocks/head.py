@@ -51,11 +51,11 @@ def _loss(shape: Shape, logits: int) -> tuple[Item, ...]:
     cast = Work(0.0, ELEMENT * logits + single, 1)
     twice = Work(0.0, 2 * single, 1)
     return (
-        streaming("loss_max", cast, cast, single, 0.0),
+        streaming("loss_max", cast, cast, single, 0.0, "loss"),
         *_agree("loss_max_reduce", SINGLE * shape.tokens, shape),
-        streaming("loss_exp", Work(0.0, 3 * single, 2), Work(), 0.0, 0.0),
+        streaming("loss_exp", Work(0.0, 3 * single, 2), Work(), 0.0, 0.0, "loss"),
         *_agree("loss_sum_reduce", 2 * SINGLE * shape.tokens, shape),
-        streaming("loss_softmax", twice, twice, 0.0, 0.0),
+        streaming("loss_softmax", twice, twice, 0.0, 0.0, "loss"),
     )
 
 

@@ -144,6 +144,7 @@ def _router(moe: Moe, hidden: int, tokens: int) -> tuple[Op, ...]:
         Work(0.0, 2 * logits + chosen, 7),
         logits + chosen,
         logits,
+        "routing",
     )
     return (gating, scores)
 
@@ -205,17 +206,15 @@ def _there(name: str, way: _Way, before: float, after: float) -> Op:
     """A kernel that copies or reorders rows on their way to the experts: reads `before` numbers,
     writes `after`; backward sums or reorders their gradients the other way."""
     moved = before + after
-    return streaming(
-        name, Work(0.0, way.width * moved, 1), Work(0.0, ELEMENT * moved, 1), 0.0, way.width * after
-    )
+    there, gradients = Work(0.0, way.width * moved, 1), Work(0.0, ELEMENT * moved, 1)
+    return streaming(name, there, gradients, 0.0, way.width * after, "gather")
 
 
 def _back(name: str, way: _Way, before: float, after: float) -> Op:
     """The same on the way back: results in bf16, their gradients in what travels."""
     moved = before + after
-    return streaming(
-        name, Work(0.0, ELEMENT * moved, 1), Work(0.0, way.width * moved, 1), 0.0, ELEMENT * after
-    )
+    back, gradients = Work(0.0, ELEMENT * moved, 1), Work(0.0, way.width * moved, 1)
+    return streaming(name, back, gradients, 0.0, ELEMENT * after, "gather")
 
 
 def _dispatch(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
@@ -292,7 +291,7 @@ def _combine(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
         steps.append(_back("combine_unpermute", way, own, way.tokens))
     if shape.precision == "fp8":
         quantise = Work(0.0, (ELEMENT + FP8) * way.tokens, 1)
-        steps.append(Op("combine_cast", "bandwidth", Work(), quantise))
+        steps.append(Op("combine_cast", "cast", Work(), quantise))
     if moe.shared_experts:
         steps.append(streaming("shared_add", Work(0.0, 3 * rows, 1), Work(), 0.0, rows))
     return tuple(steps)
