@@ -86,10 +86,10 @@ def test_rounds_go_through_the_list_and_count_together(tmp_path: Path, started: 
 def test_a_table_of_layouts_is_read_by_calibrate(tmp_path: Path, started: list[Path]) -> None:
     """Each row's scenario is the layout that was run."""
     assert not started
-    found = find(["pp2-1gbps", "ep2-1gbps"])
+    found = find(["pp2-1gbps", "pp2-m16-200mbps"])
     rows = list(predict_then_run(found, Asked(tmp_path / "runs", shaped=True, steps=3)))
     write_table(tmp_path / "steps.csv", found, rows)
     read = steps(read_table(tmp_path / "steps.csv"), None, ())
     assert [one.scenario for one in read] == [one.scenario for one in found]
     assert [one.measured for one in read] == pytest.approx([one.measured for one in rows], rel=1e-3)
-    assert [one.name for one in read] == ["pp2-1gbps", "ep2-1gbps"]
+    assert [one.name for one in read] == ["pp2-1gbps", "pp2-m16-200mbps"]
