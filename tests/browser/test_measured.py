@@ -21,7 +21,7 @@ def address(tmp_path_factory):
         yield url
 
 
-@pytest.mark.slow  # alone it passes; behind other browser tests of one process it hangs
+@pytest.mark.slow  # behind other tests the old timeline may stay beside the new one for good
 def test_a_run_that_the_app_was_opened_with_is_drawn_beside_its_plan(visitor, address):
     page = visitor("dark")
     open_link(page, address)
