@@ -121,14 +121,19 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_run_still_ends_the_same
     assert [line["step"] for line in lines if line["kind"] == "refused"] == [8]
 
 
-def killed_at_random(arguments: list[str], kills: int, random: Random) -> int:
+def killed_at_random(arguments: list[str], kills: int, steps: int, random: Random) -> int:
     """Kill -9 the run at random moments until it was killed so often, then let it end; returns the
-    number of kills that hit a running process."""
+    number of kills that hit a running process. Each of its lives ends at the latest after its share
+    of the steps, so that a fast machine is not done before."""
+    log = Path(arguments[0]).parent / "out" / NAME
     hits, said = 0, Path(arguments[0]).with_suffix(".said")
     while True:
         child = in_a_child([*arguments, "--resume"], str(said))
         if hits < kills:
-            time.sleep(random.uniform(0.0, 0.8))
+            last = time.monotonic() + random.uniform(0.0, 0.8)
+            most = steps * (hits + 1) // (kills + 1)
+            while time.monotonic() < last and not (log.exists() and reached(log) >= most):
+                time.sleep(2e-3)
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
@@ -136,6 +141,11 @@ def killed_at_random(arguments: list[str], kills: int, random: Random) -> int:
             continue
         assert os.WEXITSTATUS(status) == 0, said.read_text(encoding="utf-8")
         return hits
+
+
+def reached(log: Path) -> int:
+    """Steps in the log so far; its last line may not be whole."""
+    return log.read_bytes().count(b'"kind": "step"')
 
 
 def losses(folder: Path) -> list[tuple[int, str]]:
@@ -148,7 +158,7 @@ def assert_kills_change_nothing(config: Path, load: Load, kills: int, steps: int
     arguments = [str(config)]
     for override in overrides:
         arguments += ["--set", override]
-    hits = killed_at_random(arguments, kills, Random(0))
+    hits = killed_at_random(arguments, kills, steps, Random(0))
     assert hits == kills
     whole = train(load(*overrides, "train.output=null"))
     folder = config.parent / "out"
