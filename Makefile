@@ -17,7 +17,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help app train test check lint types layers verify screenshots clean
+.PHONY: help app train test check lint types layers verify answers screenshots clean
 help: ## say what each command does
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | column -t -s '|'
 
@@ -46,6 +46,10 @@ layers: $(DEV)/.stamp
 
 verify: $(DEV)/.stamp $(APP)/.stamp ## slow tests and benchmarks, one at a time
 	@$(DEV)/bin/pytest -s -m "slow or benchmark"
+
+answers: $(DEV)/.stamp ## predict all published rows again, and write the README's table of them
+	@$(DEV)/bin/twin validate --quiet --leave-one-out --answers scenarios/published/answers.json
+	@$(DEV)/bin/python -m tests.validate.readme
 
 screenshots: $(DEV)/.stamp ## draw the pictures in docs/images with a real Chromium
 	@$(DEV)/bin/python -m tests.browser.screenshots

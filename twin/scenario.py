@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
 from twin import units
+from twin.arch.ops import CrossEntropy
 from twin.collectives.base import Choice
 from twin.errors import DEFAULT, FieldError, Origin, Problem
 from twin.optimizers import Optimizer
@@ -24,6 +25,7 @@ from twin.spec.cluster import ClusterSpec
 from twin.spec.cost import CostSpec
 from twin.spec.expect import FITS, Expectation
 from twin.spec.kpis import KPIS, UPDATE_KPIS, Kpi
+from twin.spec.lora import LoraSpec
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 from twin.spec.rank_order import AXES, RankOrder
@@ -74,6 +76,13 @@ class ParallelSpec(Spec):
         "trees, hierarchical (inside nodes, then across), nvls (NVSwitches add up); auto: the "
         "fastest on idle links for each. Rings where an algorithm has no such collective",
     )
+    overlap_tensor: Literal["none", "bulk", "pieces"] = Field(
+        default="none",
+        description="tensor ranks' collectives beside products: bulk sums gradients of inputs "
+        "beside those of weights, as Megatron-LM always does; pieces also sends each piece of a "
+        "product while another is multiplied, as Transformer Engine's userbuffers "
+        "(--tp-comm-overlap) and PyTorch's async tensor parallelism, and needs sequence_parallel",
+    )
     overlap_param_gather: Flag = Field(
         default=False, description="zero 1 and 2: gather new weights under the first forward passes"
     )
@@ -97,16 +106,48 @@ class TrainSpec(Spec):
     )
     precision: Literal["bf16", "fp8"] = Field(
         default="bf16",
-        description="numbers of matrix products; fp8: of linear layers and experts, scaled by "
-        "blocks as in DeepSeek-V3, the rest in bf16",
+        description="numbers of matrix products; fp8: of linear layers and experts, the "
+        "rest in bf16",
+    )
+    fp8_scaling: Literal["block", "tensor"] = Field(
+        default="block",
+        description="of fp8: block as in DeepSeek-V3; tensor: one scale per tensor, as in "
+        "Transformer Engine, whose casts are part of the kernels before them, and whose experts "
+        "get their tokens in bf16",
+    )
+    gradients: Literal["fp32", "bf16"] = Field(
+        default="fp32",
+        description="numbers in which gradients are kept over micro-batches and reduced over ranks",
     )
     attention_kernel: Literal["flash", "unfused"] = Field(
         default="flash",
         description="unfused: scores and softmax go through device memory, as before fused kernels",
     )
+    cross_entropy: CrossEntropy = Field(
+        default="fused",
+        description="the loss on the logits: fused as in Megatron-LM, in place on an fp32 copy; "
+        "eager as PyTorch's kernels, one after the other on fp32; compiled into one kernel each "
+        "way that reads bf16; chunked: a part of the vocabulary at a time, whose logits are made "
+        "again for the backward pass",
+    )
+    expert_weights: Literal["inside", "outputs"] = Field(
+        default="inside",
+        description="where routing weights multiply: inside experts, with SwiGLU, as in "
+        "Megatron-LM; outputs: what experts give, in fp32, as in torchtitan, which keeps that copy",
+    )
+    lora: LoraSpec | None = Field(
+        default=None,
+        description="low-rank adapters, which alone are trained; null: all weights are",
+    )
     routing: Annotated[Routing, Axis("twin.routing")] = Field(
         default=Balanced(), description="how tokens spread over experts"
     )
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of a gradient between micro-batches and on its way to other ranks. The kernels that
+        sum it up, and the optimizer that reads it, are counted as for fp32 whatever it is."""
+        return 4 if self.gradients == "fp32" else 2
 
     @property
     def global_batch_sequences(self) -> int:

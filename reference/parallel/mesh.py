@@ -120,7 +120,7 @@ def mesh_of(spec: ParallelSpec, ranks: int, microbatches: int) -> Mesh:
 
     Raises UsageError where degrees do not divide, or the schedule cannot run the shape.
     """
-    problems = [*_degrees(spec, ranks), *_shares(spec, ranks, microbatches)]
+    problems = [*_degrees(spec, ranks), *_shares(spec, ranks, microbatches), *_norm(spec)]
     if problems:
         raise UsageError(problems)
     mesh = Mesh(spec, ranks)
@@ -153,6 +153,14 @@ def _shares(spec: ParallelSpec, ranks: int, microbatches: int) -> list[Problem]:
         return [Problem("TW291", "train.accumulate", message, fix)]
     obstacles = spec.schedule.problems(spec.pipeline, spec.virtual, microbatches // data)
     return [Problem("TW291", one.field, one.message, one.hint) for one in obstacles]
+
+
+def _norm(spec: ParallelSpec) -> list[Problem]:
+    if not spec.schedule.staggered:
+        return []
+    message = "stages of the trainer agree on the gradient norm before any of them updates"
+    fix = "set post_validation to false"
+    return [Problem("TW296", "parallel.schedule.post_validation", message, fix)]
 
 
 def _multiples(number: int, of: int) -> str:

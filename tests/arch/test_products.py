@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.arch.models import TINY, catalog
 from twin.arch import Op, Shape, layers
+from twin.arch.kernels import FP8_WEIGHT, Matmul, piece
 from twin.arch.ops import Precision, Product, Work
 
 SHAPES = st.builds(
@@ -65,3 +66,21 @@ def test_the_products_of_deepseek_v3_have_the_shapes_of_its_matrices(numbers: Pr
     ]
     assert product(-1, "head", shape)[0] == Product(4096, 129280, 7168, 1, "bf16")
     assert product(10, "router", shape)[0] == Product(4096, 256, 7168, 1, "bf16")
+
+
+@pytest.mark.parametrize(("numbers", "value", "weight"), [("bf16", 2, 2), ("fp8", 1.03125, None)])
+def test_each_piece_of_a_products_rows_reads_all_weights(
+    numbers: Precision, value: float, weight: float | None
+):
+    """8 rows of 16 to 32 in 4 pieces: 2 rows in, 2 rows out in 2-byte numbers."""
+    whole = Matmul(8, 16, 32, precision=numbers).forward()
+    part = piece(whole, 4)
+    assert part.product == Product(2, 32, 16, 1, numbers)
+    assert part.flop == whole.flop / 4
+    weights = 16 * 32 * (FP8_WEIGHT if weight is None else weight)
+    assert part.bytes == pytest.approx(weights + 2 * (value * 16 + 2 * 32))
+    assert part.kernels == whole.kernels
+
+
+def test_a_piece_of_a_kernel_without_a_product_moves_its_share():
+    assert piece(Work(0.0, 100.0, 1), 4) == Work(0.0, 25.0, 1)

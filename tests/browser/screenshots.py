@@ -4,10 +4,13 @@ Each page is drawn once, light at 1280 pixels and dark at 1920, into `docs/image
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from playwright.sync_api import Browser, sync_playwright
 
 from reference.studies.chromium import launch
@@ -21,6 +24,11 @@ from tests.browser.served import (
     served,
     settle,
 )
+from tests.live.made import noise, write_log
+from tests.measured.timelines import pipeline
+from twin.live.seal import seal
+from twin.loading import load
+from twin.runs import run
 
 LINK = (
     "?v=1&plan=kimi-k2-256xh800;parallel.pipeline=8"
@@ -34,6 +42,9 @@ PAGES = {
     "memory": (1500, 4),
     "network": (1180, 2),
     "compare": (1700, 4),
+    "measured": (1700, 3),
+    "track": (1000, 1),
+    "reality": (1700, 3),
     "catalog": (1080, 0),
     "assumptions": (1700, 1),
     "weight-update": (1500, 3),
@@ -89,12 +100,28 @@ def journey(browser: Browser, address: str, folder: Path) -> None:
     context.close()
 
 
+def made_run(folder: Path) -> None:
+    """A made run for the pages of real ones: two ranks, and a log that gets slower, beside a sealed
+    prediction."""
+    pipeline(folder)
+    said = seal(run(load("gpt-175b-64xa100-full"), cache=False))
+    pace = np.where(np.arange(300) < 220, 1.02, 1.09)
+    write_log(folder, said.seconds * pace * noise(300, sigma=0.01), tokens=said.prediction.tokens_per_step)
+    (folder / "prediction.json").write_text(json.dumps(said.to_json()))
+
+
 def main(folder: Path) -> None:
     """Draw everything."""
     folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as log:
+        made_run(Path(log) / "runs" / "train" / "a-made-run")
+        os.environ |= {"TWIN_RUNS": str(Path(log) / "runs"), "TWIN_SEALS": str(Path(log) / "seals")}
+        _draw(Path(log), folder)
+
+
+def _draw(log: Path, folder: Path) -> None:
     with (
-        tempfile.TemporaryDirectory() as log,
-        served(Path(log)) as address,
+        served(log) as address,
         sync_playwright() as playwright,
     ):
         browser = launch(playwright)

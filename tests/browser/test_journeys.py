@@ -26,6 +26,7 @@ PAGES = [
     "Memory",
     "Network",
     "Compare",
+    "Reality",
     "Catalog",
     "Assumptions",
     "Weight update",
@@ -35,6 +36,7 @@ CHARTS = {
     "Memory": 3,
     "Network": 2,
     "Compare": 3,
+    "Reality": 3,
     "Assumptions": 1,
     "Weight update": 3,
 }

@@ -123,3 +123,17 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(TwinError) as caught:
         read(tmp_path, text)
     assert [problem.code for problem in caught.value.problems] == ["TW353", "TW006"]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("no-such-step.yaml", "TW001"), ("kimi-k2-weight-update-256xh20", "TW158")],
+)
+def test_a_scenario_that_no_row_can_be_is_shown_in_its_cell(
+    tmp_path: Path, name: str, code: str
+) -> None:
+    with pytest.raises(TwinError) as caught:
+        read(tmp_path, f"seconds,scenario\n4.1,gpt-175b-64xa100-full\n4.2,{name}\n")
+    (problem,) = caught.value.problems
+    assert problem.code == code
+    assert str(problem.origin).endswith("steps.csv:3:5")

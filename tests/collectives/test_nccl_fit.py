@@ -93,6 +93,6 @@ def test_deepep_on_h800_asks_for_the_efficiency_that_nccl_has_on_h100() -> None:
     is the catalog's number within 2 %."""
     efficiency = plain("nodes/h800-8gpu")["nvlink"]["efficiency"]
     bound = ("deepep-h800-normal-ep8", "deepep-h800-normal-ep16")
-    rates = [efficiency * (1 + point.error) for point in rows.points() if point.row in bound]
+    rates = [efficiency * (1 + point.error) for row, point in rows.points() if row in bound]
     assert len(rates) == 4
     assert fmean(rates) == pytest.approx(0.655, rel=0.02)

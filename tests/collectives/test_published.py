@@ -9,37 +9,32 @@ from statistics import median
 import pytest
 
 from tests.collectives import rows
-from tests.hardware.catalog import SCENARIOS, read
+from twin.validate import read_suite
+from twin.validate.collectives import OUTSIDE
+from twin.validate.points import EFA, Point
 
 PAGE = Path(__file__).parents[2] / "docs" / "collectives.md"
-FILES = ("deepep-h800", "deepep-others", "nccl-*", "pcie-h200", "links-h800")
 
 
 @cache
-def points() -> tuple[rows.Point, ...]:
+def points() -> tuple[tuple[str, Point], ...]:
     return tuple(rows.points())
 
 
 def within(family: str) -> list[float]:
-    return [abs(point.error) for point in points() if point.family == family]
+    return [abs(point.error) for _, point in points() if point.family == family]
 
 
 def test_every_collective_row_is_priced_or_refused_with_a_reason() -> None:
-    known = {point.row.split()[0] for point in points()}
-    listed = {
-        row["id"]
-        for name in FILES
-        for file in (SCENARIOS / "published").glob(f"{name}.yaml")
-        for row in read(file)["measurements"]
-        if row["category"] == "collective"
-    }
+    known = {row for row, _ in points()}
+    listed = {row.id for row in read_suite() if row.category == "collective"}
     assert len(listed) == 105
-    assert known | set(rows.OUTSIDE) == listed
-    assert not known & set(rows.OUTSIDE)
+    assert known | set(OUTSIDE) == listed
+    assert not known & set(OUTSIDE)
 
 
 def test_the_median_error_over_all_rows_is_under_a_tenth() -> None:
-    errors = [abs(point.error) for point in points() if point.family != rows.EFA]
+    errors = [abs(point.error) for _, point in points() if point.family != EFA]
     assert len(errors) > 300
     assert median(errors) < 0.10
 
@@ -47,8 +42,8 @@ def test_the_median_error_over_all_rows_is_under_a_tenth() -> None:
 @pytest.mark.parametrize(
     ("family", "middle", "most"),
     [
-        ("NCCL in a node, h100-8gpu", 0.10, 0.25),
-        ("NCCL in a node, a100-80gb-8gpu-8x200g", 0.10, 0.30),
+        ("NCCL in a node, H100", 0.10, 0.25),
+        ("NCCL in a node, A100", 0.10, 0.30),
         ("NCCL in a node, best of a sweep", 0.10, 0.30),
         ("DeepEP on H800", 0.05, 0.07),
         ("Low latency (plain copies), H800", 0.08, 0.20),
@@ -68,10 +63,10 @@ def test_each_family_is_met(family: str, middle: float, most: float) -> None:
 def test_from_two_thousand_tokens_on_deepep_on_h100_is_met_better() -> None:
     """Small batches pay a start of their own; two nodes' combine does not reach its links."""
     errors: list[float] = []
-    for point in points():
+    for row, point in points():
         if point.family == "DeepEP on H100":
             stage, tokens, _ = point.what.split()
-            slow = "ep16" in point.row and stage == "combine"
+            slow = "ep16" in row and stage == "combine"
             if int(tokens.replace(",", "")) >= 2048 and not slow:
                 errors.append(abs(point.error))
     assert median(errors) < 0.05
@@ -82,5 +77,5 @@ def test_the_page_shows_the_tables_as_they_come_out() -> None:
     page = PAGE.read_text()
     assert rows.copies() in page, rows.copies()
     assert rows.table() in page, rows.table()
-    reasons = {f"| `{name}` | {reason} |" for name, reason in rows.OUTSIDE.items()}
+    reasons = {f"| `{name}` | {reason} |" for name, reason in OUTSIDE.items()}
     assert not {one for one in reasons if one not in page}

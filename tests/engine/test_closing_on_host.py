@@ -7,7 +7,7 @@ import pytest
 from tests.engine.scenarios import dense, moe
 from twin.engine import lower, simulate
 from twin.engine.closing import finish
-from twin.engine.passes import Coster
+from twin.engine.coster import Coster
 from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST, Template
 from twin.network import capacity, sharers
 from twin.plan import plan

@@ -22,6 +22,7 @@ from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.schedules.zb_h1 import ZeroBubbleH1
+from twin.schedules.zb_h2 import ZeroBubbleH2
 
 SHAPES: list[tuple[Schedule, tuple[int, int, int]]] = [
     (OneForwardOneBackward(), (3, 1, 7)),
@@ -29,6 +30,7 @@ SHAPES: list[tuple[Schedule, tuple[int, int, int]]] = [
     (Interleaved(), (3, 2, 6)),
     (Interleaved(extra_warmup=1, overlap_all_to_all=True, defer_weight_grad=True), (3, 2, 6)),
     (ZeroBubbleH1(), (3, 1, 7)),
+    (ZeroBubbleH2(), (3, 1, 7)),
     (DualPipe(), (2, 1, 6)),
 ]
 

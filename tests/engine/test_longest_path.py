@@ -36,12 +36,16 @@ from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.schedules.zb_h1 import ZeroBubbleH1
+from twin.schedules.zb_h2 import ZeroBubbleH2
 
 K2 = Interleaved(extra_warmup=1, overlap_all_to_all=True, defer_weight_grad=True)
 K2_TEXT = (
     "parallel.schedule={kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, "
     "defer_weight_grad: true}"
 )
+
+
+GATHERED = ("parallel.zero=1", "parallel.overlap_param_gather=true")
 
 
 def fast(program: Program, *, extrapolate: bool = False) -> Trace:
@@ -101,6 +105,8 @@ def assert_same(walked: Trace, played: Trace) -> None:
         (GPipe(), 1),
         (OneForwardOneBackward(), 1),
         (ZeroBubbleH1(), 1),
+        (ZeroBubbleH2(), 1),
+        (ZeroBubbleH2(weights_late=3, post_validation=False), 1),
         (DualPipe(), 1),
         (Interleaved(), 2),
         (Interleaved(extra_warmup=1, defer_weight_grad=True), 2),
@@ -131,6 +137,8 @@ def test_every_schedule_is_walked_as_it_is_played(schedule: Schedule, virtual: i
         moe(1, 1, 1, 8, "parallel.zero=2"),
         dense(2, 4, 3, 2, "parallel.sequence_parallel=true", "memory.recompute=[attention_core]"),
         dense(2, 4, 1, 4, "parallel.schedule=zb_h1"),
+        dense(2, 4, 1, 4, "parallel.schedule=zb_h2"),
+        dense(2, 4, 1, 2, "parallel.schedule=zb_h2", *GATHERED),
         dense(2, 4, 1, 2, "model.tied_embeddings=true", "parallel.context=2"),
         dense(2, 4, 1, 2, "parallel.zero=3"),
     ],

@@ -18,6 +18,7 @@ from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.schedules.zb_h1 import ZeroBubbleH1
+from twin.schedules.zb_h2 import ZeroBubbleH2
 
 K2 = Interleaved(extra_warmup=1, overlap_all_to_all=True, defer_weight_grad=True)
 SCHEDULES = [
@@ -25,6 +26,7 @@ SCHEDULES = [
     (Interleaved(), (4, 2, 8)),
     (K2, (4, 2, 16)),
     (ZeroBubbleH1(), (4, 1, 8)),
+    (ZeroBubbleH2(), (4, 1, 8)),
     (GPipe(), (3, 1, 5)),
 ]
 

@@ -30,9 +30,10 @@ PLAIN = ("parallel.virtual=1", "train.global_batch=4096seq")
         (SHORT, SLOW),
         (*PLAIN, SLOW, "parallel.schedule=1f1b"),
         (*PLAIN, SLOW, "parallel.schedule=zb_h1"),
+        (*PLAIN, SLOW, "parallel.schedule=zb_h2"),
         (*PLAIN, SLOW, "parallel.schedule=dualpipe"),
     ],
-    ids=["paired", "paired, slow copies", "1f1b", "zb_h1", "dualpipe"],
+    ids=["paired", "paired, slow copies", "1f1b", "zb_h1", "zb_h2", "dualpipe"],
 )
 def test_the_played_step_never_holds_more_activations_than_the_ledger(
     overrides: tuple[str, ...],

@@ -16,6 +16,7 @@ from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.schedules.zb_h1 import ZeroBubbleH1
+from twin.schedules.zb_h2 import ZeroBubbleH2
 
 
 def both(program: Program) -> tuple[Trace, Trace]:
@@ -96,6 +97,8 @@ def test_with_shared_links_to_a_microsecond(
     [
         (Interleaved(extra_warmup=1, overlap_all_to_all=True, defer_weight_grad=True), (3, 2, 60)),
         (ZeroBubbleH1(), (4, 1, 70)),
+        (ZeroBubbleH2(), (4, 1, 70)),
+        (ZeroBubbleH2(weights_late=4), (4, 1, 90)),
         (DualPipe(), (4, 1, 80)),
     ],
 )

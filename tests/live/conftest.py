@@ -14,6 +14,8 @@ from tests.cli.conftest import SMALL, twin_command
 from twin.live.interval import Checked
 from twin.live.seal import Seal, digest_of, seal
 from twin.loading import load
+from twin.report import kpi_intervals
+from twin.report.interval import Known
 from twin.runs import Run, run
 
 __all__ = ["address", "twin_command", "visitor"]
@@ -26,12 +28,20 @@ def seals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "seals"
 
 
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have no interval of their own here: what is asked is what comes in their place."""
+    monkeypatch.setattr(kpi_intervals, "shipped", Known)
+
+
 @pytest.fixture(scope="session")
 def answer(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A small scenario, answered."""
     path = tmp_path_factory.mktemp("scenario") / "small.yaml"
     path.write_text(SMALL)
-    return run(load(path), cache=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kpi_intervals, "shipped", Known)
+        return run(load(path), cache=False)
 
 
 @pytest.fixture(scope="session")

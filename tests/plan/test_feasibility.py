@@ -184,6 +184,30 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         "write loads of one layer, counted in tokens",
     ),
     (
+        feasibility.pieces_need_cut_sequences,
+        {"parallel": {"tensor": 2, "overlap_tensor": "pieces"}},
+        "parallel.overlap_tensor",
+        "set sequence_parallel to true, or overlap_tensor to bulk",
+    ),
+    (
+        feasibility.every_second_product_is_known,
+        {"model": {"moe": MOE}, "memory": {"recompute": ("alternate_products",)}},
+        "memory.recompute",
+        "write full or attention_core; it is for grouped-query attention and dense blocks",
+    ),
+    (
+        feasibility.fully_shard_shards_parameters,
+        {"memory": {"fully_shard": True}},
+        "memory.fully_shard",
+        "set parallel.zero to 3",
+    ),
+    (
+        feasibility.adapters_have_no_prediction_modules,
+        {"model": {"mtp_layers": 1}, "train": {"lora": {"rank": 8}}},
+        "train.lora",
+        "set model.mtp_layers to 0",
+    ),
+    (
         feasibility.switches_help_only_where_they_can,
         {"parallel": {"collectives": "nvls"}},
         "parallel.collectives",
@@ -355,6 +379,20 @@ KEEPS: list[tuple[Rule, SECTION]] = [
         },
     ),
     (feasibility.communication_leaves_sms, {"calibration": {"collective_sms": 99}}),
+    (
+        feasibility.pieces_need_cut_sequences,
+        {"parallel": {"tensor": 2, "overlap_tensor": "pieces", "sequence_parallel": True}},
+    ),
+    (feasibility.pieces_need_cut_sequences, {"parallel": {"overlap_tensor": "pieces"}}),
+    (
+        feasibility.every_second_product_is_known,
+        {"memory": {"recompute": ("alternate_products",)}},
+    ),
+    (
+        feasibility.fully_shard_shards_parameters,
+        {"memory": {"fully_shard": True}, "parallel": {"zero": 3}},
+    ),
+    (feasibility.adapters_have_no_prediction_modules, {"train": {"lora": {"rank": 8}}}),
     (feasibility.switches_help_only_where_they_can, {"parallel": {"collectives": "auto"}}),
     (feasibility.positions_cover_the_sequence, {"model": {"learned_positions": 64}}),
     (feasibility.microbatches_are_whole, {"parallel": {"micro_batch": 2}}),

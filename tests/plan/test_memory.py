@@ -15,7 +15,15 @@ from twin.arch.ops import Exchange, Item, Layer, Op, Shape, Weights, Work
 from twin.loading import load
 from twin.plan import plan
 from twin.plan.footprint import footprint, footprints, kept_bytes, late_bytes
-from twin.plan.memory import boundary_bytes, buffers, ledger, moment, states, unsharded
+from twin.plan.memory import (
+    boundary_bytes,
+    buffers,
+    ledger,
+    moment,
+    registered,
+    states,
+    unsharded,
+)
 from twin.plan.mesh import lay_out
 from twin.plan.types import Chunk
 from twin.plan.walk import enough_microbatches, walk
@@ -344,6 +352,21 @@ def test_buffers_hold_what_is_on_its_way() -> None:
     assert buffers([first], 1, 10)["pipeline_buffers"] == 0
 
 
+def test_pieces_go_through_a_buffer_for_each_collective_of_a_layer() -> None:
+    """A gather of 50 one way and a sum of 60 back, another gather of 50 back, a sum and a gather of
+    70; what experts exchange, and the head's gather, need none."""
+    dense = block(
+        Exchange("enter", "tensor", 50, "all_gather", "reduce_scatter", backward_bytes=60),
+        Exchange("again", "tensor", 50, None, "all_gather"),
+        Exchange("leave", "tensor", 70, "reduce_scatter", "all_gather"),
+        Exchange("dispatch", "expert", 80, "all_to_all", "all_to_all"),
+    )
+    head = replace(dense, kind="head")
+    chunks = chunks_of([[dense], [dense, head]], 2)
+    assert registered(chunks) == 50 + 60 + 50 + 70 + 70
+    assert registered(chunks_of([[head]], 1)) == 0
+
+
 def test_a_stage_without_transformer_layers_buffers_messages_as_the_others_do() -> None:
     """A message is 64 tokens x 128 hidden x 2 bytes, whatever the stage's own layers read: the
     first stage holds the embedding only, the second nothing."""
@@ -395,7 +418,20 @@ def test_dualpipe_holds_parameters_and_gradients_twice_and_shards_states_over_bo
     assert states[0] == pytest.approx(states[1])
 
 
-@pytest.mark.parametrize("schedule", ["dualpipe", "zb_h1", "1f1b"])
+def test_zb_h2_keeps_nearly_twice_what_the_first_stage_of_1f1b_keeps() -> None:
+    """Qi et al. 2023, table 2: p M_B and (2 p - 1) M_B."""
+    first = [
+        plan(
+            load("gpt-175b-64xa100-full", ["parallel.virtual=1", "memory.recompute=[]", kind])
+        ).memory.stages[0]
+        for kind in ("parallel.schedule=1f1b", "parallel.schedule=zb_h2")
+    ]
+    assert [stage.in_flight for stage in first] == [8, 15]
+    once, twice = (stage.categories["activations"] for stage in first)
+    assert twice == pytest.approx(once * 15 / 8, rel=0.01)
+
+
+@pytest.mark.parametrize("schedule", ["dualpipe", "zb_h1", "zb_h2", "1f1b"])
 def test_the_moment_of_the_peak_is_that_of_the_whole_step(schedule: str) -> None:
     """Also where it is behind the periods that the walk leaves out."""
     made = load(

@@ -116,6 +116,8 @@ def layouts(draw: st.DrawFn, most_stages: int = 16, rounds: tuple[int, int] = (1
     }
     if expert_tensor > 1 and tensor > 1:
         fields["parallel.sequence_parallel"] = True
+    overlaps = ["none", "bulk", *["pieces"] * fields.get("parallel.sequence_parallel", False)]
+    fields["parallel.overlap_tensor"] = draw(st.sampled_from(overlaps))
     if base.startswith("kimi"):
         fields["model.moe.first_dense_layers"] = draw(st.integers(0, layers))
         fields["model.moe.shared_experts"] = draw(st.integers(0, 2))
@@ -168,7 +170,8 @@ def choices() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _schedules(virtual: int) -> st.SearchStrategy[str]:
-    return st.just("interleaved_1f1b") if virtual > 1 else st.sampled_from(["1f1b", "gpipe"])
+    several = ["interleaved_1f1b"]
+    return st.sampled_from(several if virtual > 1 else ["1f1b", "gpipe", "zb_h2"])
 
 
 def _splits(layers: int, chunks: int) -> st.SearchStrategy[list[int]]:

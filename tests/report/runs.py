@@ -21,8 +21,12 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "recompute": lambda: moe(4, 2, 2, 16, "memory.recompute=[full]"),
     "k2": lambda: moe(4, 4, 2, 8, f"parallel.schedule={_K2}"),
     "zb_h1": lambda: moe(4, 4, 1, 8, "parallel.schedule=zb_h1", "memory.recompute=[]"),
+    "zb_h2": lambda: moe(4, 4, 1, 8, "parallel.schedule=zb_h2"),
     "dualpipe": lambda: moe(4, 4, 1, 8, "parallel.schedule=dualpipe"),
     "tensor": lambda: dense(2, 2, 2, 4, "parallel.sequence_parallel=true"),
+    "pieces": lambda: dense(
+        *(2, 2, 2, 4, "parallel.sequence_parallel=true", "parallel.overlap_tensor=pieces")
+    ),
     "zero3": lambda: dense(2, 2, 1, 2, "parallel.zero=3"),
     "offload": lambda: moe(
         *(4, 4, 2, 8),

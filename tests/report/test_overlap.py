@@ -7,7 +7,7 @@ import pytest
 from tests.engine.scenarios import dense, moe
 from twin.arch.ops import Exchange, Op
 from twin.collectives import traffic
-from twin.engine.passes import Coster
+from twin.engine.coster import Coster
 from twin.plan import plan
 from twin.report.overlap import overlap, sentence
 

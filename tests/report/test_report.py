@@ -149,11 +149,11 @@ def test_the_breakdown_sums_to_the_step_and_every_roles_own_does_too() -> None:
     assert all(isinstance(ns, int) for ns in answer["breakdown_ns"].values())
 
 
-def test_intervals_are_null_and_a_warning_says_why() -> None:
+def test_intervals_of_a_gpu_that_is_like_none_are_null_and_a_warning_says_why() -> None:
     answer = document()
     assert set(answer["intervals"].values()) == {None}
     assert [w["code"] for w in answer["warnings"]] == ["made", "no-interval"]
-    assert "not been validated" in answer["warnings"][-1]["message"]
+    assert "no published run on a GPU like paper" in answer["warnings"][-1]["message"]
 
 
 def test_without_a_price_the_cost_is_null_and_a_warning_says_why() -> None:

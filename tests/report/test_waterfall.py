@@ -63,6 +63,29 @@ def test_the_ideal_step_is_the_models_flop_over_gpus_and_peak():
     assert ideal_seconds(made.plan()) == pytest.approx(128 * made.FLOP_PER_TOKEN / 4 / 1e9)
 
 
+@pytest.mark.parametrize("recompute", ["", "full"])
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+def test_pieces_cost_efficiency_and_launches_and_nothing_is_left_to_the_host(schedule, recompute):
+    found = []
+    for overlap in ("bulk", "pieces"):
+        planned = plan(
+            dense(
+                *(2, 2, 1, 4, "parallel.sequence_parallel=true", "calibration.dispatch=0s"),
+                f"parallel.overlap_tensor={overlap}",
+                f"memory.recompute=[{recompute}]",
+                f"parallel.schedule={schedule}",
+                "calibration.launch=3us",
+            )
+        )
+        answer = report(planned, simulate(lower(planned)))
+        found.append({loss.key: loss.ns for loss in waterfall(planned, answer).losses})
+    bulk, pieces = found
+    assert "host" not in bulk
+    assert "host" not in pieces
+    assert pieces["launch"] > bulk["launch"]
+    assert pieces["exposed_tensor"] < bulk["exposed_tensor"]
+
+
 def losses_of(*overrides):
     """Losses in ns of a small dense run on one stage, by key, and the step."""
     planned = plan(dense(1, 1, 1, 1, "memory.recompute=[]", *overrides))

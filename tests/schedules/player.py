@@ -17,12 +17,14 @@ class DeadlockError(Exception):
 
 @dataclass(frozen=True)
 class Times:
-    """How long passes take; a whole backward is its two halves, `pair` a forward beside one."""
+    """How long passes take; a whole backward is its two halves, `pair` a forward beside one, and
+    `message` what is between the passes of two stages."""
 
     forward: int = 1
     inputs: int = 1
     weights: int = 1
     pair: int | None = None
+    message: int = 0
 
     @property
     def backward(self) -> int:
@@ -38,14 +40,21 @@ class Times:
 
 @dataclass(frozen=True)
 class Step:
-    """When the step ends and how long each stage was busy."""
+    """When the step ends, how long each stage was busy, and how long from its first pass to the
+    end of its last."""
 
     length: int
     busy: tuple[int, ...]
+    own: tuple[int, ...]
 
     @property
     def idle(self) -> list[int]:
         return [self.length - busy for busy in self.busy]
+
+    @property
+    def gaps(self) -> list[int]:
+        """Idle time between a stage's first pass and its last."""
+        return [own - busy for own, busy in zip(self.own, self.busy, strict=True)]
 
     def bubble(self, stage: int = 0) -> Fraction:
         return Fraction(self.idle[stage], self.length)
@@ -70,11 +79,12 @@ def play(
     times: Times | None = None,
     orders: Orders | None = None,
 ) -> Step:
-    """Play a step whose messages take no time; both halves of a pair wait for what each needs."""
+    """Play a step; both halves of a pair wait for what each needs."""
     stages, chunks, _ = shape
+    stage_of = schedule.chunk_map(stages, chunks).stage_of
     times = times or Times()
     waiting = [deque(order) for order in orders or schedule.order(*shape)]
-    clock, busy = [0] * stages, [0] * stages
+    clock, busy, begun = [0] * stages, [0] * stages, [-1] * stages
     ended: dict[Done, int] = {}
     while any(waiting):
         before = len(ended)
@@ -85,7 +95,10 @@ def play(
                 if not all(need in ended for need in wanted):
                     break
                 length = times.together(actions)
-                clock[stage] = max([clock[stage], *(ended[n] for n in wanted)]) + length
+                there = [ended[n] + times.message * (stage_of[n[1]] != stage) for n in wanted]
+                start = max([clock[stage], *there])
+                begun[stage] = start if begun[stage] < 0 else begun[stage]
+                clock[stage] = start + length
                 busy[stage] += length
                 for action in actions:
                     queue.popleft()
@@ -94,7 +107,8 @@ def play(
                     ended[kind, action.chunk, action.microbatch] = clock[stage]
         if len(ended) == before:
             raise DeadlockError([queue[0] for queue in waiting if queue])
-    return Step(max(clock), tuple(busy))
+    own = tuple(end - begin for begin, end in zip(begun, clock, strict=True))
+    return Step(max(clock), tuple(busy), own)
 
 
 def most_in_flight(order: tuple[Action, ...]) -> int:

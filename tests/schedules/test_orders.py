@@ -21,6 +21,8 @@ SETTINGS: dict[str, dict[str, bool | int]] = {
     "overlapped": {"extra_warmup": 1, "overlap_all_to_all": True},
     "deferred": {"defer_weight_grad": True},
     "zb_h1": {},
+    "zb_h2": {},
+    "zb_2p": {"weights_late": 4},
 }
 """Every schedule, and the settings that change an order."""
 
@@ -28,7 +30,8 @@ REPEATING = tuple(name for name in SETTINGS if name != "gpipe")
 
 
 def schedule_of(name: str) -> Schedule:
-    kind = name if name in SCHEDULES else "interleaved_1f1b"
+    kind = "zb_h2" if name == "zb_2p" else name
+    kind = kind if kind in SCHEDULES else "interleaved_1f1b"
     return SCHEDULES[kind].model_validate({"kind": kind} | SETTINGS[name])
 
 
@@ -325,7 +328,7 @@ def test_gpipe_has_no_steady_state():
     assert schedule_of("gpipe").period(4, 1, 64) is None
 
 
-@pytest.mark.parametrize("kind", ["1f1b", "gpipe", "zb_h1", "dualpipe"])
+@pytest.mark.parametrize("kind", ["1f1b", "gpipe", "zb_h1", "zb_h2", "dualpipe"])
 def test_one_chunk_schedules_refuse_virtual_stages_and_name_both_fixes(kind):
     (obstacle,) = schedule_of(kind).problems(4, 2, 8)
     assert obstacle.field == "parallel.virtual"
@@ -364,6 +367,7 @@ def test_the_named_microbatch_counts_go_and_none_between_them_does(stages, micro
         ("gpipe", (4, 2, 8)),
         ("interleaved_1f1b", (4, 2, 9)),
         ("zb_h1", (4, 2, 8)),
+        ("zb_h2", (4, 2, 8)),
         ("dualpipe", (3, 1, 8)),
         ("dualpipe", (4, 1, 7)),
         ("dualpipe", (4, 1, 6)),

@@ -4,12 +4,13 @@
 FLOP of MFU. This is the only place that counts any of these.
 """
 
-from twin.arch.count import Parameters, flop_per_token, parameters
+from twin.arch.count import Parameters, adapter_parameters, flop_per_token, parameters
 from twin.arch.ops import Exchange, Item, Layer, Matrices, Op, Shape, Weights, Work
-from twin.arch.recompute import ATTENTION_CORE, RECOMPUTED, again, wholly
+from twin.arch.recompute import ALTERNATE, ATTENTION_CORE, RECOMPUTED, again, wholly
 from twin.arch.stack import layers, sequence_parts, uneven
 
 __all__ = [
+    "ALTERNATE",
     "ATTENTION_CORE",
     "RECOMPUTED",
     "Exchange",
@@ -21,6 +22,7 @@ __all__ = [
     "Shape",
     "Weights",
     "Work",
+    "adapter_parameters",
     "again",
     "flop_per_token",
     "layers",

@@ -67,8 +67,9 @@ def _sizes(heads: Heads, shape: Shape) -> tuple[int, int, int, int]:
 
 
 def _flash(heads: Heads, shape: Shape) -> Op:
-    """Keeps the log-sum-exp (fp32 per head and token); dropout draws its mask again. Backward: a
-    kernel for rowsum(dO * O), the main one (S, dP, dV, dQ, dK), one that casts dQ."""
+    """Keeps the log-sum-exp (fp32 per head and token), and its output where the projection behind
+    it may run again (`Shape.separate`); dropout draws its mask again. Backward: a kernel for
+    rowsum(dO * O), the main one (S, dP, dV, dQ, dK), one that casts dQ."""
     query, key, value, output = _sizes(heads, shape)
     lse = SINGLE * shape.tokens * heads.query
     pair = shape.tokens * shape.sequence * heads.query  # 2 FLOP x half of the score matrix
@@ -85,7 +86,8 @@ def _flash(heads: Heads, shape: Shape) -> Op:
         3,
         width=width,
     )
-    return Op("attention_flash", "attention", forward, backward, saved=lse, output=output)
+    kept = float(lse + output * shape.separate)
+    return Op("attention_flash", "attention", forward, backward, saved=kept, output=output)
 
 
 def _unfused(heads: Heads, shape: Shape, dropout: bool) -> tuple[Op, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from twin.arch.attention import causal_flop
+from twin.arch.lora import adapters
 from twin.arch.parameters import Parameter, Part, norm_gains
 from twin.arch.stack import heads, kinds, parameters_of
 from twin.spec.model import ModelSpec
@@ -108,6 +109,16 @@ def parameters(model: ModelSpec) -> Parameters:
         output=model.vocab * model.hidden,
         total_if_all_moe=_total(_table(_all_moe(model))),
         multi_token_prediction=model.mtp_layers * _prediction_layer(model),
+    )
+
+
+def adapter_parameters(model: ModelSpec, rank: int) -> int:
+    """Parameters of one low-rank adapter of each matrix of a model, without layers that predict
+    further tokens."""
+    return sum(
+        row.elements * times
+        for kind, times in Counter(kinds(model)).items()
+        for row in adapters(parameters_of(model, kind), rank)
     )
 
 

@@ -25,6 +25,13 @@ The casts of four DeepSeek-V3 layers come to 6.2 ms at 3.35 TB/s x 0.8, forward 
 DeepSeek's own trace (profile-data, train.json) casts take 4.8 ms, so that some seem to be fused
 there; the difference is 1 % of the pair's 129 ms. An input that two layers share is turned for each
 of them here.
+
+With one scale per tensor (`Shape.per_tensor`; Transformer Engine's delayed and current scaling,
+`te.common.recipe`) the scale is known before a kernel ends, so that norms and activations write
+FP8 themselves, whole and turned: as many bytes as in bf16, and no kernel. What attention writes,
+the gradients of outputs, and tokens that reach experts (in bf16, through the all-to-all) are cast
+and turned by one kernel. Current scaling reads a tensor once more for its maximum, where that is
+not found by the kernel before; that reading is left out.
 """
 
 from __future__ import annotations
@@ -45,16 +52,18 @@ def projection(
     """A linear layer of `sizes` = (rows, inputs, outputs) in the run's numbers; its input is cast
     by whoever makes it (`cast`)."""
     matmul = Matmul(*sizes, precision=shape.precision)
-    return (linear(name, matmul, saved, bias), *turns(name, matmul))
+    return (linear(name, matmul, saved, bias), *turns(name, matmul, shape))
 
 
-def turns(name: str, matmul: Matmul, arrives: bool = False) -> tuple[Op, ...]:
+def turns(name: str, matmul: Matmul, shape: Shape, arrives: bool = False) -> tuple[Op, ...]:
     """The casts behind a product, in forward order: backward its output's gradient, unless that
     `arrives` in FP8; for the weight's gradient whatever has to be turned. Nothing in bf16."""
     if matmul.precision == "bf16":
         return ()
     inputs, outputs = matmul.rows * matmul.inputs, matmul.rows * matmul.outputs
     cast = Work(0.0, (ELEMENT + 2 * FP8) * outputs, 1)
+    if shape.per_tensor:
+        return (Op(f"{name}_turn", "cast", Work(), cast),)
     turned = inputs + outputs if arrives else inputs
     weight = Work(0.0, 2 * FP8 * turned, 2 if arrives else 1)
     return (Op(f"{name}_turn", "cast", Work(), Work() if arrives else cast, weight),)
@@ -65,6 +74,8 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
     `keep` bf16 is what is kept."""
     if shape.precision == "bf16":
         return (made,)
+    if shape.per_tensor:
+        return (made,) if keep else (replace(made, saved=made.saved * FP8 / ELEMENT),)
     values = made.output / ELEMENT
     forward = Work(0.0, (ELEMENT + FP8) * values, 1)
     kept = 0.0 if keep else made.saved * FP8 / ELEMENT
@@ -73,13 +84,25 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
     return (own, Op(name, "cast", forward, Work(), saved=kept, output=FP8 * values))
 
 
+def arrived(name: str, values: float, shape: Shape) -> tuple[Op, ...]:
+    """The cast of bf16 values that came to a linear layer from elsewhere, kept turned; none where
+    they come in FP8, or are multiplied in bf16."""
+    if not shape.per_tensor:
+        return ()
+    made = Work(0.0, (ELEMENT + 2 * FP8) * values, 1)
+    return (Op(f"{name}_cast", "cast", made, Work(), saved=FP8 * values, output=2 * FP8 * values),)
+
+
 def attention_out(shape: Shape, sizes: tuple[int, int, int], bias: bool = False) -> tuple[Op, ...]:
     """The projection behind the attention core. Its input, the core's output, stays when the core
-    is recomputed: kept here."""
+    is recomputed: kept here, unless the core keeps it itself (`Shape.separate`)."""
     rows, inputs, _ = sizes
+    values, kept = rows * inputs, not shape.separate
     if shape.precision == "bf16":
-        return projection("attention_out", shape, sizes, float(ELEMENT * rows * inputs), bias)
-    values = rows * inputs
+        return projection("attention_out", shape, sizes, float(ELEMENT * values * kept), bias)
+    if shape.per_tensor:
+        own = arrived("attention_out", values, shape)
+        return (*own, *projection("attention_out", shape, sizes, ELEMENT * values * kept, bias))
     quantise = Work(0.0, (ELEMENT + FP8 + E5M6) * values, 1)
     made = Op("attention_out_cast", "cast", quantise, Work(), output=FP8 * values)
-    return (made, *projection("attention_out", shape, sizes, E5M6 * values, bias))
+    return (made, *projection("attention_out", shape, sizes, E5M6 * values * kept, bias))

@@ -9,7 +9,7 @@ otherwise. Statistics of norms (8 bytes per token) are left out, as in Korthikan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from twin.arch.ops import Op, Precision, Product, Streaming, Work
@@ -53,12 +53,12 @@ class Matmul:
     def forward(self) -> Work:
         """The output, in 2-byte numbers."""
         product = Product(self.rows, self.outputs, self.inputs, self.groups, self.precision)
-        return self._work(product, self._weights() + self._rows(self.inputs, self.outputs))
+        return self._work(product, self.weight_bytes() + self._rows(self.inputs, self.outputs))
 
     def input_gradient(self) -> Work:
         """The gradient of the input, in 2-byte numbers, from that of the output."""
         product = Product(self.rows, self.inputs, self.outputs, self.groups, self.precision)
-        return self._work(product, self._weights() + self._rows(self.outputs, self.inputs))
+        return self._work(product, self.weight_bytes() + self._rows(self.outputs, self.inputs))
 
     def weight_gradient(self) -> Work:
         """The gradient of the weights, added to its fp32 buffer."""
@@ -66,7 +66,8 @@ class Matmul:
         read = self.value * self.rows * (self.inputs + self.outputs)
         return self._work(product, read + ACCUMULATE * self.groups * self.inputs * self.outputs)
 
-    def _weights(self) -> float:
+    def weight_bytes(self) -> float:
+        """Bytes of the weights, as a product reads them."""
         width = FP8_WEIGHT if self.precision == "fp8" else ELEMENT
         return width * self.groups * self.inputs * self.outputs
 
@@ -75,6 +76,18 @@ class Matmul:
 
     def _work(self, product: Product, moved: float) -> Work:
         return Work(2.0 * self.rows * self.inputs * self.outputs, moved, 1, product)
+
+
+def piece(work: Work, pieces: int) -> Work:
+    """The work on one of so many equal pieces of the rows: each piece of a product with weights
+    reads all of them. Not for a weight's gradient, whose rows are summed."""
+    product, weights = work.product, 0.0
+    if product is not None:
+        rows = product.rows // pieces
+        whole = Matmul(rows, product.inner, product.cols, product.groups, product.precision)
+        product, weights = replace(product, rows=rows), whole.weight_bytes()
+    moved = weights + (work.bytes - weights) / pieces
+    return replace(work, flop=work.flop / pieces, bytes=moved, product=product)
 
 
 def linear(name: str, matmul: Matmul, saved: float = 0.0, bias: bool = False) -> Op:

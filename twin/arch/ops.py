@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from twin.spec.lora import LoraSpec
+
 Streaming = Literal[
     "norm", "activation", "rotary", "cast", "gather", "routing", "loss", "update", "bandwidth"
 ]
@@ -26,6 +28,8 @@ Group = Literal["tensor", "context", "expert", "expert_tensor"]
 Bucket = Literal["replicated", "tensor", "expert"]
 LayerKind = Literal["embedding", "dense", "moe", "mtp", "head"]
 """`mtp`: the part of a multi-token-prediction module before its head (`twin.arch.blocks.mtp`)."""
+CrossEntropy = Literal["fused", "eager", "compiled", "chunked"]
+"""How the loss is computed from the logits (`twin.arch.blocks.loss`)."""
 Precision = Literal["bf16", "fp8"]
 """Numbers that tensor cores multiply; fp8 is E4M3 with block scales (DeepSeek-V3, section 3.3)."""
 
@@ -146,6 +150,15 @@ class Shape:
     arriving: float | None = None
     precision: Precision = "bf16"
     overlap_shared: bool = True
+    per_tensor: bool = False
+    """FP8 with one scale per tensor, instead of one per block."""
+    cross_entropy: CrossEntropy = "fused"
+    lora: LoraSpec | None = None
+    """Adapters; None: all weights are trained."""
+    weigh_outputs: bool = False
+    """Routing weights multiply what experts give, in fp32, not what their SwiGLU gives."""
+    separate: bool = False
+    """Each matrix is a product of its own; otherwise those that share an input are one."""
 
     @property
     def tokens(self) -> int:
@@ -217,6 +230,8 @@ class Layer:
     """Bytes of the layer's input on this rank: what full recomputation keeps."""
     matrices: tuple[Matrices, ...] = ()
     """The shapes behind the `*_matrices` counts of `weights`, as cut on this rank."""
+    frozen: Weights = Weights()
+    """Weights that are used and not trained, beside `weights`, which then are adapters."""
     tied: Weights = Weights()
     """Weights used here but counted in another layer (the embedding table, in a tied head): a
     second copy, with its gradient, on a rank that does not hold that layer."""
@@ -225,3 +240,13 @@ class Layer:
     query_key: int = 0
     """Weights of the projections that make queries and keys (and values with them) from the hidden
     state or its latents, as cut on this rank: what QK-clip scales."""
+
+    @property
+    def used(self) -> Weights:
+        """Weights that its kernels read, tied ones included."""
+        return self.weights + self.frozen + self.tied
+
+    @property
+    def learned(self) -> Weights:
+        """Those of them that have a gradient: beside frozen weights, tied ones are frozen, too."""
+        return self.weights if self.frozen.total else self.weights + self.tied

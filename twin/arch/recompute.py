@@ -33,6 +33,16 @@ RECOMPUTED: Final[dict[str, frozenset[str]]] = {
 """Policy to op names. `moe_down` frees nothing: routing weights enter before the down-projection
 (`twin.arch.blocks.moe`), so that no backward pass needs its output."""
 
+ALTERNATE: Final = "alternate_products"
+"""Selective checkpointing per op as torchtitan does it (`_get_custom_policy` in its
+`parallelize_llama.py`): of the matrix products of a layer, each matrix by itself, the output of
+every first one is kept and every second one runs again, as does all between them but the attention
+core. Of q, k, v, out, gate, up, down these are k, out and up."""
+
+ALL_BUT_QKV: Final = "all_but_qkv"
+"""All but the projections to queries, keys and values, whose outputs are kept: MaxText's
+`remat_policy=save_qkv_proj`."""
+
 TRANSFORMER: Final = ("dense", "moe", "mtp")
 """Kinds of layers that can be recomputed. The embedding and heads are not."""
 
@@ -51,4 +61,29 @@ def again(layer: Layer, policies: Sequence[str]) -> frozenset[str]:
     if layer.kind not in TRANSFORMER:
         return frozenset()
     named = frozenset[str]().union(*(RECOMPUTED[p] for p in policies if p in RECOMPUTED))
-    return named | {f"{name}_cast" for name in named}
+    found = named | {f"{name}_cast" for name in named}
+    if ALTERNATE in policies:
+        found |= _alternate(layer)
+    if ALL_BUT_QKV in policies:
+        found |= {op.name for op in _needed(layer) if not op.name.startswith("qkv")}
+    return found
+
+
+def _needed(layer: Layer) -> tuple[Op, ...]:
+    """The ops of a layer up to the last of which something is kept: recomputation stops where all
+    is there."""
+    ops = [item for item in layer.items if isinstance(item, Op) and item.forward.kernels]
+    last = max((i for i, op in enumerate(ops) if op.saved), default=-1)
+    return tuple(ops[: last + 1])
+
+
+def _alternate(layer: Layer) -> frozenset[str]:
+    """What `alternate_products` runs again."""
+    found: set[str] = set()
+    products = 0
+    for op in _needed(layer):
+        products += op.kind == "gemm"
+        kept = products % 2 == 1 if op.kind == "gemm" else op.kind == "attention"
+        if not kept:
+            found.add(op.name)
+    return frozenset(found)

@@ -18,7 +18,8 @@ from twin.arch.attention import Heads
 from twin.arch.blocks import attention_gqa, attention_mla, embedding, ffn_dense, head, moe, mtp
 from twin.arch.fp8 import cast
 from twin.arch.kernels import ELEMENT, layer_input, norm, residual
-from twin.arch.ops import Item, Layer, LayerKind, Shape, Weights
+from twin.arch.lora import adapted, adapters
+from twin.arch.ops import Item, Layer, LayerKind, Matrices, Shape, Weights
 from twin.arch.parameters import Parameter, matrices, norm_gains, on_rank, weights
 from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec
 
@@ -100,26 +101,46 @@ def heads(model: ModelSpec) -> Heads:
 
 
 def _layer(model: ModelSpec, shape: Shape, kind: LayerKind) -> Layer:
+    own, frozen, shapes = _weights(model, shape, kind)
     table = on_rank(parameters_of(model, kind), shape)
-    own, shapes = weights(table), matrices(table)
     hidden = float(ELEMENT * shape.local_tokens * model.hidden)
     match kind:
         case "embedding":
-            items = embedding.items(model, shape)
-            return Layer(kind, items, own, embedding.input_bytes(shape))
+            items = _frozen(model, shape, embedding.items(model, shape))
+            return Layer(kind, items, own, embedding.input_bytes(shape), frozen=frozen)
         case "head":
             tied = weights(on_rank(head.tied_parameters(model), shape))
-            return Layer(kind, head.items(model, shape), own, hidden, tied=tied)
+            items = _frozen(model, shape, head.items(model, shape))
+            return Layer(kind, items, own, hidden, frozen=frozen, tied=tied)
         case "dense" | "moe" | "mtp":
             return Layer(
                 kind,
-                _transformer(model, shape, kind),
+                _frozen(model, shape, _transformer(model, shape, kind)),
                 own,
                 _module_input(model, shape) if kind == "mtp" else hidden,
                 shapes,
+                frozen=frozen,
                 heads=model.attention.heads // shape.tensor,
                 query_key=sum(row.elements for row in table if row.name in QUERY_KEY),
             )
+
+
+def _weights(
+    model: ModelSpec, shape: Shape, kind: LayerKind
+) -> tuple[Weights, Weights, tuple[Matrices, ...]]:
+    """Of a layer on one rank: what is trained, what is not, and the shapes of trained matrices."""
+    table = parameters_of(model, kind)
+    whole = on_rank(table, shape)
+    if shape.lora is None:
+        return weights(whole), Weights(), matrices(whole)
+    added = on_rank(adapters(table, shape.lora.rank), shape)
+    others = (one for one in added for _ in range(shape.lora.adapters - 1))
+    return weights(added), weights((*whole, *others)), matrices(added)
+
+
+def _frozen(model: ModelSpec, shape: Shape, items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The items, with adapters where only these are trained."""
+    return adapted(items, shape.lora, model.ffn.kind == "swiglu") if shape.lora else items
 
 
 def _transformer(model: ModelSpec, shape: Shape, kind: LayerKind) -> tuple[Item, ...]:

@@ -155,13 +155,14 @@ def _step(row: Row, number: int, file: str, sets: Sequence[str], plain: bool) ->
     seconds = _seconds(row)
     columns = [*_hardware(row, plain), *_fields(row, plain)]
     overrides = [f"{path}={cell.text}" for path, cell in columns]
+    named = row["scenario"].origin if "scenario" in row else None
     try:
         scenario = load_any(file, (*overrides, *sets))
     except TwinError as error:
-        raise type(error)(_placed(error.problems, columns)) from None
+        raise type(error)(_placed(error.problems, columns, named)) from None
     if not isinstance(scenario, Scenario):
         message = f"`{scenario.name}` is a weight update, and its rows would be steps"
-        raise UsageError([Problem("TW158", "", message, "name a training run")])
+        raise UsageError([Problem("TW158", "", message, "name a training run", named)])
     _refuse_data(row, scenario)
     use = row["use"].text if "use" in row else "fit"
     if use not in ("fit", "check"):
@@ -291,11 +292,14 @@ def _fields(row: Row, plain: bool) -> list[tuple[str, Cell]]:
 _LISTS: Final = frozenset({"memory.recompute", "memory.fp8_store", "memory.offload"})
 
 
-def _placed(problems: Iterable[Problem], columns: Sequence[tuple[str, Cell]]) -> list[Problem]:
-    """Problems of an override at the cell that it is from."""
+def _placed(
+    problems: Iterable[Problem], columns: Sequence[tuple[str, Cell]], named: Origin | None
+) -> list[Problem]:
+    """Problems of an override at the cell that it is from, of no place at the one that names the
+    scenario."""
     placed: list[Problem] = []
     for problem in problems:
-        origin, count = problem.origin, len(columns)
+        origin, count = problem.origin or named, len(columns)
         if origin and origin.file == "--set":
             inside = 0 < origin.line <= count
             own = replace(origin, line=origin.line - count)

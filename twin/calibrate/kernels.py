@@ -7,7 +7,7 @@ input), the row says so, and the cast is priced beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import log
@@ -78,13 +78,17 @@ def kernels(profile: str) -> tuple[Kernel, ...]:
     return tuple(kernel for file in FILES.get(profile, ()) for kernel in published(file))
 
 
+class NotPriced(ValueError):  # noqa: N818  a row without a kernel of the twin, not an error
+    """Why no kernel of the twin is what a row measured."""
+
+
 @cache
 def published(file: str) -> tuple[Kernel, ...]:
     """The kernels of one file, each shape once per row; where two rows say the same of a shape (two
     snapshots of a library), it counts once."""
     found: dict[tuple[str, float], Kernel] = {}
     for row in _rows(shipped_folder() / "published" / f"{file}.yaml"):
-        for kernel in _READERS[file](file, row):
+        for kernel in read(row, file):
             found.setdefault((kernel.shape, kernel.measured), kernel)
     return tuple(found.values())
 
@@ -95,18 +99,59 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return text["measurements"]
 
 
+def read(row: Mapping[str, Any], file: str = "") -> tuple[Kernel, ...]:
+    """The kernels of one published row, by what it says of them: sides of products, or heads and
+    sequences of attention. Raises `NotPriced` for kernels that the twin does not have, and for
+    rates without a shape."""
+    metrics = row["metrics"]
+    known = {*metrics, *metrics.get("columns", ())}
+    for words, reason in _OTHERS.items():
+        if words in known:
+            raise NotPriced(reason)
+    if {"series", "head_dim", "heads", "kv_heads", "seq"} <= known:
+        return tuple(_attention(file, row))
+    if "shape" in metrics:
+        return read({**row, "metrics": _best(metrics)}, file)
+    if not ({"series", "n"} <= known and known & {"m", "m_per_group"}):
+        raise NotPriced("a rate without all that tells the shape of its kernel")
+    if metrics.get("direction") == "weight gradient":
+        return tuple(_weight_gradients(file, row))
+    words = str(row.get("precision", "")).lower()
+    if words == "fp8":
+        raise NotPriced("FP8 with one scale per tensor, timed with a cast that no profile knows")
+    precision: Precision = "fp8" if "fp8" in words else "bf16"
+    return tuple(_products(file, row, precision=precision, cast=words == "fp8_block"))
+
+
+def _best(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The best product of a search over shapes, `m x n x k`, as one of a series."""
+    sides = [int(side) for side in metrics["shape"].split("x")]
+    series = [[*sides, metrics["max_achievable_matmul_tflops"]]]
+    return {"columns": ["m", "n", "k", "tflops"], "series": series}
+
+
+_OTHERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "inter": "a fused inference kernel of experts, whose time grows with the tokens of all "
+        "ranks: no grouped product",
+        "qk_latent_dim": "latent attention in its absorbed form, which training does not use",
+    }
+)
+"""Metrics that tell kernels which the twin does not have, and what these are."""
+
+
 def _products(
-    file: str, row: Mapping[str, Any], *, precision: Precision, timed: bool = False
+    file: str, row: Mapping[str, Any], *, precision: Precision, cast: bool
 ) -> Iterator[Kernel]:
-    """Products m x k by k x n, of one or of several groups, in TFLOP/s or (`timed`) milliseconds;
-    columns and rows of a file may leave out what the whole row shares."""
+    """Products m x k by k x n, of one or of several groups, in milliseconds or TFLOP/s; columns
+    may leave out what the whole row shares. `cast`: timed with the cast of their input."""
     metrics = row["metrics"]
     for values in metrics["series"]:
         entry = {**metrics, **dict(zip(metrics["columns"], values, strict=True))}
         groups, rows = entry.get("groups", 1), entry.get("m") or entry["m_per_group"]
         cols, inner = entry["n"], entry["k"]
         work = _product(Product(rows * groups, cols, inner, groups, precision))
-        time = entry["ms"] * 1e-3 if timed else work.flop / (entry["tflops"] * 1e12)
+        time = entry["ms"] * 1e-3 if "ms" in entry else work.flop / (entry["tflops"] * 1e12)
         yield Kernel(
             file,
             row["id"],
@@ -114,7 +159,7 @@ def _products(
             "grouped_gemm" if groups > 1 else "gemm",
             work,
             time,
-            cast=rows * inner if timed and precision == "fp8" else 0,
+            cast=rows * inner if cast else 0,
         )
 
 
@@ -177,18 +222,3 @@ def _attention(file: str, row: Mapping[str, Any]) -> Iterator[Kernel]:
 
 def _grouped(groups: int) -> str:
     return f"{groups} x " if groups > 1 else ""
-
-
-Reader = Callable[[str, Mapping[str, Any]], Iterator[Kernel]]
-
-_READERS: Final[Mapping[str, Reader]] = MappingProxyType(
-    {
-        "gemm-h100-bf16": lambda file, row: _products(file, row, precision="bf16", timed=True),
-        "gemm-h100-bf16-grouped": lambda file, row: _products(file, row, precision="bf16"),
-        "gemm-h100-fp8-block": lambda file, row: _products(file, row, precision="fp8", timed=True),
-        "deepgemm-h800": lambda file, row: _products(file, row, precision="fp8"),
-        "deepgemm-h800-weight-gradient": _weight_gradients,
-        "attention-h100": _attention,
-        "attention-h100-ramp": _attention,
-    }
-)

@@ -14,8 +14,9 @@ from typing import Final
 
 from twin.arch.ops import Layer
 from twin.engine import lower, simulate
+from twin.engine.coster import Coster
 from twin.engine.overlap import length_ns
-from twin.engine.passes import Coster, backward_pass, forward_pass
+from twin.engine.passes import backward_pass, forward_pass
 from twin.engine.program import Template
 from twin.loading import load
 from twin.plan import plan

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from twin import rl
 from twin.loading import load_any
@@ -46,6 +45,7 @@ def measured(rows: Sequence[Mapping[str, Any]]) -> tuple[Measured, ...]:
             sets = (
                 f"model={row['model']}",
                 f"cluster.nodes={gpus // 8}",
+                f"weight_update.replica.gpus={row['parallelism']['inference_tp']}",
                 f"weight_update.free_memory={3 * metrics[f'bucket_{word}_gib']}GiB",
                 f"weight_update.event={event}",
             )
@@ -77,6 +77,8 @@ def fit(rows: Sequence[Measured], rival: bool = False) -> dict[str, float]:
 
     def errors(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.array([predicted(one, updater(values)) / one.seconds - 1 for one in marked])
+
+    from scipy.optimize import least_squares  # noqa: PLC0415 - predictions need no fit
 
     bounds = ((0.01, 0.0, 0.0), (2.0 if rival else 1.0, 50.0, 10.0))
     return updater(

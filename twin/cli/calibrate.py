@@ -91,7 +91,9 @@ def calibrate(  # noqa: PLR0913  one parameter per option of the command line
     Fits as few numbers as the rows can tell, near a base profile, and says how far rows are missed
     that a fit has not seen, before and after.
     """
-    _require_scipy()
+    from twin.calibrate.extra import require_scipy
+
+    require_scipy()
     from twin.calibrate.calibrate import Request
     from twin.calibrate.calibrate import calibrate as run
 
@@ -114,17 +116,6 @@ def calibrate(  # noqa: PLR0913  one parameter per option of the command line
         output.message("\n".join(f"Note: {note}." for note in found.notes))
     for file in written:
         output.message(f"Written: {file}")
-
-
-def _require_scipy() -> None:
-    """Raises `UsageError` where the extra that fits is not installed."""
-    from importlib.util import find_spec
-
-    if find_spec("scipy") is None:
-        from twin.errors import Problem, UsageError
-
-        message = "fits need scipy, which is not installed"
-        raise UsageError([Problem("TW031", "", message, "pip install 'twin[calibrate]'")])
 
 
 def _teller(output: Output) -> Any:

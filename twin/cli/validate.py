@@ -1,23 +1,17 @@
-"""`twin validate --reference`: does the twin predict what the reference trainer does here?"""
+"""`twin validate`: published rows predicted and scored; with `--reference`, layouts predicted and
+then run by the reference trainer here."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from twin.cli.options import JsonOption, QuietOption, SetOption
-from twin.cli.output import NOT_AS_EXPECTED, Output
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from twin.loop import Outcome, Score
-
-VERSION = 1
-"""Version of the JSON document."""
+from twin.cli.output import Output
 
 
 class Mode(StrEnum):
@@ -71,6 +65,53 @@ _OutputOption = Annotated[
     ),
 ]
 _AgainOption = Annotated[bool, typer.Option("--again", help="Run also what was run before.")]
+_SuiteOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--suite",
+        metavar="FILE",
+        help="Published rows, or a folder of such files; repeat for more. Those that ship, if you "
+        "write none.",
+    ),
+]
+_OnlyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--only", metavar="TEXT", help="Only rows with this in their id, source, model or GPU."
+    ),
+]
+_ProcessesOption = Annotated[
+    int | None,
+    typer.Option("--processes", min=1, help="At once; one per core, up to 8, if you write none."),
+]
+_LeaveOneOutOption = Annotated[
+    bool,
+    typer.Option(
+        "--leave-one-out", help="Fit kernels and collectives again without each row, too."
+    ),
+]
+_WriteOption = Annotated[
+    Path | None,
+    typer.Option("--write", metavar="FOLDER", help="Write the scenario of every row that has one."),
+]
+_ResidualsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--residuals",
+        metavar="FILE",
+        help="Write what intervals rest on: errors of rows that were fitted, or lie near those.",
+    ),
+]
+_AnswersOption = Annotated[
+    Path | None,
+    typer.Option("--answers", metavar="FILE", help="Write all answers as --shipped reads them."),
+]
+_ShippedOption = Annotated[
+    bool,
+    typer.Option(
+        "--shipped", help="Tell what answers come to that ship with the twin, and predict nothing."
+    ),
+]
 _ReportOption = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Write a page (Markdown) of it.")
 ]
@@ -79,7 +120,7 @@ _TableOption = Annotated[
     typer.Option(
         "--table",
         metavar="FILE",
-        help="Write layouts and measured seconds as a table (CSV) that `twin calibrate` reads.",
+        help="Write answers as a table (CSV); of layouts one that `twin calibrate` reads.",
     ),
 ]
 _LimitOption = Annotated[
@@ -87,7 +128,8 @@ _LimitOption = Annotated[
     typer.Option(
         "--limit",
         metavar="PERCENT",
-        help="Exit with 5 if a median error, over the layouts of a mode, is above this.",
+        help="Exit with 5 if a median error is above this: over families of rows in any metric, "
+        "or over the layouts of a mode.",
     ),
 ]
 
@@ -95,6 +137,14 @@ _LimitOption = Annotated[
 def validate(  # noqa: PLR0913  one parameter per option of the command line
     layouts: _LayoutsArgument = None,
     *,
+    suites: _SuiteOption = None,
+    only: _OnlyOption = None,
+    processes: _ProcessesOption = None,
+    leave_one_out: _LeaveOneOutOption = False,
+    write: _WriteOption = None,
+    residuals: _ResidualsOption = None,
+    answers: _AnswersOption = None,
+    shipped: _ShippedOption = False,
     reference: _ReferenceOption = False,
     mode: _ModeOption = None,
     sets: SetOption = None,
@@ -108,85 +158,57 @@ def validate(  # noqa: PLR0913  one parameter per option of the command line
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Predict layouts, run them with the reference trainer, and compare.
+    """Predict what was measured, and score it.
 
-    Every layout is a scenario. It is predicted and the prediction sealed; then the reference trains
-    it on ranks of this machine, in network namespaces joined by links of the scenario's rate (root
-    and iproute2; without them over loopback). Each checked prediction gives those after it an
-    interval (`twin seals` has them all). A list that was interrupted goes on where it ended.
+    Rows of published measurements become scenarios, are predicted and compared; rows that a fit has
+    seen are told apart. With --reference, layouts are predicted and the predictions sealed; then
+    the reference trains them on ranks of this machine, in network namespaces joined by links of the
+    scenario's rate (root and iproute2; without them over loopback). A list of layouts that was
+    interrupted goes on where it ended.
     """
-    from twin.loop import Asked, find, predict_then_run, score
-    from twin.loop.start import obstacle
-    from twin.runs import runs_folder
-
-    if not reference:
-        raise typer.BadParameter("say against what: --reference", param_hint="--reference")
+    of_suites = {
+        "--suite": suites, "--only": only, "--processes": processes, "--write": write,
+        "--leave-one-out": leave_one_out, "--residuals": residuals, "--answers": answers,
+        "--shipped": shipped,
+    }  # fmt: skip
+    of_layouts = {
+        "LAYOUTS": layouts, "--mode": mode, "--set": sets, "--steps": steps, "--rounds": rounds,
+        "--output": folder, "--again": again,
+    }  # fmt: skip
+    _refuse(of_suites if reference else of_layouts, reference=reference)
     output = Output(as_json, quiet)
-    missing = obstacle()
-    if missing:
-        output.message(f"No link can be held to a rate here ({missing}): ranks use loopback.")
-    wanted = None if mode is None else mode.value
-    found = find(layouts or [], wanted, sets or [], shaped=not missing)
-    place = (folder or runs_folder() / "validate").absolute()
-    asked = Asked(place, not missing, steps, rounds, again)
-    outcomes: list[Outcome] = []
-    for one in predict_then_run(found, asked, output.message):
-        outcomes.append(one)
-        output.message(_line(one))
-    scores = score(outcomes)
-    output.document(
-        {
-            "version": VERSION,
-            "scores": [one.to_json() for one in scores],
-            "layouts": [one.to_json() for one in outcomes],
-        }
-    )
-    for one in scores:
-        output.sentence(_sentence(one))
-    if output.tables:
-        output.show(_table(outcomes))
-    if report is not None:
-        from twin.loop.page import write
+    if reference:
+        from twin.cli import validate_layouts as by_trying
 
-        write(report, outcomes, scores)
-        output.message(f"Written: {report}")
-    if table is not None:
-        from twin.loop.page import write_table
+        wanted = None if mode is None else mode.value
+        request = by_trying.Request(layouts or [], wanted, sets or [], folder, steps, rounds, again)
+        code = by_trying.run(request, by_trying.Files(report, table, limit), output)
+    else:
+        from twin.cli import validate_suite as by_rows
 
-        write_table(table, found, outcomes)
-        output.message(f"Written: {table}")
-    if limit is not None and any(100 * one.median_error > limit for one in scores):
-        raise typer.Exit(NOT_AS_EXPECTED)
+        if shipped:
+            _refuse_predicting({name: of_suites[name] for name in by_rows.PREDICTING})
+        files = by_rows.Files(report, table, write, residuals, answers)
+        rows = tuple(suites or ())
+        request = by_rows.Request(rows, only, processes, leave_one_out, files, limit, shipped)
+        code = by_rows.run(request, output)
+    if code:
+        raise typer.Exit(code)
 
 
-def _line(one: Outcome) -> str:
-    from twin.report.numbers import duration, signed
-
-    drift = ", drifted" if one.drifted else ""
-    return (
-        f"{one.name}: {duration(one.predicted)} predicted, {duration(one.measured)} measured, "
-        f"{signed(100 * one.error)} %{drift}"
-    )
-
-
-def _sentence(one: Score) -> str:
-    told = (
-        f"{one.layouts} {one.mode} layouts: median error {one.median_error:.1%}, largest "
-        f"{one.largest_error:.1%}"
-    )
-    if one.rank_correlation is not None:
-        told += f", rank correlation {one.rank_correlation:.3f}"
-    if one.intervals:
-        told += f"; {one.hits} of {one.intervals} sealed intervals held"
-    return f"{told}; {one.drifted} drifted."
+def _refuse(given: Mapping[str, object], *, reference: bool) -> None:
+    """Refuse what belongs to the other of the two questions."""
+    for name, value in given.items():
+        if value:
+            why = "is of published rows, and --reference asks for layouts that are run here"
+            told = why if reference else "is of layouts that are run here: add --reference"
+            raise typer.BadParameter(f"{name} {told}", param_hint=name)
 
 
-def _table(outcomes: list[Outcome]) -> Table:
-    from rich.table import Table
-
-    from twin.loop.page import COLUMNS, cells
-
-    table = Table(*COLUMNS, box=None)
-    for one in outcomes:
-        table.add_row(*cells(one))
-    return table
+def _refuse_predicting(given: Mapping[str, object]) -> None:
+    """Refuse what needs rows to be predicted."""
+    for name, value in given.items():
+        if value:
+            raise typer.BadParameter(
+                f"{name} asks for predictions, and --shipped makes none", param_hint=name
+            )

@@ -28,6 +28,7 @@ from twin.engine.program import (
     SEND_FORWARD,
     TENSOR,
     TO_HOST,
+    Program,
 )
 from twin.engine.trace import CAUSES
 
@@ -47,8 +48,8 @@ Piece = tuple[int, int, str]
 """Start, end (ns) and category of a stretch of a role's compute stream."""
 
 
-def pieces(graph: Graph, played: Played, role: int, step_ns: int) -> list[Piece]:
-    """The stretches of a role's compute stream from 0 to `step_ns`, in order, without gaps."""
+def pieces(graph: Graph, played: Played, role: int, until: int) -> list[Piece]:
+    """The stretches of a role's compute stream from 0 to `until`, in order, without gaps."""
     result: list[Piece] = []
     now = since = 0
     kernels = "compute"
@@ -73,10 +74,10 @@ def pieces(graph: Graph, played: Played, role: int, step_ns: int) -> list[Piece]
             since = now
     if now > since:
         result.append((since, now, kernels))
-    if step_ns > now:
+    if until > now:
         streams = (DATA, TO_HOST, FROM_HOST)
         late = [op for op in operations if end[op] > now and stream[op] in streams]
-        result += _tail(graph, played, late, (now, step_ns))
+        result += _tail(graph, played, late, (now, until))
     return result
 
 
@@ -106,6 +107,19 @@ def steady_span(graph: Graph, played: Played, role: int) -> tuple[int, int]:
             first = start[op]
     first = max(end) if first is None else first
     return first, max(first, last)
+
+
+def beginnings(graph: Graph, played: Played, program: Program) -> list[int]:
+    """When the step of each role begins: together, or where the schedule is staggered as its first
+    message arrives, less what opens the step beside that."""
+    if not program.schedule.staggered:
+        return [0] * len(program.roles)
+    found: list[int] = []
+    for role, positions in enumerate(graph.positions):
+        opening = range(role_operations(graph, role).start, positions[0])
+        opened = max((played.end[op] for op in opening), default=0)
+        found.append(max(0, played.start[positions[0]] - opened))
+    return found
 
 
 def role_operations(graph: Graph, role: int) -> range:
@@ -144,7 +158,7 @@ def _tail(graph: Graph, played: Played, late: list[int], span: tuple[int, int]) 
     """Name the time after a role's last kernel: its own transfers, and else waiting for the
     others."""
     found: list[Piece] = []
-    now, step_ns = span
+    now, until = span
     for op in sorted(late, key=lambda op: played.start[op]):
         begin = max(now, played.start[op])
         if played.end[op] <= begin:
@@ -153,6 +167,6 @@ def _tail(graph: Graph, played: Played, late: list[int], span: tuple[int, int]) 
             found.append((now, begin, "bubble"))
         found.append((begin, played.end[op], EXPOSED[graph.stream[op]]))
         now = played.end[op]
-    if step_ns > now:
-        found.append((now, step_ns, "bubble"))
+    if until > now:
+        found.append((now, until, "bubble"))
     return found

@@ -24,14 +24,14 @@ from itertools import product
 from twin.arch.kernels import COUNT
 from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
 from twin.collectives import Traffic
-from twin.engine.passes import Coster, nanoseconds
+from twin.engine.coster import Coster, nanoseconds
 from twin.engine.program import COMPUTE, DATA, FROM_HOST, TO_HOST, Group, Step, Template
 from twin.hardware import seconds
 from twin.network import capacity, latency, sharers
 from twin.network.placement import Placement
 from twin.optimizers import Phase, Sent, dense_weights, squares
 from twin.plan.compile import chunk_map_of
-from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES, shards
+from twin.plan.memory import PARAMETER_BYTES, shards
 from twin.plan.types import Plan
 from twin.plan.update import buckets, host_phases, on_device, share_of
 
@@ -47,18 +47,17 @@ def finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int 
         (chunk for chunk in plan.chunks if chunk.stage == stage), key=lambda one: part_of[one.index]
     )
     total = sum((chunk.weights for chunk in chunks), Weights())
+    width = plan.scenario.train.gradient_bytes
     if zero < 2:
         kind: CollectiveKind = "reduce_scatter" if zero else "all_reduce"
         for chunk in reversed(chunks):
-            closing.collectives(
-                f"{kind}_gradients", kind, chunk.weights, GRADIENT_BYTES, chunk.index
-            )
+            closing.collectives(f"{kind}_gradients", kind, chunk.weights, width, chunk.index)
     else:
         closing.wait()
     held, _ = shards(plan.scenario, plan.mesh, 2)
     if plan.scenario.parallel.sequence_parallel:
         # These weights have seen only the rank's slice of the sequence (Megatron-LM does the same).
-        size = total.replicated * GRADIENT_BYTES / held
+        size = total.replicated * width / held
         closing.add("replicated_gradients", "all_reduce", size, "tensor")
     if (
         plan.scenario.model.embedding_twice
@@ -143,7 +142,8 @@ class _Closing:
         """First and last stage add up the gradients of their copies of a tied embedding (Narayanan
         et al. 2021), each rank the part that it has: one of `held`."""
         model = self.plan.scenario.model
-        size = model.vocab * model.hidden / self.plan.mesh.tensor / held * GRADIENT_BYTES
+        size = model.vocab * model.hidden / self.plan.mesh.tensor / held
+        size *= self.plan.scenario.train.gradient_bytes
         edges = Placement(2, 2 if self.plan.mesh.ranks <= self.plan.mesh.gpus_per_node else 1)
         flow, delay = self.coster.priced(self.coster.flow("all_reduce", size, edges))
         self._append(
@@ -151,8 +151,11 @@ class _Closing:
         )
 
     def gradient_norm(self) -> None:
-        """All ranks agree on the gradient norm, so that all clip alike; nobody updates before."""
-        ranks, node = self.plan.mesh.ranks, self.plan.mesh.gpus_per_node
+        """All ranks agree on the gradient norm, so that all clip alike; nobody updates before. Of a
+        staggered step only those of a stage do; what stages tell each other later is a few bytes
+        beside passes (Qi et al. 2023, section 4), which is left out."""
+        mesh, node = self.plan.mesh, self.plan.mesh.gpus_per_node
+        ranks = mesh.stage_ranks if self.plan.scenario.parallel.schedule.staggered else mesh.ranks
         flow, delay = self.coster.agree(Placement(ranks, min(ranks, node)))
         self._append(Step("gradient_norm", DATA, delay, self._after(None), flow, "world"), None)
 

@@ -7,15 +7,21 @@ is shorter, unless another chain is as long; every operation off the path may wa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twin.engine.events import Played
 from twin.engine.graph import Graph
 
 
-def critical_path(graph: Graph, played: Played) -> list[int]:
-    """Operations in the order of time; those that take no time included."""
+def critical_path(graph: Graph, played: Played, begins: Sequence[int]) -> list[int]:
+    """Operations in the order of time; those that take no time included. `begins` says when the
+    step of each role does: what is before that of the role that takes longest, is the last step's.
+    """
     path: list[int] = []
-    op = max(range(len(played.end)), key=played.end.__getitem__, default=-1)
-    while op >= 0:
+    lengths = [end - begins[role] for role, end in zip(graph.role, played.end, strict=True)]
+    op = max(range(len(lengths)), key=lengths.__getitem__, default=-1)
+    begin = begins[graph.role[op]] if lengths else 0
+    while op >= 0 and played.start[op] >= begin:
         path.append(op)
         op = played.released_by[_last_to_come(graph, played, op)]
     return path[::-1]

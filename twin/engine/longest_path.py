@@ -103,6 +103,7 @@ class _Walk:
         path = "far" if message.far else message.link
         self.message_ns = message.latency_ns + bytes_ns(message.bytes, program.capacity[path])
         self.proving = microbatches < program.microbatches
+        self.staggered = program.schedule.staggered
         self.step_ns = 0
 
     def run(self) -> None:
@@ -129,6 +130,8 @@ class _Walk:
                     self.waiting[lane[0]] = stage
                     return
                 arrivals.append(arrival)
+            if self.staggered and stage.place == 0 and stage.role > 0:
+                stage.begin_at(arrivals[0][0])
             if self.receive is not None:
                 pairs = zip(turn[2], arrivals, strict=True)
                 arrivals = [self._gather(stage, *pair) for pair in pairs]

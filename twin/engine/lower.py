@@ -6,16 +6,9 @@ from __future__ import annotations
 from typing import Literal
 
 from twin.engine.closing import finish
+from twin.engine.coster import Coster, nanoseconds, rates
 from twin.engine.opening import opening
-from twin.engine.passes import (
-    Coster,
-    backward_pass,
-    forward_pass,
-    input_pass,
-    nanoseconds,
-    rates,
-    weight_pass,
-)
+from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import TENSOR, Beside, Message, Offload, Program, Step, Template
 from twin.engine.roles import Ranks, roles, seats
 from twin.engine.wiring import wire

@@ -98,8 +98,8 @@ class _Closing:
 
 
 def close(program: Program, stages: list[Stage]) -> int:
-    """Close the step on all stages; its end. Those that meet start when the last has come, and end
-    when the last is through."""
+    """Close the step on all stages; its length. Those that meet start when the last has come, and
+    end when the last is through."""
     closings = [_Closing(program, stage) for stage in stages]
     members: dict[Meeting, list[_Closing]] = {}
     for closing in closings:
@@ -121,7 +121,7 @@ def close(program: Program, stages: list[Stage]) -> int:
                 able = True
     if not all(closing.done for closing in closings):
         raise DeadlockError("the closing of some stage never ends")
-    end = max(tail[0] for stage in stages for tail in stage.tails)
+    length = max(tail[0] - stage.begin for stage in stages for tail in stage.tails)
     for closing in closings:
-        closing.wait_until(end)
-    return end
+        closing.wait_until(closing.stage.begin + length)
+    return length

@@ -19,7 +19,7 @@ class Stage:
 
     def __init__(self, role: int, order: Sequence[Turn]) -> None:
         self.role, self.order = role, order
-        self.place = 0
+        self.place = self.begin = 0
         self.tails: list[Record] = [BEGINNING] * len(STREAMS)
         self.spent = [0] * len(CAUSES)
         self.released: dict[int, Record] = {}
@@ -54,6 +54,13 @@ class Stage:
             record = end, start, start, step.stream, self.role, None
             self.tails[step.stream] = self.opened[chunk] = record
             self.closing.append((step.name, step.stream, start, end))
+
+    def begin_at(self, arrival: int) -> None:
+        """Let the step begin as its first message arrives, less what opens it beside that: time
+        before is the last step's."""
+        opened = max((record[0] for record in self.opened.values()), default=0)
+        self.begin = begin = max(0, arrival - opened)
+        self.tails[COMPUTE] = begin, begin, begin, COMPUTE, self.role, None
 
     def fall(self, outcome: Outcome, at: int, kinds: Passes) -> None:
         """Take over what a template leaves that started at `at`."""

@@ -48,7 +48,9 @@ Group = Literal[
     "embedding",
     "world",
 ]
-"""Who has to be ready before a step starts: only this role, or all members of one of its groups."""
+"""Who has to be ready before a step starts: only this role, or all members of one of its groups.
+`world` are those who agree on the gradient norm: every rank, or where the schedule is staggered
+those of a stage."""
 
 MESH_GROUPS: Final[tuple[Group, ...]] = (
     "tensor",

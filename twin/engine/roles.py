@@ -40,7 +40,9 @@ def roles(plan: Plan, ranks: Ranks = "folded") -> tuple[Role, ...]:
                 for group in MESH_GROUPS
                 if numbers
             }
+            norm = stage if plan.scenario.parallel.schedule.staggered else 0
             groups = (groups or mirrors) | _cross_groups(stage, mesh.pipeline, position)
+            groups["world"] = norm
             name = f"stage {stage}" if ranks == "folded" else f"stage {stage} rank {place}"
             peers = tuple(range(position, width * mesh.pipeline, width))
             found.append(Role(name, stage, mesh.stage_ranks // width, peers, groups))
@@ -104,9 +106,5 @@ def _mirror_groups(mesh: Mesh, stage: int) -> dict[Group, int]:
 
 
 def _cross_groups(stage: int, stages: int, position: int) -> dict[Group, int]:
-    """Groups that cross stages: first and last stage share a tied embedding; the world agrees on
-    the gradient norm."""
-    edge: dict[Group, int] = (
-        {"embedding": position} if stages > 1 and stage in (0, stages - 1) else {}
-    )
-    return {**edge, "world": 0}
+    """Groups that cross stages: first and last stage share a tied embedding."""
+    return {"embedding": position} if stages > 1 and stage in (0, stages - 1) else {}

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from twin.engine.breakdown import pieces, steady_span, sums
+from twin.engine.breakdown import beginnings, pieces, steady_span, sums
 from twin.engine.critical import critical_path
 from twin.engine.events import Played, Progress, play
 from twin.engine.graph import Graph, unroll
@@ -64,7 +64,9 @@ def _by_events(program: Program, progress: Progress | None, extrapolate: bool) -
 
 
 def _trace(program: Program, graph: Graph, played: Played, period: Period | None) -> Trace:
-    played_ns = max(played.end)
+    begins = beginnings(graph, played, program)
+    ends = zip(graph.role, played.end, strict=True)
+    played_ns = max(end - begins[role] for role, end in ends)
     done = max(graph.microbatch) + 1
     extra = 0 if period is None else (program.microbatches - done) // period.microbatches
     length = 0 if period is None else period.length_ns
@@ -72,11 +74,12 @@ def _trace(program: Program, graph: Graph, played: Played, period: Period | None
     rows: list[dict[str, int]] = []
     ramps: list[dict[str, int]] = []
     for role in range(len(program.roles)):
-        stretches = pieces(graph, played, role, played_ns)
-        row = sums(stretches, 0, played_ns)
+        begin, end = begins[role], begins[role] + played_ns
+        stretches = pieces(graph, played, role, end)
+        row = sums(stretches, begin, end)
         first, last = steady_span(graph, played, role)
-        ramp = sums(stretches, 0, first)
-        late = sums(stretches, last, played_ns)
+        ramp = sums(stretches, begin, first)
+        late = sums(stretches, last, end)
         ramps.append({name: value + late[name] for name, value in ramp.items()})
         if period is not None:
             window = sums(stretches, period.windows[role], period.windows[role] + length)
@@ -100,7 +103,9 @@ def _trace(program: Program, graph: Graph, played: Played, period: Period | None
         repeats=extra + 1,
         window_start=window_start,
         window_end=window_start + length,
-        critical=tuple(rows_of[op] for op in critical_path(graph, played) if rows_of[op] >= 0),
+        critical=tuple(
+            rows_of[op] for op in critical_path(graph, played, begins) if rows_of[op] >= 0
+        ),
     )
 
 

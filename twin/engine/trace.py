@@ -43,7 +43,9 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A played step. Where `repeats` > 1 a steady window was played once and repeats: `spans` then
+    """A played step. Where the schedule is staggered, a stage's step begins as much later than the
+    first one's as its first pass does, and ends `step_ns` later, so that `spans` reach beyond it.
+    Where `repeats` > 1 a steady window was played once and repeats: `spans` then
     holds the played part only, whose time between `window_start` and `window_end` stands for
     `repeats` such windows; `step_ns` and all sums are of the whole step."""
 

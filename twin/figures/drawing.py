@@ -109,6 +109,8 @@ class Axis:
     """Named places in this order, where drawings may miss some or come in another."""
     reverse: bool = False
     grid: bool = True
+    logarithmic: bool = False
+    """Equal steps are equal factors; `span` then holds exponents of ten."""
 
 
 @dataclass(frozen=True, slots=True)

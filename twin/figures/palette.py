@@ -107,6 +107,11 @@ _FILL: dict[Meaning, tuple[str, str]] = {
 MEANINGS: tuple[Meaning, ...] = tuple(_FILL)
 """Every meaning that has a colour."""
 
+SERIES: tuple[str, ...] = (_BLUE, _VERMILION, _GREEN, _PURPLE, _ORANGE, _SKY, _BLACK, _GREY)
+"""Colours of things that have no meaning of their own, such as GPUs beside each other."""
+SYMBOLS: tuple[str, ...] = ("circle", "square", "diamond", "triangle-up", "cross")
+"""The second channel of dots: no two of forty series share colour and symbol."""
+
 SCALE: dict[Theme, tuple[tuple[float, str], ...]] = {
     "light": ((0.0, "#FFFFFF"), (0.5, "#9CC9E8"), (1.0, "#00456B")),
     "dark": ((0.0, "#0E1117"), (0.5, "#1F5F8B"), (1.0, "#9BD7FF")),
@@ -137,6 +142,16 @@ def swatch(meaning: Meaning, theme: Theme) -> Swatch:
         fill = _ON_DARK.get(colour, colour)
         return Swatch(fill, fill, pattern)
     return Swatch(colour, _OUTLINE.get(colour, colour), pattern)
+
+
+def series(place: int, theme: Theme) -> tuple[Swatch, str]:
+    """The look of one of several things without a meaning of their own, and its symbol."""
+    colour = SERIES[place % len(SERIES)]
+    look = Swatch(colour, _OUTLINE.get(colour, colour), "")
+    if theme == "dark":
+        fill = _ON_DARK.get(colour, colour)
+        look = Swatch(fill, fill, "")
+    return look, SYMBOLS[place % len(SYMBOLS)]
 
 
 def contrast(first: str, second: str) -> float:

@@ -295,6 +295,8 @@ def _axis(axis: Axis) -> dict[str, Any]:
         "zeroline": False,
         "automargin": True,
     }
+    if axis.logarithmic:
+        settings["type"] = "log"
     if span is not None:
         settings["range"] = span
     elif axis.reverse:

@@ -114,7 +114,7 @@ def timeline(
 def side_by_side(runs: Sequence[tuple[str, Trace]], theme: Theme, budget: int = BUDGET) -> Picture:
     """The whole steps of several plans (name and trace) under one another on one axis of time, each
     stage a row."""
-    longest = max(trace.step_ns for _, trace in runs)
+    longest = max(played_ns(_unfolded(trace)) for _, trace in runs)
     places, rows, parts = list[tuple[float, str]](), 0, list[Drawn]()
     for name, trace in runs:
         roles = len(trace.roles)

@@ -65,17 +65,20 @@ def price(
 ) -> Price:
     """What one operation on one GPU costs. `backward` matters for attention only, whose two
     directions are different kernels with efficiencies of their own."""
-    share, launch = _memory_bound(op_class, calibration)
-    if op_class == "attention":
-        launch = attention_launch(calibration, backward)
-    memory = work.bytes / (gpu.memory_bandwidth * share)
+    apart = measured_apart(op_class, calibration)
+    share = calibration.bandwidth if apart is None else apart.bandwidth
     known = matmul.law(work.product, calibration)
+    if known is not None and known.bandwidth is not None:
+        share = known.bandwidth
+    memory = work.bytes / (gpu.memory_bandwidth * share)
     if known is not None and work.product is not None:
-        arithmetic = matmul.arithmetic(work.flop, work.product, known, gpu)
+        arithmetic = matmul.arithmetic(work.flop, work.product, known, gpu) / calibration.sustained
         launch = matmul.launches(work.product, work.kernels, known)
         return Price(arithmetic, memory, launch, overlaps=False)
-    rate = matmul.peak(gpu, work.product) * efficiency(op_class, work, calibration, backward)
-    return Price(work.flop / rate, memory, work.kernels * launch, overlaps=True)
+    rate = matmul.peak(gpu, work.product) * calibration.sustained
+    rate *= efficiency(op_class, work, calibration, backward)
+    launch = work.kernels * _launch(op_class, calibration, backward)
+    return Price(work.flop / rate, memory, launch, overlaps=True)
 
 
 def seconds(
@@ -123,13 +126,6 @@ def efficiency(
             return 1.0  # they wait for memory: their arithmetic is never the ceiling
 
 
-def attention_launch(calibration: CalibrationSpec, backward: bool) -> float:
-    """What each kernel of attention adds, in one direction."""
-    way = "backward" if backward else "forward"
-    own = getattr(calibration, f"attention_{way}_launch")
-    return calibration.launch if own is None else own
-
-
 def measured_apart(op_class: OpClass, calibration: CalibrationSpec) -> KernelsSpec | None:
     """What the profile knows of one kind of kernels that wait for memory, if anything."""
     if calibration.streaming is None:
@@ -137,13 +133,14 @@ def measured_apart(op_class: OpClass, calibration: CalibrationSpec) -> KernelsSp
     return getattr(calibration.streaming, op_class, None)
 
 
-def _memory_bound(op_class: OpClass, calibration: CalibrationSpec) -> tuple[float, float]:
-    """The share of the memory's bandwidth that kernels of a class reach, and what each launch
-    adds."""
-    own = measured_apart(op_class, calibration)
-    if own is None:
-        return calibration.bandwidth, calibration.launch
-    return own.bandwidth, own.launch
+def _launch(op_class: OpClass, calibration: CalibrationSpec, backward: bool) -> float:
+    """What each kernel of a class adds, of attention in one direction."""
+    apart = measured_apart(op_class, calibration)
+    own = None if apart is None else apart.launch
+    if op_class == "attention":
+        forward = calibration.attention_forward_launch
+        own = calibration.attention_backward_launch if backward else forward
+    return calibration.launch if own is None else own
 
 
 def _attention(work: Work, calibration: CalibrationSpec, backward: bool) -> float:

@@ -34,6 +34,7 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *idle_sequence_parallel(scenario),
         *idle_reshard(scenario),
         *idle_gather(scenario),
+        *idle_pieces(scenario),
         *idle_dispatcher(scenario),
         *exposed_context(scenario),
         *sharded_per_microbatch(scenario, mesh),
@@ -262,6 +263,15 @@ def idle_gather(scenario: Scenario) -> list[Warning]:
     why = "no weights are gathered" if parallel.zero == 0 else "weights are gathered in every pass"
     text = f"overlap_param_gather changes nothing with zero={parallel.zero}: {why}."
     return [Warning("idle-overlap-param-gather", text)]
+
+
+def idle_pieces(scenario: Scenario) -> list[Warning]:
+    """Tensor ranks have the collectives that could go in pieces."""
+    parallel = scenario.parallel
+    if parallel.overlap_tensor == "none" or parallel.tensor > 1:
+        return []
+    text = f"overlap_tensor={parallel.overlap_tensor} changes nothing with tensor=1."
+    return [Warning("idle-overlap-tensor", text)]
 
 
 def idle_dispatcher(scenario: Scenario) -> list[Warning]:

@@ -92,6 +92,11 @@ def shape_of(scenario: Scenario) -> Shape:
         arriving=_arriving(scenario),
         precision=train.precision,
         overlap_shared=parallel.overlap_shared_experts,
+        per_tensor=train.precision == "fp8" and train.fp8_scaling == "tensor",
+        cross_entropy=train.cross_entropy,
+        lora=train.lora,
+        weigh_outputs=train.expert_weights == "outputs",
+        separate="alternate_products" in scenario.memory.recompute,
     )
 
 
@@ -146,7 +151,14 @@ def cut(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[Chunk, ...]:
         s for s, part in zip(chunk_map.stage_of, chunk_map.part_of, strict=True) if not part
     }
     return tuple(
-        Chunk(index, stage, own, weights_of(own, stage in embedded), parts[part].start)
+        Chunk(
+            index,
+            stage,
+            own,
+            weights_of(own, stage in embedded),
+            parts[part].start,
+            frozen_of(own, stage in embedded),
+        )
         for index, (stage, part, own) in enumerate(
             zip(chunk_map.stage_of, chunk_map.part_of, held, strict=True)
         )
@@ -164,8 +176,16 @@ def weights_of(own: Sequence[Layer], embedded: bool) -> Weights:
     unless the embedding, which counts them, is on the same stage."""
     total = Weights()
     for layer in own:
-        total += layer.weights
-        if not embedded:
+        total += layer.weights if embedded else layer.learned
+    return total
+
+
+def frozen_of(own: Sequence[Layer], embedded: bool) -> Weights:
+    """The same of weights that are not trained."""
+    total = Weights()
+    for layer in own:
+        total += layer.frozen
+        if layer.frozen.total and not embedded:
             total += layer.tied
     return total
 

@@ -24,16 +24,20 @@ from twin.plan.mesh import (
     stages_agree,
 )
 from twin.plan.model_rules import (
+    adapters_have_no_prediction_modules,
     communication_leaves_sms,
     dense_layers_are_layers,
+    every_second_product_is_known,
     expert_divides_experts,
     expert_tensor_divides_widths,
     experts_need_a_mixture,
     experts_take_each_token_once,
     fp8_needs_its_tensor_cores,
+    fully_shard_shards_parameters,
     loads_name_every_expert,
     multiples,
     nearest,
+    pieces_need_cut_sequences,
     positions_cover_the_sequence,
     problem,
     query_heads_share_keys_evenly,
@@ -82,6 +86,10 @@ CODES: Final = {
     "TW136": "a histogram of expert loads that does not name every expert",
     "TW166": "a histogram with an expert that would get a token twice",
     "TW167": "communication that holds every SM",
+    "TW374": "tensor collectives in pieces without sequence parallelism",
+    "TW375": "every second product of a model whose order is not known",
+    "TW376": "fully_shard where parameters are not sharded",
+    "TW377": "adapters on modules that predict further tokens",
 }
 """Stable codes of the rules of layouts, with what each means."""
 
@@ -344,6 +352,10 @@ RULES: Final[tuple[Rule, ...]] = (
     tensor_divides_widths,
     tensor_divides_vocabulary,
     ranks_divide_the_sequence,
+    pieces_need_cut_sequences,
+    every_second_product_is_known,
+    fully_shard_shards_parameters,
+    adapters_have_no_prediction_modules,
     switches_help_only_where_they_can,
     query_heads_share_keys_evenly,
     tokens_choose_existing_experts,

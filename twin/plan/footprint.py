@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from twin.arch import again, wholly
 from twin.arch.fp8_store import packed_bytes, stored
@@ -20,6 +21,12 @@ from twin.arch.ops import Layer, Op
 from twin.plan.types import Chunk
 from twin.schedules.action import Pass
 from twin.spec.memory import MemorySpec
+
+PARAMETER_BYTES: Final = 2
+"""BF16 weights (Rajbhandari et al. 2020, section 3.1)."""
+GRADIENT_BYTES: Final = 4
+"""FP32 gradient buffer: micro-batches accumulate in it (Megatron-LM; Kimi K2 report, section
+2.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +117,35 @@ def footprints(memory: MemorySpec, chunks: Iterable[Chunk]) -> dict[int, Footpri
 def footprint(layers: Sequence[Layer], memory: MemorySpec) -> Footprint:
     """What a chunk of these layers holds for one micro-batch. Layers fill one by one in the forward
     pass and empty one by one in the backward pass, so each pass is fullest at one of its layers."""
+    gathered = _gathered(layers) if memory.fully_shard else [0.0] * len(layers)
     kept, late = Held(), sum((_held(layer, late_bytes(layer)) for layer in layers), Held())
     forward, backward, input_backward = Held(), Held(), late
     left = late
-    for layer in layers:
+    for layer, beside in zip(layers, gathered, strict=True):
         kept += _held(layer, kept_bytes(layer, memory))
         left -= _held(layer, late_bytes(layer))
         gradients = layer.input_bytes + _widest_pair(layer)
-        reverse = kept + _working(layer, back_bytes(layer, memory) + gradients)
-        forward = _fuller(forward, kept + _working(layer, _widest_pair(layer)))
+        reverse = (
+            kept + _working(layer, back_bytes(layer, memory) + gradients) + Held(working=beside)
+        )
+        used = Held(working=PARAMETER_BYTES * layer.used.total * memory.fully_shard)
+        forward = _fuller(forward, kept + _working(layer, _widest_pair(layer)) + used)
         backward = _fuller(backward, reverse)
         input_backward = _fuller(input_backward, reverse + left)
     return Footprint(kept, late, forward, backward, input_backward)
+
+
+def _gathered(layers: Sequence[Layer]) -> list[float]:
+    """Bytes beside the backward pass of each layer under torch's `fully_shard`: its bf16
+    parameters, which were copied out of what arrived; their bf16 gradients; and the fp32 copy of
+    those of the layer behind it, which is on its way (`_fsdp_collectives.py`, `foreach_reduce`).
+    The head is fullest before it has gradients of weights."""
+    found: list[float] = []
+    for layer, behind in zip(layers, (*layers[1:], None), strict=True):
+        own = 0 if layer.kind == "head" else layer.learned.total
+        sent = behind.learned.total if behind else 0
+        found.append(PARAMETER_BYTES * (layer.used.total + own) + GRADIENT_BYTES * sent)
+    return found
 
 
 def kept_bytes(layer: Layer, memory: MemorySpec) -> float:

@@ -23,10 +23,12 @@ from typing import Final, get_args
 
 import numpy as np
 
-from twin.arch import parameters
+from twin.arch import adapter_parameters, parameters
 from twin.arch.kernels import ELEMENT
 from twin.arch.ops import Exchange, Group, Layer, Weights
-from twin.plan.footprint import footprints
+from twin.arch.recompute import TRANSFORMER
+from twin.optimizers import dense_weights
+from twin.plan.footprint import PARAMETER_BYTES, footprints
 from twin.plan.mesh import ranks_of_stages
 from twin.plan.types import Chunk, Memory, Mesh, StageMemory
 from twin.plan.update import host_phases, share_of, staged_bytes
@@ -34,11 +36,8 @@ from twin.plan.walk import Peak, Walk, enough_microbatches, walk
 from twin.scenario import Scenario
 from twin.schedules.action import Action, Pass
 
-PARAMETER_BYTES: Final = 2
-"""BF16 weights (Rajbhandari et al. 2020, section 3.1)."""
-GRADIENT_BYTES: Final = 4
-"""FP32 gradient buffer: micro-batches accumulate in it (Megatron-LM; Kimi K2 report, section
-2.4)."""
+MASTER_BYTES: Final = 4
+"""FP32 weights: the optimizer's, or under `fully_shard` all that is sharded."""
 
 PASS_NAMES: Final[dict[Pass, str]] = {
     "F": "forward",
@@ -61,6 +60,9 @@ def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches
         own = [chunk for chunk in chunks if chunk.stage == stage]
         standing, host = states(scenario, mesh, own)
         standing |= buffers(own, len(chunks), message)
+        # PyTorch's own pieces go through one workspace, which its allocator does not count.
+        if scenario.parallel.overlap_tensor == "pieces" and not scenario.memory.fully_shard:
+            standing["tensor_buffers"] = max(standing["tensor_buffers"], registered(own))
         at_once = 2 if any(action.paired for action in actions) else 1
         standing["data_buffers"] = at_once * unsharded(scenario, mesh, own)
         walked_through = walk(actions, needs, offload="activations" in scenario.memory.offload)
@@ -82,9 +84,15 @@ def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches
 
 def unique_bytes(scenario: Scenario) -> float:
     """Bytes of the model's parameters and gradients, each once. Expert biases have no gradient, a
-    tied head no table of its own; layers that predict further tokens are left out."""
-    counted = parameters(scenario.model)
-    return PARAMETER_BYTES * counted.total + GRADIENT_BYTES * (counted.total - counted.buffers)
+    tied head no table of its own; layers that predict further tokens are left out. Beside frozen
+    weights, adapters have parameters and gradients."""
+    counted, lora = parameters(scenario.model), scenario.train.lora
+    width = scenario.train.gradient_bytes
+    if lora is None:
+        learned = counted.total - counted.buffers
+        return PARAMETER_BYTES * counted.total + width * learned
+    own = adapter_parameters(scenario.model, lora.rank)
+    return PARAMETER_BYTES * (counted.total + lora.adapters * own) + width * own
 
 
 def on_fullest_node(stages: Sequence[StageMemory], mesh: Mesh) -> dict[str, float]:
@@ -155,17 +163,26 @@ def states(
     the host: (2 + 4 + K) for each weight. ZeRO shards K from stage 1 on, gradients from stage 2,
     parameters at stage 3, over the ranks that hold the same weights: data and context ranks for
     dense weights, the replicas of each expert for experts (Rajbhandari et al. 2020, section 5 and
-    figure 1; with gradients in fp32). Offload moves the rank's shard of K."""
+    figure 1; with gradients in fp32, or 2 bytes instead of 4). Offload moves the rank's shard of
+    K. Under `fully_shard` the parameters are the fp32 weights of K. Of frozen weights there are
+    parameters only."""
     weights = sum((chunk.weights for chunk in chunks), Weights())
     owned = [scenario.train.optimizer.state_bytes(chunk.weights) for chunk in chunks]
     cut = [shards(scenario, mesh, stage) for stage in range(4)]
-    dense = weights.replicated + weights.tensor
-    learned = dense - weights.buffers
+    whole = sum((chunk.frozen for chunk in chunks), weights)
+    dense, learned = whole.replicated + whole.tensor, dense_weights(weights)
+    merged = scenario.memory.fully_shard
+    width, master = (MASTER_BYTES, MASTER_BYTES) if merged else (PARAMETER_BYTES, 0)
+    states = (
+        sum(dense for dense, _ in owned) - master * learned,
+        sum(expert for _, expert in owned) - master * weights.expert,
+    )
     device = {
-        "parameters": PARAMETER_BYTES * (dense / cut[3][0] + weights.expert / cut[3][1]),
-        "gradients": GRADIENT_BYTES * (learned / cut[2][0] + weights.expert / cut[2][1]),
-        "optimizer_dense": sum(dense for dense, _ in owned) / cut[1][0],
-        "optimizer_expert": sum(expert for _, expert in owned) / cut[1][1],
+        "parameters": width * (dense / cut[3][0] + whole.expert / cut[3][1]),
+        "gradients": scenario.train.gradient_bytes
+        * (learned / cut[2][0] + weights.expert / cut[2][1]),
+        "optimizer_dense": states[0] / cut[1][0],
+        "optimizer_expert": states[1] / cut[1][1],
     }
     away = scenario.memory.states_on_host
     if not away:
@@ -200,22 +217,27 @@ def unsharded(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> float:
     """Bytes of what ZeRO has whole for a while in a pass on one rank of a stage. Gradients (from
     stage 2 on): of the layer that is computed, and of the one that is being reduced. Parameters
     (stage 3): of the layer that runs and the next one, or of every layer if they stay after the
-    forward pass. Two of the largest layer is what these take at most."""
+    forward pass. Two of the largest layer is what these take at most. Under torch's `fully_shard`
+    these are the tensors in which parameters arrive, which have a stream and so memory of their
+    own; the rest is beside each layer (`twin.plan.footprint`)."""
+    if scenario.memory.fully_shard:
+        every = [layer.used.total for chunk in chunks for layer in chunk.layers]
+        return 2.0 * PARAMETER_BYTES * max(every, default=0)
     found = 0.0
+    layers = [layer for chunk in chunks for layer in chunk.layers]
     for bucket in (0, 1):
-        sizes = [_learned(layer)[bucket] for chunk in chunks for layer in chunk.layers]
-        largest = 2 * max(sizes, default=0)
+        sizes = [_by_bucket(layer.learned)[bucket] for layer in layers]
         if shards(scenario, mesh, 2)[bucket] > 1:
-            found += GRADIENT_BYTES * min(largest, sum(sizes))
+            found += scenario.train.gradient_bytes * min(2 * max(sizes, default=0), sum(sizes))
+        sizes = [_by_bucket(layer.used)[bucket] for layer in layers]
         if shards(scenario, mesh, 3)[bucket] > 1:
             kept = not scenario.parallel.reshard_after_forward
-            found += PARAMETER_BYTES * (sum(sizes) if kept else largest)
+            found += PARAMETER_BYTES * (sum(sizes) if kept else 2 * max(sizes, default=0))
     return found
 
 
-def _learned(layer: Layer) -> tuple[int, int]:
-    """Dense and expert weights that a layer uses, tied ones included."""
-    used = layer.weights + layer.tied
+def _by_bucket(used: Weights) -> tuple[int, int]:
+    """Dense and expert weights."""
     return used.replicated + used.tensor, used.expert
 
 
@@ -248,3 +270,21 @@ def buffers(chunks: Sequence[Chunk], total_chunks: int, message: float) -> dict[
         "tensor_buffers": largest["tensor"],
         "context_buffers": 2 * largest["context"],
     }
+
+
+def registered(chunks: Sequence[Chunk]) -> float:
+    """Bytes of the buffers in which tensor ranks exchange pieces, on one rank of a stage: one for
+    each collective of a layer, of the whole tensor, which all layers share (Transformer Engine,
+    `initialize_ub`; PyTorch's async tensor parallelism needs fewer)."""
+    layers = (layer for chunk in chunks for layer in chunk.layers if layer.kind in TRANSFORMER)
+    return max((_whole_tensors(layer) for layer in layers), default=0.0)
+
+
+def _whole_tensors(layer: Layer) -> float:
+    """Bytes of what tensor ranks gather and reduce in a layer, both ways."""
+    items = (item for item in layer.items if isinstance(item, Exchange) and item.group == "tensor")
+    return sum(
+        (item.payload() if item.forward else 0.0)
+        + (item.payload(backward=True) if item.backward else 0.0)
+        for item in items
+    )

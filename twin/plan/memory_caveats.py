@@ -37,7 +37,7 @@ def idle_recompute(policy: MemorySpec, layers: Sequence[Layer]) -> list[Warning]
         text = "recompute full runs whole layers again: {} beside it changes nothing."
         return [_idle(text.format(", ".join(named)))] if named else []
     present = {item.name for layer in layers for item in layer.items}
-    idle = [one for one in named if not RECOMPUTED[one] & present]
+    idle = [one for one in named if one in RECOMPUTED and not RECOMPUTED[one] & present]
     text = "recompute {} changes nothing: no layer of this model has it."
     return [_idle(text.format(", ".join(idle)))] if idle else []
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from twin.arch import sequence_parts
+from twin.arch import ALTERNATE, sequence_parts
 from twin.errors import Problem
 from twin.plan.mesh import divisors, next_to
 from twin.routing.histogram import Histogram
@@ -59,6 +59,58 @@ def switches_help_only_where_they_can(scenario: Scenario) -> list[Problem]:
     message = f"nvls on {node.name}, whose NVSwitches neither add up nor multicast"
     hint = "write ring or auto, or set cluster.node.nvlink_sharp where they do"
     return [problem("TW130", "parallel.collectives", message, hint)]
+
+
+def pieces_need_cut_sequences(scenario: Scenario) -> list[Problem]:
+    """Only gathers and reduce-scatters go in pieces beside products. An all-reduce does not: what
+    follows it needs every row (Transformer Engine asserts the same of its userbuffers)."""
+    parallel = scenario.parallel
+    if parallel.overlap_tensor != "pieces" or parallel.tensor == 1 or parallel.sequence_parallel:
+        return []
+    message = (
+        f"overlap_tensor=pieces without sequence_parallel: {parallel.tensor} tensor ranks "
+        "all-reduce, which cannot run beside the products around it"
+    )
+    hint = "set sequence_parallel to true, or overlap_tensor to bulk"
+    return [problem("TW374", "parallel.overlap_tensor", message, hint)]
+
+
+def every_second_product_is_known(scenario: Scenario) -> list[Problem]:
+    """Whether a product is every second one depends on the order in which a model has them."""
+    model = scenario.model
+    if ALTERNATE not in scenario.memory.recompute:
+        return []
+    unknown = [
+        words
+        for words, found in (
+            ("experts", model.moe is not None),
+            ("latent attention", not isinstance(model.attention, GroupedAttention)),
+            ("unfused attention", scenario.train.attention_kernel == "unfused"),
+        )
+        if found
+    ]
+    if not unknown:
+        return []
+    message = f"recompute {ALTERNATE} on {model.name} with {' and '.join(unknown)}"
+    hint = "write full or attention_core; it is for grouped-query attention and dense blocks"
+    return [problem("TW375", "memory.recompute", message, hint)]
+
+
+def fully_shard_shards_parameters(scenario: Scenario) -> list[Problem]:
+    """PyTorch's `fully_shard` is a way to shard parameters."""
+    zero = scenario.parallel.zero
+    if not scenario.memory.fully_shard or zero == 3:
+        return []
+    message = f"fully_shard with zero={zero}, which shards no parameters"
+    return [problem("TW376", "memory.fully_shard", message, "set parallel.zero to 3")]
+
+
+def adapters_have_no_prediction_modules(scenario: Scenario) -> list[Problem]:
+    """Modules that predict further tokens are pre-trained with the model, not adapted."""
+    if scenario.train.lora is None or not scenario.model.mtp_layers:
+        return []
+    message = f"lora on {scenario.model.name} with its modules that predict further tokens"
+    return [problem("TW377", "train.lora", message, "set model.mtp_layers to 0")]
 
 
 def tensor_divides_heads(scenario: Scenario) -> list[Problem]:

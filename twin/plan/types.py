@@ -65,6 +65,8 @@ class Chunk:
     weights: Weights
     first_layer: int
     """Index of the first transformer layer in this chunk (0-based), for display."""
+    frozen: Weights = field(default_factory=Weights)
+    """Beside `weights`: those that are used and not trained."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from twin.engine.program import Program
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
-from twin.plan.memory import GRADIENT_BYTES, PARAMETER_BYTES
+from twin.plan.memory import PARAMETER_BYTES
 from twin.plan.types import Plan
 from twin.report.breakdown import CAUSE_WORDS, CAUSES, COMMUNICATION
 from twin.report.kpis import KPIS, recomputed_flop
@@ -474,7 +474,8 @@ class _Derivation:
 
     def _memory(self, name: str, size: float) -> Explanation:
         """A category of the memory ledger."""
-        widths = {"parameters": PARAMETER_BYTES, "gradients": GRADIENT_BYTES}
+        gradients = self.plan.scenario.train.gradient_bytes
+        widths = {"parameters": PARAMETER_BYTES, "gradients": gradients}
         if name not in widths:
             return _leaf(name, size, "bytes", _MEMORY_SOURCES.get(name, "twin.plan.memory"))
         width = widths[name]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twin.arch import ATTENTION_CORE, again, layers
+from twin.arch import ALTERNATE, ATTENTION_CORE, again, layers
 from twin.arch.count import flop_per_token
 from twin.arch.ops import Op, Shape
 from twin.plan.types import Plan
@@ -53,13 +53,15 @@ def recomputed_flop(plan: Plan) -> float:
     the memory policy.
 
     `full`: one more forward of every transformer layer; `attention_core`: of the kernels of the
-    attention core only. Attention counts as causal, as in the model FLOP that this is added to,
-    also where unfused kernels compute the masked half."""
+    attention core only; `alternate_products`: of every second product. Attention counts as causal,
+    as in the model FLOP that this is added to, also where unfused kernels compute the masked
+    half."""
     scenario = plan.scenario
     train, policy = scenario.train, scenario.memory.recompute
     unfused = train.attention_kernel == "unfused"
     # Of a whole sequence on one rank: what several tensor ranks repeat is one model FLOP, too.
-    whole = layers(scenario.model, Shape(1, train.sequence, flash=not unfused))
+    shape = Shape(1, train.sequence, flash=not unfused, separate=ALTERNATE in policy)
+    whole = layers(scenario.model, shape)
     per_sequence = sum(
         item.forward.flop * (0.5 if item.name in ATTENTION_CORE and unfused else 1.0)
         for layer in whole

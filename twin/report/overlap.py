@@ -17,10 +17,10 @@ from itertools import pairwise
 from math import inf
 from typing import Any, Final
 
-from twin.arch import again
-from twin.arch.ops import Layer, Op
+from twin.arch.ops import Layer
+from twin.engine.coster import Coster
 from twin.engine.overlap import length_ns
-from twin.engine.passes import Coster, backward_pass, forward_pass, input_pass, weight_pass
+from twin.engine.passes import backward_pass, forward_pass, input_pass, recomputed, weight_pass
 from twin.engine.program import COMPUTE, EXPERT, Step, Template
 from twin.plan.types import Plan
 from twin.report.numbers import digits, duration
@@ -130,7 +130,7 @@ def _layer(plan: Plan, layer: Layer, count: int) -> LayerOverlap:
     forward = forward_pass((layer,), coster)
     back = input_pass((layer,), coster, policy)
     weight = weight_pass((layer,), coster)
-    repeated = _again(layer, coster, policy)
+    repeated = recomputed(layer, coster, policy)
     window = Window(
         forward=_kernels(forward),
         recompute=repeated,
@@ -151,13 +151,6 @@ def _layer(plan: Plan, layer: Layer, count: int) -> LayerOverlap:
         forward=_demand(forward, coster.alone),
         backward=_demand(back, coster.alone),
     )
-
-
-def _again(layer: Layer, coster: Coster, policy: Sequence[str]) -> float:
-    """Seconds of the kernels that the backward pass runs again."""
-    names = again(layer, policy)
-    ops = [item for item in layer.items if isinstance(item, Op) and item.name in names]
-    return sum(coster.forward(op) for op in ops)
 
 
 def _parts(window: Window) -> tuple[float, float, float, float]:

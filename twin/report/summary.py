@@ -21,7 +21,8 @@ from twin.plan.types import Memory, Plan, StageMemory, Warning
 from twin.report.breakdown import CAUSES, mean
 from twin.report.expect import FITS, judge
 from twin.report.exposure import exposures
-from twin.report.kpis import KPIS, kpis
+from twin.report.kpi_intervals import intervals
+from twin.report.kpis import kpis
 from twin.report.overlap import overlap
 from twin.report.report import (
     CatalogUse,
@@ -35,12 +36,6 @@ from twin.report.report import (
 from twin.scenario import Root, Scenario
 from twin.sources import KINDS, Ledger
 
-NO_INTERVAL = Warning(
-    "no-interval",
-    "No key figure has an interval: beyond three published steps (README) the twin has not been "
-    "validated against measured runs yet, so how far it may be off is unknown.",
-)
-"""Why every interval is null until validation exists."""
 NO_PRICE = Warning("no-price", "The cost is unknown: the scenario has no cost.gpu_hour.")
 
 
@@ -60,6 +55,7 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
     breakdown_ns = mean(trace.breakdown_ns)
     assert sum(breakdown_ns.values()) == trace.step_ns, "the breakdown must sum to the step"
     figures = kpis(plan, trace.step_ns, breakdown_ns)
+    spans, doubts = intervals(scenario, figures)
     return Report(
         name=scenario.name,
         scenario=resolved(scenario),
@@ -67,7 +63,7 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
         hash=scenario_hash(scenario),
         fits=plan.memory.fits,
         kpis=figures,
-        intervals={kpi.key: None for kpi in KPIS},
+        intervals=spans,
         step_ns=trace.step_ns,
         breakdown_ns=breakdown_ns,
         roles=tuple(_role(*pair) for pair in zip(trace.roles, trace.breakdown_ns, strict=True)),
@@ -77,7 +73,7 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
         },
         extrapolated_fraction=trace.extrapolated_fraction,
         speed_of_light_seconds=speed_of_light_seconds(plan),
-        warnings=(*plan.warnings, *([] if scenario.cost else [NO_PRICE]), NO_INTERVAL),
+        warnings=(*plan.warnings, *([] if scenario.cost else [NO_PRICE]), *doubts),
         provenance=_provenance(scenario, trace, run),
         expectations=judge(scenario.expect, {FITS: plan.memory.fits, **figures}),
         exposure=exposures(trace, breakdown_ns),

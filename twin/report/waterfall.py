@@ -9,14 +9,15 @@ the causes of the report's breakdown. All of it is the mean over ranks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Final, Literal
 
-from twin.arch import again
 from twin.arch.count import flop_per_token
 from twin.arch.ops import Layer, Op
-from twin.engine.passes import Coster
-from twin.hardware import matmul, price, speed_of_light
+from twin.engine.coster import Coster, Part
+from twin.engine.passes import recomputed
+from twin.engine.pieces import backward_units, cut, forward_units
+from twin.hardware import matmul, speed_of_light
 from twin.plan.types import Plan
 from twin.report.breakdown import CAUSES
 from twin.report.report import Report
@@ -205,22 +206,37 @@ def sum_of(parts: Iterable[_Kernels]) -> _Kernels:
 
 def _layer(layer: Layer, plan: Plan, coster: Coster) -> _Kernels:
     """One layer and micro-batch: forward, both backwards, and what the memory policy repeats."""
-    repeated = again(layer, plan.scenario.memory.recompute)
-    return sum_of(_op(op, coster, op.name in repeated) for op in layer.items if isinstance(op, Op))
+    cuts: dict[Part, frozenset[str]] = {
+        "forward": cut(forward_units(layer, coster.overlap)),
+        "backward": cut(backward_units(layer, coster.overlap, whole=_whole(plan))),
+        "weight": frozenset(),
+    }
+    ops = [item for item in layer.items if isinstance(item, Op)]
+    parts = (_part(op, part, coster, op.name in cuts[part]) for op in ops for part in cuts)
+    repeated = recomputed(layer, coster, plan.scenario.memory.recompute)
+    return replace(sum_of(parts), again=repeated)
 
 
-def _op(op: Op, coster: Coster, repeated: bool) -> _Kernels:
-    gpu, profile = coster.cluster.node.gpu, coster.calibration
-    works = ((op.forward, False), (op.backward, True), (op.weight, True))
-    prices = [price(op.kind, work, gpu, profile, backward) for work, backward in works]
+def _part(op: Op, part: Part, coster: Coster, pieces: bool) -> _Kernels:
+    """The kernels of one part of an op, in pieces or whole."""
+    gpu, work, times = coster.cluster.node.gpu, getattr(op, part), coster.pieces if pieces else 1
+    cost = coster.cost(op, part, cut=pieces)
     return _Kernels(
-        flop=sum(work.flop for work, _ in works) / gpu.bf16_dense,
-        own=sum(work.flop / matmul.peak(gpu, work.product) for work, _ in works),
-        roofline=sum(speed_of_light(work, gpu) for work, _ in works),
-        efficient=sum(one.busy for one in prices),
-        launch=sum(one.launch for one in prices),
-        again=prices[0].seconds if repeated else 0.0,
+        flop=work.flop / gpu.bf16_dense,
+        own=work.flop / matmul.peak(gpu, work.product),
+        roofline=speed_of_light(work, gpu),
+        efficient=times * cost.busy,
+        launch=times * cost.launch,
     )
+
+
+def _whole(plan: Plan) -> bool:
+    """Whether backward passes are whole, not in two halves. Where a schedule has both, the
+    difference, of products that are cut only in halves, counts as the host's."""
+    schedule, virtual = plan.scenario.parallel.schedule, plan.scenario.parallel.virtual
+    least = schedule.warmup_microbatches(plan.mesh.pipeline, virtual, plan.microbatches)
+    order = schedule.order(plan.mesh.pipeline, virtual, min(plan.microbatches, 2 * least))[0]
+    return all(action.kind != "I" for action in order)
 
 
 def _ns(seconds: float) -> int:

@@ -19,7 +19,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
-from twin.engine.passes import nanoseconds
+from twin.engine.coster import nanoseconds
 from twin.network import latency
 from twin.rl.buckets import Bucket
 from twin.rl.types import Flow, Link, Operation, Stage, UpdatePlan, UpdateProgram

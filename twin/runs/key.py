@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import twin
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
 
+SOURCE: Final = Path(twin.__file__ or "").parent
+"""The folder of the twin's own code."""
 Fidelity = Literal["events", "fast", "group"]
 """How a step is answered: played event by event with one rank per stage, or with every rank of one
 model-parallel group, or as the longest path over the same Program."""
@@ -44,9 +47,13 @@ def key(scenario: Scenario, fidelity: Fidelity) -> Key:
 @cache
 def source_digest() -> str:
     """16 hexadecimal digits of the SHA-256 over every module of the twin, by path and content."""
-    root = Path(twin.__file__ or "").parent
+    return digest_of(SOURCE, SOURCE.rglob("*.py"))
+
+
+def digest_of(root: Path, files: Iterable[Path]) -> str:
+    """16 hexadecimal digits of the SHA-256 over files below a folder, by path and content."""
     digest = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
+    for file in sorted(files):
         digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]

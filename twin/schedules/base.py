@@ -95,6 +95,12 @@ class Schedule(Spec):
         """Whether forwards run together with backwards of other micro-batches."""
         return False
 
+    @property
+    def staggered(self) -> bool:
+        """Whether stages end a step as staggered as they begin it, and wait for no other at the end
+        of it."""
+        return False
+
     @abstractmethod
     def stage_order(
         self, stage: int, stages: int, chunks_per_stage: int, microbatches: int
@@ -140,6 +146,20 @@ def alternate(
     """
     in_turn = chain.from_iterable(zip(forwards[warmup:], backwards, strict=False))
     return (*forwards[:warmup], *in_turn, *backwards[len(forwards) - warmup :])
+
+
+def in_halves(chunk: int, microbatches: int, warmup: int, late: int) -> tuple[Action, ...]:
+    """`warmup` forwards; then a forward, the input's gradient, and the weights' of the micro-batch
+    `late` before; then what is left. Neither number exceeds the micro-batches.
+    """
+    order = [Action("F", chunk, m) for m in range(warmup)]
+    for m in range(microbatches):
+        if m + warmup < microbatches:
+            order.append(Action("F", chunk, m + warmup))
+        order.append(Action("I", chunk, m))
+        if m >= late:
+            order.append(Action("W", chunk, m - late))
+    return (*order, *(Action("W", chunk, m) for m in range(microbatches - late, microbatches)))
 
 
 def only_one_chunk(kind: str, chunks_per_stage: int) -> list[Obstacle]:

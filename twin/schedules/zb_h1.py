@@ -1,13 +1,14 @@
 """ZB-H1: 1F1B with the backward in two halves, so that weight gradients fill the bubble.
 
-Source: Qi et al. 2023, "Zero bubble pipeline parallelism", arXiv:2401.10241, section 2 and figure
-2. As 1F1B, but a stage sends the input's gradient (I) before it computes the weights' (W), and
+Source: Qi et al. 2023, "Zero bubble pipeline parallelism", arXiv:2401.10241, section 2.1 and figure
+3. As 1F1B, but a stage sends the input's gradient (I) before it computes the weights' (W), and
 stage s of p runs each W s micro-batches late: what it puts off fills its cool-down. Each stage
 keeps at most p micro-batches, as the first stage of 1F1B does, those that wait for W included.
 With equal stages, free communication and m >= p the bubble is (p - 1)(F + B - 2 W), B being the
-whole backward (section 2.2; table in deepseek-ai/DualPipe, README, where it is called ZB1P).
-Left out: the optimizer's late validation (section 4), which starts the next step before all ranks
-have agreed on the gradient norm.
+whole backward (table 2; table in deepseek-ai/DualPipe, README, where it is called ZB1P). The orders
+that the paper searches for with as much memory (ZB-1p) have the same bubbles (table 5). That stages
+update without waiting for each other (section 4; `twin.schedules.zb_h2`) is left out: the first
+stage begins first and ends last, so steps would come no faster.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from typing import Literal, final
 
 from twin.schedules.action import Action
-from twin.schedules.base import Obstacle, Schedule, only_one_chunk
+from twin.schedules.base import Obstacle, Schedule, in_halves, only_one_chunk
 
 
 @final
@@ -30,15 +31,7 @@ class ZeroBubbleH1(Schedule):
         """Warm-up of one forward per later stage; then F, I, and W of an older micro-batch."""
         del chunks_per_stage
         warmup = min(microbatches, stages - 1 - stage)
-        order = [Action("F", stage, m) for m in range(warmup)]
-        for m in range(microbatches):
-            if m + warmup < microbatches:
-                order.append(Action("F", stage, m + warmup))
-            order.append(Action("I", stage, m))
-            if m >= stage:
-                order.append(Action("W", stage, m - stage))
-        late = range(max(0, microbatches - stage), microbatches)
-        return (*order, *(Action("W", stage, m) for m in late))
+        return in_halves(stage, microbatches, warmup, min(microbatches, stage))
 
     def period(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
         """One: each micro-batch brings an F, an I and a W to every stage."""

@@ -39,6 +39,10 @@ class MatmulSpec(Spec):
     group_launch: Seconds = Field(
         default=0.0, description="time that each group adds beside, in a product of groups"
     )
+    bandwidth: Share | None = Field(
+        default=None,
+        description="share of the memory's bandwidth that products reach; null: that of all others",
+    )
     whole_tiles: Flag = Field(
         default=True,
         description="whether each tile of the result is one SM's, so that the last round of tiles "
@@ -126,6 +130,11 @@ class CalibrationSpec(Spec):
     )
     attention_backward_launch: Seconds | None = Field(
         default=None, description="the same, backward"
+    )
+    sustained: Share = Field(
+        default=1.0,
+        description="share of the tensor cores' speed in kernels timed one by one that they keep "
+        "for hours: a GPU at its power limit clocks lower",
     )
     bandwidth: Share = Field(
         description="kernels bound by device memory, of its bandwidth, that `streaming` does not "

@@ -7,19 +7,30 @@ from typing import Literal
 
 from pydantic import Field
 
-from twin.spec.base import Spec
+from twin.spec.base import Flag, Spec
 
-Recompute = Literal["full", "attention_core", "norms", "swiglu", "mla_up", "moe_down"]
+Recompute = Literal[
+    "full",
+    "attention_core",
+    "norms",
+    "swiglu",
+    "mla_up",
+    "moe_down",
+    "alternate_products",
+    "all_but_qkv",
+]
 Fp8Store = Literal["moe_up_input", "swiglu_input"]
 Offload = Literal["activations", "optimizer", "optimizer_dense", "optimizer_expert"]
 
 
 class MemorySpec(Spec):
-    """Four choices, which combine. `recompute` and `fp8_store` follow Kimi K2's report
+    """Choices that combine. `recompute` and `fp8_store` follow Kimi K2's report
     (arXiv:2507.20534, section 2.4): norms, SwiGLU, MLA up-projections and MoE down-projections run
     again; inputs of MoE up-projections and of SwiGLU wait in FP8-E4M3 with an fp32 scale per 128
     numbers. `attention_core` is the part of attention between the projections (Korthikanti et al.
-    2022, section 4.2), `full` every layer."""
+    2022, section 4.2), `full` every layer, and `alternate_products` all but the attention core and
+    every first of two matrix products, as torchtitan's selective checkpointing per op;
+    `all_but_qkv` all but the projections to queries, keys and values (MaxText)."""
 
     recompute: tuple[Recompute, ...] = Field(
         default=(), description="what the backward pass computes again; empty: all is kept"
@@ -36,6 +47,13 @@ class MemorySpec(Spec):
         default="device",
         description="where offloaded states are updated: device streams them through the GPU and "
         "back; host sends gradients down and new weights up",
+    )
+
+    fully_shard: Flag = Field(
+        default=False,
+        description="zero 3 as PyTorch's fully_shard (FSDP2) does it: sharded parameters are fp32 "
+        "and the optimizer's own, with no bf16 copy beside them; what is gathered arrives in one "
+        "tensor and is copied into parameters, and gradients are bf16 until they are reduced",
     )
 
     @property

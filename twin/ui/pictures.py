@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -21,13 +21,21 @@ def theme() -> Theme:
     return "dark" if st.context.theme.type == "dark" else "light"
 
 
-def place(picture: Picture, key: str) -> None:
+def place(picture: Picture, key: str, chosen: Callable[[], None] | None = None) -> None:
     """Show a figure: its finding, how to read it, the chart, and its numbers as a table, so that
-    everything it says is also there without colour and without hovering."""
+    everything it says is also there without colour and without hovering. `chosen` is called once a
+    point was clicked; the point is in the session's state under the key."""
     findings = picture.title.splitlines()
     st.markdown("  \n".join(f"**{line}**" for line in findings))
     st.caption(picture.caption)
-    st.plotly_chart(picture.figure, key=key, config=_CHART, alt=". ".join(findings))
+    st.plotly_chart(
+        picture.figure,
+        key=key,
+        config=_CHART,
+        alt=". ".join(findings),
+        on_select=chosen or "ignore",
+        selection_mode="points",
+    )
     if picture.table:
         with st.expander("The same as a table", icon=":material/table:"):
             table(picture.table)

@@ -16,6 +16,7 @@ from twin.ui.places import (
     MEMORY,
     NETWORK,
     PLAN,
+    REALITY,
     RESULT,
     TRACK,
     WEIGHT_UPDATE,
@@ -30,6 +31,7 @@ def route() -> None:
     st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=318)
     measured = st.Page(MEASURED, title="Measured")
     track = st.Page(TRACK, title="Track")
+    reality = st.Page(REALITY, title="Reality")
     update = st.Page(WEIGHT_UPDATE, title="Weight update")
     page = st.navigation(
         [
@@ -40,6 +42,7 @@ def route() -> None:
             st.Page(COMPARE, title="Compare"),
             measured,
             track,
+            reality,
             st.Page(CATALOG, title="Catalog"),
             st.Page(ASSUMPTIONS, title="Assumptions"),
             update,
@@ -53,10 +56,8 @@ def route() -> None:
     session.write_link(session.update() if page is update else None, run)
     session.say_broken_link()
     try:
-        if page in (track, update):  # no plan of the desk is on it
-            page.run()
-            return
-        place = bar()
+        # No plan of the desk is on some pages.
+        place = st.sidebar if page in (track, reality, update) else bar()
         page.run()
         if session.awaited():
             with place:

@@ -20,6 +20,7 @@ _DESK: Final = "desk"
 _UPDATE: Final = "weight update"
 _MEASURED: Final = "measured run"
 _FOLLOWED: Final = "followed run"
+_VALIDATED: Final = "validated again"
 _WANTED: Final = "weight update wanted"
 _BROKEN: Final = "broken link"
 _KNOWN: Final = "known scenarios"
@@ -102,6 +103,17 @@ def followed(folder: str, against: str | None) -> Follower:
         kept = (folder, against), follow(folder, against)
         st.session_state[_FOLLOWED] = kept
     return kept[1]
+
+
+def validated() -> str | None:
+    """What published rows were predicted from that this session asked to be predicted again; None:
+    it did not ask."""
+    return st.session_state.get(_VALIDATED)
+
+
+def validate_again(made_from: str) -> None:
+    """Show published rows as this twin predicts them, and not the answers that ship."""
+    st.session_state[_VALIDATED] = made_from
 
 
 def widget_key(name: str, shown: object, labels: Iterable[str] = ()) -> str:

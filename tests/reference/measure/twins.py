@@ -4,26 +4,10 @@ from __future__ import annotations
 
 from reference.measure.case import Case
 from twin.arch.ops import OpClass, Product, Work
+from twin.calibrate.measured import KINDS
 from twin.hardware import seconds
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
-
-KINDS: dict[str, OpClass] = {
-    "rms_norm": "norm",
-    "rms_norm_backward": "norm",
-    "swiglu": "activation",
-    "swiglu_backward": "activation",
-    "rope": "rotary",
-    "fp8_cast": "cast",
-    "spread": "gather",
-    "gather": "gather",
-    "route": "routing",
-    "route_backward": "routing",
-    "loss": "loss",
-    "loss_backward": "loss",
-    "adamw": "update",
-}
-"""Operations that wait for memory, as the twin's ops say what they are."""
 
 
 def twin_seconds(case: Case, gpu: GpuSpec, profile: CalibrationSpec) -> float:

@@ -20,6 +20,7 @@ from reference.parallel.stage import stage_of
 from reference.parallel.turns import Turns
 from reference.parallel.world import world_of
 from tests.reference.parallel.ranks import run_ranks
+from twin.errors import UsageError
 from twin.loading import load_part
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
@@ -30,6 +31,7 @@ INTERLEAVED = {"kind": "interleaved_1f1b"}
 K2 = INTERLEAVED | {"extra_warmup": 1, "overlap_all_to_all": True, "defer_weight_grad": True}
 
 ZB, DUAL = {"kind": "zb_h1"}, {"kind": "dualpipe"}
+ZB_H2 = {"kind": "zb_h2", "post_validation": False}
 LAYOUTS: list[tuple[int, dict[str, Any]]] = [
     (1, {}),
     (1, {"virtual": 2, "schedule": K2}),
@@ -39,10 +41,12 @@ LAYOUTS: list[tuple[int, dict[str, Any]]] = [
     (2, {"pipeline": 2, "layers": [1, 3]}),
     (2, {"pipeline": 2, "schedule": {"kind": "gpipe"}}),
     (2, {"pipeline": 2, "schedule": ZB}),
+    (2, {"pipeline": 2, "schedule": ZB_H2}),
     (2, {"pipeline": 2, "schedule": DUAL}),
     (2, {"pipeline": 2, "virtual": 2, "schedule": INTERLEAVED}),
     (2, {"pipeline": 2, "virtual": 2, "schedule": K2}),
     (4, {"expert": 2}),
+    (4, {"pipeline": 4, "schedule": ZB_H2 | {"weights_late": 3}}),
     (4, {"pipeline": 4, "schedule": DUAL}),
     (4, {"pipeline": 2, "expert": 2, "schedule": ZB}),
     (4, {"pipeline": 2, "expert": 2, "virtual": 2, "schedule": K2}),
@@ -121,6 +125,15 @@ def assert_equal(ranks: int, layout: dict[str, Any], policy: MemorySpec | None =
             scale = gradients[name].abs().max()
             assert (value - whole).abs().max() <= 1e-12 * scale, (name, value.shape)
     assert seen == gradients.keys()
+
+
+def test_a_schedule_whose_stages_update_apart_is_refused_and_the_fix_named() -> None:
+    spec = ParallelSpec.model_validate({"pipeline": 2, "schedule": {"kind": "zb_h2"}})
+    with pytest.raises(UsageError) as caught:
+        mesh_of(spec, 2, MICROBATCHES)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.path) == ("TW296", "parallel.schedule.post_validation")
+    assert problem.hint == "set post_validation to false"
 
 
 @pytest.mark.parametrize(("ranks", "layout"), LAYOUTS, ids=str)

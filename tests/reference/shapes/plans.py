@@ -14,7 +14,8 @@ from twin.arch.parameters import on_rank
 from twin.arch.stack import parameters_of
 from twin.collectives import Traffic
 from twin.engine.closing import finish
-from twin.engine.passes import Coster, backward_pass, forward_pass, input_pass, weight_pass
+from twin.engine.coster import Coster
+from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import Template
 from twin.network.placement import Placement
 from twin.plan.compile import shape_of

@@ -60,18 +60,31 @@ def _vectors(attention: GroupedAttention, model: ModelSpec, width: int) -> Itera
 def items(attention: GroupedAttention, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     """From the normed hidden state to the block's output, before the residual."""
     own, tokens = heads(attention, shape.tensor), shape.tokens
-    width = (own.query + 2 * own.key_value) * own.qk_dim
     values = own.query * own.v_dim
     hidden = ELEMENT * tokens * model.hidden
-    made, bias = ELEMENT * tokens * width, attention.bias or attention.qkv_bias
+    bias = attention.bias or attention.qkv_bias
     return (
         *enter("attention_gather", hidden, shape, shape.precision),
-        *projection("qkv", shape, (tokens, model.hidden, width), made, bias),
+        *_projections(shape, model.hidden, own, bias),
         *regather("attention_regather", hidden, shape, shape.precision),
         *_queries_keys(attention, model, own, tokens),
         *core(own, shape, model.dropout),
         *attention_out(shape, (tokens, values, model.hidden), attention.bias),
         *leave("attention_reduce", hidden, shape),
+    )
+
+
+def _projections(shape: Shape, hidden: int, own: Heads, bias: bool) -> tuple[Op, ...]:
+    """Queries, keys and values: one product, or one each."""
+    query, key = own.query * own.qk_dim, own.key_value * own.qk_dim
+    fused, separate = {"qkv": query + 2 * key}, {"q": query, "k": key, "v": key}
+    widths = separate if shape.separate else fused
+    return tuple(
+        op
+        for name, width in widths.items()
+        for op in projection(
+            name, shape, (shape.tokens, hidden, width), ELEMENT * shape.tokens * width, bias
+        )
     )
 
 

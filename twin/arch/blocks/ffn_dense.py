@@ -38,11 +38,19 @@ def parameters(ffn: DenseFfn, model: ModelSpec) -> tuple[Parameter, ...]:
 def items(ffn: DenseFfn, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     """From the normed hidden state to the block's output, before the residual."""
     tokens, width = shape.tokens, ffn.width // shape.tensor
-    made, hidden = _matrices_up(ffn) * width, ELEMENT * tokens * model.hidden
-    up, down = (tokens, model.hidden, made), (tokens, width, model.hidden)
+    count, hidden = _matrices_up(ffn), ELEMENT * tokens * model.hidden
+    down = (tokens, width, model.hidden)
+    names = ("ffn_gate", "ffn_up") if shape.separate and count > 1 else ("ffn_up",)
+    made = count // len(names) * width
     return (
         *enter("ffn_gather", hidden, shape, shape.precision),
-        *projection("ffn_up", shape, up, ELEMENT * tokens * made, ffn.bias),
+        *(
+            op
+            for name in names
+            for op in projection(
+                name, shape, (tokens, model.hidden, made), ELEMENT * tokens * made, ffn.bias
+            )
+        ),
         *regather("ffn_regather", hidden, shape, shape.precision),
         *cast(activation("ffn", ffn.kind, tokens, width), shape),
         *projection("ffn_down", shape, down, bias=ffn.bias),

@@ -25,9 +25,10 @@ Assumptions, all named:
 - The router multiplies bf16 by bf16 into fp32 logits (Megatron-LM's router gating with fp32
   output); scores and choice are fp32. A true fp32 GEMM would be slower by the ratio of the peaks.
 - Routing weights multiply inside the experts' SwiGLU, before the down-projection (Megatron-LM,
-  `weighted_bias_swiglu_impl`), so that the down-projection's output is not kept. Weighting at the
-  combine would keep 2 x top-k x hidden bytes per token more. In a plain all-to-all they travel
-  with their rows, 4 bytes each, and their gradients come back with those of the rows
+  `weighted_bias_swiglu_impl`), so that the down-projection's output is not kept. With
+  `Shape.weigh_outputs` they multiply it in fp32 instead (torchtitan, `MoE.forward`): the fp32 copy
+  is kept for the weights' gradient, 4 x top-k x hidden bytes per token. In a plain all-to-all they
+  travel with their rows, 4 bytes each, and their gradients come back with those of the rows
   (`reference.model.exchange`); where copies are merged they travel free.
 - Before rows go in a plain all-to-all, ranks tell each other how many will come for each expert, 8
   bytes a number, and the host waits for it, since it has to size what it receives into (as in
@@ -47,7 +48,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from twin.arch.fp8 import cast, projection, turns
+from twin.arch.fp8 import arrived, cast, projection, turns
 from twin.arch.kernels import COUNT, ELEMENT, FP8, SINGLE, Matmul, linear, streaming, swiglu
 from twin.arch.ops import Exchange, Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, vector
@@ -159,6 +160,7 @@ def _shared(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
     gate = linear("shared_gate", Matmul(tokens, hidden, 1), saved=ELEMENT * tokens)
     up, down = (tokens, hidden, 2 * width), (tokens, width, hidden)
     return (
+        *arrived("shared", float(tokens * hidden), shape),
         *projection("shared_up", shape, up, saved=ELEMENT * tokens * 2 * width),
         *cast(swiglu("shared_swiglu", tokens, width), shape),
         *projection("shared_down", shape, down),
@@ -193,7 +195,7 @@ class _Way:
             copies,
             arrived * shape.expert_tensor,
             copies * shape.expert_tensor,
-            FP8 if shape.precision == "fp8" else ELEMENT,
+            FP8 if shape.precision == "fp8" and not shape.per_tensor else ELEMENT,
         )
 
 
@@ -245,6 +247,8 @@ def _dispatch(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
         steps.append(_there("dispatch_permute", way, way.arrived, way.routed))
     elif _sorted_after_exchange(moe, shape):
         steps.append(_there("dispatch_sort", way, way.routed, way.routed))
+    if shape.per_tensor:
+        return (*steps, *arrived("experts", way.routed, shape))
     return (*steps[:-1], replace(steps[-1], saved=way.width * way.routed))
 
 
@@ -256,11 +260,21 @@ def _experts(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
     down = Matmul(rows, width, hidden, own, shape.precision)
     return (
         replace(linear("experts_up", up, ELEMENT * rows * 2 * width), kind="grouped_gemm"),
-        *turns("experts_up", up),
+        *turns("experts_up", up, shape),
         *cast(swiglu("experts_swiglu", rows, width), shape),
         replace(linear("experts_down", down), kind="grouped_gemm"),
-        *turns("experts_down", down, arrives=True),
+        *turns("experts_down", down, shape, arrives=True),
+        *((_weighed(rows * hidden),) if shape.weigh_outputs else ()),
     )
+
+
+def _weighed(values: int) -> Op:
+    """Routing weights times what experts give: a cast to fp32, the product, a cast back, each a
+    kernel; backward a cast, the products for both gradients, a cast."""
+    single, cast = SINGLE * values, (ELEMENT + SINGLE) * values
+    forward = Work(0.0, 2.0 * cast + 2.0 * single, 3)
+    backward = Work(0.0, 2.0 * cast + 4.0 * single, 4)
+    return streaming("experts_weigh", forward, backward, single, single)
 
 
 def _combine(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
@@ -289,7 +303,7 @@ def _combine(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
         steps.append(Exchange("combine", "expert", wide, both, both, 0.0, way.width * way.copies))
     if not merged:
         steps.append(_back("combine_unpermute", way, own, way.tokens))
-    if shape.precision == "fp8":
+    if shape.precision == "fp8" and not shape.per_tensor:
         quantise = Work(0.0, (ELEMENT + FP8) * way.tokens, 1)
         steps.append(Op("combine_cast", "cast", Work(), quantise))
     if moe.shared_experts:

@@ -1,0 +1,188 @@
+"""A template while it is made: kernels become segments, collectives become steps.
+
+Neighbouring kernels are fused into one segment; a collective closes the segment. Each step waits
+for the one before, but for what runs beside a collective.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from twin.arch.ops import CollectiveKind, Exchange, Layer
+from twin.engine.coster import NOTHING, Coster, Kernels, nanoseconds
+from twin.engine.overlap import hold_for_host
+from twin.engine.program import (
+    COMPUTE,
+    CONTEXT,
+    DATA,
+    EXPERT,
+    GATHER,
+    TENSOR,
+    Group,
+    Step,
+    Template,
+)
+from twin.optimizers import dense_weights
+from twin.plan.memory import PARAMETER_BYTES
+
+_STREAM_OF: Final = {
+    "tensor": TENSOR,
+    "context": CONTEXT,
+    "expert": EXPERT,
+    "expert_tensor": EXPERT,
+}
+"""The stream of a layer's collectives, by their group."""
+_NAMES: Final[dict[CollectiveKind, str]] = {
+    "all_gather": "all_gather_weights",
+    "reduce_scatter": "reduce_scatter_gradients",
+}
+
+
+@dataclass(slots=True)
+class Builder:
+    """Collects kernels into segments and collectives into steps; each waits for the one before."""
+
+    coster: Coster
+    steps: list[Step] = field(default_factory=list[Step])
+    name: str = ""
+    pending: Kernels = NOTHING
+    waiting: bool = False
+    """Whether the open segment runs while the exchange before it is on its way."""
+    tail: tuple[int, ...] = ()
+    """Steps that the next one waits for."""
+    before: tuple[int, ...] = ()
+    """What the last exchange waited for."""
+    aside: tuple[int, ...] = ()
+    """A collective that runs beside the segments until `join`."""
+    ends: list[int] = field(default_factory=list[int])
+    """Where layers are gathered: the pass's first kernel, then the last one of each layer."""
+    reducing: tuple[int, ...] = ()
+    """Reductions of the gradients of the layer before."""
+
+    def compute(self, name: str, kernels: Kernels, *, aside: bool = False) -> None:
+        """Add kernels under a segment's name; those `aside` do not wait for the exchange before
+        them."""
+        if (name, aside) != (self.name, self.waiting):
+            self.close()
+            self.name, self.waiting = name, aside
+        self.pending = Kernels(
+            self.pending.seconds + kernels.seconds,
+            self.pending.sm_bound + kernels.sm_bound,
+            self.pending.count + kernels.count,
+        )
+
+    def close(self) -> None:
+        """End the open segment."""
+        if self.name:
+            done = self.pending
+            bound = done.sm_bound / done.seconds if done.seconds else 0.0
+            step = Step(
+                self.name,
+                COMPUTE,
+                nanoseconds(done.seconds),
+                self.before if self.waiting else self.tail,
+                kernels=done.count,
+                # Segments of one share in a thousand are alike: fewer paces to work out.
+                sm_bound=round(bound, 3),
+            )
+            place = self._append(step)
+            self.tail = (*self.tail, place) if self.waiting else (place,)
+        self.name, self.pending, self.waiting = "", NOTHING, False
+
+    def exchange(
+        self, item: Exchange, kind: CollectiveKind, *, backward: bool = False, cut: bool = False
+    ) -> None:
+        """Add a collective of the layer after the open segment, whole or `cut` into pieces."""
+        if (step := self._collective(item, kind, backward=backward, cut=cut)) is not None:
+            self.before, self.tail = self.steps[step].after, (step,)
+
+    def beside(self, item: Exchange, kind: CollectiveKind) -> None:
+        """Add a collective beside the segments that follow, until one that joins it."""
+        if (step := self._collective(item, kind, backward=True)) is not None:
+            self.aside = (*self.aside, step)
+
+    def join(self) -> None:
+        """What follows waits for the collective beside it."""
+        if self.aside:
+            self.close()
+            self.tail, self.aside = (*self.tail, *self.aside), ()
+
+    def gather(self, layer: Layer, name: str) -> None:
+        """Gather a layer's sharded parameters while the layer before it runs, so that two layers
+        are whole at most. The first of a pass waits for its turn: an FSDP root's gathers wait for
+        the kernels before it (torch, `_root_pre_forward`)."""
+        if not self.ends:
+            self.compute(name, NOTHING)
+            self.close()
+            self.ends.append(len(self.steps) - 1)
+        self.close()
+        after = (self.ends[max(0, len(self.ends) - 2)],)
+        gathers = self._over_replicas("all_gather", layer, GATHER, after)
+        self.tail = (*self.tail, *gathers)
+
+    def end_layer(self) -> None:
+        """The kernels of a gathered layer are all there."""
+        self.close()
+        self.ends.append(max(i for i, step in enumerate(self.steps) if step.stream == COMPUTE))
+
+    def reduce(self, layer: Layer) -> None:
+        """Reduce-scatter the gradients of a layer behind its kernels. The next layer's wait for the
+        reduction before this one, so that gradients of two layers are whole at most (as in torch's
+        FSDP2)."""
+        self.close()
+        reducing = self._over_replicas("reduce_scatter", layer, DATA, self.tail)
+        self.tail, self.reducing = (*self.tail, *self.reducing), reducing
+
+    def _over_replicas(
+        self, kind: CollectiveKind, layer: Layer, stream: int, after: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """A collective over the replicas of a layer's dense weights, and one over those of its
+        experts: of all weights that it uses, or of those that have gradients."""
+        used = layer.used if kind == "all_gather" else layer.learned
+        width = PARAMETER_BYTES if kind == "all_gather" else self.coster.gradient_bytes
+        sizes: dict[Group, int] = {
+            "data": dense_weights(used),
+            "expert_data": used.expert,
+        }
+        found: list[int] = []
+        for group, size in sizes.items():
+            if size and self.coster.placements[group].size > 1:
+                flow, delay = self.coster.collective(kind, size * width, group)
+                sms = self.coster.calibration.collective_sms
+                step = Step(_NAMES[kind], stream, delay, after, flow, group, kernels=1, sms=sms)
+                found.append(self._append(step))
+        return tuple(found)
+
+    def _collective(
+        self, item: Exchange, kind: CollectiveKind, *, backward: bool, cut: bool = False
+    ) -> int | None:
+        size, coster = item.payload(backward), self.coster
+        priced = coster.in_pieces if cut else coster.collective
+        flow, delay = priced(kind, size, item.group)
+        if flow.nvlink_bytes == 0 and flow.nic_bytes == 0:
+            return None
+        self.close()
+        profile, stream = coster.calibration, _STREAM_OF[item.group]
+        sms = profile.expert_sms if item.group == "expert" else profile.collective_sms
+        # Copy engines pass pieces on inside a node; NICs are fed, and sums made, by kernels.
+        copied = cut and kind == "all_gather" and flow.nic_bytes == 0
+        step = Step(
+            *(item.name, stream, delay, self.tail, flow, item.group),
+            kernels=coster.pieces - 1 if cut else 1,
+            sms=0 if copied else sms,
+            asks=item.asks,
+        )
+        return self._append(step)
+
+    def _append(self, step: Step) -> int:
+        self.steps.append(step)
+        return len(self.steps) - 1
+
+    def done(self) -> Template:
+        """The finished template; an empty chunk still passes its message on, in no time."""
+        self.close()
+        if not self.steps:
+            self._append(Step("empty", COMPUTE, 0, ()))
+        dispatch = self.coster.calibration.dispatch * 1e9
+        return hold_for_host(tuple(self.steps), self.coster.alone, dispatch)

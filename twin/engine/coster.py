@@ -1,0 +1,188 @@
+"""Seconds and traffic of a run's operations on its cluster: what templates are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, log2
+from typing import Final, Literal
+
+from twin.arch.kernels import piece
+from twin.arch.ops import CollectiveKind, Op, Work
+from twin.collectives import Choice, Spread, Traffic, chosen, deepep, spread, traffic
+from twin.engine.roles import seats
+from twin.engine.wiring import Rates, wire
+from twin.hardware import Price, price
+from twin.network import capacity, latency
+from twin.network.placement import Placement
+from twin.plan.compile import shape_of
+from twin.plan.types import Plan
+from twin.spec.calibration import CalibrationSpec
+from twin.spec.cluster import ClusterSpec
+
+
+def rates(cluster: ClusterSpec, profile: CalibrationSpec) -> Rates:
+    """Bytes per nanosecond of the cluster's links; the uplinks are those of a whole pod."""
+    nic, fabric = capacity(cluster, "nic") / 1e9, cluster.fabric
+    uplink, leaf = capacity(cluster, "pcie_uplink"), capacity(cluster, "leaf")
+    down = fabric.nodes_per_leaf * cluster.node.gpus * nic
+    return Rates(
+        nvlink=capacity(cluster, "nvlink") / 1e9,
+        nic=nic,
+        pcie=capacity(cluster, "pcie") / 1e9,
+        dram=capacity(cluster, "dram") / 1e9,
+        pcie_uplink=None if uplink is None else uplink / 1e9,
+        leaf=None if leaf is None else down / fabric.oversubscription,
+        loss=profile.expert_contention,
+    )
+
+
+def nanoseconds(value: float) -> int:
+    """Seconds as integer nanoseconds, rounded once."""
+    return round(value * 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Some kernels: seconds at full speed, those of them that SMs bound, and launches."""
+
+    seconds: float
+    sm_bound: float
+    count: int
+
+
+NOTHING: Final = Kernels(0.0, 0.0, 0)
+Overlap = Literal["none", "bulk", "pieces"]
+Part = Literal["forward", "backward", "weight"]
+"""Forward, the gradient of the input, and that of the weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coster:
+    """Seconds and traffic of the run's operations on its cluster."""
+
+    cluster: ClusterSpec
+    calibration: CalibrationSpec
+    placements: dict[str, Placement]
+    alone: Mapping[str, float]
+    """Bytes per nanosecond of a transfer that has its links to itself, as in `Wiring`."""
+    choice: Choice = "ring"
+    """Of the algorithm of collectives."""
+    zero: int = 1
+    reshard_after_forward: bool = True
+    spread: Spread | None = None
+    """Of a token's experts, where copies for one node travel as one."""
+    expert_load: float = 1.0
+    """Rows of the fullest expert rank over the mean."""
+    overlap: Overlap = "none"
+    """How collectives over tensor ranks run beside products."""
+    gradient_bytes: int = 4
+    """Of a gradient that is reduced."""
+    casts_in_calls: bool = False
+    """Casts to FP8 are launched by the call of the product they are for, as in Transformer Engine:
+    they cost the host nothing more."""
+
+    @staticmethod
+    def of(plan: Plan) -> Coster:
+        """The coster of a plan."""
+        scenario, parallel = plan.scenario, plan.scenario.parallel
+        return Coster(
+            scenario.cluster,
+            scenario.calibration,
+            plan.placements,
+            wire(seats(plan), rates(scenario.cluster, scenario.calibration), host=False).alone,
+            parallel.collectives,
+            parallel.zero,
+            parallel.reshard_after_forward,
+            _spread(plan),
+            shape_of(scenario).expert_load,
+            parallel.overlap_tensor,
+            scenario.train.gradient_bytes,
+            scenario.train.fp8_scaling == "tensor",
+        )
+
+    @property
+    def pieces(self) -> int:
+        """Into how many a collective over tensor ranks is cut, with the product beside it."""
+        return self.placements["tensor"].size
+
+    def agree(self, placement: Placement) -> tuple[Traffic, int]:
+        """Traffic and latency (ns) of an all-reduce of a few numbers: up and down a binary tree,
+        NVLink inside the nodes and the fabric between them (NCCL's trees for small messages); its
+        bytes do not matter."""
+        inside, nodes = placement.per_node, placement.size / placement.per_node
+        return self.priced(
+            Traffic(nvlink_hops=2 * ceil(log2(inside)), nic_hops=2 * ceil(log2(nodes)))
+        )
+
+    def forward(self, op: Op) -> float:
+        """Seconds of an op's forward kernels."""
+        return self.kernels(op, "forward").seconds
+
+    def input_gradient(self, op: Op) -> float:
+        """Seconds of the kernels for the gradient of an op's input."""
+        return self.kernels(op, "backward").seconds
+
+    def weight_gradient(self, op: Op) -> float:
+        """Seconds of the kernels for the gradient of an op's weight."""
+        return self.kernels(op, "weight").seconds
+
+    def kernels(self, op: Op, part: Part, count: int | None = None) -> Kernels:
+        """The kernels of one part of an op, forward, of the input's or of the weight's gradient:
+        whole, or so many of the pieces of its rows, which the host launches with one call."""
+        cost, times = self.cost(op, part, cut=count is not None), 1 if count is None else count
+        kernels: int = getattr(op, part).kernels
+        if self.casts_in_calls and op.kind == "cast":
+            kernels = 0
+        seconds = times * cost.seconds
+        return Kernels(seconds, seconds * cost.sm_bound, kernels)
+
+    def cost(self, op: Op, part: Part, *, cut: bool = False) -> Price:
+        """What one part of an op costs, whole or one piece of it."""
+        work: Work = getattr(op, part)
+        gpu, profile, backward = self.cluster.node.gpu, self.calibration, part != "forward"
+        own = piece(work, self.pieces) if cut else work
+        return price(op.kind, own, gpu, profile, backward=backward)
+
+    def collective(self, kind: CollectiveKind, size: float, group: str) -> tuple[Traffic, int]:
+        """Traffic per rank and latency (ns) of a collective of `size` bytes in a group of the given
+        kind."""
+        placement = self.placements[group]
+        if group == "expert" and self.spread is not None:
+            # The spread says itself how much more the fullest rank gets.
+            flow = deepep(size / self.expert_load, self.spread, placement)
+        else:
+            flow = self.flow(kind, size, placement)
+        return self.priced(flow, placement)
+
+    def in_pieces(self, kind: CollectiveKind, size: float, group: str) -> tuple[Traffic, int]:
+        """The same of one whose pieces go from rank to rank, so by a ring whatever the choice."""
+        placement = self.placements[group]
+        return self.priced(traffic(kind, size, placement), placement)
+
+    def flow(self, kind: CollectiveKind, size: float, placement: Placement) -> Traffic:
+        """The traffic of a collective by the run's choice of algorithm."""
+        return chosen(self.cluster, self.choice, kind, size, placement)
+
+    def priced(self, flow: Traffic, placement: Placement | None = None) -> tuple[Traffic, int]:
+        """A traffic with the latency (ns) of its serial hops."""
+        hops = flow.nvlink_hops * latency(self.cluster, "nvlink") + flow.nic_hops * latency(
+            self.cluster, "nic", placement
+        )
+        return flow, nanoseconds(hops)
+
+
+def _spread(plan: Plan) -> Spread | None:
+    """How a token's experts spread over the expert group, where the dispatcher merges copies."""
+    scenario, moe = plan.scenario, plan.scenario.model.moe
+    if moe is None or scenario.parallel.dispatcher != "deepep":
+        return None
+    routing, balanced = scenario.train.routing, scenario.train.routing.kind == "balanced"
+    return spread(
+        moe.experts,
+        moe.top_k,
+        plan.placements["expert"],
+        moe.groups,
+        moe.top_groups,
+        None if balanced else routing.shares(moe.experts),
+    )

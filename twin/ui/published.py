@@ -1,0 +1,79 @@
+"""Published rows as the page Reality has them: the answers that ship, those of this very twin,
+predicted in another process, and a row as a plan."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from twin.errors import UsageError
+from twin.report.interval import shipped as residuals
+from twin.ui.answers import Bug, Failure, guarded
+from twin.ui.desk import Draft
+from twin.ui.jobs import Jobs, Pending
+from twin.ui.worker import Note, Worker, WorkerDiedError
+from twin.validate import Answer, Row, Unreadable, kept, read_suite, validate
+from twin.validate.files import plan_of
+from twin.validate.kept import Kept
+from twin.validate.leave_one_out import leave_one_out
+from twin.validate.summary import summarize
+from twin.validate.validate import at_once
+
+
+@lru_cache(2)
+def made_from(as_of: int) -> str:
+    """What answers of this twin follow from, as its files stand at `as_of`."""
+    del as_of
+    return kept.made_from()
+
+
+def again(made_from: str) -> Pending[Kept | Failure]:
+    """All published rows, predicted by this twin; in the making, or made."""
+    return _VALIDATIONS.ask(made_from, _perform)
+
+
+def _perform(note: Note) -> Kept | Failure:
+    try:
+        return _VALIDATOR.perform(predict, (), note)
+    except WorkerDiedError as died:
+        return Bug(str(died))
+
+
+def predict(note: Note) -> Kept | Failure:
+    """What the shipped rows come to, predicted in this process and others."""
+    return guarded(lambda: _predict(read_suite(), note))
+
+
+def _predict(rows: tuple[Row, ...], note: Note) -> Kept:
+    found: list[Answer] = []
+    for done, own in enumerate(validate(rows, at_once()), 1):
+        found += own
+        note(done / len(rows))
+    try:
+        left_out = leave_one_out(rows)
+    except UsageError:  # scipy is an extra
+        left_out = ()
+    return kept.now(summarize(rows, found, residuals(), left_out))
+
+
+def draft_of(row_id: str) -> Draft | Failure:
+    """A published training row as a plan; the reason, where it has none."""
+
+    def draft() -> Draft:
+        row = next(row for row in _rows() if row.id == row_id)
+        found = plan_of(row)
+        return Draft(found.name, found.name, found.text, found.sets)
+
+    try:
+        return guarded(draft)
+    except Unreadable as why:
+        return Bug(str(why))
+
+
+@lru_cache(1)
+def _rows() -> tuple[Row, ...]:
+    return read_suite()
+
+
+_VALIDATIONS: Final = Jobs("twin validation")
+_VALIDATOR: Final = Worker()

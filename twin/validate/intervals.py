@@ -1,0 +1,198 @@
+"""Intervals of answers, and the residuals that the product's intervals rest on.
+
+What a residual is and how it makes an interval is in `twin.report.interval`, which reads the file
+that `write` writes. Here are the residuals of rows, and their scales, both from rows with
+`use: fit` or `near-fit` only: a check row is never among them, so that it judges intervals, too. A
+scale holds 80 % of families that it was not made of: each is predicted by the others (level 0), by
+those of other profiles (1), of other GPUs (2), of GPUs of another speed (3).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from math import ceil, log
+from pathlib import Path
+from typing import Any, Final, cast
+
+from twin.errors import Problem, UsageError
+from twin.loading import load_part
+from twin.report.interval import (
+    LEVEL,
+    Circumstances,
+    Known,
+    Residual,
+    level_of,
+    nearest_level,
+    quantile,
+    reach,
+    spread,
+    width,
+)
+from twin.spec.cluster import GpuSpec
+from twin.validate.answer import Answer
+from twin.validate.architecture import model_of, spec_of
+from twin.validate.row import Row, Unreadable
+from twin.validate.stacks import profile_of, stack_of
+
+METRICS: Final = ("step_seconds", "peak_device_bytes")
+"""What residuals are kept of."""
+TRAINING: Final = "train_step"
+"""Rows whose scenarios intervals are of."""
+LEVELS: Final = 4
+_FEWEST: Final = ceil(LEVEL / (1.0 - LEVEL))
+"""Families without which a quantile has no end."""
+
+
+def circumstances(row: Row) -> Circumstances | None:
+    """What a training row shares with others; None where it is no scenario. The same as
+    `twin.report.interval.circumstances` says of that scenario, without making it."""
+    try:
+        gpu, model = _gpu(row.gpu), model_of(row)
+        calibration = _calibration(profile_of(stack_of(row, gpu.name), gpu.name))
+        gpus, sequence = row.gpus, row.sequence
+    except Unreadable:
+        return None
+    spec = spec_of(model) if isinstance(model, str) else None
+    return Circumstances(
+        gpu=gpu.name,
+        peak=gpu.bf16_dense,
+        calibration=calibration,
+        precision=row.precision,
+        experts=spec.moe is not None if spec else "moe" in model,
+        gpus=gpus or 1,
+        hidden=spec.hidden if spec else cast("dict[str, Any]", model)["hidden"],
+        sequence=sequence or 1,
+    )
+
+
+@cache
+def _gpu(name: str) -> GpuSpec:
+    try:
+        return load_part("gpus", name).spec
+    except UsageError:
+        raise Unreadable(f"the catalog has no GPU {name}") from None
+
+
+@cache
+def _calibration(profile: str) -> str:
+    return load_part("calibrations", profile).spec.name
+
+
+def residuals(rows: Iterable[Row], answers: Iterable[Answer]) -> tuple[Residual, ...]:
+    """Residuals of rows that were fitted, or lie near those."""
+    own, found = {row.id: row for row in rows if row.category == TRAINING}, list[Residual]()
+    for one in answers:
+        if one.use == "check" or one.metric not in METRICS or one.id not in own:
+            continue
+        at = circumstances(own[one.id])
+        if at is not None and one.predicted and one.measured:
+            found.append(_residual(one, at, log(one.measured / one.predicted)))
+    return tuple(found)
+
+
+def _residual(one: Answer, at: Circumstances, value: float) -> Residual:
+    assert one.measured is not None, "asked of what was measured"
+    measured, flop = (float(f"{size:.6g}") for size in (one.measured, one.flop or 0.0))
+    fitted = one.use == "fit"
+    return Residual(
+        one.id, family(one), one.metric, fitted, round(value, 4), measured, flop or None, at
+    )
+
+
+def family(one: Answer) -> str:
+    """Near copies, in words."""
+    return " | ".join(one.family)
+
+
+def known(found: Sequence[Residual]) -> Known:
+    """Residuals with the scales that they give; none of a metric of too few families."""
+    scales: dict[str, tuple[float, ...]] = {}
+    for metric in METRICS:
+        own = [one for one in found if one.metric == metric]
+        if len({one.family for one in own}) >= _FEWEST:
+            scales[metric] = scales_of(own)
+    return Known(tuple(sorted(found, key=lambda one: (one.metric, one.id))), scales)
+
+
+def scales_of(own: Sequence[Residual]) -> tuple[float, ...]:
+    """What widths are scaled with per level: no less than at the level before, and the same where
+    too few families tell it."""
+    found = [_scale(tuple(_left_out(own, level))) for level in range(LEVELS)]
+    first = found[0] or _scale(tuple(_left_out(own, None))) or 1.0
+    scales = [first]
+    for one in found[1:]:
+        scales.append(max(one or 0.0, scales[-1]))
+    return tuple(round(scale, 4) for scale in scales)
+
+
+def _left_out(own: Sequence[Residual], level: int | None) -> Iterator[tuple[Residual, float]]:
+    """Residuals, and the width that others give: of other families, none nearer than `level`, and
+    some as near (None: however near)."""
+    for one in own:
+        others = [
+            other
+            for other in own
+            if other.family != one.family and level_of(one.at, other.at) >= (level or 0)
+        ]
+        found = nearest_level(one.at, others)
+        if found is not None and found == (found if level is None else level):
+            yield one, width(one.at, others)
+
+
+def _scale(held: Sequence[tuple[Residual, float]]) -> float | None:
+    """What widths have to be multiplied with to hold 80 % of families; None of too few."""
+    sizes: dict[str, int] = {}
+    for one, _ in held:
+        sizes[one.family] = sizes.get(one.family, 0) + 1
+    if len(sizes) < _FEWEST:
+        return None
+    ratios = [abs(one.value) / wide for one, wide in held if wide > 0.0]
+    return quantile(ratios, [1.0 / sizes[one.family] for one, wide in held if wide > 0.0], more=1.0)
+
+
+def with_intervals(
+    rows: Iterable[Row], answers: Iterable[Answer], told: Known
+) -> tuple[Answer, ...]:
+    """Answers with the intervals that a report of their scenario has, and with what these know of
+    their row. Of a row that is among the residuals, its family is left out of them."""
+    places = {row.id: circumstances(row) for row in rows if row.category == TRAINING}
+    found: list[Answer] = []
+    for one in answers:
+        at = places.get(one.id)
+        if at is not None:
+            one = replace(one, calibration=at.calibration, experts=at.experts)  # noqa: PLW2901
+        if one.predicted is None or at is None or one.metric not in METRICS:
+            found.append(one)
+            continue
+        own = told if one.use == "check" else without(told, family(one))
+        far = reach(at, one.metric, own)
+        span = None if far is None else spread(one.predicted, far.size)
+        found.append(replace(one, interval=span))
+    return tuple(found)
+
+
+def without(told: Known, name: str) -> Known:
+    """Residuals of all families but one."""
+    return replace(told, residuals=tuple(one for one in told.residuals if one.family != name))
+
+
+def write(file: Path, told: Known) -> None:
+    """Write residuals and scales, a line each. Raises UsageError where that is impossible."""
+    scales = json.dumps({metric: list(own) for metric, own in told.scales.items()})
+    lines = ",\n".join(json.dumps(_line(one)) for one in told.residuals)
+    try:
+        file.write_text(f'{{"scales": {scales},\n "residuals": [\n{lines}\n]}}\n', encoding="utf-8")
+    except OSError as error:
+        message = f"`{file}` cannot be written: {error.strerror}"
+        raise UsageError([Problem("TW063", "--residuals", message)]) from None
+
+
+def _line(one: Residual) -> dict[str, Any]:
+    at = {name: getattr(one.at, name) for name in Circumstances.__slots__}
+    return {
+        "id": one.id, "family": one.family, "metric": one.metric, "fitted": one.fitted,
+        "residual": one.value, "measured": one.measured, "flop": one.flop, **at,
+    }  # fmt: skip
