@@ -9,6 +9,8 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
 
 import numpy as np
 from playwright.sync_api import Browser, sync_playwright
@@ -27,13 +29,16 @@ from tests.browser.served import (
 from tests.live.made import noise, write_log
 from tests.measured.timelines import pipeline
 from twin.live.seal import seal
-from twin.loading import load
+from twin.loading import load, resolve
 from twin.runs import run
+from twin.ui.desk import Desk, Draft
+from twin.ui.links import encode
 
 LINK = (
     "?v=1&plan=kimi-k2-256xh800;parallel.pipeline=8"
     "&plan=kimi-k2-256xh800;!name=8 stages, expert 32;parallel.pipeline=8;parallel.expert=32"
 )
+_PLAN: Final = "two-stages.yaml"
 CONTENT = {"plan": "stTextInput", "catalog": "stDataFrame"}
 """What a page without charts shows when it is there."""
 PAGES = {
@@ -57,9 +62,10 @@ def shoot(browser: Browser, address: str, folder: Path, scheme: str, width: int)
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 1000})  # pyright: ignore[reportArgumentType]
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    open_link(page, f"{address}/{LINK}")
     for name, (height, charts) in PAGES.items():
         page.set_viewport_size({"width": width, "height": height})
+        if name in ("plan", "measured", "track"):
+            open_link(page, f"{address}/{plan_of_run() if name == 'measured' else LINK}")
         open_page(page, name.capitalize().replace("-", " "))
         page.get_by_test_id(CONTENT.get(name, "stPlotlyChart")).first.wait_for()
         if charts:
@@ -100,13 +106,22 @@ def journey(browser: Browser, address: str, folder: Path) -> None:
     context.close()
 
 
+def plan_of_run() -> str:
+    """The link to the plan whose steps the made run has."""
+    edits = ["parallel.micro_batch=2", "train.global_batch=8seq"]
+    text = resolve(load(ROOT / "scenarios" / "reference" / "bare-pp2-gpipe-1gbps.yaml", edits))
+    return f"?{urlencode(encode(Desk((Draft(_PLAN, _PLAN, text),))), doseq=True)}"
+
+
 def made_run(folder: Path) -> None:
     """A made run for the pages of real ones: two ranks, and a log that gets slower, beside a sealed
     prediction."""
     pipeline(folder)
     said = seal(run(load("gpt-175b-64xa100-full"), cache=False))
     pace = np.where(np.arange(300) < 220, 1.02, 1.09)
-    write_log(folder, said.seconds * pace * noise(300, sigma=0.01), tokens=said.prediction.tokens_per_step)
+    write_log(
+        folder, said.seconds * pace * noise(300, sigma=0.01), tokens=said.prediction.tokens_per_step
+    )
     (folder / "prediction.json").write_text(json.dumps(said.to_json()))
 
 

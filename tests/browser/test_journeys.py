@@ -138,7 +138,7 @@ CUT_OFF = """() => [...document.querySelectorAll('[data-testid=stMetric] *')]
 
 def test_no_text_of_a_figure_is_cut_off_in_a_narrow_window(visitor, address):
     page = visitor("light", 900, 900)
-    for name in ("result", "memory", "network", "assumptions", "weight_update"):
+    for name in ("result", "memory", "network", "reality", "assumptions", "weight_update"):
         open_link(page, f"{address}/{name}?v=1&plan={K2}")
         page.locator(".js-plotly-plot .barlayer .point").first.wait_for(state="attached")
         page.get_by_test_id("stProgress").first.wait_for(state="detached")

@@ -32,9 +32,16 @@ def own() -> Calibration:
 
 
 @pytest.fixture(scope="module")
-def other() -> Calibration:
-    """From a profile of another device."""
-    return calibrate(Request(FOLDER, base="a100-megatron", name="cpu"))
+def other(tmp_path_factory: pytest.TempPathFactory) -> Calibration:
+    """From a profile of another device that has no law of products."""
+    folder = tmp_path_factory.mktemp("measured") / FOLDER.name
+    shutil.copytree(FOLDER, folder)
+    profile = folder / "catalog" / "calibrations" / "without-law.yaml"
+    profile.write_text(
+        "extends: a100-megatron\nname: without-law\ngpu: A100-80GB\nsource: twin\n"
+        "kind: assumed\nmatmuls: null\n"
+    )
+    return calibrate(Request(folder, base="without-law", name="cpu"))
 
 
 def test_every_point_is_a_kernel_a_step_or_counted() -> None:
@@ -88,7 +95,7 @@ def test_laws_that_made_kernels_are_found_again() -> None:
 
 
 def test_a_base_without_a_law_gets_one_from_products_enough() -> None:
-    base = load_part("calibrations", "a100-megatron").spec
+    base = load_part("calibrations", "b200-blackwell-bf16").spec
     kernels = published("gemm-h100-bf16")
     assert with_law(base, kernels[:11]) == base
     law = with_law(base, kernels).matmuls

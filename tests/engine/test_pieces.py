@@ -65,8 +65,10 @@ def work(flop: float, kernels: int = 1) -> Work:
 def block(gather: float, up: float, down: float, scatter: float) -> Layer:
     """A layer of two products whose collectives have so many bytes; a gradient takes as many FLOP
     as the product forward."""
-    products = (Op(name, "gemm", *[work(flop)] * 3) for name, flop in (("up", up), ("down", down)))
-    first, second = products
+    first, second = (
+        Op(name, "gemm", work(flop), work(flop), work(flop))
+        for name, flop in (("up", up), ("down", down))
+    )
     return Layer(
         "dense",
         (
@@ -151,7 +153,8 @@ def test_without_sequence_parallelism_all_reduces_run_beside_weights_gradients()
     """Backward: a sum of 60 us of the input's gradient beside 40 of the weight's."""
     coster, program = by_hand()
     enter = Exchange("enter", "tensor", bytes_of(60, coster) / 2, None, "all_reduce")
-    layer = Layer("dense", (enter, Op("up", "gemm", *[work(flop_of(40))] * 3)), Weights(), 0.0)
+    each = work(flop_of(40))
+    layer = Layer("dense", (enter, Op("up", "gemm", each, each, each)), Weights(), 0.0)
     shown = [
         exposed_us(backward_pass((layer,), replace(coster, overlap=overlap), ()), program)
         for overlap in ("none", "bulk")

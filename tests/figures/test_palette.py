@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from twin.figures.memory import MEANING as CATEGORIES
-from twin.figures.palette import BACKGROUND, INK, MEANINGS, Theme, contrast, swatch
+from twin.figures.palette import (
+    BACKGROUND,
+    INK,
+    MEANINGS,
+    SERIES,
+    SYMBOLS,
+    Theme,
+    contrast,
+    series,
+    swatch,
+)
 from twin.figures.step import MEANING as CAUSES
 from twin.figures.waterfall import MEANING as LOSSES
 
@@ -57,6 +67,16 @@ def test_no_two_meanings_of_one_figure_look_the_same(group, theme):
 def test_passes_differ_by_hue_alone_since_a_timeline_has_no_room_for_patterns(theme):
     passes = [swatch(one, theme).fill for one in TIMELINE]
     assert all(a != b for a, b in combinations(passes, 2))
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_series_stand_out_and_no_two_of_forty_look_the_same(theme):
+    looks = [series(place, theme) for place in range(len(SERIES) * len(SYMBOLS))]
+    for look, _ in looks:
+        assert (
+            max(contrast(look.fill, BACKGROUND[theme]), contrast(look.line, BACKGROUND[theme])) >= 3
+        )
+    assert len({(look.fill, symbol) for look, symbol in looks}) == len(looks) == 40
 
 
 def test_the_page_around_the_figures_has_the_background_they_were_checked_on():

@@ -45,7 +45,7 @@ def test_a_trace_of_100_000_spans_is_drawn_in_under_half_a_second_of_cpu():
     assert seconds < 0.5
 
 
-@pytest.mark.parametrize("page", ["plan", "result", "memory", "network", "assumptions"])
+@pytest.mark.parametrize("page", ["plan", "result", "memory", "network", "reality", "assumptions"])
 def test_a_page_takes_under_2_mb(opened, page):
     events(K2)
     size = sum(weight(opened(K2, page=page)._tree))

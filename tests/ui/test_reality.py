@@ -13,7 +13,7 @@ from twin.ui import published
 from twin.ui.desk import Draft
 from twin.ui.jobs import Pending
 from twin.validate import Answer, kept
-from twin.validate.baselines import BASELINES
+from twin.validate.baselines import BASELINES, Baseline
 from twin.validate.kept import Kept
 from twin.validate.overview import sentence
 from twin.validate.pairs import Pair
@@ -32,7 +32,9 @@ ROWS = (
 
 def made(rows: tuple[Answer, ...] = ROWS, made_from: str = "") -> Kept:
     """Answers as a file holds them; of this twin where nothing else is said."""
-    others = {name: tuple(replace(one, predicted=3.0) for one in rows[:2]) for name in BASELINES}
+    others: dict[Baseline, tuple[Answer, ...]] = {
+        name: tuple(replace(one, predicted=3.0) for one in rows[:2]) for name in BASELINES
+    }
     pairs = (Pair(rows[0], rows[1], "recompute", ("full", "none"), "check"),)
     left_out = (replace(rows[5], predicted=2.2),)
     summary = Summary(len(rows), rows, others, pairs, left_out)

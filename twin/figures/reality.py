@@ -189,14 +189,14 @@ def missed(groups: Sequence[Missed], names: Sequence[str], what: str, theme: The
         theme=theme,
     )
     return Picture(
-        title=_beaten(groups, names, what),
+        title=_beaten(groups, what),
         caption="Half of a group's rows are missed by less than its bar; how many rows stands in "
         f"brackets. Bars end at {100 * _WIDEST:.0f} %. {_BASELINES if names else ''}",
         figure=draw(drawn, frame),
     )
 
 
-def _beaten(groups: Sequence[Missed], names: Sequence[str], what: str) -> str:
+def _beaten(groups: Sequence[Missed], what: str) -> str:
     """In how many groups the twin is closer than every baseline."""
     known = [one for one in groups if any(other is not None for other in one.others)]
     if not known:

@@ -1,5 +1,5 @@
-"""How right the twin is, in a sentence and a dozen lines: what `twin validate --shipped`, the README
-and the page Reality of the app begin with.
+"""How right the twin is, in a sentence and a dozen lines: what `twin validate --shipped`, the
+README and the page Reality of the app begin with.
 
 Only rows that no fit has seen judge. Those of kernels and of collectives were all seen, so what is
 told of them is predicted by fits without their row (`twin.validate.leave_one_out`), where such were

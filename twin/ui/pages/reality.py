@@ -107,7 +107,8 @@ def _offer() -> None:
 def _overview(summary: Summary) -> None:
     """All kinds of rows at a glance."""
     with st.expander("By GPU and kind of measurement", icon=":material/table:"):
-        table([dict(zip(COLUMNS, one.cells(), strict=True)) for one in lines(summary)])
+        cells = ([cell.lstrip("-") for cell in one.cells()] for one in lines(summary))
+        table([dict(zip(COLUMNS, own, strict=True)) for own in cells])
         st.caption(
             "Of rows that no number was fitted to. 9 in 10: what nine of ten errors stay below; "
             "held: 80 % intervals that hold. All kernels and collectives were fitted to; each is "
