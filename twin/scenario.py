@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
 from twin import units
-from twin.arch.ops import CrossEntropy
+from twin.arch.ops import CrossEntropy, Scaling
 from twin.collectives.base import Choice
 from twin.errors import DEFAULT, FieldError, Origin, Problem
 from twin.optimizers import Optimizer
@@ -83,6 +83,11 @@ class ParallelSpec(Spec):
         "product while another is multiplied, as Transformer Engine's userbuffers "
         "(--tp-comm-overlap) and PyTorch's async tensor parallelism, and needs sequence_parallel",
     )
+    sequence_copies: Flag = Field(
+        default=False,
+        description="sequence_parallel as PyTorch's DTensor does it, batch before sequence: what "
+        "is gathered is copied into order, and so is what is summed, before",
+    )
     overlap_param_gather: Flag = Field(
         default=False, description="zero 1 and 2: gather new weights under the first forward passes"
     )
@@ -109,11 +114,12 @@ class TrainSpec(Spec):
         description="numbers of matrix products; fp8: of linear layers and experts, the "
         "rest in bf16",
     )
-    fp8_scaling: Literal["block", "tensor"] = Field(
+    fp8_scaling: Scaling = Field(
         default="block",
-        description="of fp8: block as in DeepSeek-V3; tensor: one scale per tensor, as in "
-        "Transformer Engine, whose casts are part of the kernels before them, and whose experts "
-        "get their tokens in bf16",
+        description="of fp8: block as in DeepSeek-V3; tensor: one scale per tensor, of the steps "
+        "before, as in Transformer Engine, whose casts are part of the kernels before them, and "
+        "whose experts get their tokens in bf16; current: of the tensor itself, so that experts "
+        "are cast one by one",
     )
     gradients: Literal["fp32", "bf16"] = Field(
         default="fp32",

@@ -14,19 +14,16 @@ from twin.report.interval import Known, beyond, level_of, nearest_level, quantil
 from twin.report.kpi_intervals import intervals
 from twin.spec.kpis import KPIS
 
-EVEN = (1.0, 2.0, 3.0, 4.0)
 FIVE = tuple(residual(f"row {n}", size) for n, size in enumerate((0.1, -0.2, 0.3, -0.4, 0.5)))
 
 
 def known(*residuals: interval.Residual) -> Known:
-    return Known(residuals, {"step_seconds": EVEN, "peak_device_bytes": EVEN})
+    return Known(residuals)
 
 
 def test_the_quantile_is_the_least_size_with_four_fifths_of_the_weight() -> None:
     assert quantile([0.5, 0.1, 0.4, 0.2, 0.3], [1.0] * 5) == 0.4
     assert quantile([0.1, 0.9], [4.0, 1.0]) == 0.1
-    assert quantile([0.1, 0.2, 0.3, 0.4], [1.0] * 4, more=1.0) == 0.4
-    assert quantile([0.1, 0.2, 0.3, 0.4, 0.5], [1.0] * 5, more=1.0) == 0.5
 
 
 def test_levels_go_from_the_same_profile_to_any_gpu() -> None:
@@ -36,10 +33,10 @@ def test_levels_go_from_the_same_profile_to_any_gpu() -> None:
     assert level_of(AT, replace(AT, gpu="A100-80GB", peak=312e12)) == 3
 
 
-def test_a_width_is_scaled_by_how_near_the_nearest_run_is() -> None:
+def test_a_width_grows_by_a_quarter_for_every_level_that_the_nearest_run_is_away() -> None:
     places = ({}, {"calibration": "another"}, {"gpu": "H800"}, {"gpu": "B200", "peak": 2250e12})
     far = [reach(replace(AT, **place), "step_seconds", known(*FIVE)) for place in places]
-    assert [one and one.size for one in far] == pytest.approx([0.4, 0.8, 1.2, 1.6])
+    assert [one and one.size for one in far] == pytest.approx([0.4, 0.5, 0.6, 0.7])
     assert [one and one.level for one in far] == [0, 1, 2, 3]
 
 
@@ -77,6 +74,12 @@ def test_a_gpu_that_is_like_none_has_no_interval() -> None:
     assert nearest_level(stand_in, FIVE) is None
     assert reach(stand_in, "step_seconds", known(*FIVE)) is None
     assert reach(AT, "step_seconds", Known()) is None
+
+
+def test_three_families_are_too_few() -> None:
+    few = [residual(f"row {n}", 0.1, family=str(n % 3)) for n in range(30)]
+    assert reach(AT, "step_seconds", known(*few)) is None
+    assert reach(AT, "step_seconds", known(*few, residual("another", 0.1))) is not None
 
 
 def test_key_figures_follow_the_step() -> None:

@@ -30,8 +30,12 @@ With one scale per tensor (`Shape.per_tensor`; Transformer Engine's delayed and 
 `te.common.recipe`) the scale is known before a kernel ends, so that norms and activations write
 FP8 themselves, whole and turned: as many bytes as in bf16, and no kernel. What attention writes,
 the gradients of outputs, and tokens that reach experts (in bf16, through the all-to-all) are cast
-and turned by one kernel. Current scaling reads a tensor once more for its maximum, where that is
-not found by the kernel before; that reading is left out.
+and turned by one kernel.
+
+Where the scale is that of the tensor itself (`current`), a norm or an activation writes bf16 and
+the cast is apart: three kernels for the maximum, the scale, and the numbers, whole and turned; of
+experts as many for each one. The maximum is taken to be found by the kernel before, as Transformer
+Engine's norms and torch.compile do: that reading is left out.
 """
 
 from __future__ import annotations
@@ -63,7 +67,8 @@ def turns(name: str, matmul: Matmul, shape: Shape, arrives: bool = False) -> tup
     inputs, outputs = matmul.rows * matmul.inputs, matmul.rows * matmul.outputs
     cast = Work(0.0, (ELEMENT + 2 * FP8) * outputs, 1)
     if shape.per_tensor:
-        return (Op(f"{name}_turn", "cast", Work(), cast),)
+        kernels = _kernels(matmul.groups, shape)
+        return (Op(f"{name}_turn", "cast", Work(), replace(cast, kernels=kernels)),)
     turned = inputs + outputs if arrives else inputs
     weight = Work(0.0, 2 * FP8 * turned, 2 if arrives else 1)
     return (Op(f"{name}_turn", "cast", Work(), Work() if arrives else cast, weight),)
@@ -74,6 +79,8 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
     `keep` bf16 is what is kept."""
     if shape.precision == "bf16":
         return (made,)
+    if shape.scaling == "current":
+        return _quantised(made, shape, keep=keep)
     if shape.per_tensor:
         return (made,) if keep else (replace(made, saved=made.saved * FP8 / ELEMENT),)
     values = made.output / ELEMENT
@@ -84,12 +91,33 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
     return (own, Op(name, "cast", forward, Work(), saved=kept, output=FP8 * values))
 
 
-def arrived(name: str, values: float, shape: Shape) -> tuple[Op, ...]:
+def grouped(made: Op, experts: int, shape: Shape) -> tuple[Op, ...]:
+    """As `cast`, of what goes into the product of several experts: with one scale per tensor, one
+    kernel casts it, or a few for each of them."""
+    if not shape.per_tensor:
+        return cast(made, shape)
+    return _quantised(made, shape, experts)
+
+
+def _quantised(made: Op, shape: Shape, experts: int = 1, keep: bool = False) -> tuple[Op, ...]:
+    kept = 0.0 if keep else made.saved * FP8 / ELEMENT
+    (own,) = arrived(made.name, made.output / ELEMENT, shape, experts)
+    return (made if keep else replace(made, saved=0.0), replace(own, saved=kept))
+
+
+def _kernels(experts: int, shape: Shape) -> int:
+    """Kernels of a cast: Transformer Engine has one for several tensors whose scales are known
+    (`nvte_multi_cast_transpose`); otherwise a loop finds, for each, its maximum, the scale, and the
+    numbers (`multi_tensor_quantize_impl`)."""
+    return 3 * experts if shape.scaling == "current" else 1
+
+
+def arrived(name: str, values: float, shape: Shape, experts: int = 1) -> tuple[Op, ...]:
     """The cast of bf16 values that came to a linear layer from elsewhere, kept turned; none where
     they come in FP8, or are multiplied in bf16."""
     if not shape.per_tensor:
         return ()
-    made = Work(0.0, (ELEMENT + 2 * FP8) * values, 1)
+    made = Work(0.0, (ELEMENT + 2 * FP8) * values, _kernels(experts, shape))
     return (Op(f"{name}_cast", "cast", made, Work(), saved=FP8 * values, output=2 * FP8 * values),)
 
 

@@ -31,7 +31,10 @@ LayerKind = Literal["embedding", "dense", "moe", "mtp", "head"]
 CrossEntropy = Literal["fused", "eager", "compiled", "chunked"]
 """How the loss is computed from the logits (`twin.arch.blocks.loss`)."""
 Precision = Literal["bf16", "fp8"]
-"""Numbers that tensor cores multiply; fp8 is E4M3 with block scales (DeepSeek-V3, section 3.3)."""
+"""Numbers that tensor cores multiply; fp8 is E4M3."""
+Scaling = Literal["block", "tensor", "current"]
+"""What shares a scale of FP8: 128 values, or 128 x 128 (DeepSeek-V3, section 3.3); a tensor, by the
+steps before; a tensor, by itself (`twin.arch.fp8`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +153,8 @@ class Shape:
     arriving: float | None = None
     precision: Precision = "bf16"
     overlap_shared: bool = True
-    per_tensor: bool = False
-    """FP8 with one scale per tensor, instead of one per block."""
+    scaling: Scaling = "block"
+    """What shares a scale of FP8."""
     cross_entropy: CrossEntropy = "fused"
     lora: LoraSpec | None = None
     """Adapters; None: all weights are trained."""
@@ -159,6 +162,11 @@ class Shape:
     """Routing weights multiply what experts give, in fp32, not what their SwiGLU gives."""
     separate: bool = False
     """Each matrix is a product of its own; otherwise those that share an input are one."""
+
+    @property
+    def per_tensor(self) -> bool:
+        """Whether products take FP8 with one scale per tensor."""
+        return self.precision == "fp8" and self.scaling != "block"
 
     @property
     def tokens(self) -> int:

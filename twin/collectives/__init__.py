@@ -5,7 +5,7 @@ all-to-all that sends one copy per node."""
 from twin.collectives.base import START_HOPS, Algorithm, Choice, Traffic
 from twin.collectives.deepep import deepep
 from twin.collectives.point_to_point import point_to_point
-from twin.collectives.seconds import alone
+from twin.collectives.seconds import alone, serial
 from twin.collectives.spread import Spread, spread
 from twin.collectives.traffic import chosen, traffic
 
@@ -19,6 +19,7 @@ __all__ = [
     "chosen",
     "deepep",
     "point_to_point",
+    "serial",
     "spread",
     "traffic",
 ]

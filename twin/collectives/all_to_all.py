@@ -20,4 +20,5 @@ def all_to_all(payload: float, placement: Placement) -> Traffic:
         nic_bytes=payload * (size - local) / size,
         nvlink_hops=int(local > 1),
         nic_hops=int(size > local),
+        own_bytes=payload / size,
     )

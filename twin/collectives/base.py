@@ -24,7 +24,8 @@ and falls by less than one point with more. Breaks for small messages, which use
 class Traffic:
     """Per rank and direction: bytes through the NVLink port and the NIC (sent = received), and
     latency in serial hops; bytes of copies to and from host memory. `far_bytes` are those of the
-    NIC's that leave the leaf switch.
+    NIC's that leave the leaf switch. `own_bytes` cross no port: a rank's own share, which its
+    kernel receives last and copies, partly while nothing is sent (`node.nvlink.own_share`).
 
     Where ranks differ, it is the busiest: a collective ends with its last rank.
     """
@@ -36,6 +37,7 @@ class Traffic:
     far_bytes: float = 0.0
     to_host_bytes: float = 0.0
     from_host_bytes: float = 0.0
+    own_bytes: float = 0.0
 
     def __add__(self, other: Traffic) -> Traffic:
         """One after the other."""
@@ -47,6 +49,7 @@ class Traffic:
             self.far_bytes + other.far_bytes,
             self.to_host_bytes + other.to_host_bytes,
             self.from_host_bytes + other.from_host_bytes,
+            self.own_bytes + other.own_bytes,
         )
 
 

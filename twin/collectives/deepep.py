@@ -32,5 +32,6 @@ def deepep(payload: float, spread: Spread, placement: Placement) -> Traffic:
         nic_bytes=token * spread.nodes * spread.fullest_node * (nodes - 1) / nodes,
         nvlink_hops=int(local > 1),
         nic_hops=int(nodes > 1),
+        own_bytes=token * spread.ranks * spread.fullest_rank / local,
     )
     return started(flow, far_share("all_to_all", placement))

@@ -52,17 +52,19 @@ def _passes(passes: int, payload: float, placement: Placement) -> Traffic:
     """`passes` trips around the rings.
 
     Hops are those of the slowest share: it travels N - 1 of the ring's N edges, and of these k
-    cross nodes (all of them when each node has one rank).
+    cross nodes (all of them when each node has one rank). What a rank receives last it sends to no
+    one: its own share, once, as an all-reduce is one kernel.
     """
     size, local, nodes = placement.size, placement.per_node, placement.nodes
     sent = passes * payload * (size - 1) / size
     steps = size - 1
     if nodes == 1:
-        return Traffic(nvlink_bytes=sent, nvlink_hops=passes * steps)
+        return Traffic(nvlink_bytes=sent, nvlink_hops=passes * steps, own_bytes=payload / size)
     nic_hops = steps if local == 1 else nodes
     return Traffic(
         nvlink_bytes=sent * (local - 1) / local,
         nic_bytes=sent / local,
         nvlink_hops=passes * (steps - nic_hops),
         nic_hops=passes * nic_hops,
+        own_bytes=payload / size,
     )

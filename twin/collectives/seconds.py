@@ -17,8 +17,16 @@ def alone(flow: Traffic, cluster: ClusterSpec, placement: Placement) -> float:
         "leaf": flow.far_bytes,
     }
     links = max(seconds(cluster, link, load) for link, load in loads.items())
+    return links + serial(flow, cluster, placement)
+
+
+def serial(flow: Traffic, cluster: ClusterSpec, placement: Placement | None = None) -> float:
+    """Seconds of a traffic during which no link is busy: its serial hops, and what the rank's own
+    share costs."""
     hops = flow.nvlink_hops * latency(cluster, "nvlink")
-    return links + hops + flow.nic_hops * latency(cluster, "nic", placement)
+    hops += flow.nic_hops * latency(cluster, "nic", placement)
+    own = cluster.node.nvlink.own_share * flow.own_bytes
+    return hops + own / capacity(cluster, "nvlink")
 
 
 def seconds(cluster: ClusterSpec, link: LinkClass, load: float) -> float:

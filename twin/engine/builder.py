@@ -33,6 +33,7 @@ _STREAM_OF: Final = {
     "expert_tensor": EXPERT,
 }
 """The stream of a layer's collectives, by their group."""
+_COPY: Final = "sequence_copy"
 _NAMES: Final[dict[CollectiveKind, str]] = {
     "all_gather": "all_gather_weights",
     "reduce_scatter": "reduce_scatter_gradients",
@@ -53,6 +54,8 @@ class Builder:
     """Steps that the next one waits for."""
     before: tuple[int, ...] = ()
     """What the last exchange waited for."""
+    owed: Kernels = NOTHING
+    """What follows the collective that runs beside."""
     aside: tuple[int, ...] = ()
     """A collective that runs beside the segments until `join`."""
     ends: list[int] = field(default_factory=list[int])
@@ -94,19 +97,32 @@ class Builder:
         self, item: Exchange, kind: CollectiveKind, *, backward: bool = False, cut: bool = False
     ) -> None:
         """Add a collective of the layer after the open segment, whole or `cut` into pieces."""
+        copy = NOTHING if cut else self.coster.reordered(item, kind, backward=backward)
+        if kind == "reduce_scatter":
+            self.copy(copy)
         if (step := self._collective(item, kind, backward=backward, cut=cut)) is not None:
             self.before, self.tail = self.steps[step].after, (step,)
+        if kind == "all_gather":
+            self.copy(copy)
+
+    def copy(self, kernels: Kernels) -> None:
+        """Add what brings a tensor into order, if anything does."""
+        if kernels.count:
+            self.compute(_COPY, kernels)
 
     def beside(self, item: Exchange, kind: CollectiveKind) -> None:
         """Add a collective beside the segments that follow, until one that joins it."""
         if (step := self._collective(item, kind, backward=True)) is not None:
             self.aside = (*self.aside, step)
+            self.owed = self.coster.reordered(item, kind, backward=True)
 
     def join(self) -> None:
         """What follows waits for the collective beside it."""
         if self.aside:
             self.close()
             self.tail, self.aside = (*self.tail, *self.aside), ()
+            self.copy(self.owed)
+            self.owed = NOTHING
 
     def gather(self, layer: Layer, name: str) -> None:
         """Gather a layer's sharded parameters while the layer before it runs, so that two layers

@@ -8,12 +8,12 @@ from math import ceil, log2
 from typing import Final, Literal
 
 from twin.arch.kernels import piece
-from twin.arch.ops import CollectiveKind, Op, Work
-from twin.collectives import Choice, Spread, Traffic, chosen, deepep, spread, traffic
+from twin.arch.ops import CollectiveKind, Exchange, Op, Work
+from twin.collectives import Choice, Spread, Traffic, chosen, deepep, serial, spread, traffic
 from twin.engine.roles import seats
 from twin.engine.wiring import Rates, wire
 from twin.hardware import Price, price
-from twin.network import capacity, latency
+from twin.network import capacity
 from twin.network.placement import Placement
 from twin.plan.compile import shape_of
 from twin.plan.types import Plan
@@ -44,14 +44,15 @@ def nanoseconds(value: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Some kernels: seconds at full speed, those of them that SMs bound, and launches."""
+    """Some kernels: seconds at full speed, those of them that SMs bound, and what they take of the
+    host, in launches."""
 
     seconds: float
     sm_bound: float
-    count: int
+    count: float
 
 
-NOTHING: Final = Kernels(0.0, 0.0, 0)
+NOTHING: Final = Kernels(0.0, 0.0, 0.0)
 Overlap = Literal["none", "bulk", "pieces"]
 Part = Literal["forward", "backward", "weight"]
 """Forward, the gradient of the input, and that of the weight."""
@@ -78,9 +79,11 @@ class Coster:
     """How collectives over tensor ranks run beside products."""
     gradient_bytes: int = 4
     """Of a gradient that is reduced."""
+    sequence_copies: bool = False
+    """What tensor ranks gather or sum is copied into order (`parallel.sequence_copies`)."""
     casts_in_calls: bool = False
     """Casts to FP8 are launched by the call of the product they are for, as in Transformer Engine:
-    they cost the host nothing more."""
+    one costs the host nothing more, a loop over experts what its kernels add on the device."""
 
     @staticmethod
     def of(plan: Plan) -> Coster:
@@ -98,7 +101,8 @@ class Coster:
             shape_of(scenario).expert_load,
             parallel.overlap_tensor,
             scenario.train.gradient_bytes,
-            scenario.train.fp8_scaling == "tensor",
+            parallel.sequence_copies,
+            scenario.train.fp8_scaling != "block",
         )
 
     @property
@@ -131,11 +135,30 @@ class Coster:
         """The kernels of one part of an op, forward, of the input's or of the weight's gradient:
         whole, or so many of the pieces of its rows, which the host launches with one call."""
         cost, times = self.cost(op, part, cut=count is not None), 1 if count is None else count
-        kernels: int = getattr(op, part).kernels
+        kernels: float = getattr(op, part).kernels
         if self.casts_in_calls and op.kind == "cast":
-            kernels = 0
+            kernels = 0.0 if kernels == 1 else kernels * self._loop
         seconds = times * cost.seconds
         return Kernels(seconds, seconds * cost.sm_bound, kernels)
+
+    def reordered(
+        self, item: Exchange, kind: CollectiveKind, *, backward: bool, cut: bool = False
+    ) -> Kernels:
+        """The copy of what tensor ranks gathered, or are to sum: torch.cat of chunks
+        (`_functional_collectives.all_gather_tensor`, `reduce_scatter_tensor`). In pieces a gather
+        writes in order, and at the end all ranks' results are summed (`_symmetric_memory`)."""
+        cats = item.group == "tensor" and kind in ("all_gather", "reduce_scatter")
+        if not self.sequence_copies or not cats or (cut and kind == "all_gather"):
+            return NOTHING
+        moved = item.payload(backward) * (1 + 1 / self.pieces if cut else 2)
+        cost = price("bandwidth", Work(0.0, moved, 1), self.cluster.node.gpu, self.calibration)
+        return Kernels(cost.seconds, cost.seconds * cost.sm_bound, 1.0)
+
+    @property
+    def _loop(self) -> float:
+        """What a kernel of a loop in C++ takes of the host, in launches of PyTorch."""
+        profile = self.calibration
+        return min(1.0, profile.launch / profile.dispatch) if profile.dispatch else 0.0
 
     def cost(self, op: Op, part: Part, *, cut: bool = False) -> Price:
         """What one part of an op costs, whole or one piece of it."""
@@ -165,11 +188,8 @@ class Coster:
         return chosen(self.cluster, self.choice, kind, size, placement)
 
     def priced(self, flow: Traffic, placement: Placement | None = None) -> tuple[Traffic, int]:
-        """A traffic with the latency (ns) of its serial hops."""
-        hops = flow.nvlink_hops * latency(self.cluster, "nvlink") + flow.nic_hops * latency(
-            self.cluster, "nic", placement
-        )
-        return flow, nanoseconds(hops)
+        """A traffic with what it takes beside its bytes (ns)."""
+        return flow, nanoseconds(serial(flow, self.cluster, placement))
 
 
 def _spread(plan: Plan) -> Spread | None:

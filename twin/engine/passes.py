@@ -174,15 +174,16 @@ def _in_pieces(
     unit: Gathered | Scattered, builder: Builder, name: str, direction: Direction
 ) -> None:
     """Pieces of ops: those that have to wait for all transfers last, or that all wait for first."""
-    coster, gathers = builder.coster, isinstance(unit, Gathered)
+    coster, gathers, backward = builder.coster, isinstance(unit, Gathered), direction == "backward"
     kind = "all_gather" if gathers else "reduce_scatter"
     first = [] if gathers else [coster.kernels(op, direction, 1) for op in unit.ops]
     beside = [coster.kernels(op, direction, coster.pieces - 1) for op in unit.ops]
     last = [coster.kernels(op, direction, 1) for op in unit.ops] if gathers else []
     for kernels in first:
         builder.compute(name, kernels)
-    builder.exchange(unit.exchange, kind, backward=direction == "backward", cut=True)
+    builder.exchange(unit.exchange, kind, backward=backward, cut=True)
     for kernels in beside:
         builder.compute(name, kernels, aside=True)
     for kernels in last:
         builder.compute(name, kernels)
+    builder.copy(coster.reordered(unit.exchange, kind, backward=backward, cut=True))

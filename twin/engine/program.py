@@ -76,7 +76,7 @@ class Step:
     after: tuple[int, ...]
     traffic: Traffic | None = None
     group: Group = "self"
-    kernels: int = 0
+    kernels: float = 0.0
     """Kernels that the host launches for it."""
     sms: int = 0
     """SMs that a communication kernel holds while it runs."""

@@ -92,7 +92,7 @@ def shape_of(scenario: Scenario) -> Shape:
         arriving=_arriving(scenario),
         precision=train.precision,
         overlap_shared=parallel.overlap_shared_experts,
-        per_tensor=train.precision == "fp8" and train.fp8_scaling == "tensor",
+        scaling=train.fp8_scaling,
         cross_entropy=train.cross_entropy,
         lora=train.lora,
         weigh_outputs=train.expert_weights == "outputs",

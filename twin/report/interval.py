@@ -4,14 +4,13 @@ twin.
 A residual is ln(measured / predicted) of a published run that a fit saw or that lies near one that
 it saw (`scenarios/published/residuals.json`, written by `twin validate --residuals`); runs that
 judge the twin are never among them. An interval reaches as far to both sides as the weighted 80 %
-quantile of |residual| does, times a scale (split conformal prediction with a local width: Lei et
-al., JASA 113, 2018, sections 2.2 and 5.2; weights as in Barber et al., Annals of Statistics 51,
-2023). Each family of near copies has the weight of one run, and half of it for every thing
-that it does not share: the calibration profile, the GPU, a GPU of about its speed, the precision of
-products, experts or none. The scale is what it takes to hold 80 % of the families when each is
-predicted by the others; one scale per level of nearness, since it may be all runs of a profile, or
-of a GPU, or of GPUs of its speed, that are left out. Beyond the sizes that runs of such GPUs had,
-intervals widen with every octave.
+quantile of |residual| does (conformal prediction with weights: Barber et al., Annals of Statistics
+51, 2023, section 3.1, without the weight of the run that is asked about, which a weighted handful
+of families would make infinite: what holds is counted instead, `twin.validate.intervals.held`).
+Each family of near copies has the weight of one run, and half of it for every thing that it does
+not share: the calibration profile, the GPU, a GPU of about its speed, the precision of products,
+experts or none. Beyond the sizes that runs of such GPUs had, intervals widen with every octave, and
+with every level that the nearest runs are away: their profiles were fitted, and another was not.
 
 What follows from the step alone has the step's interval. Exposed communication and bubble are
 measured by nobody, so theirs hold whatever part of the step's own miss may be theirs: all of it.
@@ -23,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from math import exp, inf, log2
 from pathlib import Path
@@ -45,6 +44,10 @@ DECAY: Final = 0.5
 """Weight of a run for each thing in which it differs: OURS. Profiles were fitted on some of their
 own families, whose residuals are therefore too small: a smaller weight of all others would trust
 them."""
+FEWEST: Final = 4
+"""Families below which a fifth of them is no whole one: no interval."""
+AWAY: Final = 0.25
+"""By how much a width grows for every level that the nearest runs are away: OURS."""
 OCTAVE: Final = 0.1
 """By how much a width grows for every octave outside of the sizes seen: OURS."""
 SIZES: Final = ("gpus", "hidden", "sequence")
@@ -85,11 +88,9 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All residuals; and of each metric that has enough of them, what widths are scaled with, per
-    level of nearness."""
+    """All residuals."""
 
     residuals: tuple[Residual, ...] = ()
-    scales: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +124,16 @@ def reach(at: Circumstances, metric: str, known: Known) -> Reach | None:
     """How far a prediction may lie off; None where nothing is known that is like it."""
     own = [one for one in known.residuals if one.metric == metric]
     level = nearest_level(at, own)
-    if metric not in known.scales or level is None:
+    if level is None or len({one.family for one in own}) < FEWEST:
         return None
     outside = beyond(at, own)
-    size = width(at, own) * known.scales[metric][level]
-    return Reach(size, level, tuple(outside), sum(outside.values()))
+    return Reach(width(at, own), level, tuple(outside), sum(outside.values()))
 
 
 def width(at: Circumstances, residuals: Sequence[Residual]) -> float:
-    """The weighted quantile of |residual|, wider by octaves outside; before any scale."""
-    grown = 1.0 + OCTAVE * sum(beyond(at, residuals).values())
+    """The weighted quantile of |residual|, wider by levels away and octaves outside."""
+    away = nearest_level(at, residuals) or 0
+    grown = 1.0 + AWAY * away + OCTAVE * sum(beyond(at, residuals).values())
     return grown * quantile([abs(one.value) for one in residuals], weighted(at, residuals))
 
 
@@ -169,10 +170,9 @@ def _factor(one: Circumstances, other: Circumstances) -> float:
     return max(one.peak / other.peak, other.peak / one.peak)
 
 
-def quantile(sizes: Sequence[float], weights: Sequence[float], more: float = 0.0) -> float:
-    """The least size that 80 % of the weight stays within; with `more` weight that stays within
-    none, as of a family that is asked about. The largest where that is too much."""
-    needed, found = LEVEL * (sum(weights) + more), 0.0
+def quantile(sizes: Sequence[float], weights: Sequence[float]) -> float:
+    """The least size that 80 % of the weight stays within."""
+    needed, found = LEVEL * sum(weights), 0.0
     for size, weight in sorted(zip(sizes, weights, strict=True)):
         found += weight
         if found >= needed - 1e-12:
@@ -205,21 +205,21 @@ def shipped() -> Known:
 def read(file: Path) -> Known:
     """Residuals from a file that `write` wrote."""
     said = json.loads(file.read_text(encoding="utf-8"))
-    residuals = tuple(
-        Residual(
-            one["id"],
-            one["family"],
-            one["metric"],
-            one["fitted"],
-            one["residual"],
-            one["measured"],
-            one["flop"],
-            _at(one),
+    return Known(
+        tuple(
+            Residual(
+                one["id"],
+                one["family"],
+                one["metric"],
+                one["fitted"],
+                one["residual"],
+                one["measured"],
+                one["flop"],
+                _at(one),
+            )
+            for one in said["residuals"]
         )
-        for one in said["residuals"]
     )
-    scales = {metric: tuple(own) for metric, own in said["scales"].items()}
-    return Known(residuals, scales)
 
 
 def _at(said: Mapping[str, Any]) -> Circumstances:

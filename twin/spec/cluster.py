@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, Strict, ValidationInfo, field_validator
 
 from twin.errors import FieldError
 from twin.spec.base import (
@@ -60,6 +60,16 @@ class LinkSpec(Spec):
     latency: Seconds = Field(description="time of one message of no size")
 
 
+class NvlinkSpec(LinkSpec):
+    """A GPU's NVLink port, as the kernels of collectives drive it."""
+
+    own_share: Annotated[float, Strict(), Field(ge=0, le=1)] = Field(
+        default=0.0,
+        description="what a rank's own share of a collective costs beside the bytes it sends, as a "
+        "part of the time that the port would need for it",
+    )
+
+
 class HostSpec(Spec):
     """Host side of a node: memory, and the PCIe link of each GPU."""
 
@@ -88,7 +98,7 @@ class NodeSpec(Spec):
     name: str = Field(description="what reports call the node")
     gpu: GpuSpec
     gpus: Annotated[Count, Field(le=1024)] = Field(description="GPUs per node")
-    nvlink: LinkSpec = Field(description="NVLink port of each GPU")
+    nvlink: NvlinkSpec = Field(description="NVLink port of each GPU")
     nvlink_sharp: Flag = Field(
         default=False, description="NVSwitches add up and multicast for collectives (NVLink SHARP)"
     )

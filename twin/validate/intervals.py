@@ -1,32 +1,32 @@
 """Intervals of answers, and the residuals that the product's intervals rest on.
 
 What a residual is and how it makes an interval is in `twin.report.interval`, which reads the file
-that `write` writes. Here are the residuals of rows, and their scales, both from rows with
-`use: fit` or `near-fit` only: a check row is never among them, so that it judges intervals, too. A
-scale holds 80 % of families that it was not made of: each is predicted by the others (level 0), by
-those of other profiles (1), of other GPUs (2), of GPUs of another speed (3).
+that `write` writes. Residuals are of rows with `use: fit` or `near-fit` only: a check row is never
+among them, so that it judges intervals, too. `held` tells how many families intervals hold that
+they were not made of: each is predicted by the others (level 0), by those of other profiles (1), of
+other GPUs (2), of GPUs of another speed (3).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from math import ceil, log
+from math import log
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, cast
 
 from twin.errors import Problem, UsageError
 from twin.loading import load_part
 from twin.report.interval import (
-    LEVEL,
+    FEWEST,
     Circumstances,
     Known,
     Residual,
     level_of,
     nearest_level,
-    quantile,
     reach,
     spread,
     width,
@@ -41,9 +41,6 @@ METRICS: Final = ("step_seconds", "peak_device_bytes")
 """What residuals are kept of."""
 TRAINING: Final = "train_step"
 """Rows whose scenarios intervals are of."""
-LEVELS: Final = 4
-_FEWEST: Final = ceil(LEVEL / (1.0 - LEVEL))
-"""Families without which a quantile has no end."""
 
 
 def circumstances(row: Row) -> Circumstances | None:
@@ -107,50 +104,24 @@ def family(one: Answer) -> str:
     return " | ".join(one.family)
 
 
-def known(found: Sequence[Residual]) -> Known:
-    """Residuals with the scales that they give; none of a metric of too few families."""
-    scales: dict[str, tuple[float, ...]] = {}
-    for metric in METRICS:
-        own = [one for one in found if one.metric == metric]
-        if len({one.family for one in own}) >= _FEWEST:
-            scales[metric] = scales_of(own)
-    return Known(tuple(sorted(found, key=lambda one: (one.metric, one.id))), scales)
+def known(found: Iterable[Residual]) -> Known:
+    """Residuals in an order of their own."""
+    return Known(tuple(sorted(found, key=lambda one: (one.metric, one.id))))
 
 
-def scales_of(own: Sequence[Residual]) -> tuple[float, ...]:
-    """What widths are scaled with per level: no less than at the level before, and the same where
-    too few families tell it."""
-    found = [_scale(tuple(_left_out(own, level))) for level in range(LEVELS)]
-    first = found[0] or _scale(tuple(_left_out(own, None))) or 1.0
-    scales = [first]
-    for one in found[1:]:
-        scales.append(max(one or 0.0, scales[-1]))
-    return tuple(round(scale, 4) for scale in scales)
-
-
-def _left_out(own: Sequence[Residual], level: int | None) -> Iterator[tuple[Residual, float]]:
-    """Residuals, and the width that others give: of other families, none nearer than `level`, and
-    some as near (None: however near)."""
+def held(own: Sequence[Residual], level: int = 0) -> float | None:
+    """Share of families that an interval holds when it is made of the others, none nearer than
+    `level` and some as near; None of too few families."""
+    hits: dict[str, list[bool]] = {}
     for one in own:
         others = [
             other
             for other in own
-            if other.family != one.family and level_of(one.at, other.at) >= (level or 0)
+            if other.family != one.family and level_of(one.at, other.at) >= level
         ]
-        found = nearest_level(one.at, others)
-        if found is not None and found == (found if level is None else level):
-            yield one, width(one.at, others)
-
-
-def _scale(held: Sequence[tuple[Residual, float]]) -> float | None:
-    """What widths have to be multiplied with to hold 80 % of families; None of too few."""
-    sizes: dict[str, int] = {}
-    for one, _ in held:
-        sizes[one.family] = sizes.get(one.family, 0) + 1
-    if len(sizes) < _FEWEST:
-        return None
-    ratios = [abs(one.value) / wide for one, wide in held if wide > 0.0]
-    return quantile(ratios, [1.0 / sizes[one.family] for one, wide in held if wide > 0.0], more=1.0)
+        if others and (level == 0 or nearest_level(one.at, others) == level):
+            hits.setdefault(one.family, []).append(abs(one.value) <= width(one.at, others))
+    return fmean(map(fmean, hits.values())) if len(hits) >= FEWEST else None
 
 
 def with_intervals(
@@ -180,11 +151,10 @@ def without(told: Known, name: str) -> Known:
 
 
 def write(file: Path, told: Known) -> None:
-    """Write residuals and scales, a line each. Raises UsageError where that is impossible."""
-    scales = json.dumps({metric: list(own) for metric, own in told.scales.items()})
+    """Write residuals, a line each. Raises UsageError where that is impossible."""
     lines = ",\n".join(json.dumps(_line(one)) for one in told.residuals)
     try:
-        file.write_text(f'{{"scales": {scales},\n "residuals": [\n{lines}\n]}}\n', encoding="utf-8")
+        file.write_text(f'{{"residuals": [\n{lines}\n]}}\n', encoding="utf-8")
     except OSError as error:
         message = f"`{file}` cannot be written: {error.strerror}"
         raise UsageError([Problem("TW063", "--residuals", message)]) from None

@@ -3,7 +3,7 @@ is left out in turn, with all its points, and what it was fitted with is fitted 
 
 Kernels: the task of `twin.calibrate.hopper` that the row is in, with all other numbers of the
 profile as shipped. Where a profile takes only a part of a fit (its notes say so), the fit counts
-here. Collectives: efficiency and latency of the GPU's NVLink (`nvlink_of`); what starting a
+here. Collectives: the numbers of the GPU's NVLink (`nvlink_of`); what starting a
 collective costs is held. A row that no fit has seen is predicted as ever. Rows of traces are not
 here: each of their numbers is one row's own, and leaves nothing to fit it on.
 """
@@ -95,19 +95,21 @@ def _collectives(row: Row) -> Iterator[Answer]:
 
 @cache
 def nvlink_of(gpu: str, without: str = "") -> Nvlink:
-    """Efficiency and latency of a GPU's NVLink by the shipped rows, but for one.
+    """A GPU's NVLink by the shipped rows, but for one.
 
-    seconds = bytes / (line rate x efficiency) + hops x latency is linear in 1 / efficiency and
-    latency, so that the relative errors of all points have one least-squares solution.
+    seconds = (bytes + own share x own bytes) / (line rate x efficiency) + hops x latency is linear
+    in 1 / efficiency, own share / efficiency and latency, so that the relative errors of all points
+    have one least-squares solution.
     """
-    terms: list[tuple[float, float]] = []
+    terms: list[tuple[float, float, float]] = []
     for row in _fitted(gpu):
         rate = cluster_for(row).node.nvlink.bandwidth
         for run, seconds in nccl.runs(row) if row.id != without else ():
             flow = traffic(run.kind, run.payload, placed(run.ranks))
-            terms.append((flow.nvlink_bytes / rate / seconds, flow.nvlink_hops / seconds))
-    (inverse, latency), *_ = np.linalg.lstsq(np.array(terms), np.ones(len(terms)), rcond=None)
-    return Nvlink(1.0 / float(inverse), float(latency))
+            sent, own = flow.nvlink_bytes / rate, flow.own_bytes / rate
+            terms.append((sent / seconds, own / seconds, flow.nvlink_hops / seconds))
+    (inverse, own, latency), *_ = np.linalg.lstsq(np.array(terms), np.ones(len(terms)), rcond=None)
+    return Nvlink(1.0 / float(inverse), float(latency), float(own / inverse))
 
 
 def _fitted(gpu: str) -> tuple[Row, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from math import ceil
 from types import MappingProxyType
@@ -36,6 +36,7 @@ class Nvlink:
 
     efficiency: float
     latency: float
+    own_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def cluster_for(
     found = _cluster(GPUS.get(name, name), nodes)
     if nvlink is None:
         return found
-    numbers = {"efficiency": nvlink.efficiency, "latency": nvlink.latency}
+    numbers = asdict(nvlink)
     link = found.node.nvlink.model_copy(update=numbers)
     return found.model_copy(update={"node": found.node.model_copy(update={"nvlink": link})})
 

@@ -63,6 +63,11 @@ class Stack(BaseModel):
     layers_per_chunk: int | None = Field(
         default=None, description="of interleaved stages, where a row does not say how many chunks"
     )
+    splits: tuple[str, ...] = Field(
+        default=(),
+        description="layers per chunk as its recipes write them, such as `4*15 1`; each is used "
+        "for as many chunks and layers",
+    )
     overlap_tensor: Literal["none", "bulk", "pieces"] = Field(
         default="none", description="collectives of tensor ranks beside products"
     )
@@ -78,11 +83,22 @@ class Stack(BaseModel):
         default_factory=dict[str, Any], description="its other habits, as sections of a scenario"
     )
 
+    def split(self, chunks: int, layers: int) -> tuple[int, ...] | None:
+        """Its recipe's layers of every chunk; None where it has none for so many."""
+        own = (_spelled(one) for one in self.splits)
+        return next((one for one in own if (len(one), sum(one)) == (chunks, layers)), None)
+
     def ran(self, row: Row) -> bool:
         """Whether a row is one of its own."""
         own = any(row.source.startswith(title) for title in self.sources)
         named = not self.models or any(row.model.startswith(name) for name in self.models)
         return own and named and all(word in row.words for word in self.words)
+
+
+def _spelled(split: str) -> tuple[int, ...]:
+    """The counts behind `4*15 1`: fifteen fours and a one."""
+    parts = [part.partition("*") for part in split.split()]
+    return tuple(int(own) for own, _, times in parts for _ in range(int(times or 1)))
 
 
 @cache

@@ -160,6 +160,9 @@ def _parallel(row: Row, stack: Stack, model: str | Tree, assumed: list[str]) -> 
         found["expert_tensor"] = _expert_tensor(row, stack, tensor)
         found["dispatcher"] = _dispatcher(row, stack)
     found |= _schedule(row, pipeline, virtual, _chunks(stack, layers, pipeline), assumed)
+    split = stack.split(pipeline * found.get("virtual", 1), layers)
+    if pipeline > 1 and split is not None:
+        found["layers"] = list(split)
     found["micro_batch"] = _micro_batch(row, tensor * pipeline * context, assumed)
     overlap = "pieces" if layout.get("async_tp") else stack.overlap_tensor
     if tensor > 1 and (found["sequence_parallel"] or overlap == "bulk"):

@@ -48,7 +48,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from twin.arch.fp8 import arrived, cast, projection, turns
+from twin.arch.fp8 import arrived, cast, grouped, projection, turns
 from twin.arch.kernels import COUNT, ELEMENT, FP8, SINGLE, Matmul, linear, streaming, swiglu
 from twin.arch.ops import Exchange, Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, vector
@@ -248,7 +248,8 @@ def _dispatch(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     elif _sorted_after_exchange(moe, shape):
         steps.append(_there("dispatch_sort", way, way.routed, way.routed))
     if shape.per_tensor:
-        return (*steps, *arrived("experts", way.routed, shape))
+        held = moe.experts // shape.expert
+        return (*steps, *arrived("experts", way.routed, shape, held))
     return (*steps[:-1], replace(steps[-1], saved=way.width * way.routed))
 
 
@@ -261,7 +262,7 @@ def _experts(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
     return (
         replace(linear("experts_up", up, ELEMENT * rows * 2 * width), kind="grouped_gemm"),
         *turns("experts_up", up, shape),
-        *cast(swiglu("experts_swiglu", rows, width), shape),
+        *grouped(swiglu("experts_swiglu", rows, width), own, shape),
         replace(linear("experts_down", down), kind="grouped_gemm"),
         *turns("experts_down", down, shape, arrives=True),
         *((_weighed(rows * hidden),) if shape.weigh_outputs else ()),
