@@ -165,7 +165,7 @@ def test_one_copy_goes_to_each_other_node_and_one_to_each_rank_by_nvlink() -> No
     """By hand: 8 copies of 1 byte, 2 nodes and 4 ranks reached, on 4 nodes of 8. A quarter of the
     nodes is one's own, and an eighth of the ranks is where the NIC's copy already is."""
     cost = deepep(8.0, Spread(8, nodes=2.0, ranks=4.0), Placement(32, 8, per_pod=32))
-    assert cost == Traffic(4 * 7 / 8, 2 * 3 / 4, 1 + START_HOPS, 1)
+    assert cost == Traffic(4 * 7 / 8, 2 * 3 / 4, 1 + START_HOPS, 1, own_bytes=4 / 8)
 
 
 def test_a_node_of_its_own_sends_nothing_over_the_nic() -> None:

@@ -236,4 +236,4 @@ def test_kimi_k2s_dispatch_keeps_a_sixteenth_and_sends_half_over_the_nic() -> No
     share = 4096 * 8 * 7168 * 2 / 16
     cost = traffic("all_to_all", 16 * share, Placement(16, 8, per_pod=16))
     assert share == pytest.approx(29.36e6, rel=1e-3)
-    assert cost == Traffic(7 * share, 8 * share, 1 + START_HOPS, 1)
+    assert cost == Traffic(7 * share, 8 * share, 1 + START_HOPS, 1, own_bytes=share)

@@ -40,18 +40,20 @@ def test_every_point_of_a_series_has_an_answer_or_is_too_small() -> None:
 
 
 def test_a_gathered_gigabyte_takes_its_bytes_over_nvlink() -> None:
-    """By hand: 7/8 of 1 GiB at 450 GB/s x the catalog's efficiency, and 7 + 16 hops."""
+    """By hand: 7/8 of 1 GiB and a part of the rank's own eighth at 450 GB/s x the catalog's
+    efficiency, and 7 + 16 hops."""
     nvlink = plain("nodes/h100-8gpu")["nvlink"]
     (one,) = points(series("all_gather", 2**30, 8))
     rate = 450e9 * nvlink["efficiency"]
-    assert one.ours == pytest.approx(7 / 8 * 2**30 / rate + 23e-6, rel=0.002)
+    moved = (7 + nvlink["own_share"]) / 8 * 2**30
+    assert one.ours == pytest.approx(moved / rate + 23e-6, rel=0.002)
 
 
 def test_other_numbers_of_nvlink_move_an_answer() -> None:
-    slow = Nvlink(efficiency=0.5, latency=1e-6)
+    slow = Nvlink(efficiency=0.5, latency=1e-6, own_share=0.4)
     pair = series("all_gather", 2**30, 8)
     (usual,), (other,) = points(pair), points(pair, slow)
-    assert other.ours == pytest.approx(7 / 8 * 2**30 / 225e9 + 23e-6, rel=0.002)
+    assert other.ours == pytest.approx(7.4 / 8 * 2**30 / 225e9 + 23e-6, rel=0.002)
     assert usual.ours < other.ours
 
 
@@ -66,6 +68,7 @@ def test_the_fit_of_all_rows_is_what_the_catalog_has() -> None:
         latency = float(shipped_numbers["latency"].removesuffix("us")) * 1e-6
         assert found.efficiency == pytest.approx(shipped_numbers["efficiency"], abs=0.005)
         assert found.latency == pytest.approx(latency, abs=0.05e-6)
+        assert found.own_share == pytest.approx(shipped_numbers["own_share"], abs=0.01)
 
 
 def test_a_row_left_out_moves_nvlink_and_its_own_answers_only_a_little() -> None:

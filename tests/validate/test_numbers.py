@@ -7,7 +7,8 @@ import pytest
 from twin.loading import load_part
 from twin.validate import read_suite
 from twin.validate.fit import profiles_at, targets
-from twin.validate.numbers import FREE, fit_of, profiles, shipped
+from twin.validate.free import FREE, profiles, shipped
+from twin.validate.numbers import fit_of
 
 
 @pytest.mark.parametrize("gpu", FREE)

@@ -20,25 +20,11 @@ from twin.calibrate.ridge import Ridge, solve
 from twin.loading import load_part
 from twin.scenario import Scenario
 from twin.spec.calibration import CalibrationSpec
+from twin.validate.free import Free
 from twin.validate.play import play, settled
 from twin.validate.row import Row, Unreadable
 from twin.validate.steps import measured_seconds
 from twin.validate.training import express
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    """A number to fit: its path in some profiles, the prior and its spread (of the logarithm), and
-    bounds that physics sets."""
-
-    path: str
-    profiles: tuple[str, ...]
-    prior: float
-    spread: float
-    low: float
-    high: float
-    start: float | None = None
-    """Where to start a second time: a floor that does not bind at the prior has no slope there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """A dated page of a validation: bars, families beside both baselines, a picture, what the intervals
-held, the worst rows with what was assumed of them, rows that are not expressed, pairs, and fitted
-rows apart."""
+held, the worst rows with what was assumed of them, rows that are not expressed, pairs, fitted rows
+apart, and the numbers that were fitted."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Final
 from twin.errors import Problem, UsageError
 from twin.validate import score
 from twin.validate.answer import Answer
-from twin.validate.bars import VTRAIN, Bar, peaks, steps
+from twin.validate.bars import STEP, VTRAIN, Bar, peaks, steps
 from twin.validate.baselines import BASELINES
+from twin.validate.free import FREE, shipped
 from twin.validate.pairs import Pair
 from twin.validate.row import Use
 from twin.validate.scatter import scatter
@@ -72,6 +74,7 @@ def _lines(summary: Summary, picture: str) -> Iterator[str]:
     yield from _section("Not expressed, and why", _refused(summary.refused))
     yield from _section("Which of two plans is faster", _pairs(summary.pairs))
     yield from _section("Rows that a fit has seen, or that lie near those", _seen(summary))
+    yield from _section("What was fitted on steps, and on how many", _fitted(summary.answers))
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -86,6 +89,7 @@ def _bars(bars: Sequence[Bar]) -> Iterator[str]:
     yield from _table(("Bar", "value", "limit", "rows", ""), rows)
 
 
+_USES: Final[tuple[Use, ...]] = ("fit", "near-fit", "check")
 _ERRORS: Final = ("rows", "median", "mean", "largest", "bias", "in `80 %`")
 
 
@@ -201,6 +205,23 @@ def _seen(summary: Summary) -> Iterator[str]:
     left_out = score.grouped(summary.left_out, score.category)
     if left_out:
         yield from _table(("left out of its fit", "metric", *_ERRORS), _kinds(left_out))
+
+
+def _fitted(answers: Sequence[Answer]) -> Iterator[str]:
+    """Numbers of calibration profiles, the rows that told them, and those that judge them."""
+    steps = [one for one in answers if one.metric == STEP and one.error is not None]
+    uses = {use: Counter(one.calibration for one in steps if one.use == use) for use in _USES}
+    rows: list[tuple[str, ...]] = []
+    for gpu, numbers in FREE.items():
+        for one in numbers:
+            counts = (str(sum(uses[use][name] for name in one.profiles)) for use in _USES)
+            prior = f"{one.prior:.4g}, {one.spread:.0%}"
+            names = ", ".join(one.profiles)
+            rows.append((gpu, one.path, f"{shipped(one):.4g}", prior, names, *counts))
+    yield f"{len(rows)} numbers, in SI units; priors with the spread of their logarithm. Those of"
+    yield "A100 saw ten times of one layer, too."
+    yield ""
+    yield from _table(("GPU", "number", "value", "prior", "profiles", *_USES), rows)
 
 
 def _kinds(groups: Iterable[Group]) -> Iterator[tuple[str, ...]]:
