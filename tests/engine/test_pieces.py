@@ -85,7 +85,7 @@ def block(gather: float, up: float, down: float, scatter: float) -> Layer:
 
 def by_hand() -> tuple[Coster, Program]:
     """Four ranks of 312 TFLOP/s at 0.5 on NVLink of 100 GB/s at 0.8, 1 us per hop."""
-    link = "{bandwidth: 100GB/s, efficiency: 0.8, latency: 1us}"
+    link = "{bandwidth: 100GB/s, efficiency: 0.8, latency: 1us, own_share: 0}"
     more = ("calibration.gemm=0.5", f"cluster.node.nvlink={link}")
     resolved = made("one stage", *SCALING, *more, PIECES)
     return Coster.of(resolved), lower(resolved)

@@ -64,7 +64,6 @@ def test_a_row_is_placed_where_its_scenario_is(name: str) -> None:
 
 def test_a_row_that_is_no_scenario_has_no_place() -> None:
     assert intervals.circumstances(step("row", system={"gpu": "abacus", "gpus": 8})) is None
-    assert intervals.circumstances(step("row", source={"title": "nobody"})) is None
     assert intervals.circumstances(step("row", system="a few GPUs")) is None
 
 

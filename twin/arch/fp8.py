@@ -59,6 +59,21 @@ def projection(
     return (linear(name, matmul, saved, bias), *turns(name, matmul, shape))
 
 
+def row_cut(
+    name: str, shape: Shape, sizes: tuple[int, int, int], saved: float = 0.0, bias: bool = False
+) -> tuple[Op, ...]:
+    """The same of a matrix whose rows are cut over tensor ranks: with one scale per tensor a rank
+    casts its slice of the output's gradient, and turns the whole of it once it is gathered."""
+    own, *behind = projection(name, shape, sizes, saved, bias)
+    if not (shape.per_tensor and shape.sequence_parallel):
+        return (own, *behind)
+    values = sizes[0] * sizes[2]
+    moved = (ELEMENT + FP8) * values / shape.tensor + 2 * FP8 * values
+    (cast,) = behind
+    work = replace(cast.backward, bytes=moved, kernels=cast.backward.kernels + 1)
+    return (own, replace(cast, backward=work))
+
+
 def turns(name: str, matmul: Matmul, shape: Shape, arrives: bool = False) -> tuple[Op, ...]:
     """The casts behind a product, in forward order: backward its output's gradient, unless that
     `arrives` in FP8; for the weight's gradient whatever has to be turned. Nothing in bf16."""
@@ -77,12 +92,12 @@ def turns(name: str, matmul: Matmul, shape: Shape, arrives: bool = False) -> tup
 def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
     """An op whose output goes into linear layers, and the cast of it, which is kept instead; with
     `keep` bf16 is what is kept."""
-    if shape.precision == "bf16":
+    if shape.precision == "bf16" or (shape.per_tensor and keep):
         return (made,)
     if shape.scaling == "current":
-        return _quantised(made, shape, keep=keep)
+        return _quantised(made, shape)
     if shape.per_tensor:
-        return (made,) if keep else (replace(made, saved=made.saved * FP8 / ELEMENT),)
+        return (replace(made, saved=made.saved * FP8 / ELEMENT),)
     values = made.output / ELEMENT
     forward = Work(0.0, (ELEMENT + FP8) * values, 1)
     kept = 0.0 if keep else made.saved * FP8 / ELEMENT
@@ -99,10 +114,9 @@ def grouped(made: Op, experts: int, shape: Shape) -> tuple[Op, ...]:
     return _quantised(made, shape, experts)
 
 
-def _quantised(made: Op, shape: Shape, experts: int = 1, keep: bool = False) -> tuple[Op, ...]:
-    kept = 0.0 if keep else made.saved * FP8 / ELEMENT
+def _quantised(made: Op, shape: Shape, experts: int = 1) -> tuple[Op, ...]:
     (own,) = arrived(made.name, made.output / ELEMENT, shape, experts)
-    return (made if keep else replace(made, saved=0.0), replace(own, saved=kept))
+    return (replace(made, saved=0.0), replace(own, saved=made.saved * FP8 / ELEMENT))
 
 
 def _kernels(experts: int, shape: Shape) -> int:
@@ -130,7 +144,7 @@ def attention_out(shape: Shape, sizes: tuple[int, int, int], bias: bool = False)
         return projection("attention_out", shape, sizes, float(ELEMENT * values * kept), bias)
     if shape.per_tensor:
         own = arrived("attention_out", values, shape)
-        return (*own, *projection("attention_out", shape, sizes, ELEMENT * values * kept, bias))
+        return (*own, *row_cut("attention_out", shape, sizes, ELEMENT * values * kept, bias))
     quantise = Work(0.0, (ELEMENT + FP8 + E5M6) * values, 1)
     made = Op("attention_out_cast", "cast", quantise, Work(), output=FP8 * values)
     return (made, *projection("attention_out", shape, sizes, E5M6 * values * kept, bias))

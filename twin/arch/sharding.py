@@ -5,15 +5,16 @@ parallelism the way out all-reduces forward and the way in all-reduces backward 
 2019, arXiv:1909.08053, section 3). With it, the way in all-gathers and the way out reduce-scatters,
 each the other's mirror backward; and since only a slice of the region's input is kept, backward
 gathers it once more for the weight's gradient (Korthikanti et al. 2022, arXiv:2205.05198, section
-4.2.2). What enters products in FP8 is cast before it is gathered (Transformer Engine); what leaves
-them, and gradients, travel in bf16. Not here: the all-reduce over tensor ranks, once per step, of
+4.2.2). What enters products in FP8 is cast before it is gathered (Transformer Engine); so is the
+gradient of what leaves them, where a tensor has one scale (`grad_output_preprocess`). All else
+travels in bf16. Not here: the all-reduce over tensor ranks, once per step, of
 the gradients of weights that sequence parallelism feeds with slices (norms, biases, routers).
 """
 
 from __future__ import annotations
 
 from twin.arch.kernels import ELEMENT, FP8
-from twin.arch.ops import Exchange, Precision, Shape
+from twin.arch.ops import CollectiveKind, Exchange, Precision, Shape
 
 
 def enter(
@@ -44,7 +45,9 @@ def leave(name: str, size: float, shape: Shape) -> tuple[Exchange, ...]:
     if shape.tensor == 1:
         return ()
     if shape.sequence_parallel:
-        return (Exchange(name, "tensor", size, "reduce_scatter", "all_gather"),)
+        gathered = _sent(size, "fp8") if shape.per_tensor else size
+        kinds: tuple[CollectiveKind, CollectiveKind] = ("reduce_scatter", "all_gather")
+        return (Exchange(name, "tensor", size, *kinds, backward_bytes=gathered),)
     return (Exchange(name, "tensor", size, "all_reduce", None),)
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from twin.calibrate.fit import SOFT
 from twin.calibrate.kernels import Kernel, published
+from twin.calibrate.ridge import SOFT
 from twin.loading import load_part
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec

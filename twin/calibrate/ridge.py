@@ -21,11 +21,12 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from twin.calibrate.factors import Array
-from twin.calibrate.fit import SOFT
 
 NOISE: Final = 0.05
 """What a prediction still misses with the right numbers, as a logarithm (OURS): ten rows of one
 layer are met within 4 %, forty iterations of many models within 8 % (docs/validation.md)."""
+SOFT: Final = 0.1
+"""Log error beyond which a row counts less than its square."""
 STEP: Final = 0.01
 """Of the differences that stand for slopes: far above the nanoseconds that times are rounded to."""
 

@@ -185,7 +185,7 @@ class Builder:
         copied = cut and kind == "all_gather" and flow.nic_bytes == 0
         step = Step(
             *(item.name, stream, delay, self.tail, flow, item.group),
-            kernels=coster.pieces - 1 if cut else 1,
+            kernels=coster.looped(coster.pieces - 1) if cut else 1.0,
             sms=0 if copied else sms,
             asks=item.asks,
         )

@@ -137,7 +137,7 @@ class Coster:
         cost, times = self.cost(op, part, cut=count is not None), 1 if count is None else count
         kernels: float = getattr(op, part).kernels
         if self.casts_in_calls and op.kind == "cast":
-            kernels = 0.0 if kernels == 1 else kernels * self._loop
+            kernels = self.looped(kernels) - 1.0
         seconds = times * cost.seconds
         return Kernels(seconds, seconds * cost.sm_bound, kernels)
 
@@ -154,11 +154,12 @@ class Coster:
         cost = price("bandwidth", Work(0.0, moved, 1), self.cluster.node.gpu, self.calibration)
         return Kernels(cost.seconds, cost.seconds * cost.sm_bound, 1.0)
 
-    @property
-    def _loop(self) -> float:
-        """What a kernel of a loop in C++ takes of the host, in launches of PyTorch."""
+    def looped(self, kernels: float) -> float:
+        """What one call whose loop in C++ launches so many kernels takes of the host, in launches
+        of PyTorch: one, and of each further kernel what it adds on the device."""
         profile = self.calibration
-        return min(1.0, profile.launch / profile.dispatch) if profile.dispatch else 0.0
+        further = min(1.0, profile.launch / profile.dispatch) if profile.dispatch else 0.0
+        return 1.0 + max(0.0, kernels - 1.0) * further
 
     def cost(self, op: Op, part: Part, *, cut: bool = False) -> Price:
         """What one part of an op costs, whole or one piece of it."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from ruamel.yaml import YAML
 
+from twin.loading import load_part
 from twin.loading.files import shipped_folder
-from twin.validate.row import Row, Unreadable
+from twin.validate.row import Row
 
 FOLDER = "stacks"
 """Of the shipped stacks, beside the suites."""
@@ -114,20 +115,22 @@ def _read(file: Path) -> Stack:
     return Stack.model_validate(YAML(typ="safe").load(file))  # pyright: ignore[reportUnknownMemberType]
 
 
+UNKNOWN: Final = Stack(
+    name="unknown software", software="", sources=(), convention="causal", profiles={}
+)
+"""Of rows whose source no stack names: nothing but defaults."""
+
+
 def stack_of(row: Row, gpu: str) -> Stack:
-    """The stack that a row ran, on a GPU of the catalog. Raises `Unreadable` for none."""
+    """The stack that a row ran, on a GPU of the catalog."""
     own = [stack for stack in stacks() if stack.ran(row)]
     for stack in own:
         if gpu in stack.profiles:
             return stack
-    if own:
-        return own[0]
-    raise Unreadable(f"no stack is known that `{row.source or 'its source'}` ran")
+    return own[0] if own else UNKNOWN
 
 
 def profile_of(stack: Stack, gpu: str) -> str:
-    """The calibration of a GPU of the catalog under a stack."""
-    found = stack.profiles.get(gpu)
-    if found is None:
-        raise Unreadable(f"{stack.name} has no calibration for {gpu}")
-    return found
+    """The calibration of a GPU of the catalog under a stack; the GPU's own where the stack has
+    none for it."""
+    return stack.profiles.get(gpu) or load_part("gpus", gpu).spec.calibration

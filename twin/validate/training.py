@@ -16,7 +16,7 @@ from twin.validate.architecture import model_of, spec_of
 from twin.validate.hardware import cluster_of, gpu_of
 from twin.validate.measured import MICROBATCH
 from twin.validate.row import Row, Unreadable, count, degree
-from twin.validate.stacks import Stack, profile_of, stack_of
+from twin.validate.stacks import UNKNOWN, Stack, profile_of, stack_of
 
 Tree = dict[str, Any]
 
@@ -45,6 +45,9 @@ def express(row: Row) -> Expressed:
     gpu = gpu_of(row)
     stack = stack_of(row, gpu)
     assumed: list[str] = []
+    if gpu not in stack.profiles:
+        told = "is not one of the stacks" if stack is UNKNOWN else f"has no profile for {gpu}"
+        assumed.append(f"the GPU's own calibration: its software {told}")
     batch, sequence = _batch(row, assumed), row.sequence
     if batch is None or sequence is None:
         raise Unreadable("the row does not say batch and sequence")

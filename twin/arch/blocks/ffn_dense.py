@@ -7,7 +7,7 @@ section 3).
 
 from __future__ import annotations
 
-from twin.arch.fp8 import cast, projection
+from twin.arch.fp8 import cast, projection, row_cut
 from twin.arch.kernels import ELEMENT, activation
 from twin.arch.ops import Item, Shape
 from twin.arch.parameters import Parameter, matrix, vector
@@ -53,6 +53,6 @@ def items(ffn: DenseFfn, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
         ),
         *regather("ffn_regather", hidden, shape, shape.precision),
         *cast(activation("ffn", ffn.kind, tokens, width), shape),
-        *projection("ffn_down", shape, down, bias=ffn.bias),
+        *row_cut("ffn_down", shape, down, bias=ffn.bias),
         *leave("ffn_reduce", hidden, shape),
     )

@@ -1,0 +1,62 @@
+"""Sequences that PyTorch's DTensor brings into order: by hand, and as laws of whole steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.scenarios import dense
+from twin.arch.ops import Exchange
+from twin.engine import lower, simulate
+from twin.engine.coster import Coster
+from twin.plan import plan
+from twin.plan.types import Plan
+
+COPIES = "parallel.sequence_copies=true"
+SEQUENCE = "parallel.sequence_parallel=true"
+PIECES = "parallel.overlap_tensor=pieces"
+GATHER = Exchange("gather", "tensor", 8e6, "all_gather", "reduce_scatter")
+
+
+def made(*more: str) -> Plan:
+    return plan(dense(1, 1, 1, 2, "parallel.tensor=4", SEQUENCE, *more))
+
+
+def streamed(coster: Coster, moved: float) -> float:
+    """By hand: bytes over the share of the memory's bandwidth, and a launch."""
+    profile, gpu = coster.calibration, coster.cluster.node.gpu
+    return moved / (gpu.memory_bandwidth * profile.bandwidth) + profile.launch
+
+
+def test_a_tensor_is_read_and_written_once_more_and_in_pieces_only_summed() -> None:
+    coster = Coster.of(made(COPIES))
+    for kind, backward in (("all_gather", False), ("reduce_scatter", True)):
+        found = coster.reordered(GATHER, kind, backward=backward)
+        assert found.seconds == pytest.approx(streamed(coster, 16e6))
+        assert found.count == 1
+    assert coster.reordered(GATHER, "all_gather", backward=False, cut=True).count == 0
+    summed = coster.reordered(GATHER, "reduce_scatter", backward=True, cut=True)
+    assert summed.seconds == pytest.approx(streamed(coster, 8e6 * (1 + 1 / coster.pieces)))
+
+
+def test_only_what_tensor_ranks_gather_or_sum_is_copied() -> None:
+    coster = Coster.of(made(COPIES))
+    other = Exchange("experts", "expert", 8e6, "all_to_all", "all_to_all")
+    whole = Exchange("sum", "tensor", 8e6, "all_reduce", None)
+    assert coster.reordered(other, "all_to_all", backward=False).count == 0
+    assert coster.reordered(whole, "all_reduce", backward=False).count == 0
+    assert Coster.of(made()).reordered(GATHER, "all_gather", backward=False).count == 0
+
+
+@pytest.mark.parametrize("overlap", [(), (PIECES,)])
+def test_a_step_takes_longer_by_its_copies_and_moves_the_same(overlap: tuple[str, ...]) -> None:
+    usual, copied = (simulate(lower(made(*overlap, *more))) for more in ((), (COPIES,)))
+    assert copied.step_ns > usual.step_ns
+
+
+def test_pieces_copy_less() -> None:
+    """What is copied costs more where whole tensors are gathered."""
+    costs: list[int] = []
+    for overlap in ((), (PIECES,)):
+        usual, copied = (simulate(lower(made(*overlap, *more))) for more in ((), (COPIES,)))
+        costs.append(copied.step_ns - usual.step_ns)
+    assert costs[1] < 0.7 * costs[0]
