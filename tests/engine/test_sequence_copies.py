@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.scenarios import dense
-from twin.arch.ops import Exchange
+from twin.arch.ops import CollectiveKind, Exchange
 from twin.engine import lower, simulate
 from twin.engine.coster import Coster
 from twin.plan import plan
@@ -29,7 +29,8 @@ def streamed(coster: Coster, moved: float) -> float:
 
 def test_a_tensor_is_read_and_written_once_more_and_in_pieces_only_summed() -> None:
     coster = Coster.of(made(COPIES))
-    for kind, backward in (("all_gather", False), ("reduce_scatter", True)):
+    kinds: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
+    for kind, backward in zip(kinds, (False, True), strict=True):
         found = coster.reordered(GATHER, kind, backward=backward)
         assert found.seconds == pytest.approx(streamed(coster, 16e6))
         assert found.count == 1
