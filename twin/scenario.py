@@ -118,8 +118,9 @@ class TrainSpec(Spec):
         default="block",
         description="of fp8: block as in DeepSeek-V3; tensor: one scale per tensor, of the steps "
         "before, as in Transformer Engine, whose casts are part of the kernels before them, and "
-        "whose experts get their tokens in bf16; current: of the tensor itself, so that experts "
-        "are cast one by one",
+        "whose experts get their tokens in bf16; current: of the tensor itself, so that casts are "
+        "kernels of their own, and experts are cast one by one; mx: of 32 values, as current with "
+        "one kernel where that has three",
     )
     gradients: Literal["fp32", "bf16"] = Field(
         default="fp32",

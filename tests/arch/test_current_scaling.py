@@ -64,3 +64,18 @@ def test_a_rank_casts_its_slice_of_a_gathered_gradient_and_turns_the_whole() -> 
     values = 4096 * 4096
     assert whole.bytes == (ELEMENT + 2 * FP8) * values
     assert found.bytes == (ELEMENT + FP8) * values / 4 + 2 * FP8 * values
+
+
+def test_scales_of_32_values_need_one_kernel_where_those_of_a_tensor_need_three() -> None:
+    found = ops(replace(KNOWN, scaling="mx"))
+    assert set(found) == set(ops(CURRENT))
+    assert found["attention_norm_cast"].forward.kernels == 1
+    assert found["experts_cast"].forward.kernels == 4
+    assert found["experts_down_turn"].backward.kernels == 4
+    moved = [sum(op.forward.bytes for op in ops(shape).values()) for shape in (KNOWN, CURRENT)]
+    assert sum(op.forward.bytes for op in found.values()) == moved[1] > moved[0]
+
+
+def test_one_tensor_rank_has_no_slices() -> None:
+    alone = replace(KNOWN, sequence_parallel=True)
+    assert ops(alone)["attention_out_turn"] == ops(KNOWN)["attention_out_turn"]

@@ -10,6 +10,9 @@ from twin.engine import lower, simulate
 from twin.engine.coster import Coster
 from twin.plan import plan
 from twin.plan.types import Plan
+from twin.report import report
+from twin.report.memory_series import memory_series
+from twin.report.waterfall import waterfall
 
 COPIES = "parallel.sequence_copies=true"
 SEQUENCE = "parallel.sequence_parallel=true"
@@ -49,7 +52,7 @@ def test_only_what_tensor_ranks_gather_or_sum_is_copied() -> None:
 
 
 @pytest.mark.parametrize("overlap", [(), (PIECES,)])
-def test_a_step_takes_longer_by_its_copies_and_moves_the_same(overlap: tuple[str, ...]) -> None:
+def test_a_step_takes_longer_by_its_copies(overlap: tuple[str, ...]) -> None:
     usual, copied = (simulate(lower(made(*overlap, *more))) for more in ((), (COPIES,)))
     assert copied.step_ns > usual.step_ns
 
@@ -61,3 +64,29 @@ def test_pieces_copy_less() -> None:
         usual, copied = (simulate(lower(made(*overlap, *more))) for more in ((), (COPIES,)))
         costs.append(copied.step_ns - usual.step_ns)
     assert costs[1] < 0.7 * costs[0]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+def test_copies_belong_to_the_passes_that_they_are_in(schedule: str) -> None:
+    """So a rank's memory still moves forward in time, under one-piece and split backwards."""
+    whole = f"parallel.schedule={schedule}"
+    shape = (2, 4, 1, 4, "parallel.tensor=4", SEQUENCE, COPIES, whole, "memory.recompute=[]")
+    resolved = plan(dense(*shape))
+    trace = simulate(lower(resolved))
+    for role in (0, 1):
+        times = memory_series(resolved, trace, role).times
+        assert len(times) > 10
+        assert (times[1:] > times[:-1]).all()
+
+
+@pytest.mark.parametrize("overlap", ["none", "bulk", "pieces"])
+@pytest.mark.parametrize("recompute", ["[]", "[full]"])
+def test_the_waterfall_knows_what_copies_cost(overlap: str, recompute: str) -> None:
+    """They wait for memory, or are computed again: nothing of them is left for the host."""
+    sets = (f"parallel.overlap_tensor={overlap}", f"memory.recompute={recompute}")
+    host: list[int] = []
+    for more in ((), (COPIES,)):
+        resolved = made(*sets, *more)
+        found = waterfall(resolved, report(resolved, simulate(lower(resolved))))
+        host.append(sum(loss.ns for loss in found.losses if loss.key == "host"))
+    assert host[1] == pytest.approx(host[0], abs=2e5)

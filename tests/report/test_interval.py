@@ -76,8 +76,8 @@ def test_a_gpu_that_is_like_none_has_no_interval() -> None:
     assert reach(AT, "step_seconds", Known()) is None
 
 
-def test_three_families_are_too_few() -> None:
-    few = [residual(f"row {n}", 0.1, family=str(n % 3)) for n in range(30)]
+def test_four_families_are_too_few() -> None:
+    few = [residual(f"row {n}", 0.1, family=str(n % 4)) for n in range(30)]
     assert reach(AT, "step_seconds", known(*few)) is None
     assert reach(AT, "step_seconds", known(*few, residual("another", 0.1))) is not None
 

@@ -26,16 +26,16 @@ DeepSeek's own trace (profile-data, train.json) casts take 4.8 ms, so that some 
 there; the difference is 1 % of the pair's 129 ms. An input that two layers share is turned for each
 of them here.
 
-With one scale per tensor (`Shape.per_tensor`; Transformer Engine's delayed and current scaling,
-`te.common.recipe`) the scale is known before a kernel ends, so that norms and activations write
-FP8 themselves, whole and turned: as many bytes as in bf16, and no kernel. What attention writes,
-the gradients of outputs, and tokens that reach experts (in bf16, through the all-to-all) are cast
-and turned by one kernel.
-
-Where the scale is that of the tensor itself (`current`), a norm or an activation writes bf16 and
-the cast is apart: three kernels for the maximum, the scale, and the numbers, whole and turned; of
-experts as many for each one. The maximum is taken to be found by the kernel before, as Transformer
-Engine's norms and torch.compile do: that reading is left out.
+With scales that turning leaves as they are (`Shape.per_tensor`; Transformer Engine's recipes,
+`te.common.recipe`) one cast writes a tensor whole and turned, and nothing is turned later. `tensor`
+is delayed scaling: one scale per tensor, known before a kernel ends, so that norms and activations
+write FP8 themselves: as many bytes as in bf16, and no kernel. What attention writes, the gradients
+of outputs, and what goes into experts (tokens in bf16, through the all-to-all) are cast by one
+kernel. Where the scale is that of the tensor itself (`current`), a norm or an activation writes
+bf16 and the cast is apart: three kernels for the maximum, the scale, and the numbers; of experts as
+many for each one. With a scale per 32 values (`mx`) it is one kernel, and one per expert. Reading a
+tensor once more for its maximum is left out: norms find it on their way, casts of experts do not,
+so that `current` is a little too fast there.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def row_cut(
     """The same of a matrix whose rows are cut over tensor ranks: with one scale per tensor a rank
     casts its slice of the output's gradient, and turns the whole of it once it is gathered."""
     own, *behind = projection(name, shape, sizes, saved, bias)
-    if not (shape.per_tensor and shape.sequence_parallel):
+    if not (shape.per_tensor and shape.sequence_parallel and shape.tensor > 1):
         return (own, *behind)
     values = sizes[0] * sizes[2]
     moved = (ELEMENT + FP8) * values / shape.tensor + 2 * FP8 * values
-    (cast,) = behind
-    work = replace(cast.backward, bytes=moved, kernels=cast.backward.kernels + 1)
-    return (own, replace(cast, backward=work))
+    (turn,) = behind
+    work = replace(turn.backward, bytes=moved, kernels=turn.backward.kernels + 1)
+    return (own, replace(turn, backward=work))
 
 
 def turns(name: str, matmul: Matmul, shape: Shape, arrives: bool = False) -> tuple[Op, ...]:
@@ -94,7 +94,7 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
     `keep` bf16 is what is kept."""
     if shape.precision == "bf16" or (shape.per_tensor and keep):
         return (made,)
-    if shape.scaling == "current":
+    if shape.scaling in ("current", "mx"):
         return _quantised(made, shape)
     if shape.per_tensor:
         return (replace(made, saved=made.saved * FP8 / ELEMENT),)
@@ -107,8 +107,8 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
 
 
 def grouped(made: Op, experts: int, shape: Shape) -> tuple[Op, ...]:
-    """As `cast`, of what goes into the product of several experts: with one scale per tensor, one
-    kernel casts it, or a few for each of them."""
+    """As `cast`, of what goes into the product of several experts: Transformer Engine's grouped
+    product casts its input itself, by one kernel or a few for each expert."""
     if not shape.per_tensor:
         return cast(made, shape)
     return _quantised(made, shape, experts)
@@ -123,7 +123,7 @@ def _kernels(experts: int, shape: Shape) -> int:
     """Kernels of a cast: Transformer Engine has one for several tensors whose scales are known
     (`nvte_multi_cast_transpose`); otherwise a loop finds, for each, its maximum, the scale, and the
     numbers (`multi_tensor_quantize_impl`)."""
-    return 3 * experts if shape.scaling == "current" else 1
+    return {"tensor": 1, "mx": experts, "current": 3 * experts}.get(shape.scaling, 1)
 
 
 def arrived(name: str, values: float, shape: Shape, experts: int = 1) -> tuple[Op, ...]:

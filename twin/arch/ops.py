@@ -32,9 +32,9 @@ CrossEntropy = Literal["fused", "eager", "compiled", "chunked"]
 """How the loss is computed from the logits (`twin.arch.blocks.loss`)."""
 Precision = Literal["bf16", "fp8"]
 """Numbers that tensor cores multiply; fp8 is E4M3."""
-Scaling = Literal["block", "tensor", "current"]
+Scaling = Literal["block", "tensor", "current", "mx"]
 """What shares a scale of FP8: 128 values, or 128 x 128 (DeepSeek-V3, section 3.3); a tensor, by the
-steps before; a tensor, by itself (`twin.arch.fp8`)."""
+steps before; a tensor, by itself; 32 values (`twin.arch.fp8`)."""
 
 
 @dataclass(frozen=True, slots=True)

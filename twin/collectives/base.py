@@ -15,7 +15,7 @@ START_HOPS: Final = 16
 of slices fills.
 
 Fitted with the NVLink rates of the catalog on NCCL 2.27 times (scenarios/published/nccl-*.yaml,
-payloads of 4 MiB to 512 MiB, 2 to 8 ranks): the mean error is 18 % without it, 9 to 10 % with it,
+payloads of 4 MiB to 512 MiB, 2 to 8 ranks): the mean error is 14 % without it, 6 to 7 % with it,
 and falls by less than one point with more. Breaks for small messages, which use other protocols: at
 4 KiB the price is up to 3.5 times the measured time."""
 

@@ -4,9 +4,10 @@ Dispatch: a token goes over RDMA to each other node that holds at least one of i
 GPU on the same rail, which passes it over NVLink to each GPU there that holds one; inside its own
 node it goes over NVLink at once. Combine is the mirror image: sums over a node's GPUs come back
 once. Both stages work on slices, so that the fullest link decides. A copy for the GPU of the same
-rail needs no NVLink. Source: DeepSeek-AI, "DeepSeek-V3 technical report", section 3.2.2, and
-DeepEP's normal kernels. What its README prints is logical: bytes that also count the own node
-(RDMA) or the own GPU (NVLink), over the same time.
+rail needs no NVLink; the GPU writes it itself, as it does its own (`own_bytes`). Source:
+DeepSeek-AI, "DeepSeek-V3 technical report", section 3.2.2, and DeepEP's normal kernels. What its
+README prints is logical: bytes that also count the own node (RDMA) or the own GPU (NVLink), over
+the same time.
 """
 
 from __future__ import annotations

@@ -24,5 +24,5 @@ def all_reduce(payload: float, placement: Placement) -> Traffic:
         nic_bytes=across.nic_bytes,
         nvlink_hops=inside.nvlink_hops,
         nic_hops=across.nic_hops,
-        own_bytes=inside.own_bytes,
+        own_bytes=inside.own_bytes if local > 1 else across.own_bytes,
     )

@@ -22,11 +22,13 @@ from twin.network.placement import Placement
 PHASE_HOPS: Final = 15
 """What reading sums or writing to all costs beside the bytes, in NVLink hops: all ranks wait for
 one another at both ends. Fitted on all-reduces of 4 and 8 H100 (scenarios/published/nccl-h100.yaml,
-4 MiB to 512 MiB): the mean error is 10 % with 1 and 6 % with 15; more gains under one point."""
+4 MiB to 512 MiB), which NCCL does by rings where those are faster: the mean error of the faster of
+both is 10 % with 1 and 3 % with 15."""
 PHASE_OWN: Final = 0.3
-"""What a phase's kernel handles beside the bytes it sends, in payloads (`Traffic.own_bytes`):
-reading a sum keeps a port from what plain stores reach. Fitted there, too: without it large
-all-reduces of 8 H100 would be 15 % too fast."""
+"""What a phase costs beside the bytes it sends, in payloads: it counts as `Traffic.own_bytes`,
+although no share is behind it, since reading a sum keeps a port from what plain stores reach.
+Fitted there, too, as its product with `node.nvlink.own_share`: without it large all-reduces of 8
+H100 would be 15 % too fast."""
 
 
 def all_reduce(payload: float, placement: Placement) -> Traffic:

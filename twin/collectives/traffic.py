@@ -1,8 +1,8 @@
-"""What a collective costs one rank: bytes through each of its ports in one direction, and serial
-hops of latency.
+"""What a collective costs one rank: bytes through each of its ports in one direction, serial hops
+of latency, and what its own share costs.
 
-Seconds without sharing = max over links of bytes / capacity + hops x latency (`seconds.alone`); the
-engine shares the links.
+Seconds without sharing = max over links of bytes / capacity + hops x latency + own share x own
+bytes / NVLink's capacity (`seconds.alone`); the engine shares the links.
 """
 
 from __future__ import annotations

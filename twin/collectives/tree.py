@@ -28,7 +28,7 @@ def all_reduce(payload: float, placement: Placement) -> Traffic:
         nvlink_bytes=2 * payload * (local - 1) / local,
         nic_bytes=halves / 2 * payload / local,
         nvlink_hops=2 * (local - 1),
-        own_bytes=payload / local,
+        own_bytes=payload / placement.size,
         nic_hops=2 * ceil(log2(nodes)),
     )
 

@@ -33,7 +33,6 @@ _STREAM_OF: Final = {
     "expert_tensor": EXPERT,
 }
 """The stream of a layer's collectives, by their group."""
-_COPY: Final = "sequence_copy"
 _NAMES: Final[dict[CollectiveKind, str]] = {
     "all_gather": "all_gather_weights",
     "reduce_scatter": "reduce_scatter_gradients",
@@ -47,6 +46,8 @@ class Builder:
     coster: Coster
     steps: list[Step] = field(default_factory=list[Step])
     name: str = ""
+    kernels_of: str = "forward"
+    """The pass that kernels belong to: the name of the last segment."""
     pending: Kernels = NOTHING
     waiting: bool = False
     """Whether the open segment runs while the exchange before it is on its way."""
@@ -66,6 +67,7 @@ class Builder:
     def compute(self, name: str, kernels: Kernels, *, aside: bool = False) -> None:
         """Add kernels under a segment's name; those `aside` do not wait for the exchange before
         them."""
+        self.kernels_of = name
         if (name, aside) != (self.name, self.waiting):
             self.close()
             self.name, self.waiting = name, aside
@@ -108,13 +110,18 @@ class Builder:
     def copy(self, kernels: Kernels) -> None:
         """Add what brings a tensor into order, if anything does."""
         if kernels.count:
-            self.compute(_COPY, kernels)
+            self.compute(self.kernels_of, kernels)
 
     def beside(self, item: Exchange, kind: CollectiveKind) -> None:
         """Add a collective beside the segments that follow, until one that joins it."""
         if (step := self._collective(item, kind, backward=True)) is not None:
             self.aside = (*self.aside, step)
-            self.owed = self.coster.reordered(item, kind, backward=True)
+            copy = self.coster.reordered(item, kind, backward=True)
+            self.owed = Kernels(
+                self.owed.seconds + copy.seconds,
+                self.owed.sm_bound + copy.sm_bound,
+                self.owed.count + copy.count,
+            )
 
     def join(self) -> None:
         """What follows waits for the collective beside it."""

@@ -141,17 +141,25 @@ class Coster:
         seconds = times * cost.seconds
         return Kernels(seconds, seconds * cost.sm_bound, kernels)
 
-    def reordered(
+    def copied(
         self, item: Exchange, kind: CollectiveKind, *, backward: bool, cut: bool = False
-    ) -> Kernels:
+    ) -> Work:
         """The copy of what tensor ranks gathered, or are to sum: torch.cat of chunks
         (`_functional_collectives.all_gather_tensor`, `reduce_scatter_tensor`). In pieces a gather
         writes in order, and at the end all ranks' results are summed (`_symmetric_memory`)."""
         cats = item.group == "tensor" and kind in ("all_gather", "reduce_scatter")
         if not self.sequence_copies or not cats or (cut and kind == "all_gather"):
+            return Work()
+        return Work(0.0, item.payload(backward) * (1 + 1 / self.pieces if cut else 2), 1)
+
+    def reordered(
+        self, item: Exchange, kind: CollectiveKind, *, backward: bool, cut: bool = False
+    ) -> Kernels:
+        """The kernel of that copy."""
+        work = self.copied(item, kind, backward=backward, cut=cut)
+        if not work.kernels:
             return NOTHING
-        moved = item.payload(backward) * (1 + 1 / self.pieces if cut else 2)
-        cost = price("bandwidth", Work(0.0, moved, 1), self.cluster.node.gpu, self.calibration)
+        cost = price("bandwidth", work, self.cluster.node.gpu, self.calibration)
         return Kernels(cost.seconds, cost.seconds * cost.sm_bound, 1.0)
 
     def looped(self, kernels: float) -> float:

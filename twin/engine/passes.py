@@ -11,11 +11,11 @@ passes.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from twin.arch import again, wholly
-from twin.arch.ops import Exchange, Layer, Op
+from twin.arch.ops import Exchange, Layer, Op, Work
 from twin.engine.builder import Builder
 from twin.engine.coster import Coster
 from twin.engine.pieces import (
@@ -23,8 +23,10 @@ from twin.engine.pieces import (
     Direction,
     Gathered,
     Scattered,
+    Unit,
     backward_units,
     cut,
+    exchanges,
     forward_units,
     serves_weights,
 )
@@ -54,7 +56,7 @@ def input_pass(layers: Iterable[Layer], coster: Coster, recompute: tuple[str, ..
 def weight_pass(layers: Iterable[Layer], coster: Coster) -> Template:
     """Gradients of a chunk's weights, put off after `input_pass`, with the gathers that only they
     need."""
-    builder = Builder(coster)
+    builder = Builder(coster, kernels_of="backward_weight")
     for layer in reversed(tuple(layers)):
         for item in reversed(layer.items):
             if isinstance(item, Op):
@@ -74,16 +76,39 @@ def recomputed(layer: Layer, coster: Coster, recompute: Sequence[str]) -> float:
     if wholly(layer, recompute):
         pieces = cut(forward_units(layer, coster.overlap))
     ops = [item for item in layer.items if isinstance(item, Op) and item.name in names]
-    return sum(
+    again_copied = _copies(forward_units(layer, coster.overlap), coster, "forward")
+    copied = sum(seconds for _, seconds in again_copied) if wholly(layer, recompute) else 0.0
+    return copied + sum(
         coster.kernels(op, "forward", coster.pieces if op.name in pieces else None).seconds
         for op in ops
     )
 
 
+def copies(layer: Layer, coster: Coster, *, whole: bool) -> list[tuple[Work, float]]:
+    """What a forward and a backward of a layer bring into order, and seconds of it; `whole` as of
+    `backward_units`."""
+    forward = forward_units(layer, coster.overlap)
+    backward = backward_units(layer, coster.overlap, whole=whole)
+    return [*_copies(forward, coster, "forward"), *_copies(backward, coster, "backward")]
+
+
+def _copies(
+    units: Iterable[Unit], coster: Coster, direction: Direction
+) -> Iterator[tuple[Work, float]]:
+    backward = direction == "backward"
+    for unit in units:
+        cut_up = isinstance(unit, Gathered | Scattered)
+        for item in exchanges(unit):
+            kind = item.backward if backward else item.forward
+            if kind is not None:
+                work = coster.copied(item, kind, backward=backward, cut=cut_up)
+                yield work, coster.reordered(item, kind, backward=backward, cut=cut_up).seconds
+
+
 def _reversed(
     layers: Iterable[Layer], coster: Coster, recompute: tuple[str, ...], name: str
 ) -> Template:
-    builder = Builder(coster)
+    builder = Builder(coster, kernels_of=name)
     gathered = coster.zero >= 3 and coster.reshard_after_forward
     for layer in reversed(tuple(layers)):
         with _whole(layer, builder, name, gathered=gathered):

@@ -113,6 +113,15 @@ def cut(units: Iterable[Unit]) -> frozenset[str]:
     return frozenset(op.name for ops in found for op in ops)
 
 
+def exchanges(unit: Unit) -> tuple[Exchange, ...]:
+    """The collectives of a unit."""
+    if isinstance(unit, Beside):
+        return (unit.exchange,) if unit.gather is None else (unit.gather, unit.exchange)
+    if isinstance(unit, Gathered | Scattered):
+        return (unit.exchange,)
+    return (unit,) if isinstance(unit, Exchange) else ()
+
+
 def _units(items: Sequence[Item], direction: Direction, rules: Iterable[_Rule]) -> Iterator[Unit]:
     at = 0
     while at < len(items):

@@ -67,8 +67,8 @@ MESH_GROUPS: Final[tuple[Group, ...]] = (
 class Step:
     """One element of a template. It heads its stream when the earlier step on that stream is done,
     and starts when the steps in `after` (positions in the same template) are done too. A compute
-    step lasts `duration_ns`; a communication step lasts `duration_ns` (latency) and then until its
-    bytes are through its ports."""
+    step lasts `duration_ns`; a communication step lasts `duration_ns` (latency, and what a rank's
+    own share costs) and then until its bytes are through its ports."""
 
     name: str
     stream: int

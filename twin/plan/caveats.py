@@ -35,6 +35,7 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *idle_reshard(scenario),
         *idle_gather(scenario),
         *idle_pieces(scenario),
+        *idle_copies(scenario),
         *idle_dispatcher(scenario),
         *exposed_context(scenario),
         *sharded_per_microbatch(scenario, mesh),
@@ -272,6 +273,15 @@ def idle_pieces(scenario: Scenario) -> list[Warning]:
         return []
     text = f"overlap_tensor={parallel.overlap_tensor} changes nothing with tensor=1."
     return [Warning("idle-overlap-tensor", text)]
+
+
+def idle_copies(scenario: Scenario) -> list[Warning]:
+    """Sequences are gathered and summed under sequence parallelism only."""
+    parallel = scenario.parallel
+    if not parallel.sequence_copies or (parallel.sequence_parallel and parallel.tensor > 1):
+        return []
+    text = "sequence_copies changes nothing without sequence_parallel over tensor ranks."
+    return [Warning("idle-sequence-copies", text)]
 
 
 def idle_dispatcher(scenario: Scenario) -> list[Warning]:

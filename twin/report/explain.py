@@ -433,7 +433,10 @@ class _Derivation:
             )
             inside = [carried, self._rate(link)]
             parts.append(_node(f"{link}_ns", "ns", f"1e9 * {link}_bytes / {link}_rate", inside))
-        source = "serial hops of all transfers: latency of links and switches (twin.network)"
+        source = (
+            "of all transfers: latency of links and switches in serial hops, and what ranks' own "
+            "shares cost (twin.collectives.seconds.serial)"
+        )
         parts.append(_leaf("latency_ns", flows.latency_ns, "ns", source))
         alone = _sum(
             "in_flight", "ns", parts, "all transfers of this kind with links to themselves"

@@ -44,7 +44,7 @@ DECAY: Final = 0.5
 """Weight of a run for each thing in which it differs: OURS. Profiles were fitted on some of their
 own families, whose residuals are therefore too small: a smaller weight of all others would trust
 them."""
-FEWEST: Final = 4
+FEWEST: Final = 5
 """Families below which a fifth of them is no whole one: no interval."""
 AWAY: Final = 0.25
 """By how much a width grows for every level that the nearest runs are away: OURS."""

@@ -13,9 +13,9 @@ from dataclasses import astuple, dataclass, replace
 from typing import Final, Literal
 
 from twin.arch.count import flop_per_token
-from twin.arch.ops import Layer, Op
+from twin.arch.ops import Layer, Op, Work
 from twin.engine.coster import Coster, Part
-from twin.engine.passes import recomputed
+from twin.engine.passes import copies, recomputed
 from twin.engine.pieces import backward_units, cut, forward_units
 from twin.hardware import matmul, speed_of_light
 from twin.plan.types import Plan
@@ -214,7 +214,18 @@ def _layer(layer: Layer, plan: Plan, coster: Coster) -> _Kernels:
     ops = [item for item in layer.items if isinstance(item, Op)]
     parts = (_part(op, part, coster, op.name in cuts[part]) for op in ops for part in cuts)
     repeated = recomputed(layer, coster, plan.scenario.memory.recompute)
-    return replace(sum_of(parts), again=repeated)
+    copied = (
+        _streamed(work, seconds, coster)
+        for work, seconds in copies(layer, coster, whole=_whole(plan))
+    )
+    return replace(sum_of((*parts, *copied)), again=repeated)
+
+
+def _streamed(work: Work, seconds: float, coster: Coster) -> _Kernels:
+    """A copy: nothing but bytes, and a launch."""
+    launch = work.kernels * coster.calibration.launch
+    least = speed_of_light(work, coster.cluster.node.gpu)
+    return _Kernels(roofline=least, efficient=seconds - launch, launch=launch)
 
 
 def _part(op: Op, part: Part, coster: Coster, pieces: bool) -> _Kernels:

@@ -66,7 +66,8 @@ class NvlinkSpec(LinkSpec):
     own_share: Annotated[float, Strict(), Field(ge=0, le=1)] = Field(
         default=0.0,
         description="what a rank's own share of a collective costs beside the bytes it sends, as a "
-        "part of the time that the port would need for it",
+        "part of the time that the port would need for it; 0 with an efficiency that was measured "
+        "of whole collectives",
     )
 
 

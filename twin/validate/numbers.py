@@ -1,6 +1,5 @@
-"""The numbers of the calibration profiles that are fitted on published steps, and the fits:
-`python -m twin.validate.numbers A100` (or H100, B200) prints them beside what is shipped.
-"""
+"""The fits of the numbers in `twin.validate.free`: `python -m twin.validate.numbers A100` (or H100,
+B200) prints them beside what is shipped."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _lines(summary: Summary, picture: str) -> Iterator[str]:
     yield from _section("Not expressed, and why", _refused(summary.refused))
     yield from _section("Which of two plans is faster", _pairs(summary.pairs))
     yield from _section("Rows that a fit has seen, or that lie near those", _seen(summary))
-    yield from _section("What was fitted on steps, and on how many", _fitted(summary.answers))
+    yield from _section("What was fitted on steps", _fitted(summary.answers))
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -208,7 +208,7 @@ def _seen(summary: Summary) -> Iterator[str]:
 
 
 def _fitted(answers: Sequence[Answer]) -> Iterator[str]:
-    """Numbers of calibration profiles, the rows that told them, and those that judge them."""
+    """Numbers of calibration profiles, and the rows of those profiles."""
     steps = [one for one in answers if one.metric == STEP and one.error is not None]
     uses = {use: Counter(one.calibration for one in steps if one.use == use) for use in _USES}
     rows: list[tuple[str, ...]] = []
@@ -219,7 +219,8 @@ def _fitted(answers: Sequence[Answer]) -> Iterator[str]:
             names = ", ".join(one.profiles)
             rows.append((gpu, one.path, f"{shipped(one):.4g}", prior, names, *counts))
     yield f"{len(rows)} numbers, in SI units; priors with the spread of their logarithm. Those of"
-    yield "A100 saw ten times of one layer, too."
+    yield "A100 saw ten times of one layer, too. Rows are all steps of the profiles: those in bf16"
+    yield "tell no number of FP8, those without experts none that brings tokens in order."
     yield ""
     yield from _table(("GPU", "number", "value", "prior", "profiles", *_USES), rows)
 

@@ -67,6 +67,7 @@ def express(row: Row) -> Expressed:
             "sequence": f"{sequence}tok",
             "optimizer": "muon" if "muon" in row.words else "adamw",
             "precision": _precision(row),
+            **_scaling(row),
             **_adapters(row, assumed),
         },
         "calibration": profile_of(stack, gpu),
@@ -132,6 +133,12 @@ def _precision(row: Row) -> str:
     if row.precision == "fp4":
         raise Unreadable("products in FP4: the twin has bf16 and FP8")
     return row.precision
+
+
+def _scaling(row: Row) -> Tree:
+    """Of FP8, where the row's own word says another than its stack: MXFP8."""
+    own = row.precision == "fp8" and "mx" in str(row.fields.get("precision", "")).lower()
+    return {"fp8_scaling": "mx"} if own else {}
 
 
 _RANK: Final = 16
