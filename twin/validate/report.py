@@ -4,6 +4,7 @@ apart, and the numbers that were fitted."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -24,6 +25,9 @@ from twin.validate.summary import Summary, reasons
 
 _WORST: Final = 20
 """Rows that are told with what was assumed of them."""
+_QUANTITY: Final = re.compile(
+    r"(?<![`\w.+-])([\w.+-]*\d(?: ?%| ?(?:[KMG]i?B|[munµ]?s|d)\b)[\w.-]*)(?!`)"
+)
 _NAMED: Final = 3
 """Rows of a reason that are named."""
 
@@ -33,11 +37,18 @@ def write(file: Path, summary: Summary) -> None:
     picture = file.with_suffix(".svg")
     drawn = scatter(steps(summary.answers), "seconds", "Seconds of a step, check rows")
     try:
-        file.write_text("\n".join(_lines(summary, picture.name)) + "\n", encoding="utf-8")
+        page = "".join(f"{_quoted(line)}\n" for line in _lines(summary, picture.name))
+        file.write_text(page, encoding="utf-8")
         picture.write_text(drawn, encoding="utf-8")
     except OSError as error:
         message = f"`{file}` cannot be written: {error.strerror}"
         raise UsageError([Problem("TW063", "--report", message)]) from None
+
+
+def _quoted(line: str) -> str:
+    """The line with every quantity as code: a dated page shows them, and nobody computes them
+    again."""
+    return _QUANTITY.sub(r"`\1`", line)
 
 
 def percent(share: float | None) -> str:
