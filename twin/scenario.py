@@ -24,11 +24,13 @@ from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import ClusterSpec
 from twin.spec.cost import CostSpec
 from twin.spec.expect import FITS, Expectation
-from twin.spec.kpis import KPIS, UPDATE_KPIS, Kpi
+from twin.spec.goodput import GoodputSpec
+from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES, UPDATE_KPIS, Kpi
 from twin.spec.lora import LoraSpec
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 from twin.spec.rank_order import AXES, RankOrder
+from twin.spec.sweep import SweepSpec
 from twin.spec.weight_update import WeightUpdateSpec
 
 
@@ -185,9 +187,19 @@ def _expected_of(what: str, kpis: Iterable[Kpi]) -> AfterValidator:
         if expectation.figure not in known:
             message = f"{what} has no `{expectation.figure}`"
             raise FieldError("TW152", message, f"write one of: {', '.join(known)}")
-        if expectation.figure == "cost_usd" and info.data.get("cost", ...) is None:
+        cost: CostSpec | None = info.data.get("cost")
+        wrong_cost = "cost" not in info.data  # told by itself
+        is_cost = expectation.figure in ("cost_usd", "cost_usd_with_failures")
+        if is_cost and not wrong_cost and not (cost and cost.priced):
             message = "the cost is unknown without a price"
             raise FieldError("TW053", message, "add `cost: {gpu_hour: 2.0USD}`, with your price")
+        if expectation.figure in OF_A_SITE and not wrong_cost and not (cost and cost.site):
+            message = "energy is unknown without the site at which the cluster stands"
+            fix = "add `site: us-average` to `cost`; `twin catalog sites` lists them"
+            raise FieldError("TW053", message, fix)
+        if expectation.figure in OF_FAILURES and info.data.get("goodput", ...) is None:
+            message = "what failures cost is unknown without a section `goodput`"
+            raise FieldError("TW053", message, "add `goodput:`, as llama-3-405b-16384xh100 has it")
         return expectation
 
     return AfterValidator(check)
@@ -274,10 +286,14 @@ class Scenario(Root):
     train: TrainSpec
     cost: CostSpec | None = None
     calibration: CalibrationSpec
-    # After `cost`, without which none can be expected.
+    goodput: GoodputSpec | None = Field(
+        default=None, description="failures and what is done about them; null: the run has none"
+    )
+    # After `cost` and `goodput`, of which some can only be expected with them.
     expect: tuple[Annotated[Expectation, _expected_of("a training run", KPIS)], ...] = Field(
         default=(), description="what must hold of the run; exit code 5 where something does not"
     )
+    sweep: SweepSpec | None = None
 
 
 _OF_AN_UPDATE = _expected_of("a weight update", UPDATE_KPIS)

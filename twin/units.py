@@ -28,6 +28,10 @@ Dimension = Literal[
     "seconds",
     "usd",
     "usd_per_kwh",
+    "watts",
+    "kwh",
+    "grams_per_kwh",
+    "tonnes",
     "tokens",
     "sequences",
     "tokens_per_s",
@@ -112,6 +116,10 @@ _TIMES = {
     "h": _Unit(0, 3600.0),
     "d": _Unit(0, 86400.0),
 }
+# Counted in kWh as on a bill, whatever the prefix.
+_ENERGIES = {"Wh": _Unit(-3), "kWh": _Unit(), "MWh": _Unit(3), "GWh": _Unit(6), "TWh": _Unit(9)}
+# What agencies print instead: a pound is 0.45359237 kg exactly.
+_INTENSITIES = {"kg/kWh": _Unit(3), "kg/MWh": _Unit(), "lb/MWh": _Unit(0, 0.45359237)}
 _MEASURES: dict[Dimension, _Measure] = {
     "bytes": _measure("bytes", "B", "`80GiB` or `85.5GB`", _decimal("B") | _binary("B")),
     "bytes_per_s": _measure(
@@ -126,6 +134,12 @@ _MEASURES: dict[Dimension, _Measure] = {
     "seconds": _measure("a time", "s", "`2.5us` or `45d`", _TIMES),
     "usd": _measure("US dollars", "USD", "`2.0USD`", _decimal("USD", "kMG")),
     "usd_per_kwh": _measure("US dollars per kWh", "USD/kWh", "`0.09USD/kWh`", {"USD/kWh": _Unit()}),
+    "watts": _measure("power", "W", "`700W` or `10.2kW`", _decimal("W", "kMG")),
+    "kwh": _measure("energy", "kWh", "`433196kWh` or `21.6GWh`", _ENERGIES),
+    "grams_per_kwh": _measure(
+        "grams of CO2e per kWh", "g/kWh", "`390g/kWh`", {"g/kWh": _Unit()}, _INTENSITIES
+    ),
+    "tonnes": _measure("tonnes of CO2e", "t", "`8930t`", _decimal("t", "kM")),
     "tokens": _measure(
         "a number of tokens", "tok", "`4096tok` or `15.5T`", _decimal("tok", "MGT"), _BARE_COUNTS
     ),
@@ -361,11 +375,22 @@ def _count_readings(number: str, unit: str, base: str, word: str) -> _Readings:
     return [(f"{thousands}{base}", "steps of 1,000"), (f"{binary}{base}", "steps of 1,024")]
 
 
+def _cased_readings(number: str, unit: str, dimension: Dimension) -> _Readings:
+    """The unit that differs in case only: `10kw`. Milliwatts are nobody's cluster, so `mw` is one
+    of them, too."""
+    known = [name for name in _MEASURES[dimension].units if name.lower() == unit.lower()]
+    return [(f"{number}{name}", "letters in this case") for name in known]
+
+
 _READINGS: dict[Dimension, Callable[[str, str], _Readings]] = {
     "bytes": _byte_readings,
     "bytes_per_s": _bandwidth_readings,
     "flop_per_s": _flop_readings,
     "seconds": _time_readings,
+    "usd_per_kwh": lambda number, unit: _cased_readings(number, unit, "usd_per_kwh"),
+    "watts": lambda number, unit: _cased_readings(number, unit, "watts"),
+    "kwh": lambda number, unit: _cased_readings(number, unit, "kwh"),
+    "grams_per_kwh": lambda number, unit: _cased_readings(number, unit, "grams_per_kwh"),
     "tokens": lambda number, unit: _count_readings(number, unit, "tok", "token"),
     "sequences": lambda number, unit: _count_readings(number, unit, "seq", "sequence"),
 }

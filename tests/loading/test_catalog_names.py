@@ -30,6 +30,10 @@ OWN: dict[PartKind, tuple[str, str]] = {
     "models": ("own-model", "extends: gpt-22b\nkind: assumed\nlayers: 6\n"),
     "calibrations": ("own-profile", "extends: h100-hopper-bf16\nkind: assumed\ngemm: 0.5\n"),
     "updaters": ("own-updater", "extends: checkpoint-engine-vllm\nkind: assumed\nnics: 4\n"),
+    "prices": ("own-price", "extends: h100-cluster-2024\nkind: assumed\nnode: 290kUSD\n"),
+    "sites": ("own-site", "extends: us-average\nkind: assumed\npue: 1.3\n"),
+    "failures": ("own-failures", "extends: llama3-h100\nkind: assumed\ngpu: H200\n"),
+    "restarts": ("own-restart", "extends: megascale\nkind: assumed\ndetect: 2min\n"),
 }
 """One file of each kind, which adds it."""
 

@@ -155,7 +155,12 @@ WRONG = {
     "an unknown key figure": ("schema: 1", "schema: 1\nexpect: [mfuu > 0.3]", "expect.0: "),
     "a wrong unit of a figure": ("schema: 1", "schema: 1\nexpect: [mfu > 1s]", "expect.0: "),
     "an equal figure": ("schema: 1", "schema: 1\nexpect: [days == 1d]", "expect.0: "),
-    "an unpriced cost": ("schema: 1", "schema: 1\ncost: {}", "'gpu_hour' is a required property"),
+    "an unpriced cost": ("schema: 1", "schema: 1\ncost: {}", "cost: {} is not valid"),
+    "rent and purchase": (
+        "schema: 1",
+        "schema: 1\ncost: {gpu_hour: 2USD, purchase: h100-cluster-2024}",
+        "cost: {'gpu_hour'",
+    ),
     "half of an inline part": (
         "fabric: toy-fabric",
         "fabric: {name: mine, kind: rail_fat_tree}",

@@ -12,8 +12,8 @@ def test_a_plan_that_fits_is_answered_in_one_breath() -> None:
     assert verdict(report(made.plan(), made.trace())) == (
         "Fits with 30 GiB to spare on the fullest GPU (stage 0). "
         "A step takes 2.00 s; 1.28k tokens take 0.000231 days, 0.0222 GPU-hours and cost "
-        "0.0444 USD, at 0.0249 % MFU. The largest loss beside compute is pipeline bubble, 25.0 % "
-        "of the step."
+        "0.0444 USD without failures, at 0.0249 % MFU. The largest loss beside compute is pipeline "
+        "bubble, 25.0 % of the step."
     )
 
 

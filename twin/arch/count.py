@@ -13,6 +13,7 @@ from fractions import Fraction
 from twin.arch.attention import causal_flop
 from twin.arch.lora import adapters
 from twin.arch.parameters import Parameter, Part, norm_gains
+from twin.arch.remembered import remembered
 from twin.arch.stack import heads, kinds, parameters_of
 from twin.spec.model import ModelSpec
 
@@ -86,6 +87,7 @@ class Parameters:
         return self.total - idle
 
 
+@remembered(64)
 def parameters(model: ModelSpec) -> Parameters:
     """Exact parameter counts of a model."""
     table = _table(model)
@@ -133,14 +135,21 @@ def flop_per_token(model: ModelSpec, sequence: int) -> float:
     Source: the MFU convention of Chowdhery et al. 2022 (PaLM, arXiv:2204.02311, appendix B), with
     the causal half of the score matrix.
     """
-    used = _used(model)
-    weights = sum(
-        row.elements * times * (used if row.part == "routed_experts" else 1)
-        for row, times in _table(model)
-        if row.role == "matrix"
-    )
     attention = model.layers * causal_flop(heads(model), sequence)
-    return 6.0 * float(weights + model.vocab * model.hidden) + 3.0 * attention
+    return 6.0 * float(matrix_weights(model) + model.vocab * model.hidden) + 3.0 * attention
+
+
+def matrix_weights(model: ModelSpec) -> Fraction:
+    """Matrix weights of all layers that one token passes through, head and look-up out."""
+    used = _used(model)
+    return sum(
+        (
+            row.elements * times * (used if row.part == "routed_experts" else Fraction(1))
+            for row, times in _table(model)
+            if row.role == "matrix"
+        ),
+        Fraction(0),
+    )
 
 
 def _table(model: ModelSpec) -> list[tuple[Parameter, int]]:

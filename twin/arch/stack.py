@@ -21,12 +21,14 @@ from twin.arch.kernels import ELEMENT, layer_input, norm, residual
 from twin.arch.lora import adapted, adapters
 from twin.arch.ops import Item, Layer, LayerKind, Matrices, Shape, Weights
 from twin.arch.parameters import Parameter, matrices, norm_gains, on_rank, weights
+from twin.arch.remembered import remembered
 from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec
 
 QUERY_KEY: Final = frozenset({"q", "q_up", "kv", "kv_up"})
 """Names of the matrices that make whole queries and keys, in every kind of attention."""
 
 
+@remembered(64)
 def kinds(model: ModelSpec) -> tuple[LayerKind, ...]:
     """The kind of every layer of the model itself, in order, without prediction modules."""
     between: list[LayerKind] = [
@@ -35,6 +37,7 @@ def kinds(model: ModelSpec) -> tuple[LayerKind, ...]:
     return ("embedding", *between, "head")
 
 
+@remembered(256)
 def layers(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
     """Every layer of the model for one micro-batch on one rank: embedding, `model.layers`
     transformer layers, two entries for each prediction module, head.
@@ -73,6 +76,7 @@ def sequence_parts(context: int, slices: int) -> int:
     return lcm(balanced, context * slices)
 
 
+@remembered(256)
 def parameters_of(model: ModelSpec, kind: LayerKind) -> tuple[Parameter, ...]:
     """The parameter table of one layer."""
     match kind:

@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 VERSION = 1
 """Version of the JSON document."""
 
-PARTS = ("gpus", "nodes", "fabrics", "models", "calibrations", "updaters")
+PARTS = (
+    "gpus",
+    "nodes",
+    "fabrics",
+    "models",
+    "calibrations",
+    "updaters",
+    "prices",
+    "sites",
+    "failures",
+    "restarts",
+)
 CHOICES = ("schedules", "optimizers", "routings", "topologies")
 SHELVES = (*PARTS, *CHOICES)
 """What the catalog holds: parts in files, and the members of the axes of choice."""

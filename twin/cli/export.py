@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -88,6 +89,9 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command l
 
     check(form, path, force=force)
     output = Output(as_json, quiet)
+    if form == "megatron" and not is_run(subject):
+        _launch(subject, sets or [], path, output)
+        return
     if is_run(subject):
         asked = _Real(subject, step, beside, sets or [], fidelity, cache=not no_cache)
         _measured(asked, form, path, output)
@@ -107,6 +111,20 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command l
     for file in written:
         output.sentence(f"Wrote {file}, {gibibytes(file.stat().st_size)}.")
     output.message(verdict(run.report))
+
+
+def _launch(subject: str, sets: list[str], path: Path, output: Output) -> None:
+    """Export the arguments of a launcher: of a plan, which nobody has to play."""
+    from twin.cli.answer import command, training
+    from twin.cli.megatron import export_plan
+    from twin.loading import load_any
+    from twin.plan import plan
+
+    stored = _recalled(subject, sets, output)
+    planned = stored.plan if stored else plan(training(load_any(subject, sets)))
+    answer = export_plan(planned, shlex.split(command(subject, sets))[2:], path, output)
+    files = [{"path": str(path), "bytes": path.stat().st_size}]
+    output.document({"version": VERSION, "format": "megatron"} | answer | {"files": files})
 
 
 def _measured(asked: _Real, form: str, path: Path, output: Output) -> None:

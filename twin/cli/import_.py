@@ -1,7 +1,9 @@
-"""`twin import`: a model of the catalog from another tool's description of it."""
+"""`twin import`: a model of the catalog from another tool's description of it, or a scenario from
+the arguments of a launch."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,37 +13,66 @@ from twin.cli.options import JsonOption, QuietOption
 from twin.cli.output import Output
 
 if TYPE_CHECKING:
+    from twin.cli.megatron import Cluster
     from twin.importing import Imported
 
 VERSION = 1
 """Version of the JSON document."""
 
-FORMATS = ("hf-config",)
+FORMATS = ("hf-config", "megatron")
 """What can be read."""
 
 _FormatArgument = Annotated[
-    str, typer.Argument(metavar="FORMAT", help="hf-config: config.json of Hugging Face.")
+    str,
+    typer.Argument(
+        metavar="FORMAT",
+        help="hf-config: config.json of Hugging Face; megatron: arguments of Megatron-LM, in a "
+        "launch script, YAML or plain text.",
+    ),
 ]
 _FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")]
 _OutputOption = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="PATH", help="Write the YAML here, not on stdout."),
 ]
+_NodeOption = Annotated[
+    str | None, typer.Option("--node", metavar="NAME", help="megatron: the cluster's node.")
+]
+_NodesOption = Annotated[
+    int | None, typer.Option("--nodes", metavar="N", help="megatron: how many; else torchrun's.")
+]
+_FabricOption = Annotated[
+    str | None, typer.Option("--fabric", metavar="NAME", help="megatron: the cluster's fabric.")
+]
+_DefineOption = Annotated[
+    list[str] | None,
+    typer.Option("--define", metavar="NAME=VALUE", help="megatron: a variable; repeat for more."),
+]
+_WithOption = Annotated[
+    list[str] | None,
+    typer.Option("--with", metavar="ARGUMENTS", help="megatron: more arguments, which win."),
+]
 _ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 
 
-def import_(
+def import_(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
     form: _FormatArgument,
     file: _FileArgument,
     path: _OutputOption = None,
     force: _ForceOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
+    node: _NodeOption = None,
+    nodes: _NodesOption = None,
+    fabric: _FabricOption = None,
+    defines: _DefineOption = None,
+    more: _WithOption = None,
 ) -> None:
-    """A catalog model from a released configuration.
+    """A catalog model from a released configuration, or a scenario from a launch's arguments.
 
-    Prints the YAML of the model, or writes it: put it into catalog/models beside a scenario, which
-    can then name it. What cannot be expressed is refused by name; what is left out is said.
+    Prints the YAML, or writes it. A model: put it into catalog/models beside a scenario, which can
+    then name it. A scenario: `twin check` it. What cannot be expressed is refused by name; what is
+    left out is said.
     """
     from twin.arch import parameters
     from twin.importing import catalog_part, read_hf_config
@@ -50,6 +81,15 @@ def import_(
     if form not in FORMATS:
         _refuse(form)
     output = Output(as_json, quiet)
+    if form == "megatron":
+        from twin.cli.megatron import Cluster
+
+        where = Cluster(node, nodes, fabric)
+        _launch(_Launch(file, where, defines or [], more or []), path, output, force=force)
+        return
+    if node or nodes or fabric or defines or more:
+        message = "only arguments of a launch need a cluster, variables and more arguments"
+        raise typer.BadParameter(message, param_hint="FORMAT")
     imported = read_hf_config(file, _name(path or file))
     text = catalog_part(imported.model, display(file))
     if path is not None:
@@ -62,6 +102,41 @@ def import_(
     output.message(f"{imported.model.name}: {total:,} parameters{place}.")
     for warning in imported.warnings:
         output.message(warning)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A file of arguments, and what is known beside it."""
+
+    file: Path
+    where: Cluster
+    defines: list[str]
+    more: list[str]
+
+
+def _launch(asked: _Launch, path: Path | None, output: Output, *, force: bool) -> None:
+    """A scenario from the arguments of a launch."""
+    from twin.cli.catalog import counts
+    from twin.cli.megatron import read_launch, summary
+
+    launch, text, sections = read_launch(asked.file, asked.where, asked.defines, asked.more)
+    if path is not None:
+        _write(path, text, force=force)
+    elif not output.json:
+        output.sentence(text.rstrip("\n"))
+    output.document(
+        {
+            "version": VERSION,
+            "name": launch.name,
+            "scenario": {"schema": 1, "name": launch.name, **sections},
+            "parameters": counts(launch.model),
+            "warnings": list(launch.remarks),
+            "written": str(path) if path else None,
+        }
+    )
+    output.message(f"{summary(launch)}{f', written to {path}' if path else ''}.")
+    for remark in launch.remarks:
+        output.message(remark)
 
 
 def _document(imported: Imported, path: Path | None) -> dict[str, object]:

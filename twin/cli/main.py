@@ -27,11 +27,13 @@ from twin.cli.export import export
 from twin.cli.import_ import import_
 from twin.cli.measured import measured
 from twin.cli.output import complain, dumps
+from twin.cli.recommend import recommend
 from twin.cli.resolve import resolve
 from twin.cli.run import run
 from twin.cli.runs import runs
 from twin.cli.schema import schema
 from twin.cli.seals import seals
+from twin.cli.sweep import sweep
 from twin.cli.track import track
 from twin.cli.ui import ui
 from twin.cli.validate import validate
@@ -52,6 +54,8 @@ VERBS = {
     "run": run,
     "check": check,
     "compare": compare,
+    "sweep": sweep,
+    "recommend": recommend,
     "explain": explain,
     "resolve": resolve,
     "catalog": catalog,

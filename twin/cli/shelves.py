@@ -16,6 +16,8 @@ from twin.sources import Source, Sourced
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
+from twin.spec.cost import PurchaseSpec, SiteSpec
+from twin.spec.goodput import FailuresSpec, RestartSpec
 from twin.spec.model import ModelSpec
 from twin.spec.weight_update import UpdaterSpec
 from twin.units import format_quantity
@@ -49,10 +51,42 @@ def _facts(part: Part[Spec]) -> str:  # noqa: PLR0911  one per kind of part
             assumed = all(known.kind == "assumed" for known in part.ledger.values())
             how = "assumed for" if assumed else "measured on"
             return f"{how} {spec.gpu}, {spec.software}, {spec.date}"
+        case PurchaseSpec() | SiteSpec():
+            return _money(spec)
+        case FailuresSpec():
+            return _interruptions(spec, part)
+        case RestartSpec():
+            parts = (spec.detect, spec.reschedule, spec.initialise, spec.load or 0, spec.warm_up)
+            beside = " beside loading by its bytes" if spec.load is None else ""
+            return f"{format_quantity(sum(parts), 'seconds', 3)} after a failure{beside}"
         case UpdaterSpec():
             return f"measured on {spec.gpu}, {spec.software}, {spec.date}"
         case _:
             return type(spec).__name__
+
+
+def _interruptions(spec: FailuresSpec, part: Part[Spec]) -> str:
+    """How many causes, of which run, and how they are known."""
+    causes = f"{len(spec.causes)} cause" + "s" * (len(spec.causes) != 1)
+    if any(known.kind == "assumed" for known in part.ledger.values()):
+        return f"{causes}, assumed for {spec.gpu}"
+    seen = spec.observed
+    where = f"{seen.gpus:,} {spec.gpu} over {seen.time / 86400:g} d" if seen else spec.gpu
+    return f"{causes}, observed on {where}"
+
+
+def _money(spec: PurchaseSpec | SiteSpec) -> str:
+    """What a purchase or a site says, in one line."""
+    if isinstance(spec, PurchaseSpec):
+        of, price = ("node", spec.node) if spec.gpu is None else ("GPU", spec.gpu)
+        shown = format_quantity(price or 0.0, "usd", 3)
+        return f"{shown} a {of}, over {spec.years:g} years used for {spec.utilisation:.0%}"
+    facts = [f"PUE {spec.pue:g}"]
+    if spec.electricity is not None:
+        facts.append(format_quantity(spec.electricity, "usd_per_kwh", 3))
+    if spec.carbon is not None:
+        facts.append(format_quantity(spec.carbon, "grams_per_kwh", 3))
+    return ", ".join(facts)
 
 
 def part_tables(part: Part[Spec]) -> tuple[RenderableType, ...]:

@@ -13,6 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from twin.cli.cost_tables import cost_tables
+from twin.cli.goodput_tables import goodput_tables
 from twin.plan.types import Plan, Warning
 from twin.report.breakdown import CAUSE_WORDS
 from twin.report.compare import Comparison, FieldDifference, KpiDelta
@@ -20,6 +22,7 @@ from twin.report.expect import Judgement, sentence
 from twin.report.kpis import KPIS, Kpi
 from twin.report.numbers import changed, decimal_bytes, duration, gibibytes, show
 from twin.report.report import MemoryReport, Report
+from twin.spec.kpis import OF_A_SITE, OF_FAILURES
 
 if TYPE_CHECKING:  # a study takes no part in a single run
     from twin.study import Attribution, Suggestion
@@ -39,6 +42,8 @@ def report_tables(report: Report) -> tuple[RenderableType, ...]:
     return (
         kpi_table(report),
         *expectation_list(report.expectations),
+        *cost_tables(report.bill),
+        *goodput_tables(report.goodput),
         breakdown_table(report),
         memory_table(report.memory),
         *host_table(report.memory),
@@ -105,10 +110,12 @@ def percent(share: float) -> str:
 
 
 def kpi_table(report: Report) -> Table:
-    """Every key figure with its unit."""
+    """Every key figure with its unit; those of energy and of failures where they are known."""
     table = _table("Key figures", "left", "right")
     for kpi in KPIS:
-        table.add_row(kpi.label, show(report.kpis[kpi.key], kpi.unit))
+        value = report.kpis[kpi.key]
+        if value is not None or kpi.key not in OF_A_SITE | OF_FAILURES:
+            table.add_row(kpi.label, show(value, kpi.unit))
     bound = duration(report.speed_of_light_seconds)
     table.add_row("Kernels of the busiest stage at peak rates", bound)
     table.add_row("Share of the step extrapolated", percent(report.extrapolated_fraction))
@@ -251,6 +258,9 @@ def comparison_table(comparison: Comparison) -> Table:
     table = _lettered("Key figures", comparison, first=0)
     baseline = comparison.reports[0]
     for kpi in KPIS:
+        values = [report.kpis[kpi.key] for report in comparison.reports]
+        if kpi.key in OF_A_SITE | OF_FAILURES and not any(value is not None for value in values):
+            continue
         cells = [
             _changed(kpi, delta.kpis[kpi.key], judged=delta.fits and comparison.reports[0].fits)
             for delta in comparison.deltas

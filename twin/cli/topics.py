@@ -151,6 +151,23 @@ def _tornado(asked: Asked, output: Output) -> int:
     return 0
 
 
+def _inference(asked: Asked, output: Output) -> int:
+    """What serving the model takes at short and long contexts, and with twice the heads."""
+    from twin.cli.answer import training
+    from twin.loading import load_any, scenario_hash
+    from twin.report.inference import inference, sentence
+
+    scenario = training(load_any(asked.scenario, asked.sets))
+    found = inference(scenario.model)
+    output.document(_head(scenario.name, scenario_hash(scenario), "inference") | found.to_json())
+    output.sentence(sentence(found))
+    if output.tables:
+        from twin.cli.inference_tables import inference_tables
+
+        output.show(*inference_tables(found))
+    return 0
+
+
 def _head(name: str, digest: str, about: str) -> dict[str, Any]:
     return {"version": VERSION, "name": name, "hash": digest, "topic": about}
 
@@ -161,5 +178,6 @@ TOPICS: Final[dict[str, Callable[[Asked, Output], int]]] = {
     "links": _links,
     "hidden-expert": _hidden_expert,
     "tornado": _tornado,
+    "inference": _inference,
 }
 """Every topic by its name."""

@@ -1,5 +1,5 @@
-"""A template on a role of its own: how long each step lasts when nothing but the template's other
-steps is on its links and its SMs, and the copies that go beside it between device and host."""
+"""A template on a role of its own: how long each step lasts when nothing is on its links and its
+SMs but the template's other steps and what templates before it have left under way."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ def played_alone(template: Template, program: Program, beside: Template = ()) ->
     played = _play((*template, *beside), program)
     times = zip(played.start, played.end, strict=True)
     return tuple(end - start for start, end in times)[: len(template)]
+
+
+def played_after(late: Template, template: Template, program: Program) -> list[tuple[int, int]]:
+    """Nanoseconds after its start at which every step starts and ends, first of what is `late`:
+    under way or queued already, each in its stream before the template's own."""
+    moved = (
+        replace(step, after=tuple(place + len(late) for place in step.after)) for step in template
+    )
+    played = _play((*late, *moved), program)
+    return [*zip(played.start, played.end, strict=True)]
 
 
 def length_alone(template: Template, program: Program) -> int:

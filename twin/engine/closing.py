@@ -20,38 +20,68 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import TypeAlias
 
 from twin.arch.kernels import COUNT
 from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
 from twin.collectives import Traffic
 from twin.engine.coster import Coster, nanoseconds
 from twin.engine.program import COMPUTE, DATA, FROM_HOST, TO_HOST, Group, Step, Template
-from twin.hardware import seconds
 from twin.network import capacity, latency, sharers
 from twin.network.placement import Placement
-from twin.optimizers import Phase, Sent, dense_weights, squares
+from twin.optimizers import Phase, Sent, Share, dense_weights, squares
 from twin.plan.compile import chunk_map_of
 from twin.plan.memory import PARAMETER_BYTES, shards
-from twin.plan.types import Plan
+from twin.plan.types import Chunk, Plan
 from twin.plan.update import buckets, host_phases, on_device, share_of
 
+Close: TypeAlias = tuple[Template, tuple[int | None, ...]]
+"""The closing steps of a stage, and the chunk whose last backward releases each."""
 
-def finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int | None, ...]]:
-    """The closing steps of a stage, and the chunk whose last backward releases each."""
+
+def finishes(plan: Plan, coster: Coster) -> tuple[Close, ...]:
+    """How every stage closes; stages whose chunks hold the same layers close alike."""
+    made: dict[object, Close] = {}
+    found: list[Close] = []
+    for stage in range(plan.mesh.pipeline):
+        chunks = _in_order(plan, stage)
+        # Layers of one kind are one shared object.
+        held = tuple((tuple(map(id, chunk.layers)), chunk.weights) for chunk in chunks)
+        key = held, _shares_embedding(plan, stage)
+        if key not in made:
+            made[key] = _close(plan, coster, chunks, shared=key[1])
+        steps, ready = made[key]
+        found.append((steps, tuple(None if at is None else chunks[at].index for at in ready)))
+    return tuple(found)
+
+
+def _in_order(plan: Plan, stage: int) -> list[Chunk]:
+    """The chunks of a stage in the order of the model's parts, so that stages which hold copies of
+    each other agree on it. By first layer they would not where the first part has no layer."""
+    part_of = chunk_map_of(plan.scenario).part_of
+    own = (chunk for chunk in plan.chunks if chunk.stage == stage)
+    return sorted(own, key=lambda chunk: part_of[chunk.index])
+
+
+def _shares_embedding(plan: Plan, stage: int) -> bool:
+    """Whether the stage has one of two copies of a tied embedding. Where the schedule holds copies
+    of parts, either end holds both, and its mirror, too."""
+    mesh = plan.mesh
+    ends = mesh.pipeline > 1 and stage in (0, mesh.pipeline - 1)
+    return ends and mesh.copies == 1 and plan.scenario.model.embedding_twice
+
+
+def _close(plan: Plan, coster: Coster, chunks: Sequence[Chunk], *, shared: bool) -> Close:
+    """The closing steps of a stage with these chunks, and which of them releases each step, by its
+    place."""
     closing = _Closing(plan, coster)
     zero = plan.scenario.parallel.zero
-    # In the order of the model's parts, so that stages which hold copies of each other agree on it.
-    # By first layer they would not where the first part has no layer.
-    part_of = chunk_map_of(plan.scenario).part_of
-    chunks = sorted(
-        (chunk for chunk in plan.chunks if chunk.stage == stage), key=lambda one: part_of[one.index]
-    )
     total = sum((chunk.weights for chunk in chunks), Weights())
     width = plan.scenario.train.gradient_bytes
     if zero < 2:
         kind: CollectiveKind = "reduce_scatter" if zero else "all_reduce"
-        for chunk in reversed(chunks):
-            closing.collectives(f"{kind}_gradients", kind, chunk.weights, width, chunk.index)
+        for place, chunk in reversed(list(enumerate(chunks))):
+            closing.collectives(f"{kind}_gradients", kind, chunk.weights, width, place)
     else:
         closing.wait()
     held, _ = shards(plan.scenario, plan.mesh, 2)
@@ -59,28 +89,18 @@ def finish(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int 
         # These weights have seen only the rank's slice of the sequence (Megatron-LM does the same).
         size = total.replicated * width / held
         closing.add("replicated_gradients", "all_reduce", size, "tensor")
-    if (
-        plan.scenario.model.embedding_twice
-        and stage in (0, plan.mesh.pipeline - 1)
-        and plan.mesh.pipeline > 1
-        and plan.mesh.copies == 1  # else either of these stages holds both, and its mirror, too
-    ):
+    if shared:
         closing.embedding(held)
-    share = share_of(plan.scenario, plan.mesh, chunks)
-    here = plan.scenario.train.optimizer.step(on_device(plan.scenario, share))
-    update = plan.scenario.train.optimizer.step(share)
-    closing.compute((("bandwidth", squares(share.learned)),))
-    closing.gradient_norm()
-    closing.exchanges(update.before)
-    if update.maxima is not None:
-        closing.small(update.maxima.name, update.maxima.bytes)
-    closing.compute(here.works)
-    closing.through_host(host_phases(plan.scenario, share))
-    closing.exchanges(update.after)
+    closing.update(share_of(plan.scenario, plan.mesh, chunks))
     if zero in (1, 2) and not plan.scenario.parallel.overlap_param_gather:
         closing.collectives("all_gather_weights", "all_gather", total, PARAMETER_BYTES, None)
     closing.loads(layer for chunk in chunks for layer in chunk.layers)
     return tuple(closing.steps), tuple(closing.ready)
+
+
+def _after(step: Step, after: tuple[int, ...]) -> Step:
+    """The step behind others, where it is behind none yet."""
+    return Step(step.name, step.stream, step.duration_ns, after, step.traffic)
 
 
 class _Closing:
@@ -103,6 +123,22 @@ class _Closing:
         sms = self.coster.calibration.collective_sms
         step = Step(name, DATA, delay, self._after(chunk), flow, group, sms=sms)
         self._append(step, chunk)
+
+    def update(self, share: Share) -> None:
+        """Add what happens once gradients are summed: their norm, the optimizer's step."""
+        scenario = self.plan.scenario
+        update = scenario.train.optimizer.step(share)
+        here = update
+        if scenario.memory.states_on_host:
+            here = scenario.train.optimizer.step(on_device(scenario, share))
+        self.compute((("bandwidth", squares(share.learned)),))
+        self.gradient_norm()
+        self.exchanges(update.before)
+        if update.maxima is not None:
+            self.small(update.maxima.name, update.maxima.bytes)
+        self.compute(here.works)
+        self.through_host(host_phases(scenario, share))
+        self.exchanges(update.after)
 
     def wait(self) -> None:
         """What follows waits for the gradients that the backward passes reduce."""
@@ -170,6 +206,7 @@ class _Closing:
         its place on the device. What follows waits for the new weights, not for the last copy of
         states to the host."""
         number, parts, begun = buckets(phases), range(len(phases)), self.last
+        made = [self._part(phase, number) for phase in phases]
         new = max((part for part in parts if phases[part].place != "to_host"), default=0)
         ends: dict[tuple[int, int], int] = {}
         # As far along as each can be, since streams are in order.
@@ -177,31 +214,29 @@ class _Closing:
             before = (bucket, part - 1) if part else (bucket - len(phases), parts[-1])
             after = (ends[before],) if before in ends else begun
             ends[bucket, part] = len(self.steps)
-            self._append(self._part(phases[part], number, after), None)
+            self._append(_after(made[part], after), None)
         if phases:
             self.last = (ends[number - 1, new],)
 
-    def _part(self, phase: Phase, number: int, after: tuple[int, ...]) -> Step:
+    def _part(self, phase: Phase, number: int) -> Step:
         """One bucket's share of a part of the update."""
         cluster, size = self.plan.scenario.cluster, phase.bytes / number
         begin = nanoseconds(latency(cluster, "pcie"))
         match phase.place:
             case "to_host":
                 flow = Traffic(to_host_bytes=size)
-                return Step("states_to_host", TO_HOST, begin, after, flow)
+                return Step("states_to_host", TO_HOST, begin, (), flow)
             case "from_host":
                 flow = Traffic(from_host_bytes=size)
-                return Step("states_from_host", FROM_HOST, begin, after, flow)
+                return Step("states_from_host", FROM_HOST, begin, (), flow)
             case "host":
                 time = size * sharers(cluster, "dram") / capacity(cluster, "dram")
             case "device":
                 time = self._seconds(phase.works) / number
-        return Step("optimizer", COMPUTE, nanoseconds(time), after)
+        return Step("optimizer", COMPUTE, nanoseconds(time), ())
 
     def _seconds(self, works: Iterable[tuple[OpClass, Work]]) -> float:
-        scenario = self.plan.scenario
-        gpu = scenario.cluster.node.gpu
-        return sum(seconds(kind, work, gpu, scenario.calibration) for kind, work in works)
+        return sum(self.coster.prices(kind, work, False).seconds for kind, work in works)
 
     def _after(self, chunk: int | None) -> tuple[int, ...]:
         """Reductions of chunks wait for their chunk only (and, in order, for their stream); what

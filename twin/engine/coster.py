@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, log2
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from twin.arch.kernels import piece
 from twin.arch.ops import CollectiveKind, Exchange, Op, Work
 from twin.collectives import Choice, Spread, Traffic, chosen, deepep, serial, spread, traffic
 from twin.engine.roles import seats
 from twin.engine.wiring import Rates, wire
-from twin.hardware import Price, price
+from twin.hardware import Price, Prices, prices
 from twin.network import capacity
 from twin.network.placement import Placement
 from twin.plan.compile import shape_of
@@ -84,16 +84,33 @@ class Coster:
     casts_in_calls: bool = False
     """Casts to FP8 are launched by the call of the product they are for, as in Transformer Engine:
     one costs the host nothing more, a loop over experts what its kernels add on the device."""
+    priced_ops: dict[tuple[int, Part, int | None], tuple[Op, Kernels]] = field(
+        init=False, repr=False, compare=False, default_factory=dict[Any, Any]
+    )
+    """Kernels that were asked for, by the identity of their op, which is kept."""
+    priced_flows: dict[tuple[CollectiveKind, float, str], tuple[Traffic, int]] = field(
+        init=False, repr=False, compare=False, default_factory=dict[Any, Any]
+    )
+    """Collectives that were asked for."""
+    stretches: dict[object, Any] = field(
+        init=False, repr=False, compare=False, default_factory=dict[object, Any]
+    )
+    """What templates remember (`twin.engine.stretches`)."""
+    prices: Prices = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Look up the price list once."""
+        object.__setattr__(self, "prices", prices(self.cluster.node.gpu, self.calibration))
 
     @staticmethod
-    def of(plan: Plan) -> Coster:
-        """The coster of a plan."""
+    def of(plan: Plan, alone: Mapping[str, float] | None = None) -> Coster:
+        """The coster of a plan; `alone` where the links of its folded roles are wired already."""
         scenario, parallel = plan.scenario, plan.scenario.parallel
         return Coster(
             scenario.cluster,
             scenario.calibration,
             plan.placements,
-            wire(seats(plan), rates(scenario.cluster, scenario.calibration), host=False).alone,
+            alone or _alone(plan),
             parallel.collectives,
             parallel.zero,
             parallel.reshard_after_forward,
@@ -134,6 +151,12 @@ class Coster:
     def kernels(self, op: Op, part: Part, count: int | None = None) -> Kernels:
         """The kernels of one part of an op, forward, of the input's or of the weight's gradient:
         whole, or so many of the pieces of its rows, which the host launches with one call."""
+        key = id(op), part, count
+        if (known := self.priced_ops.get(key)) is None:
+            known = self.priced_ops[key] = op, self._kernels(op, part, count)
+        return known[1]
+
+    def _kernels(self, op: Op, part: Part, count: int | None) -> Kernels:
         cost, times = self.cost(op, part, cut=count is not None), 1 if count is None else count
         kernels: float = getattr(op, part).kernels
         if self.casts_in_calls and op.kind == "cast":
@@ -159,7 +182,7 @@ class Coster:
         work = self.copied(item, kind, backward=backward, cut=cut)
         if not work.kernels:
             return NOTHING
-        cost = price("bandwidth", work, self.cluster.node.gpu, self.calibration)
+        cost = self.prices("bandwidth", work, False)
         return Kernels(cost.seconds, cost.seconds * cost.sm_bound, 1.0)
 
     def looped(self, kernels: float) -> float:
@@ -172,13 +195,18 @@ class Coster:
     def cost(self, op: Op, part: Part, *, cut: bool = False) -> Price:
         """What one part of an op costs, whole or one piece of it."""
         work: Work = getattr(op, part)
-        gpu, profile, backward = self.cluster.node.gpu, self.calibration, part != "forward"
         own = piece(work, self.pieces) if cut else work
-        return price(op.kind, own, gpu, profile, backward=backward)
+        return self.prices(op.kind, own, part != "forward")
 
     def collective(self, kind: CollectiveKind, size: float, group: str) -> tuple[Traffic, int]:
         """Traffic per rank and latency (ns) of a collective of `size` bytes in a group of the given
         kind."""
+        key = kind, size, group
+        if (known := self.priced_flows.get(key)) is None:
+            known = self.priced_flows[key] = self._collective(kind, size, group)
+        return known
+
+    def _collective(self, kind: CollectiveKind, size: float, group: str) -> tuple[Traffic, int]:
         placement = self.placements[group]
         if group == "expert" and self.spread is not None:
             # The spread says itself how much more the fullest rank gets.
@@ -199,6 +227,11 @@ class Coster:
     def priced(self, flow: Traffic, placement: Placement | None = None) -> tuple[Traffic, int]:
         """A traffic with what it takes beside its bytes (ns)."""
         return flow, nanoseconds(serial(flow, self.cluster, placement))
+
+
+def _alone(plan: Plan) -> Mapping[str, float]:
+    wired = rates(plan.scenario.cluster, plan.scenario.calibration)
+    return wire(seats(plan), wired, host=False).alone
 
 
 def _spread(plan: Plan) -> Spread | None:

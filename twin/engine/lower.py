@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from twin.engine.closing import finish
+from twin.engine.closing import finishes
 from twin.engine.coster import Coster, nanoseconds, rates
 from twin.engine.opening import opening
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
@@ -23,11 +23,18 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
     """The Program of one step; `folded` plays one rank per pipeline stage, `group` every rank of
     one model-parallel group, `all` every rank of the run."""
     scenario = plan.scenario
-    coster = Coster.of(plan)
-    closes = [finish(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
-    opens = [opening(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
     message = _message(plan)
     host, profile = bool(scenario.memory.offload), scenario.calibration
+    wiring = wire(
+        seats(plan, ranks),
+        rates(scenario.cluster, profile),
+        host=host,
+        messages=message.link if plan.mesh.pipeline > 1 else None,
+    )
+    # A transfer of one rank per stage has alone what any has, whatever else is wired.
+    coster = Coster.of(plan, wiring.alone if ranks == "folded" else None)
+    closes = finishes(plan, coster)
+    opens = [opening(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
     return Program(
         roles=roles(plan, ranks),
         schedule=scenario.parallel.schedule,
@@ -39,12 +46,7 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
         message=message,
         finish=tuple(steps for steps, _ in closes),
         ready_after=tuple(ready for _, ready in closes),
-        wiring=wire(
-            seats(plan, ranks),
-            rates(scenario.cluster, profile),
-            host=host,
-            messages=message.link if plan.mesh.pipeline > 1 else None,
-        ),
+        wiring=wiring,
         dispatch_ns=profile.dispatch * 1e9,
         offload=_offload(plan),
         sms=scenario.cluster.node.gpu.sms,
@@ -60,7 +62,10 @@ def _offload(plan: Plan) -> Offload | None:
     memory = plan.scenario.memory
     if "activations" not in memory.offload:
         return None
-    sizes = tuple(offload_bytes(chunk.layers, memory) for chunk in plan.chunks)
+    # Layers of one kind are one shared object.
+    kinds = {tuple(map(id, chunk.layers)): chunk.layers for chunk in plan.chunks}
+    sent = {key: offload_bytes(layers, memory) for key, layers in kinds.items()}
+    sizes = tuple(sent[tuple(map(id, chunk.layers))] for chunk in plan.chunks)
     return Offload(sizes, nanoseconds(plan.scenario.cluster.node.host.pcie.latency))
 
 

@@ -11,7 +11,7 @@ what communication takes from kernels beside it is the player's to say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
@@ -85,18 +85,25 @@ def paired(
     places: tuple[dict[int, int], dict[int, int]] = ({}, {})
     steps: list[Step] = []
     owners: list[int] = []
-    for turn in zip_longest(_blocks(backward), _blocks(forward), fillvalue=range(0)):
-        for lane, block in zip((BACKWARD, FORWARD), turn, strict=True):
-            for position in block:
-                step = lanes[lane][position]
-                places[lane][position] = len(steps)
-                after = tuple(places[lane][i] for i in step.after)
-                steps.append(replace(_together(step, beside), after=after))
-                owners.append(lane)
+    for lane, position in in_turn(forward, backward):
+        step = lanes[lane][position]
+        places[lane][position] = len(steps)
+        after = tuple(places[lane][i] for i in step.after)
+        steps.append(replace(together(step, beside), after=after))
+        owners.append(lane)
     return Pair(hold_for_host(tuple(steps), capacity, dispatch_ns), tuple(owners))
 
 
-def _together(step: Step, beside: Beside) -> Step:
+def in_turn(forward: Template, backward: Template) -> Iterator[tuple[int, int]]:
+    """The steps of a pair in their order: the lane, and the position in its pass; those of a pass
+    stay in order."""
+    for turn in zip_longest(_blocks(backward), _blocks(forward), fillvalue=range(0)):
+        for lane, block in zip((BACKWARD, FORWARD), turn, strict=True):
+            for position in block:
+                yield lane, position
+
+
+def together(step: Step, beside: Beside) -> Step:
     """The step as it goes beside the kernels of another pass."""
     if step.stream != EXPERT or step.traffic is None or step.asks:
         return step

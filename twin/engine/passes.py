@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from twin.arch import again, wholly
 from twin.arch.ops import Exchange, Layer, Op, Work
+from twin.engine import stretches
 from twin.engine.builder import Builder
-from twin.engine.coster import Coster
+from twin.engine.coster import Coster, Kernels
 from twin.engine.pieces import (
     Beside,
     Direction,
@@ -37,9 +39,14 @@ def forward_pass(layers: Iterable[Layer], coster: Coster) -> Template:
     """Forward of one micro-batch through a chunk."""
     builder = Builder(coster)
     for layer in layers:
-        with _whole(layer, builder, "forward", gathered=coster.zero >= 3):
-            _forward(layer, builder, "forward")
+        add = partial(_forward_layer, layer, builder)
+        stretches.add(layer, "forward", builder, add)
     return builder.done()
+
+
+def _forward_layer(layer: Layer, builder: Builder) -> None:
+    with _whole(layer, builder, "forward", gathered=builder.coster.zero >= 3):
+        _forward(layer, builder, "forward")
 
 
 def backward_pass(layers: Iterable[Layer], coster: Coster, recompute: tuple[str, ...]) -> Template:
@@ -58,16 +65,21 @@ def weight_pass(layers: Iterable[Layer], coster: Coster) -> Template:
     need."""
     builder = Builder(coster, kernels_of="backward_weight")
     for layer in reversed(tuple(layers)):
-        for item in reversed(layer.items):
-            if isinstance(item, Op):
-                if item.weight.kernels:
-                    builder.join()
-                builder.compute("backward_weight", coster.kernels(item, "weight"))
-            elif serves_weights(item):
-                builder.beside(item, "all_gather")
-        if coster.zero >= 2:
-            builder.reduce(layer)
+        add = partial(_weights_of_layer, layer, builder)
+        stretches.add(layer, "backward_weight", builder, add)
     return builder.done()
+
+
+def _weights_of_layer(layer: Layer, builder: Builder) -> None:
+    for item in reversed(layer.items):
+        if isinstance(item, Op):
+            if item.weight.kernels:
+                builder.join()
+            _compute(builder, "backward_weight", builder.coster.kernels(item, "weight"))
+        elif serves_weights(item):
+            builder.beside(item, "all_gather")
+    if builder.coster.zero >= 2:
+        builder.reduce(layer)
 
 
 def recomputed(layer: Layer, coster: Coster, recompute: Sequence[str]) -> float:
@@ -109,17 +121,23 @@ def _reversed(
     layers: Iterable[Layer], coster: Coster, recompute: tuple[str, ...], name: str
 ) -> Template:
     builder = Builder(coster, kernels_of=name)
-    gathered = coster.zero >= 3 and coster.reshard_after_forward
     for layer in reversed(tuple(layers)):
-        with _whole(layer, builder, name, gathered=gathered):
-            if wholly(layer, recompute):
-                _forward(layer, builder, "recompute")
-                _backward(layer, builder, frozenset(), name)
-            else:
-                _backward(layer, builder, again(layer, recompute), name)
-        if coster.zero >= 2 and name == "backward":
-            builder.reduce(layer)
+        add = partial(_reversed_layer, layer, builder, recompute, name)
+        stretches.add(layer, (name, recompute), builder, add)
     return builder.done()
+
+
+def _reversed_layer(layer: Layer, builder: Builder, recompute: tuple[str, ...], name: str) -> None:
+    coster = builder.coster
+    gathered = coster.zero >= 3 and coster.reshard_after_forward
+    with _whole(layer, builder, name, gathered=gathered):
+        if wholly(layer, recompute):
+            _forward(layer, builder, "recompute")
+            _backward(layer, builder, frozenset(), name)
+        else:
+            _backward(layer, builder, again(layer, recompute), name)
+    if coster.zero >= 2 and name == "backward":
+        builder.reduce(layer)
 
 
 @contextmanager
@@ -135,7 +153,7 @@ def _whole(layer: Layer, builder: Builder, name: str, *, gathered: bool) -> Gene
 def _forward(layer: Layer, builder: Builder, name: str) -> None:
     for item in forward_units(layer, builder.coster.overlap):
         if isinstance(item, Op):
-            builder.compute(name, builder.coster.kernels(item, "forward"), aside=item.aside)
+            _compute(builder, name, builder.coster.kernels(item, "forward"), aside=item.aside)
         elif isinstance(item, Gathered | Scattered):
             _in_pieces(item, builder, name, "forward")
         elif isinstance(item, Exchange) and item.forward is not None:
@@ -167,11 +185,17 @@ def _backward(layer: Layer, builder: Builder, repeated: frozenset[str], name: st
 def _gradients(op: Op, builder: Builder, repeated: frozenset[str], name: str) -> None:
     """Of an op's input and, unless weights are left out, of its weight."""
     _again(op, builder, repeated, name)
-    builder.compute(name, builder.coster.kernels(op, "backward"), aside=op.aside)
+    _compute(builder, name, builder.coster.kernels(op, "backward"), aside=op.aside)
     if name == "backward":
         if builder.aside and op.weight.kernels:
             builder.join()
-        builder.compute(name, builder.coster.kernels(op, "weight"), aside=op.aside)
+        _compute(builder, name, builder.coster.kernels(op, "weight"), aside=op.aside)
+
+
+def _compute(builder: Builder, name: str, kernels: Kernels, *, aside: bool = False) -> None:
+    """Add kernels; where there are none, the open segment stays as it is."""
+    if kernels.count or kernels.seconds or (name, aside) != (builder.name, builder.waiting):
+        builder.compute(name, kernels, aside=aside)
 
 
 def _again(op: Op, builder: Builder, repeated: frozenset[str], name: str) -> None:

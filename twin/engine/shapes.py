@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, overload
 
 from twin.collectives import Traffic
-from twin.engine.alone import played_alone
+from twin.engine.alone import played_after
 from twin.engine.breakdown import EXPOSED
 from twin.engine.fluid import ROUNDING
 from twin.engine.overlap import paired
-from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST, Program, Step, Template, parts
+from twin.engine.program import COMPUTE, Program, Step, Template, parts
 from twin.engine.trace import CAUSES
 from twin.engine.turns import Passes
-from twin.schedules.action import Pass
 
 Record: TypeAlias = "tuple[int, int, int, int, int, Record | None]"
 """An operation that others wait for: end, start, ready (ns), stream, role, and what released it;
@@ -32,6 +31,7 @@ BEGINNING: Final[Record] = (0, 0, 0, COMPUTE, -1, None)
 KERNELS: Final = CAUSES.index("compute")
 CONTENTION: Final = CAUSES.index("contention")
 BUBBLE: Final = CAUSES.index("bubble")
+NO_PASS: Final = -1
 WAITS: Final = {stream: CAUSES.index(cause) for stream, cause in EXPOSED.items()}
 """Stream -> the category of waiting for it."""
 
@@ -79,7 +79,8 @@ def name_wait(cause: Record, wait: tuple[int, int], role: int, spent: list[int])
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A template played from time 0: what it leaves behind."""
+    """A template played from time 0, or `at` a time where not all instances are alike: what it
+    leaves behind."""
 
     tails: tuple[tuple[int, int, int, Record | None], ...]
     """Of every stream its last operation: stream, end, start, and what released it."""
@@ -87,6 +88,12 @@ class Outcome:
     """Of every pass its last operation: that of a stream, or one that a stream went on from."""
     spent: tuple[tuple[int, int], ...]
     """Category and nanoseconds of the compute stream."""
+    left: tuple[tuple[int, int, int], ...]
+    """Steps that belong to no pass, and those that end after the last kernel: position, start and
+    end."""
+    alike: bool
+    """Whether all instances that are held up as much do the same: not where something before had
+    to be asked why it took so long. Then nothing is moved, however far back that leads."""
 
 
 @dataclass(slots=True)
@@ -95,7 +102,7 @@ class Shape:
 
     steps: Template
     lanes: tuple[int, ...]
-    """The pass that each step belongs to."""
+    """The pass that each step belongs to; `NO_PASS` for what only starts beside them."""
     lead: int
     """That of the first step."""
     head: int
@@ -120,14 +127,15 @@ class Shape:
 
     @staticmethod
     def of(
-        steps: Template, lanes: tuple[int, ...], program: Program, copies: Template = ()
+        steps: Template,
+        lanes: tuple[int, ...],
+        capacity: Mapping[str, float],
+        durations: Sequence[int] | None = None,
     ) -> Shape:
-        """The shape of a template whose steps belong to these passes, beside copies between device
-        and host."""
-        full = tuple(alone_ns(step, program.capacity) for step in steps)
-        met = copies and any(step.traffic and step.traffic.nic_bytes for step in steps)
-        crowded = met or any(step.sms for step in steps)
-        durations = played_alone(steps, program, copies) if crowded else full
+        """The shape of a template whose steps belong to these passes and last so long; None: as
+        long as with their links to themselves."""
+        full = tuple(alone_ns(step, capacity) for step in steps)
+        durations = full if durations is None else tuple(durations)
         starts: list[int] = []
         free: dict[int, int] = {}
         first: dict[int, int] = {}
@@ -162,19 +170,21 @@ class Shape:
             if tails[stream][0] > at + start:
                 break
         else:
-            if self.rigid and (
-                len(arrivals) == 1 or arrivals[1 - self.lead][0] <= at + self.second
-            ):
+            if self._on_time(at, arrivals):
                 if self.free is None:
-                    self.free, _ = self.play(at, role, tails, arrivals)
+                    self.free = self.play(at, role, tails, arrivals)
                 return self.free
         key = self._held(at, tails, arrivals)
         outcome = self.outcomes.get(key)
         if outcome is None:
-            outcome, alike = self.play(at, role, tails, arrivals)
-            if alike:
+            outcome = self.play(at, role, tails, arrivals)
+            if outcome.alike:
                 self.outcomes[key] = outcome
         return outcome
+
+    def _on_time(self, at: int, arrivals: Sequence[Record]) -> bool:
+        """Whether no arrival is waited for after the start."""
+        return self.rigid and (len(arrivals) == 1 or arrivals[1 - self.lead][0] <= at + self.second)
 
     def _held(
         self, at: int, tails: Sequence[Record], arrivals: Sequence[Record]
@@ -186,16 +196,22 @@ class Shape:
         key: list[int] = []
         for stream in late:
             key += (stream, tails[stream][0] - at, tails[stream][1] - at)
+        if self._on_time(at, arrivals):
+            return tuple(key)
         for end, start, _, stream, role, _ in arrivals:
             key += (end - at, start - at, stream, role)
         return tuple(key)
 
     def play(
         self, at: int, role: int, tails: Sequence[Record], arrivals: Sequence[Record]
-    ) -> tuple[Outcome, bool]:
-        """The template step by step; and whether all instances that are held up as much do the
-        same: not where something before this turn had to be asked why it took so long."""
-        outside = {id(record) for record in (*tails, *arrivals)}
+    ) -> Outcome:
+        """The template step by step."""
+        # What a kernel or nobody released is told by its times alone, which are in the key.
+        outside = {
+            id(record)
+            for record in (*tails, *arrivals)
+            if record[5] is not None and record[5] is not BEGINNING
+        }
         records: list[Record] = []
         own: dict[int, Record] = {}
         last: dict[int, Record] = {}
@@ -218,31 +234,40 @@ class Shape:
                 cause = BEGINNING
             record = (start + duration, start, start, step.stream, role, cause)
             records.append(record)
-            own[step.stream] = last[lane] = record
+            own[step.stream] = record
+            if lane != NO_PASS:
+                last[lane] = record
         alike = alike and not any(
             _passes(record, None, outside) for record in (*own.values(), *last.values())
         )
-        outcome = Outcome(
+        by = -at if alike else 0
+        return Outcome(
             tails=tuple(
-                (stream, record[0] - at, record[1] - at, moved(record[5], -at, role))
+                (stream, record[0] + by, record[1] + by, moved(record[5], by, role))
                 for stream, record in own.items()
             ),
             lanes=tuple(
-                end[3] if own[end[3]] is end else shifted(end, -at, role)
+                end[3] if own[end[3]] is end else moved(end, by, role)
                 for end in (last[lane] for lane in sorted(last))
             ),
             spent=tuple((category, ns) for category, ns in enumerate(spent) if ns),
+            left=tuple(
+                (place, record[1] + by, record[0] + by)
+                for place, (record, lane) in enumerate(zip(records, self.lanes, strict=True))
+                if record[0] > idle or lane == NO_PASS
+            ),
+            alike=alike,
         )
-        return outcome, alike
 
 
+@overload
+def moved(record: Record, by: int, role: int) -> Record: ...
+@overload
+def moved(record: Record | None, by: int, role: int) -> Record | None: ...
 def moved(record: Record | None, by: int, role: int) -> Record | None:
-    """The same operation of another instance of its template."""
-    return record if record is None or record is BEGINNING else shifted(record, by, role)
-
-
-def shifted(record: Record, by: int, role: int) -> Record:
-    """The same, of one that did happen."""
+    """The same operation of another instance of its template; itself where that is no later."""
+    if by == 0 or record is None or record is BEGINNING:
+        return record
     end, start, ready, stream, _, cause = record
     return end + by, start + by, ready + by, stream, role, moved(cause, by, role)
 
@@ -258,34 +283,33 @@ def _passes(record: Record, until: Record | None, outside: set[int]) -> bool:
 
 
 class Shapes:
-    """The shapes of a Program's passes and pairs, each made when first met."""
+    """The shapes of a Program's passes and pairs, each made when first met: `played` alone, or
+    with their links to themselves."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.receive = Shape.of(program.receive, (0,), program) if program.receive else None
+    def __init__(self, program: Program, *, played: bool) -> None:
+        self.program, self.played = program, played
+        receive, capacity = program.receive, program.capacity
+        self.receive = Shape.of(receive, (0,) * len(receive), capacity) if receive else None
         self._known: dict[tuple[int, ...], Shape] = {}
 
     def of(self, passes: Passes) -> Shape:
         """The shape of a pass or a pair; chunks that do the same share theirs."""
-        templates = [self.program.passes[one] for one in passes]
+        program = self.program
+        templates = [program.passes[one] for one in passes]
         same = tuple(map(id, templates))
         if same not in self._known:
-            copies = tuple(self._copy(*one) for one in passes if one[0] != "W")
-            self._known[same] = self._made(templates, copies if self.program.offload else ())
+            steps, lanes = joined(templates, program)
+            lasts = None
+            if self.played and any(step.sms for step in steps):
+                lasts = [end - start for start, end in played_after((), steps, program)]
+            self._known[same] = Shape.of(steps, lanes, program.capacity, lasts)
         return self._known[same]
 
-    def _copy(self, kind: Pass, chunk: int) -> Step:
-        """The copy beside a pass: what a forward before it has made goes out, what a backward after
-        it needs comes back, as much as this one's."""
-        size = self.program.offload.bytes[chunk] if self.program.offload else 0.0
-        if kind == "F":
-            return Step("to_host", TO_HOST, 0, (), Traffic(to_host_bytes=size))
-        return Step("from_host", FROM_HOST, 0, (), Traffic(from_host_bytes=size))
 
-    def _made(self, templates: Sequence[Template], copies: Template) -> Shape:
-        program = self.program
-        if len(templates) == 1:
-            return Shape.of(templates[0], (0,) * len(templates[0]), program, copies)
-        forward, backward = templates
-        pair = paired(forward, backward, program.capacity, program.dispatch_ns, program.beside)
-        return Shape.of(pair.steps, pair.lanes, program, copies)
+def joined(templates: Sequence[Template], program: Program) -> tuple[Template, tuple[int, ...]]:
+    """The steps of a pass, or of a pair, and the pass that each belongs to."""
+    if len(templates) == 1:
+        return templates[0], (0,) * len(templates[0])
+    forward, backward = templates
+    pair = paired(forward, backward, program.capacity, program.dispatch_ns, program.beside)
+    return pair.steps, pair.lanes

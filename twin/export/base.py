@@ -6,9 +6,10 @@ from __future__ import annotations
 import gzip
 import secrets
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, cast
@@ -20,8 +21,11 @@ from twin.engine.program import STREAMS
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
 from twin.export import formats
+from twin.loading import scenario_hash
 from twin.loading.suggest import hint
+from twin.report.summary import catalog_use
 from twin.runs import Run
+from twin.scenario import Scenario
 
 UNITS: Mapping[str, str] = MappingProxyType({"start": "ns", "end": "ns"})
 """Units of the spans' columns; the others have none."""
@@ -93,6 +97,22 @@ def stamp(run: Run, name: str) -> Stamp:
         fidelity=known.fidelity,
         calibration=known.calibration,
         catalog=known.catalog.digest,
+        command=shlex.join(["twin", "export", *words, "--format", name, "--output", output]),
+    )
+
+
+def stamp_of_plan(scenario: Scenario, words: Sequence[str], name: str) -> Stamp:
+    """The stamp of what needs a plan and no run; `words` are what was asked for: the scenario, and
+    what overrides it."""
+    found = scenario_hash(scenario)
+    output = f"{found}{format_of(name).SUFFIX}"
+    return Stamp(
+        scenario=scenario.name,
+        hash=found,
+        twin_version=version("twin"),
+        fidelity="plan",
+        calibration=scenario.calibration.name,
+        catalog=catalog_use(scenario.ledger).digest,
         command=shlex.join(["twin", "export", *words, "--format", name, "--output", output]),
     )
 

@@ -3,11 +3,23 @@
 from twin.hardware.contention import slowdown
 from twin.hardware.roofline import (
     Price,
+    Prices,
     covered,
     measured_apart,
     price,
+    prices,
     seconds,
     speed_of_light,
 )
 
-__all__ = ["Price", "covered", "measured_apart", "price", "seconds", "slowdown", "speed_of_light"]
+__all__ = [
+    "Price",
+    "Prices",
+    "covered",
+    "measured_apart",
+    "price",
+    "prices",
+    "seconds",
+    "slowdown",
+    "speed_of_light",
+]

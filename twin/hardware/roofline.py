@@ -12,12 +12,18 @@ costs is `twin.hardware.contention`'s.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from twin.arch.ops import OpClass, Work
+from twin.arch.remembered import remembered
 from twin.hardware import matmul
 from twin.spec.calibration import CalibrationSpec, KernelsSpec
 from twin.spec.cluster import GpuSpec
+
+REMEMBERED: Final = 1 << 14
+"""Works whose prices are kept, per GPU and profile: under 10 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +56,11 @@ class Price:
         """
         if self.arithmetic == 0.0:
             return 0.0
-        share = (self.arithmetic / self.busy) ** matmul.OVERLAP
+        busy = self.busy
+        share = (self.arithmetic / busy) ** matmul.OVERLAP
         if self.overlaps:
             share = float(self.arithmetic > self.memory)
-        return share * self.busy / self.seconds
+        return share * busy / (busy + self.launch)
 
 
 def price(
@@ -79,6 +86,22 @@ def price(
     rate *= efficiency(op_class, work, calibration, backward)
     launch = work.kernels * _launch(op_class, calibration, backward)
     return Price(work.flop / rate, memory, launch, overlaps=True)
+
+
+Prices: TypeAlias = Callable[[OpClass, Work, bool], Price]
+"""The price of a work of a class of kernels, of its backward pass or not."""
+
+
+@remembered(8)
+def prices(gpu: GpuSpec, calibration: CalibrationSpec) -> Prices:
+    """`price` on one GPU under one profile, which remembers the works it was asked for last:
+    layers, passes and layouts ask for the same again and again."""
+
+    @remembered(REMEMBERED)
+    def of(op_class: OpClass, work: Work, backward: bool) -> Price:
+        return price(op_class, work, gpu, calibration, backward)
+
+    return of
 
 
 def seconds(

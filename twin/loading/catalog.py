@@ -27,10 +27,23 @@ from twin.spec.axis import unions
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
+from twin.spec.cost import PurchaseSpec, SiteSpec
+from twin.spec.goodput import FailuresSpec, RestartSpec
 from twin.spec.model import ModelSpec
 from twin.spec.weight_update import UpdaterSpec
 
-PartKind = Literal["gpus", "nodes", "fabrics", "models", "calibrations", "updaters"]
+PartKind = Literal[
+    "gpus",
+    "nodes",
+    "fabrics",
+    "models",
+    "calibrations",
+    "updaters",
+    "prices",
+    "sites",
+    "failures",
+    "restarts",
+]
 """A folder of the catalog."""
 
 PART_KINDS: tuple[PartKind, ...] = get_args(PartKind)
@@ -42,6 +55,10 @@ PART_SPECS: Mapping[PartKind, type[Spec]] = MappingProxyType(
         "models": ModelSpec,
         "calibrations": CalibrationSpec,
         "updaters": UpdaterSpec,
+        "prices": PurchaseSpec,
+        "sites": SiteSpec,
+        "failures": FailuresSpec,
+        "restarts": RestartSpec,
     }
 )
 """What the file of a part must hold."""
@@ -54,6 +71,10 @@ SLOTS: Mapping[KeyPath, PartKind] = MappingProxyType(
         ("cluster", "fabric"): "fabrics",
         ("calibration",): "calibrations",
         ("weight_update", "updater"): "updaters",
+        ("cost", "purchase"): "prices",
+        ("cost", "site"): "sites",
+        ("goodput", "failures"): "failures",
+        ("goodput", "restart"): "restarts",
     }
 )
 """Where a scenario may name a part, outer places first."""

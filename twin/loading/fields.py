@@ -58,6 +58,7 @@ def _words(option: Json) -> str:
         "string": option.get("x-unit", "text") + (f", such as {examples}" if examples else ""),
         "boolean": "`true` or `false`",
         "null": "`null`",
+        "object": "keys with values",
     }
     if "prefixItems" in option:
         return " and ".join(written(one) for one in option["prefixItems"]) + ", in a list"

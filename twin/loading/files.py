@@ -19,6 +19,8 @@ Arrival = Literal["extends", "names"]
 """How a file comes in: a scenario extends it, or names it as a catalog part."""
 
 _PACKAGE = Path(__file__).parents[1]
+STUDIES = Path("studies")
+"""The folder of the shipped studies, which are named with it."""
 _MAX_GENERATIONS = 100
 """Files that extend each other in a row."""
 _MAX_BYTES = 100_000_000
@@ -38,7 +40,8 @@ def shipped_scenarios() -> tuple[str, ...]:
 
 
 def find_scenario(name: str | Path) -> Path:
-    """The file that a path or the bare name of a shipped scenario means; `-` is standard input.
+    """The file that a path means, or the bare name of a shipped scenario, or `studies/NAME` of a
+    shipped study; `-` is standard input.
 
     Raises `UsageError` with the nearest names where there is none.
     """
@@ -46,7 +49,7 @@ def find_scenario(name: str | Path) -> Path:
     if _can_be_read(path):
         return path
     shipped = shipped_folder() / f"{name}.yaml"
-    if path.name == str(name) and _can_be_read(shipped):
+    if (path.name == str(name) or path.parent == STUDIES) and _can_be_read(shipped):
         return shipped
     message = f"there is no scenario `{name}`"
     raise UsageError([Problem("TW001", "", message, _nearest_file(path))])

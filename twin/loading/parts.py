@@ -30,6 +30,8 @@ from twin.sources import Ledger
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
+from twin.spec.cost import PurchaseSpec, SiteSpec
+from twin.spec.goodput import FailuresSpec, RestartSpec
 from twin.spec.model import ModelSpec
 from twin.spec.weight_update import UpdaterSpec
 
@@ -81,6 +83,22 @@ def load_part(
 def load_part(
     kind: Literal["updaters"], name: str, folders: Iterable[Path] = ()
 ) -> Part[UpdaterSpec]: ...
+@overload
+def load_part(
+    kind: Literal["prices"], name: str, folders: Iterable[Path] = ()
+) -> Part[PurchaseSpec]: ...
+@overload
+def load_part(
+    kind: Literal["sites"], name: str, folders: Iterable[Path] = ()
+) -> Part[SiteSpec]: ...
+@overload
+def load_part(
+    kind: Literal["failures"], name: str, folders: Iterable[Path] = ()
+) -> Part[FailuresSpec]: ...
+@overload
+def load_part(
+    kind: Literal["restarts"], name: str, folders: Iterable[Path] = ()
+) -> Part[RestartSpec]: ...
 @overload
 def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]: ...
 def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]:

@@ -51,8 +51,8 @@ def resolve(scenario: Root, *, comments: bool = True) -> str:
 
 def scenario_hash(scenario: Root) -> str:
     """16 hexadecimal digits that name what was computed: the SHA-256 of all values, catalog values
-    and defaults included, without the scenario's name, expectations, comments and sources."""
-    values = scenario.model_dump(mode="python", by_alias=True, exclude={"name", "expect"})
+    and defaults included, without the scenario's name, expectations, sweep, comments, sources."""
+    values = scenario.model_dump(mode="python", by_alias=True, exclude={"name", "expect", "sweep"})
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -74,7 +74,7 @@ def _lines(section: Mapping[str, _Json], path: str, depth: int) -> Iterator[tupl
         if isinstance(item, dict):
             yield f"{indent}{key}:", ""
             yield from _lines(item, below, depth + 1)
-        elif isinstance(item, list) and any(isinstance(entry, dict) for entry in item):
+        elif isinstance(item, list) and item and all(isinstance(entry, dict) for entry in item):
             yield f"{indent}{key}:", ""
             for index, entry in enumerate(item):
                 assert isinstance(entry, dict)
@@ -86,9 +86,12 @@ def _lines(section: Mapping[str, _Json], path: str, depth: int) -> Iterator[tupl
 
 
 def _written(value: _Json) -> str:
-    """A scalar, or a list of scalars, as YAML."""
+    """A scalar, or a list, as YAML on one line."""
     if isinstance(value, list):
         return f"[{', '.join(_written(item) for item in value)}]"
+    if isinstance(value, dict):
+        pairs = (f"{_written(key)}: {_written(item)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
     if not isinstance(value, str):
         return json.dumps(value)
     if _PLAIN.fullmatch(value) and not _RESERVED.fullmatch(value):

@@ -168,11 +168,13 @@ class Orthogonal(Optimizer):
 def alike(matrices: Iterable[Matrices]) -> tuple[Matrices, ...]:
     """The same matrices, those of one shape in one group: of all layers of a rank, dense and expert
     ones apart, whose states may be in different places."""
-    counts: dict[Matrices, int] = {}
+    counts: dict[tuple[Bucket, int, int], int] = {}
     for group in matrices:
-        kind = replace(group, count=1)
+        kind = group.bucket, group.rows, group.cols
         counts[kind] = counts.get(kind, 0) + group.count
-    return tuple(replace(kind, count=count) for kind, count in counts.items())
+    return tuple(
+        Matrices(bucket, count, rows, cols) for (bucket, rows, cols), count in counts.items()
+    )
 
 
 def calls(matrices: Matrices) -> int:

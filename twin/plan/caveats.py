@@ -143,7 +143,10 @@ def assumed_numbers(scenario: Scenario) -> list[Warning]:
     """Some numbers of the hardware and its calibration have no source but our judgement."""
     assumed = sorted(path for path, number in scenario.ledger.items() if number.kind == "assumed")
     efficiencies = [path for path in assumed if path.startswith("calibration.")]
-    others = [path for path in assumed if path not in efficiencies]
+    # Of failures the room that plays them says it (`twin.goodput`).
+    others = [
+        path for path in assumed if path not in efficiencies and not path.startswith("goodput.")
+    ]
     found: list[Warning] = []
     if efficiencies:
         names = ", ".join(efficiencies)

@@ -15,9 +15,10 @@ from typing import TypeVar
 from twin.arch import again, layers
 from twin.arch.fp8_store import packing
 from twin.arch.ops import Layer, Op, Shape, Weights
+from twin.arch.remembered import remembered
 from twin.collectives.spread import spread
 from twin.errors import Problem, ScenarioError
-from twin.hardware import seconds
+from twin.hardware import prices
 from twin.network.placement import Placement
 from twin.plan.caveats import caveats
 from twin.plan.feasibility import microbatches, problems
@@ -29,6 +30,8 @@ from twin.plan.types import Chunk, Plan
 from twin.routing import load
 from twin.scenario import Scenario
 from twin.schedules import ChunkMap
+from twin.spec.memory import MemorySpec
+from twin.spec.model import ModelSpec
 
 T = TypeVar("T")
 
@@ -47,9 +50,10 @@ def plan(scenario: Scenario) -> Plan:
         raise ScenarioError(scenario.locate(found))
     mesh = lay_out(scenario)
     model_layers = layers_of(scenario)
-    if found := kernels_take_time(scenario, model_layers):
+    weighed = weigh(model_layers, scenario)
+    if found := kernels_take_time(weighed):
         raise ScenarioError(scenario.locate(found))
-    chunks = cut(scenario, model_layers)
+    chunks = cut(scenario, model_layers, weighed)
     count = microbatches(scenario)
     memory = ledger(scenario, mesh, chunks, count)
     return Plan(
@@ -68,9 +72,16 @@ def plan(scenario: Scenario) -> Plan:
 
 def layers_of(scenario: Scenario) -> tuple[Layer, ...]:
     """Every layer of the model under the memory policy; those of one kind are one shared object."""
-    plain = layers(scenario.model, shape_of(scenario))
+    return _packed(scenario.model, shape_of(scenario), scenario.memory)
+
+
+@remembered(256)
+def _packed(model: ModelSpec, shape: Shape, memory: MemorySpec) -> tuple[Layer, ...]:
+    """The layers of the last models, shapes and policies, which layouts of a search share; 0.1 MB
+    each."""
+    plain = layers(model, shape)
     kinds = {id(one): one for one in plain}
-    made = {key: packing(one, scenario.memory) for key, one in kinds.items()}
+    made = {key: packing(one, memory) for key, one in kinds.items()}
     return tuple(made[id(one)] for one in plain)
 
 
@@ -119,9 +130,9 @@ def _arriving(scenario: Scenario) -> float | None:
     return found.ranks * found.fullest_rank
 
 
-def kernels_take_time(scenario: Scenario, model_layers: Sequence[Layer]) -> list[Problem]:
-    """Time is counted in whole nanoseconds, so there has to be enough of it."""
-    total = sum(weigh(model_layers, scenario))
+def kernels_take_time(weighed: Sequence[float]) -> list[Problem]:
+    """Time is counted in whole nanoseconds, so layers, weighed in seconds, have to take some."""
+    total = sum(weighed)
     if total >= LEAST_SECONDS:
         return []
     message = (
@@ -132,12 +143,14 @@ def kernels_take_time(scenario: Scenario, model_layers: Sequence[Layer]) -> list
     return [Problem("TW123", "cluster.node.gpu.bf16_dense", message, hint)]
 
 
-def cut(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[Chunk, ...]:
-    """The chunks of the run, as the schedule maps parts of the model to stages. The embedding joins
-    the first part, the head the last, with the modules that predict further tokens, whatever the
-    split of transformer layers says."""
+def cut(
+    scenario: Scenario, model_layers: Sequence[Layer], weighed: Sequence[float]
+) -> tuple[Chunk, ...]:
+    """The chunks of the run, as the schedule maps parts of the model to stages; `weighed` are the
+    layers' seconds. The embedding joins the first part, the head the last, with the modules that
+    predict further tokens, whatever the split of transformer layers says."""
     embedding, blocks, heads = ends(model_layers, scenario.model.layers)
-    parts = split(scenario.parallel.layers or balanced(scenario, model_layers))
+    parts = split(scenario.parallel.layers or balanced(scenario, weighed))
     chunk_map = chunk_map_of(scenario)
     held = [
         (
@@ -150,17 +163,17 @@ def cut(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[Chunk, ...]:
     embedded = {
         s for s, part in zip(chunk_map.stage_of, chunk_map.part_of, strict=True) if not part
     }
+    # Layers of one kind are one shared object: as many chunks as hold the same weigh the same.
+    keys = [
+        (tuple(map(id, own)), s in embedded)
+        for own, s in zip(held, chunk_map.stage_of, strict=True)
+    ]
+    kinds = {key: (own, key[1]) for key, own in zip(keys, held, strict=True)}
+    weights = {key: (weights_of(*kind), frozen_of(*kind)) for key, kind in kinds.items()}
     return tuple(
-        Chunk(
-            index,
-            stage,
-            own,
-            weights_of(own, stage in embedded),
-            parts[part].start,
-            frozen_of(own, stage in embedded),
-        )
-        for index, (stage, part, own) in enumerate(
-            zip(chunk_map.stage_of, chunk_map.part_of, held, strict=True)
+        Chunk(index, stage, own, weights[key][0], parts[part].start, weights[key][1])
+        for index, (stage, part, own, key) in enumerate(
+            zip(chunk_map.stage_of, chunk_map.part_of, held, keys, strict=True)
         )
     )
 
@@ -190,10 +203,10 @@ def frozen_of(own: Sequence[Layer], embedded: bool) -> Weights:
     return total
 
 
-def balanced(scenario: Scenario, model_layers: Sequence[Layer]) -> tuple[int, ...]:
-    """Transformer layers per chunk, balanced by the time of their kernels."""
+def balanced(scenario: Scenario, weighed: Sequence[float]) -> tuple[int, ...]:
+    """Transformer layers per chunk, balanced by the time of their kernels, in seconds."""
     parallel = scenario.parallel
-    embedding, blocks, heads = ends(weigh(model_layers, scenario), scenario.model.layers)
+    embedding, blocks, heads = ends(weighed, scenario.model.layers)
     return balance(blocks, embedding, sum(heads), parallel.pipeline, parallel.virtual)
 
 
@@ -213,14 +226,14 @@ def weigh(model_layers: Sequence[Layer], scenario: Scenario) -> list[float]:
 def layer_seconds(layer: Layer, scenario: Scenario) -> float:
     """Seconds of a layer's kernels for one micro-batch: forward, backward, and what the memory
     policy runs again."""
-    gpu, calibration = scenario.cluster.node.gpu, scenario.calibration
+    priced = prices(scenario.cluster.node.gpu, scenario.calibration)
     repeated = again(layer, scenario.memory.recompute)
     total = 0.0
     for op in layer.items:
         if not isinstance(op, Op):
             continue
-        forward = seconds(op.kind, op.forward, gpu, calibration)
+        forward = priced(op.kind, op.forward, False).seconds
         total += forward * (2 if op.name in repeated else 1)
-        total += seconds(op.kind, op.backward, gpu, calibration, backward=True)
-        total += seconds(op.kind, op.weight, gpu, calibration, backward=True)
+        total += priced(op.kind, op.backward, True).seconds
+        total += priced(op.kind, op.weight, True).seconds
     return total

@@ -67,6 +67,9 @@ class Held:
         }
 
 
+NOTHING: Final = Held()
+
+
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """What one chunk holds for one micro-batch: between its passes, and at the fullest instant of
@@ -94,22 +97,38 @@ class Footprint:
 
     def before(self, kind: Pass) -> Held:
         """What a pass finds of its own micro-batch."""
-        return {"F": Held(), "B": self.kept, "I": self.kept, "W": self.late}[kind]
+        match kind:
+            case "F":
+                return NOTHING
+            case "B" | "I":
+                return self.kept
+            case "W":
+                return self.late
 
     def after(self, kind: Pass) -> Held:
         """What a pass leaves of its own micro-batch."""
-        return {"F": self.kept, "B": Held(), "I": self.late, "W": Held()}[kind]
+        match kind:
+            case "F":
+                return self.kept
+            case "I":
+                return self.late
+            case "B" | "W":
+                return NOTHING
 
 
 def footprints(memory: MemorySpec, chunks: Iterable[Chunk]) -> dict[int, Footprint]:
     """What every chunk holds for one micro-batch, by its index."""
     made: dict[tuple[int, ...], Footprint] = {}
     found: dict[int, Footprint] = {}
+    needs: dict[int, _Needs] = {}
     for chunk in chunks:
         # Layers of one kind are one shared object.
         key = tuple(id(layer) for layer in chunk.layers)
         if key not in made:
-            made[key] = footprint(chunk.layers, memory)
+            for layer in chunk.layers:
+                if id(layer) not in needs:
+                    needs[id(layer)] = _needs(layer, memory)
+            made[key] = _filled(chunk.layers, [needs[one] for one in key], memory)
         found[chunk.index] = made[key]
     return found
 
@@ -117,19 +136,43 @@ def footprints(memory: MemorySpec, chunks: Iterable[Chunk]) -> dict[int, Footpri
 def footprint(layers: Sequence[Layer], memory: MemorySpec) -> Footprint:
     """What a chunk of these layers holds for one micro-batch. Layers fill one by one in the forward
     pass and empty one by one in the backward pass, so each pass is fullest at one of its layers."""
+    return _filled(layers, [_needs(layer, memory) for layer in layers], memory)
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What one layer keeps for its backward and for its weights' gradients, and what its passes
+    need beside all that is kept."""
+
+    kept: Held
+    late: Held
+    forward: Held
+    backward: Held
+    used: Held
+
+
+def _needs(layer: Layer, memory: MemorySpec) -> _Needs:
+    widest = _widest_pair(layer)
+    return _Needs(
+        kept=_held(layer, kept_bytes(layer, memory)),
+        late=_held(layer, late_bytes(layer)),
+        forward=_working(layer, widest),
+        backward=_working(layer, back_bytes(layer, memory) + (layer.input_bytes + widest)),
+        used=Held(working=PARAMETER_BYTES * layer.used.total * memory.fully_shard),
+    )
+
+
+def _filled(layers: Sequence[Layer], needs: Sequence[_Needs], memory: MemorySpec) -> Footprint:
+    """A chunk of layers with these needs."""
     gathered = _gathered(layers) if memory.fully_shard else [0.0] * len(layers)
-    kept, late = Held(), sum((_held(layer, late_bytes(layer)) for layer in layers), Held())
+    kept, late = Held(), sum((need.late for need in needs), Held())
     forward, backward, input_backward = Held(), Held(), late
     left = late
-    for layer, beside in zip(layers, gathered, strict=True):
-        kept += _held(layer, kept_bytes(layer, memory))
-        left -= _held(layer, late_bytes(layer))
-        gradients = layer.input_bytes + _widest_pair(layer)
-        reverse = (
-            kept + _working(layer, back_bytes(layer, memory) + gradients) + Held(working=beside)
-        )
-        used = Held(working=PARAMETER_BYTES * layer.used.total * memory.fully_shard)
-        forward = _fuller(forward, kept + _working(layer, _widest_pair(layer)) + used)
+    for need, beside in zip(needs, gathered, strict=True):
+        kept += need.kept
+        left -= need.late
+        reverse = kept + need.backward + Held(working=beside)
+        forward = _fuller(forward, kept + need.forward + need.used)
         backward = _fuller(backward, reverse)
         input_backward = _fuller(input_backward, reverse + left)
     return Footprint(kept, late, forward, backward, input_backward)

@@ -28,11 +28,12 @@ from twin.arch.kernels import ELEMENT
 from twin.arch.ops import Exchange, Group, Layer, Weights
 from twin.arch.recompute import TRANSFORMER
 from twin.optimizers import dense_weights
+from twin.plan.columns import alike, columns_of
 from twin.plan.footprint import PARAMETER_BYTES, footprints
 from twin.plan.mesh import ranks_of_stages
 from twin.plan.types import Chunk, Memory, Mesh, StageMemory
 from twin.plan.update import host_phases, share_of, staged_bytes
-from twin.plan.walk import Peak, Walk, enough_microbatches, walk
+from twin.plan.walk import Peak, Walk, enough_microbatches, walk_columns
 from twin.scenario import Scenario
 from twin.schedules.action import Action, Pass
 
@@ -49,25 +50,19 @@ PASS_NAMES: Final[dict[Pass, str]] = {
 
 def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches: int) -> Memory:
     """The memory ledger of every stage, in bytes on one rank."""
-    per_stage = scenario.parallel.virtual
-    schedule = scenario.parallel.schedule
-    walked = enough_microbatches(schedule, mesh.pipeline, per_stage, microbatches)
-    orders = schedule.order(mesh.pipeline, per_stage, walked)
+    parallel = scenario.parallel
+    schedule, shape = parallel.schedule, (mesh.pipeline, parallel.virtual)
+    orders = columns_of(schedule, *shape, enough_microbatches(schedule, *shape, microbatches))
     needs = footprints(scenario.memory, chunks)
-    message = boundary_bytes(scenario) if mesh.pipeline > 1 else 0.0
+    held = _standing(scenario, mesh, chunks)
     stages: list[StageMemory] = []
     for stage, actions in enumerate(orders):
-        own = [chunk for chunk in chunks if chunk.stage == stage]
-        standing, host = states(scenario, mesh, own)
-        standing |= buffers(own, len(chunks), message)
-        # PyTorch's own pieces go through one workspace, which its allocator does not count.
-        if scenario.parallel.overlap_tensor == "pieces" and not scenario.memory.fully_shard:
-            standing["tensor_buffers"] = max(standing["tensor_buffers"], registered(own))
-        at_once = 2 if any(action.paired for action in actions) else 1
-        standing["data_buffers"] = at_once * unsharded(scenario, mesh, own)
-        walked_through = walk(actions, needs, offload="activations" in scenario.memory.offload)
-        peak = in_whole_step(walked_through.peak(), stage, actions, (scenario, microbatches))
-        stages.append(_stage(stage, (standing, host), peak, walked_through))
+        device, host = held[stage]
+        at_once = 2 if actions.paired.any() else 1
+        device = device | {"data_buffers": at_once * device["data_buffers"]}
+        walked = walk_columns(actions, needs, offload="activations" in scenario.memory.offload)
+        peak = in_whole_step(walked, stage, scenario, microbatches)
+        stages.append(_stage(stage, (device, host), peak, walked))
     gpu = scenario.cluster.node.gpu
     reserve: dict[str, float] = {}
     for entry in gpu.reserve:
@@ -113,21 +108,18 @@ def on_fullest_node(stages: Sequence[StageMemory], mesh: Mesh) -> dict[str, floa
     return {name: size for name, size in total.items() if size > 0}
 
 
-def in_whole_step(
-    peak: Peak, stage: int, walked: Sequence[Action], run: tuple[Scenario, int]
-) -> Peak:
+def in_whole_step(walked: Walk, stage: int, scenario: Scenario, microbatches: int) -> Peak:
     """The peak of a shortened walk with the micro-batch that it falls on in the whole step: behind
     the periods that were left out, its number is larger by them."""
-    scenario, microbatches = run
-    parallel = scenario.parallel
-    shape = parallel.pipeline, parallel.virtual
-    done = 1 + max(action.microbatch for action in walked)
-    period = parallel.schedule.period(*shape, microbatches)
+    parallel, peak = scenario.parallel, walked.peak()
+    schedule, shape = parallel.schedule, (parallel.pipeline, parallel.virtual)
+    done = 1 + int(walked.columns.microbatch.max())
+    period = schedule.period(*shape, microbatches)
     if done == microbatches or period is None:
         return peak
-    end = walked.index(peak.action) + 1
-    longer = parallel.schedule.order(*shape, done + period)[stage]
-    if tuple(walked[:end]) == longer[:end]:
+    if peak.at <= walked.columns.forwards_for_all:
+        return peak
+    if peak.at < alike(schedule, shape, stage, (done, done + period)):
         return peak
     shifted = replace(peak.action, microbatch=peak.action.microbatch + microbatches - done)
     return replace(peak, action=shifted)
@@ -136,6 +128,31 @@ def in_whole_step(
 def moment(action: Action) -> str:
     """A pass in words, as the ledger names the moment of a peak."""
     return f"{PASS_NAMES[action.kind]} of micro-batch {action.microbatch}, chunk {action.chunk}"
+
+
+def _standing(
+    scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]
+) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """What stands all the time on one rank of every stage, on the device and on the host; stages
+    whose chunks hold the same layers have the same."""
+    message = boundary_bytes(scenario) if mesh.pipeline > 1 else 0.0
+    made: dict[object, tuple[dict[str, float], dict[str, float]]] = {}
+    found: list[tuple[dict[str, float], dict[str, float]]] = []
+    for stage in range(mesh.pipeline):
+        own = [chunk for chunk in chunks if chunk.stage == stage]
+        # Layers of one kind are one shared object.
+        held = tuple((tuple(map(id, chunk.layers)), chunk.weights, chunk.frozen) for chunk in own)
+        ends = own[0].index == 0, own[-1].index == len(chunks) - 1
+        if (key := (held, ends)) not in made:
+            device, host = states(scenario, mesh, own)
+            device |= buffers(own, len(chunks), message)
+            # PyTorch's own pieces go through one workspace, which its allocator does not count.
+            if scenario.parallel.overlap_tensor == "pieces" and not scenario.memory.fully_shard:
+                device["tensor_buffers"] = max(device["tensor_buffers"], registered(own))
+            device["data_buffers"] = unsharded(scenario, mesh, own)
+            made[key] = device, host
+        found.append(made[key])
+    return found
 
 
 def _stage(

@@ -23,6 +23,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.arch.remembered import remembered
 from twin.network.placement import Placement
 from twin.plan.types import Mesh
 from twin.scenario import Scenario
@@ -77,6 +78,7 @@ def ranks_of_stages(mesh: Mesh) -> NDArray[np.int64]:
     return _groups(mesh.order, degrees(mesh, "dense"), _NOT_PIPELINE)
 
 
+@remembered(4096)
 def members_per_node(mesh: Mesh, group: str) -> tuple[int, ...]:
     """How many members of one group share a node: every count that occurs over all groups of this
     kind, ascending. One count means that the groups sit evenly."""
@@ -86,19 +88,18 @@ def members_per_node(mesh: Mesh, group: str) -> tuple[int, ...]:
     first = np.ones(nodes.shape, bool)
     first[:, 1:] = nodes[:, 1:] != nodes[:, :-1]
     counts = np.diff(np.flatnonzero(first), append=nodes.size)
-    return tuple(int(count) for count in np.unique(counts))
+    return tuple(sorted(set(counts.tolist())))
 
 
 def placements(mesh: Mesh, nodes_per_pod: int | None = None) -> dict[str, Placement]:
     """The placement of every kind of group, for a mesh whose groups sit evenly; `pipeline` is a
     pair of neighbours. How groups sit in pods is told where their size is given."""
+    pods = in_pods(mesh, nodes_per_pod) if nodes_per_pod else None
     found = {
         group: Placement(
             size=_size(mesh, group),
             per_node=members_per_node(mesh, group)[0],
-            per_pod=members_per_node(in_pods(mesh, nodes_per_pod), group)[0]
-            if nodes_per_pod
-            else None,
+            per_pod=members_per_node(pods, group)[0] if pods else None,
         )
         for group in GROUPS
     }

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+
+import numpy as np
 
 from twin.arch.ops import Layer
+from twin.plan.columns import columns
 from twin.plan.footprint import kept_bytes
 from twin.schedules.action import Action
 from twin.spec.memory import MemorySpec
@@ -40,20 +42,13 @@ class Trip:
 
 def trips(actions: Sequence[Action]) -> dict[tuple[int, int], Trip]:
     """The trips in a stage's ordered actions, by chunk and micro-batch, as the forwards come."""
-    forwards = [at for at, one in enumerate(actions) if one.kind == "F"]
-    backwards = [at for at, one in enumerate(actions) if one.kind in ("B", "I")]
-    ahead = {
-        (actions[now].chunk, actions[now].microbatch): before for before, now in pairwise(backwards)
+    found = columns(actions).trips
+    ways = np.stack((found.forward, found.out, found.gone, found.back), axis=1)
+    placed: list[list[int]] = ways.tolist()
+    return {
+        (actions[forward].chunk, actions[forward].microbatch): Trip(out, gone, back)
+        for forward, out, gone, back in placed
     }
-    found: dict[tuple[int, int], Trip] = {}
-    for rank, at in enumerate(forwards[:-1]):
-        key = actions[at].chunk, actions[at].microbatch
-        out, back = forwards[rank + 1], ahead.get(key, -1)
-        # A backward paired with that forward begins when it does.
-        if back > out + actions[out].paired:
-            gone = forwards[rank + 2] if rank + 2 < len(forwards) else back
-            found[key] = Trip(out, min(gone, back), back)
-    return found
 
 
 def offloaded(actions: Sequence[Action]) -> frozenset[tuple[int, int]]:

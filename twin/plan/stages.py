@@ -205,9 +205,12 @@ def _fill(job: _Job, placed: Sequence[int]) -> tuple[int, ...]:
     by_stage = _pour(amount, open_stages, stage_time, lambda _place, _counts: True)
     slowest_stage = max(*stage_base, *(stage_time(s, n) for s, n in by_stage.items()))
 
+    mates = [[c for c in open_chunks if c % stages == stage] for stage in range(stages)]
+
     def stage_has_room(chunk: int, counts: dict[int, int]) -> bool:
-        held = sum(counts[c] for c in range(chunk % stages, chunks, stages) if c >= first)
-        return stage_time(chunk % stages, held + 1) <= slowest_stage
+        stage = chunk % stages
+        held = sum([counts[mate] for mate in mates[stage]])
+        return stage_base[stage] + (held + 1) * layer <= slowest_stage
 
     by_chunk = _pour(amount, open_chunks, chunk_time, stage_has_room)
     slowest_chunk = max(*chunk_base, *(chunk_time(c, n) for c, n in by_chunk.items()))

@@ -8,15 +8,14 @@ sets of both.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.plan.columns import Columns, Numbers, columns
 from twin.plan.footprint import Footprint, Held
-from twin.plan.offload import trips
 from twin.schedules import Schedule
 from twin.schedules.action import Action, Pass
 
@@ -37,13 +36,15 @@ class Peak:
     held: Held
     in_flight: int
     late: int = 0
+    at: int = field(default=0, repr=False, compare=False)
+    """Its place among the actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
     """A stage's actions with the bytes that passes hold, one row or number per action."""
 
-    actions: tuple[Action, ...]
+    columns: Columns
     during: Bytes
     """While it runs, on the device: [actions, 3], activations, logits and working set."""
     left: Bytes
@@ -64,14 +65,14 @@ class Walk:
     def peak(self) -> Peak:
         """The first fullest moment."""
         at = self.fullest
-        action = self.actions[at]
-        past = Counter(one.kind for one in self.actions[:at])
+        action, past = self.columns.action(at), self.columns.past(at)
         waiting = past["F"] - past["B"] - past["I"]
         return Peak(
             action,
             Held(*self.during[at].tolist()),
             waiting + (action.kind == "F"),
             past["I"] - past["W"],
+            at,
         )
 
 
@@ -79,42 +80,51 @@ def walk(
     actions: Sequence[Action], needs: Mapping[int, Footprint], *, offload: bool = False
 ) -> Walk:
     """Walks a stage's ordered actions; `offload` sends what forwards keep to the host and back."""
-    if not actions:
+    return walk_columns(columns(actions), needs, offload=offload)
+
+
+def walk_columns(
+    actions: Columns, needs: Mapping[int, Footprint], *, offload: bool = False
+) -> Walk:
+    """The same of actions in columns."""
+    if not len(actions):
         raise ValueError("a stage without actions has no peak")
-    rows: list[tuple[Pass, int]] = list(dict.fromkeys((one.kind, one.chunk) for one in actions))
-    place = {key: number for number, key in enumerate(rows)}
-    of = np.array([place[one.kind, one.chunk] for one in actions])
-
-    def table(of_pass: list[Held]) -> Bytes:
-        return np.array([tuple(held.categories().values()) for held in of_pass])[of]
-
-    finds = table([needs[chunk].before(kind) for kind, chunk in rows])
-    leaves = table([needs[chunk].after(kind) for kind, chunk in rows])
-    runs = table([needs[chunk].during(kind) for kind, chunk in rows])
-    left = np.cumsum(leaves - finds, axis=0)
-    during = left - leaves + runs
-    paired = np.flatnonzero([one.paired for one in actions[:-1]])
+    of = actions.row
+    finds = _table([needs[chunk].before(kind) for kind, chunk in actions.rows])
+    leaves = _table([needs[chunk].after(kind) for kind, chunk in actions.rows])
+    runs = _table([needs[chunk].during(kind) for kind, chunk in actions.rows])
+    left = np.cumsum((leaves - finds)[of], axis=0)
+    during = left - leaves[of] + runs[of]
     # What the forward needs at its fullest beyond what it leaves.
-    during[paired + 1] += (runs - leaves)[paired]
-    sign = [_FORWARDS[kind] * needs[chunk].kept.activations for kind, chunk in rows]
+    during[actions.pairs + 1] += (runs - leaves)[of[actions.pairs]]
+    sign = [_FORWARDS[kind] * needs[chunk].kept.activations for kind, chunk in actions.rows]
     kept = np.cumsum(np.array(sign)[of])
-    away, host, host_left = _away(actions, needs) if offload else np.zeros((3, len(actions)))
-    during[:, 0] -= away
-    left[:, 0] -= away
-    return Walk(tuple(actions), during, left, host, host_left, kept)
+    host = host_left = np.zeros(len(actions))
+    if offload and len(actions.trips.row):
+        away, host, host_left = _away(actions, needs)
+        during[:, 0] -= away
+        left[:, 0] -= away
+    return Walk(actions, during, left, host, host_left, kept)
 
 
-def _away(actions: Sequence[Action], needs: Mapping[int, Footprint]) -> tuple[Bytes, Bytes, Bytes]:
+def _table(of_pass: Sequence[Held]) -> Bytes:
+    return np.array([(held.activations, held.logits, held.working) for held in of_pass])
+
+
+def _away(actions: Columns, needs: Mapping[int, Footprint]) -> tuple[Bytes, Bytes, Bytes]:
     """Bytes per action that are on the host only; on the host while it runs; and after it."""
-    only, arrived, returned = np.zeros((3, len(actions) + 1))
-    for (chunk, _), trip in trips(actions).items():
-        size = needs[chunk].kept.activations
-        only[trip.gone] += size
-        only[trip.back] -= size
-        arrived[trip.out] += size
-        returned[trip.back] += size
+    trips, end = actions.trips, len(actions) + 1
+    size = np.array([needs[chunk].kept.activations for _, chunk in actions.rows])[trips.row]
+    turns = np.column_stack((trips.gone, trips.back)).ravel()
+    only = _sums(turns, np.column_stack((size, -size)).ravel(), end)
+    arrived, returned = _sums(trips.out, size, end), _sums(trips.back, size, end)
     came, went = np.cumsum(arrived)[:-1], np.cumsum(returned)[:-1]
     return np.cumsum(only)[:-1], came - went + returned[:-1], came - went
+
+
+def _sums(places: Numbers, sizes: Bytes, count: int) -> Bytes:
+    """What falls on each of so many places, added up in order."""
+    return np.asarray(np.bincount(places, sizes, count), np.float64)
 
 
 def enough_microbatches(schedule: Schedule, stages: int, chunks: int, microbatches: int) -> int:

@@ -152,7 +152,7 @@ def differences(
     return tuple(
         FieldDifference(*pair)
         for pair in pairs
-        if pair[0] not in ("name", "expect") and pair[1] != pair[2]
+        if pair[0] not in ("name", "expect", "sweep") and pair[1] != pair[2]
     )
 
 

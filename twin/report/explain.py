@@ -9,8 +9,7 @@ a leaf that says so.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -27,11 +26,16 @@ from twin.loading.suggest import hint
 from twin.plan.memory import PARAMETER_BYTES
 from twin.plan.types import Plan
 from twin.report.breakdown import CAUSE_WORDS, CAUSES, COMMUNICATION
+from twin.report.derivation import Explanation, evaluate, leaf, node, sum_of
+from twin.report.explain_cost import Money
+from twin.report.explain_failures import explain_failures
+from twin.report.numbers import duration
 from twin.report.kpis import KPIS, recomputed_flop
-from twin.report.numbers import count, digits, duration, flop, gibibytes
 from twin.report.report import Report
 from twin.report.tally import Arithmetic, kernels, transfers
-from twin.units import format_quantity
+from twin.spec.kpis import OF_FAILURES
+
+__all__ = ["VERSION", "Explanation", "evaluate", "explain", "named"]
 
 VERSION: Final = 1
 """Version of the JSON document."""
@@ -74,51 +78,6 @@ _HOST_SOURCES: Final = {
 """Where each category of host memory comes from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """A number, and what it follows from. `formula` is arithmetic over the names of the children;
-    a leaf has none. `source` says where the formula, or the number, comes from. None: unknown."""
-
-    name: str
-    value: float | None
-    unit: str
-    formula: str
-    source: str
-    children: tuple[Explanation, ...] = ()
-
-    @property
-    def shown(self) -> str:
-        """The value with its unit, in the prefixes that people read."""
-        value = self.value
-        if value is None:
-            return "unknown"
-        spoken = {
-            "%": lambda: f"{digits(100 * value)} %",
-            "s": lambda: duration(value),
-            "ns": lambda: duration(value / 1e9),
-            "bytes": lambda: gibibytes(value),
-            "bytes/s": lambda: format_quantity(value, "bytes_per_s", digits=3),
-            "FLOP/s": lambda: format_quantity(value, "flop_per_s", digits=3),
-            "share": lambda: f"{value:.4g}",
-        }
-        if self.unit in spoken:
-            return spoken[self.unit]()
-        if self.unit.startswith("FLOP"):
-            return flop(value) + self.unit.removeprefix("FLOP")
-        return f"{count(value) if abs(value) >= 1e4 else f'{value:.6g}'} {self.unit}"
-
-    def to_json(self) -> dict[str, Any]:
-        """The tree in plain data."""
-        return {
-            "name": self.name,
-            "value": self.value,
-            "unit": self.unit,
-            "formula": self.formula,
-            "source": self.source,
-            "children": [child.to_json() for child in self.children],
-        }
-
-
 def explain(plan: Plan, trace: Trace, report: Report, kpi: str) -> Explanation:
     """The derivation of a key figure of a run.
 
@@ -137,50 +96,6 @@ def named(kpi: str, topics: Iterable[str] = ()) -> str:
     return kpi
 
 
-_OPERATORS: Final[Mapping[type[ast.operator], Callable[[float, float], float]]] = {
-    ast.Add: lambda left, right: left + right,
-    ast.Sub: lambda left, right: left - right,
-    ast.Mult: lambda left, right: left * right,
-    ast.Div: lambda left, right: left / right,
-}
-
-
-def evaluate(formula: str, values: Mapping[str, float]) -> float:
-    """The value of a formula of names, numbers, + - * / and parentheses."""
-    return _evaluate(ast.parse(formula, mode="eval").body, values)
-
-
-def _evaluate(node: ast.expr, values: Mapping[str, float]) -> float:
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return float(number)
-        case ast.Name(id=name):
-            return values[name]
-        case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_evaluate(left, values), _evaluate(right, values))
-        case _:
-            raise ValueError(f"no arithmetic: {ast.dump(node)}")
-
-
-def _leaf(name: str, value: float | None, unit: str, source: str) -> Explanation:
-    return Explanation(name, value, unit, "", source)
-
-
-def _node(
-    name: str, unit: str, formula: str, children: Iterable[Explanation], source: str = ""
-) -> Explanation:
-    """A node whose value is its formula's."""
-    children = tuple(children)
-    values = {child.name: child.value for child in children if child.value is not None}
-    return Explanation(name, evaluate(formula, values), unit, formula, source, children)
-
-
-def _sum(name: str, unit: str, parts: Sequence[Explanation], source: str = "") -> Explanation:
-    """The sum of some parts; of none, zero."""
-    formula = " + ".join(part.name for part in parts) or "0"
-    return _node(name, unit, formula, parts, source)
-
-
 @dataclass(frozen=True)
 class _Derivation:
     """The derivations of one run."""
@@ -191,6 +106,11 @@ class _Derivation:
 
     def figure(self, kpi: str) -> Explanation:
         """The derivation of a key figure."""
+        unit = next(one.unit for one in KPIS if one.key == kpi)
+        if kpi in OF_FAILURES:
+            return explain_failures(kpi, unit, self.report, self.figure)
+        if kpi in self.report.bill.figures:
+            return self._money.figure(kpi, unit)
         return getattr(self, f"_{kpi}")()
 
     @cached_property
@@ -210,42 +130,42 @@ class _Derivation:
             where.append(known.kind)
             if known.source is not None:
                 where.append(f"{known.source.title} ({known.source.url})")
-        return _leaf(name or path.rpartition(".")[2], float(value), unit, "; ".join(where))
+        return leaf(name or path.rpartition(".")[2], float(value), unit, "; ".join(where))
 
     # The figures of the contract, by name.
 
     def _step_seconds(self) -> Explanation:
-        return _node("step_seconds", "s", "step_ns / 1e9", [self._step_ns()])
+        return node("step_seconds", "s", "step_ns / 1e9", [self._step_ns()])
 
     def _step_ns(self) -> Explanation:
         parts = [self._category(cause) for cause in CAUSES if self.report.breakdown_ns[cause]]
         source = "how the compute stream spends the step, mean over ranks"
-        return _sum("step_ns", "ns", parts, source)
+        return sum_of("step_ns", "ns", parts, source)
 
     def _tokens_per_second(self) -> Explanation:
         batch = self.given("train.global_batch", "tok")
         formula = "global_batch / step_seconds"
-        return _node("tokens_per_second", "tok/s", formula, [batch, self._step_seconds()])
+        return node("tokens_per_second", "tok/s", formula, [batch, self._step_seconds()])
 
     def _tokens_per_second_per_gpu(self) -> Explanation:
         parts = [self._tokens_per_second(), self._gpus()]
-        return _node("tokens_per_second_per_gpu", "tok/s/GPU", "tokens_per_second / gpus", parts)
+        return node("tokens_per_second_per_gpu", "tok/s/GPU", "tokens_per_second / gpus", parts)
 
     def _gpus(self) -> Explanation:
         parts = [
             self.given("cluster.nodes", "nodes"),
             self.given("cluster.node.gpus", "GPUs per node", "gpus_per_node"),
         ]
-        return _node("gpus", "GPUs", "nodes * gpus_per_node", parts)
+        return node("gpus", "GPUs", "nodes * gpus_per_node", parts)
 
     def _mfu(self) -> Explanation:
         parts = [self._model_flop(), self._step_seconds(), self._gpus(), self._peak()]
         formula = "model_flop / step_seconds / (gpus * bf16_dense)"
         source = "Chowdhery et al. 2022 (PaLM, arXiv:2204.02311), appendix B; causal attention"
-        return _node("mfu", "%", formula, parts, source)
+        return node("mfu", "%", formula, parts, source)
 
     def _hfu(self) -> Explanation:
-        recomputed = _leaf(
+        recomputed = leaf(
             "recomputed_flop",
             recomputed_flop(self.plan),
             "FLOP per step",
@@ -255,37 +175,37 @@ class _Derivation:
         parts = [self._model_flop(), recomputed, self._step_seconds(), self._gpus(), self._peak()]
         formula = "(model_flop + recomputed_flop) / step_seconds / (gpus * bf16_dense)"
         source = "Korthikanti et al. 2022 (arXiv:2205.05198), section 5"
-        return _node("hfu", "%", formula, parts, source)
+        return node("hfu", "%", formula, parts, source)
 
     def _model_tflops_per_gpu(self) -> Explanation:
         parts = [self._model_flop(), self._step_seconds(), self._gpus()]
         formula = "model_flop / step_seconds / gpus / 1e12"
-        return _node("model_tflops_per_gpu", "TFLOP/s", formula, parts)
+        return node("model_tflops_per_gpu", "TFLOP/s", formula, parts)
 
     def _bubble_fraction(self) -> Explanation:
         parts = [self._category("bubble"), self._step_ns()]
-        return _node("bubble_fraction", "%", "bubble / step_ns", parts)
+        return node("bubble_fraction", "%", "bubble / step_ns", parts)
 
     def _exposed_communication_seconds(self) -> Explanation:
         parts = [
             self._category(cause) for cause in COMMUNICATION if self.report.breakdown_ns[cause]
         ]
-        total = _sum("exposed_ns", "ns", parts, "all exposed categories but host copies")
-        return _node("exposed_communication_seconds", "s", "exposed_ns / 1e9", [total])
+        total = sum_of("exposed_ns", "ns", parts, "all exposed categories but host copies")
+        return node("exposed_communication_seconds", "s", "exposed_ns / 1e9", [total])
 
     def _peak_device_bytes(self) -> Explanation:
         peak = self.plan.memory.peak
         parts = [self._memory(name, size) for name, size in peak.categories.items() if size]
         source = f"the fullest moment of stage {peak.stage}: {peak.peak_moment}"
-        return _sum("peak_device_bytes", "bytes", parts, source)
+        return sum_of("peak_device_bytes", "bytes", parts, source)
 
     def _peak_host_bytes_per_node(self) -> Explanation:
         memory = self.plan.memory
         parts = [
-            _leaf(name, size, "bytes", _HOST_SOURCES[name]) for name, size in memory.host.items()
+            leaf(name, size, "bytes", _HOST_SOURCES[name]) for name, size in memory.host.items()
         ]
         source = "pinned for all GPUs of the fullest node, each at its fullest moment"
-        return _sum("peak_host_bytes_per_node", "bytes", parts, source)
+        return sum_of("peak_host_bytes_per_node", "bytes", parts, source)
 
     def _days(self) -> Explanation:
         parts = [
@@ -293,16 +213,15 @@ class _Derivation:
             self.given("train.global_batch", "tok"),
             self._step_seconds(),
         ]
-        return _node("days", "d", "tokens / global_batch * step_seconds / 86400", parts)
+        return node("days", "d", "tokens / global_batch * step_seconds / 86400", parts)
 
     def _gpu_hours(self) -> Explanation:
-        return _node("gpu_hours", "GPU-h", "gpus * days * 24", [self._gpus(), self._days()])
+        return node("gpu_hours", "GPU-h", "gpus * days * 24", [self._gpus(), self._days()])
 
-    def _cost_usd(self) -> Explanation:
-        if self.plan.scenario.cost is None:
-            return _leaf("cost_usd", None, "USD", "unknown: the scenario has no cost.gpu_hour")
-        price = self.given("cost.gpu_hour", "USD per GPU-h", "price")
-        return _node("cost_usd", "USD", "gpu_hours * price", [self._gpu_hours(), price])
+    @property
+    def _money(self) -> Money:
+        report, hours = self.report, self._gpu_hours()
+        return Money(self.plan.scenario, report.bill, report.breakdown_ns, hours, self.given)
 
     # What they follow from.
 
@@ -311,14 +230,14 @@ class _Derivation:
 
     def _model_flop(self) -> Explanation:
         parts = [self._flop_per_token(), self.given("train.global_batch", "tok")]
-        return _node("model_flop", "FLOP per step", "flop_per_token * global_batch", parts)
+        return node("model_flop", "FLOP per step", "flop_per_token * global_batch", parts)
 
     def _flop_per_token(self) -> Explanation:
         model, sequence = self.plan.scenario.model, self.plan.scenario.train.sequence
         attention = causal_flop(heads(model), sequence)
         weights = (flop_per_token(model, sequence) - 3 * model.layers * attention) / 6
         parts = [
-            _leaf(
+            leaf(
                 "matmul_weights",
                 weights,
                 "weights",
@@ -326,7 +245,7 @@ class _Derivation:
                 "out (twin.arch.count)",
             ),
             self.given("model.layers", "layers"),
-            _leaf(
+            leaf(
                 "attention_flop",
                 attention,
                 "FLOP per token and layer",
@@ -335,7 +254,7 @@ class _Derivation:
         ]
         formula = "6 * matmul_weights + 3 * layers * attention_flop"
         source = "forward 2 per weight, backward twice that; attention's backward twice its forward"
-        return _node("flop_per_token", "FLOP/tok", formula, parts, source)
+        return node("flop_per_token", "FLOP/tok", formula, parts, source)
 
     def _category(self, cause: str) -> Explanation:
         """A category of the breakdown, in nanoseconds."""
@@ -351,9 +270,7 @@ class _Derivation:
             f"with the calibration's efficiencies ({self.plan.scenario.train.optimizer.kind})",
             "contention": self._taken(),
         }
-        return _leaf(
-            cause, value, "ns", f"{words}: {why.get(cause, 'see the breakdown')}; {PLAYED}"
-        )
+        return leaf(cause, value, "ns", f"{words}: {why.get(cause, 'see the breakdown')}; {PLAYED}")
 
     def _compute(self, value: float) -> Explanation:
         """Kernels of all passes, by class, by what binds them."""
@@ -361,8 +278,8 @@ class _Derivation:
         classes = [self._arithmetic(name, one) for name, one in work.arithmetic.items()]
         classes += [self._moved(path, size) for path, size in work.bytes.items()]
         classes += [self._launches(path, launched) for path, launched in work.launched.items()]
-        total = _sum("kernel_seconds", "s", classes, "all passes of one rank, mean over stages")
-        rest = _leaf(
+        total = sum_of("kernel_seconds", "s", classes, "all passes of one rank, mean over stages")
+        rest = leaf(
             "host_and_rounding",
             value - 1e9 * (total.value or 0.0),
             "ns",
@@ -370,7 +287,7 @@ class _Derivation:
             f"and rounding of segments to nanoseconds; {PLAYED}",
         )
         formula = "1e9 * kernel_seconds + host_and_rounding"
-        return _node("compute", "ns", formula, [total, rest], CAUSE_WORDS["compute"])
+        return node("compute", "ns", formula, [total, rest], CAUSE_WORDS["compute"])
 
     def _taken(self) -> str:
         """What communication takes from kernels beside it, and who says so."""
@@ -388,66 +305,66 @@ class _Derivation:
     def _arithmetic(self, name: str, work: Arithmetic) -> Explanation:
         """Kernels of a class that arithmetic bounds."""
         peak = self.given(f"cluster.node.gpu.{work.peak}", "FLOP/s")
-        flop = _leaf(f"{name}_flop", work.flop, "FLOP", f"per step and rank; {COUNTED}")
+        flop = leaf(f"{name}_flop", work.flop, "FLOP", f"per step and rank; {COUNTED}")
         if work.by_shape:
             reached = work.flop / ((peak.value or 1.0) * work.seconds)
             source = f"mean over their shapes, by calibration {self.plan.scenario.calibration.name}"
-            share = _leaf("efficiency", reached, "share", f"{source} (twin.hardware)")
+            share = leaf("efficiency", reached, "share", f"{source} (twin.hardware)")
         else:
             share = self.given(f"calibration.{name.removesuffix('_fp8')}", "share", "efficiency")
         formula = f"{name}_flop / ({work.peak} * efficiency)"
-        return _node(f"{name}_seconds", "s", formula, [flop, peak, share], ROOFLINE)
+        return node(f"{name}_seconds", "s", formula, [flop, peak, share], ROOFLINE)
 
     def _moved(self, path: str, size: float) -> Explanation:
         """Kernels that memory bounds; `path` says where their share of its bandwidth is written."""
         kind = path.removeprefix("calibration.").removesuffix("bandwidth").strip(".")
         told = f"per step and rank, bound by HBM; {COUNTED}"
         parts = [
-            _leaf("hbm_bytes", size, "bytes", told),
+            leaf("hbm_bytes", size, "bytes", told),
             self.given("cluster.node.gpu.memory_bandwidth", "bytes/s"),
             self.given(path, "share", "efficiency"),
         ]
         name = "_".join(filter(None, ["memory_bound", kind.removeprefix("streaming."), "seconds"]))
         formula = "hbm_bytes / (memory_bandwidth * efficiency)"
-        return _node(name, "s", formula, parts, ROOFLINE)
+        return node(name, "s", formula, parts, ROOFLINE)
 
     def _launches(self, path: str, launched: float) -> Explanation:
         """What the launches of kernels add; `path` says where it is written how much each does."""
         own = path.removeprefix("calibration.").replace(".", "_")
         parts = [
-            _leaf("kernels", launched, "kernels", f"per step and rank; {COUNTED}"),
+            leaf("kernels", launched, "kernels", f"per step and rank; {COUNTED}"),
             self.given(path, "s", "launch"),
         ]
-        return _node(f"{own}_seconds", "s", "kernels * launch", parts)
+        return node(f"{own}_seconds", "s", "kernels * launch", parts)
 
     def _exposed(self, cause: str, value: float) -> Explanation:
         """Transfers of a kind alone, less what is hidden."""
         flows = transfers(self.program, self.trace, cause)
         parts: list[Explanation] = []
         for link, size in flows.bytes.items():
-            carried = _leaf(
+            carried = leaf(
                 f"{link}_bytes",
                 size,
                 "bytes",
                 f"per step and rank, bound by {link}; {COUNTED}",
             )
             inside = [carried, self._rate(link)]
-            parts.append(_node(f"{link}_ns", "ns", f"1e9 * {link}_bytes / {link}_rate", inside))
+            parts.append(node(f"{link}_ns", "ns", f"1e9 * {link}_bytes / {link}_rate", inside))
         source = (
             "of all transfers: latency of links and switches in serial hops, and what ranks' own "
             "shares cost (twin.collectives.seconds.serial)"
         )
-        parts.append(_leaf("latency_ns", flows.latency_ns, "ns", source))
-        alone = _sum(
+        parts.append(leaf("latency_ns", flows.latency_ns, "ns", source))
+        alone = sum_of(
             "in_flight", "ns", parts, "all transfers of this kind with links to themselves"
         )
-        hidden = _leaf(
+        hidden = leaf(
             "hidden",
             (alone.value or 0.0) - value,
             "ns",
             f"under kernels or other waits; negative where sharing links costs more; {PLAYED}",
         )
-        return _node(cause, "ns", "in_flight - hidden", [alone, hidden], self._when(cause))
+        return node(cause, "ns", "in_flight - hidden", [alone, hidden], self._when(cause))
 
     def _when(self, cause: str) -> str:
         """A cause in words, with how much of it falls into the ramp where that is known."""
@@ -464,7 +381,7 @@ class _Derivation:
         """Bytes per second that one port carries, or that a rank gets of links that it shares."""
         if link in _SHARED:
             rate = 1e9 * self.program.capacity[link]
-            return _leaf(f"{link}_rate", rate, "bytes/s", f"{_SHARED[link]} (twin.network)")
+            return leaf(f"{link}_rate", rate, "bytes/s", f"{_SHARED[link]} (twin.network)")
         parts = [
             self.given(f"cluster.node.{link}.bandwidth", "bytes/s"),
             self.given(f"cluster.node.{link}.efficiency", "share"),
@@ -473,18 +390,18 @@ class _Derivation:
         if link == "nic":
             parts.append(self.given("cluster.fabric.efficiency", "share", "fabric_efficiency"))
             formula = "bandwidth * efficiency * fabric_efficiency"
-        return _node(f"{link}_rate", "bytes/s", formula, parts, "one port, one direction")
+        return node(f"{link}_rate", "bytes/s", formula, parts, "one port, one direction")
 
     def _memory(self, name: str, size: float) -> Explanation:
         """A category of the memory ledger."""
         gradients = self.plan.scenario.train.gradient_bytes
         widths = {"parameters": PARAMETER_BYTES, "gradients": gradients}
         if name not in widths:
-            return _leaf(name, size, "bytes", _MEMORY_SOURCES.get(name, "twin.plan.memory"))
+            return leaf(name, size, "bytes", _MEMORY_SOURCES.get(name, "twin.plan.memory"))
         width = widths[name]
         source = "weights whose {0} the fullest rank holds, after sharding; {1}"
         parts = [
-            _leaf(f"{name}_held", size / width, "weights", source.format(name, COUNTED)),
-            _leaf("bytes_each", float(width), "bytes", _MEMORY_SOURCES[name]),
+            leaf(f"{name}_held", size / width, "weights", source.format(name, COUNTED)),
+            leaf("bytes_each", float(width), "bytes", _MEMORY_SOURCES[name]),
         ]
-        return _node(name, "bytes", f"{name}_held * bytes_each", parts)
+        return node(name, "bytes", f"{name}_held * bytes_each", parts)

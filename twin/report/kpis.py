@@ -6,20 +6,31 @@ step."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from twin.arch import ALTERNATE, ATTENTION_CORE, again, layers
 from twin.arch.count import flop_per_token
 from twin.arch.ops import Op, Shape
 from twin.plan.types import Plan
 from twin.report.breakdown import exposed_communication_ns
+from twin.report.cost import bill
+from twin.report.with_failures import with_failures
 from twin.spec.kpis import KPIS, Better, Kpi, Unit
+
+if TYPE_CHECKING:  # simulating failures takes part in few runs
+    from twin.goodput import Goodput
 
 __all__ = ["KPIS", "Better", "Kpi", "Unit", "kpis", "recomputed_flop"]
 
 
-def kpis(plan: Plan, step_ns: int, breakdown_ns: Mapping[str, int]) -> dict[str, float | None]:
+def kpis(
+    plan: Plan,
+    step_ns: int,
+    breakdown_ns: Mapping[str, int],
+    goodput: Goodput | None = None,
+) -> dict[str, float | None]:
     """The key figures of one run in SI units (days, hours and dollars where the name says so);
-    None: unknown.
+    None: unknown. `goodput`: what failures leave; those figures are unknown without.
 
     MFU counts model FLOP only (`twin.arch.count.flop_per_token`) against the dense BF16 peak; HFU
     adds what the backward pass computes again (Korthikanti et al. 2022, section 5, keep the same
@@ -30,8 +41,8 @@ def kpis(plan: Plan, step_ns: int, breakdown_ns: Mapping[str, int]) -> dict[str,
     model_flop = flop_per_token(plan.scenario.model, train.sequence) * train.global_batch
     seconds = train.tokens / tokens_per_second
     gpu_hours = gpus * seconds / 3600
-    cost = plan.scenario.cost
-    return {
+    paid = bill(plan.scenario.cluster, plan.scenario.cost, gpu_hours, breakdown_ns)
+    figures = {
         "step_seconds": step,
         "tokens_per_second": tokens_per_second,
         "tokens_per_second_per_gpu": tokens_per_second / gpus,
@@ -44,8 +55,9 @@ def kpis(plan: Plan, step_ns: int, breakdown_ns: Mapping[str, int]) -> dict[str,
         "peak_host_bytes_per_node": plan.memory.host_per_node,
         "days": seconds / 86400,
         "gpu_hours": gpu_hours,
-        "cost_usd": gpu_hours * cost.gpu_hour if cost else None,
+        **paid.figures,
     }
+    return with_failures(figures, goodput)
 
 
 def recomputed_flop(plan: Plan) -> float:

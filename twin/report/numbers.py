@@ -40,8 +40,12 @@ def show(value: float | None, unit: Unit) -> str:  # noqa: PLR0911  one per unit
             return duration(value)
         case "%":
             return f"{digits(100 * value)} %"
-        case "USD" | "tok/s" | "tok/s/GPU" | "GPU-h":
+        case "USD" | "tok/s" | "tok/s/GPU" | "GPU-h" | "t":
             return f"{count(value)} {unit}"
+        case "kWh":
+            return format_quantity(value, "kwh", digits=3)
+        case "W":
+            return format_quantity(value, "watts", digits=3)
         case "TFLOP/s" | "d":
             return f"{digits(value)} {unit}"
 

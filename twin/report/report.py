@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twin.plan.types import Warning
 from twin.report.breakdown import in_seconds
+from twin.report.cost import Bill
 from twin.report.expect import Judgement
 from twin.report.exposure import Exposure
 from twin.report.overlap import LayerOverlap
 from twin.report.verdict import verdict
 from twin.sources import Kind, Source
+
+if TYPE_CHECKING:  # simulating failures takes part in few runs
+    from twin.goodput import Goodput
 
 VERSION = 1
 """Version of the JSON document; it grows when a key changes its meaning or leaves."""
@@ -178,6 +182,10 @@ class Report:
     trace does not tell them apart."""
     overlap: tuple[LayerOverlap, ...] = ()
     """Per kind of layer: the window of its kernels and what its all-to-all asks of the links."""
+    bill: Bill = field(default_factory=Bill)
+    """Watts, energy and dollars by part, and why a key figure is None."""
+    goodput: Goodput | None = None
+    """What failures leave of the time; None where the scenario says nothing of them."""
 
     @property
     def uncalibrated(self) -> tuple[Warning, ...]:
@@ -200,6 +208,10 @@ class Report:
             "exposure": {cause: one.to_json() for cause, one in self.exposure.items()},
             "roles": [_role_json(role) for role in self.roles],
             "memory": self.memory.to_json(),
+            "cost_breakdown": None if self.bill.cost is None else dict(self.bill.cost),
+            "energy": self.bill.energy_json(),
+            "goodput": self.goodput.to_json() if self.goodput else None,
+            "unknown": dict(self.bill.unknown),
             "links": {name: asdict(use) for name, use in self.links.items()},
             "overlap": [one.to_json() for one in self.overlap],
             "extrapolated_fraction": self.extrapolated_fraction,

@@ -17,8 +17,9 @@ from twin.arch.ops import Layer, Op, Work
 from twin.engine.trace import Trace
 from twin.hardware import speed_of_light
 from twin.loading import scenario_hash
-from twin.plan.types import Memory, Plan, StageMemory, Warning
+from twin.plan.types import Memory, Plan, StageMemory
 from twin.report.breakdown import CAUSES, mean
+from twin.report.cost import bill
 from twin.report.expect import FITS, judge
 from twin.report.exposure import exposures
 from twin.report.kpi_intervals import intervals
@@ -33,10 +34,9 @@ from twin.report.report import (
     RoleBreakdown,
     StagePeak,
 )
+from twin.report.with_failures import NO_GOODPUT, goodput_of, with_spans
 from twin.scenario import Root, Scenario
 from twin.sources import KINDS, Ledger
-
-NO_PRICE = Warning("no-price", "The cost is unknown: the scenario has no cost.gpu_hour.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,12 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
     scenario = plan.scenario
     breakdown_ns = mean(trace.breakdown_ns)
     assert sum(breakdown_ns.values()) == trace.step_ns, "the breakdown must sum to the step"
-    figures = kpis(plan, trace.step_ns, breakdown_ns)
-    spans, doubts = intervals(scenario, figures)
+    spans, doubts = intervals(scenario, kpis(plan, trace.step_ns, breakdown_ns))
+    failed = goodput_of(plan, trace.step_ns)
+    figures = kpis(plan, trace.step_ns, breakdown_ns, failed)
+    gpu_hours = figures["gpu_hours"]
+    assert gpu_hours is not None, "a run has a length"
+    paid = bill(scenario.cluster, scenario.cost, gpu_hours, breakdown_ns)
     return Report(
         name=scenario.name,
         scenario=resolved(scenario),
@@ -63,7 +67,7 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
         hash=scenario_hash(scenario),
         fits=plan.memory.fits,
         kpis=figures,
-        intervals=spans,
+        intervals=with_spans(spans, figures, failed),
         step_ns=trace.step_ns,
         breakdown_ns=breakdown_ns,
         roles=tuple(_role(*pair) for pair in zip(trace.roles, trace.breakdown_ns, strict=True)),
@@ -73,11 +77,18 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
         },
         extrapolated_fraction=trace.extrapolated_fraction,
         speed_of_light_seconds=speed_of_light_seconds(plan),
-        warnings=(*plan.warnings, *([] if scenario.cost else [NO_PRICE]), *doubts),
+        warnings=(
+            *plan.warnings,
+            *paid.warnings,
+            *(failed.warnings if failed else (NO_GOODPUT,)),
+            *doubts,
+        ),
         provenance=_provenance(scenario, trace, run),
         expectations=judge(scenario.expect, {FITS: plan.memory.fits, **figures}),
         exposure=exposures(trace, breakdown_ns),
         overlap=overlap(plan),
+        bill=paid,
+        goodput=failed,
     )
 
 

@@ -99,8 +99,24 @@ def _time_and_money(report: Report) -> str:
     money = f" and cost {show(cost, 'USD')}" if cost is not None else ""
     return (
         f"A step takes {show(kpis['step_seconds'], 's')}; {count(tokens)} tokens take "
-        f"{digits(kpis['days'] or 0.0)} days, {count(kpis['gpu_hours'] or 0.0)} GPU-hours{money}, "
-        f"at {show(kpis['mfu'], '%')} MFU."
+        f"{digits(kpis['days'] or 0.0)} days, {count(kpis['gpu_hours'] or 0.0)} GPU-hours{money} "
+        f"without failures, at {show(kpis['mfu'], '%')} MFU.{_with_failures(report)}"
+    )
+
+
+def _with_failures(report: Report) -> str:
+    """What failures make of time and money; nothing where the scenario says nothing of them."""
+    goodput, kpis = report.goodput, report.kpis
+    if goodput is None:
+        return ""
+    low, high = (digits(100 * share) for share in goodput.interval)
+    days, cost = kpis["days_with_failures"], kpis["cost_usd_with_failures"]
+    if days is None:
+        return " With failures it never ends."
+    money = f" and {show(cost, 'USD')}" if cost is not None else ""
+    return (
+        f" With failures {show(goodput.fraction, '%')} of the time is progress ({low} to {high} % "
+        f"in 80 % of simulated runs): {digits(days)} days{money}."
     )
 
 

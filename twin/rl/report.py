@@ -11,9 +11,10 @@ from typing import Any, ClassVar, Final
 
 from twin.loading import scenario_hash
 from twin.plan.types import Warning
+from twin.report.cost import NO_PRICE, hourly
 from twin.report.expect import FITS, Judgement, judge
 from twin.report.report import CatalogUse, Interval, LinkUse
-from twin.report.summary import NO_PRICE, Run, catalog_use, resolved
+from twin.report.summary import Run, catalog_use, resolved
 from twin.rl.bound import Bound, bound
 from twin.rl.types import ROOM, Link, Stage, UpdateMemory, UpdatePlan, UpdateTrace
 from twin.rl.verdict import verdict
@@ -177,7 +178,11 @@ def report(plan: UpdatePlan, trace: UpdateTrace, run: Run = _NOTHING) -> UpdateR
         links={
             link: LinkUse(size, trace.link_busy[link]) for link, size in trace.link_bytes.items()
         },
-        warnings=(*plan.warnings, *([] if scenario.cost else [NO_PRICE]), NO_INTERVAL),
+        warnings=(
+            *plan.warnings,
+            *([NO_PRICE] if figures["cost_usd"] is None else []),
+            NO_INTERVAL,
+        ),
         provenance=UpdateProvenance(
             twin_version=version("twin"),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -196,6 +201,8 @@ def report(plan: UpdatePlan, trace: UpdateTrace, run: Run = _NOTHING) -> UpdateR
 def _kpis(plan: UpdatePlan, trace: UpdateTrace) -> dict[str, float | None]:
     scenario, seconds = plan.scenario, trace.update_ns / 1e9
     gpu_hours = plan.takers * seconds / 3600
+    # Without energy: nobody has published what a GPU draws while weights are copied.
+    prices = hourly(scenario.cost, scenario.cluster.node) if scenario.cost else {}
     return {
         "update_seconds": seconds,
         "gather_seconds": scenario.weight_update.updater.gather,
@@ -203,7 +210,7 @@ def _kpis(plan: UpdatePlan, trace: UpdateTrace) -> dict[str, float | None]:
         "peak_device_bytes": plan.memory.device_bytes,
         "peak_host_bytes_per_node": plan.memory.host_bytes,
         "gpu_hours": gpu_hours,
-        "cost_usd": gpu_hours * scenario.cost.gpu_hour if scenario.cost else None,
+        "cost_usd": sum(gpu_hours * one for one in prices.values()) if prices else None,
     }
 
 

@@ -91,8 +91,22 @@ Seconds = Annotated[float, _reads("seconds", 0, 1), _writes("seconds"), written_
 """Seconds, written `2.5us`; latencies and launches, so at most 1 s."""
 Duration = Annotated[float, _reads("seconds", 0, 86400), _writes("seconds"), written_as("seconds")]
 """Seconds of a phase, written `1.2s` or `5min`; at most a day."""
+Span = Annotated[float, _reads("seconds", 1, 1e12), _writes("seconds"), written_as("seconds")]
+"""Seconds of a long time, written `3h` or `5978d`; a second to 32,000 years."""
 Dollars = Annotated[float, _reads("usd", 0, 1e6), _writes("usd"), written_as("usd")]
 """US dollars, written `2.0USD`; prices of one thing, so at most a million."""
+Price = Annotated[float, _reads("usd", 0, 1e9), _writes("usd"), written_as("usd")]
+"""US dollars for what is bought, a node or a rack, written `310kUSD`; at most a billion."""
+DollarsPerKwh = Annotated[
+    float, _reads("usd_per_kwh", 0, 100), _writes("usd_per_kwh"), written_as("usd_per_kwh")
+]
+"""US dollars per kilowatt-hour, written `0.08USD/kWh`; at most 100."""
+GramsPerKwh = Annotated[
+    float, _reads("grams_per_kwh", 0, 1e5), _writes("grams_per_kwh"), written_as("grams_per_kwh")
+]
+"""Grams of CO2e per kilowatt-hour, written `390g/kWh`; at most 100 kg."""
+Watts = Annotated[float, _reads("watts", 0, 1e7), _writes("watts"), written_as("watts")]
+"""Watts, written `700W` or `10.2kW`; at most 10 MW."""
 Tokens = Annotated[int, _reads("tokens", 1, 10**18), _writes("tokens"), written_as("tokens")]
 """Tokens, at least one: `4096tok`, or behind a prefix `15.5T`, since the field has one unit."""
 
@@ -102,6 +116,8 @@ Whole = Annotated[int, Strict(), Field(ge=0, le=10**9)]
 """How many, perhaps none."""
 Share = Annotated[float, Strict(), Field(ge=1e-3, le=1)]
 """A part of a whole, a thousandth to 1."""
+Part = Annotated[float, Strict(), Field(ge=0, le=1)]
+"""A part of a whole, perhaps none of it, 0 to 1."""
 Ratio = Annotated[float, Strict(), Field(ge=1, le=1000)]
 """How many times more, at least 1."""
 Flag = Annotated[bool, Strict()]

@@ -20,7 +20,9 @@ from twin.spec.base import (
     Seconds,
     Share,
     Spec,
+    Watts,
 )
+from twin.spec.power import GpuPowerSpec, NodePowerSpec
 
 MOST_GPUS = 1_000_000
 """GPUs in one cluster; each has its own rank in the mesh."""
@@ -49,6 +51,7 @@ class GpuSpec(Spec):
     reserve: tuple[ReserveEntry, ...] = Field(
         default=(), description="device memory that the runtime takes before any tensor"
     )
+    power: GpuPowerSpec | None = Field(default=None, description="what it draws; null: unknown")
 
 
 class LinkSpec(Spec):
@@ -105,6 +108,9 @@ class NodeSpec(Spec):
     )
     nic: LinkSpec = Field(description="network card of each GPU")
     host: HostSpec
+    power: NodePowerSpec | None = Field(
+        default=None, description="what the node draws beside its GPUs; null: unknown"
+    )
 
 
 class FabricSpec(Spec):
@@ -121,6 +127,10 @@ class FabricSpec(Spec):
         description="share of the NIC rate left by hashing, congestion control and headers"
     )
     hop_latency: Seconds = Field(description="time through one switch")
+    gpu_power: Watts | None = Field(
+        default=None,
+        description="what switches and their transceivers draw for each GPU; null: unknown",
+    )
 
 
 class ClusterSpec(Spec):

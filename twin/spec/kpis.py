@@ -12,7 +12,21 @@ from typing import Literal
 
 from twin.units import Dimension
 
-Unit = Literal["s", "tok/s", "tok/s/GPU", "%", "TFLOP/s", "bytes", "bytes/s", "d", "GPU-h", "USD"]
+Unit = Literal[
+    "s",
+    "tok/s",
+    "tok/s/GPU",
+    "%",
+    "TFLOP/s",
+    "bytes",
+    "bytes/s",
+    "d",
+    "GPU-h",
+    "USD",
+    "kWh",
+    "t",
+    "W",
+]
 Better = Literal["lower", "higher"]
 
 MEASURES: Mapping[Unit, tuple[Dimension, float]] = MappingProxyType(
@@ -26,6 +40,9 @@ MEASURES: Mapping[Unit, tuple[Dimension, float]] = MappingProxyType(
         "bytes/s": ("bytes_per_s", 1.0),
         "GPU-h": ("gpu_hours", 1.0),
         "USD": ("usd", 1.0),
+        "kWh": ("kwh", 1.0),
+        "t": ("tonnes", 1.0),
+        "W": ("watts", 1.0),
     }
 )
 """What a planner writes to compare a figure of this unit with, and how much of it one unit is.
@@ -54,11 +71,24 @@ KPIS = (
     Kpi("exposed_communication_seconds", "Exposed communication", "s", "lower"),
     Kpi("peak_device_bytes", "Peak device memory, without reserve", "bytes", "lower"),
     Kpi("peak_host_bytes_per_node", "Peak host memory per node", "bytes", "lower"),
-    Kpi("days", "Run time", "d", "lower"),
-    Kpi("gpu_hours", "GPU-hours", "GPU-h", "lower"),
-    Kpi("cost_usd", "Cost", "USD", "lower"),
+    Kpi("days", "Run time, no failures", "d", "lower"),
+    Kpi("gpu_hours", "GPU-hours, no failures", "GPU-h", "lower"),
+    Kpi("cost_usd", "Cost, no failures", "USD", "lower"),
+    Kpi("energy_kwh", "Energy at the meter", "kWh", "lower"),
+    Kpi("energy_cost_usd", "Cost of energy", "USD", "lower"),
+    Kpi("co2_tonnes", "CO2e of energy", "t", "lower"),
+    Kpi("average_watts_per_gpu", "Mean power of a GPU", "W", "lower"),
+    Kpi("goodput_fraction", "Effective share of the time", "%", "higher"),
+    Kpi("days_with_failures", "Run time, with failures", "d", "lower"),
+    Kpi("cost_usd_with_failures", "Cost, with failures", "USD", "lower"),
 )
 """Every key figure, in the order of the public contract."""
+OF_A_SITE: frozenset[str] = frozenset(("energy_kwh", "energy_cost_usd", "co2_tonnes"))
+"""Those that only a scenario with a site has."""
+OF_FAILURES: frozenset[str] = frozenset(
+    ("goodput_fraction", "days_with_failures", "cost_usd_with_failures")
+)
+"""Those that only a scenario with a section `goodput` has."""
 
 UPDATE_KPIS = (
     Kpi("update_seconds", "Update time", "s", "lower"),

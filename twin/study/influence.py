@@ -10,6 +10,7 @@ do more, or less, than the sum. Steps are the fast path's unless events are aske
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, cast
@@ -34,6 +35,8 @@ BOUND: Final = 1.0
 
 Ends = tuple[float, float]
 """At the low and at the high end of a number's range."""
+_NO_TIME: Final = re.compile(r"\.power\.|\.gpu_power$")
+"""Numbers of the cluster that only energy follows from."""
 BETWEEN: Final = ".."
 """Between the two ends of a range that is asked about."""
 
@@ -188,9 +191,11 @@ def _influence(
 
 def _is_doubtful(path: str, number: Sourced) -> bool:
     """A stated range, or nobody's measurement. What a model is, is a decision, unless its entry
-    states a range."""
+    states a range; what power and prices are moves no time and no byte."""
     if path.startswith("model."):
         return number.range is not None
+    if path.startswith("cost.") or _NO_TIME.search(path):
+        return False
     return number.range is not None or number.kind in ("assumed", "fitted")
 
 

@@ -21,8 +21,8 @@ Document = dict[str, Any]
 
 def document(scenario: Scenario) -> Document:
     """The scenario in plain data, which validates to the same scenario; without what is expected of
-    it, which variants need not meet."""
-    return scenario.model_dump(mode="json", by_alias=True, exclude={"expect"})
+    it, which variants need not meet, and what a sweep varies."""
+    return scenario.model_dump(mode="json", by_alias=True, exclude={"expect", "sweep"})
 
 
 def replaced(base: Document, values: Mapping[str, Any]) -> Scenario:

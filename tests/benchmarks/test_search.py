@@ -1,0 +1,58 @@
+"""How fast layouts are judged, and how long a recommendation takes.
+
+CPU time of this process where one core is asked about: other work on the machine then disturbs
+little. A recommendation uses two processes, so its time is wall time.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import twin
+from twin.search.goal import Goal
+from twin.search.judge import Judge
+from twin.search.recommend import Asked, recommend
+from twin.search.sizes import nodes_of
+from twin.search.space import space
+from twin.sweep.pool import PoolChoice
+
+pytestmark = pytest.mark.benchmark
+
+
+def test_a_core_judges_3000_layouts_per_second():
+    judge = Judge(space(twin.load("kimi-k2-256xh800"), (32, 64, 128, 256)))
+    begin = time.process_time()
+    for _ in judge.all():
+        pass
+    seconds = time.process_time() - begin
+    found = judge.found
+    print(
+        f"\n{found.examined:,} layouts judged by rules, memory and bound in {seconds:.1f} s: "
+        f"{found.examined / seconds:,.0f} per second; {len(found.candidates):,} candidates"
+    )
+    assert found.examined >= 20_000
+    assert found.examined / seconds >= 3000
+
+
+@pytest.mark.parametrize("goal", [Goal(days=60.0), Goal()], ids=["60 days", "fastest"])
+def test_kimi_k2_on_256_to_4096_gpus_takes_less_than_two_minutes(goal):
+    scenario = twin.load("kimi-k2-256xh800")
+    whole = space(scenario, nodes_of(scenario, "256:4096"))
+    begin = time.perf_counter()
+    found = recommend(Asked(whole, goal, PoolChoice(jobs=2)))
+    seconds = time.perf_counter() - begin
+    print(
+        f"\n{found.examined:,} layouts examined in {seconds:.0f} s, {found.evaluated} played by "
+        f"the fast path, {found.confirmed} by events"
+    )
+    for size in found.sizes:
+        leader = size.leader
+        best = f"{leader.layout.words}, {leader.step_ns / 1e9:.1f} s" if leader else "-"
+        print(
+            f"{size.nodes * 8:>5} GPUs: {best}; {size.played} played, {size.left} left, "
+            f"at most {100 * size.doubt:.1f} % faster"
+        )
+    assert found.examined >= 20_000
+    assert seconds < 120

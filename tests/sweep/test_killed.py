@@ -1,0 +1,121 @@
+"""A real sweep in a process of its own: killed, it goes on where it was; interrupted, it ends at
+once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sweep.conftest import SMALL
+from twin.loading import load
+from twin.sweep.flags import grid_of, read_axes
+from twin.sweep.grid import Source
+from twin.sweep.pool import PoolChoice
+from twin.sweep.sweep import Asked, sweep
+
+ROOT = Path(__file__).parents[2]
+AXIS = "train.global_batch=16seq..960seq:16seq"
+POINTS = 60
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """`twin sweep` in a process group of its own, which keeps its points in the folder."""
+    (folder / "small.yaml").write_text(SMALL)
+    code = "from twin.cli.main import main; raise SystemExit(main())"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "sweep", "small.yaml", "--grid", AXIS, "--jobs", "2", *words],
+        cwd=folder,
+        env=os.environ | {"TWIN_RUNS": str(folder / "runs"), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def kept(folder: Path) -> dict[Path, int]:
+    """The files of finished points, with the time when each was written."""
+    return {file: file.stat().st_mtime_ns for file in (folder / "runs").rglob("*/??/*.json")}
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Look again and again until it holds."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.005)
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def runs(pid: int) -> bool:
+    """True for a process that has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the sweep runs."""
+    return tmp_path
+
+
+linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+
+
+def document(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+@linux
+def test_a_killed_sweep_goes_on_where_it_was(folder: Path):
+    killed = start(folder, "--json")
+    wait_for(lambda: len(kept(folder)) >= 5)
+    workers = children(killed.pid)
+    killed.kill()
+    killed.communicate()
+    wait_for(lambda: not any(runs(worker) for worker in workers), 10)
+    before = kept(folder)
+    assert 5 <= len(before) < POINTS
+
+    resumed = document(start(folder, "--json"))
+    assert (resumed["examined"], resumed["cached"]) == (POINTS, len(before))
+    assert resumed["evaluated"] == POINTS - len(before)
+    after = kept(folder)
+    assert len(after) == POINTS
+    assert {file: after[file] for file in before} == before
+
+    scenario, axes = load(folder / "small.yaml"), read_axes([AXIS])
+    asked = Asked(scenario, Source(str(folder / "small.yaml")), grid_of(scenario, axes))
+    undisturbed = sweep(asked, pool=PoolChoice(jobs=1), folder=None).to_json()
+    assert resumed | {"evaluated": POINTS, "cached": 0} == json.loads(json.dumps(undisturbed))
+
+
+@linux
+def test_ctrl_c_ends_a_sweep_at_once_and_keeps_what_is_finished(folder: Path):
+    process = start(folder)
+    wait_for(lambda: len(kept(folder)) >= 1)
+    workers = children(process.pid)
+    begin = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole group
+    out, err = process.communicate(timeout=20)
+    assert time.monotonic() - begin < 5
+    assert process.returncode == 130, err
+    assert "Traceback" not in out + err
+    wait_for(lambda: not any(runs(worker) for worker in workers), 10)
+    assert kept(folder)

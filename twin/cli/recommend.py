@@ -1,0 +1,169 @@
+"""`twin recommend`: how many GPUs, and which layout?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twin.cli.options import JsonOption, NoCacheOption, QuietOption, ScenarioArgument, SetOption
+from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
+from twin.cli.sweep import IMPOSSIBLE, ClusterOption, JobsOption, pool_choice
+
+if TYPE_CHECKING:
+    from twin.scenario import Scenario
+    from twin.search.goal import Goal
+    from twin.search.recommend import Recommendation
+    from twin.search.scale import Scaling
+    from twin.search.space import Space
+
+_GpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus",
+        metavar="LOW:HIGH",
+        help="Sizes of the cluster: 256:4096 (in steps of 256), 256:4096:512, or 256,512,2048. "
+        "Default: the scenario's.",
+    ),
+]
+_TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", metavar="DAYS", help="The cheapest that is done in time: 60d."),
+]
+_BudgetOption = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="USD", help="The fastest within a budget: 20MUSD."),
+]
+_FastestOption = Annotated[
+    bool, typer.Option("--max-throughput", help="The fastest, whatever it costs (the default).")
+]
+_FixedOption = Annotated[
+    bool, typer.Option("--fixed-layout", help="Only the scenario's own layout, on every size.")
+]
+_AxisOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--axis",
+        metavar="parallel.X=V1,V2",
+        help="Try these values of one degree only; repeat for more.",
+    ),
+]
+_MostOption = Annotated[
+    int, typer.Option("--most", min=1, help="Layouts per size that are played at most.")
+]
+
+
+def recommend(  # noqa: PLR0913  one parameter per option of the command line
+    scenario: ScenarioArgument,
+    *,
+    gpus: _GpusOption = None,
+    target: _TargetOption = None,
+    budget: _BudgetOption = None,
+    max_throughput: _FastestOption = False,
+    fixed_layout: _FixedOption = False,
+    axis: _AxisOption = None,
+    sets: SetOption = None,
+    most: _MostOption = 64,
+    jobs: JobsOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    no_cache: NoCacheOption = False,
+) -> None:
+    """How many GPUs, and which layout?
+
+    Judges every way to cut the model over clusters of the sizes asked for, plays those that may be
+    best, and confirms the leaders by events. Exits with 5 when nothing meets the target or the
+    budget, with 4 when nothing fits, with 3 when no layout is possible at all.
+    """
+    from twin.cli.answer import training
+    from twin.loading import load_any
+    from twin.search.sizes import nodes_of
+    from twin.sweep.kept import points_folder
+
+    goal = _goal(target, budget, fastest=max_throughput)
+    pool, output = pool_choice(jobs, cluster), Output(as_json, quiet)
+    loaded = training(load_any(scenario, sets or []))
+    nodes = nodes_of(loaded, gpus) if gpus else (loaded.cluster.nodes,)
+    folder = None if no_cache else points_folder()
+    if fixed_layout:
+        if axis:
+            raise typer.BadParameter("a fixed layout has no axes", param_hint="--axis")
+        from twin.cli.sweep_progress import sweep_progress
+        from twin.search.scale import Sizes, scale
+
+        with sweep_progress(output) as told:
+            rows = scale(loaded, Sizes(nodes, goal), pool=pool, folder=folder, progress=told)
+        _say_scaling(rows, output)
+        return
+    from twin.cli.search_progress import search_progress
+    from twin.search.recommend import Asked
+    from twin.search.recommend import recommend as found_by
+
+    whole = _space(loaded, nodes, axis or [])
+    with search_progress(output) as progress:
+        found = found_by(Asked(whole, goal, pool, folder, most, progress))
+    _say(found, output)
+
+
+def _goal(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
+    """What is asked for. Raises `UsageError` for what is no time or no money."""
+    from twin import units
+    from twin.errors import Origin, Problem, UsageError
+    from twin.search.goal import DAY, Goal
+
+    if fastest and (target or budget):
+        message = "it is what no --target and no --budget ask for"
+        raise typer.BadParameter(message, param_hint="--max-throughput")
+    found: dict[str, float] = {}
+    asked = (("--target", target, "seconds"), ("--budget", budget, "usd"))
+    for flag, text, dimension in asked:
+        if text is None:
+            continue
+        try:
+            found[flag] = units.parse(text, dimension)  # pyright: ignore[reportArgumentType]
+        except units.QuantityError as error:
+            origin = Origin(flag, 1, 1, text, len(text))
+            raise UsageError([Problem("TW433", "", error.message, error.hint, origin)]) from None
+    days = found["--target"] / DAY if "--target" in found else None
+    return Goal(days, found.get("--budget"))
+
+
+def _space(scenario: Scenario, nodes: tuple[int, ...], axes: list[str]) -> Space:
+    """The space of the search."""
+    from twin.search.space import narrowed, space
+    from twin.sweep.flags import read_axes
+
+    return narrowed(space(scenario, nodes), {one.path: one.values for one in read_axes(axes)})
+
+
+def _say(found: Recommendation, output: Output) -> None:
+    """The recommendation as JSON, or in words and tables; exits with its code."""
+    from twin.cli.search_tables import recommendation_tables, recommendation_words
+
+    output.document(found.to_json())
+    for sentence in recommendation_words(found):
+        output.sentence(sentence)
+    if output.tables:
+        output.show(*recommendation_tables(found))
+    if found.pick is None:
+        raise typer.Exit(_unanswered(found.ends))
+
+
+def _say_scaling(found: Scaling, output: Output) -> None:
+    """The scaling as JSON, or in words and a table; exits with its code."""
+    from twin.cli.search_tables import scaling_table, scaling_words
+
+    output.document(found.to_json())
+    output.sentence(scaling_words(found))
+    if output.tables:
+        output.show(scaling_table(found))
+    if found.pick is None:
+        raise typer.Exit(_unanswered({one.status for _, one in found.rows}))
+
+
+def _unanswered(status: set[str]) -> int:
+    """The exit code where nothing is recommended, by how layouts ended."""
+    if "fits" in status:
+        return NOT_AS_EXPECTED
+    return DOES_NOT_FIT if "does_not_fit" in status else IMPOSSIBLE

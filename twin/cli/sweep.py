@@ -1,0 +1,187 @@
+"""`twin sweep`: what if some fields had other values, all of them?"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twin.cli.options import JsonOption, NoCacheOption, QuietOption, ScenarioArgument, SetOption
+from twin.cli.output import DOES_NOT_FIT, Output
+
+if TYPE_CHECKING:
+    from twin.scenario import Scenario
+    from twin.sweep.pool import PoolChoice
+    from twin.sweep.sweep import Asked, Sweep
+
+BUG, IMPOSSIBLE = 1, 3
+"""Exit codes of a sweep none of whose points could be answered: by a failure of ours, or because no
+such layout can run."""
+
+
+class SweepFidelity(StrEnum):
+    """How each point is answered."""
+
+    FAST = "fast"
+    EVENTS = "events"
+
+
+_GridOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid",
+        metavar="A.B=VALUES",
+        help="Vary one field: 8,16 or 4..32:x2 (doubling) or 10..50:10; repeat to combine.",
+    ),
+]
+_FidelityOption = Annotated[
+    SweepFidelity | None,
+    typer.Option(
+        "--fidelity", help="fast: the longest path, for all points; events: play every event."
+    ),
+]
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", min=1, help="Processes of this machine; default: its cores."),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="URL", help="Play on a cluster: dask://HOST:PORT or ray://HOST:PORT."
+    ),
+]
+_OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write all points to a .json, .csv or .parquet file."
+    ),
+]
+_ShowOption = Annotated[
+    str | None,
+    typer.Option("--show", metavar="KPI,...", help="Further key figures for the table."),
+]
+_LimitOption = Annotated[
+    int, typer.Option("--limit", min=1, help="Refuse a sweep of more points than this.")
+]
+
+
+def sweep(  # noqa: PLR0913  one parameter per option of the command line
+    scenario: ScenarioArgument,
+    *,
+    grid: _GridOption = None,
+    sets: SetOption = None,
+    fidelity: _FidelityOption = None,
+    jobs: JobsOption = None,
+    cluster: ClusterOption = None,
+    output_file: _OutputOption = None,
+    show: _ShowOption = None,
+    limit: _LimitOption = 10_000,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    no_cache: NoCacheOption = False,
+) -> None:
+    """What if some fields had other values? All combinations.
+
+    Answers every point of the scenario's `sweep:` section and of --grid. Points are kept in
+    runs/points, so a sweep that was stopped goes on where it was. Exits with 4 when no point fits,
+    with 3 when no point can run at all.
+    """
+    from twin.cli.sweep_progress import sweep_progress
+    from twin.sweep.kept import points_folder
+    from twin.sweep.sweep import sweep as answered
+
+    pool = pool_choice(jobs, cluster)
+    if output_file is not None:
+        from twin.sweep.write import check_output
+
+        check_output(output_file)
+    output = Output(as_json, quiet)
+    shown = _shown(show)
+    loaded, asked = _asked(scenario, sets or [], grid or [], fidelity, limit)
+    with sweep_progress(output) as progress:
+        folder = None if no_cache else points_folder()
+        found = answered(asked, pool=pool, folder=folder, progress=progress)
+    if output_file is not None:
+        from twin.sweep.write import write
+
+        write(found, output_file)
+    of_file = loaded.sweep.show if loaded.sweep else ()
+    _say(found, output, tuple(dict.fromkeys([*of_file, *shown])))
+    if code := _exit_code(found):
+        raise typer.Exit(code)
+
+
+def pool_choice(jobs: int | None, cluster: str | None) -> PoolChoice:
+    """Who plays. Raises `UsageError` for what is no address of a cluster."""
+    from twin.sweep.pool import PoolChoice
+
+    if cluster is None:
+        return PoolChoice(jobs)
+    from twin.sweep.clusters import check_cluster
+
+    if jobs is not None:
+        message = "a cluster has as many workers as it has"
+        raise typer.BadParameter(message, param_hint="--jobs")
+    check_cluster(cluster)
+    return PoolChoice(cluster=cluster)
+
+
+def _asked(
+    path: str, sets: list[str], grid: list[str], fidelity: SweepFidelity | None, limit: int
+) -> tuple[Scenario, Asked]:
+    """The scenario, and what is to be swept; everything that is wrong with it is told here."""
+    from twin.cli.answer import training
+    from twin.loading import load_any
+    from twin.sweep.flags import check_values, grid_of, read_axes
+    from twin.sweep.grid import Source
+    from twin.sweep.sweep import Asked, refuse_size
+
+    axes = read_axes(grid)
+    source = Source(path, tuple(sets))
+    loaded = training(load_any(path, sets))
+    whole = grid_of(loaded, axes)
+    refuse_size(whole, limit)
+    check_values(source, loaded, whole, axes)
+    of_file = loaded.sweep.fidelity if loaded.sweep else "fast"
+    return loaded, Asked(loaded, source, whole, fidelity.value if fidelity else of_file)
+
+
+def _shown(show: str | None) -> tuple[str, ...]:
+    """The key figures of --show. Raises `UsageError` for those that are none."""
+    from twin.errors import FieldError, Origin, Problem, UsageError
+    from twin.spec.sweep import check_figure
+
+    names = tuple(name.strip() for name in (show or "").split(",") if name.strip())
+    try:
+        return tuple(check_figure(name) for name in names)
+    except FieldError as error:
+        origin = Origin("--show", 1, 1, show or "", len(show or ""))
+        raise UsageError([Problem(error.code, "", error.message, error.hint, origin)]) from None
+
+
+def _say(found: Sweep, output: Output, shown: tuple[str, ...]) -> None:
+    """The sweep as JSON, or in words and a table."""
+    if output.json:
+        output.document(found.to_json())
+        return
+    from twin.cli.sweep_table import sweep_table, words
+
+    for sentence in words(found):
+        output.sentence(sentence)
+    if output.tables:
+        output.show(sweep_table(found, shown))
+
+
+def _exit_code(found: Sweep) -> int:
+    counts: dict[str, Any] = {
+        "fits": found.count("fits"),
+        "does_not_fit": found.count("does_not_fit"),
+        "impossible": found.count("impossible"),
+    }
+    if counts["fits"]:
+        return 0
+    if counts["does_not_fit"]:
+        return DOES_NOT_FIT
+    return IMPOSSIBLE if counts["impossible"] == len(found.rows) else BUG

@@ -1,0 +1,86 @@
+"""The expected share of time that is progress, exactly, for a run without end.
+
+Interruptions are a Poisson process, so every restart begins the same story anew, and the mean over
+one such story is the mean over the run (renewal reward). A story is: work, a save every `every`
+seconds of work, until an interruption after a time with mean 1/rate; then a restart, which another
+failure may interrupt. With saves that count at once and no planned interruptions it is the expected
+time of completion of Daly's complete model, T = M exp(R/M) (exp((every + blocked)/M) - 1) T_s /
+every (Daly 2006, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS
+22(3)); saves that count only `lag` seconds later multiply T by exp(lag/M).
+
+Left out: the ends of a run, which has no save after its last step; and that spares may run out,
+which only simulation sees (`twin.goodput.monte_carlo`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, expm1, isinf
+
+from twin.goodput.types import Conditions, Loss
+
+_LARGEST = 700.0
+"""Exponents beyond this are no numbers any more; nothing survives so long."""
+_NEVER = 1e-15
+"""Less in a second is once in 30 million years: no run is so long, and sums lose their digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Shares of the time; `fraction` and the losses sum to one."""
+
+    fraction: float
+    losses: Mapping[Loss, float]
+
+
+def expected(conditions: Conditions) -> Expected:
+    """The effective share of the time and where the rest goes."""
+    work, wall, saving, restart, kept = _story(conditions)
+    pace = 1.0 - conditions.slow * (1.0 - 1.0 / conditions.slowdown)
+    losses: dict[Loss, float] = {
+        "rework": (work - kept) / wall,
+        "saving": saving / wall,
+        "restart": restart / wall,
+        "waiting": 0.0,
+        "stragglers": kept * (1.0 - pace) / wall,
+    }
+    return Expected(kept * pace / wall, losses)
+
+
+def _story(one: Conditions) -> tuple[float, float, float, float, float]:
+    """Seconds between two restarts, on average: work, all, saving, restarting, and work that is
+    kept."""
+    rate = one.unexpected + one.planned
+    if rate < _NEVER:
+        if isinf(one.every):
+            return 1.0, 1.0, 0.0, 0.0, 1.0
+        return one.every, one.every + one.blocked, one.blocked, 0.0, one.every
+    unexpected, planned = one.unexpected / rate, one.planned / rate
+    work = _work(one, rate)
+    cycle = min(rate * (one.every + one.blocked), _LARGEST)
+    durable = one.every * exp(-rate * one.lag) / expm1(cycle) if not isinf(one.every) else 0.0
+    kept = unexpected * min(durable, work) + planned * work
+    before = planned * (one.blocked + one.lag)
+    saving = 1.0 / rate - work + before
+    down = _restarting(one, unexpected, planned)
+    return work, 1.0 / rate + before + down, saving, down, kept
+
+
+def _work(one: Conditions, rate: float) -> float:
+    """Seconds of work, not of saves, until an interruption: the integral of the survival over all
+    times that are no save."""
+    if isinf(one.every):
+        return 1.0 / rate
+    return expm1(-rate * one.every) / expm1(-rate * (one.every + one.blocked)) / rate
+
+
+def _restarting(one: Conditions, unexpected: float, planned: float) -> float:
+    """Seconds of restarts after one interruption. A failure during a restart begins another: one of
+    R seconds lasts (exp(R x rate) - 1) / rate."""
+    rate = one.unexpected
+    if rate < _NEVER:
+        return planned * one.planned_restart
+    longer = exp(min(rate * one.restart, _LARGEST))
+    after_planned = -expm1(-rate * one.planned_restart) * longer / rate
+    return unexpected * (longer - 1.0) / rate + planned * after_planned

@@ -1,0 +1,214 @@
+"""Runs with failures, simulated with seeds: what the closed form cannot tell, the spread, and what
+happens when spares run out.
+
+Every interruption is one event or a few; the saves between two of them are counted, not played, so
+54 days of 16,384 GPUs are some hundred events. All causes together are one Poisson process, whose
+events belong to a cause in proportion to its rate, which is the same as a process for each. Time is
+integer nanoseconds, so progress and losses sum to the wall time exactly.
+
+A run stops when its work is done or its time is over; work that nothing has undone by then is
+progress. A job that waits for a node does not fail, and planned interruptions that fall into a
+restart are part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from math import isinf
+from typing import Final
+
+import numpy as np
+from simpy import Container, Environment, Event
+
+from twin.goodput.types import LOSSES, Conditions, Loss
+
+_NS: Final = 1e9
+_NEVER: Final = 2**62
+_AHEAD: Final = 512
+"""Failures that are drawn at once."""
+
+Events = Generator[Event, object, None]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of one run, in nanoseconds; `strikes` counts interruptions by cause."""
+
+    strikes: list[int]
+    useful: int = 0
+    losses: dict[Loss, int] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0))
+
+    @property
+    def wall(self) -> int:
+        """All of its time."""
+        return self.useful + sum(self.losses.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds of work after which a run is done, and of time after which it is over."""
+
+    work: float
+    time: float = float("inf")
+
+
+def play(conditions: Conditions, limits: Limits, seed: int) -> Tally:
+    """One run with the failures of one seed."""
+    run = _Run(conditions, limits, seed)
+    run.env.run(until=run.env.process(run.live()))
+    return run.tally
+
+
+class _Failures:
+    """The interruptions of one seed: the same times whatever the run does about them."""
+
+    def __init__(self, conditions: Conditions, seed: int) -> None:
+        rates = np.array([one.per_second for one in conditions.hazards])
+        self._planned = [one.planned for one in conditions.hazards]
+        self._rate = float(rates.sum())
+        self._shares = rates.cumsum() / self._rate if self._rate else rates
+        self._draws = np.random.default_rng((seed, 0))
+        self._times: list[int] = []
+        self._causes: list[int] = []
+        self._next = self._found = 0
+
+    def after(self, now: int, *, planned: bool) -> tuple[int, int]:
+        """When the next one strikes, and which cause it is; planned ones only where asked for."""
+        if not self._rate:
+            return _NEVER, 0
+        while True:
+            for index in range(self._next, len(self._times)):
+                at, cause = self._times[index], self._causes[index]
+                if at < now:
+                    self._next = index + 1
+                elif planned or not self._planned[cause]:
+                    self._found = index
+                    return at, cause
+            self._draw()
+
+    def strike(self) -> None:
+        """The one that was told last has come, and those before it are over."""
+        self._next = self._found + 1
+
+    def _draw(self) -> None:
+        """Further ones behind those that are not over."""
+        gaps = self._draws.exponential(_NS / self._rate, _AHEAD)
+        last = self._times[-1] if self._times else 0
+        kinds = np.searchsorted(self._shares, self._draws.random(_AHEAD), side="right")
+        times = (last + np.rint(gaps).astype(np.int64).cumsum()).tolist()
+        self._times = [*self._times[self._next :], *times]
+        kinds = np.minimum(kinds, len(self._planned) - 1).tolist()
+        self._causes = [*self._causes[self._next :], *kinds]
+        self._next = 0
+
+
+class _Run:
+    """One run on its way."""
+
+    def __init__(self, conditions: Conditions, limits: Limits, seed: int) -> None:
+        self.env = Environment()
+        self.conditions = conditions
+        self.tally = Tally([0] * len(conditions.hazards))
+        self.failures = _Failures(conditions, seed)
+        self.paces = np.random.default_rng((seed, 1))
+        self.work, self.end = _ns(limits.work), _ns(limits.time)
+        self.every, self.blocked = max(_ns(conditions.every), 1), _ns(conditions.blocked)
+        self.lag = _ns(conditions.lag)
+        self.restarts = {True: _ns(conditions.planned_restart), False: _ns(conditions.restart)}
+        spares = conditions.spares
+        self.spares = None if spares is None else Container(self.env, init=spares)
+
+    @property
+    def now(self) -> int:
+        """Nanoseconds since the run began."""
+        return int(self.env.now)
+
+    def live(self) -> Events:
+        """Work and restart in turn, until the work is done or the time is over."""
+        cause = yield from self._up()
+        while cause is not None:
+            yield from self._down(cause)
+            cause = (yield from self._up()) if self.now < self.end else None
+
+    def _up(self) -> Generator[Event, object, int | None]:
+        """Work until something strikes, which is the answer; None: the run has ended."""
+        slow = self.paces.random() < self.conditions.slow
+        pace = self.conditions.slowdown if slow else 1.0
+        begin = self.now
+        left = round((self.work - self.tally.useful) * pace) if self.work < _NEVER else _NEVER
+        saves = max(-(-left // self.every) - 1, 0)
+        done = begin + left + saves * self.blocked
+        at, cause = self.failures.after(begin, planned=True)
+        until = min(done, at, self.end)
+        yield self.env.timeout(until - begin)
+        if until in (done, self.end):
+            self._count(until - begin, pace, kept=None)
+            return None
+        self.failures.strike()
+        self.tally.strikes[cause] += 1
+        planned = self.conditions.hazards[cause].planned
+        self._count(until - begin, pace, kept=None if planned else self._durable(until - begin))
+        return cause
+
+    def _durable(self, passed: int) -> int:
+        """Checkpoints that count by then."""
+        cycle = self.every + self.blocked
+        return max(passed - self.lag, 0) // cycle
+
+    def _count(self, passed: int, pace: float, kept: int | None) -> None:
+        """Deal the time since a restart to what it was spent on; of the work only so many intervals
+        are `kept`, or all (None)."""
+        cycles, rest = divmod(passed, self.every + self.blocked)
+        working = cycles * self.every + min(rest, self.every)
+        safe = working if kept is None else kept * self.every
+        useful = min(round(safe / pace), self.work - self.tally.useful)
+        losses = self.tally.losses
+        self.tally.useful += useful
+        losses["stragglers"] += safe - useful
+        losses["rework"] += working - safe
+        losses["saving"] += passed - working
+
+    def _down(self, cause: int) -> Events:
+        """From an interruption to the first step after it; failures on the way begin it anew."""
+        hazards = self.conditions.hazards
+        if hazards[cause].planned:
+            yield from self._spend("saving", self.blocked + self.lag)
+        need = self.restarts[hazards[cause].planned]
+        while self.now < self.end:
+            if hazards[cause].replaces_node:
+                yield from self._replace()
+            begin = self.now
+            at, cause = self.failures.after(begin, planned=False)
+            if at >= begin + need:
+                yield from self._spend("restart", need)
+                return
+            yield from self._spend("restart", at - begin)
+            if self.now < self.end:
+                self.failures.strike()
+                self.tally.strikes[cause] += 1
+            need = self.restarts[False]
+
+    def _replace(self) -> Events:
+        """A spare for a node that leaves; the node itself is one after its repair."""
+        if self.spares is None:
+            return
+        self.env.process(self._repair(self.spares))
+        begin, wanted = self.now, self.spares.get(1)
+        if not wanted.triggered:
+            yield wanted | self.env.timeout(self.end - begin)
+            self.tally.losses["waiting"] += self.now - begin
+
+    def _repair(self, spares: Container) -> Events:
+        yield self.env.timeout(_ns(self.conditions.repair))
+        yield spares.put(1)
+
+    def _spend(self, loss: Loss, duration: int) -> Events:
+        """Let time pass that is a loss, as far as there is time."""
+        passed = min(duration, self.end - self.now)
+        yield self.env.timeout(passed)
+        self.tally.losses[loss] += passed
+
+
+def _ns(seconds: float) -> int:
+    return _NEVER if isinf(seconds) else min(round(seconds * _NS), _NEVER)

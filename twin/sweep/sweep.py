@@ -1,0 +1,160 @@
+"""A sweep, answered: every point with its values, how many could be answered, and which of them are
+on the frontier of days against cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from twin.errors import Problem, UsageError
+from twin.loading import scenario_hash
+from twin.runs.key import Fidelity
+from twin.scenario import Scenario
+from twin.sweep.answers import Counts, Told, answer_points
+from twin.sweep.grid import Grid, Maker, Source, Values
+from twin.sweep.outcome import Outcome, Status
+from twin.sweep.pareto import frontier
+from twin.sweep.pool import PoolChoice
+
+VERSION: Final = 1
+"""Version of the JSON document."""
+_KEPT: Final = (
+    "status",
+    "code",
+    "path",
+    "reason",
+    "hint",
+    "hash",
+    "kpis",
+    "step_ns",
+    "headroom_bytes",
+    "peak_stage",
+)
+"""What the document says of an outcome: nothing of when and where it was played, so that a sweep
+that was interrupted ends with the same points as one that was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One point: what was changed, as it was asked for, and what is said of it."""
+
+    values: Values
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What a sweep has found."""
+
+    name: str
+    hash: str
+    """Of the scenario that is varied."""
+    fidelity: Fidelity
+    axes: Mapping[str, tuple[Any, ...]]
+    rows: tuple[Row, ...]
+    counts: Counts
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The dotted path of every field that some point changes, in the order of asking."""
+        return tuple(
+            dict.fromkeys([*self.axes, *(path for row in self.rows for path in row.values)])
+        )
+
+    @property
+    def frontier(self) -> tuple[int, ...]:
+        """The rows that fit and that no other one beats in the two figures of `frontier_by`."""
+        first, second = self.frontier_by
+        fitting = {n: row.outcome.kpis for n, row in enumerate(self.rows) if _fits(row)}
+        return frontier({n: (one[first] or 0.0, one[second] or 0.0) for n, one in fitting.items()})
+
+    @property
+    def frontier_by(self) -> tuple[str, str]:
+        """The key figures that the frontier is about: days, and cost, or GPU-hours where some point
+        that fits has no price. Neither counts failures."""
+        fitting = [row.outcome.kpis for row in self.rows if _fits(row)]
+        priced = all(figures.get("cost_usd") is not None for figures in fitting)
+        return ("days", "cost_usd" if priced else "gpu_hours")
+
+    def count(self, status: Status) -> int:
+        """How many rows ended so."""
+        return Counter(row.outcome.status for row in self.rows)[status]
+
+    def to_json(self) -> dict[str, Any]:
+        """The sweep as a versioned document."""
+        evaluated = sum(row.outcome.answered and not row.outcome.cached for row in self.rows)
+        return {
+            "version": VERSION,
+            "name": self.name,
+            "hash": self.hash,
+            "fidelity": self.fidelity,
+            "axes": {path: list(values) for path, values in self.axes.items()},
+            "examined": len(self.rows),
+            "evaluated": evaluated,
+            "cached": self.counts.cached,
+            "failed": self.counts.failed,
+            "points": [
+                {"overrides": dict(row.values)}
+                | {key: value for key, value in row.outcome.to_json().items() if key in _KEPT}
+                for row in self.rows
+            ],
+            "frontier_by": list(self.frontier_by),
+            "frontier": list(self.frontier),
+        }
+
+
+def _fits(row: Row) -> bool:
+    return row.outcome.status == "fits"
+
+
+def refuse_size(grid: Grid, limit: int) -> None:
+    """Raise `UsageError` for a sweep of nothing, or of more points than the limit."""
+    if not grid.size:
+        message = "the scenario says no `sweep:`, and the command no --grid"
+        fix = "write `--grid parallel.pipeline=8,16`, for example"
+        raise UsageError([Problem("TW403", "", message, fix)])
+    if grid.size > limit:
+        sizes = " x ".join(str(len(values)) for values in grid.axes.values())
+        message = f"{grid.size:,} points ({sizes}) are more than the limit of {limit:,}"
+        fix = f"vary fewer values, or write `--limit {grid.size}`"
+        raise UsageError([Problem("TW404", "", message, fix)])
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be swept, and how."""
+
+    scenario: Scenario
+    """That is varied."""
+    source: Source
+    grid: Grid
+    fidelity: Fidelity = "fast"
+
+
+def sweep(
+    asked: Asked, *, pool: PoolChoice, folder: Path | None, progress: Told | None = None
+) -> Sweep:
+    """All points of a grid, answered. `folder` is where outcomes are kept; None: nowhere."""
+    maker = Maker(asked.source, asked.fidelity)
+    every = list(asked.grid)
+    points = [maker.point(values) for values in every]
+    last = Counts(len(points))
+
+    def told(counts: Counts) -> None:
+        nonlocal last
+        last = counts
+        if progress is not None:
+            progress(counts)
+
+    found = dict(answer_points(points, pool=pool, folder=folder, progress=told))
+    return Sweep(
+        name=asked.scenario.name,
+        hash=scenario_hash(asked.scenario),
+        fidelity=asked.fidelity,
+        axes=asked.grid.axes,
+        rows=tuple(Row(values, found[place]) for place, values in enumerate(every)),
+        counts=last,
+    )
