@@ -7,7 +7,8 @@ from itertools import product
 import pytest
 
 from twin.plan.columns import alike, columns, columns_of
-from twin.schedules import Schedule
+from twin.plan.offload import Trip, trips
+from twin.schedules import Action, Schedule
 from twin.spec.axis import members
 
 KINDS = members("twin.schedules", Schedule)
@@ -64,3 +65,14 @@ def test_a_longer_step_begins_alike_while_every_chunk_has_forwards_to_come() -> 
             )
             compared += 1
     assert compared > 200
+
+
+def test_what_a_pair_brings_back_at_once_does_not_leave() -> None:
+    """The backward of a pair begins with its forward, so the copies out and back would meet."""
+
+    def order(*, paired: bool) -> list[Action]:
+        forwards = [Action("F", 0, 9), Action("F", 0, 0), Action("F", 0, 1, paired)]
+        return [*forwards, Action("B", 0, 9), Action("B", 0, 0)]
+
+    assert trips(order(paired=False)) == {(0, 0): Trip(out=2, gone=3, back=3)}
+    assert trips(order(paired=True)) == {}

@@ -76,6 +76,16 @@ def test_a_point_is_the_scenario_that_set_makes_of_the_same_values(
     assert found == expected
 
 
+def test_values_that_are_only_right_together_make_a_point(source: Source):
+    maker = Maker(Source(source.path, ("train.global_batch=16384tok",)))
+    point = maker.point({"train.sequence": "3000tok", "train.global_batch": "6000tok"})
+    assert not isinstance(point, Outcome)
+    assert point.scenario().train.global_batch_sequences == 2
+    alone = maker.point({"train.sequence": "3000tok", "parallel.tensor": 4})
+    assert isinstance(alone, Outcome)
+    assert (alone.code, alone.path) == ("TW017", "train.global_batch")
+
+
 def hash_of(point: Point) -> str:
     """The hash of a point's scenario, or the code of what is wrong with it."""
     try:

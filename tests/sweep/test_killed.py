@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +24,39 @@ from twin.sweep.pool import PoolChoice
 from twin.sweep.sweep import Asked, sweep
 
 ROOT = Path(__file__).parents[2]
-AXIS = "train.global_batch=16seq..960seq:16seq"
-POINTS = 60
+AXIS = "train.global_batch=16seq..640seq:16seq"
+POINTS = 40
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """`twin sweep` in a process group of its own, which keeps its points in the folder."""
-    (folder / "small.yaml").write_text(SMALL)
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Generator[Start]:
+    """Starts `twin sweep` in a process group of its own, which keeps its points in the folder; no
+    process of it outlives the test."""
+    (tmp_path / "small.yaml").write_text(SMALL)
     code = "from twin.cli.main import main; raise SystemExit(main())"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, "sweep", "small.yaml", "--grid", AXIS, "--jobs", "2", *words],
-        cwd=folder,
-        env=os.environ | {"TWIN_RUNS": str(folder / "runs"), "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, "sweep", "small.yaml", "--grid", AXIS, "-j", "2", *words],
+            cwd=tmp_path,
+            env=os.environ | {"TWIN_RUNS": str(tmp_path / "runs"), "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def kept(folder: Path) -> dict[Path, int]:
@@ -67,12 +84,6 @@ def runs(pid: int) -> bool:
         return False
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the sweep runs."""
-    return tmp_path
-
-
 linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 
 
@@ -83,33 +94,33 @@ def document(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 @linux
-def test_a_killed_sweep_goes_on_where_it_was(folder: Path):
-    killed = start(folder, "--json")
-    wait_for(lambda: len(kept(folder)) >= 5)
+def test_a_killed_sweep_goes_on_where_it_was(start: Start, tmp_path: Path):
+    killed = start("--json")
+    wait_for(lambda: len(kept(tmp_path)) >= 5)
     workers = children(killed.pid)
     killed.kill()
-    killed.communicate()
+    killed.wait()
     wait_for(lambda: not any(runs(worker) for worker in workers), 10)
-    before = kept(folder)
+    before = kept(tmp_path)
     assert 5 <= len(before) < POINTS
 
-    resumed = document(start(folder, "--json"))
+    resumed = document(start("--json"))
     assert (resumed["examined"], resumed["cached"]) == (POINTS, len(before))
     assert resumed["evaluated"] == POINTS - len(before)
-    after = kept(folder)
+    after = kept(tmp_path)
     assert len(after) == POINTS
     assert {file: after[file] for file in before} == before
 
-    scenario, axes = load(folder / "small.yaml"), read_axes([AXIS])
-    asked = Asked(scenario, Source(str(folder / "small.yaml")), grid_of(scenario, axes))
+    scenario, axes = load(tmp_path / "small.yaml"), read_axes([AXIS])
+    asked = Asked(scenario, Source(str(tmp_path / "small.yaml")), grid_of(scenario, axes))
     undisturbed = sweep(asked, pool=PoolChoice(jobs=1), folder=None).to_json()
     assert resumed | {"evaluated": POINTS, "cached": 0} == json.loads(json.dumps(undisturbed))
 
 
 @linux
-def test_ctrl_c_ends_a_sweep_at_once_and_keeps_what_is_finished(folder: Path):
-    process = start(folder)
-    wait_for(lambda: len(kept(folder)) >= 1)
+def test_ctrl_c_ends_a_sweep_at_once_and_keeps_what_is_finished(start: Start, tmp_path: Path):
+    process = start()
+    wait_for(lambda: len(kept(tmp_path)) >= 1)
     workers = children(process.pid)
     begin = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole group
@@ -118,4 +129,4 @@ def test_ctrl_c_ends_a_sweep_at_once_and_keeps_what_is_finished(folder: Path):
     assert process.returncode == 130, err
     assert "Traceback" not in out + err
     wait_for(lambda: not any(runs(worker) for worker in workers), 10)
-    assert kept(folder)
+    assert kept(tmp_path)

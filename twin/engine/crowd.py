@@ -26,7 +26,7 @@ from twin.engine.program import (
     Template,
     parts,
 )
-from twin.engine.shapes import NO_PASS, Shape, joined
+from twin.engine.shapes import NO_PASS, Shape, alone_ns, joined
 from twin.engine.turns import NOWHERE, Passes
 from twin.schedules.action import Pass
 
@@ -85,6 +85,9 @@ class Crowd:
     """All bytes of the turn's own collectives."""
     ends: tuple[int, ...]
     """Of every pass its last step."""
+    span: int | None
+    """Nanoseconds that all its steps but reductions last one after the other; None where kernels
+    wait for reductions."""
     out: int
     """The step that copies out; `NOWHERE`: none."""
     back: int
@@ -180,6 +183,9 @@ class Crowds:
             add(self._message(stream), end) for stream, end in zip(streams, ends, strict=True)
         )
         made_back = add(back, last)
+        data = {place for place, step in enumerate(steps) if step.stream == DATA}
+        waits_for_data = any(data & {*step.after} for step in steps if step.stream != DATA)
+        lasts = (alone_ns(one, self.program.capacity) for one in steps if one.stream != DATA)
         return Crowd(
             kinds=frozenset(),
             steps=(
@@ -190,6 +196,7 @@ class Crowds:
             lanes=(*lanes, *(NO_PASS for _ in extra)),
             sends=sum((step.traffic for step in steps if step.traffic), Traffic()),
             ends=ends,
+            span=None if waits_for_data else sum(lasts),
             out=made_out,
             back=made_back,
             messages=messages,

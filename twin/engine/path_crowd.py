@@ -8,15 +8,22 @@ other stages: what a turn leaves under way ends later when it meets the next one
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Final
 
 from twin.engine.crowd import PARTS, Crowd, Crowds, remaining
 from twin.engine.path_stage import Stage
-from twin.engine.program import COMPUTE, Step
-from twin.engine.shapes import BEGINNING, Outcome, Record, Shape, name_wait
+from twin.engine.program import COMPUTE, DATA, Step
+from twin.engine.shapes import BEGINNING, Outcome, Record, Shape, alone_ns, name_wait
 from twin.engine.turns import NOWHERE, Copy, Key, Lane, Passes, Turn, Turns, chunk_of
+
+MANY: Final = 8
+"""Reductions under way beyond which more are queued."""
+FAR: Final = 2
+"""How many times the length of a turn the reductions last that may meet it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +62,10 @@ class _Role:
     """The copies out of the last two forwards."""
     back: dict[Key, Transfer] = field(default_factory=dict[Key, Transfer])
     """Activations on their way back, until their backward takes them."""
+    queued: deque[Transfer] = field(default_factory=deque[Transfer])
+    """Reductions too far back in their stream to meet the next turn, which nobody waits for."""
+    queued_ns: int = 0
+    """How long they last, if nothing else runs."""
 
 
 class Crowded:
@@ -181,6 +192,8 @@ class Crowded:
         it."""
         stage = role.stage
         late = role.under_way = [one for one in role.under_way if one.end > at]
+        if role.queued:
+            self._recall(role, at, crowd.span)
         place = {id(one): number for number, one in enumerate(late)}
         left = tuple(
             (
@@ -195,10 +208,39 @@ class Crowded:
             one.parts, one.start, one.end = one.left(at), at + start, at + end
             stage.tails[one.step.stream] = (*one.record(stage.role)[:5], BEGINNING)
             self._expect(role, one)
-        stage.left.append(max((one.end for one in late), default=at))
+        if role.queued:
+            end = stage.tails[DATA][0] + role.queued_ns
+            stage.tails[DATA] = end, at, at, DATA, stage.role, BEGINNING
+        stage.left.append(max((one.end for one in late), default=at) + role.queued_ns)
         if meeting.whole is None:
             meeting.whole = meeting.shape(crowd, len(crowd.steps), self.program)
         return meeting.whole
+
+    def _recall(self, role: _Role, at: int, span: int | None) -> None:
+        """Let queued reductions run that a turn of such a length may meet; None: all."""
+        busy = sum(self._lasts(one) for one in role.under_way if one.step.stream == DATA)
+        while role.queued and (span is None or busy < FAR * span):
+            one = role.queued.popleft()
+            lasts = self._lasts(one)
+            one.start, one.end = at, at + lasts
+            busy += lasts
+            role.queued_ns -= lasts
+            role.under_way.append(one)
+
+    def _queue(self, role: _Role, late: list[Transfer]) -> list[Transfer]:
+        """Queue reductions behind many others; what is left."""
+        before = sum(one.step.stream == DATA for one in role.under_way)
+        near: list[Transfer] = []
+        for one in late:
+            if one.step.stream == DATA and (role.queued or before >= MANY):
+                role.queued.append(one)
+                role.queued_ns += self._lasts(one)
+            else:
+                near.append(one)
+        return near
+
+    def _lasts(self, one: Transfer) -> int:
+        return alone_ns(one.step, self.program.capacity)
 
     def _expect(self, role: _Role, one: Transfer) -> None:
         """See to what waits for the end of a transfer."""
@@ -217,7 +259,13 @@ class Crowded:
             before = tuple(found[i] for i in crowd.steps[place].after if i in found)
             found[place] = Transfer(steps[place], by + start, by + end, before)
         over = role.stage.tails[COMPUTE][0]
-        role.under_way += [one for one in found.values() if one.end > over]
+        late = [one for one in found.values() if one.end > over]
+        ends = {end for end, lane in zip(crowd.ends, turn[2], strict=True) if lane[1] != NOWHERE}
+        if all(found[end].step.stream != DATA for end in ends & found.keys()):
+            late = self._queue(role, late)
+        else:
+            self._recall(role, at, None)
+        role.under_way += late
         for number, lane in enumerate(turn[2]):
             end, message = crowd.ends[number], crowd.messages[number]
             if end not in found:

@@ -55,7 +55,7 @@ def goodput(plan: Plan, step_seconds: float) -> Goodput:
         saves=_saves(spec, base, written, step_seconds),
         restart_seconds=base.restart,
         planned_restart_seconds=base.planned_restart,
-        largest=_largest(spec.target, base, runs),
+        largest=_largest(spec.target_fraction, base, runs),
         days=days,
         days_with_failures=days / fraction if useful else None,
         seeds=spec.seeds,

@@ -19,7 +19,7 @@ from math import isinf
 from typing import Final
 
 import numpy as np
-from simpy import Container, Environment, Event
+from simpy import Environment, Event
 
 from twin.goodput.types import LOSSES, Conditions, Loss
 
@@ -103,53 +103,78 @@ class _Failures:
         self._next = 0
 
 
+class _Spares:
+    """Nodes that stand by, and those in repair, which are spare ones after it."""
+
+    def __init__(self, env: Environment, nodes: int, repair: int) -> None:
+        self._env, self._free, self._repair = env, nodes, repair
+        self._wanted: Event | None = None
+
+    def swap(self) -> Event | None:
+        """A node leaves and a spare is taken; where there is none, the event of its coming."""
+        repaired = self._env.timeout(self._repair)
+        repaired.callbacks.append(self._come)  # pyright: ignore[reportUnknownMemberType]
+        if self._free:
+            self._free -= 1
+            return None
+        self._wanted = self._env.event()
+        return self._wanted
+
+    def _come(self, _: Event) -> None:
+        if self._wanted is None:
+            self._free += 1
+        else:
+            self._wanted.succeed()
+            self._wanted = None
+
+
 class _Run:
     """One run on its way."""
 
     def __init__(self, conditions: Conditions, limits: Limits, seed: int) -> None:
         self.env = Environment()
+        self.now = 0
+        """Nanoseconds since the run began."""
         self.conditions = conditions
         self.tally = Tally([0] * len(conditions.hazards))
         self.failures = _Failures(conditions, seed)
-        self.paces = np.random.default_rng((seed, 1))
+        self.paces = np.random.default_rng((seed, 1)) if conditions.slow else None
         self.work, self.end = _ns(limits.work), _ns(limits.time)
         self.every, self.blocked = max(_ns(conditions.every), 1), _ns(conditions.blocked)
         self.lag = _ns(conditions.lag)
         self.restarts = {True: _ns(conditions.planned_restart), False: _ns(conditions.restart)}
-        spares = conditions.spares
-        self.spares = None if spares is None else Container(self.env, init=spares)
-
-    @property
-    def now(self) -> int:
-        """Nanoseconds since the run began."""
-        return int(self.env.now)
+        spares, repair = conditions.spares, _ns(conditions.repair)
+        self.spares = None if spares is None else _Spares(self.env, spares, repair)
 
     def live(self) -> Events:
         """Work and restart in turn, until the work is done or the time is over."""
-        cause = yield from self._up()
-        while cause is not None:
+        while self.now < self.end:
+            pace = self._pace()
+            passed, cause = self._until(pace)
+            yield self.env.timeout(passed)
+            self.now += passed
+            if cause is None:
+                self._count(passed, pace, kept=None)
+                return
+            self.failures.strike()
+            self.tally.strikes[cause] += 1
+            planned = self.conditions.hazards[cause].planned
+            self._count(passed, pace, kept=None if planned else self._durable(passed))
             yield from self._down(cause)
-            cause = (yield from self._up()) if self.now < self.end else None
 
-    def _up(self) -> Generator[Event, object, int | None]:
-        """Work until something strikes, which is the answer; None: the run has ended."""
-        slow = self.paces.random() < self.conditions.slow
-        pace = self.conditions.slowdown if slow else 1.0
-        begin = self.now
+    def _pace(self) -> float:
+        """How many times longer a step takes until the next restart."""
+        if self.paces is None or self.paces.random() >= self.conditions.slow:
+            return 1.0
+        return self.conditions.slowdown
+
+    def _until(self, pace: float) -> tuple[int, int | None]:
+        """How long work goes on, and what strikes then; None: the run ends."""
         left = round((self.work - self.tally.useful) * pace) if self.work < _NEVER else _NEVER
         saves = max(-(-left // self.every) - 1, 0)
-        done = begin + left + saves * self.blocked
-        at, cause = self.failures.after(begin, planned=True)
-        until = min(done, at, self.end)
-        yield self.env.timeout(until - begin)
-        if until in (done, self.end):
-            self._count(until - begin, pace, kept=None)
-            return None
-        self.failures.strike()
-        self.tally.strikes[cause] += 1
-        planned = self.conditions.hazards[cause].planned
-        self._count(until - begin, pace, kept=None if planned else self._durable(until - begin))
-        return cause
+        end = min(self.now + left + saves * self.blocked, self.end)
+        at, cause = self.failures.after(self.now, planned=True)
+        return (end - self.now, None) if end <= at else (at - self.now, cause)
 
     def _durable(self, passed: int) -> int:
         """Checkpoints that count by then."""
@@ -162,7 +187,7 @@ class _Run:
         cycles, rest = divmod(passed, self.every + self.blocked)
         working = cycles * self.every + min(rest, self.every)
         safe = working if kept is None else kept * self.every
-        useful = min(round(safe / pace), self.work - self.tally.useful)
+        useful = min(round(safe / pace) if pace > 1.0 else safe, self.work - self.tally.useful)
         losses = self.tally.losses
         self.tally.useful += useful
         losses["stragglers"] += safe - useful
@@ -173,41 +198,37 @@ class _Run:
         """From an interruption to the first step after it; failures on the way begin it anew."""
         hazards = self.conditions.hazards
         if hazards[cause].planned:
-            yield from self._spend("saving", self.blocked + self.lag)
+            yield self._spend("saving", self.blocked + self.lag)
         need = self.restarts[hazards[cause].planned]
         while self.now < self.end:
-            if hazards[cause].replaces_node:
-                yield from self._replace()
-            begin = self.now
-            at, cause = self.failures.after(begin, planned=False)
-            if at >= begin + need:
-                yield from self._spend("restart", need)
+            if hazards[cause].replaces_node and self.spares is not None:
+                yield from self._swap(self.spares)
+            at, cause = self.failures.after(self.now, planned=False)
+            if at >= self.now + need:
+                yield self._spend("restart", need)
                 return
-            yield from self._spend("restart", at - begin)
+            yield self._spend("restart", at - self.now)
             if self.now < self.end:
                 self.failures.strike()
                 self.tally.strikes[cause] += 1
             need = self.restarts[False]
 
-    def _replace(self) -> Events:
-        """A spare for a node that leaves; the node itself is one after its repair."""
-        if self.spares is None:
+    def _swap(self, spares: _Spares) -> Events:
+        """A spare for a node that leaves; where there is none, the job waits for a repair."""
+        wanted = spares.swap()
+        if wanted is None:
             return
-        self.env.process(self._repair(self.spares))
-        begin, wanted = self.now, self.spares.get(1)
-        if not wanted.triggered:
-            yield wanted | self.env.timeout(self.end - begin)
-            self.tally.losses["waiting"] += self.now - begin
+        yield wanted | self.env.timeout(self.end - self.now)
+        waited = int(self.env.now) - self.now
+        self.tally.losses["waiting"] += waited
+        self.now += waited
 
-    def _repair(self, spares: Container) -> Events:
-        yield self.env.timeout(_ns(self.conditions.repair))
-        yield spares.put(1)
-
-    def _spend(self, loss: Loss, duration: int) -> Events:
-        """Let time pass that is a loss, as far as there is time."""
+    def _spend(self, loss: Loss, duration: int) -> Event:
+        """Time that is a loss, as far as there is time."""
         passed = min(duration, self.end - self.now)
-        yield self.env.timeout(passed)
         self.tally.losses[loss] += passed
+        self.now += passed
+        return self.env.timeout(passed)
 
 
 def _ns(seconds: float) -> int:

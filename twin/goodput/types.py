@@ -165,7 +165,7 @@ class Goodput:
             },
             "restart_seconds": self.restart_seconds,
             "planned_restart_seconds": self.planned_restart_seconds,
-            "target": largest.target,
+            "target_fraction": largest.target,
             "largest_loss_seconds": largest.seconds,
             "largest_loss_seconds_simulated": largest.simulated_seconds,
             "largest_loss_interval": list(largest.interval) if largest.interval else None,

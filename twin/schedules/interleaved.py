@@ -20,7 +20,6 @@ gradient of the input has left for the previous stage, under that traffic.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Literal, final
 
 from pydantic import Field
@@ -63,8 +62,9 @@ class Interleaved(Schedule):
         backwards = [(c, m) for turn in rounds for c in reversed(chunks) for m in turn]
         warmup = min(self._warmup(stage, stages, chunks_per_stage, size), len(forwards))
         order = forwards[:warmup]
+        paired = self.overlap_all_to_all
         for forward, backward in zip(forwards[warmup:], backwards, strict=False):
-            order.append(replace(forward, paired=self.overlap_all_to_all))
+            order.append(Action("F", forward.chunk, forward.microbatch, paired))
             order += self._backward(*backward)
         for backward in backwards[len(forwards) - warmup :]:
             order += self._backward(*backward)
@@ -72,8 +72,9 @@ class Interleaved(Schedule):
 
     def _backward(self, chunk: int, microbatch: int) -> tuple[Action, ...]:
         """The backward, whole or as its two halves."""
-        kinds = ("I", "W") if self.defer_weight_grad else ("B",)
-        return tuple(Action(kind, chunk, microbatch) for kind in kinds)
+        if not self.defer_weight_grad:
+            return (Action("B", chunk, microbatch),)
+        return Action("I", chunk, microbatch), Action("W", chunk, microbatch)
 
     def _warmup(self, stage: int, stages: int, chunks_per_stage: int, size: int) -> int:
         """Chunk forwards before the first backward, were there micro-batches enough."""

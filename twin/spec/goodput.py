@@ -174,7 +174,7 @@ class GoodputSpec(Spec):
     over: Span | None = Field(
         default=None, description="how long a time is simulated; null: the whole run"
     )
-    target: Share = Field(
+    target_fraction: Share = Field(
         default=0.9, description="effective share of the time that `largest_loss_seconds` keeps"
     )
     seeds: Annotated[Count, Field(le=10_000)] = Field(

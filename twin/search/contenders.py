@@ -1,0 +1,245 @@
+"""Who competes for a decision: the layouts of a recommendation that fit, and what is said of each.
+
+Where other values are asked about, the fast path answers, times what events make of it now: a
+layout's own ratio where its events are known. Where they are not, it is that of its size's leader,
+or the pick's; never less than one, since the search that found them takes the fast path for no
+slower than events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any, Final
+
+from twin.scenario import Scenario
+from twin.search.goal import Goal, Kpis
+from twin.search.layout import layout_of
+from twin.search.recommend import Answered, Recommendation, Size, Told
+from twin.search.scale import Scaling
+from twin.study.variants import document, replaced, written
+from twin.sweep.answers import answer_points
+from twin.sweep.outcome import Outcome
+from twin.sweep.points import Point
+from twin.sweep.pool import PoolChoice
+
+MOST: Final = 12
+"""Layouts that are asked about at other values: each costs an answer per value."""
+REACH: Final = 0.3
+"""How much worse than the pick, or than the goal, one may be to be asked about: ours, several times
+what the fast path and the ranges of most inputs are off by."""
+TIE: Final = 0.01
+"""By which share another layout has to be better to take the decision: ours. The fast path ranks
+layouts that are closer no better than by chance."""
+GROWING: Final = ("days", "gpu_hours", "cost_usd", "step_seconds")
+"""Key figures in proportion to the step. (Energy that is paid is so nearly: waits draw less.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """How a layout stands at some value."""
+
+    kpis: Kpis | None
+    """None: it cannot run, or does not fit."""
+    why: str = ""
+    """Then: why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A layout that fits, with what is said of it now."""
+
+    nodes: int
+    gpus: int
+    words: str
+    overrides: Mapping[str, Any]
+    now: Stand
+    headroom_bytes: float
+    ratio: float = 1.0
+    """Its step by events over that by the fast path, or what stands for it."""
+    own_ratio: bool = False
+    """Whether its own events are known."""
+
+    def stand(self, outcome: Outcome) -> Stand:
+        """How it stands by an answer of the fast path."""
+        if outcome.status != "fits":
+            return Stand(None, outcome.reason)
+        return Stand(scaled(outcome.kpis, self.ratio))
+
+    def beside(self, other: Contender) -> str:
+        """What it is called beside another one: its memory policy too, where only that differs."""
+        if other is self or other.words != self.words or other.nodes != self.nodes:
+            return self.words
+        paths = dict.fromkeys([*self.overrides, *other.overrides])
+        own = [
+            f"{path}={written(self.overrides[path]) if path in self.overrides else 'as written'}"
+            for path in paths
+            if self.overrides.get(path) != other.overrides.get(path)
+        ]
+        return f"{self.words} with {', '.join(own)}" if own else self.words
+
+
+def scaled(kpis: Kpis, factor: float) -> Kpis:
+    """Key figures of a run that takes so many times as long."""
+    if factor == 1.0:
+        return kpis
+    longer = {key: kpis[key] for key in GROWING if kpis.get(key) is not None}
+    return {**kpis, **{key: factor * (value or 0.0) for key, value in longer.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A decision: what is asked for, and who could have been chosen."""
+
+    scenario: Scenario
+    goal: Goal
+    contenders: tuple[Contender, ...]
+    """All that fit; the pick first, where there is one."""
+    has_pick: bool
+    pool: PoolChoice
+    folder: Path | None = None
+    progress: Told | None = None
+
+    @property
+    def pick(self) -> Contender | None:
+        """Who is chosen now."""
+        return self.contenders[0] if self.has_pick else None
+
+    @property
+    def near(self) -> tuple[Contender, ...]:
+        """Those within reach of the goal and of the pick, at most `MOST`, the pick first: as many of
+        its own size as of all others, of which each size gives its best in turn."""
+        pick = self.pick
+        reach = [one for one in self.contenders if self._is_within_reach(one)]
+        own = [one for one in reach if pick is not None and one.nodes == pick.nodes]
+        others = [one for one in reach if pick is None or one.nodes != pick.nodes]
+        first = own[: MOST - min(len(others), MOST // 2)]
+        return tuple((*first, *_in_turn(others)))[:MOST]
+
+    def _is_within_reach(self, one: Contender) -> bool:
+        kpis, pick = one.now.kpis, self.pick
+        assert kpis is not None
+        if one is pick:
+            return True
+        asked = ((kpis["days"], self.goal.days), (kpis["cost_usd"], self.goal.usd))
+        if any(most is not None and (at or 0.0) > (1 + REACH) * most for at, most in asked):
+            return False
+        if pick is None or pick.now.kpis is None:
+            return True
+        return self.goal.worth(kpis)[0] <= (1 + REACH) * self.goal.worth(pick.now.kpis)[0]
+
+    def decide(self, stands: Sequence[Stand]) -> int | None:
+        """Who is chosen where contenders stand like this: the pick as long as it meets the goal and
+        nobody is better by more than `TIE`; None where nobody meets it."""
+        worth = {
+            place: self.goal.worth(one.kpis)
+            for place, one in enumerate(stands)
+            if one.kpis is not None and self.goal.met(one.kpis)
+        }
+        best = min(worth, key=worth.__getitem__, default=None)
+        if best is not None and self.has_pick and 0 in worth:
+            return 0 if worth[0][0] <= (1 + TIE) * worth[best][0] else best
+        return best
+
+
+def _in_turn(ranked: Sequence[Contender]) -> Iterator[Contender]:
+    """The best of every size, then the second of every size, and so on."""
+    sizes: dict[int, list[Contender]] = {}
+    for one in ranked:
+        sizes.setdefault(one.nodes, []).append(one)
+    turns = chain.from_iterable(zip_longest(*sizes.values()))
+    return (one for one in turns if one is not None)
+
+
+def contest(found: Recommendation) -> Contest:
+    """The decision of a search."""
+    asked, scenario = found.asked, found.asked.scenario
+    pick = found.pick
+    standard = _ratio(pick) if pick is not None and pick.events is not None else 1.0
+    made = [
+        (_contender(one, scenario, _stand_in(size, standard)), one is pick)
+        for size in found.sizes
+        for one in size.fitting
+    ]
+    ranked = sorted(made, key=lambda one: (not one[1], *_worth(asked.goal, one[0])))
+    return Contest(
+        scenario,
+        asked.goal,
+        tuple(one for one, _ in ranked),
+        pick is not None,
+        asked.pool,
+        asked.folder,
+        asked.progress,
+    )
+
+
+def _worth(goal: Goal, one: Contender) -> tuple[float, float]:
+    assert one.now.kpis is not None
+    return goal.worth(one.now.kpis)
+
+
+def _ratio(one: Answered) -> float:
+    """Events over the fast path."""
+    assert one.fast.step_ns is not None
+    return one.step_ns / one.fast.step_ns
+
+
+def _stand_in(size: Size, standard: float) -> float:
+    """The ratio of layouts without events."""
+    leader = size.leader
+    known = _ratio(leader) if leader is not None and leader.events is not None else standard
+    return max(1.0, known)
+
+
+def _contender(one: Answered, scenario: Scenario, stand_in: float) -> Contender:
+    layout, own = one.layout, one.events is not None
+    ratio = _ratio(one) if own else stand_in
+    return Contender(
+        nodes=layout.nodes,
+        gpus=layout.nodes * scenario.cluster.node.gpus,
+        words=layout.words,
+        overrides=layout.overrides(scenario),
+        now=Stand(one.best.kpis if own else scaled(one.best.kpis, ratio)),
+        headroom_bytes=one.best.headroom_bytes or 0.0,
+        ratio=ratio,
+        own_ratio=own,
+    )
+
+
+def fixed_contest(
+    found: Scaling, *, pool: PoolChoice, folder: Path | None = None, progress: Told | None = None
+) -> Contest:
+    """The decision between sizes of a cluster for one layout, whose events are known."""
+    scenario, base = found.scenario, document(found.scenario)
+    words = layout_of(scenario).words
+    fits = [place for place, (_, one) in enumerate(found.rows) if one.status == "fits"]
+    points = [Point(base, {"cluster.nodes": found.rows[place][0]}) for place in fits]
+    fast = dict(answer_points(points, pool=pool, folder=folder, play_unfit=False))
+    made: list[tuple[Contender, bool]] = []
+    for index, place in enumerate(fits):
+        nodes, outcome = found.rows[place]
+        ratio = (outcome.step_ns or 0) / (fast[index].step_ns or outcome.step_ns or 1)
+        one = Contender(
+            nodes=nodes,
+            gpus=nodes * scenario.cluster.node.gpus,
+            words=words,
+            overrides={} if nodes == scenario.cluster.nodes else {"cluster.nodes": nodes},
+            now=Stand(outcome.kpis),
+            headroom_bytes=outcome.headroom_bytes or 0.0,
+            ratio=ratio,
+            own_ratio=True,
+        )
+        made.append((one, place == found.pick))
+    ranked = sorted(made, key=lambda one: (not one[1], *_worth(found.goal, one[0])))
+    contenders = tuple(one for one, _ in ranked)
+    has_pick = found.pick is not None
+    return Contest(scenario, found.goal, contenders, has_pick, pool, folder, progress)
+
+
+def scenario_of(contest: Contest, one: Contender) -> Scenario:
+    """The scenario of a contender, with the sources of its numbers."""
+    made = replaced(document(contest.scenario), one.overrides)
+    changed = {name: getattr(made, name) for name in ("cluster", "parallel", "memory", "expect")}
+    return contest.scenario.model_copy(update=changed)
