@@ -118,6 +118,7 @@ def test_a_killed_sweep_goes_on_where_it_was(start: Start, tmp_path: Path):
 
 
 @linux
+@pytest.mark.slow
 def test_ctrl_c_ends_a_sweep_at_once_and_keeps_what_is_finished(start: Start, tmp_path: Path):
     process = start()
     wait_for(lambda: len(kept(tmp_path)) >= 1)

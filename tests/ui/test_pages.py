@@ -17,7 +17,7 @@ from twin.ui.studies import influences
 
 FULL, SELECTIVE = "gpt-175b-64xa100-full", "gpt-175b-64xa100-selective"
 K2 = "kimi-k2-256xh800"
-MOVED = ("Step time", "Run time")
+MOVED = ("Step time", "Run time, no failures")
 
 
 def field(app, path, plan=FULL):

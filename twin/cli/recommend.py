@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from twin.search.recommend import Recommendation
     from twin.search.scale import Scaling
     from twin.search.space import Space
+    from twin.search.thresholds import MustBe
 
 _GpusOption = Annotated[
     str | None,
@@ -52,6 +53,15 @@ _MostOption = Annotated[
     int, typer.Option("--most", min=1, help="Layouts per size that are played at most.")
 ]
 
+_ThresholdsOption = Annotated[
+    bool,
+    typer.Option(
+        "--thresholds",
+        help="Say what must be true: the values of rates, efficiencies, imbalance, losses, memory "
+        "and price at which the decision flips, and what wins then.",
+    ),
+]
+
 
 def recommend(  # noqa: PLR0913  one parameter per option of the command line
     scenario: ScenarioArgument,
@@ -64,6 +74,7 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     axis: _AxisOption = None,
     sets: SetOption = None,
     most: _MostOption = 64,
+    thresholds: _ThresholdsOption = False,
     jobs: JobsOption = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
@@ -94,7 +105,15 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
 
         with sweep_progress(output) as told:
             rows = scale(loaded, Sizes(nodes, goal), pool=pool, folder=folder, progress=told)
-        _say_scaling(rows, output)
+        must = None
+        if thresholds:
+            from twin.cli.search_progress import search_progress
+            from twin.search.contenders import fixed_contest
+            from twin.search.thresholds import must_be
+
+            with search_progress(output) as progress:
+                must = must_be(fixed_contest(rows, pool=pool, folder=folder, progress=progress))
+        _say_scaling(rows, output, must)
         return
     from twin.cli.search_progress import search_progress
     from twin.search.recommend import Asked
@@ -103,7 +122,13 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     whole = _space(loaded, nodes, axis or [])
     with search_progress(output) as progress:
         found = found_by(Asked(whole, goal, pool, folder, most, progress))
-    _say(found, output)
+        must = None
+        if thresholds:
+            from twin.search.contenders import contest
+            from twin.search.thresholds import must_be
+
+            must = must_be(contest(found))
+    _say(found, output, must)
 
 
 def _goal(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
@@ -137,27 +162,41 @@ def _space(scenario: Scenario, nodes: tuple[int, ...], axes: list[str]) -> Space
     return narrowed(space(scenario, nodes), {one.path: one.values for one in read_axes(axes)})
 
 
-def _say(found: Recommendation, output: Output) -> None:
+def _say(found: Recommendation, output: Output, must: MustBe | None) -> None:
     """The recommendation as JSON, or in words and tables; exits with its code."""
     from twin.cli.search_tables import recommendation_tables, recommendation_words
 
-    output.document(found.to_json())
+    output.document(found.to_json() | (must.to_json() if must else {}))
     for sentence in recommendation_words(found):
         output.sentence(sentence)
     if output.tables:
         output.show(*recommendation_tables(found))
+    _say_thresholds(must, output)
     if found.pick is None:
         raise typer.Exit(_unanswered(found.ends))
 
 
-def _say_scaling(found: Scaling, output: Output) -> None:
+def _say_thresholds(must: MustBe | None, output: Output) -> None:
+    """What must be true, if that was asked."""
+    if must is None:
+        return
+    from twin.cli.threshold_tables import threshold_tables, threshold_words
+
+    for sentence in threshold_words(must):
+        output.sentence(sentence)
+    if output.tables:
+        output.show(*threshold_tables(must))
+
+
+def _say_scaling(found: Scaling, output: Output, must: MustBe | None) -> None:
     """The scaling as JSON, or in words and a table; exits with its code."""
     from twin.cli.search_tables import scaling_table, scaling_words
 
-    output.document(found.to_json())
+    output.document(found.to_json() | (must.to_json() if must else {}))
     output.sentence(scaling_words(found))
     if output.tables:
         output.show(scaling_table(found))
+    _say_thresholds(must, output)
     if found.pick is None:
         raise typer.Exit(_unanswered({one.status for _, one in found.rows}))
 

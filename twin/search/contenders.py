@@ -8,8 +8,8 @@ slower than events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,8 @@ from twin.sweep.pool import PoolChoice
 
 MOST: Final = 12
 """Layouts that are asked about at other values: each costs an answer per value."""
+MOST_BEYOND: Final = 3
+"""Of them, those beyond reach."""
 REACH: Final = 0.3
 """How much worse than the pick, or than the goal, one may be to be asked about: ours, several times
 what the fast path and the ranges of most inputs are off by."""
@@ -109,22 +111,41 @@ class Contest:
 
     @property
     def near(self) -> tuple[Contender, ...]:
-        """Those within reach of the goal and of the pick, at most `MOST`, the pick first: as many of
-        its own size as of all others, of which each size gives its best in turn."""
+        """Those that are asked about at other values, at most `MOST`, the pick first: what is
+        within reach of goal and pick, half of it of the pick's size, of all others each size's best
+        in turn; and the best of sizes beyond reach, as long as they meet the goal, since they may
+        win where nobody nearer does."""
         pick = self.pick
         reach = [one for one in self.contenders if self._is_within_reach(one)]
         own = [one for one in reach if pick is not None and one.nodes == pick.nodes]
-        others = [one for one in reach if pick is None or one.nodes != pick.nodes]
-        first = own[: MOST - min(len(others), MOST // 2)]
-        return tuple((*first, *_in_turn(others)))[:MOST]
+        others = _in_turn([one for one in reach if one not in own])
+        beyond = self._beyond(reach)
+        room = MOST - min(len(beyond), MOST_BEYOND)
+        first = own[: room - min(len(others), room // 2)]
+        found = (*first, *others)[:room] + beyond
+        return found[:MOST] or self.contenders[:MOST_BEYOND]
+
+    def _beyond(self, reach: Sequence[Contender]) -> tuple[Contender, ...]:
+        """The best of each size that none within reach has, the safest of them first: those with
+        most time or money to spare."""
+        sizes = {one.nodes for one in reach}
+        left = [one for one in self.contenders if one.nodes not in sizes and self.excess(one) < 0]
+        leaders = {one.nodes: one for one in reversed(left)}
+        return tuple(sorted(leaders.values(), key=self.excess))
+
+    def excess(self, one: Contender) -> float:
+        """By which share a contender is beyond what is asked for; negative where it meets it."""
+        kpis = one.now.kpis
+        assert kpis is not None
+        asked = ((kpis["days"], self.goal.days), (kpis["cost_usd"], self.goal.usd))
+        over = [(at or 0.0) / most - 1 for at, most in asked if most is not None]
+        return max(over, default=-1.0)
 
     def _is_within_reach(self, one: Contender) -> bool:
         kpis, pick = one.now.kpis, self.pick
-        assert kpis is not None
         if one is pick:
             return True
-        asked = ((kpis["days"], self.goal.days), (kpis["cost_usd"], self.goal.usd))
-        if any(most is not None and (at or 0.0) > (1 + REACH) * most for at, most in asked):
+        if kpis is None or self.excess(one) > REACH:
             return False
         if pick is None or pick.now.kpis is None:
             return True
@@ -144,13 +165,13 @@ class Contest:
         return best
 
 
-def _in_turn(ranked: Sequence[Contender]) -> Iterator[Contender]:
+def _in_turn(ranked: Sequence[Contender]) -> tuple[Contender, ...]:
     """The best of every size, then the second of every size, and so on."""
     sizes: dict[int, list[Contender]] = {}
     for one in ranked:
         sizes.setdefault(one.nodes, []).append(one)
     turns = chain.from_iterable(zip_longest(*sizes.values()))
-    return (one for one in turns if one is not None)
+    return tuple(one for one in turns if one is not None)
 
 
 def contest(found: Recommendation) -> Contest:
@@ -163,21 +184,22 @@ def contest(found: Recommendation) -> Contest:
         for size in found.sizes
         for one in size.fitting
     ]
-    ranked = sorted(made, key=lambda one: (not one[1], *_worth(asked.goal, one[0])))
-    return Contest(
-        scenario,
-        asked.goal,
-        tuple(one for one, _ in ranked),
-        pick is not None,
-        asked.pool,
-        asked.folder,
-        asked.progress,
+    found_by = Contest(
+        scenario, asked.goal, (), pick is not None, asked.pool, asked.folder, asked.progress
     )
+    return _ranked(found_by, made)
 
 
-def _worth(goal: Goal, one: Contender) -> tuple[float, float]:
-    assert one.now.kpis is not None
-    return goal.worth(one.now.kpis)
+def _ranked(empty: Contest, made: Sequence[tuple[Contender, bool]]) -> Contest:
+    """The contest with its contenders, each marked if it is the pick: the pick first, then those
+    that meet the goal, the best first, then by how far others are from it."""
+
+    def rank(marked: tuple[Contender, bool]) -> tuple[bool, float, float, float]:
+        one, is_pick = marked
+        assert one.now.kpis is not None
+        return not is_pick, max(0.0, empty.excess(one)), *empty.goal.worth(one.now.kpis)
+
+    return replace(empty, contenders=tuple(one for one, _ in sorted(made, key=rank)))
 
 
 def _ratio(one: Answered) -> float:
@@ -232,10 +254,8 @@ def fixed_contest(
             own_ratio=True,
         )
         made.append((one, place == found.pick))
-    ranked = sorted(made, key=lambda one: (not one[1], *_worth(found.goal, one[0])))
-    contenders = tuple(one for one, _ in ranked)
     has_pick = found.pick is not None
-    return Contest(scenario, found.goal, contenders, has_pick, pool, folder, progress)
+    return _ranked(Contest(scenario, found.goal, (), has_pick, pool, folder, progress), made)
 
 
 def scenario_of(contest: Contest, one: Contender) -> Scenario:

@@ -121,6 +121,11 @@ class NoLever:
     path: str
     why: str
 
+    def to_json(self) -> dict[str, Any]:
+        """The same keys as a lever's."""
+        empty: dict[str, Any] = {"unit": "", "now": None, "flips": []}
+        return {"lever": self.name, "path": self.path, **empty, "none": self.why}
+
 
 def levers(contest: Contest) -> Iterator[Lever | NoLever]:
     """Everything that is moved, links first."""
@@ -256,8 +261,8 @@ def _imbalance(contest: Contest) -> Lever | NoLever:
     if present.kind not in ("balanced", "zipf"):
         return NoLever(name, path, f"routing is a {present.kind}, which has no one number")
     now = float(getattr(present, "s", 0.0))
-    first = contest.contenders[0] if contest.contenders else None
-    ranks: int = (first.overrides if first else {}).get("parallel.expert", scenario.parallel.expert)
+    written = contest.contenders[0].overrides
+    ranks = int(written.get("parallel.expert", scenario.parallel.expert))
 
     def load(value: float) -> float:
         zipf = _zipf(scenario, value)

@@ -1,7 +1,7 @@
 """What interruptions may cost a decision: the loss of one as a lever.
 
-With interruptions at a rate r of the job's time, each of which costs L seconds all in all (work done
-again, saves, restart), a run takes T / (1 - r L) of what it takes without: the definition that
+With interruptions at a rate r of the job's time, each of which costs L seconds all in all (work
+done again, saves, restart), a run takes 1 / (1 - r L) times as long as without: the definition that
 `twin.goodput` has for the largest loss, L = (1 - share) / r. Rates grow with the cluster, so the
 same loss costs larger ones more.
 """
@@ -57,8 +57,8 @@ def loss_lever_parts(contest: Contest) -> Losses | str:
     said = f"{86400 * rates[first.nodes]:.3g} interruptions a day on {first.gpus:,} GPUs"
     if spec is None:
         note = (
-            f"{said}, as {failures.name} says, since the scenario has no section `goodput`: add one "
-            "for what is lost now"
+            f"{said}, as {failures.name} says, since the scenario has no section `goodput`: add "
+            "one for what is lost now"
         )
     else:
         note = f"{said}, as {failures.name} says; in the closed form"

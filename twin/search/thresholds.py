@@ -1,11 +1,11 @@
-"""What must be true for a decision: the values of its inputs at which it flips, and who wins there.
+"""What must be true for a decision: the values of its inputs at which it flips, and who wins then.
 
-A decision flips where the pick no longer meets the goal, or where another layout that fits is better
-by more than `contenders.TIE`. Each lever is moved by itself, to both sides of what it is now: first
-over a few values, where every change between neighbours is a flip, then between those two, until
-they are 1 % apart. A value at which the decision flips and flips back between two neighbours is not
-found, nor one of a layout that the search did not answer: what is pruned now may win elsewhere, so
-ask `twin recommend` again with the lever set.
+A decision flips where the pick no longer meets the goal, or where another layout that fits is
+better by more than `contenders.TIE`. Each lever is moved by itself, to both sides of what it is
+now: first over a few values, where every change between neighbours is a flip, then between those
+two, until they are 1 % apart. A decision that flips and flips back between two neighbours is not
+found, nor a layout that the search did not answer: what is pruned now may win elsewhere, so ask
+`twin recommend` again with the lever set.
 """
 
 from __future__ import annotations
@@ -107,11 +107,7 @@ class MustBe:
 
     def to_json(self) -> dict[str, Any]:
         """The keys that a recommendation gets."""
-        absent = [
-            {"lever": one.name, "path": one.path, "unit": "", "now": None, "flips": []}
-            | {"none": one.why}
-            for one in self.absent
-        ]
+        absent: list[dict[str, Any]] = [one.to_json() for one in self.absent]
         near = self.contest.near
         return {
             "thresholds": [*(one.to_json() for one in self.thresholds), *absent],

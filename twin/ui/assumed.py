@@ -191,7 +191,7 @@ def _outcome(report: Report, base: Answer, moved: Answer) -> None:
     seconds, days = (moved.step_ns - base.step_ns) / 1e9, moved.days - base.days
     with st.container(horizontal=True, gap="medium"):
         _moved("Step time", report.step_ns / 1e9, seconds, "s")
-        _moved("Run time", report.kpis["days"] or 0.0, days, "d")
+        _moved("Run time, no failures", report.kpis["days"] or 0.0, days, "d")
         st.metric("To spare on the fullest GPU", _spare(moved.headroom), width="content")
 
 

@@ -1,0 +1,172 @@
+"""What must be true for a recommendation, in words and tables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.table import Table
+
+from twin.report.numbers import count, digits
+from twin.search.contenders import MOST, REACH, TIE, Contest
+from twin.search.levers import Lever
+from twin.search.thresholds import Flip, MustBe, Threshold
+from twin.search.tornado import Bar
+
+_BARS: Final = 10
+"""Uncertain inputs that are shown: the most influential."""
+
+
+def threshold_words(found: MustBe) -> list[str]:
+    """Each value at which the decision flips, then what does not flip it, then how it was found."""
+    if not found.contest.contenders:
+        return ["What must be true: no layout fits, so there is nothing to decide."]
+    flips = [
+        sentence
+        for one in found.thresholds
+        for sentence in (*(_flip(found.contest, one, flip) for flip in one.flips), *_notes(one))
+    ]
+    head = "What must be true:" if flips else "What must be true: nothing that was asked about."
+    return ["", head, *(f"- {one}" for one in flips), *_rest(found), _how(found)]
+
+
+def _flip(contest: Contest, one: Threshold, flip: Flip) -> str:
+    lever = one.lever
+    bound = "at least" if flip.side == "below" else "at most"
+    now = "unknown" if lever.now is None else f"{_value(lever, lever.now)}"
+    said = f"{lever.name} {bound} {_value(lever, flip.value)} ({now} now{_holds(lever, flip)})"
+    if not contest.has_pick:
+        # What is asked for is on the other side.
+        wanted = "at least" if flip.side == "above" else "at most"
+        said = f"{lever.name} {wanted} {_value(lever, flip.beyond)} ({now} now)"
+    return f"{said}: {_beyond(contest, flip)}{_likely(lever, flip)}."
+
+
+def _holds(lever: Lever, flip: Flip) -> str:
+    """Whether what must be true is so now, where that is not plain."""
+    if lever.now is None or lever.start == lever.now:
+        return ""
+    above = lever.now > flip.value
+    return "" if above == (flip.side == "below") else ", so it does not hold"
+
+
+def _beyond(contest: Contest, flip: Flip) -> str:
+    """What is so where the decision does not hold."""
+    pick, wins = contest.pick, flip.wins
+    where = "above" if flip.side == "above" else "below"
+    if pick is None:
+        assert wins is not None
+        return f"then {wins.words} on {wins.gpus:,} GPUs meets the goal{_figures(flip)}"
+    why = {
+        "goal": "the pick no longer meets the goal, and",
+        "does not fit": "the pick no longer fits, and",
+    }.get(flip.reason, "")
+    said = f"{where}, {why} " if why else f"{where}, "
+    if wins is None:
+        return f"{said}no layout that was asked does"
+    verb = "is better" if flip.reason == "better" else "wins"
+    return f"{said}{wins.beside(pick)} on {wins.gpus:,} GPUs {verb}{_figures(flip)}"
+
+
+def _figures(flip: Flip) -> str:
+    days, cost = (flip.figures or {}).get("days"), (flip.figures or {}).get("cost_usd")
+    said = [f"{digits(days)} d"] if days is not None else []
+    said += [f"{count(cost)} USD"] if cost is not None else []
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _likely(lever: Lever, flip: Flip) -> str:
+    """Where the value lies in what its source states."""
+    if lever.likely is None:
+        return ""
+    low, high = lever.likely
+    inside = low <= flip.value <= high
+    ends = f"{_plain(lever, low)} to {_value(lever, high)}"
+    return f"; {'within' if inside else 'beyond'} the range of its source, {ends}"
+
+
+def _notes(one: Threshold) -> list[str]:
+    """What has to be known to read its flips."""
+    lever = one.lever
+    notes = [text for text in (lever.note if one.flips else "", one.odd) if text]
+    return [f"  ({lever.name}: {'; '.join(notes)}.)"] if notes else []
+
+
+def _rest(found: MustBe) -> list[str]:
+    """What does not flip the decision, and what was not asked."""
+    still = [one for one in found.thresholds if not one.flips]
+    said = [
+        f"{one.lever.name} from {_plain(one.lever, one.lever.low)} to "
+        f"{_value(one.lever, one.lever.high)}: {one.none}"
+        for one in still
+    ]
+    said += [f"{one.name}: {one.why}" for one in found.absent]
+    return [f"No flip: {'; '.join(said)}."] if said else []
+
+
+def _how(found: MustBe) -> str:
+    """What was evaluated, of whom, and with which fidelity."""
+    contest, near = found.contest, found.contest.near
+    own = sum(one.own_ratio for one in near)
+    ratios = [one.ratio for one in near]
+    return (
+        f"Asked of {len(near)} layouts (at most {MOST}: within {100 * REACH:.0f} % of goal and "
+        f"pick, and safe ones beyond), {found.points:,} answers by the fast path times events / fast "
+        f"({min(ratios):.3f} to {max(ratios):.3f}; of {own} layouts their own, else their size's "
+        f"leader's); price, memory and losses exactly, of all {len(contest.contenders)} that fit. "
+        f"Less than {100 * TIE:.0f} % better is no better. Layouts that were not answered may win "
+        "elsewhere: ask again with --set."
+    )
+
+
+def _value(lever: Lever, value: float) -> str:
+    """A value in the lever's unit; of experts also the load that it makes."""
+    text = f"{_plain(lever, value)} {lever.unit}".strip()
+    if lever.load is None:
+        return text
+    return f"{lever.load(value):.2f} x the mean load (s = {_plain(lever, value)})"
+
+
+def _plain(lever: Lever, value: float) -> str:
+    return digits(value / lever.per_unit)
+
+
+def threshold_tables(found: MustBe) -> tuple[Table, ...]:
+    """The tornado: what uncertain inputs make of the pick."""
+    return (_tornado(found),) if found.bars else ()
+
+
+def _tornado(found: MustBe) -> Table:
+    table = Table(title="Most uncertain inputs of the pick", title_justify="left", box=None)
+    table.add_column("input")
+    for heading in ("now", "from", "to", "days", "cost"):
+        table.add_column(heading, justify="right")
+    table.add_column("range from")
+    for one in found.bars[:_BARS]:
+        source = one.found.source
+        by = source.id if source and one.found.range_from == "source" else one.found.range_from
+        table.add_row(
+            one.found.path, one.found.value, one.found.low, one.found.high, *_changes(one), by
+        )
+    left = len(found.bars) - _BARS
+    table.caption = "! the pick no longer meets the goal, or no longer fits" + (
+        f"; {left} further inputs move it less" if left > 0 else ""
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _changes(one: Bar) -> tuple[str, str]:
+    """Changes of days and cost at both ends, with a mark where the decision flips."""
+    marks = ["!" if flips else "" for flips in one.flips]
+    days = " / ".join(f"{_signed(d)}{m}" for d, m in zip(one.days, marks, strict=True))
+    if one.cost_usd is None:
+        return days, ""
+    return days, " / ".join(f"{_sign(c)}{count(abs(c))}" for c in one.cost_usd)
+
+
+def _signed(value: float) -> str:
+    return f"{_sign(value)}{digits(abs(value))}"
+
+
+def _sign(value: float) -> str:
+    return "-" if value < 0 else "+" if value > 0 else ""

@@ -1,0 +1,268 @@
+"""What the page Explore asks of another process: searches, sizes, thresholds and sweeps."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from twin.runs.key import Fidelity
+from twin.scenario import Scenario
+from twin.search.contenders import Contest, contest, fixed_contest
+from twin.search.judge import words
+from twin.search.layout import Layout, layout_of
+from twin.search.recommend import Asked, Progress, Recommendation, recommend
+from twin.search.scale import Scaling, Sizes, scale
+from twin.search.sizes import nodes_of
+from twin.search.space import Space, narrowed, space
+from twin.search.thresholds import must_be
+from twin.search.tornado import Bar
+from twin.spec.cluster import MOST_GPUS
+from twin.study.variants import document
+from twin.sweep.answers import Counts, answer_points
+from twin.sweep.flags import check_values, grid_of, read_axes
+from twin.sweep.grid import Grid, Source
+from twin.sweep.kept import points_folder
+from twin.sweep.outcome import Outcome
+from twin.sweep.points import Point
+from twin.sweep.pool import PoolChoice
+from twin.sweep.sweep import Asked as SweptAsked
+from twin.sweep.sweep import Sweep, refuse_size, sweep
+from twin.ui.answers import Failure, Question, guarded, scenario_of
+from twin.ui.exploring.asked import SearchAsked, SweepAsked
+from twin.ui.exploring.found import (
+    Found,
+    Spot,
+    distinct,
+    scaling_sentence,
+    search_sentences,
+    spots_of,
+    unfit_spot,
+)
+from twin.ui.worker import Note
+
+_T = TypeVar("_T")
+
+ALONE: Final = PoolChoice(jobs=1)
+"""The process that works for the app plays by itself: pages come first."""
+MOST_POINTS: Final = 400
+"""Points of a sweep in the app; more are a matter for the command line."""
+_AROUND: Final = 24
+"""Layouts beside the pick that are asked why they are not better."""
+_SHARES: Final = (
+    ("judging", 0.0, 0.25),
+    ("playing", 0.25, 0.75),
+    ("confirming", 0.75, 0.95),
+)
+"""How much of a search each part of it is, roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What must be true for a decision: the keys that a recommendation gets, and how much uncertain
+    inputs move the pick."""
+
+    document: dict[str, Any]
+    bars: tuple[Bar, ...]
+
+
+def search(asked: SearchAsked, note: Note) -> Found | Failure:
+    """The best layout for a goal, those beside it, and why others are not possible."""
+    return _of(asked.plan, lambda scenario: _search(scenario, asked, note))
+
+
+def sizes(asked: SearchAsked, note: Note) -> Found | Failure:
+    """The plan's own layout on the sizes asked for, by events."""
+    return _of(asked.plan, lambda scenario: _sizes(scenario, asked, "events", note))
+
+
+def scaling(asked: Question, note: Note) -> Found | Failure:
+    """The plan's own layout on a quarter to four times its cluster, by the fast path: what the page
+    shows before anything is asked."""
+
+    def found(scenario: Scenario) -> Found:
+        nodes, each = scenario.cluster.nodes, scenario.cluster.node.gpus
+        every = {nodes // 4, nodes // 2, nodes, 2 * nodes, 4 * nodes}
+        gpus = ",".join(str(one * each) for one in sorted(every) if 0 < one * each <= MOST_GPUS)
+        return _sizes(scenario, SearchAsked(asked, gpus, only=True), "fast", note)
+
+    return _of(asked, found)
+
+
+def conditions(decided: Contest, note: Note) -> Conditions | Failure:
+    """What must be true for the decision of a contest."""
+
+    def found() -> Conditions:
+        made = must_be(replace(decided, progress=_conditions_told(note)))
+        return Conditions(made.to_json(), made.bars)
+
+    return guarded(found)
+
+
+def swept(asked: SweepAsked, note: Note) -> Sweep | Failure:
+    """All points of a sweep, answered."""
+
+    def found() -> Sweep:
+        with source_of(asked.plan) as source:
+            return _swept(source, asked, note)
+
+    return guarded(found)
+
+
+@contextmanager
+def source_of(asked: Question) -> Generator[Source]:
+    """The scenario of a plan as a command names it; a text that a visitor brought is a file for as
+    long as this lasts."""
+    if asked.text is None:
+        yield Source(asked.name, asked.sets)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / Path(asked.name).name
+        file.write_text(asked.text, encoding="utf-8")
+        yield Source(str(file), asked.sets)
+
+
+def grid_asked(source: Source, scenario: Scenario, axes: tuple[str, ...]) -> Grid:
+    """What is varied: the axes, or without any the scenario's own section. Raises `TwinError` for
+    what cannot be."""
+    read = read_axes(axes)
+    grid = Grid({one.path: one.values for one in read}) if read else grid_of(scenario, ())
+    refuse_size(grid, MOST_POINTS)
+    check_values(source, scenario, grid, read)
+    return grid
+
+
+def _of(asked: Question, study: Callable[[Scenario], _T]) -> _T | Failure:
+    scenario = scenario_of(asked)
+    if not isinstance(scenario, Scenario):
+        return scenario
+    return guarded(lambda: study(scenario))
+
+
+def _search(scenario: Scenario, asked: SearchAsked, note: Note) -> Found:
+    whole = narrowed(
+        space(scenario, nodes_of(scenario, asked.gpus)),
+        {axis: (value,) for axis, value in asked.held},
+    )
+    folder = points_folder()
+    found = recommend(Asked(whole, asked.goal, ALONE, folder, asked.most, _told(note)))
+    found = replace(found, asked=replace(found.asked, progress=None))
+    decided = contest(found)
+    beside = [
+        unfit_spot(scenario, layout, outcome)
+        for layout, outcome in _around(found, folder)
+        if outcome.status != "fits"
+    ]
+    return Found(
+        distinct([*spots_of(decided), *beside]),
+        search_sentences(found),
+        tuple((count, _code(reason), words(reason)) for reason, count in found.pruned.items()),
+        found.to_json(),
+        decided,
+        asked.goal.words,
+    )
+
+
+def _code(reason: str) -> str:
+    return reason if reason.startswith("TW") else ""
+
+
+def _around(found: Recommendation, folder: Path) -> Iterator[tuple[Layout, Outcome]]:
+    """Layouts one change away from what is recommended, or from the fastest, answered whether they
+    fit or not: a sample of what cannot run, with its reasons."""
+    leaders = [leader for size in found.sizes if (leader := size.leader)]
+    middle = found.pick or min(leaders, key=lambda one: one.step_ns, default=None)
+    if middle is None:
+        return
+    layouts = list(_changed(middle.layout, found.asked.space))[:_AROUND]
+    scenario = found.asked.scenario
+    base = document(scenario)
+    points = [Point(base, layout.overrides(scenario)) for layout in layouts]
+    for place, outcome in answer_points(points, pool=ALONE, folder=folder):
+        yield layouts[place], outcome
+
+
+def _changed(layout: Layout, whole: Space) -> Iterator[Layout]:
+    """The neighbours of a layout along each axis that is searched."""
+    axes: dict[str, tuple[Any, ...]] = {
+        "pipeline": tuple(whole.pipelines(layout.nodes)),
+        "virtual": whole.virtual,
+        "tensor": whole.tensor,
+        "expert": whole.expert,
+        "micro_batch": whole.micro_batch,
+        "memory": whole.memory,
+        "schedule": whole.schedule,
+    }
+    for name, values in axes.items():
+        own = getattr(layout, name)
+        others = [one for one in values if one != own]
+        if name not in ("memory", "schedule"):
+            below, above = [v for v in others if v < own], [v for v in others if v > own]
+            others = [*below[-1:], *above[:2]]
+        for value in others:
+            yield replace(layout, **{name: value})
+
+
+def _sizes(scenario: Scenario, asked: SearchAsked, fidelity: Fidelity, note: Note) -> Found:
+    """One layout on several sizes."""
+    goal, folder = asked.goal, points_folder()
+    wanted = Sizes(nodes_of(scenario, asked.gpus), goal, fidelity)
+
+    def told(counts: Counts) -> None:
+        note(counts.done / max(counts.points, 1))
+
+    found = scale(scenario, wanted, pool=ALONE, folder=folder, progress=told)
+    decided = fixed_contest(found, pool=ALONE, folder=folder)
+    fitting = spots_of(decided)
+    if fidelity == "fast":
+        fitting = [replace(one, fidelity="fast estimate") for one in fitting]
+    return Found(
+        distinct([*fitting, *_unfit_sizes(scenario, found)]),
+        (scaling_sentence(found),),
+        (),
+        found.to_json(),
+        decided,
+        goal.words,
+    )
+
+
+def _unfit_sizes(scenario: Scenario, found: Scaling) -> Iterator[Spot]:
+    own = layout_of(scenario)
+    for nodes, outcome in found.rows:
+        if outcome.status != "fits":
+            yield unfit_spot(scenario, replace(own, nodes=nodes), outcome)
+
+
+def _swept(source: Source, asked: SweepAsked, note: Note) -> Sweep:
+    scenario = source.load({})
+    grid = grid_asked(source, scenario, asked.axes)
+
+    def told(counts: Counts) -> None:
+        note(counts.done / max(counts.points, 1))
+
+    wanted = SweptAsked(scenario, source, grid, asked.fidelity)
+    return sweep(wanted, pool=ALONE, folder=points_folder(), progress=told)
+
+
+def _told(note: Note) -> Callable[[Progress], None]:
+    """Notes a share that grows from part to part of a search."""
+
+    def told(progress: Progress) -> None:
+        for doing, first, last in _SHARES:
+            if progress.doing.startswith(doing):
+                note(first + (last - first) * progress.done / max(progress.total, 1))
+
+    return told
+
+
+def _conditions_told(note: Note) -> Callable[[Progress], None]:
+    """The same for thresholds: levers, round by round, then the tornado."""
+
+    def told(progress: Progress) -> None:
+        share = progress.done / max(progress.total, 1)
+        note(0.7 + 0.3 * share if "uncertain" in progress.doing else 0.7 * share)
+
+    return told
