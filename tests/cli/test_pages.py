@@ -27,7 +27,7 @@ def test_the_workflow_of_the_ci_page_passes_on_its_scenario(
 ) -> None:
     """Every `twin` command of the workflow, in its order, on the page's own scenario; the branch
     that it compares with holds the same one."""
-    scenario, workflow = blocks("ci.md", "yaml")
+    scenario, workflow, _ = blocks("ci.md", "yaml")
     (tmp_path / "plan.yaml").write_text(scenario)
     (tmp_path / "before.yaml").write_text(scenario)
     steps = YAML(typ="safe", pure=True).load(workflow)["jobs"]["plan"]["steps"]
@@ -41,7 +41,7 @@ def test_the_workflow_of_the_ci_page_passes_on_its_scenario(
 
 
 def test_the_workflow_fails_where_the_plan_got_worse(twin_command: Command, tmp_path: Path) -> None:
-    scenario, _ = blocks("ci.md", "yaml")
+    scenario, *_ = blocks("ci.md", "yaml")
     (tmp_path / "before.yaml").write_text(scenario)
     (tmp_path / "plan.yaml").write_text(scenario.replace("-selective", "-full"))
     assert twin_command("run", "plan.yaml", "--quiet").code == 5

@@ -290,8 +290,10 @@ def test_flags_do_not_mirror_scenario_fields(twin_command: Command) -> None:
         flags = re.findall(r"--([a-z-]+)", twin_command(verb, "--help").out)
         if "set" not in flags:
             continue  # takes no scenario's fields
-        # `--cluster` of those that play many plans is who plays them, not the one that is planned.
-        flags = [flag for flag in flags if flag != "cluster" or verb not in ("sweep", "recommend")]
+        # Of those that play many plans `--cluster` is who plays them, and `--gpus` sizes of the
+        # whole cluster, not the one that is planned.
+        many = {"cluster", "gpus"} if verb in ("sweep", "recommend") else set[str]()
+        flags = [flag for flag in flags if flag not in many]
         assert not fields & {flag.replace("-", "_") for flag in flags}
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from rich.table import Table
 
 from twin.report.numbers import count, digits
-from twin.search.contenders import MOST, REACH, TIE, Contest
+from twin.search.contenders import MOST, REACH, TIE, Contender, Contest
 from twin.search.levers import Lever
 from twin.search.thresholds import Flip, MustBe, Threshold
 from twin.search.tornado import Bar
@@ -21,12 +21,17 @@ def threshold_words(found: MustBe) -> list[str]:
     if not found.contest.contenders:
         return ["What must be true: no layout fits, so there is nothing to decide."]
     flips = [
-        sentence
-        for one in found.thresholds
-        for sentence in (*(_flip(found.contest, one, flip) for flip in one.flips), *_notes(one))
+        f"- {_flip(found.contest, one, flip)}" for one in found.thresholds for flip in one.flips
     ]
     head = "What must be true:" if flips else "What must be true: nothing that was asked about."
-    return ["", head, *(f"- {one}" for one in flips), *_rest(found), _how(found)]
+    notes = [
+        f"{one.lever.name}: {text}."
+        for one in found.thresholds
+        if one.flips
+        for text in (one.lever.note, one.odd)
+        if text
+    ]
+    return ["", head, *flips, *_rest(found), *notes, *_how(found)]
 
 
 def _flip(contest: Contest, one: Threshold, flip: Flip) -> str:
@@ -64,7 +69,14 @@ def _beyond(contest: Contest, flip: Flip) -> str:
     if wins is None:
         return f"{said}no layout that was asked does"
     verb = "is better" if flip.reason == "better" else "wins"
-    return f"{said}{wins.beside(pick)} on {wins.gpus:,} GPUs {verb}{_figures(flip)}"
+    name = "the same layout" if _is_same(wins, pick) else wins.beside(pick)
+    return f"{said}{name} on {wins.gpus:,} GPUs {verb}{_figures(flip)}"
+
+
+def _is_same(one: Contender, other: Contender) -> bool:
+    """Whether two differ in the size of the cluster only."""
+    paths = {*one.overrides, *other.overrides} - {"cluster.nodes"}
+    return all(one.overrides.get(path) == other.overrides.get(path) for path in paths)
 
 
 def _figures(flip: Flip) -> str:
@@ -103,19 +115,20 @@ def _rest(found: MustBe) -> list[str]:
     return [f"No flip: {'; '.join(said)}."] if said else []
 
 
-def _how(found: MustBe) -> str:
+def _how(found: MustBe) -> list[str]:
     """What was evaluated, of whom, and with which fidelity."""
     contest, near = found.contest, found.contest.near
     own = sum(one.own_ratio for one in near)
     ratios = [one.ratio for one in near]
-    return (
-        f"Asked of {len(near)} layouts (at most {MOST}: within {100 * REACH:.0f} % of goal and "
-        f"pick, and safe ones beyond), {found.points:,} answers by the fast path times events / fast "
-        f"({min(ratios):.3f} to {max(ratios):.3f}; of {own} layouts their own, else their size's "
-        f"leader's); price, memory and losses exactly, of all {len(contest.contenders)} that fit. "
-        f"Less than {100 * TIE:.0f} % better is no better. Layouts that were not answered may win "
-        "elsewhere: ask again with --set."
-    )
+    by = f"the fast path times events / fast, {min(ratios):.3f} to {max(ratios):.3f}"
+    whose = "their own" if own == len(near) else f"{own} their own, {len(near) - own} a leader's"
+    return [
+        f"Asked of {len(near)} layouts (at most {MOST}, within {100 * REACH:.0f} % of goal and "
+        f"pick, and safe ones beyond): {found.points:,} answers by {by} ({whose}).",
+        "Price, memory and losses are worked out exactly, of all "
+        f"{len(contest.contenders)} layouts that fit. Less than {100 * TIE:.0f} % better is no "
+        "better. What the search did not answer may win elsewhere: ask again with --set.",
+    ]
 
 
 def _value(lever: Lever, value: float) -> str:

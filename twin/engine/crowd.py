@@ -107,11 +107,14 @@ class Crowd:
         return self.met[key]
 
 
-def remaining(parts: int, start: int, end: int, now: int) -> int:
-    """What is left of so many parts that take from `start` to `end`: at least one."""
-    if start >= now:
-        return parts
-    return max(1, round(parts * (end - now) / (end - start)))
+def remaining(parts: float, start: int, end: int, now: int) -> float:
+    """What is left at `now`, before the end, of so many parts that take from `start` to `end`."""
+    return parts if start >= now else parts * (end - now) / (end - start)
+
+
+def whole(parts: float) -> int:
+    """The nearest number of parts that a step is played with, at least one."""
+    return max(1, round(parts))
 
 
 def _part(step: Step, parts: int, after: tuple[int, ...]) -> Step:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from twin.engine.crowd import PARTS, Crowd, remaining
+from twin.engine.crowd import PARTS, Crowd, remaining, whole
 from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST, Program, Step
 from twin.engine.shapes import NO_PASS, Record, Shape, alone_ns
 from twin.engine.turns import Passes
@@ -103,7 +103,7 @@ class States:
         left = tuple(
             Moving(
                 one.step,
-                remaining(one.parts, one.start, one.end, now),
+                whole(remaining(one.parts, one.start, one.end, now)),
                 one.older,
                 max(0, one.start - now),
                 one.end - now,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
-from twin.engine.crowd import PARTS, Crowd, Crowds, remaining
+from twin.engine.crowd import PARTS, Crowd, Crowds, remaining, whole
 from twin.engine.path_stage import Stage
 from twin.engine.program import COMPUTE, DATA, Step
 from twin.engine.shapes import BEGINNING, Outcome, Record, Shape, alone_ns, name_wait
@@ -35,14 +35,14 @@ class Transfer:
     end: int
     after: tuple[Transfer, ...] = ()
     """Others that it waits for, on other streams."""
-    parts: int = PARTS
+    parts: float = PARTS
     gives: int = NOWHERE
     """The result that is there when it ends."""
     closes: int = NOWHERE
     """The chunk whose last backward it ends."""
 
-    def left(self, now: int) -> int:
-        """The parts of the whole step that are left, at least one."""
+    def left(self, now: int) -> float:
+        """The parts of the whole step that are left."""
         return remaining(self.parts, self.start, self.end, now)
 
     def record(self, role: int) -> Record:
@@ -198,7 +198,7 @@ class Crowded:
         left = tuple(
             (
                 one.step,
-                one.left(at),
+                whole(one.left(at)),
                 tuple(place[id(other)] for other in one.after if id(other) in place),
             )
             for one in late
