@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
@@ -29,9 +29,13 @@ from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES, UPDATE_KPIS, Kpi
 from twin.spec.lora import LoraSpec
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
+from twin.spec.phases import DataSpec, Day, LengthSpec
 from twin.spec.rank_order import AXES, RankOrder
 from twin.spec.sweep import SweepSpec
 from twin.spec.weight_update import WeightUpdateSpec
+
+
+T = TypeVar("T")
 
 
 class ParallelSpec(Spec):
@@ -278,6 +282,58 @@ class Root(Spec):
         return self._provenance.keys.get(path, DEFAULT)
 
 
+class PhaseSpec(LengthSpec):
+    """A part of the run with sections of its own, each of which goes over the scenario's: what it
+    leaves out is as there, and lists replace."""
+
+    model: ModelSpec | None = Field(default=None, description="null: the scenario's")
+    parallel: ParallelSpec | None = Field(default=None, description="null: the scenario's")
+    memory: MemorySpec | None = Field(default=None, description="null: the scenario's")
+    train: TrainSpec | None = Field(
+        default=None,
+        description="null: the scenario's; `tokens` of a phase stand beside it, not in it",
+    )
+    calibration: CalibrationSpec | None = Field(default=None, description="null: the scenario's")
+
+
+OF_A_PHASE: Final = ("model", "parallel", "memory", "train", "calibration")
+"""The sections that a phase may change."""
+
+
+def _lengths(phases: Iterable[PhaseSpec], train: TrainSpec) -> tuple[int, ...]:
+    """Tokens of each phase, in order."""
+    found: list[int] = []
+    for phase in phases:
+        batch = (phase.train or train).global_batch
+        found.append(phase.length(sum(found), batch))
+    return tuple(found)
+
+
+def _check_phases(phases: tuple[PhaseSpec, ...], info: ValidationInfo) -> tuple[PhaseSpec, ...]:
+    """The phases come to the tokens of the run, none of them begins after it ends, and no two have
+    one name."""
+    train: TrainSpec | None = info.data.get("train")
+    if train is None or not phases:
+        return phases
+    names = [phase.name for phase in phases]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise FieldError("TW464", f"two phases are called `{twice}`", "give each its own name")
+    lengths = _lengths(phases, train)
+    for phase, tokens in zip(phases, lengths, strict=True):
+        if tokens <= 0 and phase.until is not None:
+            message = f"the phase `{phase.name}` would end where others already have"
+            raise FieldError("TW464", message, "write a larger `until`, or `steps: 0`")
+        if phase.train is not None and phase.train.tokens != train.tokens:
+            message = f"the phase `{phase.name}` has `train.tokens`, which is of the whole run"
+            raise FieldError("TW463", message, "write `tokens` beside `train`, not in it")
+    if sum(lengths) != train.tokens:
+        come, run = (units.format_quantity(one, "tokens") for one in (sum(lengths), train.tokens))
+        message = f"the phases come to {come} tokens, and train.tokens is {run}"
+        raise FieldError("TW462", message, f"write `train: {{tokens: {come}}}`")
+    return phases
+
+
 class Scenario(Root):
     """A training run."""
 
@@ -289,11 +345,50 @@ class Scenario(Root):
     goodput: GoodputSpec | None = Field(
         default=None, description="failures and what is done about them; null: the run has none"
     )
+    # After `train`, whose tokens they come to.
+    phases: Annotated[tuple[PhaseSpec, ...], AfterValidator(_check_phases)] = Field(
+        default=(), description="the run in parts with layouts of their own; none: it is one part"
+    )
+    start: Day | None = Field(
+        default=None, description="the first day of the run; null: its calendar counts days"
+    )
+    data: DataSpec | None = None
     # After `cost` and `goodput`, of which some can only be expected with them.
     expect: tuple[Annotated[Expectation, _expected_of("a training run", KPIS)], ...] = Field(
         default=(), description="what must hold of the run; exit code 5 where something does not"
     )
     sweep: SweepSpec | None = None
+
+    @property
+    def phase_tokens(self) -> tuple[int, ...]:
+        """Tokens of each phase, which sum to those of the run."""
+        return _lengths(self.phases, self.train)
+
+    def phase(self, index: int) -> Scenario:
+        """The run as if it were this phase from beginning to end: its sections in place of the
+        scenario's, all tokens of the run. It is what a plain scenario with these sections is."""
+        chosen, prefix = self.phases[index], f"phases.{index}."
+        own = {name: getattr(chosen, name) for name in OF_A_PHASE}
+        own = {name: section for name, section in own.items() if section is not None}
+        kept = {name: getattr(self, name) for name in ("cluster", "cost", "goodput", *OF_A_PHASE)}
+        known = self._provenance
+
+        def moved(entries: Mapping[str, T]) -> dict[str, T]:
+            """Entries as a scenario without phases would have them."""
+            mine = {
+                path.removeprefix(prefix): one
+                for path, one in entries.items()
+                if path.startswith(prefix)
+            }
+            others = {
+                path: one for path, one in entries.items() if path.partition(".")[0] not in own
+            }
+            return others | mine
+
+        provenance = Provenance(moved(known.values), moved(known.keys), moved(known.ledger))
+        name = f"{self.name}: {chosen.name}"
+        values = {"schema": self.schema_version, "name": name} | kept | own
+        return Scenario.model_validate(values, context=provenance)
 
 
 _OF_AN_UPDATE = _expected_of("a weight update", UPDATE_KPIS)

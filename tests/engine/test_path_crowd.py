@@ -87,7 +87,7 @@ def test_reductions_that_kernels_never_wait_for_pile_up_and_are_waited_for_at_th
         GPipe(), (1, 1, 16), lambda _: with_exchange(10, 2.0), lambda _: reduced(50, 1000.0)
     )
     assert simulate(program, extrapolate=False).step_ns == 16 * 12 + 50 + 16 * 1000
-    # What is left of the first is rounded to a part of 31 every turn, half of that is left over.
+    # What is left of the first one when the next turn is played is rounded to whole parts.
     assert fast(program).step_ns == pytest.approx(16 * 12 + 50 + 16 * 1000, abs=1000 / PARTS)
 
 

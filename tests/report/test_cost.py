@@ -316,7 +316,8 @@ def test_prices_of_the_catalog_come_to_a_plausible_rent() -> None:
 def test_a_weight_update_is_paid_by_the_hour_of_a_purchase() -> None:
     price = json.dumps({"gpu": "17532USD", "years": 2.0, "utilisation": 1.0})
     sets = [f"cost={{purchase: {price}}}"]
-    planned = rl.plan(load("kimi-k2-weight-update-16xh20", sets))
+    scenario: Any = load("kimi-k2-weight-update-16xh20", sets)
+    planned = rl.plan(scenario)
     found = rl.report(planned, rl.simulate(rl.lower(planned)))
     # 17,532 hours in two years: one dollar each.
     assert found.kpis["cost_usd"] == pytest.approx(found.kpis["gpu_hours"])

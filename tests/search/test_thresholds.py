@@ -155,18 +155,17 @@ def chosen_at(contest, contenders, overrides):
     return best
 
 
-@pytest.mark.parametrize("goal", ["deadline", "fastest"])
-def test_a_direct_evaluation_beside_a_threshold_shows_the_flip(fastest, goal):
+@pytest.mark.parametrize(("goal", "name"), [("deadline", "NIC rate"), ("fastest", "NVLink rate")])
+def test_a_direct_evaluation_beside_a_threshold_shows_the_flip(fastest, goal, name):
     asked = Goal(days=1.1 * leader(fastest, 2)["days"]) if goal == "deadline" else Goal()
     whole = asked_again(fastest, asked)
     found = replace(whole, contenders=whole.near[:4])
-    nic = lever(found, "NIC rate")
-    flips = flips_of(found, "NIC rate")
+    moved, flips = lever(found, name), flips_of(found, name)
     assert flips
     for flip in flips:
         good, bad = (1.02, 0.98) if flip.side == "below" else (0.98, 1.02)
-        assert chosen_at(found, found.near, nic.overrides(good * flip.value)) == 0
-        there = chosen_at(found, found.near, nic.overrides(bad * flip.value))
+        assert chosen_at(found, found.near, moved.overrides(good * flip.value)) == 0
+        there = chosen_at(found, found.near, moved.overrides(bad * flip.value))
         assert there != 0
         assert (None if there is None else found.near[there]) == flip.wins
         assert flip.beyond == pytest.approx(flip.value, rel=0.0101)
@@ -313,10 +312,10 @@ def test_words_and_json_say_each_flip_in_the_unit_of_its_lever(fastest):
 
 
 def test_sizes_of_a_fixed_layout_are_a_contest_too(small):
-    found = scale(small, Sizes((1, 2), Goal()), pool=HERE, folder=None)
+    found = scale(small, Sizes((2, 4), Goal()), pool=HERE, folder=None)
     made = fixed_contest(found, pool=HERE)
-    assert [one.nodes for one in made.contenders] == [2, 1]
-    assert made.pick.overrides == {}
+    assert [one.nodes for one in made.contenders] == [4, 2]
+    assert made.pick.overrides == {"cluster.nodes": 4}
     for one in made.contenders:
         answer = Answers().of(replaced(document(small), one.overrides))
         assert one.ratio * answer.days == pytest.approx(one.now.kpis["days"])

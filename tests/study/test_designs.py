@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from itertools import product
 from typing import Any
@@ -19,6 +20,7 @@ from twin.arch.inference import (
     prefill_flop,
     with_heads,
 )
+from twin.cli.inference_tables import inference_tables
 from twin.loading import load, load_part
 from twin.loading.files import shipped_folder
 from twin.report.inference import CONTEXTS, inference, sentence
@@ -117,6 +119,14 @@ def test_the_reports_figure_of_128_heads_is_reproduced_by_one_convention() -> No
     assert reported == pytest.approx(83, abs=0.5)
     assert others == pytest.approx([86.5, 95.5, 77.5, 76.7], abs=0.1)
     assert all(abs(other - 83) > 2 for other in others)
+
+
+def test_the_study_is_plain_data() -> None:
+    document = inference(k2()).to_json()
+    assert json.loads(json.dumps(document)) == document
+    assert document["cache_depends_on_heads"] is False
+    assert [one["own"]["tokens"] for one in document["contexts"]] == list(CONTEXTS)
+    assert len(inference_tables(inference(k2()))) == 2
 
 
 def test_the_cache_of_latent_attention_does_not_depend_on_heads_and_others_does() -> None:

@@ -96,13 +96,6 @@ def _likely(lever: Lever, flip: Flip) -> str:
     return f"; {'within' if inside else 'beyond'} the range of its source, {ends}"
 
 
-def _notes(one: Threshold) -> list[str]:
-    """What has to be known to read its flips."""
-    lever = one.lever
-    notes = [text for text in (lever.note if one.flips else "", one.odd) if text]
-    return [f"  ({lever.name}: {'; '.join(notes)}.)"] if notes else []
-
-
 def _rest(found: MustBe) -> list[str]:
     """What does not flip the decision, and what was not asked."""
     still = [one for one in found.thresholds if not one.flips]
@@ -122,13 +115,16 @@ def _how(found: MustBe) -> list[str]:
     ratios = [one.ratio for one in near]
     by = f"the fast path times events / fast, {min(ratios):.3f} to {max(ratios):.3f}"
     whose = "their own" if own == len(near) else f"{own} their own, {len(near) - own} a leader's"
-    return [
+    asked = (
         f"Asked of {len(near)} layouts (at most {MOST}, within {100 * REACH:.0f} % of goal and "
-        f"pick, and safe ones beyond): {found.points:,} answers by {by} ({whose}).",
+        f"pick, and safe ones beyond): {found.points:,} answers by {by} ({whose})."
+    )
+    exact = (
         "Price, memory and losses are worked out exactly, of all "
         f"{len(contest.contenders)} layouts that fit. Less than {100 * TIE:.0f} % better is no "
-        "better. What the search did not answer may win elsewhere: ask again with --set.",
-    ]
+        "better. What the search did not answer may win elsewhere: ask again with --set."
+    )
+    return [asked, exact]
 
 
 def _value(lever: Lever, value: float) -> str:

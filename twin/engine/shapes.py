@@ -1,4 +1,4 @@
-"""How a template falls in time on a role whose transfers have their links to themselves.
+"""How a template falls in time on a role of its own.
 
 A pass is a max-plus linear map (Baccelli et al., Synchronization and Linearity, section 2.3): from
 the ends of its role's streams and the arrival of its message to the same after it. It is played

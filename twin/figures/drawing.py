@@ -92,6 +92,8 @@ class Cells:
     text: Sequence[Sequence[str]]
     hover: str
     unit: str
+    least: float = 0.0
+    """The value that is drawn as the background."""
 
 
 Drawing = Bars | Line | Area | Dots | Cells

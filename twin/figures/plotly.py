@@ -209,7 +209,7 @@ def _cells(cells: Cells, theme: Theme) -> go.Heatmap:
         text=cells.text,
         texttemplate="%{text}",
         colorscale=[[at, colour] for at, colour in SCALE[theme]],
-        zmin=0,
+        zmin=cells.least,
         xgap=1,
         ygap=1,
         colorbar={"title": {"text": cells.unit}, "thickness": 12},

@@ -24,6 +24,7 @@ from twin.loading.diagnose import diagnose
 from twin.loading.files import Family, display, find_scenario, read_family
 from twin.loading.merge import merge
 from twin.loading.overrides import read_overrides
+from twin.loading.phases import PHASES, in_a_run, told_once, with_phases
 from twin.loading.sourcing import ledger, source_numbers
 from twin.loading.suggest import hint
 from twin.loading.tree import (
@@ -62,6 +63,7 @@ class _Names:
 
     def open(self, path: KeyPath, leaf: Leaf) -> Node:
         """The section that a name at this path stands for; the leaf itself elsewhere."""
+        path = in_a_run(path)
         if path in AXES:
             return as_kind(leaf)
         if path not in SLOTS:
@@ -97,6 +99,7 @@ def load_any(path: str | Path, overrides: Sequence[str] = ()) -> AnyScenario:
     names = _Names(library, [*family.problems, *problems])
     tree = _merged([*trees, *over], names)
     tree = _open_all(_with_calibration(tree, names), names)
+    tree = with_phases(tree, partial(_over, names=names))
     return _validated(tree, names, family, file)
 
 
@@ -123,7 +126,7 @@ def _out_of_place(tree: Node) -> list[Problem]:
 
 
 def _in_a_part(path: KeyPath) -> bool:
-    return any(path[: len(slot)] == slot for slot in SLOTS)
+    return any(in_a_run(path)[: len(slot)] == slot for slot in SLOTS)
 
 
 def _with_calibration(tree: Branch, names: _Names) -> Branch:
@@ -150,6 +153,13 @@ def _open_all(tree: Branch, names: _Names) -> Branch:
     return tree
 
 
+def _over(base: Branch, over: Branch, names: _Names) -> Branch:
+    """Sections of a phase over those of the scenario, with their names opened."""
+    whole = merge(base, over, names.open, UNIONS)
+    assert isinstance(whole, Branch)
+    return _open_all(whole, names)
+
+
 def _validated(tree: Branch, names: _Names, family: Family, file: Path) -> AnyScenario:
     kind = UpdateScenario if UPDATE in tree.children else Scenario
     misplaced = _of_another_kind(tree, kind)
@@ -166,7 +176,7 @@ def _validated(tree: Branch, names: _Names, family: Family, file: Path) -> AnySc
     else:
         if not problems:
             return scenario
-    raise ScenarioError(_ordered(problems, file))
+    raise ScenarioError(_ordered(told_once(problems), file))
 
 
 def _of_another_kind(tree: Branch, kind: type[Root]) -> list[Problem]:
@@ -202,7 +212,7 @@ def _follows(problem: Problem, lost: Iterable[KeyPath], complete: bool) -> bool:
     or there is no GPU to give the calibration."""
     if problem.code == "TW011" and (not complete or problem.path == "calibration"):
         return True
-    path = tuple(problem.path.split("."))
+    path = in_a_run(tuple(problem.path.split(".")))
     return any(path[: len(section)] == section for section in lost)
 
 
@@ -221,7 +231,9 @@ def _provenance(tree: Branch) -> Provenance:
         keys[".".join(path)] = key
         if isinstance(node, Leaf | Items):
             values[".".join(path)] = node.origin
-    return Provenance(values, keys, ledger(tree, tuple(SLOTS)))
+    count = len(plain(tree).get(PHASES) or ()) if PHASES in tree.children else 0
+    of_phases = [(PHASES, str(index), *slot) for index in range(count) for slot in SLOTS]
+    return Provenance(values, keys, ledger(tree, (*SLOTS, *of_phases)))
 
 
 def _ordered(problems: Iterable[Problem], file: Path) -> list[Problem]:

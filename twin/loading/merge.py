@@ -1,4 +1,6 @@
-"""One tree over another: mappings merge, everything else replaces, lists included.
+"""One tree over another: mappings merge, everything else replaces, lists included. Only a mapping
+whose keys are places of a list, counted from 0, changes those items of it (`--set
+phases.0.steps=100`).
 
 A name may stand for a whole section (a catalog part, or a member of an axis such as a schedule). A
 mapping over a name refines what the name stands for, so names are opened up only where something
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from twin.loading.tree import Branch, Child, KeyPath, Leaf, Node
+from twin.loading.tree import Branch, Child, Items, KeyPath, Leaf, Node
 
 OpenName = Callable[[KeyPath, Leaf], Node]
 """What the name at a path stands for; the leaf itself where it stands for nothing."""
@@ -25,6 +27,12 @@ def merge(
         return over
     if isinstance(base, Leaf):
         base = open_name(path, base)
+    if isinstance(base, Items) and _are_places(over, base):
+        nodes = list(base.nodes)
+        for key, child in over.children.items():
+            place = int(key)
+            nodes[place] = merge(nodes[place], child.node, open_name, unions, (*path, key))
+        return Items(tuple(nodes), base.origin)
     if not isinstance(base, Branch) or (path in unions and _another_kind(base, over)):
         return over
     children = dict(base.children)
@@ -35,6 +43,12 @@ def merge(
             child = Child(child.key, merged)  # noqa: PLW2901  # the merged child takes its place
         children[key] = child
     return Branch(children, over.origin)
+
+
+def _are_places(over: Branch, base: Items) -> bool:
+    """Whether every key is the place of an item, counted from 0."""
+    keys = over.children
+    return bool(keys) and all(key.isdecimal() and int(key) < len(base.nodes) for key in keys)
 
 
 def _another_kind(base: Branch, over: Branch) -> bool:

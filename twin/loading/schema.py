@@ -35,8 +35,9 @@ from twin.loading.json_schema import (
     sections,
 )
 from twin.loading.load import UPDATE
+from twin.loading.phases import PHASES
 from twin.network.topology import kinds
-from twin.scenario import Scenario, UpdateScenario
+from twin.scenario import OF_A_PHASE, PhaseSpec, Scenario, UpdateScenario
 from twin.sources import KINDS
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -51,10 +52,15 @@ def scenario_schema(folders: Iterable[Path] = ()) -> Json:
     library, _ = open_library(folders)
     needs = _Needs(schema["$defs"])
     training, updating = (needs.of(one, optional=("calibration",)) for one in (schema, update))
+    # Sections of a phase go over the scenario's, so they may leave out anything.
+    training["properties"][PHASES] = {"items": {"required": ["name"]}}
     schema["properties"] = _of_both(schema["properties"], update["properties"])
     _plain(schema)
     for path, kind in SLOTS.items():
         _name_parts(field_at(schema, path), kind, part_names(library, kind))
+        if path[0] in OF_A_PHASE:
+            of_phase = schema["$defs"][PhaseSpec.__name__]["properties"][path[0]]
+            _name_parts(of_phase, kind, part_names(library, kind))
     of_gpu = {"enum": list(part_names(library, "calibrations")), "x-catalog": "calibrations"}
     field_at(schema, _GPU_CALIBRATION).update(of_gpu)
     field_at(schema, _FABRIC_KIND)["enum"] = list(kinds())

@@ -51,8 +51,11 @@ def resolve(scenario: Root, *, comments: bool = True) -> str:
 
 def scenario_hash(scenario: Root) -> str:
     """16 hexadecimal digits that name what was computed: the SHA-256 of all values, catalog values
-    and defaults included, without the scenario's name, expectations, sweep, comments, sources."""
-    values = scenario.model_dump(mode="python", by_alias=True, exclude={"name", "expect", "sweep"})
+    and defaults included, without the scenario's name, expectations, sweep, start, comments,
+    sources. A run without phases has the same name whether phases can be written or not."""
+    left_out = {"name", "expect", "sweep", "start"}
+    values = scenario.model_dump(mode="python", by_alias=True, exclude=left_out)
+    values = {key: one for key, one in values.items() if one or key not in ("phases", "data")}
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

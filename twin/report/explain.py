@@ -29,8 +29,8 @@ from twin.report.breakdown import CAUSE_WORDS, CAUSES, COMMUNICATION
 from twin.report.derivation import Explanation, evaluate, leaf, node, sum_of
 from twin.report.explain_cost import Money
 from twin.report.explain_failures import explain_failures
-from twin.report.numbers import duration
 from twin.report.kpis import KPIS, recomputed_flop
+from twin.report.numbers import duration
 from twin.report.report import Report
 from twin.report.tally import Arithmetic, kernels, transfers
 from twin.spec.kpis import OF_FAILURES

@@ -21,8 +21,9 @@ Document = dict[str, Any]
 
 def document(scenario: Scenario) -> Document:
     """The scenario in plain data, which validates to the same scenario; without what is expected of
-    it, which variants need not meet, and what a sweep varies."""
-    return scenario.model_dump(mode="json", by_alias=True, exclude={"expect", "sweep"})
+    it, which variants need not meet, what a sweep varies, and phases: variants are of one step."""
+    left_out = {"expect", "sweep", "phases", "start"}
+    return scenario.model_dump(mode="json", by_alias=True, exclude=left_out)
 
 
 def replaced(base: Document, values: Mapping[str, Any]) -> Scenario:

@@ -14,13 +14,13 @@ from twin.search.goal import days_and_money
 from twin.search.layout import Layout, layout_of, schedule_words
 from twin.search.recommend import Recommendation
 from twin.search.scale import Scaling
-from twin.spec.kpis import KPIS
+from twin.spec.kpis import KPIS, Unit
 from twin.spec.memory import MemorySpec
 from twin.study.variants import document, replaced
 from twin.sweep.outcome import Outcome, Status
 from twin.sweep.pareto import frontier
 
-UNITS: Final = {kpi.key: kpi.unit for kpi in KPIS}
+UNITS: Final[Mapping[str, Unit]] = {kpi.key: kpi.unit for kpi in KPIS}
 Role = Literal["picked", "frontier", "fits", "tried"]
 STATUS: Final[Mapping[Status, str]] = {
     "fits": "fits",
