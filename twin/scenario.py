@@ -34,7 +34,6 @@ from twin.spec.rank_order import AXES, RankOrder
 from twin.spec.sweep import SweepSpec
 from twin.spec.weight_update import WeightUpdateSpec
 
-
 T = TypeVar("T")
 
 
@@ -380,8 +379,9 @@ class Scenario(Root):
                 for path, one in entries.items()
                 if path.startswith(prefix)
             }
+            left_out = {*own, "phases"}
             others = {
-                path: one for path, one in entries.items() if path.partition(".")[0] not in own
+                path: one for path, one in entries.items() if path.split(".")[0] not in left_out
             }
             return others | mine
 

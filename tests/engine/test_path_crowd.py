@@ -201,3 +201,23 @@ def test_reductions_far_behind_are_not_played_again_every_turn() -> None:
     walked = fast(program)
     assert walked.step_ns == pytest.approx(simulate(program).step_ns, rel=0.03)
     assert all(sum(row.values()) == walked.step_ns for row in walked.breakdown_ns)
+
+
+def test_turns_that_take_no_time_let_queued_reductions_run() -> None:
+    """Chunks without layers are passed in no time. Once each such pass put the end of the
+    reductions off by all that were queued: nine times the step."""
+    program = lowered(
+        {
+            **SMALL,
+            "parallel.zero": 2,
+            "parallel.pipeline": 16,
+            "parallel.virtual": 4,
+            "parallel.expert": 8,
+            "parallel.schedule": K2,
+            "parallel.micro_batch": 1,
+            "parallel.dispatcher": "alltoall",
+            "memory.recompute": ["full"],
+        }
+    )
+    assert program is not None
+    assert fast(program).step_ns == pytest.approx(simulate(program).step_ns, rel=0.03)

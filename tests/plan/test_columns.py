@@ -8,10 +8,9 @@ import pytest
 
 from twin.plan.columns import alike, columns, columns_of
 from twin.plan.offload import Trip, trips
+from twin.schedules import SCHEDULES as KINDS
 from twin.schedules import Action, Schedule
-from twin.spec.axis import members
 
-KINDS = members("twin.schedules", Schedule)
 KIMI = {"extra_warmup": 1, "overlap_all_to_all": True, "defer_weight_grad": True}
 SCHEDULES = [
     *(member.model_validate({"kind": kind}) for kind, member in KINDS.items()),

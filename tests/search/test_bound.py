@@ -54,7 +54,7 @@ def test_events_are_no_shorter_than_the_bound_either(small):
 
 def test_the_bound_of_equal_stages_is_the_formula_of_1f1b():
     stages, forward, backward, runs = 4, 3.0, 5.0, 8
-    each = np.arange(stages)
+    each = np.arange(stages).astype(np.float64)
     course = Course(
         parts=(),
         chunk_map=looped(stages, 1),

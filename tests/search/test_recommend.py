@@ -66,8 +66,10 @@ def test_the_optimum_of_a_small_space_is_that_of_trying_all(narrow):
 def test_a_deadline_takes_the_cheapest_in_time_and_a_budget_the_fastest_within_it(narrow):
     fastest = recommend(Asked(narrow, Goal(), HERE))
     leaders = {size.nodes: size.leader for size in fastest.sizes}
-    days = {n: one.best.kpis["days"] for n, one in leaders.items() if one}
-    cost = {n: one.best.kpis["cost_usd"] for n, one in leaders.items() if one}
+    days, cost = (
+        {n: one.best.kpis[key] or 0.0 for n, one in leaders.items() if one}
+        for key in ("days", "cost_usd")
+    )
     assert days[2] < days[1]
     assert cost[1] < cost[2]
     slow = recommend(Asked(narrow, Goal(days=days[1] * 1.01), HERE)).pick

@@ -20,6 +20,7 @@ from twin.search.space import narrowed, space
 from twin.search.thresholds import MustBe, find_flips
 from twin.search.tornado import tornado
 from twin.study.variants import Answers, document, replaced, value_at
+from twin.sweep.outcome import failed
 from twin.sweep.pool import PoolChoice
 
 HERE = PoolChoice(jobs=1)
@@ -69,7 +70,8 @@ def hand_made(scenario, goal, *figures, has_pick=True):
         Contender(
             nodes=nodes,
             gpus=8 * nodes,
-            words=f"layout {n}",
+            words=f"layout {n} 1f1b",
+            schedule="1f1b",
             overrides={"cluster.nodes": nodes},
             now=Stand({"days": days, "cost_usd": cost, "gpu_hours": cost / 2, "step_seconds": 1.0}),
             headroom_bytes=1e9 * (n + 1),
@@ -214,6 +216,19 @@ def test_a_flip_at_the_end_of_a_range_is_found_and_beyond_it_is_not(small):
         assert bool(threshold.none) is not bool(flips)
 
 
+def test_an_answer_that_failed_is_no_flip(fastest, monkeypatch):
+    monkeypatch.setattr(
+        "twin.search.thresholds.answer_points",
+        lambda points, **_: enumerate(failed("the worker died") for _ in points),
+    )
+    whole = contest(fastest)
+    ((threshold,), _) = find_flips(whole, [lever(whole, "NIC rate")])
+    assert threshold.flips == ()
+    assert threshold.none == "not answered"
+    found = MustBe(whole, (threshold,), (), (), 0)
+    assert "4 values were not answered (the worker died)" in "\n".join(threshold_words(found))
+
+
 def test_what_moves_nothing_is_said_to_have_no_influence(small):
     found = hand_made(small, Goal(days=12.0), (1, 10.0, 5.0))
     ((threshold,), _) = find_flips(found, [straight()])
@@ -249,12 +264,17 @@ def test_who_is_asked_is_near_but_never_without_one_who_is_safe(small):
 
 
 def test_a_memory_policy_tells_layouts_of_one_name_apart(small):
-    one, other = hand_made(small, Goal(), (1, 10.0, 5.0), (1, 11.0, 5.0)).contenders
-    other = replace(
-        other, words=one.words, overrides={**one.overrides, "memory.recompute": ["full"]}
-    )
-    assert other.beside(one) == "layout 0 with memory.recompute=[full]"
-    assert one.beside(one) == "layout 0"
+    made = hand_made(small, Goal(), (1, 10.0, 5.0), (1, 11.0, 5.0))
+    pick, other = made.contenders
+    again = {**pick.overrides, "memory.recompute": ["full"]}
+    full = replace(other, words=pick.words, overrides=again)
+    assert made.name(full) == "layout 0 with memory.recompute=[full]"
+    turned = replace(made, contenders=(full, pick))
+    own = ", ".join(small.memory.recompute)
+    assert turned.name(pick) == f"layout 0 with memory.recompute=[{own}]"
+    assert made.name(pick) == "layout 0 1f1b"
+    assert made.name(replace(other, words="layout 1 zb_h1", schedule="zb_h1")) == "layout 1 zb_h1"
+    assert made.name(other) == "layout 1"
 
 
 def test_expert_levers_are_absent_where_there_are_no_experts():
@@ -272,8 +292,10 @@ def test_imbalance_is_said_as_the_load_of_the_fullest_rank_too(fastest):
     assert 1.0 < found.load(0.2) < found.load(1.0)
 
 
-def test_ends_of_the_tornado_flip_where_the_deadline_is_passed(fastest):
+def test_ends_of_the_tornado_flip_where_the_deadline_is_passed_or_the_memory_is_full(fastest):
     whole = asked_again(fastest, Goal(days=1.02 * leader(fastest, 2)["days"]))
+    full = replace(whole.pick, headroom_bytes=1e8)
+    whole = replace(whole, contenders=(full, *whole.contenders[1:]))
     bars = tornado(whole)
     usual, room = whole.pick.now.kpis["days"], whole.pick.headroom_bytes
     ends = [
@@ -283,6 +305,7 @@ def test_ends_of_the_tornado_flip_where_the_deadline_is_passed(fastest):
     ]
     assert all(flips == wanted for flips, wanted in ends)
     assert {flips for flips, _ in ends} == {True, False}
+    assert any(bar.flips[1] for bar in bars if "reserve" in bar.found.path)
     paid = whole.pick.now.kpis["cost_usd"]
     assert all(bar.cost_usd[0] / paid == pytest.approx(bar.days[0] / usual) for bar in bars)
 
@@ -306,8 +329,8 @@ def test_words_and_json_say_each_flip_in_the_unit_of_its_lever(fastest):
         "none": "of a reason",
     }
     words = "\n".join(threshold_words(found))
-    assert "- GPU-hour price at most 2.60 USD (2.00 USD now): above, " in words
-    assert "- memory margin at most " in words
+    assert "- GPU-hour price at most 2.60 USD (2.00 now): above, " in words
+    assert "- memory margin " in words
     assert threshold_tables(found) == ()
 
 

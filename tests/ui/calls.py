@@ -1,6 +1,7 @@
 """What the tests ask of a worker; by its name, so that the other process can import it."""
 
 import os
+import time
 
 
 def counted(most, note):
@@ -14,3 +15,11 @@ def ended(code, note):
     """End the process halfway."""
     note(0.5)
     os._exit(code)
+
+
+def endless(asked, note):
+    """Work that ends only with its process."""
+    del asked
+    note(0.5)
+    while True:
+        time.sleep(0.1)

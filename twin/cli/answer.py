@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twin.cli.options import Fidelity
@@ -14,6 +15,17 @@ from twin.cli.output import Output
 if TYPE_CHECKING:
     from twin.runs import Run
     from twin.scenario import AnyScenario, Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says of one scenario."""
+
+    path: str
+    sets: Sequence[str]
+    fidelity: Fidelity
+    cache: bool
+    strict: bool
 
 
 def training(loaded: AnyScenario) -> Scenario:

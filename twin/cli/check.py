@@ -41,6 +41,10 @@ def check(
         from twin.cli import weight_update
 
         raise typer.Exit(weight_update.check(loaded, output))
+    if loaded.phases:
+        from twin.cli import phases
+
+        raise typer.Exit(phases.check(loaded, output))
     planned = plan(loaded)
     memory = memory_report(planned.memory)
     judged = _judged(planned)

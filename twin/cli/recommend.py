@@ -88,6 +88,7 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     budget, with 4 when nothing fits, with 3 when no layout is possible at all.
     """
     from twin.cli.answer import training
+    from twin.cli.phases import say_what_is_answered
     from twin.loading import load_any
     from twin.search.sizes import nodes_of
     from twin.sweep.kept import points_folder
@@ -95,6 +96,7 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     goal = _goal(target, budget, fastest=max_throughput)
     pool, output = pool_choice(jobs, cluster), Output(as_json, quiet)
     loaded = training(load_any(scenario, sets or []))
+    say_what_is_answered(loaded)
     nodes = nodes_of(loaded, gpus) if gpus else (loaded.cluster.nodes,)
     folder = None if no_cache else points_folder()
     if fixed_layout:

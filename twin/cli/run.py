@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twin.cli.answer import Asked
 from twin.cli.options import (
     Fidelity,
     FidelityOption,
@@ -20,6 +21,7 @@ from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, NOT_CALIBRATED, Outpu
 
 if TYPE_CHECKING:
     from twin.report import Report
+    from twin.scenario import AnyScenario
 
 _StrictOption = Annotated[
     bool, typer.Option("--strict", help="Exit with 6 where times lie outside of what was measured.")
@@ -50,9 +52,9 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
 ) -> None:
     """What happens: fit, time, cost and bottleneck.
 
-    Plays one training step, or a weight update. Exits with 4 when the plan does not fit in memory,
-    else with 5 when something is not as the scenario expects. With --seal the prediction becomes
-    one that `twin track` holds a run against.
+    Plays one training step, one of each phase, or a weight update. Exits with 4 when the plan does
+    not fit in memory, else with 5 when something is not as the scenario expects. With --seal the
+    prediction becomes one that `twin track` holds a run against.
     """
     from twin.cli.answer import answered
     from twin.cli.seals import sealed
@@ -64,12 +66,11 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     if output_folder is not None and not seal:
         raise typer.BadParameter("it is where --seal keeps a prediction", param_hint="--output")
     output, loaded = Output(as_json, quiet), load_any(scenario, sets or [])
-    if isinstance(loaded, UpdateScenario):
-        from twin.cli import weight_update
-
-        if seal:
-            raise typer.BadParameter("a weight update is not sealed", param_hint="--seal")
-        raise typer.Exit(weight_update.run(loaded, scenario, sets or [], output, strict=strict))
+    if (refusal := _unsealed(loaded)) and seal:
+        raise typer.BadParameter(refusal, param_hint="--seal")
+    asked = Asked(scenario, sets or [], fidelity, cache=not no_cache, strict=strict)
+    if isinstance(loaded, UpdateScenario) or loaded.phases:
+        raise typer.Exit(_of_several_steps(loaded, asked, output))
     found = answered(
         scenario, sets or [], output, cache=not no_cache, fidelity=fidelity, loaded=loaded
     )
@@ -90,6 +91,29 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
         output.show(*tables.report_tables(report))
     if code := _exit_code(report, strict=strict):
         raise typer.Exit(code)
+
+
+def _of_several_steps(loaded: AnyScenario, asked: Asked, output: Output) -> int:
+    """Print the answer to a weight update, or to a run in phases; the exit code."""
+    from twin.scenario import UpdateScenario
+
+    if isinstance(loaded, UpdateScenario):
+        from twin.cli import weight_update
+
+        return weight_update.run(loaded, asked.path, asked.sets, output, strict=asked.strict)
+    from twin.cli import phases
+
+    return phases.run(loaded, asked, output)
+
+
+def _unsealed(loaded: AnyScenario) -> str:
+    """Why such a scenario is not sealed; empty where it is."""
+    from twin.scenario import UpdateScenario
+
+    if isinstance(loaded, UpdateScenario):
+        return "a weight update is not sealed"
+    phases = "a seal is of one step, and this run has phases: seal a scenario of one of them"
+    return phases if loaded.phases else ""
 
 
 def _exit_code(report: Report, *, strict: bool) -> int:

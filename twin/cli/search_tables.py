@@ -11,11 +11,11 @@ from twin.scenario import Scenario
 from twin.search.judge import words
 from twin.search.recommend import Answered, Recommendation, Size
 from twin.search.scale import Scaling
-from twin.spec.kpis import KPIS
+from twin.spec.kpis import KPIS, Unit
 from twin.study.variants import written
 from twin.sweep.outcome import Outcome
 
-_UNITS: Final = {kpi.key: kpi.unit for kpi in KPIS}
+_UNITS: Final[dict[str, Unit]] = {kpi.key: kpi.unit for kpi in KPIS}
 _FIGURES: Final = {"step_seconds": "step", "days": "run", "cost_usd": "cost", "mfu": "MFU"}
 
 

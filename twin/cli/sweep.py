@@ -88,6 +88,7 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     runs/points, so a sweep that was stopped goes on where it was. Exits with 4 when no point fits,
     with 3 when no point can run at all.
     """
+    from twin.cli.phases import say_what_is_answered
     from twin.cli.sweep_progress import sweep_progress
     from twin.sweep.kept import points_folder
     from twin.sweep.sweep import sweep as answered
@@ -100,6 +101,7 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     output = Output(as_json, quiet)
     shown = _shown(show)
     loaded, asked = _asked(scenario, sets or [], grid or [], fidelity, limit)
+    say_what_is_answered(loaded)
     with sweep_progress(output) as progress:
         folder = None if no_cache else points_folder()
         found = answered(asked, pool=pool, folder=folder, progress=progress)

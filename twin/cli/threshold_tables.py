@@ -35,15 +35,28 @@ def threshold_words(found: MustBe) -> list[str]:
 
 
 def _flip(contest: Contest, one: Threshold, flip: Flip) -> str:
-    lever = one.lever
-    bound = "at least" if flip.side == "below" else "at most"
-    now = "unknown" if lever.now is None else f"{_value(lever, lever.now)}"
-    said = f"{lever.name} {bound} {_value(lever, flip.value)} ({now} now{_holds(lever, flip)})"
-    if not contest.has_pick:
-        # What is asked for is on the other side.
-        wanted = "at least" if flip.side == "above" else "at most"
-        said = f"{lever.name} {wanted} {_value(lever, flip.beyond)} ({now} now)"
+    """One flip in a sentence."""
+    lever, last = one.lever, flip.value
+    at_least = flip.side == "below"
+    if not contest.has_pick:  # what is asked for is on the other side
+        at_least, last = not at_least, flip.beyond
+    bound = "at least" if at_least else "at most"
+    if lever.more == "less room":
+        said = f"{lever.name} {_value(lever, last)}, by which the reserve may grow"
+    else:
+        said = f"{lever.name} {bound} {_value(lever, last)} ({_now(lever, bound, last)}"
+        said += f"{_holds(lever, flip)})"
     return f"{said}: {_beyond(contest, flip)}{_likely(lever, flip)}."
+
+
+def _now(lever: Lever, bound: str, last: float) -> str:
+    """What the lever is now; of experts also in the other way to say it."""
+    if lever.now is None:
+        return "unknown now"
+    if lever.load is None:
+        return f"{_plain(lever, lever.now)} now"
+    exponents = f"{lever.unit} {bound} {_plain(lever, last)}, {_plain(lever, lever.now)} now"
+    return f"{lever.load(lever.now):.2f} now; {exponents}"
 
 
 def _holds(lever: Lever, flip: Flip) -> str:
@@ -69,7 +82,7 @@ def _beyond(contest: Contest, flip: Flip) -> str:
     if wins is None:
         return f"{said}no layout that was asked does"
     verb = "is better" if flip.reason == "better" else "wins"
-    name = "the same layout" if _is_same(wins, pick) else wins.beside(pick)
+    name = "the same layout" if _is_same(wins, pick) else contest.name(wins)
     return f"{said}{name} on {wins.gpus:,} GPUs {verb}{_figures(flip)}"
 
 
@@ -124,15 +137,20 @@ def _how(found: MustBe) -> list[str]:
         f"{len(contest.contenders)} layouts that fit. Less than {100 * TIE:.0f} % better is no "
         "better. What the search did not answer may win elsewhere: ask again with --set."
     )
-    return [asked, exact]
+    if not found.lost:
+        return [asked, exact]
+    lost = (
+        f"{len(found.lost)} values were not answered ({found.lost[0]}): flips there are not seen, "
+        "or not closed in on. Ask again."
+    )
+    return [asked, exact, lost]
 
 
 def _value(lever: Lever, value: float) -> str:
-    """A value in the lever's unit; of experts also the load that it makes."""
-    text = f"{_plain(lever, value)} {lever.unit}".strip()
-    if lever.load is None:
-        return text
-    return f"{lever.load(value):.2f} x the mean load (s = {_plain(lever, value)})"
+    """A value in the lever's unit; of experts the load that it makes."""
+    if lever.load is not None:
+        return f"{lever.load(value):.2f} x the mean load"
+    return f"{_plain(lever, value)} {lever.unit}".strip()
 
 
 def _plain(lever: Lever, value: float) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from twin.collectives import Traffic
-from twin.engine.alone import played_after
+from twin.engine.alone import played_alone
 from twin.engine.program import (
     COMPUTE,
     DATA,
@@ -96,15 +96,26 @@ class Crowd:
     met: dict[tuple[object, ...], Meeting] = field(
         default_factory=dict[tuple[object, ...], Meeting]
     )
+    behind: dict[int, Template] = field(default_factory=dict[int, Template])
+    """The steps with their places in a longer template, by how many come before."""
 
     def after(self, left: Left, program: Program) -> Meeting:
         """How it runs after what others have left."""
         key = tuple((id(step), parts, after) for step, parts, after in left)
         if key not in self.met:
             late = tuple(_part(*one) for one in left)
-            times = played_after(late, self.steps, program)
+            times = played_alone((*late, *self._behind(len(late))), program)
             self.met[key] = Meeting(tuple(times[: len(late)]), tuple(times[len(late) :]))
         return self.met[key]
+
+    def _behind(self, others: int) -> Template:
+        """The steps, to be played behind so many others."""
+        if others not in self.behind:
+            self.behind[others] = tuple(
+                replace(step, after=tuple(place + others for place in step.after))
+                for step in self.steps
+            )
+        return self.behind[others]
 
 
 def remaining(parts: float, start: int, end: int, now: int) -> float:

@@ -217,9 +217,10 @@ class Crowded:
         return meeting.whole
 
     def _recall(self, role: _Role, at: int, span: int | None) -> None:
-        """Let queued reductions run that a turn of such a length may meet; None: all."""
+        """Let queued reductions run that a turn of such a length may meet, one at least; None:
+        all."""
         busy = sum(self._lasts(one) for one in role.under_way if one.step.stream == DATA)
-        while role.queued and (span is None or busy < FAR * span):
+        while role.queued and (span is None or busy <= FAR * span):
             one = role.queued.popleft()
             lasts = self._lasts(one)
             one.start, one.end = at, at + lasts

@@ -14,7 +14,7 @@ from math import ceil
 from typing import Final, TypeAlias, overload
 
 from twin.collectives import Traffic
-from twin.engine.alone import played_after
+from twin.engine.alone import played_alone
 from twin.engine.breakdown import EXPOSED
 from twin.engine.fluid import ROUNDING
 from twin.engine.overlap import paired
@@ -301,7 +301,7 @@ class Shapes:
             steps, lanes = joined(templates, program)
             lasts = None
             if self.played and any(step.sms for step in steps):
-                lasts = [end - start for start, end in played_after((), steps, program)]
+                lasts = [end - start for start, end in played_alone(steps, program)]
             self._known[same] = Shape.of(steps, lanes, program.capacity, lasts)
         return self._known[same]
 

@@ -39,7 +39,7 @@ def losses(found: Goodput, theme: Theme) -> Picture:
     closed form."""
     wall = found.wall_ns / 86400e9
     progress = found.useful_ns / 86400e9
-    rows = {
+    rows: dict[Loss, tuple[float, float]] = {
         name: (found.losses_ns[name] / 86400e9, found.expected_losses[name] * wall)
         for name in LOSSES
         if found.losses_ns[name] or found.expected_losses[name]

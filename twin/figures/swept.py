@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import Final
@@ -107,13 +107,14 @@ def _told(one: Answer) -> str:
 
 
 def two_fields(
-    answers: Mapping[tuple[str, str], Answer], paths: tuple[str, str], kpi: Kpi, theme: Theme
+    answers: Sequence[Answer], paths: tuple[str, str], kpi: Kpi, theme: Theme
 ) -> Picture:
     """The figure over the values of two fields as cells, the first field downwards; cells that do
     not fit or cannot run are empty, and say so."""
-    rows = list(dict.fromkeys(first for first, _ in answers))
-    columns = list(dict.fromkeys(second for _, second in answers))
-    table = [[answers.get((row, column)) for column in columns] for row in rows]
+    rows = list(dict.fromkeys(one.values[0] for one in answers))
+    columns = list(dict.fromkeys(one.values[1] for one in answers))
+    placed = {one.values: one for one in answers}
+    table = [[placed.get((row, column)) for column in columns] for row in rows]
     values = [[_value(one) for one in line] for line in table]
     shown = [[one.shown if one and one.fits else "" for one in line] for line in table]
     known = [value for line in values for value in line if value == value]  # noqa: PLR0124  NaN
@@ -138,11 +139,11 @@ def two_fields(
         legend=False,
     )
     return Picture(
-        title=_finding(list(answers.values()), kpi),
+        title=_finding(answers, kpi),
         caption=f"{kpi.label} at each pair of values, nothing else changed; {kpi.better} is "
         "better. Empty cells with a cross do not fit or cannot run: the table has the reasons.",
         figure=draw([cells], frame),
-        table=tuple(_row(one, paths, kpi) for one in answers.values()),
+        table=tuple(_row(one, paths, kpi) for one in answers),
     )
 
 

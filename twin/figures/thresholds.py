@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log
 from typing import Final, Literal
 
@@ -55,7 +56,7 @@ class Runway:
             return [(0.0, 1.0, "holds", "")]
         edges = [0.0, *(self.place(one.value) for one in self.flips), 1.0]
         found: list[tuple[float, float, State, str]] = []
-        for at, (start, end) in enumerate(zip(edges, edges[1:], strict=False)):
+        for at, (start, end) in enumerate(pairwise(edges)):
             beside = self.flips[max(at - 1, 0)]
             wanted = "below" if at == 0 else "above"
             lost = beside.side == wanted
@@ -102,9 +103,9 @@ def runways(rows: Sequence[Runway], *, decided: bool, theme: Theme) -> Picture:
     )
     return Picture(
         title=_finding(rows),
-        caption="Each bar is one input over the range written beside it, moved by itself. Where the "
-        "bar changes, the decision flips. The diamond is what the input is now; the thin line above "
-        "a bar is what its source says it may be.",
+        caption="Each bar is one input over the range written beside it, moved by itself. Where "
+        "the bar changes, the decision flips. The diamond is what the input is now; the thin line "
+        "above a bar is what its source says it may be.",
         figure=draw(drawn, frame),
         table=tuple(_row(one) for one in rows),
     )

@@ -19,6 +19,7 @@ from twin.scenario import Scenario
 def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Warning, ...]:
     """Every warning of the plan."""
     return (
+        *phases_by_themselves(scenario),
         *routing(scenario),
         *expert_exchange(scenario),
         *calibration(scenario),
@@ -40,6 +41,17 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *exposed_context(scenario),
         *sharded_per_microbatch(scenario, mesh),
     )
+
+
+def phases_by_themselves(scenario: Scenario) -> list[Warning]:
+    """A plan is of one step; phases have plans of their own."""
+    if not scenario.phases:
+        return []
+    text = (
+        f"The scenario has {len(scenario.phases)} phases, and this is its own step, for all of its "
+        "tokens: `twin run` and `twin check` answer the phases."
+    )
+    return [Warning("phases-left-out", text)]
 
 
 def routing(scenario: Scenario) -> list[Warning]:

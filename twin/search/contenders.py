@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from twin.scenario import Scenario
 from twin.search.goal import Goal, Kpis
-from twin.search.layout import layout_of
+from twin.search.layout import layout_of, schedule_words
 from twin.search.recommend import Answered, Recommendation, Size, Told
 from twin.search.scale import Scaling
-from twin.study.variants import document, replaced, written
+from twin.study.variants import document, replaced, value_at, written
 from twin.sweep.answers import answer_points
 from twin.sweep.outcome import Outcome
 from twin.sweep.points import Point
@@ -56,6 +56,8 @@ class Contender:
     nodes: int
     gpus: int
     words: str
+    schedule: str
+    """The end of `words`."""
     overrides: Mapping[str, Any]
     now: Stand
     headroom_bytes: float
@@ -69,18 +71,6 @@ class Contender:
         if outcome.status != "fits":
             return Stand(None, outcome.reason)
         return Stand(scaled(outcome.kpis, self.ratio))
-
-    def beside(self, other: Contender) -> str:
-        """What it is called beside another one: its memory policy too, where only that differs."""
-        if other is self or other.words != self.words or other.nodes != self.nodes:
-            return self.words
-        paths = dict.fromkeys([*self.overrides, *other.overrides])
-        own = [
-            f"{path}={written(self.overrides[path]) if path in self.overrides else 'as written'}"
-            for path in paths
-            if self.overrides.get(path) != other.overrides.get(path)
-        ]
-        return f"{self.words} with {', '.join(own)}" if own else self.words
 
 
 def scaled(kpis: Kpis, factor: float) -> Kpis:
@@ -133,6 +123,25 @@ class Contest:
         leaders = {one.nodes: one for one in reversed(left)}
         return tuple(sorted(leaders.values(), key=self.excess))
 
+    def name(self, one: Contender) -> str:
+        """What a contender is called beside the pick: its schedule where that differs, its memory
+        policy and the like where nothing else does."""
+        pick = self.pick
+        if pick is None or one is pick:
+            return one.words
+        short = one.words
+        if one.schedule == pick.schedule:
+            short = one.words.removesuffix(one.schedule).strip()
+        if one.words != pick.words or one.nodes != pick.nodes:
+            return short
+        base = document(self.scenario)
+        own = [
+            f"{path}={written(one.overrides.get(path, value_at(base, path)))}"
+            for path in dict.fromkeys([*one.overrides, *pick.overrides])
+            if one.overrides.get(path) != pick.overrides.get(path)
+        ]
+        return f"{short} with {', '.join(own)}" if own else short
+
     def excess(self, one: Contender) -> float:
         """By which share a contender is beyond what is asked for; negative where it meets it."""
         kpis = one.now.kpis
@@ -151,18 +160,26 @@ class Contest:
             return True
         return self.goal.worth(kpis)[0] <= (1 + REACH) * self.goal.worth(pick.now.kpis)[0]
 
-    def decide(self, stands: Sequence[Stand]) -> int | None:
-        """Who is chosen where contenders stand like this: the pick as long as it meets the goal and
-        nobody is better by more than `TIE`; None where nobody meets it."""
+    def best(self, stands: Sequence[Stand]) -> list[int]:
+        """Who meets the goal where contenders stand like this, the best first."""
         worth = {
             place: self.goal.worth(one.kpis)
             for place, one in enumerate(stands)
             if one.kpis is not None and self.goal.met(one.kpis)
         }
-        best = min(worth, key=worth.__getitem__, default=None)
-        if best is not None and self.has_pick and 0 in worth:
-            return 0 if worth[0][0] <= (1 + TIE) * worth[best][0] else best
-        return best
+        return sorted(worth, key=worth.__getitem__)
+
+    def decide(self, stands: Sequence[Stand]) -> int | None:
+        """Who is chosen where contenders stand like this: the pick as long as it meets the goal and
+        nobody is better by more than `TIE`; None where nobody meets it."""
+        best = self.best(stands)
+        if not best:
+            return None
+        pick, first = stands[0].kpis, stands[best[0]].kpis
+        if not self.has_pick or 0 not in best or pick is None or first is None:
+            return best[0]
+        keeps = self.goal.worth(pick)[0] <= (1 + TIE) * self.goal.worth(first)[0]
+        return 0 if keeps else best[0]
 
 
 def _in_turn(ranked: Sequence[Contender]) -> tuple[Contender, ...]:
@@ -222,6 +239,7 @@ def _contender(one: Answered, scenario: Scenario, stand_in: float) -> Contender:
         nodes=layout.nodes,
         gpus=layout.nodes * scenario.cluster.node.gpus,
         words=layout.words,
+        schedule=schedule_words(layout.schedule),
         overrides=layout.overrides(scenario),
         now=Stand(one.best.kpis if own else scaled(one.best.kpis, ratio)),
         headroom_bytes=one.best.headroom_bytes or 0.0,
@@ -247,11 +265,12 @@ def fixed_contest(
             nodes=nodes,
             gpus=nodes * scenario.cluster.node.gpus,
             words=words,
+            schedule=schedule_words(scenario.parallel.schedule),
             overrides={} if nodes == scenario.cluster.nodes else {"cluster.nodes": nodes},
             now=Stand(outcome.kpis),
             headroom_bytes=outcome.headroom_bytes or 0.0,
             ratio=ratio,
-            own_ratio=True,
+            own_ratio=fast[index].step_ns is not None,
         )
         made.append((one, place == found.pick))
     has_pick = found.pick is not None

@@ -24,7 +24,7 @@ from twin.sources import Written
 
 Closed: TypeAlias = Callable[[Contender, float], Stand]
 """How a contender stands at a value, worked out."""
-STEPS: Final = 4
+STEPS: Final = 2
 """Values to each side that are asked about before a flip is closed in on."""
 STEPS_CLOSED: Final = 64
 """The same, where an answer costs nothing."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Final, Literal, TypeAlias
 
 from twin.search.contenders import Contender, Contest, Stand
@@ -22,11 +22,17 @@ from twin.search.recommend import Progress
 from twin.search.tornado import Bar, tornado
 from twin.study.variants import Document, document
 from twin.sweep.answers import Counts, answer_points
+from twin.sweep.outcome import Outcome
 from twin.sweep.points import Point
 
 Side: TypeAlias = Literal["below", "above"]
 Reason: TypeAlias = Literal["goal", "better", "does not fit", "meets the goal"]
 
+Wanted: TypeAlias = tuple[float, tuple[int, ...]]
+"""A value to ask about, and of which contenders."""
+
+LEADERS: Final = 3
+"""So many of the best at each end are asked about what lies between."""
 SAME: Final = 1e-6
 """Part of a figure below which it has not changed: steps are whole nanoseconds."""
 ODD: Final = 1e-3
@@ -61,6 +67,8 @@ class Threshold:
     """Why there is no flip."""
     odd: str = ""
     """What is not monotone in it."""
+    lost: tuple[str, ...] = ()
+    """Why values were not answered: what lies there is not known."""
 
     def to_json(self) -> dict[str, Any]:
         """The threshold in plain data, in the lever's unit."""
@@ -105,6 +113,11 @@ class MustBe:
     points: int
     """Layouts at values that were asked about."""
 
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Why values were not answered, a reason for each."""
+        return tuple(reason for one in self.thresholds for reason in one.lost)
+
     def to_json(self) -> dict[str, Any]:
         """The keys that a recommendation gets."""
         absent: list[dict[str, Any]] = [one.to_json() for one in self.absent]
@@ -114,6 +127,7 @@ class MustBe:
             "thresholds_by": {
                 "fidelity": "fast, times events / fast",
                 "points": self.points,
+                "values_not_answered": list(self.lost),
                 "contenders": [
                     {
                         "layout": one.words,
@@ -138,6 +152,9 @@ class Scan:
     contest: Contest
     contenders: Sequence[Contender]
     known: dict[float, tuple[Stand, ...]] = field(default_factory=dict[float, tuple[Stand, ...]])
+    lost: dict[float, str] = field(default_factory=dict[float, str])
+    """Values of which some answer failed, by a bug or a worker that died. Without one contender
+    nobody can say who wins."""
 
     def chosen(self, value: float) -> int | None:
         """Who is chosen at a value that was asked about."""
@@ -155,12 +172,36 @@ class Scan:
             if (self.chosen(low) == self.usual) != (self.chosen(high) == self.usual):
                 yield low, high
 
-    def wanted(self) -> list[float]:
+    def wanted(self) -> list[Wanted]:
         """The values to ask about next."""
-        if len(self.known) <= 1:
-            return [value for value in self.lever.points() if value not in self.known]
-        found = (self.lever.middle(low, high) for low, high in self.changes)
-        return [value for value in found if value is not None]
+        everyone = tuple(range(len(self.contenders)))
+        if len(self.known) + len(self.lost) == 1:
+            return [(one, everyone) for one in self.lever.points() if one not in self.known]
+        found = [(self.lever.middle(low, high), low, high) for low, high in self.changes]
+        return [
+            (value, everyone if self.lever.closed else self._leaders(low, high))
+            for value, low, high in found
+            if value is not None and value not in self.lost
+        ]
+
+    def _leaders(self, low: float, high: float) -> tuple[int, ...]:
+        """Who may be chosen between two values: the pick, and the best at both of them."""
+        found = {0}
+        for value in (low, high):
+            found.update(self.contest.best(self.known[value])[:LEADERS])
+        return tuple(sorted(found))
+
+    def note(self, wanted: Wanted, outcomes: Sequence[Outcome]) -> None:
+        """Take the answers that were wanted; who was not asked does not compete there."""
+        value, who = wanted
+        failed = next((one.reason for one in outcomes if one.status == "failed"), None)
+        if failed is not None:
+            self.lost[value] = failed
+            return
+        stands = [Stand(None, "not asked")] * len(self.contenders)
+        for place, outcome in zip(who, outcomes, strict=True):
+            stands[place] = self.contenders[place].stand(outcome)
+        self.known[value] = tuple(stands)
 
 
 def must_be(contest: Contest) -> MustBe:
@@ -183,21 +224,21 @@ def find_flips(contest: Contest, moved: Sequence[Lever]) -> tuple[tuple[Threshol
     for scan in scans:
         scan.known[scan.lever.start] = tuple(one.now for one in scan.contenders)
     base, points = document(contest.scenario), 0
-    while asked := [(scan, value) for scan in scans for value in scan.wanted()]:
+    while asked := [(scan, one) for scan in scans for one in scan.wanted()]:
         points += _ask(contest, base, asked)
     return tuple(_threshold(scan) for scan in scans), points
 
 
-def _ask(contest: Contest, base: Document, asked: Sequence[tuple[Scan, float]]) -> int:
+def _ask(contest: Contest, base: Document, asked: Sequence[tuple[Scan, Wanted]]) -> int:
     """How contenders stand at these values; gives how many answers that took."""
     points: list[Point] = []
-    for scan, value in asked:
+    for scan, (value, who) in asked:
         closed, overrides = scan.lever.closed, scan.lever.overrides
         if closed is not None:
             scan.known[value] = tuple(closed(one, value) for one in scan.contenders)
         elif overrides is not None:
             moved = overrides(value)
-            points += [Point(base, {**one.overrides, **moved}) for one in scan.contenders]
+            points += [Point(base, {**scan.contenders[n].overrides, **moved}) for n in who]
     found = dict(
         answer_points(
             points,
@@ -209,14 +250,10 @@ def _ask(contest: Contest, base: Document, asked: Sequence[tuple[Scan, float]]) 
         if points
         else ()
     )
-    place = 0
-    for scan, value in asked:
+    outcomes = iter(found[place] for place in range(len(points)))
+    for scan, wanted in asked:
         if scan.lever.closed is None:
-            stands: list[Stand] = []
-            for one in scan.contenders:
-                stands.append(one.stand(found[place]))
-                place += 1
-            scan.known[value] = tuple(stands)
+            scan.note(wanted, list(islice(outcomes, len(wanted[1]))))
     return len(points)
 
 
@@ -227,7 +264,8 @@ def _tell(contest: Contest, counts: Counts) -> None:
 
 def _threshold(scan: Scan) -> Threshold:
     flips = tuple(_flip(scan, low, high) for low, high in scan.changes)
-    found = Threshold(scan.lever, flips, odd=_odd(scan))
+    lost = tuple(scan.lost.values())
+    found = Threshold(scan.lever, flips, odd=_odd(scan), lost=lost)
     return found if flips else replace(found, none=_none(scan))
 
 
@@ -257,6 +295,8 @@ def _reason(scan: Scan, stands: Sequence[Stand]) -> Reason:
 
 def _none(scan: Scan) -> str:
     """Why there is no flip."""
+    if len(scan.known) == 1:
+        return "not answered"
     usual = scan.known[scan.lever.start]
     if not any(
         _differs(now, then)

@@ -72,9 +72,7 @@ class LengthSpec(Spec):
 
     @model_validator(mode="after")
     def _say_it_once(self) -> LengthSpec:
-        written = [
-            key for key in ("tokens", "steps", "until") if getattr(self, key) is not None
-        ]
+        written = [key for key in ("tokens", "steps", "until") if getattr(self, key) is not None]
         if len(written) != 1:
             said = " and ".join(f"`{key}`" for key in written) or "nothing"
             message = f"the phase `{self.name}` says how long it is with {said}"

@@ -175,11 +175,13 @@ def _choices(scenario: Scenario) -> dict[str, list[Any]]:
 
 
 def _batches(scenario: Scenario) -> list[str]:
-    """The batches next to the present one that give every rank whole rounds of micro-batches."""
-    parallel = scenario.parallel
-    round_ = lay_out(scenario).data * parallel.micro_batch * parallel.pipeline
-    rounds = scenario.train.global_batch_sequences // round_
-    return [f"{count * round_}seq" for count in (rounds, rounds + 1) if count]
+    """The batches next to the present one that give every rank whole micro-batches, and whole
+    rounds of them, which schedules with several chunks want; nearest first."""
+    parallel, present = scenario.parallel, scenario.train.global_batch_sequences
+    each = lay_out(scenario).data * parallel.micro_batch
+    steps = (each, each * parallel.pipeline)
+    found = {step * (present // step + up) for step in steps for up in (0, 1)} - {0}
+    return [f"{count}seq" for count in sorted(found, key=lambda one: (abs(one - present), one))]
 
 
 def _divisors(number: int, most: int) -> list[int]:

@@ -46,8 +46,14 @@ def table(rows: Sequence[Mapping[str, str]]) -> None:
     st.table([dict(row) for row in rows], hide_index=True, border="horizontal")
 
 
-def grid(rows: Sequence[Mapping[str, Any]], key: str, words: str) -> None:
-    """Show many rows as a table that can be sorted and searched; `words` say what it holds."""
+def grid(
+    rows: Sequence[Mapping[str, Any]],
+    key: str,
+    words: str,
+    chosen: Callable[[], None] | None = None,
+) -> None:
+    """Show many rows as a table that can be sorted and searched; `words` say what it holds.
+    `chosen` is called once a row was chosen; it is in the session's state under the key."""
     links = {"Link": st.column_config.LinkColumn(display_text="open")}
     st.dataframe(
         {name: [row.get(name) for row in rows] for name in _columns(rows)},
@@ -56,6 +62,8 @@ def grid(rows: Sequence[Mapping[str, Any]], key: str, words: str) -> None:
         key=key,
         alt=words,
         placeholder="",
+        on_select=chosen or "ignore",
+        selection_mode="single-row",
     )
 
 

@@ -13,7 +13,7 @@ from twin.arch.ops import CollectiveKind, Layer, Op
 from twin.arch.parameters import on_rank
 from twin.arch.stack import parameters_of
 from twin.collectives import Traffic
-from twin.engine.closing import finish
+from twin.engine.closing import finishes
 from twin.engine.coster import Coster
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import Template
@@ -72,7 +72,7 @@ class Payloads(Coster):
 def payloads(plan: Plan) -> Payloads:
     """That of a plan."""
     coster = Coster.of(plan)
-    return Payloads(**{one.name: getattr(coster, one.name) for one in fields(Coster)})
+    return Payloads(**{one.name: getattr(coster, one.name) for one in fields(Coster) if one.init})
 
 
 def collectives(plan: Plan, stage: int) -> Calls:
@@ -90,7 +90,7 @@ def collectives(plan: Plan, stage: int) -> Calls:
         if chunk.stage == stage:
             for template in _passes(plan, chunk, coster):
                 add(template, plan.runs_per_chunk)
-    add(finish(plan, coster, stage)[0], 1)
+    add(finishes(plan, coster)[stage][0], 1)
     calls = {one: (number, total[one]) for one, number in found.items()}
     return calls | _messages(plan, stage)
 

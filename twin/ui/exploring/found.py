@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from twin.report.numbers import gibibytes, show
 from twin.scenario import Scenario
 from twin.search.contenders import Contender, Contest
-from twin.search.goal import days_and_money
+from twin.search.goal import Goal, days_and_money
 from twin.search.layout import Layout, layout_of, schedule_words
 from twin.search.recommend import Recommendation
 from twin.search.scale import Scaling
@@ -201,13 +201,16 @@ def search_sentences(found: Recommendation) -> tuple[str, ...]:
 def in_words(gpus: int, layout: str, kpis: Mapping[str, float | None]) -> str:
     """A layout and its figures in one line."""
     days, cost, step = (show(kpis[key], UNITS[key]) for key in ("days", "cost_usd", "step_seconds"))
-    return f"{gpus:,} GPUs, {layout}: {days}, {cost}, a step of {step}. Without failures."
+    paid = "cost unknown" if kpis["cost_usd"] is None else cost
+    return f"{gpus:,} GPUs, {layout}: {days}, {paid}, a step of {step}; without failures."
 
 
 def scaling_sentence(found: Scaling) -> str:
     """What sizes of the cluster bring one layout."""
     fits = sum(one.status == "fits" for _, one in found.rows)
     said = f"One layout on {len(found.rows)} sizes, of which {fits} fit"
+    if found.goal == Goal():
+        return f"{said}."
     if found.pick is None:
         return f"{said}: none is {found.goal.words}."
     nodes, one = found.rows[found.pick]

@@ -1,0 +1,104 @@
+"""What the verbs say of a run in phases: `twin run` and `twin check`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from twin.cli.answer import Asked, command, progress_bar
+from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, NOT_CALIBRATED, Output, complain
+from twin.report.expect import sentence
+
+if TYPE_CHECKING:
+    from twin.phases import PhaseCheck, WholeRun
+    from twin.scenario import Scenario
+
+IMPOSSIBLE: Final = 3
+CHECK_VERSION: Final = 1
+"""Version of the JSON document of a check."""
+
+
+def run(scenario: Scenario, asked: Asked, output: Output) -> int:
+    """Print the answer to a run in phases; the exit code."""
+    from twin.cli.phases_tables import failing, run_tables, run_words
+    from twin.phases import How, whole_run
+
+    told, fidelity = command(asked.path, asked.sets, asked.fidelity), asked.fidelity.value
+    with progress_bar(output, scenario.name) as progress:
+        found = whole_run(scenario, How(fidelity, asked.cache, progress, told))
+    output.document(found.to_json())
+    output.sentence(run_words(found))
+    for words in failing(found):
+        output.sentence(words)
+    for judgement in found.expectations:
+        if judgement.passed is False:
+            output.sentence(sentence(judgement))
+    codes = sorted({one.code for phase in found.phases for one in _doubts(phase.report)})
+    if asked.strict and codes:
+        output.sentence(f"Outside of what was measured: {', '.join(codes)}.")
+    if output.tables:
+        output.show(*run_tables(found))
+    return _exit_code(found) or (NOT_CALIBRATED if asked.strict and codes else 0)
+
+
+def _doubts(report: Any) -> Sequence[Any]:
+    return report.uncalibrated if report else ()
+
+
+def _exit_code(found: WholeRun) -> int:
+    if code := _fit_code([phase.check for phase in found.phases]):
+        return code
+    return NOT_AS_EXPECTED if any(one.passed is False for one in found.expectations) else 0
+
+
+def _fit_code(checks: Sequence[PhaseCheck]) -> int:
+    """Of an impossible phase, of one that does not fit; 0 where all fit."""
+    if not all(check.possible for check in checks):
+        return IMPOSSIBLE
+    return 0 if all(check.fits for check in checks) else DOES_NOT_FIT
+
+
+def check(scenario: Scenario, output: Output) -> int:
+    """Print whether every phase can run, and fits; the exit code."""
+    from twin.cli.phases_tables import check_tables, check_words
+    from twin.loading import scenario_hash
+    from twin.phases import check_phases
+    from twin.report.expect import FITS, judge
+
+    checks = check_phases(scenario)
+    fits = all(one.fits for one in checks)
+    peaks = [one.memory.peak.peak_bytes for one in checks if one.memory]
+    known: dict[str, float | bool | None] = {FITS: fits}
+    known |= {"peak_device_bytes": max(peaks)} if len(peaks) == len(checks) else {}
+    judged = judge(scenario.expect, known)
+    output.document(
+        {
+            "version": CHECK_VERSION,
+            "name": scenario.name,
+            "hash": scenario_hash(scenario),
+            "valid": all(one.possible for one in checks),
+            "fits": fits,
+            "phases": [one.to_json() for one in checks],
+            "expectations": [
+                {"text": one.text, "value": one.value, "passed": one.passed} for one in judged
+            ],
+        }
+    )
+    for words in check_words(checks):
+        output.sentence(words)
+    for judgement in judged:
+        if judgement.passed is False:
+            output.sentence(sentence(judgement))
+    if output.tables:
+        output.show(*check_tables(checks))
+    failed = any(one.passed is False for one in judged)
+    return _fit_code(checks) or (NOT_AS_EXPECTED if failed else 0)
+
+
+def say_what_is_answered(scenario: Scenario) -> None:
+    """A message on stderr, where a verb answers the step of a scenario that has phases."""
+    if scenario.phases:
+        complain(
+            f"{scenario.name} has {len(scenario.phases)} phases: this answers the step of the "
+            "scenario itself, for all of its tokens. `twin run` answers the phases."
+        )

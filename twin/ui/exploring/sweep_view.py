@@ -1,0 +1,256 @@
+"""Sweep: one or two fields over values, and a key figure of every point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import streamlit as st
+
+from twin.errors import TwinError
+from twin.figures.plotly import Picture
+from twin.figures.swept import Answer, one_field, two_fields
+from twin.report import resolved
+from twin.report.numbers import gibibytes, show
+from twin.scenario import Scenario
+from twin.spec.kpis import KPIS, Kpi
+from twin.study.variants import written
+from twin.sweep.sweep import Row, Sweep
+from twin.ui.exploring import work
+from twin.ui.exploring.asked import SweepAsked, problem
+from twin.ui.exploring.course import explored, known, stop
+from twin.ui.exploring.exports import files_of_sweep, hand_on
+from twin.ui.exploring.found import STATUS, UNITS
+from twin.ui.exploring.points import Choosable, chooser, from_table
+from twin.ui.pictures import grid, place, theme
+from twin.ui.view import View, say, waiting
+
+_WANTED: Final = "explore sweep"
+_KEY: Final = "explore swept"
+_TABLE: Final = "explore sweep table"
+_KPI: Final = {kpi.label: kpi for kpi in KPIS}
+_FIRST: Final = "parallel.pipeline"
+
+
+def sweep_view(shown: View, scenario: Scenario) -> None:
+    """The fields with their values, the sweep, and its points."""
+    asked = _form(shown, scenario)
+    wrong = "" if asked is None else _wrong(asked)
+    if wrong:
+        st.error(wrong, icon=":material/error:")
+    st.button(
+        "Sweep",
+        icon=":material/grid_on:",
+        type="primary",
+        disabled=asked is None or bool(wrong),
+        on_click=lambda: st.session_state.update({_WANTED: asked}),
+    )
+    wanted: SweepAsked | None = st.session_state.get(_WANTED)
+    if wanted is None or wanted.plan != shown.asked:
+        kept = known(work.swept, asked) if asked is not None else None
+        wanted = asked if kept is not None and kept.future.done() else None
+    if wanted is None:
+        st.info(
+            "Nothing is swept yet. Name a field and its values, such as `parallel.pipeline` with "
+            "`8, 16, 32`, and press Sweep: every value is answered, with what does not fit.",
+            icon=":material/grid_on:",
+        )
+        return
+    _answer(shown, scenario, wanted)
+
+
+def _form(shown: View, scenario: Scenario) -> SweepAsked | None:
+    """What the fields ask for; None where nothing is named."""
+    plan = shown.plan.name
+    own = scenario.sweep is not None and st.toggle(
+        "The scenario's own sweep",
+        value=True,
+        key=f"explore own|{plan}",
+        persist_state="session",
+        help="What the section `sweep:` of the file says.",
+    )
+    axes: list[str] = []
+    if not own:
+        paths = list(_paths(resolved(scenario), ""))
+        for place_, usual in enumerate((_FIRST, None)):
+            axis = _axis(plan, place_, usual, paths, scenario)
+            if axis:
+                axes.append(axis)
+    events = st.toggle(
+        "By events",
+        key=f"explore events|{plan}",
+        persist_state="session",
+        help="Off: by the fast path, which leaves out that transfers share links.",
+    )
+    if not axes and not own:
+        return None
+    return SweepAsked(shown.asked, tuple(axes), "events" if events else "fast")
+
+
+def _axis(plan: str, at: int, usual: str | None, paths: list[str], scenario: Scenario) -> str:
+    """One field with its values, as `--grid` takes it; empty where none is named."""
+    named = ("Field", "Second field, if any")[at]
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        path = st.selectbox(
+            named,
+            paths,
+            index=None if usual is None else paths.index(usual),
+            key=f"explore field {at}|{plan}",
+            persist_state="session",
+            placeholder="None",
+            accept_new_options=True,
+            width=320,
+        )
+        if path is None:
+            return ""
+        own = scenario.parallel.pipeline
+        first = ", ".join(str(one) for one in sorted({max(1, own // 2), own, 2 * own}))
+        values = st.text_input(
+            "Values",
+            first if path == _FIRST else "",
+            key=f"explore values {at}|{plan}|{path}",
+            persist_state="session",
+            placeholder=_example(scenario, path),
+            help="`8, 16` or a range: `4..32:x2` doubles, `10..50:10` adds.",
+            width=320,
+        )
+    return f"{path}={values.strip()}"
+
+
+def _example(scenario: Scenario, path: str) -> str:
+    found: Any = resolved(scenario)
+    for key in path.split("."):
+        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, dict) else None
+    return f"now {written(found)}"
+
+
+def _paths(section: Mapping[str, Any], above: str) -> Iterator[str]:
+    """Dotted paths of all fields that hold one value."""
+    for key, value in section.items():
+        path = f"{above}.{key}" if above else key
+        if isinstance(value, dict):
+            yield from _paths(cast("Mapping[str, Any]", value), path)
+        elif above and not isinstance(value, list):
+            yield path
+
+
+@lru_cache(64)
+def _wrong(asked: SweepAsked) -> str:
+    """What is wrong with the axes, in one line; empty where nothing is."""
+
+    def check() -> None:
+        with work.source_of(asked.plan) as source:
+            work.grid_asked(source, source.load({}), asked.axes)
+
+    try:
+        return problem(check)[1]
+    except (TwinError, ValueError) as error:
+        return str(error)
+
+
+def _stop(asked: SweepAsked) -> None:
+    stop(work.swept, asked)
+    st.session_state.pop(_WANTED, None)
+
+
+def _answer(shown: View, scenario: Scenario, wanted: SweepAsked) -> None:
+    pending = explored(work.swept, wanted)
+    found = pending.within(0.05)
+    if found is None:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            waiting(pending, "Sweeping: every point is answered.")
+            st.button("Stop", icon=":material/stop:", on_click=_stop, args=(wanted,))
+        st.caption("Points that are finished are kept: a sweep that is stopped goes on from there.")
+        return
+    if not isinstance(found, Sweep):
+        say(shown.plan, found)
+        return
+    known_figures = [
+        label
+        for label, kpi in _KPI.items()
+        if any(row.outcome.kpis.get(kpi.key) is not None for row in found.rows)
+    ]
+    if not known_figures:
+        st.warning("No point can run: the table says why.", icon=":material/block:")
+        _points(found)
+        return
+    usual = _KPI["Step time"].label
+    label = st.selectbox("Key figure", known_figures, known_figures.index(usual), width=320)
+    picture = _picture(found, _KPI[label])
+    if picture is not None:
+        place(picture, "explore sweep chart")
+    _points(found)
+    pictures = [picture] if picture is not None else []
+    hand_on(f"{scenario.name} sweep", wanted.command, files_of_sweep(found), pictures, theme())
+
+
+def _picture(found: Sweep, kpi: Kpi) -> Picture | None:
+    """The chart of a sweep of one or two fields; None where points vary more: the table has all."""
+    fields = found.fields
+    answers = [_answered(row, fields, kpi) for row in found.rows]
+    if len(fields) == 1:
+        return one_field(answers, fields[0], kpi, theme())
+    if len(fields) == 2:
+        return two_fields(answers, (fields[0], fields[1]), kpi, theme())
+    st.caption(f"{len(fields)} fields vary, more than a chart shows: the table has every point.")
+    return None
+
+
+def _answered(row: Row, fields: tuple[str, ...], kpi: Kpi) -> Answer:
+    outcome = row.outcome
+    figure = outcome.kpis.get(kpi.key)
+    values = tuple(written(row.values[path]) if path in row.values else "" for path in fields)
+    return Answer(
+        values,
+        figure,
+        show(figure, kpi.unit) if figure is not None else "",
+        outcome.status == "fits",
+        f"{outcome.code} {outcome.reason}".strip(),
+    )
+
+
+def _points(found: Sweep) -> None:
+    """All points as a table, and one of them in full, with the way to its scenario."""
+    names = [
+        ", ".join(f"{path.rpartition('.')[2]} {written(v)}" for path, v in row.values.items())
+        for row in found.rows
+    ]
+    points = [
+        Choosable(name, row.values, (f"**{name}**", *_said(row)))
+        for name, row in zip(names, found.rows, strict=True)
+    ]
+    chooser(points, _KEY)
+    st.markdown("**Every point**")
+    best = set(found.frontier)
+    rows = [_cells(row, best=place in best) for place, row in enumerate(found.rows)]
+    words = "Every point of the sweep, with its figures or why it cannot run"
+    grid(rows, _TABLE, words, from_table(_TABLE, _KEY, names))
+
+
+def _said(row: Row) -> tuple[str, ...]:
+    outcome = row.outcome
+    lines = [f"It {'fits' if outcome.status == 'fits' else 'is ' + STATUS[outcome.status]}"]
+    if outcome.kpis:
+        keys = ("days", "cost_usd", "step_seconds")
+        figures = ", ".join(show(outcome.kpis[key], UNITS[key]) for key in keys)
+        lines.append(f"{figures} a step; without failures, {outcome.fidelity}")
+    reason = f"{outcome.code} {outcome.reason}".strip()
+    why = "; ".join(part for part in (reason, outcome.hint) if part)
+    return (*lines, f"Why not: {why}") if why else tuple(lines)
+
+
+def _cells(row: Row, *, best: bool) -> dict[str, object]:
+    outcome = row.outcome
+    values = {path: written(value) for path, value in row.values.items()}
+    figures = {kpi.label: outcome.kpis.get(kpi.key) for kpi in KPIS if kpi.key in outcome.kpis}
+    room = None if outcome.headroom_bytes is None else gibibytes(abs(outcome.headroom_bytes))
+    sign = "-" if (outcome.headroom_bytes or 0) < 0 else ""
+    return {
+        **values,
+        "Fits": STATUS[outcome.status],
+        "Frontier": "yes" if best else "",
+        "To spare": "" if room is None else sign + room,
+        "Why not": f"{outcome.code} {outcome.reason}".strip(),
+        **figures,
+    }
