@@ -47,6 +47,7 @@ PAGES = {
     "memory": (1500, 4),
     "network": (1180, 2),
     "compare": (1700, 4),
+    "explore": (1500, 1),
     "measured": (1700, 3),
     "track": (1000, 1),
     "reality": (1700, 3),

@@ -62,7 +62,7 @@ def _played():
     events(SELECTIVE)
 
 
-PAGES = ["plan", "result", "memory", "network", "compare", "catalog", "assumptions"]
+PAGES = ["plan", "result", "memory", "network", "compare", "explore", "catalog", "assumptions"]
 
 
 @pytest.mark.parametrize("page", PAGES)
