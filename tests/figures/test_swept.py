@@ -21,7 +21,7 @@ def test_along_one_field_what_fits_is_a_line_and_the_rest_is_grey_with_its_reaso
     assert [one["name"] for one in dots] == [
         "Fits", "Does not fit: its figure if it did", "Cannot run"
     ]  # fmt: skip
-    assert "3 GiB over" in dots[1]["customdata"][0][0]
+    assert "3 GiB over" in dots[1]["customdata"][0][1]
     assert picture.title == "Step time is best at 16: 18 s; worst at 8: 20 s"
     assert [row["Fits"] for row in picture.table] == ["does not fit", "cannot run", "fits", "fits"]
 

@@ -43,7 +43,7 @@ def test_between_two_flips_the_decision_holds_and_the_winners_are_named() -> Non
 def test_the_finding_is_the_nearest_flip() -> None:
     rows = (rate(Flip(100.0, "below", "")), rate(Flip(380.0, "below", ""), likely=(300.0, 400.0)))
     picture = runways(rows, decided=True, theme="light")
-    assert picture.title.startswith("The decision hangs most on NIC rate: it must be at least 380")
+    assert picture.title.startswith("NIC rate is nearest to a flip: below 380 Gb/s (now 400)")
     assert picture.table[0]["Beyond it"] == "nothing meets the goal"
     drawn = plain(picture.figure)["data"]
     assert sum(sum(one["x"]) for one in drawn if one["type"] == "bar") == pytest.approx(2.0)

@@ -10,6 +10,8 @@ import pytest
 
 from twin.loading import load
 from twin.phases import How, WholeRun, whole_run
+from twin.phases.nearest import nearest
+from twin.study import nearest_fit
 
 ROOT = Path(__file__).parents[2]
 NAME = "kimi-k2-whole-run-256xh800"
@@ -66,6 +68,14 @@ def test_on_96_nodes_the_nearest_whole_rounds_are_costed() -> None:
     assert {phase.costed for phase in found.phases} == {"nearest"}
     assert batches(found) == dict.fromkeys(TRAINED[:4], 48 * 336) | {TRAINED[4]: 6 * 336}
     assert found.kpis["days"] is not None
+
+
+def test_no_phase_is_offered_another_cluster() -> None:
+    """With half the stages twice the nodes would do, and the run has one cluster."""
+    scenario = load("kimi-k2-256xh800", ["parallel.pipeline=8"])
+    assert any("cluster.nodes" in one.overrides for one in nearest_fit(scenario))
+    assert nearest(scenario)
+    assert not any("cluster.nodes" in one.overrides for one in nearest(scenario))
 
 
 @pytest.mark.slow

@@ -193,6 +193,14 @@ def test_at_what_it_is_now_every_lever_gives_the_answer_that_is_known(fastest):
             assert found.pick.ratio * answer.days == pytest.approx(found.pick.now.kpis["days"])
 
 
+def test_who_has_no_events_takes_the_ratio_of_its_leader_and_never_less_than_one(fastest):
+    found = contest(fastest)
+    leaders = {one.nodes: one.ratio for one in found.contenders if one.own_ratio}
+    others = [one for one in found.contenders if not one.own_ratio]
+    assert any(leaders[one.nodes] > 1.0 for one in others)
+    assert all(one.ratio == max(1.0, leaders[one.nodes]) for one in others)
+
+
 def test_every_flip_of_a_lever_that_is_not_monotone_is_found(small):
     def closed(one, value):
         return Stand({**one.now.kpis, "days": 10.0 + abs(value - 5.0) * (value > 5 or value < 2)})
@@ -203,6 +211,15 @@ def test_every_flip_of_a_lever_that_is_not_monotone_is_found(small):
     assert [one.value for one in threshold.flips] == pytest.approx([2.0, 7.5])
     assert "not monotone" in threshold.odd
     assert points == 0
+
+
+def test_who_wins_at_a_flip_is_the_best_of_all_that_were_asked(fastest, monkeypatch):
+    monkeypatch.setattr("twin.search.thresholds.LEADERS", 0)
+    whole = contest(fastest)
+    (flip, *_) = flips_of(whole, "NVLink rate")
+    moved = lever(whole, "NVLink rate")
+    assert chosen_at(whole, whole.near, moved.overrides(flip.value)) == 0
+    assert flip.wins is whole.near[chosen_at(whole, whole.near, moved.overrides(flip.beyond))]
 
 
 def test_a_flip_at_the_end_of_a_range_is_found_and_beyond_it_is_not(small):

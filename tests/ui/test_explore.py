@@ -229,7 +229,9 @@ def test_the_first_paint_is_the_plan_over_sizes_with_its_command(opened) -> None
     app = explored(opened, FULL)
     assert "What more GPUs bring" in [one.value for one in app.subheader]
     assert "percentage is what each GPU does" in words(app)
-    assert f"twin recommend {FULL} --gpus 16,32,64,128,256 --fixed-layout" in words(app)
+    assert f"twin recommend {FULL} --gpus 16,32,64,128,256 --target 480d --fixed-layout" in words(
+        app
+    )
 
 
 def test_a_wrong_field_is_told_beside_it_and_nothing_can_be_searched(opened) -> None:

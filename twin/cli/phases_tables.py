@@ -88,11 +88,8 @@ def _place(problems: Sequence[Problem]) -> str:
 def run_tables(found: WholeRun) -> list[RenderableType]:
     """The phases with their totals, the calendar, checkpoints and data; warnings last."""
     tables: list[RenderableType] = [_phases(found), _calendar(found), _written(found)]
-    return [*tables, *_nearest([phase.check for phase in found.phases]), _cautions(found)]
-
-
-def _cautions(found: WholeRun) -> RenderableType:
-    return warning_list(found.warnings)
+    checks = [phase.check for phase in found.phases]
+    return [*tables, *_nearest(checks), warning_list(found.warnings)]
 
 
 def _nearest(checks: Sequence[PhaseCheck]) -> list[RenderableType]:

@@ -22,6 +22,9 @@ _FIGURES: Final = {"step_seconds": "step", "days": "run", "cost_usd": "cost", "m
 def recommendation_words(found: Recommendation) -> list[str]:
     """What is recommended, and how it was found."""
     goal = found.asked.goal
+    failed = [f"{len(found.failures):,} layouts were not answered: {found.failures[0]}"] * bool(
+        found.failures
+    )
     said = (
         f"{found.examined:,} layouts examined, {sum(found.pruned.values()):,} pruned, "
         f"{found.evaluated:,} played by the fast path, {found.confirmed:,} by events."
@@ -34,7 +37,7 @@ def recommendation_words(found: Recommendation) -> list[str]:
         )
         reason = "no layout that fits meets it" if nearest else "no layout fits"
         near = f" The nearest: {_in_words(nearest, found.asked.scenario)}" if nearest else ""
-        return [f"Asked for {goal.words}: {reason}.{near}", said]
+        return [f"Asked for {goal.words}: {reason}.{near}", said, *failed]
     pick = found.pick
     scenario = found.asked.scenario
     overrides = pick.layout.overrides(scenario)
@@ -42,7 +45,7 @@ def recommendation_words(found: Recommendation) -> list[str]:
     sentences = [f"Recommended for {goal.words}: {_in_words(pick, scenario)}"]
     if typed:
         sentences.append(f"As overrides: {typed}")
-    return [*sentences, said]
+    return [*sentences, said, *failed]
 
 
 def _quoted(text: str) -> str:

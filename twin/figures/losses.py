@@ -19,6 +19,13 @@ _MEANING: Final[dict[Loss, Meaning]] = {
     "waiting": "bubble",
     "stragglers": "contention",
 }
+_NAMES: Final[dict[Loss, str]] = {
+    "rework": "Work done again",
+    "saving": "Saves",
+    "restart": "Restarts",
+    "waiting": "Waiting for a repair",
+    "stragglers": "Slow nodes",
+}
 _PARTS: Final[dict[str, tuple[str, Meaning]]] = {
     "rent": ("Rented GPUs", "compute"),
     "nodes": ("Nodes", "backward"),
@@ -51,7 +58,7 @@ def losses(found: Goodput, theme: Theme) -> Picture:
         low, high = (_lost(progress, share) for share in reversed(found.interval))
         drawn.append(
             Bars(
-                LOSSES[name].partition(":")[0].partition(",")[0].capitalize(),
+                _NAMES[name],
                 swatch(_MEANING[name], theme),
                 x=list(days),
                 y=[_SIMULATED, _CLOSED],
@@ -68,7 +75,7 @@ def losses(found: Goodput, theme: Theme) -> Picture:
     share = 100 * found.fraction
     return Picture(
         title=f"Of {digits(wall)} days {digits(lost)} are lost: {share:.1f} % of the time makes "
-        "progress" + (f"; most is {_worst(found)}" if rows else ""),
+        "progress" + (f"; most goes to {_worst(found)}" if rows else ""),
         caption=f"Mean of {found.seeds} simulated runs; the whisker is what 80 % of them lost in "
         "all. The closed form is the check beside it: formulas instead of a simulation, and no end "
         "of spares.",
@@ -84,7 +91,7 @@ def _lost(progress: float, share: float) -> float:
 
 def _worst(found: Goodput) -> str:
     worst = max(found.losses_ns, key=lambda name: found.losses_ns[name])
-    return LOSSES[worst]
+    return _NAMES[worst].lower()
 
 
 def _loss_row(name: Loss, days: tuple[float, float], wall: float) -> Row:

@@ -37,6 +37,8 @@ class Answer:
     shown: str
     fits: bool
     why: str
+    name: str = ""
+    """What a click on its mark chooses."""
 
 
 def one_field(answers: Sequence[Answer], path: str, kpi: Kpi, theme: Theme) -> Picture:
@@ -94,8 +96,8 @@ def _dots(
         line or INK[theme],
         symbol,
         10,
-        "%{customdata[0]}",
-        detail=[[_told(one)] for _, _, one in own],
+        "%{customdata[1]}",
+        detail=[[one.name, _told(one)] for _, _, one in own],
         outline=1.5,
     )
 

@@ -170,12 +170,12 @@ def _finding(rows: Sequence[Runway]) -> str:
     if not near:
         return "Nothing that was moved flips the decision"
     _, one, flip = min(near, key=lambda found: found[0])
-    bound = "most" if flip.side == "above" else "least"
     assert one.now is not None
+    edge = f"{digits(flip.value)} {one.unit}".strip()
+    beyond = flip.wins or "nothing meets the goal"
     return (
-        f"The decision hangs most on {one.name}: it must be at {bound} {digits(flip.value)} "
-        f"{one.unit}".rstrip()
-        + f", and is {digits(one.now)}"
+        f"{one.name[:1].upper()}{one.name[1:]} is nearest to a flip: {flip.side} {edge} (now "
+        f"{digits(one.now)}) it is {beyond}"
     )
 
 

@@ -1,6 +1,6 @@
-"""One tree over another: mappings merge, everything else replaces, lists included. Only a mapping
-whose keys are places of a list, counted from 0, changes those items of it (`--set
-phases.0.steps=100`).
+"""One tree over another: mappings merge, everything else replaces, lists included. The phases
+of a run are the one list whose items a mapping changes, by their places from 0 (`--set
+phases.0.steps=100`), since the nearest plan of one phase has to be said somehow.
 
 A name may stand for a whole section (a catalog part, or a member of an axis such as a schedule). A
 mapping over a name refines what the name stands for, so names are opened up only where something
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from twin.loading.phases import PHASES
 from twin.loading.tree import Branch, Child, Items, KeyPath, Leaf, Node
 
 OpenName = Callable[[KeyPath, Leaf], Node]
@@ -27,7 +28,7 @@ def merge(
         return over
     if isinstance(base, Leaf):
         base = open_name(path, base)
-    if isinstance(base, Items) and _are_places(over, base):
+    if path == (PHASES,) and isinstance(base, Items) and _are_places(over, base):
         nodes = list(base.nodes)
         for key, child in over.children.items():
             place = int(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from twin import units
 from twin.scenario import Scenario
 from twin.study import Suggestion, nearest_fit
 
@@ -44,15 +43,6 @@ def overrides(index: int, one: Suggestion) -> dict[str, str]:
 def words(index: int, found: Suggestion) -> str:
     """The changes as one would type them."""
     return " ".join(f"--set {path}={value}" for path, value in overrides(index, found).items())
-
-
-def lost_tokens(one: Suggestion, before: Scenario) -> str:
-    """How much another batch differs, in words; nothing where it does not."""
-    batch, old = one.scenario.train.global_batch, before.train.global_batch
-    if batch == old:
-        return ""
-    sequences = units.format_quantity(one.scenario.train.global_batch_sequences, "sequences")
-    return f"{sequences} ({100 * (batch / old - 1):+.2g} %)"
 
 
 def first(found: Sequence[Suggestion]) -> Suggestion | None:

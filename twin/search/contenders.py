@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,9 +120,11 @@ class Contest:
         """The best of each size that none within reach has, the safest of them first: those with
         most time or money to spare."""
         sizes = {one.nodes for one in reach}
-        left = [one for one in self.contenders if one.nodes not in sizes and self.excess(one) < 0]
+        left = [
+            one for one in self.contenders if one.nodes not in sizes and self.goal.met(_kpis(one))
+        ]
         leaders = {one.nodes: one for one in reversed(left)}
-        return tuple(sorted(leaders.values(), key=self.excess))
+        return tuple(sorted(leaders.values(), key=lambda one: self.excess(one.now)))
 
     def name(self, one: Contender) -> str:
         """What a contender is called beside the pick: its schedule where that differs, its memory
@@ -142,10 +145,11 @@ class Contest:
         ]
         return f"{short} with {', '.join(own)}" if own else short
 
-    def excess(self, one: Contender) -> float:
-        """By which share a contender is beyond what is asked for; negative where it meets it."""
-        kpis = one.now.kpis
-        assert kpis is not None
+    def excess(self, one: Stand) -> float:
+        """By which share a run is beyond what is asked for; negative where it meets it."""
+        kpis = one.kpis
+        if kpis is None:
+            return inf
         asked = ((kpis["days"], self.goal.days), (kpis["cost_usd"], self.goal.usd))
         over = [(at or 0.0) / most - 1 for at, most in asked if most is not None]
         return max(over, default=-1.0)
@@ -154,7 +158,7 @@ class Contest:
         kpis, pick = one.now.kpis, self.pick
         if one is pick:
             return True
-        if kpis is None or self.excess(one) > REACH:
+        if kpis is None or self.excess(one.now) > REACH:
             return False
         if pick is None or pick.now.kpis is None:
             return True
@@ -169,6 +173,11 @@ class Contest:
         }
         return sorted(worth, key=worth.__getitem__)
 
+    def safest(self, stands: Sequence[Stand]) -> list[int]:
+        """Who can run where contenders stand like this, the farthest within the goal first."""
+        runs = [place for place, one in enumerate(stands) if one.kpis is not None]
+        return sorted(runs, key=lambda place: self.excess(stands[place]))
+
     def decide(self, stands: Sequence[Stand]) -> int | None:
         """Who is chosen where contenders stand like this: the pick as long as it meets the goal and
         nobody is better by more than `TIE`; None where nobody meets it."""
@@ -180,6 +189,12 @@ class Contest:
             return best[0]
         keeps = self.goal.worth(pick)[0] <= (1 + TIE) * self.goal.worth(first)[0]
         return 0 if keeps else best[0]
+
+
+def _kpis(one: Contender) -> Kpis:
+    """Its key figures now."""
+    assert one.now.kpis is not None  # only what fits competes
+    return one.now.kpis
 
 
 def _in_turn(ranked: Sequence[Contender]) -> tuple[Contender, ...]:
@@ -213,8 +228,7 @@ def _ranked(empty: Contest, made: Sequence[tuple[Contender, bool]]) -> Contest:
 
     def rank(marked: tuple[Contender, bool]) -> tuple[bool, float, float, float]:
         one, is_pick = marked
-        assert one.now.kpis is not None
-        return not is_pick, max(0.0, empty.excess(one)), *empty.goal.worth(one.now.kpis)
+        return not is_pick, max(0.0, empty.excess(one.now)), *empty.goal.worth(_kpis(one))
 
     return replace(empty, contenders=tuple(one for one, _ in sorted(made, key=rank)))
 

@@ -2,9 +2,10 @@
 
 A lever has a range of its own, wider than what its source says: the question is where the decision
 flips, and then whether that is within what the source allows. Rates of links are moved by
-generations (each doubles: InfiniBand's EDR to XDR is 100 to 800 Gb/s, PCIe 3 to 6 is 16 to 126
-GB/s), shares as far as shares go. Figures that follow exactly from answers that are known are
-worked out (`closed`); for all others the fast path is asked.
+generations, each of which doubles (InfiniBand's EDR, HDR, NDR and XDR are 100 to 800 Gb/s by the
+IBTA's roadmap, and PCI-SIG doubles PCIe each time, too), shares as far as shares go. Figures that
+follow exactly from answers that are known are worked out (`closed`); for all others the fast path
+is asked.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from twin.sweep.pool import Died, PoolChoice, play
 
 VERSION: Final = 1
 """Version of the JSON document."""
-MOST_PLAYED: Final = 64
+MOST_PLAYED: Final = 40
 """Layouts of one size of cluster that are answered by the fast path."""
 _GROUPS: Final = 4
 """Into so many tasks the sizes are grouped to be judged."""
@@ -77,7 +77,9 @@ class Size:
     played: int = 0
     asked: int = 0
     fitting: list[Answered] = field(default_factory=list[Answered])
-    unfit: Counter[str] = field(default_factory=Counter[str])
+    unfit: int = 0
+    failed: list[str] = field(default_factory=list[str])
+    """Why layouts were not answered: bugs of ours, and workers that died."""
 
     @property
     def leader(self) -> Answered | None:
@@ -173,6 +175,11 @@ class Recommendation:
         return tuple(leaders[n] for n in frontier(figures))
 
     @property
+    def failures(self) -> tuple[str, ...]:
+        """Why layouts were not answered, one reason for each."""
+        return tuple(reason for size in self.sizes for reason in size.failed)
+
+    @property
     def ends(self) -> set[str]:
         """How layouts ended: `fits`, or what a bound or an answer says; empty where the rules
         allow none."""
@@ -194,6 +201,8 @@ class Recommendation:
             "pruned_because": {reason: words(reason) for reason in self.pruned},
             "evaluated": self.evaluated,
             "confirmed": self.confirmed,
+            "failed": len(self.failures),
+            "failed_because": sorted(set(self.failures)),
             "recommended": _point(self.pick, scenario) if self.pick else None,
             "frontier": [_point(one, scenario) for one in self.frontier],
             "sizes": [_of_size(size, scenario) for size in self.sizes],
@@ -223,7 +232,8 @@ def _of_size(size: Size, scenario: Scenario) -> dict[str, Any]:
         "candidates": len(size.candidates) + size.left_out,
         "evaluated": size.played,
         "not_evaluated": size.left,
-        "does_not_fit": sum(size.unfit.values()),
+        "does_not_fit": size.unfit,
+        "failed": len(size.failed),
         "at_most_faster": size.doubt,
         "best": None if leader is None else _point(leader, scenario),
     }
@@ -294,8 +304,10 @@ def _play(asked: Asked, sizes: Sequence[Size]) -> None:
         size.played += 1
         if outcome.status == "fits":
             size.fitting.append(Answered(candidate.layout, candidate.least_ns, outcome))
+        elif outcome.status == "failed":
+            size.failed.append(outcome.reason)
         else:
-            size.unfit[outcome.status] += 1
+            size.unfit += 1
         asked.tell("playing layouts, fast path", sum(one.played for one in sizes), len(sent))
 
 

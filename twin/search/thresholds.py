@@ -152,6 +152,8 @@ class Scan:
     contest: Contest
     contenders: Sequence[Contender]
     known: dict[float, tuple[Stand, ...]] = field(default_factory=dict[float, tuple[Stand, ...]])
+    partial: set[float] = field(default_factory=set[float])
+    """Values of which not everyone was asked."""
     lost: dict[float, str] = field(default_factory=dict[float, str])
     """Values of which some answer failed, by a bug or a worker that died. Without one contender
     nobody can say who wins."""
@@ -177,23 +179,30 @@ class Scan:
         everyone = tuple(range(len(self.contenders)))
         if len(self.known) + len(self.lost) == 1:
             return [(one, everyone) for one in self.lever.points() if one not in self.known]
-        found = [(self.lever.middle(low, high), low, high) for low, high in self.changes]
-        return [
-            (value, everyone if self.lever.closed else self._leaders(low, high))
-            for value, low, high in found
-            if value is not None and value not in self.lost
-        ]
+        found: list[Wanted] = []
+        for low, high in self.changes:
+            middle = self.lever.middle(low, high)
+            if middle is None or middle in self.lost:
+                found += [(end, everyone) for end in (low, high) if end in self.partial]
+            else:
+                who = everyone if self.lever.closed else self._leaders(low, high)
+                found.append((middle, who))
+        return found
 
     def _leaders(self, low: float, high: float) -> tuple[int, ...]:
-        """Who may be chosen between two values: the pick, and the best at both of them."""
+        """Who may be chosen between two values: the pick, and of both of them the best and the
+        safest. Once a flip is closed in on, everyone is asked at its ends."""
         found = {0}
         for value in (low, high):
-            found.update(self.contest.best(self.known[value])[:LEADERS])
+            stands = self.known[value]
+            found.update(self.contest.best(stands)[:LEADERS])
+            found.update(self.contest.safest(stands)[:LEADERS])
         return tuple(sorted(found))
 
     def note(self, wanted: Wanted, outcomes: Sequence[Outcome]) -> None:
         """Take the answers that were wanted; who was not asked does not compete there."""
         value, who = wanted
+        self.partial.discard(value)
         failed = next((one.reason for one in outcomes if one.status == "failed"), None)
         if failed is not None:
             self.lost[value] = failed
@@ -202,6 +211,8 @@ class Scan:
         for place, outcome in zip(who, outcomes, strict=True):
             stands[place] = self.contenders[place].stand(outcome)
         self.known[value] = tuple(stands)
+        if len(who) < len(self.contenders):
+            self.partial.add(value)
 
 
 def must_be(contest: Contest) -> MustBe:

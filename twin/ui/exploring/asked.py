@@ -23,6 +23,8 @@ _T = TypeVar("_T")
 
 MOST: Final = 16
 """Layouts of each size that a search of the app plays at most: a minute rather than many."""
+SLACK: Final = 1.02
+"""The usual deadline over the run time of the plan, which events may still move."""
 DEGREES: Final = tuple(axis for axis in AXES if axis != "schedule")
 """Axes of a search that a visitor may hold; schedules and memory policies are always tried."""
 _FACTOR: Final = re.compile(r"x\s*(\d+)")

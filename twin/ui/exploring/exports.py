@@ -23,9 +23,9 @@ from twin.ui.exploring.found import UNITS, Found
 
 Columns = Mapping[str, Sequence[Any]]
 _FORMATS: Final = {
-    ".csv": "Points (CSV)",
+    ".csv": "Table (CSV)",
     ".json": "Document (JSON)",
-    ".parquet": "Points (Parquet)",
+    ".parquet": "Table (Parquet)",
 }
 
 

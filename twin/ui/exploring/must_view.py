@@ -4,7 +4,7 @@ uncertain numbers move what is recommended."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import streamlit as st
 
@@ -20,13 +20,11 @@ from twin.ui.exploring.asked import SearchAsked
 from twin.ui.exploring.course import explored, known, stop
 from twin.ui.exploring.exports import as_json, hand_on
 from twin.ui.exploring.found import Found
-from twin.ui.exploring.search_view import study_of, wanted_search
+from twin.ui.exploring.search_view import curve_asked, study_of, wanted_search
 from twin.ui.exploring.sliders import sliders
 from twin.ui.exploring.work import Conditions
 from twin.ui.pictures import place, table, theme
 from twin.ui.view import View, say, waiting
-
-_WANTED: Final = "explore conditions"
 
 
 def must_view(shown: View, scenario: Scenario) -> None:
@@ -42,7 +40,7 @@ def must_view(shown: View, scenario: Scenario) -> None:
             icon=":material/search_off:",
         )
         return
-    st.caption(_about(found, searched=asked is not None and not asked.only))
+    st.caption(_about(found, searched=not asked.only))
     st.subheader("What if")
     sliders(found.contest, shown.plan.name)
     st.subheader("Where the decision flips")
@@ -60,11 +58,11 @@ def _about(found: Found, *, searched: bool) -> str:
     return f"{what}. {len(contest.contenders):,} layouts that fit may be chosen."
 
 
-def _decision(shown: View) -> tuple[Found, SearchAsked | None] | None:
+def _decision(shown: View) -> tuple[Found, SearchAsked] | None:
     """What has been searched; without a search, the plan's own layout over sizes."""
     wanted = wanted_search(shown)
     pending = known(study_of(wanted), wanted) if wanted is not None else None
-    if pending is not None:
+    if wanted is not None and pending is not None:
         found = pending.within(0.05)
         if isinstance(found, Found):
             return found, wanted
@@ -76,15 +74,15 @@ def _decision(shown: View) -> tuple[Found, SearchAsked | None] | None:
     if sizes is None:
         waiting(other, "Trying the plan's own layout on other sizes of the cluster.")
     elif isinstance(sizes, Found):
-        return sizes, None
+        return sizes, curve_asked(shown, sizes)
     else:
         say(shown.plan, sizes)
     return None
 
 
-def _conditions(shown: View, scenario: Scenario, found: Found, asked: SearchAsked | None) -> None:
+def _conditions(shown: View, scenario: Scenario, found: Found, asked: SearchAsked) -> None:
     """The thresholds, once they are asked for."""
-    question = (shown.asked, asked)
+    question = (asked, tuple(one.fidelity for one in found.spots))
     kept = known(work.conditions, question)
     if kept is None:
         st.caption(
@@ -110,7 +108,7 @@ def _conditions(shown: View, scenario: Scenario, found: Found, asked: SearchAske
     _show(scenario, found, asked, made)
 
 
-def _show(scenario: Scenario, found: Found, asked: SearchAsked | None, made: Conditions) -> None:
+def _show(scenario: Scenario, found: Found, asked: SearchAsked, made: Conditions) -> None:
     rows = [runway(one) for one in made.document["thresholds"] if "range" in one]
     pictures: list[Picture] = []
     if rows:
@@ -126,10 +124,9 @@ def _show(scenario: Scenario, found: Found, asked: SearchAsked | None, made: Con
         pictures.append(tornado(swings, "Run time", "d", theme()))
         place(pictures[-1], "explore tornado")
         _flips(found.contest, made.bars)
-    command = asked.command if asked is not None else ""
-    if command:
-        files = {".json": lambda: as_json({**found.document, **made.document})}
-        hand_on(f"{scenario.name} thresholds", command, files, pictures, theme())
+    files = {".json": lambda: as_json({**found.document, **made.document})}
+    command = f"{asked.command} --thresholds"
+    hand_on(f"{scenario.name} thresholds", command, files, pictures, theme())
 
 
 def runway(row: Mapping[str, Any]) -> Runway:

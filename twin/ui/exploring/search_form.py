@@ -17,6 +17,7 @@ from twin.search.sizes import nodes_of
 from twin.search.space import narrowed, space
 from twin.ui.exploring.asked import (
     DEGREES,
+    SLACK,
     SearchAsked,
     problem,
     read_quantity,
@@ -29,8 +30,6 @@ from twin.ui.view import View
 GOALS: Final = ("Deadline", "Budget", "Fastest")
 Goal = Literal["Deadline", "Budget", "Fastest"]
 _NARROW: Final = 130
-_SLACK: Final = 1.02
-"""The usual deadline over the run time now, which the events may still move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ def _goal(box: _Box, shown: View, scenario: Scenario) -> tuple[str, str, str]:
         "Fastest: whatever it costs. None of them counts failures.",
     )
     if goal == "Deadline":
-        text = box.text("Done within", f"{ceil(_SLACK * (days or 60))}d", "Such as `60d`.")
+        text = box.text("Done within", f"{ceil(SLACK * (days or 60))}d", "Such as `60d`.")
         _, wrong = problem(lambda: read_quantity("--target", text, "seconds"))
         return text, "", wrong
     if goal == "Budget":

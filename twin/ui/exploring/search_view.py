@@ -120,7 +120,8 @@ def _pareto(scenario: Scenario, found: Found, asked: SearchAsked) -> Picture:
     points = [_point(one) for one in found.spots if one.kpis]
     goal = asked.goal
     best = [one for one in found.spots if one.role in ("picked", "frontier")]
-    title = f"{len(found.fitting)} layouts that fit were played; {len(best)} are on the line"
+    title = f"{len(found.fitting)} layouts that fit were played; "
+    title += f"{len(best)} are on the line" if len(best) > 1 else "one beats all others"
     unfit = sum(one.status == "does_not_fit" for one in found.spots)
     title += f", {unfit} beside the best do not fit" if unfit else ""
     unit = "USD" if scenario.cost is not None and scenario.cost.priced else "GPU-hours"
@@ -208,13 +209,18 @@ def first_curve(shown: View, scenario: Scenario) -> Found | None:
     if found is None:
         waiting(pending, "Trying the plan's own layout on other sizes of the cluster.")
     elif isinstance(found, Found):
-        gpus = ",".join(str(one) for one in sorted({spot.gpus for spot in found.spots}))
-        asked = SearchAsked(shown.asked, gpus, only=True)
-        _scaled(shown, scenario, found, asked, "fast estimate")
+        _scaled(shown, scenario, found, curve_asked(shown, found), "fast estimate")
         return found
     else:
         say(shown.plan, found)
     return None
+
+
+def curve_asked(shown: View, found: Found) -> SearchAsked:
+    """What asks for the first curve, by events."""
+    gpus = ",".join(str(one) for one in sorted({spot.gpus for spot in found.spots}))
+    days = found.contest.goal.days
+    return SearchAsked(shown.asked, gpus, "" if days is None else f"{days:g}d", only=True)
 
 
 def _scaled(

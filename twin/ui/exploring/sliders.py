@@ -28,7 +28,7 @@ MAIN: Final = (
 ASKED: Final = 4
 """Layouts that are answered again: the pick and those next to it."""
 _STOPS: Final = 6
-"""Stops on either side of what an input is now."""
+"""Half the stops of what begins at nothing."""
 _WIDTH: Final = 250
 
 
@@ -43,10 +43,12 @@ def _levers(contest: Contest) -> tuple[Lever, ...]:
 
 
 def stops(lever: Lever) -> list[float]:
-    """Values of a slider, ascending, through where the lever starts."""
-    thin = replace(lever, closed=None, corners=())
-    found = thin.points()
-    return found if len(found) <= 2 * _STOPS + 1 else found[:: len(found) // (2 * _STOPS)]
+    """Values of a slider, ascending, through where the lever starts: what begins at nothing goes up
+    in growing steps, since the first of them matter most."""
+    if lever.start == lever.low == 0.0:
+        last = 2 * _STOPS
+        return [lever.high * (step / last) ** 3 for step in range(last + 1)]
+    return replace(lever, closed=None, corners=()).points()
 
 
 @st.fragment

@@ -22,7 +22,7 @@ from twin.ui.exploring.asked import SweepAsked, problem
 from twin.ui.exploring.course import explored, known, stop
 from twin.ui.exploring.exports import files_of_sweep, hand_on
 from twin.ui.exploring.found import STATUS, UNITS
-from twin.ui.exploring.points import Choosable, chooser, from_table
+from twin.ui.exploring.points import Choosable, chooser, from_chart, from_table
 from twin.ui.pictures import grid, place, theme
 from twin.ui.view import View, say, waiting
 
@@ -79,6 +79,7 @@ def _form(shown: View, scenario: Scenario) -> SweepAsked | None:
                 axes.append(axis)
     events = st.toggle(
         "By events",
+        value=bool(own and scenario.sweep and scenario.sweep.fidelity == "events"),
         key=f"explore events|{plan}",
         persist_state="session",
         help="Off: by the fast path, which leaves out that transfers share links.",
@@ -179,7 +180,7 @@ def _answer(shown: View, scenario: Scenario, wanted: SweepAsked) -> None:
     label = st.selectbox("Key figure", known_figures, known_figures.index(usual), width=320)
     picture = _picture(found, _KPI[label])
     if picture is not None:
-        place(picture, "explore sweep chart")
+        place(picture, "explore sweep chart", from_chart("explore sweep chart", _KEY))
     _points(found)
     pictures = [picture] if picture is not None else []
     hand_on(f"{scenario.name} sweep", wanted.command, files_of_sweep(found), pictures, theme())
@@ -207,15 +208,18 @@ def _answered(row: Row, fields: tuple[str, ...], kpi: Kpi) -> Answer:
         show(figure, kpi.unit) if figure is not None else "",
         outcome.status == "fits",
         f"{outcome.code} {outcome.reason}".strip(),
+        _name(row),
     )
+
+
+def _name(row: Row) -> str:
+    """What a point is called: its values."""
+    return ", ".join(f"{path.rpartition('.')[2]} {written(v)}" for path, v in row.values.items())
 
 
 def _points(found: Sweep) -> None:
     """All points as a table, and one of them in full, with the way to its scenario."""
-    names = [
-        ", ".join(f"{path.rpartition('.')[2]} {written(v)}" for path, v in row.values.items())
-        for row in found.rows
-    ]
+    names = [_name(row) for row in found.rows]
     points = [
         Choosable(name, row.values, (f"**{name}**", *_said(row)))
         for name, row in zip(names, found.rows, strict=True)

@@ -6,12 +6,14 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from twin.runs.key import Fidelity
 from twin.scenario import Scenario
 from twin.search.contenders import Contest, contest, fixed_contest
+from twin.search.goal import Goal
 from twin.search.judge import words
 from twin.search.layout import Layout, layout_of
 from twin.search.recommend import Asked, Progress, Recommendation, recommend
@@ -32,7 +34,7 @@ from twin.sweep.pool import PoolChoice
 from twin.sweep.sweep import Asked as SweptAsked
 from twin.sweep.sweep import Sweep, refuse_size, sweep
 from twin.ui.answers import Failure, Question, guarded, scenario_of
-from twin.ui.exploring.asked import SearchAsked, SweepAsked
+from twin.ui.exploring.asked import SLACK, SearchAsked, SweepAsked
 from twin.ui.exploring.found import (
     Found,
     Spot,
@@ -76,7 +78,9 @@ def search(asked: SearchAsked, note: Note) -> Found | Failure:
 
 def sizes(asked: SearchAsked, note: Note) -> Found | Failure:
     """The plan's own layout on the sizes asked for, by events."""
-    return _of(asked.plan, lambda scenario: _sizes(scenario, asked, "events", note))
+    return _of(
+        asked.plan, lambda scenario: _told_sizes(_scaled(scenario, asked, "events", note), "events")
+    )
 
 
 def scaling(asked: Question, note: Note) -> Found | Failure:
@@ -87,7 +91,8 @@ def scaling(asked: Question, note: Note) -> Found | Failure:
         nodes, each = scenario.cluster.nodes, scenario.cluster.node.gpus
         every = {nodes // 4, nodes // 2, nodes, 2 * nodes, 4 * nodes}
         gpus = ",".join(str(one * each) for one in sorted(every) if 0 < one * each <= MOST_GPUS)
-        return _sizes(scenario, SearchAsked(asked, gpus, only=True), "fast", note)
+        wanted = SearchAsked(asked, gpus, only=True)
+        return _told_sizes(_in_time(_scaled(scenario, wanted, "fast", note)), "fast")
 
     return _of(asked, found)
 
@@ -206,16 +211,30 @@ def _changed(layout: Layout, whole: Space) -> Iterator[Layout]:
             yield replace(layout, **{name: value})
 
 
-def _sizes(scenario: Scenario, asked: SearchAsked, fidelity: Fidelity, note: Note) -> Found:
+def _scaled(scenario: Scenario, asked: SearchAsked, fidelity: Fidelity, note: Note) -> Scaling:
     """One layout on several sizes."""
-    goal, folder = asked.goal, points_folder()
-    wanted = Sizes(nodes_of(scenario, asked.gpus), goal, fidelity)
+    wanted = Sizes(nodes_of(scenario, asked.gpus), asked.goal, fidelity)
 
     def told(counts: Counts) -> None:
         note(counts.done / max(counts.points, 1))
 
-    found = scale(scenario, wanted, pool=ALONE, folder=folder, progress=told)
-    decided = fixed_contest(found, pool=ALONE, folder=folder)
+    return scale(scenario, wanted, pool=ALONE, folder=points_folder(), progress=told)
+
+
+def _in_time(found: Scaling) -> Scaling:
+    """The same with the deadline that the plan meets by a little, where it fits: nobody has said
+    another yet."""
+    own = found.scenario.cluster.nodes
+    for nodes, one in found.rows:
+        if nodes == own and one.status == "fits":
+            return replace(found, goal=Goal(ceil(SLACK * (one.kpis["days"] or 0.0))))
+    return found
+
+
+def _told_sizes(found: Scaling, fidelity: Fidelity) -> Found:
+    """One layout on several sizes, as points and as a decision between them."""
+    scenario, goal = found.scenario, found.goal
+    decided = fixed_contest(found, pool=ALONE, folder=points_folder())
     fitting = spots_of(decided)
     if fidelity == "fast":
         fitting = [replace(one, fidelity="fast estimate") for one in fitting]

@@ -14,7 +14,7 @@ from twin.ui.exploring.cost_view import cost_view
 from twin.ui.exploring.must_view import must_view
 from twin.ui.exploring.search_view import search_view
 from twin.ui.exploring.sweep_view import sweep_view
-from twin.ui.view import run_or_stop, say, view
+from twin.ui.view import say, view
 
 _PARTS: Final = {
     "Search": "How many GPUs, and which layout?",
@@ -31,6 +31,9 @@ def page() -> None:
     if not isinstance(scenario, Scenario):
         say(shown.plan, scenario)
         return
+    now = shown.reply.now
+    if not isinstance(now, Run):
+        say(shown.plan, now)  # searches and sweeps go on: they may find what can run
     part = st.segmented_control(
         "What do you want to know?",
         list(_PARTS),
@@ -46,9 +49,10 @@ def page() -> None:
             sweep_view(shown, scenario)
         case "What must be true":
             must_view(shown, scenario)
+        case "Cost and goodput" if isinstance(now, Run):
+            cost_view(shown, now)
         case "Cost and goodput":
-            run: Run = run_or_stop(shown)
-            cost_view(shown, run)
+            st.info("What cannot run costs nothing: mend the plan first, on the page Plan.")
         case _:
             search_view(shown, scenario)
 
