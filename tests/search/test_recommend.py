@@ -131,3 +131,11 @@ def test_sizes_that_are_none_are_refused(small, text):
 def test_an_axis_that_is_none_is_refused_with_the_nearest(small):
     with pytest.raises(UsageError, match=r"parallel\.tensor"):
         narrowed(space(small, (1,)), {"parallel.tensr": [1]})
+
+
+def test_an_axis_takes_schedules_by_name_and_numbers_only(small):
+    found = narrowed(space(small, (1,)), {"parallel.schedule": ["zb_h1"], "parallel.tensor": [2]})
+    assert [one.kind for one in found.schedule] == ["zb_h1"]
+    for axes in ({"parallel.schedule": ["zbh1"]}, {"parallel.tensor": ["two"]}):
+        with pytest.raises(UsageError):
+            narrowed(space(small, (1,)), axes)

@@ -22,9 +22,10 @@ _FIGURES: Final = {"step_seconds": "step", "days": "run", "cost_usd": "cost", "m
 def recommendation_words(found: Recommendation) -> list[str]:
     """What is recommended, and how it was found."""
     goal = found.asked.goal
-    failed = [f"{len(found.failures):,} layouts were not answered: {found.failures[0]}"] * bool(
-        found.failures
-    )
+    failed = [
+        f"{len(found.failures):,} layouts were not answered: {reason}"
+        for reason in found.failures[:1]
+    ]
     said = (
         f"{found.examined:,} layouts examined, {sum(found.pruned.values()):,} pruned, "
         f"{found.evaluated:,} played by the fast path, {found.confirmed:,} by events."

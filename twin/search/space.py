@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
@@ -175,8 +175,23 @@ def narrowed(found: Space, axes: Mapping[str, Sequence[Any]]) -> Space:
             known = [f"parallel.{axis}" for axis in AXES]
             fix = hint(path, known, "of a search")
             raise UsageError([Problem("TW430", "", f"`{path}` is no axis of a search", fix)])
-        changes[name] = tuple(values)
+        changes[name] = tuple(_value(path, name, value) for value in values)
     return replace(found, **changes)
+
+
+def _value(path: str, name: str, value: Any) -> Any:
+    """A value of an axis as a scenario would read it."""
+    if name == "schedule":
+        written = cast("dict[str, Any]", value) if isinstance(value, dict) else {"kind": value}
+        kind = str(written.get("kind"))
+        if kind not in SCHEDULES:
+            fix = f"write one of: {', '.join(SCHEDULES)}"
+            raise UsageError([Problem("TW430", "", f"`{kind}` is no schedule", fix)])
+        return SCHEDULES[kind].model_validate(written | {"kind": kind})
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        fix = f"write whole numbers: `{path}=1,2,4`"
+        raise UsageError([Problem("TW430", "", f"`{path}` cannot be {value}", fix)])
+    return value
 
 
 def only(found: Space) -> Space:
