@@ -3,7 +3,7 @@
 # What is None, or another kind of lever, fails the test that reads it.
 # pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false, reportOptionalCall=false
 # pyright: reportOptionalOperand=false, reportArgumentType=false, reportAttributeAccessIssue=false
-# pyright: reportOperatorIssue=false
+# pyright: reportOperatorIssue=false, reportCallIssue=false
 
 from __future__ import annotations
 
