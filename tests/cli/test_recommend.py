@@ -21,3 +21,12 @@ def test_the_verb_says_it_in_words_and_ends_with_a_code(twin_command: Command) -
     wrong = twin_command(*asked, "--target", "soon")
     assert wrong.code == 2
     assert "TW433" in wrong.err
+
+
+def test_a_goal_of_nothing_and_a_budget_without_a_price_are_refused(twin_command: Command) -> None:
+    dense = ("recommend", "gpt-175b-64xa100-full")
+    assert "TW433" in twin_command(*dense, "--budget", "0USD").err
+    done = twin_command(*dense, "--budget", "1MUSD")
+    assert done.code == 2
+    assert "TW053" in done.err
+    assert "TW430" in twin_command(*dense, "--axis", "parallel.tensor=0").err

@@ -100,6 +100,12 @@ def test_progress_and_losses_sum_to_the_time(
     assert min(over.useful, *over.losses.values()) >= 0
 
 
+def test_planned_interruptions_alone_strike_too() -> None:
+    one = replace(LLAMA, hazards=(Hazard("planned", 1 / DAY, planned=True),))
+    run = play(one, Limits(20 * DAY), 0)
+    assert 5 < sum(run.strikes) < 60
+
+
 def test_a_run_is_done_when_its_work_is() -> None:
     assert {run.useful for run in runs(LLAMA, Limits(3e5), 20)} == {3 * 10**14}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -231,8 +231,7 @@ def si(path: str, value: Any) -> float:
     """A written number in SI units; the last key of its path tells the dimension."""
     if not isinstance(value, str):
         return float(value)
-    dimensions: list[units.Dimension] = ["bytes", "bytes_per_s", "flop_per_s", "seconds"]
-    for dimension in dimensions:
+    for dimension in get_args(units.Dimension):
         try:
             return units.parse(value, dimension)
         except units.QuantityError:

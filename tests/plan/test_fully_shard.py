@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.plan.examples import scenario
 from twin.arch import adapter_parameters, parameters
 from twin.plan import plan
+from twin.plan.footprint import footprint
 from twin.plan.types import Plan
+from twin.spec.memory import MemorySpec
 
 RANKS = 16
 EIGHT = {"zero": 3}
@@ -79,3 +81,7 @@ def test_a_layer_gathers_all_weights_and_reduces_those_with_gradients() -> None:
     learned = max(one.learned.total for chunk in run.chunks for one in chunk.layers)
     assert layer.learned.total < layer.used.total
     assert run.memory.peak.categories["data_buffers"] == 2 * 2 * largest + 4 * 2 * learned
+
+
+def test_an_empty_chunk_holds_nothing() -> None:
+    assert footprint((), MemorySpec(fully_shard=True)).kept.total == 0

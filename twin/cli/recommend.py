@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from twin.cli.options import JsonOption, NoCacheOption, QuietOption, ScenarioArgument, SetOption
 from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
-from twin.cli.sweep import IMPOSSIBLE, ClusterOption, JobsOption, pool_choice
+from twin.cli.sweep import BUG, IMPOSSIBLE, ClusterOption, JobsOption, pool_choice
 
 if TYPE_CHECKING:
     from twin.scenario import Scenario
@@ -98,6 +98,8 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     loaded = training(load_any(scenario, sets or []))
     say_what_is_answered(loaded)
     nodes = nodes_of(loaded, gpus) if gpus else (loaded.cluster.nodes,)
+    if goal.usd is not None and loaded.cost is None:
+        _refuse_budget()
     folder = None if no_cache else points_folder()
     if fixed_layout:
         if axis:
@@ -133,6 +135,14 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     _say(found, output, must)
 
 
+def _refuse_budget() -> NoReturn:
+    """Refuse a budget for what has no price."""
+    from twin.errors import Problem, UsageError
+
+    fix = "add `cost: {gpu_hour: 2.0USD}`, or write `--set cost.gpu_hour=2.0USD`"
+    raise UsageError([Problem("TW053", "", "a budget needs a price, and there is none", fix)])
+
+
 def _goal(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
     """What is asked for. Raises `UsageError` for what is no time or no money."""
     from twin import units
@@ -152,6 +162,9 @@ def _goal(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
         except units.QuantityError as error:
             origin = Origin(flag, 1, 1, text, len(text))
             raise UsageError([Problem("TW433", "", error.message, error.hint, origin)]) from None
+        if found[flag] <= 0:
+            origin = Origin(flag, 1, 1, text, len(text))
+            raise UsageError([Problem("TW433", "", f"`{text}` is nothing", "ask for more", origin)])
     days = found["--target"] / DAY if "--target" in found else None
     return Goal(days, found.get("--budget"))
 
@@ -207,4 +220,6 @@ def _unanswered(status: set[str]) -> int:
     """The exit code where nothing is recommended, by how layouts ended."""
     if "fits" in status:
         return NOT_AS_EXPECTED
+    if "failed" in status:
+        return BUG
     return DOES_NOT_FIT if "does_not_fit" in status else IMPOSSIBLE

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from twin.report.numbers import gibibytes, show
 from twin.scenario import Scenario
-from twin.search.judge import words
+from twin.search.judge import TIME, words
 from twin.search.recommend import Answered, Recommendation, Size
 from twin.search.scale import Scaling
 from twin.spec.kpis import KPIS, Unit
@@ -36,7 +36,7 @@ def recommendation_words(found: Recommendation) -> list[str]:
             key=lambda one: one.step_ns,
             default=None,
         )
-        reason = "no layout that fits meets it" if nearest else "no layout fits"
+        reason = "no layout that fits meets it" if nearest else _why_no_layout(found)
         near = f" The nearest: {_in_words(nearest, found.asked.scenario)}" if nearest else ""
         return [f"Asked for {goal.words}: {reason}.{near}", said, *failed]
     pick = found.pick
@@ -54,11 +54,21 @@ def _quoted(text: str) -> str:
     return f"'{text}'" if set(text) & set("[]{}, ") else text
 
 
+def _why_no_layout(found: Recommendation) -> str:
+    if TIME in found.pruned:
+        return "every layout that may fit is too slow even at the bound; ask for more GPUs or days"
+    return "layouts were not answered" if found.failures else "no layout fits"
+
+
 def _in_words(one: Answered, scenario: Scenario) -> str:
     gpus = one.layout.nodes * scenario.cluster.node.gpus
     figures = ", ".join(show(one.best.kpis[key], _UNITS[key]) for key in ("days", "cost_usd"))
     step = show(one.best.kpis["step_seconds"], "s")
-    return f"{gpus:,} GPUs, {one.layout.words}: {figures}, a step of {step}."
+    late = one.best.kpis.get("days_with_failures")
+    failing = f"; with failures {show(late, 'd')}" if late is not None else ""
+    return (
+        f"{gpus:,} GPUs, {one.layout.words}: {figures} without failures{failing}, a step of {step}."
+    )
 
 
 def recommendation_tables(found: Recommendation) -> tuple[Table, ...]:
@@ -115,7 +125,7 @@ def _reasons(found: Recommendation) -> Table:
         code = f" ({reason})" if reason.startswith("TW") else ""
         table.add_row(f"{count:,}", f"{words(reason)}{code}")
     left = sum(size.left for size in found.sizes)
-    table.add_row(f"{left:,}", "not played: the bound is no better than the best, or than others'")
+    table.add_row(f"{left:,}", "not played: no better at the bound than the best, or beyond --most")
     return table
 
 

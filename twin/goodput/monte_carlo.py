@@ -67,6 +67,7 @@ class _Failures:
         rates = np.array([one.per_second for one in conditions.hazards])
         self._planned = [one.planned for one in conditions.hazards]
         self._rate = float(rates.sum())
+        self._unplanned = any(one.per_second > 0 and not one.planned for one in conditions.hazards)
         self._shares = rates.cumsum() / self._rate if self._rate else rates
         self._draws = np.random.default_rng((seed, 0))
         self._times: list[int] = []
@@ -75,7 +76,7 @@ class _Failures:
 
     def after(self, now: int, *, planned: bool) -> tuple[int, int]:
         """When the next one strikes, and which cause it is; planned ones only where asked for."""
-        if not self._rate:
+        if not self._rate or not (planned or self._unplanned):
             return _NEVER, 0
         while True:
             for index in range(self._next, len(self._times)):

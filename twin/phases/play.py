@@ -92,7 +92,9 @@ def whole_run(scenario: Scenario, how: How | None = None) -> WholeRun:
     player = _Player(how, max(1, len(checks)))
     per_token, source = stored(scenario)
     phases = tuple(_phase(check, player, per_token) for check in checks)
-    totals = sums([phase.kpis for phase in phases])
+    # A layout that is only checked adds nothing, also where it cannot run.
+    counted = tuple(phase for phase in phases if phase.kpis or phase.check.tokens)
+    totals = sums([phase.kpis for phase in counted])
     reports = [phase.report for phase in phases if phase.report]
     fits = all(check.fits for check in checks)
     return WholeRun(
@@ -103,7 +105,7 @@ def whole_run(scenario: Scenario, how: How | None = None) -> WholeRun:
         fidelity=how.fidelity,
         phases=phases,
         kpis=totals,
-        intervals=_intervals(phases),
+        intervals=_intervals(counted),
         dates=_dates(phases),
         start=scenario.start,
         interval_source=EVERY_ASSUMED if scenario.goodput is None else EVERY_KNOWN,

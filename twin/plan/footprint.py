@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Final
 
 from twin.arch import again, wholly
@@ -184,7 +184,7 @@ def _gathered(layers: Sequence[Layer]) -> list[float]:
     those of the layer behind it, which is on its way (`_fsdp_collectives.py`, `foreach_reduce`).
     The head is fullest before it has gradients of weights."""
     found: list[float] = []
-    for layer, behind in zip(layers, (*layers[1:], None), strict=True):
+    for layer, behind in zip_longest(layers, layers[1:]):
         own = 0 if layer.kind == "head" else layer.learned.total
         sent = behind.learned.total if behind else 0
         found.append(PARAMETER_BYTES * (layer.used.total + own) + GRADIENT_BYTES * sent)

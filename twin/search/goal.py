@@ -55,7 +55,12 @@ class Goal:
 
     def to_json(self) -> dict[str, Any]:
         """The goal in plain data."""
-        return {"target_days": self.days, "budget_usd": self.usd, "words": self.words}
+        return {
+            "target_days": self.days,
+            "budget_usd": self.usd,
+            "words": self.words,
+            "judged_by": "days and cost without failures",
+        }
 
 
 def days_and_money(kpis: Kpis) -> tuple[float, float]:

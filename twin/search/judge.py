@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
 
+from twin.errors import ScenarioError
 from twin.plan import feasibility, plan
 from twin.plan.feasibility import CODES, RULES, Rule, microbatches
 from twin.plan.model_rules import every_second_product_is_known, fully_shard_shards_parameters
@@ -45,10 +46,12 @@ OF_THE_GRID: Final[tuple[Rule, ...]] = tuple(
 """All others: what the degrees of the rank grid, the model and the cluster decide."""
 MEMORY: Final = "memory"
 TIME: Final = "too_slow"
+FAILED: Final = "failed"
 """Reasons beside the codes of rules."""
 WORDS: Final = {
     MEMORY: "does not fit: what stands and what waits at least, or the plan's ledger",
     TIME: "slower than asked for even at the bound",
+    FAILED: "not judged: a bug in twin",
 }
 
 
@@ -220,12 +223,22 @@ class Judge:
                 heappush(queue, (kept[number].least_ns, number, True))
             elif kept[number].least_ns > self.slowest_ns:
                 self.found.pruned[TIME] += 1
-            elif plan(kept[number].layout.applied(self.scenario)).memory.fits:
-                found.append(kept[number])
+            elif reason := self._unplanned(kept[number]):
+                self.found.pruned[reason] += 1
             else:
-                self.found.pruned[MEMORY] += 1
+                found.append(kept[number])
         self.found.left_out = len(queue)
         return found
+
+    def _unplanned(self, candidate: Candidate) -> str | None:
+        """Why a candidate's plan is none that fits; None where it is one."""
+        try:
+            fits = plan(candidate.layout.applied(self.scenario)).memory.fits
+        except ScenarioError as error:
+            return error.problems[0].code
+        except Exception:  # noqa: BLE001  a bug costs its layout, and is told there
+            return FAILED
+        return None if fits else MEMORY
 
     def paces(self, layout: Layout, scenario: Scenario) -> Paces:
         """What the layers cost, as the layout cuts them."""

@@ -81,8 +81,8 @@ def _now(contest: Contest, one: Contender, per_second: float) -> float | None:
         planned = plan(scenario_of(contest, one))
     except ScenarioError:  # of another split of layers than the one that was answered
         return None
-    share = expected_goodput(planned, kpis["step_seconds"] or 0.0).fraction
-    return (1.0 - share) / per_second
+    found = expected_goodput(planned, kpis["step_seconds"] or 0.0)
+    return (1.0 - found.fraction - found.losses["stragglers"]) / per_second
 
 
 def usual_failures(gpu: str) -> FailuresSpec:

@@ -186,7 +186,8 @@ class Recommendation:
         found = {"fits"} if any(size.fitting for size in self.sizes) else set[str]()
         too_large = MEMORY in self.pruned or any(size.unfit for size in self.sizes)
         too_slow = {"fits"} if TIME in self.pruned else set[str]()
-        return found | too_slow | ({"does_not_fit"} if too_large else set())
+        failed = {"failed"} if self.failures else set[str]()
+        return found | too_slow | failed | ({"does_not_fit"} if too_large else set())
 
     def to_json(self) -> dict[str, Any]:
         """The recommendation as a versioned document."""
@@ -343,6 +344,8 @@ def _confirm(asked: Asked, sizes: Sequence[Size]) -> Answered | None:
             size.fitting.remove(leader)
             if outcome.status == "fits":
                 size.fitting.append(replace(leader, events=outcome))
+            else:
+                size.failed.append(outcome.reason)
             done += 1
             asked.tell("confirming leaders by events", done, done + len(waiting))
     return _best(asked.goal, sizes)

@@ -13,6 +13,7 @@ from twin.plan.mesh import divisors
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES, Schedule
 from twin.search.layout import Layout, layout_of
+from twin.spec.cluster import MOST_GPUS
 from twin.spec.memory import MemorySpec
 from twin.spec.model import LatentAttention
 
@@ -50,7 +51,8 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Space:
     """The values of every axis. An empty `pipeline` means every divisor of the cluster's GPUs that
-    leaves each stage a layer, an empty `zero` the scenario's and, without a pipeline, 3."""
+    leaves each stage a layer, an empty `zero` the scenario's, 1
+    where that is 0, and, without a pipeline, 3."""
 
     scenario: Scenario
     nodes: tuple[int, ...]
@@ -100,7 +102,8 @@ class Space:
         if self.zero:
             return self.zero
         own = self.scenario.parallel.zero
-        return (own,) if pipeline > 1 or own == SHARDED else (own, SHARDED)
+        tried = (own, *((1,) if own == 0 else ()), *((SHARDED,) if pipeline == 1 else ()))
+        return tuple(dict.fromkeys(tried))
 
     def below(self, pipeline: int) -> int:
         """Layouts of a grid."""
@@ -188,8 +191,9 @@ def _value(path: str, name: str, value: Any) -> Any:
             fix = f"write one of: {', '.join(SCHEDULES)}"
             raise UsageError([Problem("TW430", "", f"`{kind}` is no schedule", fix)])
         return SCHEDULES[kind].model_validate(written | {"kind": kind})
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        fix = f"write whole numbers: `{path}=1,2,4`"
+    least, most = (0, 3) if name == "zero" else (1, MOST_GPUS)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        fix = f"write whole numbers, {least} to {most}: `{path}={least},{least + 1}`"
         raise UsageError([Problem("TW430", "", f"`{path}` cannot be {value}", fix)])
     return value
 

@@ -146,6 +146,9 @@ def _with_failures(planned: Plan, figures: Mapping[str, float | None]) -> dict[s
     points."""
     from twin.goodput import expected_goodput  # noqa: PLC0415  few scenarios speak of failures
 
+    goodput = planned.scenario.goodput
+    if goodput is not None and goodput.spares is not None:
+        return {}  # the closed form knows no end of spares: what it says would look right
     days, cost = figures["days"] or 0.0, figures["cost_usd"]
     share = expected_goodput(planned, figures["step_seconds"] or 0.0).fraction
     return {

@@ -93,6 +93,7 @@ class Sweep:
             "fidelity": self.fidelity,
             "axes": {path: list(values) for path, values in self.axes.items()},
             "examined": len(self.rows),
+            "pruned": self.count("impossible"),
             "evaluated": evaluated,
             "cached": self.counts.cached,
             "failed": self.counts.failed,
