@@ -1,15 +1,12 @@
 """The fast path: a step as the longest path through its Program, without a clock.
 
-An operation starts when the last thing that it waits for has ended, and lasts what it lasts on a
-role of its own. What is walked is turns, whole passes, not operations: see `twin.engine.shapes`.
-What turns leave under way meets the next ones: copies to the host and back in
-`twin.engine.path_copies`, reductions of gradients in `twin.engine.path_crowd`.
+Every transfer has its links to itself, so an operation starts when the last thing that it waits for
+has ended, and lasts what it lasts alone. What is walked is turns, whole passes, not operations: see
+`twin.engine.shapes`.
 
 Where no link is shared this is the event engine's answer to the nanosecond (where two things end in
-the same one, a wait for both may be called after the other); where some are, it leaves out what
-other roles' transfers cost, and messages where no gradients are reduced beside them, so it is
-mostly too fast: on 200 random plans of Kimi K2 0.2 % in the median and 8 % at most
-(tests/benchmarks/test_fast_path.py). Roles are one per stage: what the ranks of one stage
+the same one, a wait for both may be called after the other); where some are, it is off by what
+sharing costs, mostly too fast. Roles are one per stage: what the ranks of one stage
 agree on inside a pass holds them all up alike.
 
 The trace holds one span per turn, from its first kernel to its last, and the closing operations.
@@ -27,13 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.collectives import Traffic
-from twin.engine.crowd import Crowds
 from twin.engine.events import DeadlockError, Played
 from twin.engine.graph import Graph
 from twin.engine.path_closing import close
-from twin.engine.path_copies import Copying, States
-from twin.engine.path_crowd import Crowded
-from twin.engine.path_stage import Load, Stage
+from twin.engine.path_stage import Copies, Load, Stage
 from twin.engine.program import (
     COMPUTE,
     Program,
@@ -48,7 +42,7 @@ from twin.engine.shapes import (
 )
 from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.trace import CAUSES, Spans, Trace
-from twin.engine.turns import NOWHERE, Lane, Turn, copies, settings, turns
+from twin.engine.turns import NOWHERE, Lane, Passes, Turn, copies, turns
 from twin.schedules.action import Pass
 
 NAMES: Final[dict[Pass, str]] = {
@@ -71,34 +65,24 @@ def longest_path(program: Program, *, extrapolate: bool = True) -> Trace:
     # Nothing is shared here, so times settle as soon as where messages weigh nothing.
     alone = replace(program, message=replace(program.message, bytes=0.0))
     microbatches = enough_microbatches(alone) if extrapolate else None
-    known = _Known(program)
+    shapes = Shapes(program)
     while microbatches is not None:
-        walk = _Walk(program, microbatches, known)
+        walk = _Walk(program, microbatches, shapes)
         walk.run()
         period = prove(walk.graph, walk.played, alone, microbatches)
         rest = 0 if period is None else (program.microbatches - microbatches) % period.microbatches
         if period is not None and rest == 0:
             return walk.trace(period)
         microbatches = worth_playing(alone, microbatches + rest if rest else 2 * microbatches)
-    walk = _Walk(program, program.microbatches, known)
+    walk = _Walk(program, program.microbatches, shapes)
     walk.run()
     return walk.trace(None)
-
-
-class _Known:
-    """What walks of one Program have found out."""
-
-    def __init__(self, program: Program) -> None:
-        self.crowds = Crowds(program)
-        self.copying = program.offload is not None and not self.crowds.needed
-        self.states = States(program)
-        self.shapes = Shapes(program, played=not self.copying and not self.crowds.needed)
 
 
 class _Walk:
     """A step of so many micro-batches, turn by turn over all stages."""
 
-    def __init__(self, program: Program, microbatches: int, known: _Known) -> None:
+    def __init__(self, program: Program, microbatches: int, shapes: Shapes) -> None:
         self.program, self.microbatches = program, microbatches
         shape = program.stages, program.chunks_per_stage, microbatches
         # A frozen section has a hash, which pyright does not see.
@@ -109,16 +93,9 @@ class _Walk:
         if program.offload is not None:
             moved_by = copies(program.schedule, *shape)  # pyright: ignore[reportArgumentType]
             for stage, order in zip(self.stages, moved_by, strict=True):
-                stage.copies = order
-        self.crowds = known.crowds
-        self.shapes = [known.shapes.of(passes) for passes in self.turns.passes]
-        if known.copying:
-            moves = settings(program.schedule, *shape)  # pyright: ignore[reportArgumentType]
-            passes, plain = self.turns.passes, self.crowds.silent
-            crowds = [plain(passes[place], (out, back)) for place, out, back in moves.all]
-            for stage, order in zip(self.stages, moves.stages, strict=True):
-                stage.copying = Copying(known.states, crowds, order)
-        self.receive = known.shapes.receive if program.stages > 1 else None
+                stage.copies = Copies(program.offload, program.capacity["host"], order)
+        self.shapes = [shapes.of(passes) for passes in self.turns.passes]
+        self.receive = shapes.receive if program.stages > 1 else None
         self.results: list[Record | None] = [None] * self.turns.results
         self.waiting: dict[int, Stage] = {}
         """Result -> the stage that waits for it."""
@@ -131,13 +108,9 @@ class _Walk:
 
     def run(self) -> None:
         """Walk to the end. Raises `DeadlockError` when some turn never comes."""
-        if not self.crowds.needed:
-            able = [*self.stages]
-            while able:
-                self._advance(able.pop(), able)
-        else:
-            receive, proving = self.receive, self.proving
-            Crowded(self.crowds, self.turns, self.stages, receive, proving=proving).run()
+        able = [*self.stages]
+        while able:
+            self._advance(able.pop(), able)
         for stage in self.stages:
             if stage.place < len(stage.order):
                 passes = self.turns.passes[stage.order[stage.place][0]]
@@ -160,12 +133,21 @@ class _Walk:
             if self.staggered and stage.place == 0 and stage.role > 0:
                 stage.begin_at(arrivals[0][0])
             if self.receive is not None:
-                arrivals = [
-                    arrival if lane[0] == NOWHERE else stage.gather(self.receive, arrival)
-                    for lane, arrival in zip(turn[2], arrivals, strict=True)
-                ]
+                pairs = zip(turn[2], arrivals, strict=True)
+                arrivals = [self._gather(stage, *pair) for pair in pairs]
             stage.place += 1
             self._take(stage, turn, arrivals, able)
+
+    def _gather(self, stage: Stage, lane: Lane, arrival: Record) -> Record:
+        """Bring a scattered message together."""
+        if self.receive is None or lane[0] == NOWHERE:
+            return arrival
+        (step,), (duration,) = self.receive.steps, self.receive.durations
+        cause = max(arrival, stage.tails[step.stream], key=lambda record: record[0])
+        start = cause[0]
+        record = start + duration, start, start, step.stream, stage.role, cause
+        stage.tails[step.stream] = record
+        return record
 
     def _take(self, stage: Stage, turn: Turn, arrivals: list[Record], able: list[Stage]) -> None:
         """Run a pass or a pair, and give its results to the stages that take them: `able` gets
@@ -173,24 +155,14 @@ class _Walk:
         place, _, lanes = turn
         shape, tails, role, spent = self.shapes[place], stage.tails, stage.role, stage.spent
         kinds = self.turns.passes[place]
-        copying = stage.copying
+        copying = stage.copies
         mark = len(stage.left)
-        idle = tails[COMPUTE][0]
-        if stage.opened:
-            arrivals = [
-                max(arrival, stage.weights(*one), key=lambda record: record[0])
-                for one, arrival in zip(kinds, arrivals, strict=True)
-            ]
-        if copying is not None and copying.state.hold:
-            arrivals = copying.held(kinds, arrivals, idle, role)
-        first = arrivals[shape.lead]
+        if copying is not None or stage.opened:
+            arrivals = self._held(stage, kinds, arrivals)
+        idle, first = tails[COMPUTE][0], arrivals[shape.lead]
         at = max(tails[shape.head][0], first[0])
-        if copying is not None:
-            shape = copying.take(at - idle)
         outcome = shape.fall(at, role, tails, arrivals)
         if self.proving:
-            if copying is not None:
-                stage.left.append(stage.tails[COMPUTE][0] + copying.state.over)
             stage.note(len(lanes), idle, at, mark)
         if at > idle and shape.rigid:
             name_wait(first, (idle, at), role, spent)
@@ -203,6 +175,23 @@ class _Walk:
             stage.left.append(self._give(stage, lane, end))
             if lane[1] in self.waiting:
                 able.append(self.waiting.pop(lane[1]))
+        if copying is not None:
+            copying.end(stage, ends[0])
+
+    def _held(self, stage: Stage, kinds: Passes, arrivals: list[Record]) -> list[Record]:
+        """What passes wait for: their messages, copies between device and host, and weights."""
+        copied = (BEGINNING, BEGINNING) if stage.copies is None else stage.copies.begin(stage)
+        found: list[Record] = []
+        for (kind, chunk), arrival in zip(kinds, arrivals, strict=True):
+            last = arrival
+            if kind != "W":
+                copy = copied[kind != "F"]
+                last = copy if copy[0] > last[0] else last
+            if stage.opened and kind == "F":
+                weights = stage.opened.pop(chunk, BEGINNING)
+                last = weights if weights[0] > last[0] else last
+            found.append(last)
+        return found
 
     def _give(self, stage: Stage, lane: Lane, end: Record) -> int:
         """Send a result to the stage that takes it, or hand it over where that is the same; when it
@@ -270,7 +259,7 @@ class _Walk:
         for stage in self.stages:
             self._own(stage, load, scale)
             self._sent(stage, load, scale)
-            if self.program.offload is not None:
+            if stage.copies is not None and self.program.offload is not None:
                 ports = load.wiring.ports[stage.role]
                 size = stage.copied(self.program.offload, period, extra)
                 load.add(((size, ports.to_host), (size, ports.from_host)), 1.0)

@@ -1,4 +1,4 @@
-"""How a template falls in time on a role of its own.
+"""How a template falls in time on a role whose transfers have their links to themselves.
 
 A pass is a max-plus linear map (Baccelli et al., Synchronization and Linearity, section 2.3): from
 the ends of its role's streams and the arrival of its message to the same after it. It is played
@@ -18,9 +18,10 @@ from twin.engine.alone import played_alone
 from twin.engine.breakdown import EXPOSED
 from twin.engine.fluid import ROUNDING
 from twin.engine.overlap import paired
-from twin.engine.program import COMPUTE, Program, Step, Template, parts
+from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST, Program, Step, Template, parts
 from twin.engine.trace import CAUSES
 from twin.engine.turns import Passes
+from twin.schedules.action import Pass
 
 Record: TypeAlias = "tuple[int, int, int, int, int, Record | None]"
 """An operation that others wait for: end, start, ready (ns), stream, role, and what released it;
@@ -31,7 +32,6 @@ BEGINNING: Final[Record] = (0, 0, 0, COMPUTE, -1, None)
 KERNELS: Final = CAUSES.index("compute")
 CONTENTION: Final = CAUSES.index("contention")
 BUBBLE: Final = CAUSES.index("bubble")
-NO_PASS: Final = -1
 WAITS: Final = {stream: CAUSES.index(cause) for stream, cause in EXPOSED.items()}
 """Stream -> the category of waiting for it."""
 
@@ -88,9 +88,6 @@ class Outcome:
     """Of every pass its last operation: that of a stream, or one that a stream went on from."""
     spent: tuple[tuple[int, int], ...]
     """Category and nanoseconds of the compute stream."""
-    left: tuple[tuple[int, int, int], ...]
-    """Steps that belong to no pass, and those that end after the last kernel: position, start and
-    end."""
     alike: bool
     """Whether all instances that are held up as much do the same: not where something before had
     to be asked why it took so long. Then nothing is moved, however far back that leads."""
@@ -102,7 +99,7 @@ class Shape:
 
     steps: Template
     lanes: tuple[int, ...]
-    """The pass that each step belongs to; `NO_PASS` for what only starts beside them."""
+    """The pass that each step belongs to."""
     lead: int
     """That of the first step."""
     head: int
@@ -127,15 +124,14 @@ class Shape:
 
     @staticmethod
     def of(
-        steps: Template,
-        lanes: tuple[int, ...],
-        capacity: Mapping[str, float],
-        durations: Sequence[int] | None = None,
+        steps: Template, lanes: tuple[int, ...], program: Program, copies: Template = ()
     ) -> Shape:
-        """The shape of a template whose steps belong to these passes and last so long; None: as
-        long as with their links to themselves."""
-        full = tuple(alone_ns(step, capacity) for step in steps)
-        durations = full if durations is None else tuple(durations)
+        """The shape of a template whose steps belong to these passes, beside copies between device
+        and host."""
+        full = tuple(alone_ns(step, program.capacity) for step in steps)
+        met = copies and any(step.traffic and step.traffic.nic_bytes for step in steps)
+        crowded = met or any(step.sms for step in steps)
+        durations = played_alone(steps, program, copies) if crowded else full
         starts: list[int] = []
         free: dict[int, int] = {}
         first: dict[int, int] = {}
@@ -170,7 +166,9 @@ class Shape:
             if tails[stream][0] > at + start:
                 break
         else:
-            if self._on_time(at, arrivals):
+            if self.rigid and (
+                len(arrivals) == 1 or arrivals[1 - self.lead][0] <= at + self.second
+            ):
                 if self.free is None:
                     self.free = self.play(at, role, tails, arrivals)
                 return self.free
@@ -182,10 +180,6 @@ class Shape:
                 self.outcomes[key] = outcome
         return outcome
 
-    def _on_time(self, at: int, arrivals: Sequence[Record]) -> bool:
-        """Whether no arrival is waited for after the start."""
-        return self.rigid and (len(arrivals) == 1 or arrivals[1 - self.lead][0] <= at + self.second)
-
     def _held(
         self, at: int, tails: Sequence[Record], arrivals: Sequence[Record]
     ) -> tuple[int, ...]:
@@ -196,8 +190,6 @@ class Shape:
         key: list[int] = []
         for stream in late:
             key += (stream, tails[stream][0] - at, tails[stream][1] - at)
-        if self._on_time(at, arrivals):
-            return tuple(key)
         for end, start, _, stream, role, _ in arrivals:
             key += (end - at, start - at, stream, role)
         return tuple(key)
@@ -206,12 +198,7 @@ class Shape:
         self, at: int, role: int, tails: Sequence[Record], arrivals: Sequence[Record]
     ) -> Outcome:
         """The template step by step."""
-        # What a kernel or nobody released is told by its times alone, which are in the key.
-        outside = {
-            id(record)
-            for record in (*tails, *arrivals)
-            if record[5] is not None and record[5] is not BEGINNING
-        }
+        outside = {id(record) for record in (*tails, *arrivals)}
         records: list[Record] = []
         own: dict[int, Record] = {}
         last: dict[int, Record] = {}
@@ -234,9 +221,7 @@ class Shape:
                 cause = BEGINNING
             record = (start + duration, start, start, step.stream, role, cause)
             records.append(record)
-            own[step.stream] = record
-            if lane != NO_PASS:
-                last[lane] = record
+            own[step.stream] = last[lane] = record
         alike = alike and not any(
             _passes(record, None, outside) for record in (*own.values(), *last.values())
         )
@@ -251,11 +236,6 @@ class Shape:
                 for end in (last[lane] for lane in sorted(last))
             ),
             spent=tuple((category, ns) for category, ns in enumerate(spent) if ns),
-            left=tuple(
-                (place, record[1] + by, record[0] + by)
-                for place, (record, lane) in enumerate(zip(records, self.lanes, strict=True))
-                if record[0] > idle or lane == NO_PASS
-            ),
             alike=alike,
         )
 
@@ -283,33 +263,34 @@ def _passes(record: Record, until: Record | None, outside: set[int]) -> bool:
 
 
 class Shapes:
-    """The shapes of a Program's passes and pairs, each made when first met: `played` alone, or
-    with their links to themselves."""
+    """The shapes of a Program's passes and pairs, each made when first met."""
 
-    def __init__(self, program: Program, *, played: bool) -> None:
-        self.program, self.played = program, played
-        receive, capacity = program.receive, program.capacity
-        self.receive = Shape.of(receive, (0,) * len(receive), capacity) if receive else None
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.receive = Shape.of(program.receive, (0,), program) if program.receive else None
         self._known: dict[tuple[int, ...], Shape] = {}
 
     def of(self, passes: Passes) -> Shape:
         """The shape of a pass or a pair; chunks that do the same share theirs."""
-        program = self.program
-        templates = [program.passes[one] for one in passes]
+        templates = [self.program.passes[one] for one in passes]
         same = tuple(map(id, templates))
         if same not in self._known:
-            steps, lanes = joined(templates, program)
-            lasts = None
-            if self.played and any(step.sms for step in steps):
-                lasts = [end - start for start, end in played_alone(steps, program)]
-            self._known[same] = Shape.of(steps, lanes, program.capacity, lasts)
+            copies = tuple(self._copy(*one) for one in passes if one[0] != "W")
+            self._known[same] = self._made(templates, copies if self.program.offload else ())
         return self._known[same]
 
+    def _copy(self, kind: Pass, chunk: int) -> Step:
+        """The copy beside a pass: what a forward before it has made goes out, what a backward after
+        it needs comes back, as much as this one's."""
+        size = self.program.offload.bytes[chunk] if self.program.offload else 0.0
+        if kind == "F":
+            return Step("to_host", TO_HOST, 0, (), Traffic(to_host_bytes=size))
+        return Step("from_host", FROM_HOST, 0, (), Traffic(from_host_bytes=size))
 
-def joined(templates: Sequence[Template], program: Program) -> tuple[Template, tuple[int, ...]]:
-    """The steps of a pass, or of a pair, and the pass that each belongs to."""
-    if len(templates) == 1:
-        return templates[0], (0,) * len(templates[0])
-    forward, backward = templates
-    pair = paired(forward, backward, program.capacity, program.dispatch_ns, program.beside)
-    return pair.steps, pair.lanes
+    def _made(self, templates: Sequence[Template], copies: Template) -> Shape:
+        program = self.program
+        if len(templates) == 1:
+            return Shape.of(templates[0], (0,) * len(templates[0]), program, copies)
+        forward, backward = templates
+        pair = paired(forward, backward, program.capacity, program.dispatch_ns, program.beside)
+        return Shape.of(pair.steps, pair.lanes, program, copies)

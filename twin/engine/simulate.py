@@ -29,8 +29,7 @@ def simulate(
 ) -> Trace:
     """Play one step. Long steps are played until their steady state is proven and then
     extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full.
-    `fast` takes the longest path instead, where transfers share links only with those of their own
-    pass, and with what the pass before has left under way."""
+    `fast` takes the longest path instead, where every transfer has its links to itself."""
     with _keeping_all():
         if fidelity == "fast":
             return longest_path(program, extrapolate=extrapolate)
