@@ -61,6 +61,7 @@ def test_on_32_nodes_every_phase_fits_as_written() -> None:
     assert min(checkpoints) == pytest.approx(10.26e12, rel=0.01)  # 10 bytes of 1.026T parameters
 
 
+@pytest.mark.slow
 def test_on_96_nodes_the_nearest_whole_rounds_are_costed() -> None:
     """48 data ranks, 16 stages: 16,384 sequences are 341 1/3 micro-batches, 21 x 16 are 336."""
     found = answered(3, "fast")

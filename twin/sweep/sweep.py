@@ -93,10 +93,10 @@ class Sweep:
             "fidelity": self.fidelity,
             "axes": {path: list(values) for path, values in self.axes.items()},
             "examined": len(self.rows),
-            "pruned": self.count("impossible"),
             "evaluated": evaluated,
             "cached": self.counts.cached,
             "failed": self.counts.failed,
+            "pruned": self.count("impossible"),
             "points": [
                 {"overrides": dict(row.values)}
                 | {key: value for key, value in row.outcome.to_json().items() if key in _KEPT}
