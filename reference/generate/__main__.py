@@ -15,8 +15,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from reference.dialog import Message
 from reference.generate.choose import choose
-from reference.generate.request import Message, Reply, Request, Sampling
+from reference.generate.request import Reply, Request, Sampling
 from reference.generate.server import ServerSpec
 from twin.errors import Problem, ScenarioError, TwinError
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reference.generate.request import Message, Piece, Reply, Request, Tokens
-from reference.sandbox.tools.call import Call, call_id
+from reference.dialog import Call, message_json, numbered
+from reference.generate.request import Piece, Reply, Request, Tokens
 
 
 class AnswerError(ValueError):
@@ -23,7 +23,7 @@ def body(request: Request, model: str, *, stream: bool) -> dict[str, Any]:
     sampling = request.sampling
     made: dict[str, Any] = {
         "model": model,
-        "messages": [_message(one) for one in request.messages],
+        "messages": [message_json(one) for one in request.messages],
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_tokens": sampling.max_tokens,
@@ -37,22 +37,6 @@ def body(request: Request, model: str, *, stream: bool) -> dict[str, Any]:
         made["tools"] = [dict(tool) for tool in request.tools]
     if stream:
         made |= {"stream": True, "stream_options": {"include_usage": True}}
-    return made
-
-
-def _message(message: Message) -> dict[str, Any]:
-    made: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.calls:
-        made["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in message.calls
-        ]
-    if message.answers is not None:
-        made["tool_call_id"] = message.answers
     return made
 
 
@@ -74,7 +58,7 @@ def reply(answer: Any, request: Request) -> Reply:
 
 
 def _call(function: Mapping[str, Any], at: int, request: Request) -> Call:
-    return Call(call_id(function["name"], request.calls + at), function["arguments"])
+    return numbered(function["name"], request.calls + at, function["arguments"])
 
 
 def _tokens(usage: Mapping[str, Any] | None) -> Tokens:

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
-from reference.sandbox.tools.call import Call
+from reference.dialog import Call, Message, calls_of
 from twin.spec.base import Count, Part, Spec, Whole
-
-Role = Literal["system", "user", "assistant", "tool"]
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a dialogue; a tool's turn names the call that it answers."""
-
-    role: Role
-    content: str
-    calls: tuple[Call, ...] = ()
-    answers: str | None = None
 
 
 class Sampling(Spec):
@@ -49,7 +37,7 @@ class Request:
     @property
     def calls(self) -> int:
         """Calls in the dialogue so far, which the next one's index counts."""
-        return sum(len(message.calls) for message in self.messages)
+        return calls_of(self.messages)
 
 
 @dataclass(frozen=True, slots=True)

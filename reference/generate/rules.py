@@ -12,10 +12,10 @@ import random
 import re
 from collections.abc import Iterator
 
+from reference.dialog import numbered
 from reference.generate.account import Account, Prices
 from reference.generate.request import Piece, Reply, Request, Tokens
 from reference.generate.skill import Task, kind_of, skills
-from reference.sandbox.tools.call import Call, call_id
 
 _TOKEN = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")
 
@@ -33,7 +33,7 @@ class Rules:
         answer = skills()[kind].answer(Task(request, words, _chance(request, kind)))
         text, finish = _bounded(answer.text, request)
         calls = tuple(
-            Call(call_id(name, request.calls + at), json.dumps(dict(given), ensure_ascii=False))
+            numbered(name, request.calls + at, json.dumps(dict(given), ensure_ascii=False))
             for at, (name, given) in enumerate(answer.calls)
         )
         prompt = sum(len(_TOKEN.findall(one.content)) for one in request.messages)

@@ -18,10 +18,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-Role = Literal["system", "user", "assistant", "tool"]
+from reference.dialog import Call, Dialog, Message, Role, call_id, calls_of
 
 
 class Segment(NamedTuple):
@@ -65,76 +64,57 @@ def special_tokens() -> tuple[str, ...]:
     return (SYSTEM, USER, ASSISTANT, MIDDLE, END, CALLS, CALLS_END, CALL, ARGUMENTS, CALL_END)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """What a model asks a tool; `arguments` as it wrote them."""
+class Weighed(NamedTuple):
+    """A part of a dialogue, and whether a model is trained to say it."""
 
-    id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a dialog."""
-
-    role: Role
-    content: str = ""
-    calls: tuple[ToolCall, ...] = ()
-    answers: str = ""
-    """Of a tool's message: the id of the call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dialog:
-    """Messages, and the tools that they may call, as OpenAI declares them."""
-
-    messages: tuple[Message, ...]
-    tools: tuple[Mapping[str, Any], ...] = ()
-    unread: tuple[str, ...] = field(default=(), compare=False)
-    """What was no message of the template, as text."""
-
-
-def call_id(name: str, index: int) -> str:
-    """The id of the dialog's call number `index`."""
-    return f"functions.{name}:{index}"
-
-
-def calls_of(messages: Sequence[Message]) -> int:
-    """How many calls a dialog holds: the index of the next one."""
-    return sum(len(message.calls) for message in messages)
+    segment: Segment
+    learned: bool
 
 
 def render(dialog: Dialog, *, ask: bool = False) -> list[Segment]:
     """The dialog as markers and text, with `ask` up to where the assistant's next words begin."""
+    made = [one.segment for one in weighed(dialog)]
+    return [*made, *_opening("assistant")] if ask else made
+
+
+def weighed(dialog: Dialog) -> list[Weighed]:
+    """The dialog as markers and text, of which a model learns what the assistant says, its calls
+    and the marker that ends each of its messages: what it has to write itself."""
     made: list[Segment] = []
     if dialog.tools:
         listed = json.dumps(list(dialog.tools), ensure_ascii=False, separators=(",", ":"))
         made += [_mark(SYSTEM), Segment(_DECLARE), _mark(MIDDLE)]
         made += [Segment(listed), _mark(END)]
+    parts = [Weighed(one, learned=False) for one in made]
     renamed: dict[str, str] = {}
     count = 0
     for message in dialog.messages:
-        made += [_mark(_OPENS[message.role]), Segment(message.role), _mark(MIDDLE)]
-        answers = renamed.get(message.answers, message.answers)
-        told = f"{_RETURN}{answers}\n{message.content}"
-        text = told if message.role == "tool" else message.content
-        made += [Segment(text)] if text else []
-        for number, call in enumerate(message.calls, count):
-            renamed[call.id] = call_id(call.name, number)
-        made += _rendered_calls(message.calls, count)
+        learned = message.role == "assistant"
+        parts += [Weighed(one, learned=False) for one in _opening(message.role)]
+        parts += [Weighed(one, learned) for one in _body(message, renamed, count)]
         count += len(message.calls)
-        made.append(_mark(END))
-    if ask:
-        made += [_mark(ASSISTANT), Segment("assistant"), _mark(MIDDLE)]
-    return made
+    return parts
+
+
+def _opening(role: Role) -> list[Segment]:
+    return [_mark(_OPENS[role]), Segment(role), _mark(MIDDLE)]
+
+
+def _body(message: Message, renamed: dict[str, str], first: int) -> list[Segment]:
+    """What a message says, with its end; `renamed` holds the template's ids by the given ones."""
+    answers = renamed.get(message.answers, message.answers)
+    told = f"{_RETURN}{answers}\n{message.content}"
+    text = told if message.role == "tool" else message.content
+    renamed |= {call.id: call_id(call.name, at) for at, call in enumerate(message.calls, first)}
+    said = [Segment(text)] if text else []
+    return [*said, *_rendered_calls(message.calls, first), _mark(END)]
 
 
 def _mark(name: str) -> Segment:
     return Segment(name, marker=True)
 
 
-def _rendered_calls(calls: Sequence[ToolCall], first: int) -> list[Segment]:
+def _rendered_calls(calls: Sequence[Call], first: int) -> list[Segment]:
     if not calls:
         return []
     made: list[Segment] = [_mark(CALLS)]
@@ -163,7 +143,7 @@ def parse_answer(segments: Sequence[Segment], first_call: int = 0) -> Message:
     """The assistant's message from its words, without the markers that open it; calls that were not
     closed are left out. A call without an index is numbered from `first_call` on."""
     content: list[str] = []
-    calls: list[ToolCall] = []
+    calls: list[Call] = []
     inside = ""
     head = arguments = ""
     for text, marker in segments:
@@ -184,9 +164,9 @@ def parse_answer(segments: Sequence[Segment], first_call: int = 0) -> Message:
     return Message("assistant", "".join(content), tuple(calls))
 
 
-def parse(segments: Sequence[Segment]) -> Dialog:
-    """The dialog that `render` made these of; a message that the end cuts off counts as far as it
-    goes, and what is no message goes to `unread`."""
+def parse(segments: Sequence[Segment]) -> tuple[Dialog, tuple[str, ...]]:
+    """The dialog that `render` made these of, and the text that was no message; a message that the
+    end cuts off counts as far as it goes."""
     messages: list[Message] = []
     tools: tuple[Mapping[str, Any], ...] = ()
     unread: list[str] = []
@@ -202,7 +182,7 @@ def parse(segments: Sequence[Segment]) -> Dialog:
             messages.append(Message("tool", told, answers=answers))
         else:
             messages.append(Message("user" if opened == USER else "system", text))
-    return Dialog(tuple(messages), tools, tuple(unread))
+    return Dialog(tuple(messages), tools), tuple(unread)
 
 
 def _turns(segments: Sequence[Segment], unread: list[str]) -> list[tuple[str, str, list[Segment]]]:
@@ -227,8 +207,8 @@ def _turns(segments: Sequence[Segment], unread: list[str]) -> list[tuple[str, st
     return found
 
 
-def _call(head: str, arguments: str, index: int) -> ToolCall:
+def _call(head: str, arguments: str, index: int) -> Call:
     found = _ID.fullmatch(head.strip())
     name = found["name"] if found else head.strip()
     given = found["index"] if found else None
-    return ToolCall(call_id(name, index if given is None else int(given)), name, arguments.strip())
+    return Call(call_id(name, index if given is None else int(given)), name, arguments.strip())

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from reference.data.rephrase.embedded import Embedded
 from reference.data.rephrase.generator import Generator, Message
+from reference.dialog import Message as Turn
 from reference.generate import generator as generate
 from reference.generate.choose import choose
-from reference.generate.request import Message as Turn
 from reference.generate.request import Request, Sampling
 from twin.errors import Problem, UsageError
 

@@ -18,6 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from reference.dialog import call_id
 from reference.inference.grammar.machine import (
     Machine,
     State,
@@ -33,7 +34,6 @@ from reference.inference.template import (
     CALLS,
     CALLS_END,
     END,
-    call_id,
 )
 from reference.inference.vocabulary import Vocabulary
 

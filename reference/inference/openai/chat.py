@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
+from reference.dialog import Call, Dialog, Message, Role, calls_of
 from reference.inference.grammar.answer import Calls, Rules, Speech, begin
 from reference.inference.grammar.schema import (
     DEPTH,
@@ -33,12 +34,7 @@ from reference.inference.template import (
     CALL_END,
     CALLS_END,
     END,
-    Dialog,
-    Message,
-    Role,
     Segment,
-    ToolCall,
-    calls_of,
     parse_answer,
     render,
 )
@@ -121,10 +117,10 @@ def _content(fields: Fields, *, needed: bool) -> str:
     return "".join(part.text("text") for part in parts)
 
 
-def _call(fields: Fields) -> ToolCall:
+def _call(fields: Fields) -> Call:
     fields.only("type", "function")
     function = Fields(fields.value("function"), fields.at("function"))
-    return ToolCall(fields.text("id"), function.text("name"), function.text("arguments", "{}"))
+    return Call(fields.text("id"), function.text("name"), function.text("arguments", "{}"))
 
 
 def _rules(fields: Fields, speech: Speech, first_call: int) -> Rules:

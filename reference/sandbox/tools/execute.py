@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reference.sandbox.tools.call import Call, Result
+from reference.dialog import Call, declared
 from reference.sandbox.tools.rate import Bucket, Rate
+from reference.sandbox.tools.result import Result
 from reference.sandbox.tools.schema import check_schema, errors_of
 
 Run = Callable[[Mapping[str, Any]], Any]
@@ -39,8 +40,7 @@ class Tool:
 
     def declaration(self) -> dict[str, Any]:
         """As OpenAI's `tools` and Kimi K2's template have it."""
-        said = {"name": self.name, "description": self.description, "parameters": self.parameters}
-        return {"type": "function", "function": said}
+        return declared(self.name, self.description, self.parameters)
 
 
 class Tools:
@@ -66,8 +66,6 @@ class Tools:
     def call(self, call: Call) -> Result:
         """What the model is told of its call; never an exception."""
         name = call.name
-        if name is None:
-            return Result(call.id, "unknown", "Error: a call is named functions.NAME:INDEX.")
         tool = self._tools.get(name)
         if tool is None:
             known = ", ".join(sorted(self._allowed & self._tools.keys())) or "none"

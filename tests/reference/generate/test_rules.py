@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.dialog import Message
 from reference.generate.__main__ import main
 from reference.generate.choose import choose
 from reference.generate.engine import Engine
-from reference.generate.request import Message, Request, Sampling, Tokens
+from reference.generate.request import Request, Sampling, Tokens
 from reference.generate.rules import Rules
 from reference.generate.skill import skills
 from reference.generate.skills import rephrase

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
+from reference.dialog import Message, numbered
 from reference.generate.account import Total
 from reference.generate.generator import complete_many
-from reference.generate.request import Message, Reply, Request, Sampling, Tokens
+from reference.generate.request import Reply, Request, Sampling, Tokens
 from reference.generate.server import Server, ServerSpec
-from reference.sandbox.tools.call import Call
 from twin.errors import TwinError, UsageError
 
 Behaviour = Callable[[BaseHTTPRequestHandler], None]
@@ -329,11 +329,11 @@ def test_calls_in_pieces_get_the_ids_of_the_template(host: Host) -> None:
     parts = [part(0, name="add", arguments=""), part(0, arguments='{"a"'), part(1, name="sub")]
     parts += [part(0, arguments=": 1}"), part(1, arguments="{}"), chunk(None, "tool_calls")]
     host.todo = [streams(parts)]
-    before = Message("assistant", "", (Call("functions.add:0", "{}"),))
+    before = Message("assistant", "", (numbered("add", 0, "{}"),))
     after = Message("tool", "3", answers="functions.add:0")
     reply = list(_server(host).stream(Request((*ASKED.messages, before, after))))[-1].reply
     assert reply is not None
-    assert reply.calls == (Call("functions.add:1", '{"a": 1}'), Call("functions.sub:2", "{}"))
+    assert reply.calls == (numbered("add", 1, '{"a": 1}'), numbered("sub", 2, "{}"))
     sent = host.bodies[0]["messages"]
     assert sent[2]["tool_calls"][0]["function"] == {"name": "add", "arguments": "{}"}
     assert sent[3]["tool_call_id"] == sent[2]["tool_calls"][0]["id"] == "functions.add:0"

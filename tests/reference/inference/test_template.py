@@ -7,16 +7,14 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.dialog import Call, Dialog, Message, call_id
 from reference.inference.template import (
-    Dialog,
-    Message,
-    ToolCall,
-    call_id,
     parse,
     parse_answer,
     render,
     segments_of,
     special_tokens,
+    weighed,
 )
 from tests.reference.inference.small import VOCABULARY
 
@@ -25,7 +23,7 @@ DIALOG = Dialog(
     (
         Message("system", "Be kind."),
         Message("user", "1+2?"),
-        Message("assistant", "", (ToolCall("functions.add:0", "add", '{"a": 1, "b": 2}'),)),
+        Message("assistant", "", (Call("functions.add:0", "add", '{"a": 1, "b": 2}'),)),
         Message("tool", "3", answers="functions.add:0"),
         Message("assistant", "3"),
     ),
@@ -65,7 +63,7 @@ def dialogs(draw) -> Dialog:
         calls = []
         for _ in range(draw(st.integers(0, 2)) if role == "assistant" else 0):
             name = draw(NAME)
-            calls.append(ToolCall(call_id(name, count), name, draw(ARGUMENTS)))
+            calls.append(Call(call_id(name, count), name, draw(ARGUMENTS)))
             count += 1
         answers = call_id(draw(NAME), 0) if role == "tool" else ""
         messages.append(Message(role, draw(TEXT), tuple(calls), answers))
@@ -77,9 +75,19 @@ def dialogs(draw) -> Dialog:
 def test_a_dialog_survives_the_way_to_tokens_and_back(dialog: Dialog) -> None:
     """Markers that a user spells stay text."""
     ids = VOCABULARY.ids(render(dialog))
-    found = parse(VOCABULARY.segments(ids))
-    assert found == dialog
-    assert found.unread == ()
+    assert parse(VOCABULARY.segments(ids)) == (dialog, ())
+
+
+def test_a_model_learns_what_it_has_to_write_and_no_more() -> None:
+    learned = "".join(one.segment.text for one in weighed(DIALOG) if one.learned)
+    rest = "".join(one.segment.text for one in weighed(DIALOG) if not one.learned)
+    said = [one for one in DIALOG.messages if one.role == "assistant"]
+    assert learned.count("<|im_end|>") == len(said)
+    assert all(call.arguments in learned for one in said for call in one.calls)
+    assert "<|im_assistant|>" not in learned
+    assert rest.count("<|im_assistant|>assistant<|im_middle|>") == len(said)
+    for one in DIALOG.messages:
+        assert one.content in (learned if one.role == "assistant" else rest)
 
 
 def test_other_spellings_of_markers_are_read() -> None:
@@ -90,18 +98,18 @@ def test_other_spellings_of_markers_are_read() -> None:
     ):
         assert theirs not in text
         text = text.replace(ours, theirs)
-    assert parse(segments_of(text)) == DIALOG
+    assert parse(segments_of(text)) == (DIALOG, ())
 
 
 def test_a_call_that_is_not_closed_is_left_out_and_one_without_index_is_numbered() -> None:
     said = "Yes.<|tool_calls_section_begin|><|tool_call_begin|>add<|tool_call_argument_begin|>{}"
     assert parse_answer(segments_of(said)) == Message("assistant", "Yes.")
     closed = parse_answer(segments_of(said + "<|tool_call_end|>"), first_call=4)
-    assert closed.calls == (ToolCall("functions.add:4", "add", "{}"),)
+    assert closed.calls == (Call("functions.add:4", "add", "{}"),)
 
 
 def test_foreign_ids_become_the_templates_and_answers_follow() -> None:
-    call = ToolCall("call_abc", "add", "{}")
+    call = Call("call_abc", "add", "{}")
     messages = (Message("assistant", "", (call,)), Message("tool", "3", answers="call_abc"))
     text = spelled(Dialog(messages))
     assert "call_abc" not in text

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.dialog import Call, numbered
 from reference.sandbox.limits import Limits
-from reference.sandbox.tools.call import Call, call_id
 from reference.sandbox.tools.execute import Tool, Tools
 from reference.sandbox.tools.python import python_tool
 from reference.sandbox.tools.rate import Bucket, Rate
@@ -37,7 +37,7 @@ def _tools(**words: Any) -> Tools:
 
 
 def _call(tools: Tools, arguments: str = '{"a": 1, "b": 2}', name: str = "add") -> tuple[str, str]:
-    result = tools.call(Call(call_id(name, 0), arguments))
+    result = tools.call(numbered(name, 0, arguments))
     assert result.id == f"functions.{name}:0"
     return result.ended, result.content
 
@@ -70,7 +70,7 @@ def test_unknown_and_forbidden_tools_are_told_and_not_run() -> None:
     assert _call(_tools(), name="no")[0] == "unknown"
     assert _call(_tools(allowed=[]))[0] == "forbidden"
     assert _tools(allowed=[]).declarations() == []
-    assert _tools().call(Call("add", "{}")).ended == "unknown"
+    assert _tools().call(Call("functions.minus:0", "minus", "{}")).ended == "unknown"
 
 
 def test_a_failing_tool_is_a_result() -> None:
