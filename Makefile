@@ -30,7 +30,7 @@ train: $(TRAIN)/.stamp ## set up torch, train the reference (PRESET=nano)
 
 test: ## set up, then everything CI checks; ends with pytest's summary line
 	@$(MAKE) --no-print-directory -j2 check $(APP)/.stamp
-	@$(DEV)/bin/pytest -n auto --maxprocesses 8 --dist loadscope
+	@$(DEV)/bin/pytest -n auto --maxprocesses 8 --dist loadscope --no-loadscope-reorder
 
 check: lint types layers ## style, types and import layers; seconds
 

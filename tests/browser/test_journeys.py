@@ -170,7 +170,8 @@ def test_a_link_to_a_weight_update_opens_its_page(visitor, address):
     assert page.get_by_text("could not be opened").count() == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_is_drawn_in_light_and_dark(visitor, address, scheme):
     page = visitor(scheme, 1280, 900)
     open_link(page, f"{address}/?v=1&plan={FULL}&plan={SELECTIVE}&baseline=0&open=1")

@@ -19,6 +19,7 @@ def address(tmp_path_factory):
         yield url
 
 
+@pytest.mark.slow
 def test_a_run_that_the_app_was_opened_with_is_drawn_beside_its_plan(visitor, address):
     page = visitor("dark")
     open_link(page, address)

@@ -26,6 +26,8 @@ LONG = {
     "overlap",
     "recommend",
     "thresholds",
+    "tutorial",
+    "validation",
     "whole-run",
 }
 """Pages whose commands take a quarter of a minute and more: followed by `make verify`."""

@@ -99,6 +99,7 @@ def test_the_hit_rate_stands_with_what_it_was_taken_over(
     assert "Of predictions 3" in text
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_run_grows_while_it_is_looked_at(visitor, address, tmp_path: Path) -> None:
     """In a real browser: another step in the log is on the page within seconds."""

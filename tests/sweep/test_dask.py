@@ -62,6 +62,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
         log.close()
 
 
+@pytest.mark.slow
 def test_a_sweep_on_two_workers_says_what_one_process_says(
     cluster: str, file: Path, tmp_path: Path
 ):

@@ -19,7 +19,11 @@ def targets_of(gpu: str):
 
 
 @pytest.mark.parametrize(
-    "gpu", [pytest.param(gpu, marks=[pytest.mark.slow] if gpu == "B200" else []) for gpu in FREE]
+    "gpu",
+    [
+        pytest.param(gpu, marks=[pytest.mark.slow] if gpu in ("B200", "H100") else [])
+        for gpu in FREE
+    ],
 )
 def test_only_rows_for_fitting_are_fitted(gpu: str) -> None:
     fitted = {row.id for row in read_suite() if row.use == "fit"}

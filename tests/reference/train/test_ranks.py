@@ -102,6 +102,7 @@ def test_every_rank_writes_down_what_ran_when(load: Load, tmp_path: Path) -> Non
     assert names == [f"rank-{rank:05d}.jsonl" for rank in range(ranks)]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on(config: Path, load: Load) -> None:
     overrides = ["train.steps=4000", "train.checkpoint_every=2", "parallel.pipeline=2"]
     overrides += ["train.accumulate=4", "train.evaluate_every=0", "schedule.decay_steps=3992"]
