@@ -13,7 +13,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, Strict, ValidationInfo, field_validator
 
+from reference.data.dialogs.spec import DialogsSpec
 from reference.data.spec import DataSpec
+from reference.evaluate.spec import EverySpec
 from reference.optim.schedule import ScheduleSpec
 from reference.optim.spec import OptimizerSpec
 from reference.parallel.spec import ParallelSpec
@@ -155,8 +157,20 @@ class RunSpec(Spec):
     data: DataSpec = Field(
         default_factory=DataSpec, description="text, tokenizer, what is held out"
     )
+    dialogs: DialogsSpec | None = Field(
+        default=None,
+        description="what is learned instead of `data`, which gives the tokenizer; null: `data`",
+    )
+    start: str | None = Field(
+        default=None,
+        description="folder of a run, or one of its checkpoints, whose weights are the first ones; "
+        "null: drawn from `train.seed`",
+    )
     memory: MemorySpec = Field(
         default_factory=MemorySpec, description="what is computed again, packed or sent away"
+    )
+    evaluate: EverySpec = Field(
+        default_factory=EverySpec, description="tasks that the model is asked while it trains"
     )
     stages: tuple[StageSpec, ...] = Field(default=(), description="what follows `train.steps`")
 
@@ -187,19 +201,20 @@ def load_run(config: str | Path, overrides: Sequence[str] = ()) -> RunSpec:
     return load_config(RunSpec, find_config(config), overrides, {("model",): "models"})
 
 
-def find_config(config: str | Path) -> Path:
-    """The file that a path or the name of a preset means. Raises UsageError where there is none."""
+def find_config(config: str | Path, folder: Path = PRESETS) -> Path:
+    """The file that a path or the name of a preset in `folder` means. Raises UsageError where there
+    is none."""
     path = Path(config)
     if path.is_file():
         return path
-    preset = PRESETS / f"{config}.yaml"
+    preset = folder / f"{config}.yaml"
     if path.name == str(config) and preset.is_file():
         return preset
     message = f"there is no run configuration `{config}`"
-    fix = hint(str(config), presets(), "give a file, or one of the presets")
+    fix = hint(str(config), presets(folder), "give a file, or one of the presets")
     raise UsageError([Problem("TW230", "", message, fix)])
 
 
-def presets() -> tuple[str, ...]:
-    """The names of the presets, sorted."""
-    return tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))
+def presets(folder: Path = PRESETS) -> tuple[str, ...]:
+    """The names of the presets in a folder, sorted."""
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))

@@ -19,7 +19,7 @@ from twin.errors import Problem, UsageError
 
 NAME: Final = "metrics.jsonl"
 EventKind = Literal[
-    "resume", "stage", "spectra", "checkpoint", "refused", "interrupted", "diverged"
+    "resume", "stage", "spectra", "tasks", "checkpoint", "refused", "interrupted", "diverged"
 ]
 
 

@@ -22,15 +22,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
+
+from reference.checkpoint import Checkpoint
 from reference.checkpoint.ranks import on_first
 from reference.config import RunSpec
+from reference.evaluate.every import asked, line, refuse_impossible
 from reference.memory.idle import idle
 from reference.metrics import Evaluation, Metrics, Step
 from reference.model import Transformer
 from reference.parallel.lost import LOST, is_lost, left, lost
 from reference.parallel.world import World, environment, joined
 from reference.trainer.balance import balanced
-from reference.trainer.command import Asked, parse, say
+from reference.trainer.command import TRAIN, Asked, Program, parse, say
 from reference.trainer.evaluate import evaluate
 from reference.trainer.folder import Existing, opened
 from reference.trainer.progress import progress_bar
@@ -97,6 +101,8 @@ def train(
     with ExitStack() as stack:
         device = stack.enter_context(settings(run.train))
         world = stack.enter_context(joined(run.parallel, microbatches(run), device))
+        if run.evaluate.every:
+            refuse_impossible(run.evaluate, world.ranks)
         speaks = world.first
         tell = tell if tell is not None and speaks else _silent
         progress = progress if progress is not None and speaks else _silent
@@ -106,9 +112,7 @@ def train(
         checkpoint, refused = find(run, folder, tell, group) if folder else (None, ())
         for warning in idle(run.memory, run.model, device):
             tell(f"{warning.path}: {warning.message}")
-        trainee = build(run, world, device)
-        if checkpoint is not None:
-            put_back(checkpoint, trainee, tell)
+        trainee = _built(run, world, device, checkpoint, tell)
         last = checkpoint.step if checkpoint else None
         own = folder if speaks else None
         log = Metrics(own, last_step=last, tensorboard=run.train.tensorboard)
@@ -128,6 +132,22 @@ def train(
             log.event("interrupted", trainee.step, signal=session.stop.signal)
         steps, evaluations = tuple(log.steps), tuple(log.evaluations)
         return Result(ended, steps, evaluations, trainee.step, trainee.parts)
+
+
+def _built(
+    run: RunSpec,
+    world: World,
+    device: torch.device,
+    checkpoint: Checkpoint | None,
+    tell: Callable[[str], None],
+) -> Trainee:
+    """The trainee where the run goes on from, or as it begins."""
+    trainee = build(run, world, device, resumes=checkpoint is not None)
+    if run.dialogs is not None:
+        tell(str(trainee.prepared.facts))
+    if checkpoint is not None:
+        put_back(checkpoint, trainee, tell)
+    return trainee
 
 
 def _train_stage(session: _Session, stage: Stage) -> Ended:
@@ -152,6 +172,8 @@ def _train_stage(session: _Session, stage: Stage) -> Ended:
             over = step.step == stage.end
             if not over and _due(step.step, run.train.evaluate_every):
                 _evaluate(session, stage, run.train.evaluate_sequences)
+            if _due(step.step, run.evaluate.every):
+                _ask(session)
             # Several ranks agree on it in the next step.
             stopped = stopped or (trainee.world.ranks == 1 and stop.signal is not None)
             if over or stopped or _due(step.step, run.train.checkpoint_every):
@@ -173,6 +195,14 @@ def _evaluate(session: _Session, stage: Stage, sequences: int | None) -> None:
         session.tell(f"step {found.step}: {shown}")
 
 
+def _ask(session: _Session) -> None:
+    """The tasks of `run.evaluate`, asked of the model as it is."""
+    found = asked(session.run, session.trainee, session.stop)
+    if found is not None:
+        session.log.event("tasks", session.trainee.step, tasks=found)
+        session.tell(f"step {session.trainee.step}: {line(found)}")
+
+
 def _folder(run: RunSpec) -> Path | None:
     return None if run.train.output is None else Path(run.train.output)
 
@@ -191,10 +221,10 @@ def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+def main(arguments: Sequence[str] | None = None, program: Program = TRAIN) -> int:
+    """The command, or another program that trains; returns its exit code."""
     try:
-        return _command(parse(arguments))
+        return _command(parse(arguments, program))
     except SystemExit as end:  # argparse's, after --help or a wrong option
         return end.code if isinstance(end.code, int) else 1
     except TwinError as error:

@@ -23,14 +23,16 @@ from twin.spec.base import Count, Exactly, Flag, Spec, Tokens, Whole, written_as
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import ClusterSpec
 from twin.spec.cost import CostSpec
+from twin.spec.data import DataSpec
 from twin.spec.expect import FITS, Expectation
 from twin.spec.goodput import GoodputSpec
 from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES, UPDATE_KPIS, Kpi
 from twin.spec.lora import LoraSpec
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
-from twin.spec.phases import DataSpec, Day, LengthSpec
+from twin.spec.phases import Day, LengthSpec
 from twin.spec.rank_order import AXES, RankOrder
+from twin.spec.rollout import RlSpec
 from twin.spec.sweep import SweepSpec
 from twin.spec.weight_update import WeightUpdateSpec
 
@@ -351,7 +353,10 @@ class Scenario(Root):
     start: Day | None = Field(
         default=None, description="the first day of the run; null: its calendar counts days"
     )
-    data: DataSpec | None = None
+    data: DataSpec | None = Field(
+        default=None, description="what the run reads, and what of it is generated before"
+    )
+    rl: RlSpec | None = Field(default=None, description="reinforcement learning; null: none")
     # After `cost` and `goodput`, of which some can only be expected with them.
     expect: tuple[Annotated[Expectation, _expected_of("a training run", KPIS)], ...] = Field(
         default=(), description="what must hold of the run; exit code 5 where something does not"

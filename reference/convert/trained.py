@@ -85,5 +85,7 @@ def _stretched(checkpoint: Checkpoint) -> ModelSpec:
     except ValidationError:
         message = f"`{checkpoint.path}` was written by a version with another configuration"
         raise UsageError([Problem("TW258", "", message)]) from None
-    stage = next(one for one in stages_of(run) if checkpoint.step <= one.end)
+    stages = stages_of(run)
+    # Checkpoints of `reference.rl` count places to stop at, of which there are more than steps.
+    stage = next((one for one in stages if checkpoint.step <= one.end), stages[-1])
     return run.model.model_copy(update={"rope": stage.rope})

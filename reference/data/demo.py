@@ -1,8 +1,9 @@
 """From raw text to a trained and judged model, in one command that goes on where it was.
 
-    OUTPUT/raw       made once, renamed into place
-    OUTPUT/build     the stages and shards
-    OUTPUT/run       the training of the preset `nano` on them, with its held-out evaluation
+    OUTPUT/raw          made once, renamed into place
+    OUTPUT/build        the stages and shards
+    OUTPUT/run          the training of the preset `nano` on them
+    OUTPUT/evaluation   what `reference.evaluate` finds of it, case by case
 
 Every part resumes by itself, so the command is the same after a kill.
 """
@@ -19,18 +20,36 @@ from reference.data.build.pipeline import build
 from reference.data.build.spec import BuildSpec
 from reference.data.toy import write_raw
 
+_TASKS = ["held-out", "copying", "repeat"]
+"""Bits per byte of the held-out text, a choice of answers, and answers that are written."""
 _VOCABULARY = 2048
 """That of `kimi-k2-nano`."""
 
 
 def demo(output: Path, steps: int, tell: Callable[[str], None]) -> dict[str, Any]:
-    """What came out: documents, tokens, rewritings, bits per byte of held-out text. The same for
-    the same steps, whatever was killed on the way."""
+    """What came out: documents, tokens, rewritings, what the evaluation found. The same for the
+    same steps, whatever was killed on the way."""
+    _raw(output)
+    manifest = build(demo_spec(output), existing="resume", tell=tell)
+    step = _train(output, steps, tell)
+    found = _evaluate(output, tell)
+    report = {
+        "version": 2,
+        "training_documents": manifest["sides"]["training"]["documents"],
+        "rewritten": manifest["sides"]["training"]["rewrites"],
+        "training_tokens": sum(row["tokens"] for row in manifest["training"]),
+        "steps": step,
+        "evaluation": found,
+    }
+    (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    return report
+
+
+def _train(output: Path, steps: int, tell: Callable[[str], None]) -> int:
+    """Trains nano on the build, or goes on; the step that it ended at."""
     from reference.config import load_run  # noqa: PLC0415 - torch and the model
     from reference.train import train  # noqa: PLC0415 - as above
 
-    _raw(output)
-    manifest = build(demo_spec(output), existing="resume", tell=tell)
     shown = [f"data.source={output / 'build'}", f"train.output={output / 'run'}"]
     # The schedule of the preset is for its 1,200 steps; the same shape for fewer.
     shape = {"warmup_steps": steps // 10, "constant_steps": steps // 2}
@@ -38,24 +57,34 @@ def demo(output: Path, steps: int, tell: Callable[[str], None]) -> dict[str, Any
     settings = {
         "train.steps": steps,
         "train.threads": 1,
-        "train.checkpoint_every": 25,
+        "train.checkpoint_every": max(1, steps // 4),
         "train.evaluate_every": 0,
     }
     settings |= {f"schedule.{key}": value for key, value in shape.items()}
     run = load_run("nano", [*shown, *(f"{key}={value}" for key, value in settings.items())])
-    result = train(run, tell=tell, existing="resume")
-    (last,) = result.evaluations[-1:]
-    report = {
-        "version": 1,
-        "training_documents": manifest["sides"]["training"]["documents"],
-        "rewritten": manifest["sides"]["training"]["rewrites"],
-        "training_tokens": sum(row["tokens"] for row in manifest["training"]),
-        "held_out_tokens": last.tokens,
-        "steps": result.step,
-        "bits_per_byte": last.bits_per_byte,
+    return train(run, tell=tell, existing="resume").step
+
+
+def _evaluate(output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    """The metrics of each task by its name: value, low and high of a 95 % interval."""
+    from reference.evaluate.run import evaluate  # noqa: PLC0415 - torch and the model
+    from reference.evaluate.spec import EvaluateSpec  # noqa: PLC0415 - as above
+
+    folders = {"model": str(output / "run"), "output": str(output / "evaluation")}
+    spec = EvaluateSpec.model_validate({**folders, "tasks": _TASKS, "limit": 16})
+    document = evaluate(spec, existing="resume")
+    assert document is not None, "nobody asked it to stop"
+    found = {
+        name: {
+            metric: {key: value[key] for key in ("value", "low", "high")}
+            for metric, value in one.get("metrics", {}).items()
+        }
+        for name, one in document["tasks"].items()
     }
-    (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    return report
+    for name, metrics in found.items():
+        shown = ", ".join(f"{metric} {one['value']:.4f}" for metric, one in metrics.items())
+        tell(f"evaluation: {name}: {shown}")
+    return found
 
 
 def _raw(output: Path) -> None:
@@ -72,6 +101,7 @@ def demo_spec(output: Path) -> BuildSpec:
     sources = [
         {"name": "towns", "domain": "knowledge", "path": [str(raw / "knowledge.jsonl")]},
         {"name": "sums", "domain": "maths", "path": [str(raw / "maths.jsonl")]},
+        {"name": "abroad", "domain": "maths", "path": [str(raw / "abroad.jsonl")], "rules": []},
         {"name": "programs", "domain": "code", "path": [str(raw / "code")]},
         {"name": "prose", "domain": "web", "path": [str(raw / "web")], "rules": ["gopher-length"]},
     ]
@@ -79,6 +109,7 @@ def demo_spec(output: Path) -> BuildSpec:
         {"source": "towns", "style": "lecture"},
         {"source": "towns", "style": "questions"},
         {"source": "sums", "style": "learning-note"},
+        {"source": "abroad", "style": "to-english"},
     ]
     return BuildSpec.model_validate(
         {

@@ -28,6 +28,8 @@ from twin.errors import Problem, UsageError
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Tokens and targets, both int64 [B, T]; targets are the tokens that follow."""
+Weighed = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""The same with a weight for each target, [B, T]: their loss is a weighted sum and no mean."""
 IGNORED = -100
 """The target that no loss counts (PyTorch's default `ignore_index`)."""
 BLOCK = 2**22

@@ -90,15 +90,19 @@ class BpeTokenizer(Tokenizer):
 
     def encode(self, texts: Sequence[str]) -> Iterator[NDArray[np.unsignedinteger]]:
         """The ids of each text. Raises `UsageError` TW228 without the `tokenizers` package."""
-        backend = _library().Tokenizer.from_str(self._text)
         kind = np.uint16 if self.vocabulary <= 2**16 else np.uint32
         for start in range(0, len(texts), _BATCH):
-            for encoding in backend.encode_batch_fast(list(texts[start : start + _BATCH])):
+            for encoding in self._backend.encode_batch_fast(list(texts[start : start + _BATCH])):
                 yield np.array(encoding.ids, dtype=kind)
 
     def text(self) -> str:
         """The library's JSON."""
         return self._text
+
+    @cached_property
+    def _backend(self) -> Any:
+        """Read once: that takes longer than to encode a page."""
+        return _library().Tokenizer.from_str(self._text)
 
 
 def train_bpe(texts: Iterable[str], vocabulary: int) -> BpeTokenizer:

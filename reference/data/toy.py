@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from reference.data import stdlib
+from reference.generate.skills.translate import ENGLISH, FOREIGN, GOODS
 
 _FIRST: Final = [
     "Bar",
@@ -69,6 +70,11 @@ class Fact:
     answer: str
     document: str
     """Name of the text that has it."""
+
+    @property
+    def kind(self) -> str:
+        """How its like begin, `{town}` in place of the town."""
+        return self.beginning.replace(self.subject, "{town}")
 
     @property
     def sentence(self) -> str:
@@ -129,9 +135,13 @@ def write_raw(folder: Path, seed: int, documents: int = 120) -> None:
     lines = [json.dumps({"text": text}).encode() for text in (*texts, texts[1].upper(), near)]
     bad = [b'{"text": "half a line', b'{"text": "\xff"}', b'{"text": ""}']
     (folder / "knowledge.jsonl").write_bytes(b"\n".join([*lines, *bad, b""]))
-    sums = (json.dumps({"text": text}) for text in _sums(documents, seed))
-    (folder / "maths.jsonl").write_text("\n".join([*sums, ""]))
-    for name, texts_of in (("code", _programs()), ("web", _prose())):
+    for file, told in (
+        ("maths", (text for _, text in sums(documents, seed))),
+        ("abroad", (text for text, _ in sums(documents // 2, seed + 1, tuple(FOREIGN)))),
+    ):
+        lines_of = (json.dumps({"text": text}, ensure_ascii=False) for text in told)
+        (folder / f"{file}.jsonl").write_text("\n".join([*lines_of, ""]), encoding="utf-8")
+    for name, texts_of in (("code", _programs()), ("web", programs_prose())):
         (folder / name).mkdir(exist_ok=True)
         for number, (title, text) in enumerate(texts_of):
             if number == documents:
@@ -141,18 +151,21 @@ def write_raw(folder: Path, seed: int, documents: int = 120) -> None:
             path.write_text(text, encoding="utf-8")
 
 
-def _sums(count: int, seed: int) -> Iterator[str]:
+def sums(count: int, seed: int, languages: Sequence[str] = ("en",)) -> Iterator[tuple[str, str]]:
+    """So many sums told in words, the languages in turn, each with its English."""
     chance = random.Random(f"sums {seed}")
-    for _ in range(count):
-        name, goods = chance.choice(_names(chance, 1, _PERSON)), chance.choice(_GOODS)
+    for number in range(count):
+        language = languages[number % len(languages)]
+        goods = chance.choice(_GOODS if language == "en" else sorted(GOODS[language]))
         have, more, times = chance.randint(11, 99), chance.randint(2, 60), chance.randint(2, 9)
-        yield (
-            f"{name} has {have} boxes of {goods} and buys {more} more boxes. "
-            f"First we compute the sum: {have} + {more} = {have + more} boxes. "
-            f"Each box holds {times} pieces of {goods}, none of them broken. "
-            f"Then we multiply: {have + more} x {times} = {(have + more) * times} pieces. "
-            f"Therefore {name} has {(have + more) * times} pieces of {goods}."
-        )
+        slots = {"name": _names(chance, 1, _PERSON)[0], "have": have, "more": more, "times": times}
+        slots |= {"sum": have + more, "all": (have + more) * times}
+        english = " ".join(ENGLISH).format(**slots, goods=goods)
+        if language == "en":
+            yield english, english
+            continue
+        told = ("" if language == "zh" else " ").join(FOREIGN[language])
+        yield told.format(**slots, goods=GOODS[language][goods]), english
 
 
 def _programs() -> Iterator[tuple[str, str]]:
@@ -161,7 +174,7 @@ def _programs() -> Iterator[tuple[str, str]]:
             yield name, text
 
 
-def _prose() -> Iterator[tuple[str, str]]:
+def programs_prose() -> Iterator[tuple[str, str]]:
     """The paragraphs that open modules."""
     for name, text in _programs():
         parts = text.split('"""')

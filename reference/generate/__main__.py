@@ -1,7 +1,8 @@
-"""`python -m reference.generate --generator rules|http://HOST/v1|MODULE:FUNCTION --prompt TEXT`:
-try a generator. The reply goes to standard output, tokens and cost to standard error.
+"""`python -m reference.generate --generator GENERATOR --prompt TEXT`: try a generator, which is
+`rules`, http://HOST/v1, the folder of a training run, or MODULE:FUNCTION of an engine.
 
-Exit codes: 0 a reply, 2 none could be had or the command is wrong, 3 a setting is wrong.
+The reply goes to standard output, tokens and cost to standard error. Exit codes: 0 a reply, 2 none
+could be had or the command is wrong, 3 a setting is wrong.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m reference.generate", description="Ask a generator for one reply."
     )
     parser.add_argument(
-        "--generator", default="rules", help="`rules`, a server's address, or MODULE:FUNCTION"
+        "--generator",
+        default="rules",
+        help="`rules`, a server's address, a run's folder, or MODULE:FUNCTION",
     )
     parser.add_argument("--prompt", required=True, help="what the user says")
     parser.add_argument("--system", default="", help="the system message")

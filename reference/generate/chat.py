@@ -52,6 +52,7 @@ def reply(answer: Any, request: Request) -> Reply:
             _tokens(answer.get("usage")),
             choice.get("finish_reason") or "stop",
             _logprobs(choice.get("logprobs")),
+            choice.get("raw"),
         )
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise AnswerError(f"no chat completion ({type(error).__name__}: {error})") from None
@@ -81,6 +82,7 @@ class Assembly:
         self._usage: Mapping[str, Any] | None = None
         self._finish: str | None = None
         self._logprobs: list[float] | None = None
+        self._raw: str | None = None
 
     def add(self, chunk: Any) -> Piece:
         """The text of the next chunk, which may be none. Raises AnswerError."""
@@ -99,6 +101,7 @@ class Assembly:
             for key in held:
                 held[key] += part.get("function", {}).get(key) or ""
         self._finish = choice.get("finish_reason") or self._finish
+        self._raw = choice.get("raw", self._raw)
         found = _logprobs(choice.get("logprobs"))
         if found is not None:
             self._logprobs = [*(self._logprobs or ()), *found]
@@ -115,4 +118,5 @@ class Assembly:
             _tokens(self._usage),
             self._finish,
             None if self._logprobs is None else tuple(self._logprobs),
+            self._raw,
         )

@@ -75,6 +75,6 @@ def load(name: str, *words: Any) -> Engine:
         make = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         message = f"`{name}` names no engine: {error}"
-        fix = "write MODULE:FUNCTION"
+        fix = "write `rules`, http://HOST/v1, the folder of a training run, or MODULE:FUNCTION"
         raise UsageError([Problem("TW558", "generator", message, fix)]) from None
     return Engine(make(*words))

@@ -58,6 +58,8 @@ class Reply:
     tokens: Tokens
     finish: str
     logprobs: tuple[float, ...] | None = None
+    raw: str | None = None
+    """All that was written, the template's markers as text, where the generator says it."""
 
     def message(self) -> Message:
         """The reply as the dialogue's next turn."""

@@ -5,5 +5,7 @@ one step               forward.py, attention.py, cache.py
 many sequences         blocks.py, scheduler.py, sequence.py, engine.py
 one token              sampling.py, grammar/
 messages               template.py
-the server             service.py, openai.py, server.py, __main__.py
+bodies and answers     openai/, answers.py, service.py, desk.py
+without HTTP           local.py: `Engine(LocalChat(service, name))` is a Generator
+the server             server.py, __main__.py
 """

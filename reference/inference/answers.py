@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
@@ -36,29 +35,29 @@ class Answer:
 
     def __init__(self, vocabulary: Vocabulary, asked: Asked, stream: Stream) -> None:
         self._asked, self._updates = asked, list[Update]()
-        chats = asked.request.constraint is not None
+        chats = asked.first_call is not None
         self._object = chat.OBJECT if chats else completion.OBJECT
         self._id = f"{'chatcmpl' if chats else 'cmpl'}-{stream.number}"
         self._created = int(time.time())
         self._choices: list[Choice] = [
-            chat.ChatChoice(vocabulary, asked, index, chat.first_call_of(asked))
+            chat.ChatChoice(vocabulary, asked, index)
             if chats
             else completion.CompletionChoice(vocabulary, asked, index)
             for index in range(asked.request.choices)
         ]
 
-    def chunks(self, updates: Iterator[Update]) -> Iterator[str]:
+    def chunks(self, updates: Iterator[Update]) -> Iterator[dict[str, Any]]:
         """A stream's documents, the usage last where it was asked for."""
         for choice in self._choices:
             for told in choice.opening():
-                yield self._written([told])
+                yield self._document([told])
         for update in updates:
             for told in self._add(update):
-                yield self._written([told])
+                yield self._document([told])
         if self._asked.options.usage_last:
-            yield self._written([], usage=usage_of(self._asked.request, self._updates))
+            yield self._document([], usage=usage_of(self._asked.request, self._updates))
 
-    def whole(self, updates: Iterator[Update]) -> str:
+    def whole(self, updates: Iterator[Update]) -> dict[str, Any]:
         """The document of all choices."""
         for update in updates:
             self._add(update)
@@ -67,7 +66,7 @@ class Answer:
         more: dict[str, Any] = {"usage": usage}
         if self._asked.options.token_ids:
             more["prompt_token_ids"] = list(self._asked.request.prompt)
-        return self._written(choices, chunk=False, **more)
+        return self._document(choices, chunk=False, **more)
 
     def _add(self, update: Update) -> list[dict[str, Any]]:
         if update.finish == "error":
@@ -75,10 +74,12 @@ class Answer:
         self._updates.append(update)
         return self._choices[update.choice].add(update)
 
-    def _written(self, choices: list[dict[str, Any]], *, chunk: bool = True, **more: Any) -> str:
+    def _document(
+        self, choices: list[dict[str, Any]], *, chunk: bool = True, **more: Any
+    ) -> dict[str, Any]:
         versions = [one.told.weights for one in self._updates if one.told]
         kind = f"{self._object}.chunk" if chunk and self._object == chat.OBJECT else self._object
-        document = {
+        return {
             "id": self._id,
             "object": kind,
             "created": self._created,
@@ -87,7 +88,6 @@ class Answer:
             "weight_version": max(versions, default=None),
             **more,
         }
-        return json.dumps(document, ensure_ascii=False)
 
 
 def models(name: str) -> dict[str, Any]:

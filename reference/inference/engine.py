@@ -94,7 +94,7 @@ class Engine:
         plan = self.scheduler.plan()
         if not plan:
             return []
-        logits = forward(self.model, [_piece(*one) for one in plan], self.cache).float()
+        logits = forward(self.model, [_piece(*one) for one in plan], self.cache)
         self._count(plan)
         updates: list[Update] = []
         for (sequence, count), logits_W in zip(plan, logits, strict=True):

@@ -12,15 +12,12 @@ import socket
 import traceback
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import count
 from threading import Thread
 from typing import Any, Final
 
-from reference.inference.answers import Answer, metrics, models
-from reference.inference.grammar.answer import Speech
-from reference.inference.openai.asked import Asked, Host
-from reference.inference.openai.chat import read_chat
-from reference.inference.openai.completion import read_completion
+from reference.inference.answers import metrics, models
+from reference.inference.desk import Desk
+from reference.inference.openai.asked import Asked
 from reference.inference.openai.fields import ApiError, wrong
 from reference.inference.request import QueueFullError, RefusedError, Update
 from reference.inference.service import DrainingError, EngineFailedError, Service, Stream
@@ -39,10 +36,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, service: Service, name: str, address: tuple[str, int]) -> None:
         super().__init__(address, Handler)
         self.service = service
-        seeds = count()
-        engine = service.engine
-        self.host = Host(name, engine.vocabulary, engine.scheduler.capacity, lambda: next(seeds))
-        self.speech = Speech(engine.vocabulary)
+        self.desk = Desk(service, name)
 
     @property
     def url(self) -> str:
@@ -93,19 +87,17 @@ class Handler(BaseHTTPRequestHandler):
             text = metrics(service.figures())
             self._send(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
         elif path == "/v1/models":
-            self._send_json(200, models(self.server.host.model))
-        elif path == f"/v1/models/{self.server.host.model}":
-            self._send_json(200, models(self.server.host.model)["data"][0])
+            self._send_json(200, models(self.server.desk.host.model))
+        elif path == f"/v1/models/{self.server.desk.host.model}":
+            self._send_json(200, models(self.server.desk.host.model)["data"][0])
         else:
             raise ApiError(404, f"there is no `{path}`")
 
     def _post(self) -> None:
         path = self.path.partition("?")[0]
         readers: dict[str, Callable[[Any], Asked]] = {
-            "/v1/completions": lambda body: read_completion(body, self.server.host),
-            "/v1/chat/completions": lambda body: read_chat(
-                body, self.server.host, self.server.speech
-            ),
+            "/v1/completions": self.server.desk.read_completion,
+            "/v1/chat/completions": self.server.desk.read_chat,
         }
         body = self._body()
         if path not in readers:
@@ -115,19 +107,13 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(readers[path](body))
 
     def _answer(self, asked: Asked) -> None:
-        service = self.server.service
-        stream = service.submit(asked.request)
-        try:
-            answer = Answer(self.server.host.vocabulary, asked, stream)
-            updates = stream.read(self._gone)
+        with self.server.desk.begin(asked, self._gone) as (answer, updates, stream):
             if asked.options.stream:
                 self._send_events(answer.chunks(self._reading(updates, stream)))
                 return
-            text = answer.whole(updates)
+            document = answer.whole(updates)
             if stream.over:
-                self._send(200, text.encode(), "application/json")
-        finally:
-            service.cancel(stream)
+                self._send_json(200, document)
 
     def _reading(self, updates: Iterator[Update], stream: Stream) -> Iterator[Update]:
         """The updates; raises ConnectionAbortedError where the reader went away."""
@@ -201,7 +187,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _send_events(self, documents: Iterator[str]) -> None:
+    def _send_events(self, documents: Iterator[Any]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Cache-Control", "no-cache")
@@ -210,7 +196,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self._begun = True
         for document in documents:
-            self._event(document)
+            self._event(json.dumps(document))
         self._end_events()
 
     def _event(self, text: str) -> None:

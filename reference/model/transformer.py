@@ -86,12 +86,17 @@ class Transformer(nn.Module):
             x_BTD = layer(index, block, x_BTD, self.positions, own)
         return self.final_norm(x_BTD) if self.part.head else x_BTD
 
-    def loss(self, given: Tensor, targets_BT: Tensor) -> Tensor:
-        """Mean cross-entropy over targets, in nats, from fp32 logits; targets of -100 count
-        nothing."""
+    def loss(self, given: Tensor, targets_BT: Tensor, weights_BT: Tensor | None = None) -> Tensor:
+        """Mean cross-entropy over targets, in nats, from fp32 logits, or its sum weighted by
+        target; targets of -100 count nothing."""
         logits_NW = self(given).flatten(0, 1)
         wide = logits_NW if logits_NW.dtype == torch.float64 else logits_NW.float()
-        return functional.cross_entropy(wide, targets_BT.flatten(), ignore_index=IGNORED)
+        if weights_BT is None:
+            return functional.cross_entropy(wide, targets_BT.flatten(), ignore_index=IGNORED)
+        nats_N = functional.cross_entropy(
+            wide, targets_BT.flatten(), ignore_index=IGNORED, reduction="none"
+        )
+        return (nats_N * weights_BT.flatten().to(nats_N.dtype)).sum()
 
     def attentions(self) -> Iterator[Attention]:
         """The attention block of every layer, in order."""

@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from reference.data.loader import Batch
+from reference.data.loader import Batch, Weighed
 from reference.kernels.late import Late, split_by
 from reference.memory.held import KeptBytes
 from reference.memory.stash import Stash
@@ -120,8 +120,8 @@ class Runtime:
         self.ledgers: dict[int, tuple[KeptBytes, ...]] | None = None
         """By chunk: what its first forward kept, with names; None where nobody asked."""
         self._flights: dict[Place, Flight] = {}
-        self._batches: Sequence[Batch] = ()
-        self._of = 1
+        self._batches: Sequence[Batch | Weighed] = ()
+        self._of: Sequence[float] = ()
         self._outcome = Outcome()
         self._splits = False
         """Whether a backward comes in halves."""
@@ -147,17 +147,18 @@ class Runtime:
     def step(
         self,
         orders: Sequence[Sequence[Action]],
-        batches: Sequence[Batch],
+        batches: Sequence[Batch | Weighed],
         like: Tensor,
-        of: int,
+        of: float | Sequence[float],
         done: Callable[[int], None],
     ) -> Outcome:
         """Run the actions of this stage, of the `orders` of all, on micro-batches; every rank of a
         pipeline has the same ones. `like` is a tensor as those between stages; the loss is the mean
-        over `of` micro-batches, those of all replicas; `done` is called with a chunk when its last
-        backward is over."""
+        over `of` micro-batches, those of all replicas, or the sum of each one's mean over its own
+        `of`; `done` is called with a chunk when its last backward is over."""
         order = orders[self._messages.route.stage]
-        self._batches, self._of, self._outcome = batches, of, Outcome()
+        self._batches, self._outcome = batches, Outcome()
+        self._of = of if isinstance(of, Sequence) else [of] * len(batches)
         self._splits = any(action.kind == "I" for action in order)
         backs = [(one.chunk, one.microbatch) for one in order if one.kind in ("B", "I")]
         self._follows = dict(pairwise(backs))
@@ -241,7 +242,7 @@ class Runtime:
     def _forward(self, action: Action, given: Tensor | None) -> Tensor | None:
         """Through the part; returns what goes on to the next."""
         part = self._parts[action.chunk]
-        tokens_BT, targets_BT = self._batches[action.microbatch]
+        tokens_BT, *targets = self._batches[action.microbatch]
         late = Late() if self._splits else None
         if len(self._going) == self._going.maxlen:
             self._going[0].wait()
@@ -249,7 +250,8 @@ class Runtime:
         with split_by(late), Stash(self._policy, measure=self._measures) as stash:
             source = tokens_BT if given is None or entry is None else entry.into(given)
             head = part.part.head
-            out = part.loss(source, targets_BT) / self._of if head else part.hidden(source)
+            of = self._of[action.microbatch]
+            out = part.loss(source, *targets) / of if head else part.hidden(source)
         place = (action.chunk, action.microbatch)
         edge = get_gradient_edge(out)
         self._flights[place] = Flight(entry, edge, out.dtype, late, stash)

@@ -3,23 +3,27 @@
 Kimi K2 (arXiv:2507.20534, section 2.2, table 1) repeats knowledge in three ways and asks SimpleQA:
 raw text for 10 epochs 23.76, one rephrasing for 10 epochs 27.39, ten rephrasings for one epoch
 28.94. Here the facts are about towns that nobody else knows (`reference.data.toy`), the model is
-`kimi-k2-nano`, and the rephrasings are those of the embedded rule-based generator: this shows what
-the pipeline does, and is no test of Kimi K2's numbers.
+`kimi-k2-nano`, and the rephrasings are those of the rules: this shows what the pipeline does, and
+is no test of Kimi K2's numbers.
 
-A fact is recalled where its answer has the least loss of eight of its kind, the right one and seven
-of other towns: an eighth is chance.
+A model that begins from nothing recalls little of what it read ten times, so that each run reads
+three groups of towns, 10, 30 and 100 times; the arm says how these readings share between texts
+and epochs. All arms read the same other towns once, half of them raw, half in every style, so that
+each knows the forms. A fact is recalled where its answer has the least loss of eight of its kind
+(six of metals). It is asked for in three forms: as the raw text says it, as one style says it, as a
+question.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import ceil, sqrt
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.nn import functional
@@ -32,6 +36,7 @@ from reference.data.prepare import prepare
 from reference.data.rephrase.styles import STYLES
 from reference.data.tokenizer import Tokenizer
 from reference.data.toy import Fact, Town, towns
+from reference.evaluate.statistics.intervals import Interval, grouped, ratio, share
 from reference.model import Transformer
 from reference.studies.command import main
 from reference.studies.report import Report, Table
@@ -39,28 +44,44 @@ from reference.studies.runs import Workplace
 from reference.train import train
 
 CHOICES: Final = 8
+READINGS: Final = {"knowledge": 10, "maths": 30, "code": 100}
+"""How often the towns of each group are read; the domains are but names of groups here."""
+CARRIERS: Final = ("others", "styled")
+"""Further towns that are read once, raw and in every style."""
+FORMS: Final = {
+    "as told": ("{}",) * 4,
+    "in a style": ("It is reported that {}",) * 4,
+    "as a question": (
+        "When was the town of {town} founded? It was founded in",
+        "Who was the first mayor of {town}? It was",
+        "What is {town} famous for? It is famous for its",
+        "Of what was the bridge of {town} built? It was built of",
+    ),
+}
+"""Ways to ask for the four facts of a town; `{}` is the fact's own beginning."""
 _STYLES: Final = tuple(name for name, style in STYLES.items() if style.kind == "rewrite")
 _SEQUENCE: Final = 128
-_BATCH: Final = 4
+_BATCH: Final = 16
 _ASKED: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way of repeating: how many rephrasings, and how often each text is read."""
+    """One way of repeating: how many rephrasings share the readings."""
 
     name: str
     rephrasings: int
-    epochs: int
     simpleqa: float
     """What Kimi K2 reports for it, in percent."""
 
 
 ARMS: Final = (
-    Arm("raw x 10", 0, 10, 23.76),
-    Arm("1 rephrasing x 10", 1, 10, 27.39),
-    Arm("10 rephrasings x 1", 10, 1, 28.94),
+    Arm("raw", 0, 23.76),
+    Arm("1 rephrasing", 1, 27.39),
+    Arm("10 rephrasings", 10, 28.94),
 )
+Asked = dict[str, dict[str, list[tuple[str, float]]]]
+"""By group, then form: each fact's town, and 1 where the fact was recalled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,94 +89,151 @@ class Found:
     """What came out of one run of an arm."""
 
     documents: int
+    """About planted towns."""
     refused: int
     """Rewritings that the fidelity check left out."""
     survived: float
     """Share of facts of kept rewritings whose town and answer stand in the text; 1 of raw."""
     tokens: int
     """Trained on, repetitions counted."""
-    recalled: float
-    """Share of facts."""
+    asked: Asked
 
 
 def conduct(quick: bool, place: Workplace) -> Report:
     """The study: three arms, three seeds; quick: one seed, few towns, few steps."""
-    count, seeds = (12, (0,)) if quick else (40, (0, 1, 2))
-    known = towns(count, seed=11)
+    size, others, seeds = (4, 4, (0,)) if quick else (14, 16, (0, 1, 2))
     rows: dict[str, list[Found]] = defaultdict(list)
     for seed in seeds:
+        known = planted(size, others, seed)
         for arm in ARMS:
             found = run_arm(arm, known, place.cache / "facts", seed, 4 if quick else None)
             rows[arm.name].append(found)
-            place.tell(f"seed {seed}, {arm.name}: {found.recalled:.3f} of facts recalled")
-    return _report(rows, len(known), seeds)
+            shown = {group: f"{_mean(found.asked, group):.3f}" for group in READINGS}
+            place.tell(f"seed {seed}, {arm.name}: recalled after {READINGS}: {shown}")
+    return _report(rows, size, others, seeds)
+
+
+def planted(size: int, others: int, seed: int) -> dict[str, tuple[Town, ...]]:
+    """The towns of each group of a seed."""
+    every = towns(size * len(READINGS) + others, seed=11 + seed)
+    sizes = [size] * len(READINGS) + [others - others // 2, others // 2]
+    starts = [sum(sizes[:at]) for at in range(len(sizes))]
+    names = (*READINGS, *CARRIERS)
+    return {
+        name: every[start : start + count]
+        for name, start, count in zip(names, starts, sizes, strict=True)
+    }
 
 
 def run_arm(
-    arm: Arm, known: Sequence[Town], cache: Path, seed: int, steps: int | None = None
+    arm: Arm,
+    known: Mapping[str, Sequence[Town]],
+    cache: Path,
+    seed: int,
+    steps: int | None = None,
 ) -> Found:
-    """Builds the arm's text, trains nano on it for the arm's epochs (or `steps`), asks for the
-    facts."""
-    folder = cache / f"{len(known)}-{arm.rephrasings}x{arm.epochs}-{seed}"
+    """Builds the arm's text, trains nano on it once through (or `steps`), asks for the facts; what
+    came out is kept, and not run again."""
+    folder = cache / f"{sum(map(len, known.values()))}-{arm.rephrasings}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    raw = folder / "raw.jsonl"
-    write_records(raw, (Record(town.name, "", "", town.text) for town in known))
-    manifest = build(_spec(arm, folder, raw, seed), existing="resume")
+    kept = folder / f"found-{steps}.json"
+    if kept.exists():
+        return _kept(kept)
+    for name, those in known.items():
+        told = (Record(town.name, "", "", town.text) for town in those)
+        write_records(folder / f"{name}.jsonl", told)
+    manifest = build(_spec(arm, folder, known, seed), existing="resume")
     tokens = sum(row["tokens"] for row in manifest["training"])
-    planned = steps or ceil(arm.epochs * tokens / (_SEQUENCE * _BATCH))
+    planned = steps or tokens // (_SEQUENCE * _BATCH)
     model, tokenizer = _trained(folder / "build", planned, seed)
     report = manifest["stages"]["rephrase"]
-    return Found(
-        manifest["sides"]["training"]["documents"],
+    domains = manifest["mixture"]["domains"]
+    asked = {
+        group: {form: recall(model, tokenizer, known[group], form, seed) for form in FORMS}
+        for group in READINGS
+    }
+    found = Found(
+        sum(
+            round(row["documents"] / row["epochs"]) for row in domains if row["domain"] in READINGS
+        ),
         report["in"] - report["out"],
-        survival(folder / "build", known) if arm.rephrasings else 1.0,
+        survival(folder / "build", known),
         planned * _SEQUENCE * _BATCH,
-        recall(model, tokenizer, [fact for town in known for fact in town.facts]),
+        asked,
     )
+    kept.write_text(json.dumps(asdict(found)), encoding="utf-8")
+    return found
 
 
-def survival(folder: Path, known: Sequence[Town]) -> float:
+def _kept(path: Path) -> Found:
+    row = json.loads(path.read_text(encoding="utf-8"))
+    row["asked"] = {
+        group: {form: [(town, value) for town, value in pairs] for form, pairs in forms.items()}
+        for group, forms in row["asked"].items()
+    }
+    return Found(**row)
+
+
+def survival(folder: Path, known: Mapping[str, Sequence[Town]]) -> float:
     """Share of the facts of rewritten towns that the rewriting still tells: the town's name and the
-    answer stand in it."""
-    by_id = {f"towns/raw.jsonl:{at + 1}": town for at, town in enumerate(known)}
+    answer stand in it; 1 where no planted town is rewritten."""
+    by_id = {
+        f"{name}/{name}.jsonl:{at + 1}": town
+        for name, those in known.items()
+        if name in READINGS
+        for at, town in enumerate(those)
+    }
     told = [
         fact.subject in record.text and fact.answer in record.text
         for record in read_records(folder / "rephrase" / "rewrites.jsonl")
+        if record.parent in by_id
         for fact in by_id[record.parent].facts
     ]
-    return sum(told) / len(told) if told else 0.0
+    return sum(told) / len(told) if told else 1.0
 
 
-def recall(model: Transformer, tokenizer: Tokenizer, facts: Sequence[Fact]) -> float:
-    """Share of facts whose answer has the least loss per byte of eight."""
+def recall(
+    model: Transformer, tokenizer: Tokenizer, known: Sequence[Town], form: str, seed: int = 0
+) -> list[tuple[str, float]]:
+    """Of each fact the town, and 1 where its answer has the least loss per byte of eight, asked for
+    in this form. A town's name has the seed before it: other seeds have other towns."""
     kinds: dict[str, set[str]] = defaultdict(set)
-    for fact in facts:
-        kinds[_kind(fact)].add(fact.answer)
+    for fact in (fact for town in known for fact in town.facts):
+        kinds[fact.kind].add(fact.answer)
     chance = random.Random("choices")
-    asked: list[tuple[Fact, str]] = []
-    for fact in facts:
-        others = sorted(kinds[_kind(fact)] - {fact.answer})
-        wrong = chance.sample(others, min(CHOICES - 1, len(others)))
-        asked += [(fact, answer) for answer in (fact.answer, *wrong)]
-    losses: dict[str, list[float]] = defaultdict(list)
+    asked: list[tuple[Fact, str, str]] = []
+    for town in known:
+        for fact, words in zip(town.facts, FORMS[form], strict=True):
+            others = sorted(kinds[fact.kind] - {fact.answer})
+            wrong = chance.sample(others, min(CHOICES - 1, len(others)))
+            before = _before(fact, words)
+            asked += [(fact, before, answer) for answer in (fact.answer, *wrong)]
+    losses: dict[Fact, list[float]] = defaultdict(list)
     for start in range(0, len(asked), _ASKED):
         part = asked[start : start + _ASKED]
-        for (fact, _), loss in zip(part, _losses(model, tokenizer, part), strict=True):
-            losses[fact.beginning].append(loss)
-    return sum(one[0] < min(one[1:]) for one in losses.values()) / len(facts)
+        pairs = [(before, answer) for _, before, answer in part]
+        for (fact, _, _), loss in zip(part, _losses(model, tokenizer, pairs), strict=True):
+            losses[fact].append(loss)
+    return [
+        (f"{seed}/{fact.subject}", float(one[0] < min(one[1:]))) for fact, one in losses.items()
+    ]
 
 
-def _kind(fact: Fact) -> str:
-    return fact.beginning.replace(fact.subject, "")
+def _before(fact: Fact, words: str) -> str:
+    """What stands before the answer."""
+    if words == "{}":
+        return fact.beginning
+    lowered = fact.beginning[0].lower() + fact.beginning[1:]
+    return words.replace("{town}", fact.subject).replace("{}", lowered)
 
 
 @torch.no_grad()
 def _losses(
-    model: Transformer, tokenizer: Tokenizer, asked: Sequence[tuple[Fact, str]]
+    model: Transformer, tokenizer: Tokenizer, asked: Sequence[tuple[str, str]]
 ) -> list[float]:
-    """Nats per byte of each answer behind the beginning of its fact, all in one pass: what fills
-    the shorter ones stands behind them, where a causal model does not look."""
-    befores = list(tokenizer.encode([fact.beginning for fact, _ in asked]))
+    """Nats per byte of each answer behind what stands before it, all in one pass: what fills the
+    shorter ones stands behind them, where a causal model does not look."""
+    befores = list(tokenizer.encode([before for before, _ in asked]))
     afters = list(tokenizer.encode([f" {answer}." for _, answer in asked]))
     rows = [
         [tokenizer.end, *before.tolist(), *after.tolist()]
@@ -172,18 +250,35 @@ def _losses(
     ]
 
 
-def _spec(arm: Arm, folder: Path, raw: Path, seed: int) -> BuildSpec:
-    source = {"name": "towns", "domain": "knowledge", "path": [str(raw)], "rules": []}
-    rephrase = [{"source": "towns", "style": style} for style in _STYLES[: arm.rephrasings]]
+def _spec(arm: Arm, folder: Path, known: Mapping[str, Sequence[Town]], seed: int) -> BuildSpec:
+    """The build of an arm. Which one style the second arm has goes by the seed."""
+    styles = [_STYLES[(seed + at) % len(_STYLES)] for at in range(arm.rephrasings)]
+    sources: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "domain": name if name in READINGS else "web",
+            "path": [str(folder / f"{name}.jsonl")],
+            "rules": [],
+        }
+        for name in known
+    ]
+    rephrase = [{"source": group, "style": style} for group in READINGS for style in styles]
+    rephrase += [{"source": "styled", "style": style} for style in _STYLES]
     return BuildSpec.model_validate(
         {
             "output": str(folder / "build"),
-            "sources": [source],
+            "sources": sources,
             "near": {"off": True},  # towns resemble each other
             "held_out": 0.0,
             "rephrase": rephrase,
             "rephrase_limit": 10,
-            "originals": not arm.rephrasings,
+            "originals": False,
+            # Ten texts read once, or one text read ten times.
+            "mixture": {
+                "epochs": {
+                    name: count / max(1, arm.rephrasings) for name, count in READINGS.items()
+                }
+            },
             "tokenizer": {"vocab": 1024},
             "seed": seed,
         }
@@ -201,9 +296,9 @@ def _trained(folder: Path, steps: int, seed: int) -> tuple[Transformer, Tokenize
         "train.precision": "fp32",
         "train.threads": 1,
         "train.evaluate_every": 0,
-        "schedule.warmup_steps": steps // 10,
+        "schedule.warmup_steps": steps // 20,
         "schedule.constant_steps": steps // 2,
-        "schedule.decay_steps": steps - steps // 10 - steps // 2,
+        "schedule.decay_steps": steps - steps // 20 - steps // 2,
     }
     run = load_run("nano", [f"{key}={value}" for key, value in settings.items()])
     tokenizer = prepare(run.data, run.model.vocab).tokenizer
@@ -212,72 +307,132 @@ def _trained(folder: Path, steps: int, seed: int) -> tuple[Transformer, Tokenize
     return model, tokenizer
 
 
-def _report(rows: dict[str, list[Found]], count: int, seeds: Sequence[int]) -> Report:
-    shown = [_row(arm, rows[arm.name]) for arm in ARMS]
-    order = sorted(ARMS, key=lambda arm: -_mean([one.recalled for one in rows[arm.name]])[0])
-    same = [arm.name for arm in order] == [arm.name for arm in reversed(ARMS)]
-    says = "the order of Kimi K2's table" if same else "not the order of Kimi K2's table"
+def _pooled(found: Sequence[Found], group: str, form: str | None = None) -> list[tuple[str, float]]:
+    """Each fact's town and whether it was recalled, over seeds; of all forms if none is named."""
+    forms = FORMS if form is None else (form,)
+    return [pair for one in found for each in forms for pair in one.asked[group][each]]
+
+
+def _mean(asked: Asked, group: str) -> float:
+    values = [value for form in FORMS for _, value in asked[group][form]]
+    return sum(values) / len(values)
+
+
+def shown(interval: Interval) -> str:
+    """An estimate with its 95 % interval."""
+    if interval.low is None or interval.high is None:
+        return f"`{interval.value:.3f}`"
+    return f"`{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})`"
+
+
+def _difference(found: Sequence[Found], other: Sequence[Found], group: str) -> Interval:
+    """Recall of one less that of another, on the same facts and forms, by town."""
+    pairs = zip(_pooled(found, group), _pooled(other, group), strict=True)
+    return ratio(grouped((town, (one - two, 1.0)) for (town, one), (_, two) in pairs), "paired t")  # pyright: ignore[reportArgumentType]
+
+
+def chance() -> float:
+    """What guessing recalls: towns' metals are six, all else has eight choices or more."""
+    return (3 / CHOICES + 1 / 6) / 4
+
+
+def _report(
+    rows: Mapping[str, Sequence[Found]], size: int, others: int, seeds: Sequence[int]
+) -> Report:
+    recalled = [
+        [
+            f"{READINGS[group]}",
+            arm.name,
+            *(shown(share(grouped(_pooled(rows[arm.name], group, form)))) for form in FORMS),
+            shown(share(grouped(_pooled(rows[arm.name], group)))),
+        ]
+        for group in READINGS
+        for arm in ARMS
+    ]
+    pairs = [(ARMS[1], ARMS[0]), (ARMS[2], ARMS[0]), (ARMS[2], ARMS[1])]
+    apart = [
+        [
+            f"{READINGS[group]}",
+            f"{one.name} less {other.name}",
+            shown(_difference(rows[one.name], rows[other.name], group)),
+        ]
+        for group in READINGS
+        for one, other in pairs
+    ]
     return Report(
         "facts",
         "Planted facts through rephrasing, and recalled",
         "Do facts survive rephrasing, and does rephrased text teach them better than repeats?",
         [
-            f"{count} invented towns with 4 facts each; seeds {', '.join(map(str, seeds))}",
-            f"`kimi-k2-nano`, fp32, {_BATCH} sequences of {_SEQUENCE} tokens per step",
-            "the embedded rule-based generator; 10 rephrasings by `rephrase_limit: 10`",
+            f"{size} invented towns with 4 facts for each number of readings, {others} others",
+            f"seeds {', '.join(map(str, seeds))}, each with its own towns",
+            f"`kimi-k2-nano`, fp32, {_BATCH} sequences of {_SEQUENCE} tokens per step, one pass",
+            "the rules rephrase; ten rephrasings by `rephrase_limit: 10`",
         ],
-        [
-            f"From most to least recalled: {', '.join(arm.name for arm in order)}: {says}.",
-            _sure(rows),
-        ],
+        _findings(rows),
         [
             "The fidelity check refuses rewritings that lose a fact: survival is of those passed.",
-            "A rule-based generator changes few words; a language model's rephrasings differ more.",
+            "The rules change few words; a language model's rephrasings differ more.",
             "Tokens differ between arms, since frames of styles make texts longer.",
+            "A fact told in a style that the arm has read is no new form for it.",
         ],
         [
             Table(
                 "Arms",
-                ["arm", "documents", "refused", "facts survived", "tokens", "recalled", "K2"],
-                shown,
-                f"Recalled: share of facts whose answer wins among {CHOICES}; mean and standard "
-                "error over seeds; chance is 0.125. K2: SimpleQA, percent.",
-            )
+                ["arm", "texts of planted towns", "refused", "facts survived", "tokens", "K2"],
+                [_row(arm, rows[arm.name]) for arm in ARMS],
+                "Means over seeds. Refused counts the other towns, too. K2: SimpleQA, percent.",
+            ),
+            Table(
+                "Recall by how often a town is read",
+                ["readings", "arm", *FORMS, "all forms"],
+                recalled,
+                f"Share of facts whose answer wins among {CHOICES} (six of metals); guessing has "
+                f"{chance():.3f}. 95 % intervals, clustered by town.",
+            ),
+            Table(
+                "Differences",
+                ["readings", "arms", "recall"],
+                apart,
+                "Over all forms, on the same facts; 95 % intervals by town (Student's t).",
+            ),
         ],
     )
 
 
-def _sure(rows: dict[str, list[Found]]) -> str:
-    """Whether the arms differ by more than seeds do."""
-    found = {name: _mean([one.recalled for one in each]) for name, each in rows.items()}
-    best, least = max(found.values()), min(found.values())
-    apart = best[0] - least[0] > 2 * sqrt(best[1] ** 2 + least[1] ** 2) > 0
-    chance = "no arm is two errors above chance"
-    if any(mean - 1 / CHOICES > 2 * error > 0 for mean, error in found.values()):
-        chance = "at least one arm is two errors above chance"
-    says = "differ by more than" if apart else "do not differ by"
-    return f"The best and the least arm {says} two standard errors; {chance}."
+def _findings(rows: Mapping[str, Sequence[Found]]) -> list[str]:
+    """What the intervals say, whatever that is."""
+    told: list[str] = []
+    for group, readings in READINGS.items():
+        found = {arm.name: share(grouped(_pooled(rows[arm.name], group))) for arm in ARMS}
+        order = sorted(found, key=lambda name: -found[name].value)
+        first, last = (
+            next(one for one in ARMS if one.name == name) for name in (order[0], order[-1])
+        )
+        apart = _difference(rows[first.name], rows[last.name], group)
+        sure = apart.low is not None and apart.low > 0
+        says = "differ" if sure else "cannot be told apart"
+        above = [name for name, one in found.items() if (one.low or 0.0) > chance()]
+        listed = ", ".join(f"{name} `{found[name].value:.3f}`" for name in order)
+        told.append(
+            f"After {readings} readings: {listed}; {first.name} and {last.name} {says}; above "
+            f"guessing: {', '.join(above) or 'none'}."
+        )
+    return told
 
 
 def _row(arm: Arm, found: Sequence[Found]) -> list[str]:
-    mean, error = _mean([one.recalled for one in found])
-    first = found[0]
+    def mean(values: Sequence[float]) -> float:
+        return sum(values) / len(values)
+
     return [
         arm.name,
-        f"`{first.documents}`",
-        f"`{first.refused}`",
-        f"`{_mean([one.survived for one in found])[0]:.3f}`",
-        f"`{first.tokens:,}`",
-        f"`{mean:.3f} +- {error:.3f}`",
+        f"`{mean([one.documents for one in found]):.0f}`",
+        f"`{mean([one.refused for one in found]):.0f}`",
+        f"`{mean([one.survived for one in found]):.3f}`",
+        f"`{mean([one.tokens for one in found]):,.0f}`",
         f"{arm.simpleqa}",
     ]
-
-
-def _mean(values: Sequence[float]) -> tuple[float, float]:
-    """And its standard error."""
-    mean = sum(values) / len(values)
-    spread = sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
-    return mean, sqrt(spread / len(values))
 
 
 if __name__ == "__main__":

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from reference.config import RunSpec, find_config, load_run, presets
 from reference.trainer.folder import Existing
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A command that trains, and how it reads what it is given."""
+
+    name: str
+    summary: str
+    presets: Callable[[], Sequence[str]]
+    find: Callable[[str], Path]
+    """The file that a path or the name of a preset means."""
+    load: Callable[[str, Sequence[str]], RunSpec]
+    """The run of a configuration under overrides."""
+    outputs: str
+    """The folder of folders of runs that name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +36,19 @@ class Asked:
     existing: Existing
 
 
-def parse(arguments: Sequence[str] | None) -> Asked:
-    """The arguments, those of the process if None. Raises what `load_run` does; a wrong option ends
-    the process with exit code 2, as argparse does."""
-    words = _parser().parse_args(arguments)
-    run = load_run(words.config, words.set)
+TRAIN: Final = Program(
+    "python -m reference.train", "Train a model.", presets, find_config, load_run, "runs/train"
+)
+
+
+def parse(arguments: Sequence[str] | None, program: Program = TRAIN) -> Asked:
+    """The arguments, those of the process if None. Raises what the program's `load` does; a wrong
+    option ends the process with exit code 2, as argparse does."""
+    words = _parser(program).parse_args(arguments)
+    run = program.load(words.config, words.set)
     if run.train.output is None:
-        output = f"runs/train/{find_config(words.config).stem}"
-        run = load_run(words.config, [*words.set, f"train.output={output}"])
+        output = f"{program.outputs}/{program.find(words.config).stem}"
+        run = program.load(words.config, [*words.set, f"train.output={output}"])
     return Asked(run, "resume" if words.resume else "fresh" if words.fresh else "refuse")
 
 
@@ -35,9 +57,9 @@ def say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m reference.train", description="Train a model.")
-    named = f"a file, or one of the presets: {', '.join(presets())}"
+def _parser(program: Program) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program.name, description=program.summary)
+    named = f"a file, or one of the presets: {', '.join(program.presets())}"
     parser.add_argument("config", metavar="CONFIG", help=named)
     parser.add_argument(
         "--set", metavar="A.B=VALUE", action="append", default=[], help="override one field"

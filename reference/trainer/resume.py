@@ -34,6 +34,8 @@ MAY_CHANGE: Final = frozenset(
 """What a resumed run may do otherwise: it changes no number of the training."""
 LAYOUT: Final = "parallel."
 """What it may cut otherwise: numbers change by the order of sums."""
+ASKED: Final = "evaluate."
+"""What its model may be asked otherwise."""
 
 
 Found = tuple[Checkpoint | None, Sequence[Problem]]
@@ -84,7 +86,7 @@ def _refuse_other_run(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None
         )
         for path in sorted(before.keys() | now.keys())
         if path not in MAY_CHANGE
-        and not path.startswith(LAYOUT)
+        and not path.startswith((LAYOUT, ASKED))
         and before.get(path, ...) != now.get(path, ...)
     ]
     if problems:

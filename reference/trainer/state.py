@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.checkpoint import Checkpoint, Piece, Pieces, load_tensors, piece_of
 from reference.checkpoint.piece import Whole, held_by
-from reference.model import Transformer
-from reference.model.part import Part
 from reference.optim.groups import is_expert
 from reference.trainer.trainee import Trainee
+from reference.trainer.weights import weights_of
 from twin.errors import Problem, ScenarioError
 
 _RNG = "rng/"
@@ -46,14 +44,6 @@ def written_by(trainee: Trainee) -> dict[str, Pieces]:
         }
     random = random_states(trainee.device) if trainee.world.first else {}
     return {**found, **trainee.optimizer.pieces(once=True), **random}
-
-
-def weights_of(model: Transformer) -> dict[str, Piece]:
-    """Parameters and router biases of a model or of a part of one."""
-    return {
-        f"model/{name}": _placed(model.part, name, tensor)
-        for name, tensor in model.state_dict().items()
-    }
 
 
 def random_states(device: torch.device) -> dict[str, Piece]:
@@ -94,16 +84,6 @@ def fill(
     torch.set_rng_state(random[f"{_RNG}cpu"].tensor)
     if f"{_RNG}cuda" in random:
         torch.cuda.set_rng_state(random[f"{_RNG}cuda"].tensor, device)
-
-
-def _placed(part: Part, name: str, tensor: Tensor) -> Piece:
-    """A parameter, or a state of one, in the whole model's: of experts [E, ...] a rank has some, in
-    a row."""
-    if not is_expert(name) or tensor.dim() == 0:
-        return piece_of(tensor)
-    here, *rest = tensor.shape
-    offset = part.expert_rank * tensor.numel()
-    return piece_of(tensor, offset, (here * part.expert_ranks, *rest))
 
 
 def _refuse_other_shapes(checkpoint: Checkpoint, here: Mapping[str, Whole]) -> None:

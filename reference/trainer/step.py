@@ -13,6 +13,7 @@ from time import perf_counter, sleep, time_ns
 import torch
 
 from reference.config import RunSpec
+from reference.data.loader import IGNORED, Batch, Weighed
 from reference.metrics import Step
 from reference.optim.qk_clip import ClipReport, clip
 from reference.parallel.agree import agree_loads, agree_maxima, population
@@ -59,9 +60,12 @@ def train_step(run: RunSpec, stage: Stage, trainee: Trainee, stop: Stop) -> Made
 
 
 def _gradients(stage: Stage, trainee: Trainee) -> Outcome:
-    """The gradients of the mean loss over the step's tokens, summed over replicas, in fp32."""
+    """The gradients of the mean loss over the step's tokens, or of the sum of weighted ones, summed
+    over replicas, in fp32."""
     mesh, optimizer = trainee.world.mesh, trainee.optimizer
     batches = [trainee.next_batch() for _ in range(stage.accumulate // mesh.data)]
+    plain = trainee.all_learned and not _weighed(batches)
+    of = stage.accumulate if plain else _shares(trainee, batches)
     orders = mesh.spec.schedule.order(mesh.spec.pipeline, mesh.spec.virtual, len(batches))
     shape = (stage.micro_batch, stage.sequence, trainee.models[0].spec.hidden)
     like = torch.empty((), dtype=trainee.dtype, device=trainee.device).expand(shape)
@@ -72,13 +76,29 @@ def _gradients(stage: Stage, trainee: Trainee) -> Outcome:
 
     # Stages that hold copies of each other's parts finish them in different orders.
     at_once = mesh.chunk_map.copies == 1
-    outcome = trainee.runtime.step(
-        orders, batches, like, stage.accumulate, reduce if at_once else _nothing
-    )
+    outcome = trainee.runtime.step(orders, batches, like, of, reduce if at_once else _nothing)
     if not at_once:
         for chunk in trainee.parts:
             reduce(chunk)
     return outcome
+
+
+def _shares(trainee: Trainee, batches: Sequence[Batch | Weighed]) -> list[float]:
+    """What the mean of each micro-batch is divided by, so that every target of the step counts
+    alike, however many a micro-batch has; 1 where targets have weights of their own."""
+    if _weighed(batches):
+        return [1.0] * len(batches)
+    counts = [int((batch[1] != IGNORED).sum()) for batch in batches]
+    total, group = float(sum(counts)), trainee.world.groups["data"]
+    if group.size > 1:
+        told = torch.tensor([total], dtype=torch.float64).to(trainee.device)
+        total = group.all_reduce(told, "targets").item()
+    return [total / count for count in counts]
+
+
+def _weighed(batches: Sequence[Batch | Weighed]) -> bool:
+    """Whether targets have weights of their own."""
+    return any(len(batch) > 2 for batch in batches)
 
 
 def _update(run: RunSpec, trainee: Trainee) -> ClipReport:

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, Self, cast
 
 import torch
 
 from reference.checkpoint.ranks import on_first
 from reference.config import RunSpec
-from reference.data.loader import Batch, Loader
+from reference.data.dialogs.prepare import PreparedDialogs, prepare_dialogs
+from reference.data.loader import Batch, Loader, Weighed
 from reference.data.prepare import prepare
 from reference.data.prepared import Prepared
 from reference.memory.optimizer_states import OptimizerStates
@@ -29,7 +31,28 @@ from reference.parallel.turns import Turns
 from reference.parallel.world import World
 from reference.trainer.flop import peak_flop_per_s
 from reference.trainer.settings import DTYPES
-from reference.trainer.stages import Stage
+from reference.trainer.stages import Stage, stages_of
+from reference.trainer.start import read_start
+
+
+class Feed(Protocol):
+    """Where micro-batches come from: text, dialogues, or what a policy wrote."""
+
+    def __next__(self) -> Batch | Weighed:
+        """The next micro-batch of this rank."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands, equal on every rank."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Stand where another one stood."""
+        ...
+
+    def with_sequences(self, sequence: int, micro_batch: int) -> Self:
+        """One that goes on from here with rows of another length or number."""
+        ...
 
 
 @dataclass(slots=True)
@@ -41,8 +64,8 @@ class Trainee:
     """The rank's parts of the model by chunk, in the model's order."""
     optimizer: Alone | Replicas
     runtime: Runtime
-    prepared: Prepared
-    loader: Loader
+    prepared: Prepared | PreparedDialogs
+    loader: Feed
     device: torch.device
     dtype: torch.dtype
     """Of parameters and activations."""
@@ -65,16 +88,22 @@ class Trainee:
         """The rank's parts, in the model's order."""
         return tuple(self.parts.values())
 
+    @property
+    def all_learned(self) -> bool:
+        """Whether every token has a target, as those of text have."""
+        return not isinstance(self.prepared, PreparedDialogs)
+
     def enter(self, stage: Stage) -> None:
         """Take the positions and batches of a stage; weights and place in the text stay."""
         for model in self.models:
             model.stretch(stage.rope)
         self.loader = self.loader.with_sequences(stage.sequence, stage.micro_batch)
 
-    def next_batch(self) -> Batch:
-        """Tokens and targets of the next micro-batch, [B, T] each, on the device."""
-        tokens_BT, targets_BT = next(self.loader)
-        return tokens_BT.to(self.device), targets_BT.to(self.device)
+    def next_batch(self) -> Batch | Weighed:
+        """Tokens and targets of the next micro-batch, [B, T] each, on the device; the weights of
+        targets, where they have some."""
+        moved = tuple(one.to(self.device) for one in next(self.loader))
+        return cast("Batch | Weighed", moved)
 
     def reset_counts(self) -> None:
         """Forget maximum logits and expert loads: they belong to one step."""
@@ -100,28 +129,41 @@ class Trainee:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def build(run: RunSpec, world: World, device: torch.device) -> Trainee:
-    """The run before its first step, on one rank. Raises UsageError where it cannot be cut for
-    these ranks."""
+Text = tuple[Prepared | PreparedDialogs, Feed]
+"""What is learned, and the rank's batches of it."""
 
-    def text() -> tuple[Prepared, Loader]:
+
+def build(run: RunSpec, world: World, device: torch.device, *, resumes: bool = False) -> Trainee:
+    """The run before its first step, on one rank; one that resumes needs no other run's weights.
+    Raises UsageError where it cannot be cut for these ranks, and for what it cannot begin with."""
+    start = None if resumes or run.start is None else read_start(Path(run.start), run.model)
+
+    def text() -> Text:
         prepared, train = _prepared(run, world), run.train
+        if start is not None:
+            start.refuse_other_text(prepared)
         place = world.data_index, world.mesh.data
         shape = train.sequence, train.micro_batch
-        return prepared, Loader(prepared.training, *shape, run.data.seed, *place)
+        if run.dialogs is None:
+            return prepared, Loader(prepared.training, *shape, run.data.seed, *place)
+        shortest = min(stage.sequence for stage in stages_of(run))
+        given = prepare_dialogs(run.dialogs, prepared, run.model.vocab, shortest)
+        return given, given.loader(shape, run.data.seed, place)
 
-    return assemble(run, world, device, text)
+    return assemble(run, world, device, text, begin=None if start is None else start.put)
 
 
 def assemble(
     run: RunSpec,
     world: World,
     device: torch.device,
-    text: Callable[[], tuple[Prepared, Loader]],
+    text: Callable[[], Text],
     *,
+    begin: Callable[[Mapping[int, Transformer]], None] | None = None,
     balanced: bool = False,
 ) -> Trainee:
-    """The same on a text that is made when the rest has been; `balanced` as in `ExpertExchange`."""
+    """The same on a text that is made when the rest has been; `begin` gives the parts other first
+    weights, `balanced` is as in `ExpertExchange`."""
     dtype, turns = DTYPES[run.train.precision], Turns(world.tape)
     experts = world.groups["expert"]
     exchange = ExpertExchange(experts, turns, balanced=balanced) if experts.size > 1 else None
@@ -130,6 +172,8 @@ def assemble(
         initialize(part, run.train.seed, part.part.first_expert(run.model))
         for router in part.routers():
             router.forced = run.balance.forced
+    if begin is not None:
+        begin(parts)
     prepared, loader = text()
     return Trainee(
         world=world,

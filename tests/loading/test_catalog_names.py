@@ -34,6 +34,9 @@ OWN: dict[PartKind, tuple[str, str]] = {
     "sites": ("own-site", "extends: us-average\nkind: assumed\npue: 1.3\n"),
     "failures": ("own-failures", "extends: llama3-h100\nkind: assumed\ngpu: H200\n"),
     "restarts": ("own-restart", "extends: megascale\nkind: assumed\ndetect: 2min\n"),
+    "engines": ("own-engine", "extends: deepep-32gpu\nkind: assumed\nbatch: 64\n"),
+    "rephrasings": ("own-words", "extends: kimi-k2-knowledge\nkind: assumed\nprompt: 90\n"),
+    "trajectories": ("own-agents", "extends: kimi-k2-tool-use\nkind: assumed\nturns: 9\n"),
 }
 """One file of each kind, which adds it."""
 

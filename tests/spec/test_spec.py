@@ -117,6 +117,11 @@ def test_fields_whose_settings_depend_on_their_kind_are_known() -> None:
         ("train", "optimizer"),
         ("train", "routing"),
         ("model", "attention"),
+        ("data", "model", "attention"),
+        ("rl", "rollout", "model", "attention"),
+        ("rl", "rollout", "prompt"),
+        ("rl", "rollout", "written"),
+        ("rl", "rollout", "turns"),
     }
 
 

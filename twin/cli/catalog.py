@@ -32,6 +32,9 @@ PARTS = (
     "sites",
     "failures",
     "restarts",
+    "engines",
+    "rephrasings",
+    "trajectories",
 )
 CHOICES = ("schedules", "optimizers", "routings", "topologies")
 SHELVES = (*PARTS, *CHOICES)

@@ -34,6 +34,7 @@ def check(
     from twin.plan import plan
     from twin.report import fitting, memory_report
     from twin.report.expect import sentence
+    from twin.report.with_data import check_data
     from twin.scenario import UpdateScenario
 
     output, loaded = Output(as_json, quiet), load_any(scenario, sets or [])
@@ -46,6 +47,11 @@ def check(
 
         raise typer.Exit(phases.check(loaded, output))
     planned = plan(loaded)
+    check_data(loaded)
+    if loaded.rl:
+        from twin.rl.rollout import check as check_rollouts
+
+        check_rollouts(loaded)
     memory = memory_report(planned.memory)
     judged = _judged(planned)
     nearest = _nearest(planned)

@@ -22,12 +22,15 @@ def run(scenario: Scenario, asked: Asked, output: Output) -> int:
     """Print the answer to a run in phases; the exit code."""
     from twin.cli.phases_tables import failing, run_tables, run_words
     from twin.phases import How, whole_run
+    from twin.report.with_data import data_words
 
     told, fidelity = command(asked.path, asked.sets, asked.fidelity), asked.fidelity.value
     with progress_bar(output, scenario.name) as progress:
         found = whole_run(scenario, How(fidelity, asked.cache, progress, told))
     output.document(found.to_json())
     output.sentence(run_words(found))
+    if found.generated:
+        output.sentence(data_words(found.generated))
     for words in failing(found):
         output.sentence(words)
     for judgement in found.expectations:
@@ -64,7 +67,9 @@ def check(scenario: Scenario, output: Output) -> int:
     from twin.loading import scenario_hash
     from twin.phases import check_phases
     from twin.report.expect import FITS, judge
+    from twin.report.with_data import check_data
 
+    check_data(scenario)
     checks = check_phases(scenario)
     fits = all(one.fits for one in checks)
     peaks = [one.memory.peak.peak_bytes for one in checks if one.memory]

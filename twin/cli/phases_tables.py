@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from twin import units
+from twin.cli.data_tables import data_tables
 from twin.cli.tables import warning_list
 from twin.errors import Problem
 from twin.phases import PhaseCheck, PhaseRun, Span, WholeRun
@@ -88,6 +89,7 @@ def _place(problems: Sequence[Problem]) -> str:
 def run_tables(found: WholeRun) -> list[RenderableType]:
     """The phases with their totals, the calendar, checkpoints and data; warnings last."""
     tables: list[RenderableType] = [_phases(found), _calendar(found), _written(found)]
+    tables += data_tables(found.generated)
     checks = [phase.check for phase in found.phases]
     return [*tables, *_nearest(checks), warning_list(found.warnings)]
 

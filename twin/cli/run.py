@@ -52,9 +52,9 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
 ) -> None:
     """What happens: fit, time, cost and bottleneck.
 
-    Plays one training step, one of each phase, or a weight update. Exits with 4 when the plan does
-    not fit in memory, else with 5 when something is not as the scenario expects. With --seal the
-    prediction becomes one that `twin track` holds a run against.
+    Plays one training step, one of each phase, a weight update, or rollouts. Exits with 4 when the
+    plan does not fit in memory, else with 5 when something is not as the scenario expects. With
+    --seal the prediction becomes one that `twin track` holds a run against.
     """
     from twin.cli.answer import answered
     from twin.cli.seals import sealed
@@ -69,7 +69,7 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     if (refusal := _unsealed(loaded)) and seal:
         raise typer.BadParameter(refusal, param_hint="--seal")
     asked = Asked(scenario, sets or [], fidelity, cache=not no_cache, strict=strict)
-    if isinstance(loaded, UpdateScenario) or loaded.phases:
+    if isinstance(loaded, UpdateScenario) or loaded.phases or loaded.rl:
         raise typer.Exit(_of_several_steps(loaded, asked, output))
     found = answered(
         scenario, sets or [], output, cache=not no_cache, fidelity=fidelity, loaded=loaded
@@ -94,13 +94,17 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
 
 
 def _of_several_steps(loaded: AnyScenario, asked: Asked, output: Output) -> int:
-    """Print the answer to a weight update, or to a run in phases; the exit code."""
+    """Print the answer to a weight update, to rollouts, or to a run in phases; the exit code."""
     from twin.scenario import UpdateScenario
 
     if isinstance(loaded, UpdateScenario):
         from twin.cli import weight_update
 
         return weight_update.run(loaded, asked.path, asked.sets, output, strict=asked.strict)
+    if loaded.rl:
+        from twin.cli import rollout
+
+        return rollout.run(loaded, output)
     from twin.cli import phases
 
     return phases.run(loaded, asked, output)
@@ -112,6 +116,8 @@ def _unsealed(loaded: AnyScenario) -> str:
 
     if isinstance(loaded, UpdateScenario):
         return "a weight update is not sealed"
+    if loaded.rl:
+        return "rollouts are not sealed"
     phases = "a seal is of one step, and this run has phases: seal a scenario of one of them"
     return phases if loaded.phases else ""
 

@@ -17,7 +17,9 @@ from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
 from twin.spec.cost import PurchaseSpec, SiteSpec
+from twin.spec.data import RephrasingRecipe, TrajectoryRecipe
 from twin.spec.goodput import FailuresSpec, RestartSpec
+from twin.spec.inference import EngineSpec
 from twin.spec.model import ModelSpec
 from twin.spec.weight_update import UpdaterSpec
 from twin.units import format_quantity
@@ -29,7 +31,7 @@ def summary(part: Part[Spec]) -> str:
     return f"{part.name}{also}: {_facts(part)}"
 
 
-def _facts(part: Part[Spec]) -> str:  # noqa: PLR0911  one per kind of part
+def _facts(part: Part[Spec]) -> str:  # noqa: C901, PLR0911, PLR0912  one per kind of part
     match spec := part.spec:
         case ModelSpec():
             found = parameters(spec)
@@ -59,6 +61,15 @@ def _facts(part: Part[Spec]) -> str:  # noqa: PLR0911  one per kind of part
             parts = (spec.detect, spec.reschedule, spec.initialise, spec.load or 0, spec.warm_up)
             beside = " beside loading by its bytes" if spec.load is None else ""
             return f"{format_quantity(sum(parts), 'seconds', 3)} after a failure{beside}"
+        case EngineSpec():
+            batch = f"at most {spec.batch} sequences" if spec.batch else "as many as have room"
+            return f"{spec.gpus} GPUs, {spec.precision}, {batch} per group of {spec.tensor}"
+        case RephrasingRecipe():
+            pieces = f"pieces of {spec.piece:,} tokens of excerpts of {spec.excerpt:,}"
+            return f"{pieces}, {100 * spec.acceptance:.0f} % accepted"
+        case TrajectoryRecipe():
+            turns = f"{spec.turns} turns of {spec.written} tokens"
+            return f"{turns}, {spec.candidates} per task, {100 * spec.acceptance:.0f} % accepted"
         case UpdaterSpec():
             return f"measured on {spec.gpu}, {spec.software}, {spec.date}"
         case _:

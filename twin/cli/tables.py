@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from twin.cli.cost_tables import cost_tables
+from twin.cli.data_tables import data_tables
 from twin.cli.goodput_tables import goodput_tables
 from twin.plan.types import Plan, Warning
 from twin.report.breakdown import CAUSE_WORDS
@@ -44,6 +45,7 @@ def report_tables(report: Report) -> tuple[RenderableType, ...]:
         *expectation_list(report.expectations),
         *cost_tables(report.bill),
         *goodput_tables(report.goodput),
+        *data_tables(report.generated),
         breakdown_table(report),
         memory_table(report.memory),
         *host_table(report.memory),

@@ -28,7 +28,9 @@ from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
 from twin.spec.cost import PurchaseSpec, SiteSpec
+from twin.spec.data import RephrasingRecipe, TrajectoryRecipe
 from twin.spec.goodput import FailuresSpec, RestartSpec
+from twin.spec.inference import EngineSpec
 from twin.spec.model import ModelSpec
 from twin.spec.weight_update import UpdaterSpec
 
@@ -43,6 +45,9 @@ PartKind = Literal[
     "sites",
     "failures",
     "restarts",
+    "engines",
+    "rephrasings",
+    "trajectories",
 ]
 """A folder of the catalog."""
 
@@ -59,6 +64,9 @@ PART_SPECS: Mapping[PartKind, type[Spec]] = MappingProxyType(
         "sites": SiteSpec,
         "failures": FailuresSpec,
         "restarts": RestartSpec,
+        "engines": EngineSpec,
+        "rephrasings": RephrasingRecipe,
+        "trajectories": TrajectoryRecipe,
     }
 )
 """What the file of a part must hold."""
@@ -75,6 +83,12 @@ SLOTS: Mapping[KeyPath, PartKind] = MappingProxyType(
         ("cost", "site"): "sites",
         ("goodput", "failures"): "failures",
         ("goodput", "restart"): "restarts",
+        ("data", "model"): "models",
+        ("data", "engine"): "engines",
+        ("data", "rephrasing", "recipe"): "rephrasings",
+        ("data", "trajectories", "recipe"): "trajectories",
+        ("rl", "rollout", "model"): "models",
+        ("rl", "rollout", "engine"): "engines",
     }
 )
 """Where a scenario may name a part, outer places first."""

@@ -31,7 +31,9 @@ from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
 from twin.spec.cost import PurchaseSpec, SiteSpec
+from twin.spec.data import RephrasingRecipe, TrajectoryRecipe
 from twin.spec.goodput import FailuresSpec, RestartSpec
+from twin.spec.inference import EngineSpec
 from twin.spec.model import ModelSpec
 from twin.spec.weight_update import UpdaterSpec
 
@@ -99,6 +101,18 @@ def load_part(
 def load_part(
     kind: Literal["restarts"], name: str, folders: Iterable[Path] = ()
 ) -> Part[RestartSpec]: ...
+@overload
+def load_part(
+    kind: Literal["engines"], name: str, folders: Iterable[Path] = ()
+) -> Part[EngineSpec]: ...
+@overload
+def load_part(
+    kind: Literal["rephrasings"], name: str, folders: Iterable[Path] = ()
+) -> Part[RephrasingRecipe]: ...
+@overload
+def load_part(
+    kind: Literal["trajectories"], name: str, folders: Iterable[Path] = ()
+) -> Part[TrajectoryRecipe]: ...
 @overload
 def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]: ...
 def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]:

@@ -23,6 +23,7 @@ from twin.phases.types import Dates, PhaseRun, PhaseSaves, Span, WholeRun
 from twin.plan.types import Warning
 from twin.report import Report
 from twin.report.expect import FITS, judge
+from twin.report.with_data import data_of
 from twin.runs import Fidelity, Run, run
 from twin.scenario import Scenario
 
@@ -116,6 +117,7 @@ def whole_run(scenario: Scenario, how: How | None = None) -> WholeRun:
         wall_seconds=time.perf_counter() - begin,
         twin_version=version("twin"),
         reproduce=how.command,
+        generated=data_of(scenario),
     )
 
 

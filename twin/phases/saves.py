@@ -10,7 +10,7 @@ from twin.phases.types import PhaseSaves
 from twin.plan.types import Plan
 from twin.report import Report
 from twin.scenario import Scenario
-from twin.spec.phases import bytes_per_token
+from twin.spec.data import bytes_per_token
 
 DEFAULT_EVERY: Final = 1800.0
 """Seconds of work between two checkpoints where the scenario has no section `goodput`. Assumed:

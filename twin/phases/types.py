@@ -12,6 +12,7 @@ from twin.phases.check import PhaseCheck
 from twin.plan.types import Warning
 from twin.report import Report
 from twin.report.expect import Judgement
+from twin.report.with_data import Generated
 
 VERSION: Final = 1
 """Version of the JSON document."""
@@ -126,6 +127,8 @@ class WholeRun:
     wall_seconds: float
     twin_version: str
     reproduce: str | None
+    generated: Generated | None = None
+    """What generating the data of the run takes, before its first phase."""
 
     @property
     def fits(self) -> bool:
@@ -177,6 +180,7 @@ class WholeRun:
             },
             "data_bytes": self.data_bytes,
             "data": {"bytes_per_token": self.bytes_per_token, "source": self.bytes_source},
+            "generated": self.generated.to_json() if self.generated else None,
             "calendar": [
                 self._dated(phase, one) for phase, one in zip(self.phases, self.dates, strict=True)
             ],

@@ -22,6 +22,7 @@ from twin.sources import Kind, Source
 
 if TYPE_CHECKING:  # simulating failures takes part in few runs
     from twin.goodput import Goodput
+    from twin.report.with_data import Generated
 
 VERSION = 1
 """Version of the JSON document; it grows when a key changes its meaning or leaves."""
@@ -186,6 +187,8 @@ class Report:
     """Watts, energy and dollars by part, and why a key figure is None."""
     goodput: Goodput | None = None
     """What failures leave of the time; None where the scenario says nothing of them."""
+    generated: Generated | None = None
+    """What generating its data takes, before; None where nothing is generated."""
 
     @property
     def uncalibrated(self) -> tuple[Warning, ...]:
@@ -211,6 +214,7 @@ class Report:
             "cost_breakdown": None if self.bill.cost is None else dict(self.bill.cost),
             "energy": self.bill.energy_json(),
             "goodput": self.goodput.to_json() if self.goodput else None,
+            "generated": self.generated.to_json() if self.generated else None,
             "unknown": dict(self.bill.unknown),
             "links": {name: asdict(use) for name, use in self.links.items()},
             "overlap": [one.to_json() for one in self.overlap],

@@ -34,6 +34,7 @@ from twin.report.report import (
     RoleBreakdown,
     StagePeak,
 )
+from twin.report.with_data import data_of
 from twin.report.with_failures import NO_GOODPUT, goodput_of, with_spans
 from twin.scenario import Root, Scenario
 from twin.sources import KINDS, Ledger
@@ -89,6 +90,7 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
         overlap=overlap(plan),
         bill=paid,
         goodput=failed,
+        generated=data_of(scenario),
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from twin.report.breakdown import CAUSE_WORDS, bottleneck
 from twin.report.numbers import count, digits, duration, gibibytes, show
+from twin.report.with_data import data_words
 
 if TYPE_CHECKING:  # a Report prints its own verdict
     from twin.report.compare import Delta
@@ -23,9 +24,11 @@ def verdict(report: Report) -> str:
     """Does it fit, how long, how much, and what is the bottleneck; if it does not fit, what is too
     large and where."""
     answer, losses = _time_and_money(report), _bottleneck(report)
+    before = f" {data_words(report.generated)}" if report.generated else ""
     if report.fits:
-        return f"{fitting(report.memory)} {answer} {losses}"
-    return f"{fitting(report.memory)} If it did fit: {answer[0].lower()}{answer[1:]} {losses}"
+        return f"{fitting(report.memory)} {answer} {losses}{before}"
+    told = f"If it did fit: {answer[0].lower()}{answer[1:]} {losses}{before}"
+    return f"{fitting(report.memory)} {told}"
 
 
 def fitting(memory: MemoryReport) -> str:

@@ -1,5 +1,5 @@
 """Reinforcement learning around a training run. So far: weight updates, from host memory to the
-inference engines, with the five verbs for them."""
+inference engines, with the five verbs for them; and rollouts (`twin.rl.rollout`)."""
 
 from __future__ import annotations
 

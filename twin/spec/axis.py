@@ -82,19 +82,21 @@ def axes(root: type[Spec]) -> dict[tuple[str, ...], Axis]:
 def unions(root: type[Spec]) -> tuple[tuple[str, ...], ...]:
     """Every field of `root` and its sections that holds one of several sections, told apart by
     their `kind`: the axes, and the unions in which pydantic looks at `kind`."""
-    told = (path for path, field in _fields(root) if field.discriminator == "kind")
+    told = (path for path, field in _fields(root, optional=True) if field.discriminator == "kind")
     return (*axes(root), *told)
 
 
 def _fields(
-    root: type[Spec], prefix: tuple[str, ...] = ()
+    root: type[Spec], prefix: tuple[str, ...] = (), *, optional: bool = False
 ) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
-    """The fields of `root` and of the sections that it always has, by their paths."""
+    """The fields of `root` and of the sections that it always has, or may have, by their paths."""
     for name, field in root.model_fields.items():
         path = (*prefix, field.alias or name)
         yield path, field
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Spec):
-            yield from _fields(field.annotation, path)
+        kinds = [one for one in get_args(field.annotation) if one is not type(None)]
+        own = kinds[0] if optional and len(kinds) == 1 else field.annotation
+        if isinstance(own, type) and issubclass(own, Spec):
+            yield from _fields(own, path, optional=optional)
 
 
 def _modules(package: str) -> Iterator[ModuleType]:

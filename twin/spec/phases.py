@@ -1,18 +1,14 @@
-"""How long each phase of a run is, when the run starts, and what its data weighs on disk."""
+"""How long each phase of a run is, and when the run starts."""
 
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from twin.errors import FieldError
-from twin.spec.base import Bytes, Spec, Tokens, Whole
-
-_WIDE_VOCABULARY: Final = 65_500
-"""Token ids below this many take two bytes in Megatron-LM's indexed data sets, others four
-(NVIDIA/Megatron-LM, megatron/core/datasets/indexed_dataset.py, `DType.optimal_dtype`)."""
+from twin.spec.base import Spec, Tokens, Whole
 
 
 def _as_date(written: Any) -> Any:
@@ -32,27 +28,6 @@ Day = Annotated[
     WithJsonSchema({"type": "string", "format": "date", "examples": ["2026-01-05"]}),
 ]
 """A day of the calendar, written `2026-01-05`."""
-
-
-class DataSpec(Spec):
-    """What the run reads."""
-
-    bytes_per_token: Bytes | None = Field(
-        default=None,
-        description="bytes of a token on disk; null: 2 where the vocabulary has fewer than 65,500 "
-        "entries, else 4, as in Megatron-LM's indexed data sets",
-    )
-
-
-def bytes_per_token(data: DataSpec | None, vocabulary: int) -> float:
-    """Bytes of a token on disk, as written, or as Megatron-LM stores ids of such a vocabulary.
-
-    >>> bytes_per_token(None, 163_840), bytes_per_token(None, 50_257)
-    (4.0, 2.0)
-    """
-    if data is not None and data.bytes_per_token is not None:
-        return data.bytes_per_token
-    return 2.0 if vocabulary < _WIDE_VOCABULARY else 4.0
 
 
 class LengthSpec(Spec):

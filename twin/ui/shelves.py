@@ -39,8 +39,8 @@ _UNCOUNTED: Final = ("name", "reserve")
 
 
 def field_of(shelf: Shelf) -> str:
-    """The field of a scenario that takes an entry of a shelf."""
-    slots = {kind: ".".join(path) for path, kind in SLOTS.items()}
+    """The field of a scenario that takes an entry of a shelf; the outermost of several."""
+    slots = {kind: ".".join(path) for path, kind in reversed([*SLOTS.items()])}
     return _FIELD.get(shelf) or slots[cast(PartKind, shelf)]
 
 

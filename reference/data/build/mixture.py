@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.data.build.spec import MixtureSpec
+from reference.data.build.spec import Domain, MixtureSpec
 from reference.data.packing import numbered
 from twin.errors import Problem, UsageError
 
@@ -57,6 +57,8 @@ class Mixture:
 
 def mix(lengths: Lengths, spec: MixtureSpec, seed: int) -> Mixture:
     """The mixture. Raises `UsageError` TW472 where a domain has weight and text nowhere."""
+    if spec.epochs is not None:
+        spec = _by_epochs(lengths, spec.epochs)
     weights = _weights(lengths, spec)
     available = {name: int(lengths[name][1].sum()) for name in weights}
     most = {name: spec.max_epochs * available[name] / weights[name] for name in weights}
@@ -79,6 +81,15 @@ def mix(lengths: Lengths, spec: MixtureSpec, seed: int) -> Mixture:
     )
     capped = tightest if total < wanted else ""
     return Mixture(np.array(order, dtype=np.int64), portions, capped)
+
+
+def _by_epochs(lengths: Lengths, epochs: Mapping[Any, float]) -> MixtureSpec:
+    """The weights and tokens by which each domain is read so often."""
+    wanted = {name: epochs.get(name, 1.0) * float(lengths[name][1].sum()) for name in lengths}
+    weights = cast(
+        "dict[Domain, float]", {name: most / max(wanted.values()) for name, most in wanted.items()}
+    )
+    return MixtureSpec(weights=weights, tokens=round(sum(wanted.values())), max_epochs=1000.0)
 
 
 def _weights(lengths: Lengths, spec: MixtureSpec) -> dict[str, float]:

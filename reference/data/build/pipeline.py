@@ -28,9 +28,9 @@ from reference.data.build.shards import Visits, write_shards
 from reference.data.build.spec import BuildSpec
 from reference.data.build.stage import Hook, Stage, Work, run_stages, write_json
 from reference.data.build.tally import Loss, Tally
-from reference.data.rephrase.generator import Generator
 from reference.data.rephrase.run import REWRITES, rephrase
 from reference.data.tokenizer import ByteTokenizer, read_tokenizer, train_bpe
+from reference.generate.generator import Generator
 from reference.inference.template import special_tokens
 from twin.errors import Problem, UsageError
 
@@ -56,8 +56,8 @@ def build(
     configuration names rephrases.
 
     Raises `UsageError`: TW220 no such path, TW228 a missing package, TW470 a folder that holds
-    another build, or anything else, TW471 an unknown rule, TW472 no text, TW475 a generator that
-    cannot write the style.
+    another build, or anything else, TW471 an unknown rule, TW472 no text, TW475 rules that cannot
+    translate a text, and what the generator raises.
     """
     folder = Path(spec.output).expanduser()
     rules = {source.name: quality.rules_of(source) for source in spec.sources}

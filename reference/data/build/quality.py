@@ -1,9 +1,15 @@
 """Quality rules: each one small, named, with its source; a document goes by the first it breaks.
 
-Gopher: Rae et al. 2021, arXiv:2112.11446, section A1.1 and table A1. C4: Raffel et al. 2020,
-arXiv:1910.10683, section 2.2. FineWeb: Penedo et al. 2024, arXiv:2406.17557, section 3.6. Codex:
-Chen et al. 2021, arXiv:2107.03374, section 3.1 (it gives no share of alphanumeric characters: 0.25
-is that of The Stack, Kocetkov et al. 2022, arXiv:2211.15533). Words are runs between white space.
+Gopher: Rae et al. 2021, arXiv:2112.11446, section A1.1 (stop words, lengths, symbols) and table A1
+(repetition). C4: Raffel et al. 2020, arXiv:1910.10683, section 2.2: fewer than 3 sentences, `{`,
+lorem ipsum; code after it (datatrove) takes 5. FineWeb: Penedo et al. 2024, arXiv:2406.17557,
+section 3.6: at most 0.12 of lines end with a mark, at least 0.1 of characters in copies of lines,
+at least 0.67 of lines under 30 characters. Its own appendix (E.4, table 2) has 0.01 for the copies,
+as has the code that made the data (datatrove, `FineWebQualityFilter`, called with its defaults in
+`examples/fineweb.py`): 0.1 here is the text's, the milder one. Codex: Chen et al. 2021,
+arXiv:2107.03374, section 3.1 (it gives no share of alphanumeric characters: 0.25 is that of The
+Stack, Kocetkov et al. 2022, arXiv:2211.15533). Gopher names bullet points: that `-` and `*` count
+as such is OURS, and that stop words count in any case. Words are runs between white space.
 Rules for prose are meant for English; on other languages `gopher-stop-words` drops everything.
 """
 

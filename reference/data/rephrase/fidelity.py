@@ -1,12 +1,12 @@
 """Whether a rewriting says what its source says: no more, no less, nothing else.
 
 Each sentence of the source is laid beside the one of the rewriting that shares most of its words,
-and the pair must agree in numbers (years and dates are numbers and names of months), in names and
-in the number of negations. All numbers and names of the rewriting must be in the source. Words and
-runs of three words count both ways. It is a check by counting: it sees no swapped roles within
-a sentence (`A beat B`, `B beat A`), no wrong synonym, and takes a merged or split sentence with
-numbers for a loss. What it finds of planted corruptions is in
-`tests/reference/data/rephrase/test_fidelity.py`. Thresholds are OURS.
+and the pair must agree in numbers (years and dates are numbers and names of months), in the word
+behind each, in names and in the number of negations. All numbers and names of the rewriting must be
+in the source. Words and runs of three words count both ways. It is a check by counting: it sees no
+swapped roles within a sentence (`A beat B`, `B beat A`), no wrong synonym, and takes a merged or
+split sentence with numbers for a loss. What it finds of planted corruptions:
+`reference.studies.fidelity` and its report. Thresholds are OURS.
 
 The idea to measure faithfulness apart from quality is that of RePro (github.com/cxcscmu/RePro).
 """
@@ -18,12 +18,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final
 
 from reference.data.rephrase.pieces import sentences
 from reference.data.rephrase.styles import Kind
 
-_WORD: Final = re.compile(r"[A-Za-z\u00c0-\u024f]+(?:['\u2019][a-z]+)?|\d[\d,.]*\d|\d")
+_WORD: Final = re.compile(
+    r"[A-Za-z\u00c0-\u024f]+(?:['\u2019][a-z]+)?|[\u4e00-\u9fff]|\d[\d,.]*\d|\d"
+)
 _NEGATIONS: Final = frozenset(
     ["not", "no", "never", "none", "nobody", "nothing", "neither", "nor", "cannot", "without"]
 )
@@ -160,6 +163,8 @@ class Fidelity:
 class _Sentence:
     words: tuple[str, ...]
     numbers: Counter[str]
+    units: frozenset[tuple[str, str]]
+    """Numbers and the word behind each."""
     names: frozenset[str]
     negations: int
     content: frozenset[str]
@@ -200,6 +205,11 @@ def _lost(ours: Sequence[_Sentence], theirs: Sequence[_Sentence]) -> list[str]:
             continue
         faults += [f"number lost: {number}" for number in one.numbers - other.numbers]
         there = {word.lower() for word in other.words}
+        faults += [
+            f"unit lost: {number} {unit}"
+            for number, unit in one.units
+            if number in other.numbers and unit not in there
+        ]
         faults += [f"name lost: {name}" for name in one.names if name.lower() not in there]
         if one.negations != other.negations:
             faults.append(f"negation: {shown}")
@@ -241,6 +251,11 @@ def _read(text: str) -> list[_Sentence]:
 def _sentence(text: str) -> _Sentence:
     words = tuple(_WORD.findall(text))
     numbers = Counter(word.replace(",", "").rstrip(".") for word in words if word[0].isdigit())
+    units = frozenset(
+        (number.replace(",", "").rstrip("."), word.lower())
+        for number, word in pairwise(words)
+        if number[0].isdigit() and word[0].isalpha() and word.lower() not in _FUNCTION
+    )
     following = {
         found[1] for found in re.finditer(r"(?<![.:?!])(?<![.:?!\-]\s)\b([A-Z]\w{2,})", text[1:])
     }
@@ -251,7 +266,7 @@ def _sentence(text: str) -> _Sentence:
         for word in words
         if word.lower() not in _FUNCTION and (len(word) >= _LONG or word[0].isdigit())
     )
-    return _Sentence(words, numbers, names, negations, content)
+    return _Sentence(words, numbers, units, names, negations, content)
 
 
 def _grams(side: Sequence[_Sentence]) -> frozenset[str]:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_BORDER: Final = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9\-])|\n+")
+_BORDER: Final = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9\-])|\n+|(?<=[。！？])\s*")
+_WORD: Final = re.compile(r"[\u4e00-\u9fff]\s*|[^\s\u4e00-\u9fff]+\s*")
+"""Between white space; a Chinese character counts as a word."""
 _ABBREVIATION: Final = re.compile(r"(?:\b[A-Z]|\b(?:Mr|Mrs|Dr|Prof|St|No|vs|e\.g|i\.e))\.$")
 
 
 def sentences(text: str) -> list[str]:
     """The sentences, white space around them left out. A border is the end of a line, and `.`, `!`
-    or `?` before white space and a capital, a digit or a dash, but behind an initial or a title."""
+    or `?` before white space and a capital, a digit or a dash, but behind an initial or a title;
+    and their Chinese forms anywhere."""
     found: list[str] = []
     start = 0
     for border in _BORDER.finditer(text):
@@ -30,7 +33,7 @@ def sentences(text: str) -> list[str]:
 def cut(text: str, words: int) -> list[tuple[int, int]]:
     """Begin and end of each piece in characters; they follow each other and cover the text."""
     borders = [found.end() for found in _BORDER.finditer(text)]
-    spaces = [found.end() for found in re.finditer(r"\S+\s*", text)]
+    spaces = [found.end() for found in _WORD.finditer(text)]
     ends: list[int] = []
     begin = 0
     while begin < len(text):

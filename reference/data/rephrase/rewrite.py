@@ -10,13 +10,18 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from reference.data.rephrase.generator import Generator, Message
 from reference.data.rephrase.pieces import cut
 from reference.data.rephrase.styles import Style
+from reference.dialog import Message
+from reference.generate.generator import Generator
+from reference.generate.request import Request, Sampling
 
 _ROOM: Final = 4
 """Tokens that an answer may have per word of the piece: about 1.3 tokens a word, three times as
 long. OURS."""
+
+_SKILLS: Final = {"rewrite": "rephrase", "translate": "translate"}
+"""What rules go by; a model reads the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +39,24 @@ def rewrite(text: str, style: Style, generator: Generator, words: int, seed: int
     written = ""
     pieces: list[tuple[int, int, int, int]] = []
     for begin, end in cut(text, words):
+        sampling = Sampling(max_tokens=_ROOM * words, seed=_seed(seed, style.name, text, begin))
         asked = messages(style, text[begin:end].strip(), _tail(written, words))
-        answer = generator.complete(
-            asked, max_tokens=_ROOM * words, seed=_seed(seed, style.name, text, begin)
-        ).strip()
+        request = Request(asked, (), sampling, {"kind": _SKILLS[style.kind], "style": style.name})
+        answer = generator.complete(request).text.strip()
         start = len(written) + (1 if written else 0)
         written = f"{written}\n{answer}" if written else answer
         pieces.append((begin, end, start, len(written)))
     return Rewrite(written, tuple(pieces))
 
 
-def messages(style: Style, passage: str, context: str) -> list[Message]:
+def messages(style: Style, passage: str, context: str) -> tuple[Message, ...]:
     """What the generator is asked."""
     before = f"<before>\n{context}\n</before>\n" if context else ""
     task = f"{before}<passage>\n{passage}\n</passage>"
     system = f"{style.instruction} Style: {style.name}."
     if context:
         system += " Go on where the text in <before> ends; do not repeat it."
-    return [{"role": "system", "content": system}, {"role": "user", "content": task}]
+    return Message("system", system), Message("user", task)
 
 
 def _tail(written: str, words: int) -> str:
@@ -62,4 +67,4 @@ def _seed(seed: int, style: str, text: str, begin: int) -> int:
     """Of one piece of one text: the same whatever was rewritten before."""
     whole = hashlib.blake2b(f"{seed}:{style}:{begin}:".encode(), digest_size=4)
     whole.update(text.encode())
-    return int.from_bytes(whole.digest(), "big")
+    return int.from_bytes(whole.digest(), "big") % 10**9  # the most of `Sampling`

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,25 +18,20 @@ from reference.data.build.record import Record, line_of, read_records
 from reference.data.build.spec import RephraseSpec
 from reference.data.build.stage import Work
 from reference.data.build.tally import Loss, Tally
-from reference.data.rephrase.asking import choose_rewriter
-from reference.data.rephrase.embedded import Embedded, cannot, writes
 from reference.data.rephrase.fidelity import judge
-from reference.data.rephrase.generator import Generator
 from reference.data.rephrase.rewrite import rewrite
 from reference.data.rephrase.styles import STYLES
-from twin.errors import UsageError
+from reference.generate.choose import choose
+from reference.generate.generator import Generator
 
 REWRITES: Final = "rewrites.jsonl"
 _JOURNAL: Final = "journal.jsonl"
 
 
 def rephrase(work: Work, generator: Generator | None) -> dict[str, Any]:
-    """Writes the rewritings that are kept, in order; the report. Raises `UsageError` TW475 where
-    the embedded generator is to write what it cannot."""
-    generator = generator or choose_rewriter(work.spec.generator)
-    unable = [one for one in work.spec.rephrase if not writes(one.style)]
-    if unable and isinstance(generator, Embedded):
-        raise UsageError([cannot(one.style) for one in unable])
+    """Writes the rewritings that are kept, in order; the report. Raises what the generator does,
+    such as `UsageError` TW475 where rules are to translate what they cannot."""
+    generator = generator or choose(work.spec.generator)
     journal = work.own / _JOURNAL
     done = _whole_lines(journal)
     with journal.open("ab") as lines:
@@ -44,6 +39,8 @@ def rephrase(work: Work, generator: Generator | None) -> dict[str, Any]:
             if number < done:
                 continue
             found = _rewritten(record, work.spec.rephrase[turn], generator, work.spec.seed + turn)
+            if isinstance(found, Record):
+                found = replace(found, made={"generator": work.spec.generator, **found.made})
             kind = "loss" if isinstance(found, Loss) else "record"
             line = json.dumps({kind: asdict(found)}, ensure_ascii=False, separators=(",", ":"))
             lines.write(line.encode() + b"\n")
@@ -72,7 +69,6 @@ def _rewritten(
         place = f"{record.id} ({fidelity.faults[0]})"
         return Loss(record.source, f"{spec.style}: {kinds[0]}", place)
     made = {
-        "generator": generator.name,
         "pieces": [list(piece) for piece in found.pieces],
         "fidelity": fidelity.facts(),
     }

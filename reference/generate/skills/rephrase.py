@@ -1,200 +1,139 @@
-"""Say a text in other words, and keep its facts.
+"""Say a text in other words and in a style, and keep its facts.
 
-A chunk of about `chunk_words` words at a time, cut between sentences, as Kimi K2 rewrites long
-texts (report, section 2.2, figure 4: about 256 tokens at a time, with what was written before as
-context). Here context (what was written, or the word `context` of the request) decides which words
-and openings were used last, so that neighbours differ. Words are exchanged for others of the same
-form, and clauses at the front of a sentence change places with its rest. What may be a fact is
-never touched: names and whatever else has a capital inside a sentence, numbers and the words beside
-them, quotations, code, and words that are not in the tables. OURS: tables and rules.
+Words are exchanged for others of the same form, a clause or a year changes its place in a sentence,
+and each sentence gets a frame of its style. What was written before (between `<before>` marks, or
+the word `context`) decides which words and frames were used last, so that neighbours differ. What
+may be a fact is never touched: names and whatever else has a capital inside a sentence, numbers and
+the words beside them, quotations, code, and words that are not in the tables. It shows that a
+pipeline works, and says nothing about what a language model would write. OURS: tables and rules.
 """
 
 from __future__ import annotations
 
 import random
 import re
+from typing import Final
 
+from reference.data.rephrase.pieces import sentences
 from reference.generate.skill import Answer, Skill, Task
+from twin.errors import Problem, UsageError
 
-STYLES = {
-    "plain": ("", "In short, ", "Put simply, "),
-    "encyclopedia": ("", "It is known that ", "As is recorded, "),
-    "conversation": ("", "You see, ", "So, ", "Well, "),
-    "teaching": ("", "Note that ", "Keep in mind that ", "Remember that "),
+FRAMES: Final[dict[str, tuple[str, ...]]] = {
+    "plain": ("{s}", "In short, {l}", "Put simply, {l}"),
+    "wikipedia": ("{s}", "As is recorded, {l}"),
+    "questions": ("What is said here? {s}", "What else? {s}", "What do we learn? {s}"),
+    "lecture": ("Note that {l}", "Remember: {s}", "We see that {l}"),
+    "reporter": ("It is reported that {l}", "The record says: {s}"),
+    "sceptic": ("We may check that {l}", "It holds that {l}"),
+    "learning-note": ("{s}",),
+    "summary-first": ("{s}", "In detail: {s}"),
+    "letter": ("As you may know, {l}", "Let me tell you: {s}"),
+    "recap": ("As far as one recalls, {l}", "To repeat: {s}"),
 }
-"""Openings of sentences by style; the empty one leaves a sentence as it begins."""
-
-_WORDS = (
-    ("big", "large"),
-    ("small", "little"),
-    ("quickly", "rapidly", "swiftly"),
-    ("slowly", "gradually"),
-    ("begins", "starts"),
-    ("began", "started"),
-    ("begin", "start"),
-    ("ends", "finishes", "concludes"),
-    ("ended", "finished", "concluded"),
-    ("shows", "demonstrates", "reveals"),
-    ("showed", "demonstrated", "revealed"),
-    ("uses", "employs"),
-    ("used", "employed"),
-    ("helps", "aids", "assists"),
-    ("helped", "aided", "assisted"),
-    ("builds", "constructs"),
-    ("built", "constructed"),
-    ("gets", "obtains", "acquires"),
-    ("got", "obtained", "acquired"),
-    ("needs", "requires"),
-    ("needed", "required"),
-    ("often", "frequently"),
-    ("usually", "normally", "generally"),
-    ("important", "significant", "notable"),
-    ("many", "numerous"),
-    ("also", "likewise"),
-    ("but", "yet"),
-    ("because", "since"),
-    ("although", "though"),
-    ("near", "close to"),
-    ("about", "roughly"),
-    ("people", "persons"),
-    ("method", "approach", "technique"),
-    ("result", "outcome"),
-    ("results", "outcomes"),
-    ("answer", "reply"),
-    ("problem", "difficulty"),
-    ("problems", "difficulties"),
-    ("whole", "entire"),
-    ("main", "principal", "chief"),
-    ("famous", "renowned", "well known"),
-    ("difficult", "hard"),
-    ("easy", "simple"),
+"""Sentences by style: `{s}` as it stands, `{l}` with a small first letter."""
+_NOTES: Final = "learning-note"
+_GROUPS: Final = """
+big large | small little | quickly rapidly swiftly | slowly gradually | begins starts
+began started | begin start | ends finishes concludes | ended finished concluded
+shows demonstrates reveals | showed demonstrated revealed | uses employs | used employed
+helps aids assists | helped aided assisted | builds constructs | built constructed
+gets obtains acquires | got obtained acquired | needs requires | needed required
+often frequently | usually normally generally | important significant notable | many numerous
+also likewise | but yet | because since | although though | near close_to | about roughly
+people persons | method approach technique | result outcome | results outcomes | answer reply
+problem difficulty | problems difficulties | whole entire | main principal chief
+famous renowned well_known | difficult hard | easy simple | lives resides
+founded established set_up | makes produces | called named | returns gives_back | gives yields
+therefore so | compute work_out
+"""
+"""Words of one form that stand for each other in most sentences."""
+_OTHERS: Final = {
+    word.replace("_", " "): tuple(one.replace("_", " ") for one in words if one != word)
+    for group in re.split(r"[|\n]", _GROUPS)
+    for words in [group.split()]
+    for word in words
+}
+_SMALL: Final = """
+the a an this that these those it its he she they we you in on at by for from of with as to there
+then when while after before if so although because since each every all some both two one first
+"""
+"""Words that begin a sentence with a capital and are no names."""
+_PARTS: Final = re.compile(r"`[^`]*`|\"[^\"]*\"|“[^”]*”|\w+(?:['’.\-]\w+)*|\s+|[^\w\s]")
+_FRONT: Final = re.compile(
+    r"^((?:Although|Because|Since|While|When|After|Before|If)\b[^,;:]*), ((?:the|a|an) [^,;:]*)\.$"
 )
-"""Groups of words of one form that stand for each other in most sentences."""
-_GROUPS = {word: group for group in _WORDS for word in group}
-_PARTS = re.compile(r"`[^`]*`|\"[^\"]*\"|“[^”]*”|\w+(?:['’.\-]\w+)*|\s+|[^\w\s]")
-_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“])")
-_FRONT = re.compile(
-    r"^((?:Although|Because|Since|While|When|After|Before|If)\b[^,;:]*), ([^,;:]*)\.$"
-)
-_ABBREVIATED = re.compile(r"(?:\b(?:Dr|Mr|Mrs|Ms|St|No|vs|etc|e\.g|i\.e)|\b[A-Z])\.$")
+"""A clause before a rest that begins with no pronoun, which would come before what it means."""
+_YEAR: Final = re.compile(r"^([^,;:?!-]+) (in \d{4})\.$")
+_BEFORE: Final = re.compile(r"<before>\n(.*)\n</before>\n", re.DOTALL)
+_PASSAGE: Final = re.compile(r"<passage>\n(.*)\n</passage>\s*\Z", re.DOTALL)
 
 
-def rephrase(text: str, style: str, context: str, draw: random.Random, chunk_words: int) -> str:
-    """The text in other words; paragraphs stay apart, and no sentence is added or left out."""
+def passage_of(task: Task) -> str:
+    """The text between `<passage>` marks; all of the user's last turn without them."""
+    found = _PASSAGE.search(task.text)
+    return found[1] if found else task.text
+
+
+def rephrase(text: str, style: str, context: str, draw: random.Random) -> str:
+    """The text in other words; paragraphs stay apart, no sentence is left out or changes place."""
     paragraphs: list[str] = []
     for paragraph in re.split(r"(\n\s*\n)", text):
         if not paragraph.strip():
             paragraphs.append(paragraph)
             continue
         written: list[str] = []
-        for chunk in chunks(sentences(paragraph), chunk_words):
-            before = " ".join([context, *paragraphs, *written])[-2000:]
-            written.append(_chunk(chunk, style, before, draw))
-        paragraphs.append(" ".join(written))
+        for sentence in sentences(paragraph):
+            before = " ".join([context, *paragraphs, *written])[-400:]
+            written.append(_sentence(sentence, style, before, draw))
+        if style == _NOTES:
+            written = [f"- {_label(one, at)}: {one}" for at, one in enumerate(written)]
+        paragraphs.append(("\n" if style == _NOTES else " ").join(written))
     return "".join(paragraphs)
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences of a paragraph; initials and abbreviations end none."""
-    found: list[str] = []
-    for piece in _SENTENCES.split(text.strip()):
-        if found and _ABBREVIATED.search(found[-1]):
-            found[-1] += f" {piece}"
-        else:
-            found.append(piece)
-    return found
-
-
-def chunks(whole: list[str], words: int) -> list[list[str]]:
-    """The sentences in chunks of about so many words, at least one sentence each."""
-    found: list[list[str]] = []
-    room = 0
-    for sentence in whole:
-        size = len(sentence.split())
-        if not found or size > room:
-            found.append([])
-            room = words
-        found[-1].append(sentence)
-        room -= size
-    return found
-
-
-def _chunk(chunk: list[str], style: str, before: str, draw: random.Random) -> str:
-    said: list[str] = []
-    for sentence in chunk:
-        last = " ".join([before, *said])[-400:]
-        said.append(_sentence(sentence, style, last, draw))
-    return " ".join(said)
+def _label(sentence: str, at: int) -> str:
+    """What a sentence is in a solution."""
+    if sentence.startswith(("Therefore", "So ")):
+        return "result"
+    return "step" if "=" in sentence else "note" if at else "given"
 
 
 def _sentence(sentence: str, style: str, before: str, draw: random.Random) -> str:
     turned = _turned(sentence) if draw.random() < 0.7 else sentence
     parts = _PARTS.findall(turned)
     said = "".join(_part(parts, at, before, draw) for at in range(len(parts)))
-    openings = [one for one in STYLES[style] if not one or one not in before]
-    opening = draw.choice(openings)
-    # A first word that may be a name keeps its capital; known small words lose it.
-    first = parts[0] if parts else ""
-    if not opening or first.lower() not in {*_SMALL, *_GROUPS}:
-        return said
-    return f"{opening}{said[0].lower()}{said[1:]}"
+    frames = [one for one in FRAMES[style] if one == "{s}" or one[: one.index("{")] not in before]
+    return draw.choice(frames or FRAMES[style]).format(s=said, l=_lowered(said, parts))
 
 
-_ARTICLES = ("the", "a", "an")
-_SMALL = frozenset(
-    {
-        *_ARTICLES,
-        "this",
-        "that",
-        "these",
-        "those",
-        "it",
-        "he",
-        "she",
-        "they",
-        "we",
-        "in",
-        "on",
-        "at",
-        "by",
-        "for",
-        "from",
-        "with",
-        "as",
-        "there",
-        "when",
-        "while",
-        "after",
-        "before",
-        "if",
-        "although",
-        "because",
-        "since",
-    }
-)
-"""Words that begin a sentence with a capital and are no names."""
+def _lowered(said: str, parts: list[str]) -> str:
+    """With a small first letter, unless the first word may be a name."""
+    known = bool(parts) and (parts[0].lower() in _SMALL.split() or parts[0].lower() in _OTHERS)
+    return f"{said[0].lower()}{said[1:]}" if known else said
 
 
 def _turned(sentence: str) -> str:
-    """With the clause at the front put behind the rest, where there is just one of each."""
-    found = _FRONT.match(sentence)
-    if found is None:
-        return sentence
-    clause, rest = found.groups()
-    if rest.split()[:1] == [] or rest.split()[0] not in _ARTICLES:
-        return sentence  # a pronoun would come before what it stands for
-    return f"{rest[0].upper()}{rest[1:]} {clause[0].lower()}{clause[1:]}."
+    """With a year at its end put to the front, or the clause at the front put behind the rest."""
+    year = _YEAR.match(sentence)
+    if year:
+        rest, when = year.groups()
+        first = rest.split()[0].lower() in _SMALL.split()
+        return f"I{when[1:]}, {rest[0].lower() if first else rest[0]}{rest[1:]}."
+    clause = _FRONT.match(sentence)
+    if clause:
+        front, rest = clause.groups()
+        return f"{rest[0].upper()}{rest[1:]} {front[0].lower()}{front[1:]}."
+    return sentence
 
 
 def _part(parts: list[str], at: int, before: str, draw: random.Random) -> str:
     word = parts[at]
-    group = _GROUPS.get(word.lower())
+    others = _OTHERS.get(word.lower(), ())
     inside = at > 0 and word != word.lower()
-    if group is None or inside or _beside_number(parts, at):
+    if not others or inside or _beside_number(parts, at):
         return word
-    others = [one for one in group if one != word.lower()]
     fresh = [one for one in others if one not in before] or others
-    found = draw.choice(fresh)
+    found = draw.choice((word.lower(), *fresh))
     return found.capitalize() if word[0].isupper() else found
 
 
@@ -205,16 +144,18 @@ def _beside_number(parts: list[str], at: int) -> bool:
 
 def _answer(task: Task) -> Answer:
     style = str(task.words.get("style", "plain"))
-    style = style if style in STYLES else "plain"
-    context = str(task.words.get("context", ""))
-    size = task.words.get("chunk_words", 190)  # about 256 tokens of English
-    size = size if isinstance(size, int) and size > 0 else 190
-    return Answer(rephrase(task.text, style, context, task.draw, size))
+    if style not in FRAMES:
+        wrong = f"the rules cannot write the style `{style}`"
+        hint = f"one of {', '.join(FRAMES)}; or a generator with a language model"
+        raise UsageError([Problem("TW475", "style", wrong, hint)])
+    before = _BEFORE.search(task.text)
+    context = str(task.words.get("context", before[1] if before else ""))
+    return Answer(rephrase(passage_of(task), style, context, task.draw))
 
 
 SKILL = Skill(
     "rephrase",
-    f"The user's last turn in other words; `style` ({', '.join(STYLES)}), `context` (what was "
-    "written before), `chunk_words`.",
+    f"The user's last turn in other words; `style` ({', '.join(FRAMES)}), `context` (what was "
+    "written before).",
     _answer,
 )

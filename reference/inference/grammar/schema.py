@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, cast
 
+from reference.inference.grammar.error import SchemaError
+from reference.inference.grammar.references import inlined
+
 DEPTH: Final = 6
 """Levels of arrays and objects where a schema allows any value."""
 _NOTES: Final = frozenset(
@@ -33,14 +36,6 @@ _OF_TYPE: Final[dict[str, frozenset[str]]] = {
     "boolean": frozenset(),
     "null": frozenset(),
 }
-
-
-class SchemaError(ValueError):
-    """A schema that cannot be enforced; `path` is where, `keyword` what."""
-
-    def __init__(self, path: str, keyword: str, message: str) -> None:
-        super().__init__(f"{path or 'the schema'}: {message}")
-        self.path, self.keyword = path, keyword
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,9 +94,13 @@ class Either:
 Node = Words | Text | Number | Array | Object | Free | Either
 
 
-def read_schema(schema: Any, path: str = "") -> Node:
+def read_schema(schema: Any) -> Node:
     """The tree of a schema. Raises SchemaError for a keyword that is not supported, a value that
     it cannot have, or a schema that nothing fulfils."""
+    return _read(inlined(schema), "")
+
+
+def _read(schema: Any, path: str) -> Node:
     if schema is True:
         return any_value(DEPTH)
     if not isinstance(schema, Mapping):
@@ -114,7 +113,7 @@ def read_schema(schema: Any, path: str = "") -> Node:
     if "anyOf" in keys:
         _refuse(keys - {"anyOf"}, path, "beside `anyOf`")
         several = _list(known, "anyOf", path)
-        return Either(tuple(read_schema(one, f"{path}.anyOf") for one in several))
+        return Either(tuple(_read(one, f"{path}.anyOf") for one in several))
     types = _types(known, keys, path)
     allowed = frozenset({"type"}).union(*(_OF_TYPE[one] for one in types or _OF_TYPE))
     _refuse(keys - allowed, path, "")
@@ -168,7 +167,7 @@ def _typed(kind: str, schema: Mapping[str, Any], path: str) -> Node:
         case "object":
             return _object(schema, path)
         case "array":
-            items = read_schema(schema.get("items", True), f"{path}.items")
+            items = _read(schema.get("items", True), f"{path}.items")
             return Array(items, *_bounds(schema, "minItems", "maxItems", path))
         case "string":
             return Text(*_bounds(schema, "minLength", "maxLength", path))
@@ -184,9 +183,7 @@ def _object(schema: Mapping[str, Any], path: str) -> Node:
     properties = schema.get("properties", {})
     if not isinstance(properties, Mapping):
         raise SchemaError(f"{path}.properties", "properties", "must be an object")
-    made = tuple(
-        (key, read_schema(one, f"{path}.properties.{key}")) for key, one in properties.items()
-    )
+    made = tuple((key, _read(one, f"{path}.properties.{key}")) for key, one in properties.items())
     required = frozenset[str](_list(schema, "required", path) if "required" in schema else ())
     if missing := sorted(required - {key for key, _ in made}):
         message = f"`{missing[0]}` is required and has no schema in `properties`"
@@ -194,7 +191,7 @@ def _object(schema: Mapping[str, Any], path: str) -> Node:
     more = schema.get("additionalProperties", True)
     if made or more is False:
         return Object(made, required)
-    return Free(read_schema(more, f"{path}.additionalProperties"))
+    return Free(_read(more, f"{path}.additionalProperties"))
 
 
 def _listed(schema: Mapping[str, Any], path: str) -> Node:

@@ -29,6 +29,8 @@ class Options:
     logprobs: bool
     token_ids: bool
     """Whether prompt and choices are told as ids, too."""
+    raw: bool = False
+    """Whether choices are told as text in which markers are spelled out, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Asked:
 
     request: Request
     options: Options
+    first_call: int | None = None
+    """Of a chat: calls of the dialogue before its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,8 @@ def read_options(fields: Fields, host: Host, *, logprobs: bool) -> Options:
     if not stream and fields.value("stream_options") is not None:
         raise wrong("stream_options", "is for `stream: true`")
     usage = Fields(fields.value("stream_options", {}), "stream_options").flag("include_usage")
-    return Options(model, stream, usage, logprobs, fields.flag("return_token_ids"))
+    ids, raw = fields.flag("return_token_ids"), fields.flag("return_raw")
+    return Options(model, stream, usage, logprobs, ids, raw)
 
 
 def read_sampling(fields: Fields, host: Host) -> Sampling:
@@ -116,6 +121,11 @@ def usage_of(request: Request, updates: Iterable[Update]) -> dict[str, Any]:
         "total_tokens": prompt + made,
         "prompt_tokens_details": {"cached_tokens": cached},
     }
+
+
+def raw_of(vocabulary: Vocabulary, told: Iterable[Told]) -> str:
+    """What a choice wrote, markers spelled out: `template.segments_of` cuts it again."""
+    return "".join(text for text, _ in vocabulary.segments([one.token for one in told]))
 
 
 def logprob_of(vocabulary: Vocabulary, told: Told) -> dict[str, Any]:

@@ -1,18 +1,22 @@
-"""/v1/chat/completions: messages, tools, and answers that may call them."""
+"""/v1/chat/completions: messages, tools, and answers that may call them.
+
+OURS: `constrained: false` lets the model write what it will, calls that no grammar holds included
+(`tools` are declared, their schemas not read); `return_raw` tells the answer's markers as text.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from reference.dialog import Call, Dialog, Message, Role, calls_of
 from reference.inference.grammar.answer import Calls, Rules, Speech, begin
+from reference.inference.grammar.error import SchemaError
 from reference.inference.grammar.schema import (
     DEPTH,
     Free,
     Node,
-    SchemaError,
     any_value,
     read_schema,
 )
@@ -21,6 +25,7 @@ from reference.inference.openai.asked import (
     Asked,
     Host,
     logprob_of,
+    raw_of,
     read_bound,
     read_options,
     read_sampling,
@@ -63,7 +68,8 @@ def read_chat(body: Any, host: Host, speech: Speech) -> Asked:
         raise wrong("top_logprobs", "needs `logprobs: true`")
     options = read_options(fields, host, logprobs=wanted)
     messages = _messages(fields)
-    rules = _rules(fields, speech, calls_of(messages))
+    first_call = calls_of(messages)
+    rules = _rules(fields, speech, first_call) if _constrained(fields) else None
     tools = tuple(fields.listed("tools"))
     prompt = host.vocabulary.ids(render(Dialog(messages, tools), ask=True))
     bounds = ["max_completion_tokens", "max_tokens"]
@@ -75,10 +81,20 @@ def read_chat(body: Any, host: Host, speech: Speech) -> Asked:
         read_stop(fields),
         frozenset({host.vocabulary.markers[END]}),
         top,
-        begin(rules),
+        None if rules is None else begin(rules),
     )
     fields.refuse_unknown()
-    return Asked(request, options)
+    return Asked(request, options, first_call)
+
+
+def _constrained(fields: Fields) -> bool:
+    """Whether a grammar holds the answer; without one nothing may be asked of its form."""
+    found = fields.flag("constrained", default=True)
+    if not found:
+        fields.only("tool_choice", "auto", "none")
+        fields.only("parallel_tool_calls", True)
+        fields.only("response_format", {"type": "text"})
+    return found
 
 
 def _messages(fields: Fields) -> tuple[Message, ...]:
@@ -197,9 +213,10 @@ def _format(fields: Fields) -> Node | None:
 class ChatChoice:
     """One choice as its tokens come: content, and calls as they are written."""
 
-    def __init__(self, vocabulary: Vocabulary, asked: Asked, index: int, first_call: int) -> None:
+    def __init__(self, vocabulary: Vocabulary, asked: Asked, index: int) -> None:
         self._vocabulary, self._asked, self._index = vocabulary, asked, index
-        self._first_call = first_call
+        self._first_call = asked.first_call or 0
+        self._free = asked.request.constraint is None
         self._content = ""
         self._told: list[Told] = []
         self._inside = ""
@@ -219,6 +236,9 @@ class ChatChoice:
         if update.finish:
             called = update.finish == "stop" and self._parsed().calls
             self._finish = "tool_calls" if called else FINISHES[update.finish]
+            if self._free and (calls := self._parsed().calls):
+                shown = [{"index": at, **_shown_call(call)} for at, call in enumerate(calls)]
+                delta = {**delta, "tool_calls": shown}
         silent = not (delta or self._finish or self._asked.options.logprobs)
         return [] if silent else [self._delta(delta, told, self._finish)]
 
@@ -227,14 +247,7 @@ class ChatChoice:
         calls = self._parsed().calls
         message: dict[str, Any] = {"role": "assistant", "content": self._content or None}
         if calls:
-            message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for call in calls
-            ]
+            message["tool_calls"] = [_shown_call(call) for call in calls]
         else:
             message["content"] = self._content
         return self._shown({"message": message}, self._told, self._finish)
@@ -252,6 +265,8 @@ class ChatChoice:
         if outside:
             self._content += update.text
             return {"content": update.text} if update.text else {}
+        if self._free:
+            return {}  # what a call is shows only when it is closed
         if name == CALL:
             self._head = []
         elif name == ARGUMENTS:
@@ -286,9 +301,11 @@ class ChatChoice:
             shown["logprobs"] = {"content": [logprob_of(self._vocabulary, one) for one in told]}
         if options.token_ids:
             shown["token_ids"] = [one.token for one in told]
+        if options.raw and finish:
+            shown["raw"] = raw_of(self._vocabulary, self._told)
         return shown
 
 
-def first_call_of(asked: Asked) -> int:
-    """Calls of the dialog before the answer."""
-    return cast("Any", asked.request.constraint).rules.first_call
+def _shown_call(call: Call) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}

@@ -9,6 +9,7 @@ from reference.inference.openai.asked import (
     TOP,
     Asked,
     Host,
+    raw_of,
     read_bound,
     read_options,
     read_sampling,
@@ -89,6 +90,8 @@ class CompletionChoice:
         shown["logprobs"] = self._logprobs(told) if options.logprobs else None
         if options.token_ids:
             shown["token_ids"] = [one.token for one in told]
+        if options.raw and self._finish:
+            shown["raw"] = raw_of(self._vocabulary, self._told)
         return shown
 
     def _logprobs(self, told: Sequence[Told]) -> dict[str, Any]:

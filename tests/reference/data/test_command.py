@@ -50,16 +50,3 @@ def test_what_is_wrong_is_told_with_its_code(
     assert main(["polish"]) == 2
     told = capsys.readouterr().err
     assert all(code in told for code in ("TW230", "TW473", "TW015"))
-
-
-@pytest.mark.slow
-def test_the_demonstration_trains_and_says_the_same_again(tmp_path: Path) -> None:
-    """A second time every part is found done, and the report has the same bytes."""
-    command = ["demo", "--output", str(tmp_path / "demo"), "--steps", "10"]
-    assert main(command) == 0
-    first = (tmp_path / "demo" / "report.json").read_bytes()
-    assert main(command) == 0
-    assert (tmp_path / "demo" / "report.json").read_bytes() == first
-    other = ["demo", "--output", str(tmp_path / "other"), "--steps", "10"]
-    assert main(other) == 0
-    assert (tmp_path / "other" / "report.json").read_bytes() == first

@@ -83,6 +83,7 @@ def test_runs_do_not_join_two_documents() -> None:
     assert copied_shares(parts, [Document("c", text)]) == [0.0]
 
 
+@pytest.mark.slow
 def test_no_document_of_the_standard_library_is_both_trained_on_and_held_out() -> None:
     found = split(read_corpus(DataSpec()).documents, 0.05)
     training = {document.text.strip() for document in found.training}

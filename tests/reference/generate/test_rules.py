@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.data.rephrase.styles import STYLES
+from reference.data.toy import sums
 from reference.dialog import Message
 from reference.generate.__main__ import main
 from reference.generate.choose import choose
@@ -19,6 +21,7 @@ from reference.generate.request import Request, Sampling, Tokens
 from reference.generate.rules import Rules
 from reference.generate.skill import skills
 from reference.generate.skills import rephrase
+from reference.generate.skills.translate import FOREIGN
 from twin.errors import UsageError
 
 TEXT = (
@@ -63,7 +66,7 @@ def test_stops_and_the_bound_on_tokens_hold() -> None:
 
 
 def test_the_kind_may_stand_in_the_system_message() -> None:
-    system = Message("system", 'kind: rephrase {"style": "teaching"}\nBe brief.')
+    system = Message("system", 'kind: rephrase {"style": "lecture"}\nBe brief.')
     said = Rules().complete(Request((system, Message("user", TEXT)))).text
     assert said != TEXT
     assert "1889" in said
@@ -86,10 +89,10 @@ def test_every_skill_answers_and_says_what_it_does() -> None:
     for kind, skill in skills().items():
         assert skill.kind == kind
         assert skill.about.endswith(".")
-    assert {"echo", "rephrase"} <= set(skills())
+    assert {"echo", "rephrase", "translate"} <= set(skills())
 
 
-@pytest.mark.parametrize("style", rephrase.STYLES)
+@pytest.mark.parametrize("style", rephrase.FRAMES)
 def test_rephrasing_changes_words_and_keeps_facts(style: str) -> None:
     for seed in range(8):
         said = Rules().complete(_ask(TEXT, seed, kind="rephrase", style=style)).text
@@ -98,8 +101,13 @@ def test_rephrasing_changes_words_and_keeps_facts(style: str) -> None:
         assert "Lyon" in said
         assert said.count("\n\n") == 1
         before, after = (set(re.findall(r"\w+", one.lower())) for one in (TEXT, said))
-        assert len(after - before) >= 5
-        assert len(rephrase.sentences(said)) == len(rephrase.sentences(TEXT)) - 1 + 1
+        assert len(after - before) >= 3
+
+
+def test_every_style_of_rewriting_has_frames_and_no_other() -> None:
+    assert set(rephrase.FRAMES) == {one.name for one in STYLES.values() if one.kind == "rewrite"}
+    with pytest.raises(UsageError, match="TW475"):
+        Rules().complete(_ask(TEXT, kind="rephrase", style="to-english"))
 
 
 def test_the_same_seed_gives_the_same_words_and_another_one_others() -> None:
@@ -109,29 +117,39 @@ def test_the_same_seed_gives_the_same_words_and_another_one_others() -> None:
 
 
 def test_a_clause_goes_behind_only_where_no_pronoun_comes_before_its_noun() -> None:
-    for seed in range(10):
-        said = Rules().complete(_ask("Although the car was old, it ran.", seed, kind="rephrase"))
-        assert said.text.endswith("it ran.")
-    turned = [
-        Rules().complete(_ask("Although it was old, the car ran.", seed, kind="rephrase")).text
+    said = [
+        Rules().complete(_ask(text, seed, kind="rephrase")).text
+        for text in ("Although the car was old, it ran.", "Although it was old, the car ran.")
         for seed in range(10)
     ]
-    assert any(one.endswith("was old.") for one in turned)
+    assert all(one.endswith("it ran.") for one in said[:10])
+    assert any(one.endswith("was old.") for one in said[10:])
 
 
-def test_chunks_hold_all_sentences_in_order() -> None:
-    whole = rephrase.sentences("One is a. Two is b. Three is c. Four is d.")
-    assert len(whole) == 4
-    made = rephrase.chunks(whole, 6)
-    assert [len(one) for one in made] == [2, 2]
-    assert [one for some in made for one in some] == whole
+def test_a_solution_becomes_notes_of_what_is_given_its_steps_and_its_result() -> None:
+    text = "Ann has 3 pens. We add: 3 + 4 = 7. All are blue. Therefore Ann has 7 pens."
+    for seed in range(3):
+        said = Rules().complete(_ask(text, seed, kind="rephrase", style="learning-note")).text
+        labels = [line.split(":")[0] for line in said.splitlines()]
+        assert labels == ["- given", "- step", "- note", "- result"]
+        assert "3 + 4 = 7" in said
 
 
-def test_context_keeps_an_opening_from_coming_twice() -> None:
-    text = "The sky is wide. The sea is deep."
+def test_context_keeps_a_frame_from_coming_twice() -> None:
+    before = "<before>\nNote that x. Remember: y.\n</before>\n"
+    passage = "<passage>\nThe sea is deep.\n</passage>"
     for seed in range(20):
-        request = _ask(text, seed, kind="rephrase", style="teaching", context="Note that x.")
-        assert "Note that" not in Rules().complete(request).text
+        said = Rules().complete(_ask(before + passage, seed, kind="rephrase", style="lecture")).text
+        assert said == "We see that the sea is deep."
+
+
+def test_toy_sums_of_three_languages_are_translated_and_nothing_else_is() -> None:
+    told = ""
+    for told, english in sums(30, 5, tuple(FOREIGN)):
+        assert Rules().complete(_ask(told, kind="translate")).text == english
+    for text in ("Guten Tag.", told.replace(" x ", " + "), "The sea is deep."):
+        with pytest.raises(UsageError, match="TW475"):
+            Rules().complete(_ask(text, kind="translate"))
 
 
 @given(st.text(max_size=200), st.integers(0, 3))

@@ -9,8 +9,9 @@ import jsonschema
 import pytest
 
 from reference.inference.grammar.answer import Answer, Rules, Speech, begin
+from reference.inference.grammar.error import SchemaError
 from reference.inference.grammar.machine import branches, value_machine
-from reference.inference.grammar.schema import SchemaError, read_schema
+from reference.inference.grammar.schema import read_schema
 from reference.inference.sampling import Sampling
 from reference.inference.template import END, parse_answer
 from tests.reference.inference.small import VOCABULARY, asked, engine, ids, run
@@ -114,6 +115,29 @@ def test_half_characters_and_bytes_that_are_no_utf_8_are_not_allowed() -> None:
         assert machine.after(machine.start, wrong) is None
 
 
+HELD = {"$ref": "#/$defs/a"}
+
+
+def test_definitions_stand_where_they_are_referred_to() -> None:
+    """As pydantic writes the schema of a model within a model; `$ref` may be a property's name."""
+    day = {"type": "object", "properties": {"$ref": {"enum": [1, 2]}}, "required": ["$ref"]}
+    referring = {
+        "type": "object",
+        "properties": {
+            "from": {"$ref": "#/$defs/Day", "title": "a day"},
+            "to": {"$ref": "#/$defs/Day"},
+        },
+        "required": ["from", "to"],
+        "$defs": {"Day": day},
+    }
+    machine = value_machine(read_schema(referring), TREE, len(WORDS))
+    state = machine.start
+    for byte in b'{"from":{"$ref":1},"to":{"$ref":2}}':
+        assert bool(machine.allowed(state)[byte])
+        state = machine.after(state, bytes([byte]))
+    assert state.complete
+
+
 @pytest.mark.parametrize(
     ("schema", "path", "keyword"),
     [
@@ -124,7 +148,14 @@ def test_half_characters_and_bytes_that_are_no_utf_8_are_not_allowed() -> None:
             "minimum",
         ),
         ({"oneOf": [{}]}, "oneOf", "oneOf"),
-        ({"items": {"$ref": "#/$defs/a"}}, "items.$ref", "$ref"),
+        ({"items": HELD}, "items.$ref", "$ref"),
+        ({"items": {"$ref": "other.json"}}, "items.$ref", "$ref"),
+        (
+            {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}},
+            "items.$ref",
+            "$ref",
+        ),
+        ({**HELD, "minimum": 1, "$defs": {"a": {}}}, "minimum", "minimum"),
         ({"type": "object", "required": ["a"]}, "required", "required"),
         ({"type": "array", "minItems": 3, "maxItems": 2}, "maxItems", "maxItems"),
         ({"type": "integer", "enum": ["a"]}, "enum", "enum"),

@@ -70,7 +70,7 @@ def dialogs(draw) -> Dialog:
     return Dialog(tuple(messages), TOOLS if draw(st.booleans()) else ())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(dialogs())
 def test_a_dialog_survives_the_way_to_tokens_and_back(dialog: Dialog) -> None:
     """Markers that a user spells stay text."""

@@ -156,7 +156,9 @@ def test_how_long_hundreds_take() -> None:
     import time  # noqa: PLC0415
 
     began = time.perf_counter()
-    outcomes = run_many([code("print(1)")] * 300, at_once=100)
+    # On two cores they wait for their start, and for each other.
+    limits = Limits.model_validate({"wall": "120s"})
+    outcomes = run_many([code("print(1)")] * 300, limits, at_once=300)
     took = time.perf_counter() - began
     assert all(one.ok for one in outcomes)
-    print(f"300 runs, 100 at once, {best().kind}: {took:.1f} s, {took / 3 * 10:.0f} ms each")
+    print(f"300 runs at once, {best().kind}: {took:.1f} s, {took / 300 * 1e3:.0f} ms each")

@@ -11,10 +11,20 @@ from torch import Tensor, nn
 
 from reference.data.build.record import Record, write_records
 from reference.data.tokenizer import ByteTokenizer
-from reference.data.toy import towns
-from reference.studies.facts import ARMS, CHOICES, recall, run_arm, survival
+from reference.data.toy import Town, towns
+from reference.studies.facts import (
+    ARMS,
+    CARRIERS,
+    CHOICES,
+    FORMS,
+    READINGS,
+    planted,
+    recall,
+    run_arm,
+    survival,
+)
 
-KNOWN = towns(12, seed=1)
+KNOWN = towns(9, seed=1)
 
 
 class Knows(nn.Module):
@@ -36,31 +46,61 @@ class Knows(nn.Module):
         return logits_BTW
 
 
+def _recalled(told: list[str], known: tuple[Town, ...], form: str = "as told") -> float:
+    found = recall(Knows(told), ByteTokenizer(), known, form)  # pyright: ignore[reportArgumentType]
+    assert len(found) == 4 * len(known)
+    return sum(value for _, value in found) / len(found)
+
+
 def test_a_model_recalls_what_it_knows_and_not_what_it_confuses() -> None:
-    facts = [fact for town in KNOWN for fact in town.facts[:2]]
-    told = [fact.sentence for fact in facts]
-    assert recall(Knows(told), ByteTokenizer(), facts) == 1.0  # pyright: ignore[reportArgumentType]
-    half = recall(Knows(told[: len(told) // 2]), ByteTokenizer(), facts)  # pyright: ignore[reportArgumentType]
-    assert 0.5 <= half < 0.5 + 3 / CHOICES
+    told = [fact.sentence for town in KNOWN for fact in town.facts]
+    assert _recalled(told, KNOWN) == 1.0
+    assert 0.5 <= _recalled(told[: len(told) // 2], KNOWN) < 0.5 + 3 / CHOICES
     swapped = [
         replace(fact, answer=other.answer).sentence
-        for fact, other in zip(facts, [*facts[2:], *facts[:2]], strict=True)
+        for town, another in zip(KNOWN, [*KNOWN[1:], KNOWN[0]], strict=True)
+        for fact, other in zip(town.facts, another.facts, strict=True)
+        if fact.answer != other.answer
     ]
-    assert recall(Knows(swapped), ByteTokenizer(), facts) < 0.25  # pyright: ignore[reportArgumentType]
+    assert _recalled(swapped, KNOWN) < 0.25
+
+
+def test_other_forms_ask_for_the_same_answers() -> None:
+    asked = "Who was the first mayor of {}? It was {}."
+    told = [asked.format(town.name, town.facts[1].answer) for town in KNOWN]
+    found = recall(Knows(told), ByteTokenizer(), KNOWN, "as a question")  # pyright: ignore[reportArgumentType]
+    assert [value for _, value in found][1::4] == [1.0] * len(KNOWN)
+    told = [f"It is reported that t{town.facts[2].sentence[1:]}" for town in KNOWN]
+    found = recall(Knows(told), ByteTokenizer(), KNOWN, "in a style")  # pyright: ignore[reportArgumentType]
+    assert [value for _, value in found][2::4] == [1.0] * len(KNOWN)
+
+
+def test_groups_share_no_town_and_differ_between_seeds() -> None:
+    found = [planted(3, 5, seed) for seed in (0, 1)]
+    assert [len(found[0][name]) for name in (*READINGS, *CARRIERS)] == [3, 3, 3, 3, 2]
+    names = [{town.name for those in one.values() for town in those} for one in found]
+    assert [len(one) for one in names] == [14, 14]
+    assert names[0] != names[1]
 
 
 def test_facts_that_a_rewriting_lost_have_not_survived(tmp_path: Path) -> None:
     (tmp_path / "rephrase").mkdir()
     lost = KNOWN[0].text.replace(KNOWN[0].facts[0].answer, "an early year")
-    records = [Record("x", "towns", "knowledge", lost, "plain", "towns/raw.jsonl:1")]
+    records = [
+        Record("x", "maths", "maths", lost, "plain", "maths/maths.jsonl:1"),
+        Record("y", "others", "web", "Nothing.", "plain", "others/others.jsonl:1"),
+    ]
     write_records(tmp_path / "rephrase" / "rewrites.jsonl", records)
-    assert survival(tmp_path, KNOWN) == 3 / 4
+    assert survival(tmp_path, {"maths": KNOWN, "others": KNOWN}) == 3 / 4
 
 
 @pytest.mark.slow
 def test_each_arm_builds_trains_and_is_asked(tmp_path: Path) -> None:
+    known = planted(4, 4, 0)
     for arm in ARMS:
-        found = run_arm(arm, KNOWN, tmp_path, 0, steps=2)
-        assert found.documents + found.refused == len(KNOWN) * max(1, arm.rephrasings)
+        found = run_arm(arm, known, tmp_path, 0, steps=2)
+        assert found == run_arm(arm, known, tmp_path, 0, steps=2)
+        texts = 12 * max(1, arm.rephrasings)
+        assert texts - found.refused <= found.documents <= texts
         assert found.survived > 0.95
-        assert 0 <= found.recalled <= 1
+        assert {len(found.asked[group][form]) for group in READINGS for form in FORMS} == {16}

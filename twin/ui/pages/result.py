@@ -9,6 +9,7 @@ from twin.figures.waterfall import speed_of_light
 from twin.report.waterfall import waterfall
 from twin.ui.closer import pipeline
 from twin.ui.derivation import derivation
+from twin.ui.generated import generated
 from twin.ui.parts import figures, provenance, sentence, warnings
 from twin.ui.pictures import place, theme
 from twin.ui.suggestions import suggestions
@@ -39,6 +40,7 @@ def page() -> None:
     place(speed_of_light(losses, shown.plan.title, theme()), key="waterfall")
     derivation(shown, run)
     pipeline(run)
+    generated(run.report)
     st.subheader("Before you trust these numbers")
     warnings(run.report.warnings)
     st.subheader("Provenance")

@@ -19,12 +19,19 @@ def small_build(folder: Path, **changed: Any) -> BuildSpec:
         "sources": [
             {"name": "towns", "domain": "knowledge", "path": [str(raw / "knowledge.jsonl")]},
             {"name": "sums", "domain": "maths", "path": [str(raw / "maths.jsonl")]},
+            {
+                "name": "abroad",
+                "domain": "maths",
+                "path": [str(raw / "abroad.jsonl")],
+                "rules": [],
+            },
             {"name": "programs", "domain": "code", "path": [str(raw / "code")]},
             {"name": "prose", "domain": "web", "path": [str(raw / "web")], "rules": []},
         ],
         "rephrase": [
             {"source": "towns", "style": "lecture", "piece": 40},
             {"source": "sums", "style": "learning-note"},
+            {"source": "abroad", "style": "to-english"},
         ],
         "near": {"threshold": 0.7},
         "tokenizer": {"vocab": 400},

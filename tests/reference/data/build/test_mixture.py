@@ -59,3 +59,16 @@ def test_every_epoch_reads_each_document_once_in_an_order_of_its_own() -> None:
 def test_weights_without_text_are_refused() -> None:
     with pytest.raises(UsageError, match="TW472"):
         mix(LENGTHS, MixtureSpec(weights={"knowledge": 1}), 0)
+
+
+def test_domains_are_read_as_often_as_epochs_say() -> None:
+    """Each document of maths three times, of the web half, of code, which is not named, once."""
+    found = mix(LENGTHS, MixtureSpec(epochs={"maths": 3.0, "web": 0.5}), 0)
+    assert [(one.domain, one.epochs) for one in found.portions] == [
+        ("code", 1.0),
+        ("maths", 3.0),
+        ("web", 0.5),
+    ]
+    counts = Counter(found.order_V.tolist())
+    assert {counts[at] for at in range(150, 160)} == {3}
+    assert {counts[at] for at in range(50)} == {1}

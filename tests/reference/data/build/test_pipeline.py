@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from reference.data.build.sharded import open_build
 from reference.data.build.spec import BuildSpec
 from reference.data.prepare import prepare
 from reference.data.spec import DataSpec
+from reference.generate.request import Reply, Request
+from reference.generate.rules import Rules
 from reference.inference.template import special_tokens
 from tests.reference.data.build.raw import bytes_of, small_build
 from twin.errors import FieldError, TwinError, UsageError
@@ -220,25 +223,24 @@ def test_a_third_rephrasing_of_a_corpus_is_refused_with_the_reason(whole: Path) 
     assert small_build(whole, rephrase=three, rephrase_limit=3)
 
 
-def test_the_embedded_generator_refuses_to_translate(whole: Path, tmp_path: Path) -> None:
+def test_rules_refuse_to_translate_what_is_none_of_their_phrases(
+    whole: Path, tmp_path: Path
+) -> None:
     spec = small_build(
         whole,
         output=str(tmp_path / "build"),
         rephrase=[{"source": "sums", "style": "to-english"}],
     )
-    with pytest.raises(UsageError, match="has no dictionary"):
+    with pytest.raises(UsageError, match="none of their fixed phrases"):
         build(spec)
 
 
-class Broken:
+class Broken(Rules):
     """A generator that answers with a fact that nobody told."""
 
-    name = "broken"
-
-    def complete(self, messages: Any, *, max_tokens: int, seed: int) -> str:
-        del max_tokens, seed
-        passage: str = messages[1]["content"].split("<passage>\n")[1].split("\n</passage>")[0]
-        return passage.replace("founded in 1", "founded in 2")
+    def complete(self, request: Request) -> Reply:
+        said = request.messages[1].content.split("<passage>\n")[1].split("\n</passage>")[0]
+        return replace(super().complete(request), text=said.replace("founded in 1", "founded in 2"))
 
 
 def test_rewritings_with_faults_are_left_out_and_counted(whole: Path, tmp_path: Path) -> None:
@@ -265,8 +267,19 @@ def test_provenance_of_a_rewriting_has_style_generator_pieces_and_fidelity(whole
         assert [pieces[0][0], pieces[-1][1]] == [0, len(source)]
         assert all(one[1] == other[0] for one, other in itertools.pairwise(pieces))
         assert pieces[-1][3] == len(record.text)
-        assert record.made["generator"] == "embedded"
+        assert record.made["generator"] == "rules"
         assert record.made["fidelity"]["faults"] == []
+
+
+def test_foreign_sums_are_translated_and_the_translation_names_its_source(whole: Path) -> None:
+    training = read_records(whole / "build" / "hold_out" / "training.jsonl")
+    sources = {record.id: record for record in training if record.source == "abroad"}
+    rewrites = read_records(whole / "build" / "rephrase" / "rewrites.jsonl")
+    records = [one for one in rewrites if one.origin == "to-english"]
+    assert len(records) == len(sources) > 8
+    for record in records:
+        assert record.text.count("boxes") == 3
+        assert sources[record.parent].text != record.text
 
 
 def test_the_manifest_is_versioned_json(whole: Path) -> None:

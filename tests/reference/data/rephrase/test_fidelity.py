@@ -12,12 +12,13 @@ from collections.abc import Callable
 
 import pytest
 
-from reference.data.rephrase.embedded import Embedded
 from reference.data.rephrase.fidelity import judge
 from reference.data.rephrase.pieces import cut, sentences
 from reference.data.rephrase.rewrite import rewrite
 from reference.data.rephrase.styles import STYLES
 from reference.data.toy import towns
+from reference.generate.request import Reply, Request, Tokens
+from reference.generate.rules import Rules
 
 TOWNS = towns(60, 7)
 STYLE_NAMES = ("plain", "lecture", "wikipedia", "reporter")
@@ -26,7 +27,7 @@ Corrupt = Callable[[str, int], str]
 
 def rewritten(at: int) -> str:
     style = STYLES[STYLE_NAMES[at % len(STYLE_NAMES)]]
-    return rewrite(TOWNS[at].text, style, Embedded(), 64, seed=3).text
+    return rewrite(TOWNS[at].text, style, Rules(), 64, seed=3).text
 
 
 def another_number(text: str, at: int) -> str:
@@ -130,20 +131,22 @@ def test_pieces_end_with_sentences_where_one_fits() -> None:
 
 
 def test_later_pieces_are_asked_with_the_end_of_what_was_written() -> None:
-    asked: list[str] = []
+    asked: list[Request] = []
 
-    class Echo:
-        name = "echo"
+    class Counting(Rules):
+        def complete(self, request: Request) -> Reply:
+            asked.append(request)
+            return Reply(f"answer {len(asked)}.", (), Tokens(None, None), "stop")
 
-        def complete(self, messages: object, *, max_tokens: int, seed: int) -> str:
-            del max_tokens, seed
-            assert isinstance(messages, list)
-            asked.append(messages[1]["content"])
-            return f"answer {len(asked)}."
-
-    found = rewrite(TOWNS[0].text, STYLES["plain"], Echo(), 30, 0)
-    assert "<before>" not in asked[0]
-    assert "<before>\nanswer 1. answer 2.\n</before>" in asked[2]
+    found = rewrite(TOWNS[0].text, STYLES["lecture"], Counting(), 30, 0)
+    system, passage = asked[2].messages
+    assert (system.role, passage.role) == ("system", "user")
+    assert "Style: lecture." in system.content
+    assert "<before>" not in asked[0].messages[1].content
+    assert "<before>\nanswer 1. answer 2.\n</before>" in passage.content
+    assert asked[2].metadata == {"kind": "rephrase", "style": "lecture"}
+    assert asked[2].sampling.max_tokens == 120
+    assert len({one.sampling.seed for one in asked}) == len(asked)
     assert found.text.splitlines() == [f"answer {at + 1}." for at in range(len(asked))]
     begin, end = found.pieces[1][2:]
     assert found.text[begin:end] == "answer 2."

@@ -1,0 +1,124 @@
+"""Dialogues with tools: `python -m reference.agentic [CONFIG] [--set a.b=value ...] [--resume]`.
+
+CONFIG is a file or a preset (`synthesis`, `nano`). `--replay FILE` makes the calls of kept
+trajectories again in fresh worlds and compares every result. Progress goes to standard error.
+
+Exit codes: 0 done, 1 a bug, 2 usage, or a replay that differs, 3 invalid configuration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from reference.agentic.again import replay_file
+from reference.agentic.report import summary_of
+from reference.agentic.run import synthesise
+from reference.agentic.spec import SynthesisSpec
+from twin.errors import Problem, TwinError, UsageError
+from twin.loading.config import load_config
+
+PRESETS: Final = Path(__file__).with_name("presets")
+_BAR: Final = 30
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    try:
+        words = _parser().parse_args(arguments)
+        spec = load_config(SynthesisSpec, _path(words.config), words.set)
+        return _replay(words, spec) if words.replay else _make(words, spec)
+    except SystemExit as end:  # argparse's, after --help or a wrong option
+        return end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt:
+        _say("stopped; what was finished stays, and `--resume` goes on")
+        return 130
+    except TwinError as error:
+        _say(str(error))
+        return error.exit_code
+    except Exception:  # noqa: BLE001  the last stop: what is left is our bug
+        traceback.print_exc()
+        return 1
+
+
+def _make(words: argparse.Namespace, spec: SynthesisSpec) -> int:
+    existing = "resume" if words.resume else "fresh" if words.fresh else "refuse"
+    begun = time.monotonic()
+    shown = [0.0]
+
+    def tell(tasks: int, kept: int, wanted: int) -> None:
+        now = time.monotonic()
+        if now - shown[0] < 0.5 and kept < wanted:
+            return
+        shown[0] = now
+        full = _BAR * kept // max(1, wanted)
+        bar = "#" * full + "." * (_BAR - full)
+        end = "\n" if kept >= wanted else ""
+        start = "\r" if sys.stderr.isatty() else ""
+        if start or end:
+            sys.stderr.write(f"{start}[{bar}] {kept:,}/{wanted:,} kept of {tasks:,} tasks{end}")
+            sys.stderr.flush()
+
+    report = synthesise(spec, existing, tell)
+    lines = [*summary_of(report), f"folder: {spec.output}"]
+    _say(f"{time.monotonic() - begun:.1f} s")
+    _answer(words, report, lines)
+    return 0
+
+
+def _replay(words: argparse.Namespace, spec: SynthesisSpec) -> int:
+    report = replay_file(spec, Path(words.replay))
+    lines = [
+        f"replayed: {report['trajectories']:,} trajectories, {report['calls']:,} calls",
+        f"different: {len(report['different'])}",
+        *(f"  {one}" for one in report["different"][:10]),
+    ]
+    _answer(words, report, lines)
+    return 2 if report["different"] else 0
+
+
+def _path(name: str) -> Path:
+    preset = PRESETS / f"{name}.yaml"
+    if preset.is_file():
+        return preset
+    path = Path(name)
+    if not path.is_file():
+        known = ", ".join(sorted(one.stem for one in PRESETS.glob("*.yaml")))
+        message = f"there is no configuration `{name}`"
+        raise UsageError([Problem("TW230", "", message, f"give a YAML file, or one of: {known}")])
+    return path
+
+
+def _answer(words: argparse.Namespace, document: dict[str, Any], lines: list[str]) -> None:
+    text = json.dumps(document, indent=2, ensure_ascii=False) if words.json else "\n".join(lines)
+    sys.stdout.write(f"{text}\n")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m reference.agentic", description="Dialogues with simulated tools."
+    )
+    parser.add_argument(
+        "config", metavar="CONFIG", nargs="?", default="synthesis", help="a YAML file, or a preset"
+    )
+    parser.add_argument("--set", metavar="A.B=VALUE", action="append", default=[])
+    held = parser.add_mutually_exclusive_group()
+    held.add_argument("--resume", action="store_true", help="go on with the folder's run")
+    held.add_argument("--fresh", action="store_true", help="delete the folder's run, and begin")
+    held.add_argument("--replay", metavar="FILE", help="compare kept trajectories with new worlds")
+    parser.add_argument("--json", action="store_true", help="a JSON document on stdout")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

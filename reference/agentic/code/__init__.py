@@ -1,0 +1,1 @@
+"""Programming tasks: one function to write, real execution, hidden tests that decide."""

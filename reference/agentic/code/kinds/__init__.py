@@ -1,0 +1,1 @@
+"""Problems by what they are about; each file lists its kinds as `KINDS`."""

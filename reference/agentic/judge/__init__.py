@@ -1,0 +1,1 @@
+"""The judge: the end state first, what was told next, the rubric last."""

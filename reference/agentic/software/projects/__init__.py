@@ -1,0 +1,1 @@
+"""The projects, one in each file, as `PROJECT`."""

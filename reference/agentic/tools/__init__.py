@@ -1,0 +1,1 @@
+"""The tool repository: specs, their evolution and import, near-duplicates, coverage."""

@@ -1,0 +1,134 @@
+"""The coverage map: categories, applications and tools as nested areas by count, as SVG; and as a
+table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from reference.agentic.tools.spec import ToolSpec
+
+_WIDTH: Final = 1600.0
+_HEIGHT: Final = 1000.0
+_COLOURS: Final = {
+    "read": "#4c78a8",
+    "create": "#54a24b",
+    "update": "#eeca3b",
+    "delete": "#e45756",
+    "unknown": "#9d9d9d",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle of the map."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def inner(self, head: float) -> Box:
+        """What is left below a heading."""
+        edge = 1.0
+        return Box(
+            self.x + edge,
+            self.y + head,
+            max(0.0, self.width - 2 * edge),
+            max(0.0, self.height - head - edge),
+        )
+
+
+def coverage_table(tools: Iterable[ToolSpec]) -> str:
+    """Categories with their applications, tools and effects, as Markdown."""
+    listed = list(tools)
+    lines = ["| category | applications | tools | read | create | update | delete |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for name, own in sorted(_grouped(listed, "category").items()):
+        effects = Counter(one.effect for one in own)
+        counts = [str(effects[one]) for one in ("read", "create", "update", "delete")]
+        applications = ", ".join(
+            f"{key} ({len(some)})" for key, some in sorted(_grouped(own, "application").items())
+        )
+        lines.append(f"| {name} | {applications} | {len(own)} | {' | '.join(counts)} |")
+    return "\n".join(lines) + "\n"
+
+
+def coverage_svg(tools: Iterable[ToolSpec]) -> str:
+    """The map; a title on each area says what it is."""
+    groups = _grouped(list(tools), "category")
+    names = sorted(groups, key=lambda name: (-len(groups[name]), name))
+    whole = Box(0, 0, _WIDTH, _HEIGHT)
+    parts: list[str] = []
+    for name, box in zip(names, _cut(whole, [len(groups[one]) for one in names]), strict=True):
+        parts += _category(name, groups[name], box)
+    legend = "".join(
+        f'<rect x="{at * 110 + 4}" y="{_HEIGHT + 6}" width="12" height="12" fill="{colour}"/>'
+        f'<text x="{at * 110 + 20}" y="{_HEIGHT + 16}">{effect}</text>'
+        for at, (effect, colour) in enumerate(_COLOURS.items())
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {_HEIGHT + 24:g}" '
+        'font-family="sans-serif" font-size="11">'
+        f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}{legend}</svg>\n'
+    )
+
+
+def _category(name: str, tools: Sequence[ToolSpec], box: Box) -> list[str]:
+    parts = [_rect(box, "#f2f2f2", f"{name}: {len(tools)} tools"), _label(box, name, 11, bold=True)]
+    groups = _grouped(tools, "application")
+    names = sorted(groups)
+    inside = _cut(box.inner(15), [len(groups[one]) for one in names])
+    for application, area in zip(names, inside, strict=True):
+        own = sorted(groups[application], key=lambda one: (one.effect, one.name))
+        parts.append(_rect(area, "#ffffff", f"{application}: {len(own)} tools"))
+        parts.append(_label(area, application, 8))
+        for tool, cell in zip(own, _cut(area.inner(10), [1] * len(own)), strict=True):
+            parts.append(_rect(cell, _COLOURS[tool.effect], f"{tool.name} ({tool.effect})"))
+    return parts
+
+
+def _rect(box: Box, fill: str, title: str) -> str:
+    return (
+        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
+        f'fill="{fill}" stroke="#fff" stroke-width="0.8"><title>{escape(title)}</title></rect>'
+    )
+
+
+def _label(box: Box, text: str, size: int, bold: bool = False) -> str:
+    most = int(box.width / (size * 0.6))
+    weight = ' font-weight="bold"' if bold else ""
+    return (
+        f'<text x="{box.x + 2:.1f}" y="{box.y + size:.1f}" font-size="{size}"{weight}>'
+        f"{escape(text[:most].replace('_', ' '))}</text>"
+    )
+
+
+def _cut(box: Box, sizes: Sequence[int]) -> list[Box]:
+    """The box in parts of these sizes: halved by size along its longer side, again and again."""
+    if len(sizes) <= 1:
+        return [box] * len(sizes)
+    total, at, left = sum(sizes), 0, 0
+    while at < len(sizes) - 1 and (left + sizes[at] <= total / 2 or at == 0):
+        left += sizes[at]
+        at += 1
+    share = left / total
+    if box.width >= box.height:
+        wide = box.width * share
+        one = Box(box.x, box.y, wide, box.height)
+        other = Box(box.x + wide, box.y, box.width - wide, box.height)
+    else:
+        high = box.height * share
+        one = Box(box.x, box.y, box.width, high)
+        other = Box(box.x, box.y + high, box.width, box.height - high)
+    return [*_cut(one, sizes[:at]), *_cut(other, sizes[at:])]
+
+
+def _grouped(tools: Iterable[ToolSpec], key: str) -> Mapping[str, list[ToolSpec]]:
+    made: dict[str, list[ToolSpec]] = {}
+    for one in tools:
+        made.setdefault(getattr(one, key), []).append(one)
+    return made

@@ -1,0 +1,176 @@
+"""Dialogues as ids with loss masks, for a model and its tokenizer.
+
+A dialogue is rendered in Kimi K2's template, markers as ids of their own behind the tokenizer's.
+Learned is what `reference.inference.template.weighed` says a model is trained to say, of the
+messages that a line of the file marks as learned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from reference.data.dialogs.read import Example, read_examples
+from reference.data.dialogs.rows import DialogLoader, Learned, epoch_of
+from reference.data.dialogs.spec import DialogsSpec
+from reference.data.loader import Batch
+from reference.data.packing import Tokens
+from reference.data.prepared import Prepared
+from reference.data.tokenizer import Tokenizer
+from reference.inference.template import END, Segment, special_tokens, weighed
+from reference.inference.vocabulary import Vocabulary
+from twin.errors import Problem, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """The ids of a dialogue, and which of them are learned."""
+
+    ids_N: NDArray[np.uint32]
+    learned_N: NDArray[np.bool_]
+
+    def upto(self, count: int) -> Masked:
+        """Its first ids, at most so many."""
+        return Masked(self.ids_N[:count], self.learned_N[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What became of the dialogues."""
+
+    training: int
+    held_out: int
+    learned: int
+    """Ids that training predicts in an epoch."""
+    ids: int
+    """Of the training dialogues."""
+    left_out: int
+    """Longer than a sequence."""
+    cut: int
+    """Shortened to one."""
+    silent: int
+    """With nothing to learn."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.training:,} dialogues to learn from, {self.held_out:,} held out; "
+            f"{self.learned:,} of {self.ids:,} tokens are learned; too long: "
+            f"{self.left_out:,} left out, {self.cut:,} cut; {self.silent:,} with nothing to learn"
+        )
+
+
+@dataclass(frozen=True)
+class PreparedDialogs:
+    """The dialogues of a run, in the place of `reference.data.prepared.Prepared`."""
+
+    facts: Facts
+    tokenizer: Tokenizer
+    spec: DialogsSpec
+    training: Learned
+    held_out_dialogs: Learned
+
+    def loader(
+        self, shape: tuple[int, int], seed: int, place: tuple[int, int] = (0, 1)
+    ) -> DialogLoader:
+        """Batches of `shape`, sequence and rows, for a rank and how many there are."""
+        return DialogLoader(self.training, self.spec.packing, shape, seed, place)
+
+    def held_out(self, sequence: int, rows: int = 8) -> Iterator[Batch]:
+        """Batches of at most `rows` sequences in which each held-out dialogue is judged once, in
+        the order of a hash."""
+        if not len(self.held_out_dialogs):
+            return
+        epoch = epoch_of(self.held_out_dialogs, 0, 0, sequence, self.spec.packing)
+        for first in range(0, len(epoch.rows), rows):
+            yield epoch.batch(first, min(rows, len(epoch.rows) - first))
+
+    def bytes_of(self, targets: torch.Tensor) -> int:
+        """Bytes of text that targets stand for; markers and what is ignored have none."""
+        ids = targets[(targets >= 0) & (targets < self.tokenizer.vocabulary)].numpy(force=True)
+        return int(self.tokenizer.token_bytes[ids].sum())
+
+
+def prepare_dialogs(
+    spec: DialogsSpec, text: Prepared, vocabulary: int, sequence: int
+) -> PreparedDialogs:
+    """The dialogues of the files as ids, none longer than `sequence` and the id it predicts last.
+
+    Raises UsageError TW605 where the model has no ids to spare for the markers, and what
+    `read_examples` does.
+    """
+    words = Vocabulary(text.tokenizer, vocabulary)
+    if not words.markers:
+        count = len(special_tokens())
+        message = f"{vocabulary:,} ids leave no {count} for the template's markers"
+        fix = f"pre-train with `data.tokenizer.vocab: {vocabulary - count}`"
+        raise UsageError([Problem("TW605", "data.tokenizer.vocab", message, fix)])
+    examples = read_examples(spec.source)
+    sides: tuple[list[Masked], list[Masked]] = ([], [])
+    left_out = cut = silent = 0
+    for example, whole in zip(examples, masked(examples, words), strict=True):
+        long = len(whole.ids_N) > sequence + 1
+        if long and spec.too_long == "leave_out":
+            left_out += 1
+            continue
+        fits = whole.upto(sequence + 1)
+        if not fits.learned_N.any():
+            silent += 1
+            continue
+        cut += long
+        sides[example.held_out].append(fits)
+    training, held_out = (_side(side, text) for side in sides)
+    facts = Facts(
+        training=len(training),
+        held_out=len(held_out),
+        learned=int(training.learned_N.sum()),
+        ids=len(training.tokens),
+        left_out=left_out,
+        cut=cut,
+        silent=silent,
+    )
+    return PreparedDialogs(facts, text.tokenizer, spec, training, held_out)
+
+
+def masked(examples: Sequence[Example], words: Vocabulary) -> Iterator[Masked]:
+    """Each dialogue's ids, and which of them are learned."""
+    parts = [list(_parts(example)) for example in examples]
+    # A tokenizer reads itself anew for each list of texts.
+    texts = sorted({one.text for row in parts for one, _ in row if not one.marker})
+    known = dict(zip(texts, words.tokenizer.encode(texts), strict=True))
+    for row in parts:
+        own = [known[one.text] if not one.marker else _one(words, one.text) for one, _ in row]
+        learned_N = np.repeat([wanted for _, wanted in row], [len(ids) for ids in own])
+        yield Masked(np.concatenate(own, dtype=np.uint32), learned_N)
+
+
+def _one(words: Vocabulary, marker: str) -> NDArray[np.uint32]:
+    return np.array([words.markers[marker]], dtype=np.uint32)
+
+
+def _parts(example: Example) -> Iterator[tuple[Segment, bool]]:
+    """Markers and texts of a dialogue, and whether each is learned."""
+    allowed = iter([*[False] * bool(example.dialog.tools), *example.learned])
+    wanted = next(allowed, False)
+    for part in weighed(example.dialog):
+        yield part.segment, part.learned and wanted
+        if part.segment.marker and part.segment.text == END:
+            wanted = next(allowed, False)
+
+
+def _side(dialogues: Sequence[Masked], text: Prepared) -> Learned:
+    """In a row, with an end of document behind each that nobody learns."""
+    digest = hashlib.blake2b(text.training.digest.encode(), digest_size=8)
+    for one in dialogues:
+        digest.update(one.ids_N.tobytes() + one.learned_N.tobytes())
+    end = np.array([text.tokenizer.end], dtype=np.uint32)
+    rows = [part for one in dialogues for part in (one.ids_N, end)]
+    masks = [part for one in dialogues for part in (one.learned_N, np.zeros(1, dtype=np.bool_))]
+    lengths = np.array([len(one.ids_N) + 1 for one in dialogues], dtype=np.int64)
+    tokens = Tokens(np.concatenate([end[:0], *rows]), np.cumsum(lengths), digest.hexdigest())
+    learned_N = np.concatenate([np.zeros(0, dtype=np.bool_), *masks])
+    return Learned(tokens, learned_N, text.training.digest)

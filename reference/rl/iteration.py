@@ -1,0 +1,220 @@
+"""One iteration, top to bottom: prompts, rollout, the switch, updates, new weights, and awake.
+
+    rollout   the inference engine writes responses, environments answer
+    switch    it gives its memory back
+    train     rewards, then `train.updates` optimizer steps
+    update    new weights reach the inference engine
+    wake      it takes its memory again
+
+Between phases, and after each slice of a rollout and each update, lies a place where the run can
+stop and go on bit for bit: at each of them everything that is not in a checkpoint begins anew
+whether or not one is written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from reference.rl.beside import beside
+from reference.rl.checkpoints import save
+from reference.rl.colocated import receive, sleep, wake
+from reference.rl.learn import Learned, learn
+from reference.rl.prompts import draw, seed_of
+from reference.rl.records import NOBODY, Asked
+from reference.rl.rewards import give
+from reference.rl.rollout import DivergedError
+from reference.rl.session import Session, asked_for
+from reference.rl.temperature import temperature
+
+
+class StoppedError(Exception):
+    """The run was asked to stop, and has."""
+
+
+def iterate(session: Session) -> None:
+    """What is left of the iteration. Raises StoppedError, behind a checkpoint, and
+    DivergedError."""
+    place = session.place
+    if place.phase == "rollout":
+        with session.phase("rollout"):
+            _fill(session)
+        _roll(session)
+        place.phase = "train"
+        _point(session)
+    _train(session)
+    _update(session)
+    _finish(session)
+    _point(session, over=True)
+
+
+def _fill(session: Session) -> None:
+    """New prompts until so many are under way."""
+    spec, place = session.spec, session.place
+    while len(session.open) < spec.prompts.count:
+        taken = {asked.task for asked in session.open}
+        name = draw(session.tasks, session.history, spec.prompts, taken, place.iteration)
+        session.open.append(asked_for(session, session.tasks[name]))
+
+
+def _roll(session: Session) -> None:
+    """Write until all is over or the tokens are spent; then part the finished from the open."""
+    place, rollout = session.place, session.rollout
+    rollout.temperature = temperature(session.spec.temperature, place.iteration)
+    responses = [one for asked in session.open for one in asked.responses]
+    while True:
+        with session.phase("rollout"):
+            why = rollout.run(responses)
+        place.clock, place.written = rollout.clock, rollout.written
+        if why != "slice":
+            break
+        _point(session)
+    rollout.rest([one for one in responses if not one.finished])
+    place.clock = place.written = 0
+    finished = [asked for asked in session.open if asked.finished]
+    session.open = [asked for asked in session.open if not asked.finished]
+    session.ready = [asked for asked in map(_sound, finished) if len(asked.responses) > 1]
+    for asked in finished:
+        right = sum(one.verdict is not None and one.verdict.success for one in asked.responses)
+        session.history.add(asked.task, len(asked.responses), right)
+    give(
+        session.ready,
+        session.spec.rewards,
+        seed_of("rewards", session.spec.prompts.seed, place.iteration),
+    )
+    session.facts |= _told(session, finished)
+
+
+def _sound(asked: Asked) -> Asked:
+    """Without the responses whose environment failed: nobody knows what they are worth."""
+    sound = [one for one in asked.responses if one.ended != "failed"]
+    return Asked(asked.number, asked.task, sound)
+
+
+def _train(session: Session) -> None:
+    place, spec = session.place, session.spec
+    with session.phase("switch"):
+        sleep(session.rollout.engine)
+    parts = [session.ready[first :: spec.train.updates] for first in range(spec.train.updates)]
+    while place.learned < len(parts):
+        groups = parts[place.learned]
+        place.learned += 1
+        if groups:
+            with session.phase("train"):
+                _learn(session, groups)
+            _point(session)
+
+
+def _learn(session: Session, groups: Sequence[Asked]) -> None:
+    spec, trainee = session.spec, session.trainee
+    first = session.facts.get("entropy") is None
+    if spec.objective.reset_optimizer and first:
+        _forget(session)
+    further = () if spec.ptx is None or session.ptx is None else beside(spec.ptx, session.ptx)
+    made = learn(
+        session.run,
+        trainee,
+        groups,
+        spec.objective,
+        newest=session.place.version,
+        beside=further,
+    )
+    if made.step is None:
+        raise DivergedError
+    session.log.write("step", asdict(made.step))
+    session.facts |= _seen(session, made, first=first)
+
+
+def _seen(session: Session, made: Learned, *, first: bool) -> dict[str, Any]:
+    assert made.step is not None
+    facts: dict[str, Any] = {
+        "loss": made.step.loss,
+        "looked_s": session.facts.get("looked_s", 0.0) + made.looked_s,
+    }
+    if first:
+        facts |= {"entropy": made.entropy, "log_ratio": made.log_ratio}
+        facts |= {"mismatch": made.mismatch}
+    return facts
+
+
+def _forget(session: Session) -> None:
+    """Momenta and second moments begin at zero; masters stay."""
+    for name, pieces in session.trainee.optimizer.pieces().items():
+        if name.endswith("/master"):
+            continue
+        for piece in pieces if isinstance(pieces, tuple) else (pieces,):
+            piece.tensor.zero_()
+
+
+def _update(session: Session) -> None:
+    """New weights, a version higher where there was something to learn."""
+    place, engine = session.place, session.rollout.engine
+    place.version += bool(session.ready)
+    with session.phase("update"):
+        (model,) = session.trainee.models
+        receive(engine, model, place.version, session.update)
+    with session.phase("wake"):
+        wake(engine)
+
+
+def _finish(session: Session) -> None:
+    """The iteration's line, and the beginning of the next."""
+    place, trainee = session.place, session.trainee
+    place.iteration += 1
+    place.phase, place.learned = "rollout", 0
+    blank = dict.fromkeys(("entropy", "log_ratio", "mismatch", "loss"))
+    facts = {**blank, "looked_s": 0.0, **session.facts}
+    facts |= {"iteration": place.iteration, "step": trainee.step, "phases": dict(session.seconds)}
+    made = session.log.iteration(facts)
+    session.ready, session.facts, session.seconds = [], {}, {}
+    session.rollout.seen = type(session.rollout.seen)()
+    session.progress(made)
+
+
+def _told(session: Session, finished: Sequence[Asked]) -> dict[str, Any]:
+    """The rollout's part of the iteration's line."""
+    responses = [one for asked in finished for one in asked.responses]
+    learned = [one for asked in session.ready for one in asked.responses]
+    seen, newest = session.rollout.seen, session.place.version
+    ages = [newest - v for one in responses for v in one.versions if v != NOBODY]
+    verdicts = [one.verdict for one in responses if one.verdict is not None]
+    return {
+        "version": newest,
+        "groups": len(session.ready),
+        "left_out": len(finished) - len(session.ready),
+        "open": len(session.open),
+        "reward": _mean([one.reward for one in learned]),
+        "success": _mean([float(one.success) for one in verdicts]),
+        "score": _mean([one.score for one in verdicts]),
+        "length": _mean([float(one.written) for one in responses]),
+        "longest": max((one.written for one in responses), default=0),
+        "ended": dict(sorted(Counter(str(one.ended) for one in responses).items())),
+        "stale": _mean([float(age > 0) for age in ages]),
+        "oldest": max(ages, default=0),
+        "temperature": session.rollout.temperature,
+        "written": seen.written,
+        "computed": seen.computed,
+        "engine_steps": seen.steps,
+        "answers": seen.answers,
+        "failures": len(seen.failures),
+        "waited_s": seen.waited_s,
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _point(session: Session, *, over: bool = False) -> None:
+    """A place where the run can stop."""
+    place, every = session.place, session.spec.train.checkpoint_every
+    place.points += 1
+    last = over and place.iteration == session.spec.iterations
+    due = over and every > 0 and place.iteration % every == 0
+    asked = session.stop.signal is not None
+    if last or due or asked:
+        save(session)
+    if asked and not last:
+        raise StoppedError

@@ -1,0 +1,152 @@
+"""What a policy wrote, token by token: ids as they were drawn, never text that is encoded again.
+
+A response is everything behind its prompt: the assistant's tokens, and between them what users and
+tools said, rendered by the template. Each token has the version of the weights that wrote it and
+its log-probability then; tokens that nobody's weights wrote have the version `NOBODY`, and are not
+learned. The environment's state is a value, so a response that is not over can wait for as long as
+it likes, in memory or in a checkpoint, and go on under other weights (Kimi K1.5, arXiv:2501.12599,
+section 2.6.2).
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from reference.agentic.environment import Verdict
+from reference.dialog import Dialog, dialog_json, dialog_of
+from reference.inference.request import Told
+
+NOBODY: Final = -1
+"""The version of a token that no weights wrote."""
+Ended = Literal["over", "document", "steps", "budget", "context", "repeat", "failed"]
+"""Why a response goes on no more: the user ended it; the model ended the document rather than its
+message; no answer is left; the bound on its tokens, or the context, is met; it went round in
+circles; the environment failed."""
+CUT: Final[frozenset[Ended]] = frozenset({"budget", "context", "repeat"})
+"""Ends in the middle of a message."""
+_COLUMNS: Final = ("tokens", "behaviour", "policy", "versions")
+_FACTS: Final = ("group", "index", "task", "kind", "seed", "turn", "steps", "asks", "due", "ended")
+
+
+@dataclass(slots=True)
+class Response:
+    """One answer to a prompt while it grows, and when it is over."""
+
+    group: int
+    index: int
+    """Which of the group's."""
+    task: str
+    kind: str
+    """Of the task; bounds on tokens go by it."""
+    seed: int
+    prompt: tuple[int, ...]
+    dialog: Dialog
+    """All messages that are whole, and the last one that was cut."""
+    state: Any
+    """The environment's."""
+    tokens: list[int] = field(default_factory=list)
+    behaviour: list[float] = field(default_factory=list)
+    """Log-probability of each token in what it was drawn from, in nats; 0 where nobody drew."""
+    policy: list[float] = field(default_factory=list)
+    """The same at temperature 1 and without cuts: what a trainer computes again."""
+    versions: list[int] = field(default_factory=list)
+    turn: int = 0
+    """Where in `tokens` the assistant's message begins."""
+    steps: int = 0
+    """Messages that the assistant has ended."""
+    asks: bool = False
+    """Whether the environment has to answer."""
+    due: int = 0
+    """Step of the engine at which it does."""
+    ended: Ended | None = None
+    verdict: Verdict | None = None
+    """The last that is known of a response."""
+    reward: float = 0.0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Group and place in it."""
+        return self.group, self.index
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended and was judged."""
+        return self.verdict is not None
+
+    @property
+    def learned(self) -> list[bool]:
+        """Which tokens some weights wrote."""
+        return [version != NOBODY for version in self.versions]
+
+    @property
+    def written(self) -> int:
+        """How many of them there are."""
+        return sum(version != NOBODY for version in self.versions)
+
+    def write(self, told: Told) -> None:
+        """The next token of the policy."""
+        self.tokens.append(told.token)
+        self.behaviour.append(told.sampled_logprob)
+        self.policy.append(told.logprob)
+        self.versions.append(told.weights)
+
+    def hear(self, ids: list[int]) -> None:
+        """What others said; the assistant's next message begins behind it."""
+        self.tokens += ids
+        self.behaviour += [0.0] * len(ids)
+        self.policy += [0.0] * len(ids)
+        self.versions += [NOBODY] * len(ids)
+        self.turn = len(self.tokens)
+
+
+@dataclass(slots=True)
+class Asked:
+    """A prompt with its responses."""
+
+    number: int
+    task: str
+    responses: list[Response]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all responses are."""
+        return all(one.finished for one in self.responses)
+
+
+def asked_json(asked: Asked) -> dict[str, Any]:
+    """All of it as JSON; states of environments are pickles, in base64."""
+    responses = [_response_json(one) for one in asked.responses]
+    return {"number": asked.number, "task": asked.task, "responses": responses}
+
+
+def asked_of(row: Mapping[str, Any]) -> Asked:
+    """What `asked_json` made this of, to the bit. Unpickles: only for one's own checkpoints."""
+    return Asked(row["number"], row["task"], [_response_of(one) for one in row["responses"]])
+
+
+def _response_json(one: Response) -> dict[str, Any]:
+    verdict = one.verdict
+    return {
+        **{name: getattr(one, name) for name in (*_FACTS, *_COLUMNS, "reward")},
+        "prompt": list(one.prompt),
+        "dialog": dialog_json(one.dialog),
+        "state": base64.b64encode(pickle.dumps(one.state)).decode(),
+        "verdict": None if verdict is None else [dict(verdict.checks), list(verdict.causes)],
+    }
+
+
+def _response_of(row: Mapping[str, Any]) -> Response:
+    given = {name: row[name] for name in (*_FACTS, "reward")}
+    given |= {name: list(row[name]) for name in _COLUMNS}
+    verdict = row["verdict"]
+    return Response(
+        **given,
+        prompt=tuple(row["prompt"]),
+        dialog=dialog_of(row["dialog"]),
+        state=pickle.loads(base64.b64decode(row["state"])),
+        verdict=None if verdict is None else Verdict(verdict[0], tuple(verdict[1])),
+    )

@@ -1,0 +1,246 @@
+"""Responses of one policy: the engine writes, environments answer, until all are over or the
+iteration's tokens are spent.
+
+Time here is a count of the engine's steps (`reference.rl.latency`), so that what is written follows
+from the seeds alone. A response is paused by forgetting its request: its tokens and the state of
+its world are all that there is of it. Who goes on is computed again, under the weights that the
+engine then has, and draws what it would have drawn: a draw hangs on the response's seed and the
+token's place in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from reference.agentic.environment import Verdict
+from reference.inference.engine import Engine
+from reference.inference.request import Request, Update
+from reference.inference.sampling import Sampling
+from reference.rl.jobs import Done, Job, Mode
+from reference.rl.latency import EnvironmentsSpec, due, latency
+from reference.rl.records import CUT, Ended, Response
+from reference.rl.repeats import RepeatSpec, repeats
+from reference.rl.turns import ends_message, said, told
+from reference.rl.workers import Environments, FailedError
+from twin.spec.base import Count, Part, Spec, Whole
+
+Why = Literal["done", "spent", "slice"]
+"""Nobody is left; the tokens are spent; so many steps were made."""
+
+
+class RolloutSpec(Spec):
+    """How responses are written."""
+
+    responses: Annotated[Count, Field(ge=2)] = Field(
+        default=8, description="responses to each prompt: what a reward is compared over"
+    )
+    tokens: Count | None = Field(
+        default=None,
+        description="tokens that an iteration writes; responses that are not over then wait for "
+        "the next one. null: until all are over",
+    )
+    slice: Whole = Field(
+        default=0,
+        description="steps of the engine after which it begins anew from the records, so that a "
+        "checkpoint may be written there; 0: only where an iteration's rollout ends",
+    )
+    steps: Count = Field(default=8, description="messages of the assistant in a dialogue")
+    cap: Count = Field(default=256, description="tokens that the model writes in a response")
+    caps: dict[str, Count] = Field(
+        default_factory=dict, description="the same for single kinds of tasks"
+    )
+    repeat: RepeatSpec = Field(
+        default_factory=RepeatSpec, description="what is taken for going round in circles"
+    )
+    top_p: Annotated[Part, Field(gt=0)] = Field(
+        default=1.0, description="share of the probability that tokens are drawn from"
+    )
+
+
+class DivergedError(RuntimeError):
+    """The policy's logits are no numbers any more."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a rollout did, to be counted up."""
+
+    steps: int = 0
+    computed: int = 0
+    """Tokens through the model, those that were computed again included."""
+    written: int = 0
+    answers: int = 0
+    waited_s: float = 0.0
+    """Seconds for which nothing was done but to wait for an environment."""
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Rollout:
+    """The engine and the environments, and who is with which."""
+
+    engine: Engine
+    environments: Environments
+    spec: RolloutSpec
+    latency: EnvironmentsSpec
+    context: int
+    """Tokens that a prompt and its response may have."""
+    temperature: float = 1.0
+    clock: int = 0
+    """Steps of the engine so far, and those that it stood still for."""
+    written: int = 0
+    """Tokens of this iteration."""
+    seen: Seen = field(default_factory=Seen)
+    _writing: dict[int, Response] = field(default_factory=dict)
+    """By number of the request."""
+    _asking: dict[tuple[int, int], Response] = field(default_factory=dict)
+    _tickets: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Of answers under way, also while their responses are paused."""
+
+    def run(self, responses: Sequence[Response]) -> Why:
+        """Write on, for a slice at most; afterwards everybody is paused."""
+        for one in sorted(responses, key=lambda one: one.key):
+            if not one.finished:
+                self._enter(one)
+        began = self.clock
+        try:
+            while True:
+                if not self._writing and not self._asking:
+                    return "done"
+                if self.spec.tokens is not None and self.written >= self.spec.tokens:
+                    return "spent"
+                if self.spec.slice and self.clock - began >= self.spec.slice:
+                    return "slice"
+                self._step()
+        finally:
+            self._pause()
+
+    def rest(self, responses: Sequence[Response]) -> None:
+        """An iteration is over: what is under way is there when the next one begins, since an
+        update takes longer than most answers do."""
+        self.clock = self.written = 0
+        for one in responses:
+            one.due = 0
+
+    def _enter(self, one: Response) -> None:
+        if one.asks:
+            self._asking[one.key] = one
+            if one.key not in self._tickets:
+                left = max(0, one.due - self.clock) * self.latency.step
+                self._tickets[one.key] = self.environments.submit(self._job(one), left)
+        else:
+            self._write(one)
+
+    def _write(self, one: Response) -> None:
+        """Let the engine go on with a response that has room."""
+        cap = self.spec.caps.get(one.kind, self.spec.cap)
+        room = self.context - len(one.prompt) - len(one.tokens)
+        more = min(cap - one.written, room)
+        if more < 1:
+            self._end(one, "context" if room < 1 else "budget")
+            return
+        request = Request(
+            one.prompt,
+            len(one.tokens) + more,
+            sampling=Sampling(self.temperature, self.spec.top_p, 0, one.seed),
+            stop_tokens=ends_message(self.engine.vocabulary),
+        )
+        number = self.engine.add(request)
+        # The engine draws by the place behind the prompt, so that this changes no draw.
+        (sequence,) = self.engine.live[number]
+        sequence.tokens += one.tokens
+        self._writing[number] = one
+
+    def _step(self) -> None:
+        ready = [one for one in self._asking.values() if one.due <= self.clock]
+        for one in sorted(ready, key=lambda one: (one.due, one.key)):
+            self._take(one)
+        if self.engine.idle:
+            if self._asking:
+                self.clock = max(self.clock, min(one.due for one in self._asking.values()))
+            return
+        before = self.engine.counts.computed_tokens
+        for update in self.engine.step():
+            self._add(self._writing[update.request], update)
+        self.clock += 1
+        self.seen.steps += 1
+        self.seen.computed += self.engine.counts.computed_tokens - before
+
+    def _add(self, one: Response, update: Update) -> None:
+        if update.told is None:
+            raise DivergedError
+        one.write(update.told)
+        self.written += 1
+        self.seen.written += 1
+        if update.finish is None:
+            last = max(one.turn, len(one.tokens) - self.spec.repeat.window)
+            if repeats(one.tokens[last:], self.spec.repeat):
+                self.engine.cancel(update.request)
+                del self._writing[update.request]
+                self._end(one, "repeat")
+            return
+        del self._writing[update.request]
+        if update.finish == "length":
+            room = self.context - len(one.prompt) - len(one.tokens)
+            self._end(one, "context" if room < 1 else "budget")
+            return
+        one.dialog = said(self.engine.vocabulary, one)
+        one.steps += 1
+        if one.tokens[-1] == self.engine.vocabulary.end:
+            one.ended = "document"
+        elif one.steps == self.spec.steps:
+            one.ended = "steps"
+        self._ask(one)
+
+    def _end(self, one: Response, ended: Ended) -> None:
+        """A message that is not whole is the last; the world is judged as it stands."""
+        if len(one.tokens) > one.turn:
+            one.dialog = said(self.engine.vocabulary, one)
+        one.ended = ended
+        self._ask(one)
+
+    def _ask(self, one: Response) -> None:
+        seconds = latency(self.latency, one.seed, one.steps)
+        under_way = [other.due for other in self._asking.values()]
+        one.asks, one.due = True, due(self.latency, seconds, self.clock, under_way)
+        self._asking[one.key] = one
+        self._tickets[one.key] = self.environments.submit(self._job(one), seconds)
+
+    def _job(self, one: Response) -> Job:
+        mode: Mode = "go_on"
+        if one.ended is not None:
+            mode = "judge" if one.ended in CUT else "last"
+        return Job(one.task, one.state, one.dialog, mode)
+
+    def _take(self, one: Response) -> None:
+        began = time.perf_counter()
+        try:
+            done = self.environments.take(self._tickets.pop(one.key))
+        except FailedError as error:
+            self.seen.failures.append(f"{one.task}: {error}")
+            done = Done(one.state, (), Verdict({}, ("failed",)))
+            one.ended = "failed"
+        self.seen.waited_s += time.perf_counter() - began
+        self.seen.answers += 1
+        del self._asking[one.key]
+        one.asks, one.state = False, done.state
+        messages = (*one.dialog.messages, *done.messages)
+        one.dialog = replace(one.dialog, messages=messages)
+        if done.verdict is not None:
+            one.verdict = done.verdict
+            one.ended = "over" if done.over and one.ended in (None, "steps") else one.ended
+            return
+        one.hear(told(self.engine.vocabulary, done.messages))
+        self._write(one)
+
+    def _pause(self) -> None:
+        for number in list(self._writing):
+            self.engine.cancel(number)
+        self._writing.clear()
+        self._asking.clear()
+        self.engine.scheduler.forget()

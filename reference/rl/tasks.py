@@ -1,0 +1,79 @@
+"""What is learned on: tasks by name, made the same in any process from their section.
+
+    tasks:
+      - {source: characters, count: 32, seed: 0}
+      - {source: "my_package.tasks:make", count: 100}
+
+A source is a function of a module, `(count, seed) -> Sequence[Task]`, and each of its tasks is an
+environment (`reference.agentic.environment`). Workers make the tasks again for themselves, so that
+no world has to be sent to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, Final
+
+from pydantic import Field
+
+from reference.agentic.environment import Environment
+from twin.errors import Problem, UsageError
+from twin.loading.suggest import hint
+from twin.spec.base import Count, Spec, Whole
+
+SOURCES: Final[dict[str, str]] = {
+    "characters": "reference.rl.toys.characters:make",
+    "sums": "reference.rl.toys.sums:make",
+}
+"""Functions by the names that configurations use."""
+
+
+class TasksSpec(Spec):
+    """Tasks of one source."""
+
+    source: str = Field(description="a known source, or `module:function` of one's own")
+    count: Count = Field(default=32, description="tasks")
+    seed: Whole = Field(default=0, description="of which tasks they are")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something to do, and the world to do it in."""
+
+    name: str
+    """Of its own among all tasks of a run."""
+    kind: str
+    """What tasks have in common; bounds on tokens go by it."""
+    environment: Environment[Any]
+    level: int = 0
+    """How hard its maker takes it to be."""
+
+
+def tasks_of(specs: Sequence[TasksSpec]) -> dict[str, Task]:
+    """All tasks by name, in order. Raises UsageError TW640 for a source that is not there, and
+    TW641 for one without tasks."""
+    found: dict[str, Task] = {}
+    for at, spec in enumerate(specs):
+        made = _maker(spec.source, f"tasks.{at}.source")(spec.count, spec.seed)
+        if not made:
+            message = f"`{spec.source}` makes no task"
+            raise UsageError([Problem("TW641", f"tasks.{at}", message)])
+        for task in made:
+            name = f"{at}/{task.name}"
+            found[name] = replace(task, name=name)
+    return found
+
+
+def _maker(source: str, path: str) -> Callable[[int, int], Sequence[Task]]:
+    where = SOURCES.get(source, source)
+    module, _, function = where.partition(":")
+    if not function:
+        fix = hint(source, tuple(SOURCES), "or write `module:function`")
+        raise UsageError([Problem("TW640", path, f"no source of tasks is called `{source}`", fix)])
+    try:
+        return getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        message = f"`{where}` cannot be had: {error}"
+        raise UsageError([Problem("TW640", path, message)]) from None

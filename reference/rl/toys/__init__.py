@@ -1,0 +1,1 @@
+"""Tasks small enough that a model learns them within a minute: proofs of the loop, not skills."""

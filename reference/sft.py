@@ -1,0 +1,126 @@
+"""Supervised fine-tuning: `python -m reference.sft CONFIG [--set a.b=value ...]`.
+
+The loop is that of pre-training, `reference.train`, with another run's weights to begin with and
+dialogues instead of text: only what the assistant says has targets. Kimi K2's authors fine-tune
+with Muon, too, which suits weights that Muon pre-trained (arXiv:2507.20534, section 3.1), so
+MuonClip is the default here. CONFIG is a file or the name of a preset; the model, its tokenizer and
+the text that this was trained on are those of the run that is named by `start`.
+
+The folder that is written is a run's like any other: it is served, evaluated, converted, resumed
+and fine-tuned again. Options and exit codes are those of `reference.train`.
+
+OURS, since K2's report does not say: rates, batch, packing (`reference.data.dialogs.rows`), and
+that every learned token of a step counts alike.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field
+
+from reference.checkpoint import MANIFEST
+from reference.config import (
+    PRESETS,
+    BalanceSpec,
+    RunSpec,
+    StageSpec,
+    TrainSpec,
+    find_config,
+    load_run,
+    presets,
+)
+from reference.convert.trained import Trained
+from reference.data.dialogs.spec import DialogsSpec
+from reference.evaluate.spec import EverySpec
+from reference.optim.schedule import ScheduleSpec
+from reference.optim.spec import OptimizerSpec
+from reference.parallel.spec import ParallelSpec
+from reference.train import main as train_main
+from reference.trainer.command import Program
+from reference.trainer.folder import CONFIG
+from twin.errors import Problem, UsageError
+from twin.loading.config import load_config
+from twin.spec.base import Spec, Whole
+from twin.spec.memory import MemorySpec
+
+TUNED: Final = PRESETS / "sft"
+"""Configurations that a bare name stands for."""
+
+
+class TuneSpec(Spec):
+    """One fine-tuning; sections that it shares with a run (`reference.config.RunSpec`) mean the
+    same."""
+
+    start: str = Field(description="folder of the run, or one of its checkpoints, to begin from")
+    dialogs: DialogsSpec = Field(description="what is learned")
+    seed: Whole = Field(default=0, description="of the order of dialogues in each epoch")
+    train: TrainSpec = Field(description="steps, batches, precision, output")
+    optimizer: OptimizerSpec = Field(
+        default_factory=OptimizerSpec, description="MuonClip, Muon or AdamW, and QK-clip"
+    )
+    schedule: ScheduleSpec = Field(
+        default_factory=ScheduleSpec, description="learning rate over `train.steps`"
+    )
+    balance: BalanceSpec = Field(
+        default_factory=BalanceSpec, description="what keeps the load of experts even"
+    )
+    parallel: ParallelSpec = Field(
+        default_factory=ParallelSpec, description="how the work is cut over the ranks"
+    )
+    evaluate: EverySpec = Field(
+        default_factory=EverySpec, description="tasks that the model is asked while it trains"
+    )
+    memory: MemorySpec = Field(
+        default_factory=MemorySpec, description="what is computed again, packed or sent away"
+    )
+    stages: tuple[StageSpec, ...] = Field(default=(), description="what follows `train.steps`")
+
+
+def load_tune(config: str | Path, overrides: Sequence[str] = ()) -> RunSpec:
+    """The run of a file, or of a preset by its name, under `a.b=value` overrides.
+
+    Raises what `reference.config.load_run` does, and UsageError TW602 where `start` is no run.
+    """
+    return run_of(load_config(TuneSpec, find_config(config, TUNED), overrides))
+
+
+def run_of(tune: TuneSpec) -> RunSpec:
+    """The same with the model, the text and so the tokenizer of the run to begin from. Raises
+    UsageError TW602 where there is none."""
+    folder = Path(tune.start)
+    home = folder.absolute().parent.parent if (folder / MANIFEST).is_file() else folder
+    if not (home / CONFIG).is_file():
+        message = f"`{folder}` is no run of `python -m reference.train`"
+        fix = "pre-train one with `data.tokenizer.vocab` ten ids below the model's, or name its"
+        raise UsageError([Problem("TW602", "start", message, f"{fix} folder")])
+    before = load_run(home / CONFIG)
+    shared = {name: getattr(tune, name) for name in TuneSpec.model_fields if name != "seed"}
+    return RunSpec(
+        model=Trained(folder).model,
+        data=before.data.model_copy(update={"seed": tune.seed}),
+        **shared,
+    )
+
+
+PROGRAM: Final = Program(
+    "python -m reference.sft",
+    "Fine-tune a trained model on dialogues.",
+    partial(presets, TUNED),
+    partial(find_config, folder=TUNED),
+    load_tune,
+    "runs/sft",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    return train_main(arguments, PROGRAM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

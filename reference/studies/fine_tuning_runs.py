@@ -1,0 +1,308 @@
+"""The runs of the study of fine-tuning: what is pre-trained, tuned and judged, each kept as soon as
+it is there, so that a study that was killed goes on where it was.
+
+One chain is a model that is pre-trained, judged, tuned in several ways, and judged after each. A
+judged model is kept as JSON, named by all that decides its numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+
+from reference.agentic.run import TRAJECTORIES, Scene, scene_of, synthesise
+from reference.agentic.spec import SynthesisSpec
+from reference.config import RunSpec, load_run
+from reference.data.dialogs.read import HELD_OUT
+from reference.evaluate.subjects.trained import open_trained
+from reference.evaluate.tool_use import ToolUse, tool_use
+from reference.generate.request import Sampling
+from reference.sft import TuneSpec, run_of
+from reference.studies.fine_tuning_text import write_texts
+from reference.train import train
+from twin.loading.config import load_config
+
+Kind = Literal["muonclip", "adamw"]
+Labels = Literal["own", "shuffled"]
+_ROOT: Final = Path(__file__).parents[1]
+_TRAINS: Final = ("model", "kernels", "optim", "trainer", "data/dialogs", "agentic", "inference")
+_ROLES: Final = ("assistant",)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A way to go on from a pre-trained model."""
+
+    optimizer: Kind
+    labels: Labels = "own"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all chains share."""
+
+    text: int
+    """Documents to pre-train on."""
+    steps: int
+    """Of pre-training."""
+    tuning_steps: int
+    dialogues: int
+    """Kept by the synthesis, before applications are set apart."""
+    tasks: int
+    """That a model is judged by."""
+    rates: Mapping[Kind, float]
+    tuning_rates: Mapping[Kind, float]
+    validate: bool = False
+    """Whether to judge by the tools for choosing instead of the held-out ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a model does with the tasks."""
+
+    validity: float
+    """Share of calls that are valid; a dialogue without any counts as an invalid one."""
+    success: float
+    """Share of tasks whose end state is right."""
+    valid: tuple[float, ...]
+    """By task: share of its calls that are valid."""
+    solved: tuple[float, ...]
+    """By task: 1 where it is done."""
+    calls: int
+    faults: Mapping[str, int]
+    causes: Mapping[str, int]
+    loss: float
+    """Nats per learned token of the held-out dialogues; of held-out text before tuning."""
+    tokens: int
+    """Trained on in this stage."""
+    seconds: float
+
+
+def base_of(plan: Plan, kind: Kind, seed: int, home: Path) -> RunSpec:
+    """A pre-training: preset nano on text of copies, ten ids left to the template's markers."""
+    lr = plan.rates[kind]
+    words = {
+        "train.steps": plan.steps,
+        "train.sequence": 256,
+        "train.micro_batch": 4,
+        "train.precision": "fp32",
+        "train.threads": 1,
+        "train.seed": seed,
+        "train.checkpoint_every": 500,
+        "train.evaluate_every": max(1, plan.steps // 8),
+        "train.final_sequences": 64,
+        "data.source": home / f"text-{plan.text}.jsonl",
+        "data.cache": home / "data",
+        "data.seed": seed,
+        "data.tokenizer.vocab": 2038,
+        "model.rope.theta": 500,
+        "optimizer.kind": kind,
+        "optimizer.lr": lr,
+        **_schedule(plan.steps, lr),
+    }
+    return _named(load_run("nano", [f"{key}={value}" for key, value in words.items()]), home)
+
+
+def tuned_from(base: RunSpec, plan: Plan, way: Tuning, home: Path) -> RunSpec:
+    """A fine-tuning of it."""
+    lr, seed = plan.tuning_rates[way.optimizer], base.train.seed
+    spec = {
+        "start": base.train.output,
+        "dialogs": {"source": str(home / f"{way.labels}.jsonl")},
+        "seed": seed,
+        "train": {
+            "steps": plan.tuning_steps,
+            "sequence": 512,
+            "micro_batch": 4,
+            "precision": "fp32",
+            "threads": 1,
+            "checkpoint_every": 0,
+            "evaluate_every": max(1, plan.tuning_steps // 4),
+            "evaluate_sequences": 32,
+            "final_sequences": 32,
+        },
+        "optimizer": {"kind": way.optimizer, "lr": lr, "nesterov": True},
+        "schedule": {key.split(".")[1]: n for key, n in _schedule(plan.tuning_steps, lr).items()},
+    }
+    return _named(run_of(TuneSpec.model_validate(spec)), home)
+
+
+def _schedule(steps: int, lr: float) -> dict[str, Any]:
+    """The preset's proportions: 5 % rising, 40 % falling to a thirtieth."""
+    rising, falling = max(1, steps // 20), steps * 2 // 5
+    return {
+        "schedule.warmup_steps": rising,
+        "schedule.constant_steps": steps - rising - falling,
+        "schedule.decay_steps": falling,
+        "schedule.final_lr": lr / 30,
+    }
+
+
+def _named(run: RunSpec, home: Path) -> RunSpec:
+    """The run in a folder that is named by what decides its numbers."""
+    facts = run.model_dump(mode="json")
+    facts["train"].pop("output")
+    parts = json.dumps([code(), torch.__version__, facts], sort_keys=True)
+    name = hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
+    output = str(home / "runs" / name)
+    return run.model_copy(update={"train": run.train.model_copy(update={"output": output})})
+
+
+@cache
+def code() -> str:
+    """A digest of the sources that these runs' numbers may come from."""
+    digest = hashlib.blake2b(digest_size=8)
+    for room in _TRAINS:
+        for path in sorted((_ROOT / room).rglob("*.py")):
+            digest.update(path.relative_to(_ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def synthesis_of(plan: Plan, home: Path) -> SynthesisSpec:
+    """Short dialogues over many applications, a share of which nobody trains on."""
+    preset = _ROOT / "agentic" / "presets" / "nano.yaml"
+    words = [f"output={home / 'agentic'}", f"kept={plan.dialogues}"]
+    return load_config(SynthesisSpec, preset, words)
+
+
+def prepare_study(plan: Plan, home: Path) -> None:
+    """Text and dialogues: their own labels, and shuffled ones."""
+    text = home / f"text-{plan.text}.jsonl"
+    if not text.is_file():
+        write_texts(text, plan.text, 0)
+    spec = synthesis_of(plan, home)
+    if not (home / "shuffled.jsonl").is_file():
+        synthesise(spec, "resume")
+        lines = (home / "agentic" / TRAJECTORIES).read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        kept = [row for row in rows if not for_choosing(row["provenance"]["application"])]
+        _write(home / "own.jsonl", kept)
+        _write(home / "shuffled.jsonl", shuffled(kept))
+
+
+def for_choosing(application: str) -> bool:
+    """Whether an application is set apart, a tenth of all, to choose settings by: neither trained
+    on nor judged by in the end."""
+    return hashlib.blake2b(application.encode(), digest_size=2).digest()[0] < 26
+
+
+def shuffled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same dialogues with the assistant's messages of others: among those of one split and of
+    one order of calls and answers, each gets those of the next. One that is alone keeps its own."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for at, row in enumerate(rows):
+        groups.setdefault((row["provenance"]["split"], *_shape(row)), []).append(at)
+    giver = {
+        at: places[(index + 1) % len(places)]
+        for places in groups.values()
+        for index, at in enumerate(places)
+    }
+    made: list[dict[str, Any]] = []
+    for at, row in enumerate(rows):
+        others = iter(_said(rows[giver[at]]))
+        messages = [
+            next(others) if message["role"] in _ROLES else message for message in row["messages"]
+        ]
+        made.append({**row, "messages": messages})
+    return made
+
+
+def _shape(row: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Who speaks in turn, and calls how often."""
+    return tuple((one["role"], len(one.get("tool_calls") or ())) for one in row["messages"])
+
+
+def _said(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in row["messages"] if one["role"] in _ROLES]
+
+
+def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def trained(run: RunSpec) -> Path:
+    """The folder of the run, which is done."""
+    assert run.train.output is not None
+    torch.set_num_threads(1)
+    train(run, existing="resume")
+    return Path(run.train.output)
+
+
+def judged(run: RunSpec, plan: Plan, home: Path) -> Judged:
+    """The run's model on the tasks; kept."""
+    folder = trained(run)
+    path = folder / f"judged-{plan.tasks}-{'choosing' if plan.validate else HELD_OUT}.json"
+    if path.is_file():
+        return Judged(**json.loads(path.read_text(encoding="utf-8")))
+    begun = time.monotonic()
+    scene = scene_of(synthesis_of(plan, home))
+    sampling = Sampling(temperature=0.0, max_tokens=96)
+    found = tool_use(
+        environments(scene, plan), open_trained(folder).generator, steps=8, sampling=sampling
+    )
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    last = [line for line in lines if line["kind"] == "evaluation"][-1]
+    tokens = [line for line in lines if line["kind"] == "step"][-1]["tokens"]
+    made = _judged(found, last["loss"], tokens, time.monotonic() - begun)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(asdict(made)), encoding="utf-8")
+    partial.replace(path)
+    return made
+
+
+def _judged(found: ToolUse, loss: float, tokens: int, seconds: float) -> Judged:
+    valid = [
+        sum(fault is None for fault in play.faults) / max(1, len(play.faults))
+        for play in found.plays
+    ]
+    return Judged(
+        validity=found.valid_turns.value,
+        success=found.success.value,
+        valid=tuple(valid),
+        solved=tuple(float(play.verdict.success) for play in found.plays),
+        calls=found.calls,
+        faults={str(key): count for key, count in found.faults.items()},
+        causes=found.causes,
+        loss=loss,
+        tokens=tokens,
+        seconds=seconds,
+    )
+
+
+def environments(scene: Scene, plan: Plan) -> list[Any]:
+    """The first tasks of the agents whose tools are held out, or set apart for choosing."""
+    made: list[Any] = []
+    for at in range(scene.spec.most_tasks):
+        agent = scene.agents[at % len(scene.agents)]
+        chosen = agent.split != HELD_OUT and for_choosing(agent.application)
+        if (chosen if plan.validate else agent.split == HELD_OUT) and len(made) < plan.tasks:
+            environment = scene.environment(at)
+            made += [] if environment is None else [environment]
+    return made
+
+
+def chain(
+    plan: Plan, kind: Kind, seed: int, ways: Sequence[Tuning], home: Path
+) -> dict[str, Judged]:
+    """The model before, and after each way of tuning, by `name_of`."""
+    base = base_of(plan, kind, seed, home)
+    found = {name_of(None): judged(base, plan, home)}
+    for way in ways:
+        found[name_of(way)] = judged(tuned_from(base, plan, way, home), plan, home)
+    return found
+
+
+def name_of(way: Tuning | None) -> str:
+    """What a table calls it."""
+    return "before" if way is None else f"{way.optimizer} {way.labels}"

@@ -1,0 +1,263 @@
+"""Who asks the ranks: senders keep new weights, all of them update, one that was lost recovers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import time_ns
+from typing import Any
+
+import torch
+
+from reference.parallel.mesh import Mesh
+from reference.weight_sync.buckets import Bucket, Buffers, buckets, buffers, largest, shares
+from reference.weight_sync.fetch import Address
+from reference.weight_sync.layout import LayoutSpec, seats
+from reference.weight_sync.order import Order, Report
+from reference.weight_sync.peers import Done, Failed, Peer, ask
+from reference.weight_sync.read import dealt, saved
+from reference.weight_sync.record import Span
+from reference.weight_sync.spec import SyncSpec
+from reference.weight_sync.stages import Stages
+from reference.weight_sync.units import Unit, full_set, holders
+from reference.weight_sync.wires import Meeting
+from twin.errors import Problem, UsageError
+from twin.spec.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Whose weights go where."""
+
+    model: ModelSpec
+    dtype: torch.dtype
+    mesh: Mesh
+    """Of the trainer's ranks."""
+    layout: LayoutSpec
+    """Of the inference ranks."""
+    sync: SyncSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An update, or a part of one that one rank asked for."""
+
+    version: int
+    start: int
+    end: int
+    """Nanoseconds of the machine's clock, as the controller saw it."""
+    senders: Mapping[int, Report]
+    receivers: Mapping[int, Report]
+    lost: tuple[int, ...] = ()
+    """Receivers whose process is gone."""
+    failed: Mapping[int, tuple[Problem, ...]] = field(default_factory=dict)
+    """Receivers that are there, and have no whole weights."""
+    stages: Stages = "two"
+    attempts: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """From beginning to end."""
+        return (self.end - self.start) * 1e-9
+
+
+class Controller:
+    """The processes of a job: first senders, in the order of the trainer's ranks, then receivers in
+    that of the layout."""
+
+    def __init__(self, job: Job, senders: Sequence[Peer], receivers: Sequence[Peer]) -> None:
+        self.job, self.senders, self.receivers = job, list(senders), list(receivers)
+        self.units = full_set(job.model, job.dtype)
+        self._seats = seats(job.layout, job.model)
+        assert len(self.senders) == job.mesh.ranks
+        assert len(self.receivers) == len(self._seats)
+        self._owned: tuple[tuple[Unit, ...], ...] = ()
+        self._addresses: tuple[Address, ...] = ()
+        self.kept: list[int] = [self._teach(number) for number in range(len(self._seats))]
+        """Bytes that each receiver keeps."""
+        self._place = self._told(self.senders[0], "meeting_place")
+        self._epoch, self._there = 0, list(self.receivers)
+        self.version: int | None = None
+
+    @property
+    def payload(self) -> int:
+        """Bytes of the full set."""
+        return sum(unit.bytes for unit in self.units)
+
+    @property
+    def buffers(self) -> Buffers:
+        """What the free memory of the fullest rank allows. Raises UsageError TW622."""
+        sync, everyone = self.job.sync, [*self.senders, *self._alive]
+        free = [sync.free_memory]
+        for peer, answer in ask(dict.fromkeys(everyone, ("free", ())), self._patience).items():
+            if isinstance(answer, Done):
+                free.append(answer.value)
+            elif peer in self.senders:
+                raise _without(peer)
+        return buffers(min(free), sync.bucket, largest(self.units))
+
+    def buckets(self, space: Buffers) -> tuple[Bucket, ...]:
+        """How the full set travels."""
+        return buckets(self._owned, space.bytes)
+
+    def keep(self, version: int) -> None:
+        """Every sender copies its share of the weights out of the trainer's model."""
+        model, mesh = self.job.model, self.job.mesh
+        self._own(shares(self.units, holders(self.units, model, mesh), mesh.ranks))
+        self._all(dict.fromkeys(self.senders, ("keep", (version,))))
+        self.version = version
+
+    def start(self, checkpoint: Path, version: int) -> list[int]:
+        """The senders read a checkpoint together; the bytes that each read from disk."""
+        pieces, owners = dealt(saved(checkpoint), self.units, len(self.senders))
+        self._own(shares(self.units, owners, len(self.senders)))
+        asked = {
+            peer: ("read", (checkpoint, own, version))
+            for peer, own in zip(self.senders, pieces, strict=True)
+        }
+        found = self._all(asked)
+        self.version = version
+        return [found[peer] for peer in self.senders]
+
+    def update(self, stages: Stages | None = None) -> Outcome:
+        """Send what was kept to all receivers that are there. One that is lost meanwhile holds
+        nobody else up. Raises UsageError TW623 where a sender is gone."""
+        assert self.version is not None, "keep weights before"
+        start, attempts = time_ns(), 0
+        while True:
+            attempts += 1
+            before = self._alive
+            outcome = self._attempt(stages or self.job.sync.stages, start, attempts)
+            broken = any(
+                problem.code == "TW623" for one in outcome.failed.values() for problem in one
+            )
+            if not broken or len(self._alive) == len(before) or not self._alive:
+                return outcome
+
+    def recover(self, number: int, peer: Peer | None = None) -> Outcome:
+        """A receiver, or the process in its place, reads what it needs from host copies; nobody
+        else hears of it but their owners' readers."""
+        assert self.version is not None, "keep weights before"
+        if peer is not None:
+            self.receivers[number].end()
+            self.receivers[number] = peer
+            self._teach(number)
+        owners = {unit.name: owner for owner, own in enumerate(self._owned) for unit in own}
+        start = time_ns()
+        report = self._told(
+            self.receivers[number], "recover", self._addresses, owners, self.version
+        )
+        return Outcome(self.version, start, time_ns(), {}, {number: report})
+
+    def unequal(self) -> list[str]:
+        """Parts of received tensors that are not, bit for bit, those of the owners' host copies; of
+        all receivers that are there."""
+        found: list[str] = []
+        for number, peer in enumerate(self.receivers):
+            if peer.gone:
+                continue
+            takes, held = self._told(peer, "takes"), self._told(peer, "digests")
+            wanted: dict[str, list[str]] = {}
+            for sender in self.senders:
+                wanted |= self._told(sender, "digests", takes)
+            wrong = [name for name in takes if held[name] != wanted[name]]
+            found += [f"{name} of receiver {number}" for name in wrong]
+        return found
+
+    def spent(self) -> dict[int, tuple[Span, ...]]:
+        """What senders did since the last update: keeping, or reading."""
+        found = self._all(dict.fromkeys(self.senders, ("spent", ())))
+        return {number: found[peer] for number, peer in enumerate(self.senders)}
+
+    def end(self) -> None:
+        """All processes end."""
+        for peer in [*self.receivers, *self.senders]:
+            peer.end()
+
+    @property
+    def _patience(self) -> float:
+        """Longer than that of ranks with each other, which say then what is wrong."""
+        return 4 * self.job.sync.patience
+
+    @property
+    def _alive(self) -> list[Peer]:
+        return [peer for peer in self.receivers if not peer.gone]
+
+    def _own(self, owned: tuple[tuple[Unit, ...], ...]) -> None:
+        """Senders take their shares, unless they have them already."""
+        if owned == self._owned:
+            return
+        asked = {peer: ("own", (own,)) for peer, own in zip(self.senders, owned, strict=True)}
+        found = self._all(asked)
+        self._owned = owned
+        self._addresses = tuple(found[peer] for peer in self.senders)
+
+    def _teach(self, number: int) -> int:
+        seat, tied = self._seats[number], self.job.model.tied_embeddings
+        return self._told(self.receivers[number], "learn", self.units, seat, tied)
+
+    def _attempt(self, stages: Stages, start: int, attempt: int) -> Outcome:
+        """An update with those that are there."""
+        sync, space = self.job.sync, self.buffers
+        there = self._alive  # behind the question for memory, which the dead do not answer
+        if there != self._there or attempt > 1:
+            self._epoch, self._there = self._epoch + 1, there
+        everyone, (host, port) = [*self.senders, *there], self._place
+        made, version = self.buckets(space), self.version
+        assert version is not None
+        asked: dict[Peer, tuple[str, Sequence[Any]]] = {}
+        for rank, peer in enumerate(everyone):
+            place = (self._epoch, rank, len(self.senders), len(everyone), sync.patience)
+            meeting = Meeting(host, port, *place)
+            asked[peer] = "update", (Order(meeting, sync.wire, stages, made, space, version),)
+        found = ask(asked, self._patience)
+        senders = self._senders(found)
+        took, failed = dict[int, Report](), dict[int, tuple[Problem, ...]]()
+        for number, peer in enumerate(self.receivers):
+            match found.get(peer):
+                case Done(report):
+                    took[number] = report
+                case Failed(problems, _):
+                    failed[number] = problems
+                case _:
+                    pass
+        lost = tuple(number for number, peer in enumerate(self.receivers) if peer.gone)
+        return Outcome(version, start, time_ns(), senders, took, lost, failed, stages, attempt)
+
+    def _senders(self, found: Mapping[Peer, Any]) -> dict[int, Report]:
+        """Their reports. One that is gone ends the job; one that another's end has stopped has
+        none."""
+        reports: dict[int, Report] = {}
+        for number, peer in enumerate(self.senders):
+            match found[peer]:
+                case Done(report):
+                    reports[number] = report
+                case Failed(problems, _) if all(one.code == "TW623" for one in problems):
+                    pass
+                case Failed(problems, _):
+                    raise UsageError(list(problems))
+                case _:
+                    raise _without(peer)
+        return reports
+
+    def _told(self, peer: Peer, word: str, *arguments: Any) -> Any:
+        return self._all({peer: (word, arguments)})[peer]
+
+    def _all(self, asked: Mapping[Peer, tuple[str, Sequence[Any]]]) -> dict[Peer, Any]:
+        """The values of all; the first error is raised."""
+        values: dict[Peer, Any] = {}
+        for peer, answer in ask(asked, self._patience).items():
+            match answer:
+                case Done(value):
+                    values[peer] = value
+                case Failed(problems, _):
+                    raise UsageError(list(problems))
+                case _:
+                    raise _without(peer)
+        return values
+
+
+def _without(peer: Peer) -> UsageError:
+    message = f"{peer.name} is gone"
+    return UsageError([Problem("TW623", "", message, "start again from a checkpoint")])

@@ -1,0 +1,200 @@
+"""The processes of an update, from a run's configuration or its folder: ranks that hold the model
+as the trainer cuts it, and ranks of a layout that receive it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from reference.checkpoint import MANIFEST, Checkpoint, DamagedError, load_tensors
+from reference.checkpoint import read as read_checkpoint
+from reference.cluster.namespaces import LOOPBACK, Seat, laid_out
+from reference.cluster.spec import LocalCluster
+from reference.config import RunSpec, load_run
+from reference.model import Transformer
+from reference.model.initialize import initialize
+from reference.parallel.mesh import Mesh, mesh_of
+from reference.parallel.stage import stage_of
+from reference.trainer.folder import CHECKPOINTS
+from reference.trainer.settings import DTYPES
+from reference.trainer.state import weights_of
+from reference.weight_sync.buckets import Bucket
+from reference.weight_sync.controller import Controller, Job
+from reference.weight_sync.peers import Peer, forked, serve
+from reference.weight_sync.receiver import Receiver
+from reference.weight_sync.sender import Sender
+from reference.weight_sync.target import in_memory
+from twin.errors import Problem, UsageError
+
+Hook = Callable[[Bucket], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A run whose weights travel; without a checkpoint they are those that it begins with."""
+
+    run: RunSpec
+    checkpoint: Path | None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the parameters."""
+        return DTYPES[self.run.train.precision]
+
+
+@dataclass(frozen=True, slots=True)
+class _Neighbours:
+    """Ranks that share experts, and send each other nothing here."""
+
+    size: int
+
+
+def source_of(config: str, overrides: list[str]) -> Source:
+    """The run of a configuration, a preset, a run's folder or one of its checkpoints. Raises what
+    `load_run` does, and UsageError TW627 for a folder without a checkpoint."""
+    folder = Path(config)
+    if not folder.is_dir():
+        return Source(load_run(config, overrides), None)
+    checkpoints = sorted((folder / CHECKPOINTS).glob("step-*"))
+    checkpoint = folder if (folder / MANIFEST).is_file() else (checkpoints or [None])[-1]
+    if checkpoint is None:
+        message = f"`{folder}` holds no checkpoint"
+        fix = "name a run's folder, or a configuration: its first weights travel then"
+        raise UsageError([Problem("TW627", "CONFIG", message, fix)])
+    return Source(_run_of(checkpoint, overrides), checkpoint)
+
+
+def _run_of(checkpoint: Path, overrides: list[str]) -> RunSpec:
+    """What a checkpoint says of its run, but for how it was cut: `parallel` is the overrides'."""
+    try:
+        manifest: dict[str, Any] = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
+        run = RunSpec.model_validate(manifest["config"])
+    except (OSError, ValueError, KeyError, ValidationError):
+        message = f"`{checkpoint / MANIFEST}` is no manifest of this version"
+        raise UsageError([Problem("TW627", "CONFIG", message, "name another run")]) from None
+    other = [one for one in overrides if not one.startswith("parallel.")]
+    if other:
+        message = f"`{other[0]}` would change a run that was trained"
+        raise UsageError([Problem("TW627", "--set", message, "only `parallel` may be set")])
+    asked = load_run("nano", overrides).parallel
+    return run.model_copy(update={"parallel": asked})
+
+
+def mesh_for(run: RunSpec, ranks: int | None) -> Mesh:
+    """The trainer's ranks; as few as its layout has without a number."""
+    count = ranks or run.parallel.pipeline * run.parallel.expert
+    per = max(1, count // run.parallel.pipeline)
+    return mesh_of(run.parallel, count, per * 4 * run.parallel.pipeline * run.parallel.virtual)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process runs: its network card, and the device that the run asks for."""
+
+    seat: Seat
+    device: str
+
+    def enter(self, number: int) -> torch.device:
+        """Be there, with one thread; the device, of several GPUs the one that is its turn."""
+        self.seat.enter()
+        torch.set_num_threads(1)
+        os.environ["GLOO_SOCKET_IFNAME"] = self.seat.interface
+        if self.device == "cpu" or not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", number % torch.cuda.device_count())
+
+
+@dataclass(slots=True)
+class Running:
+    """The processes of an update, and how to start one anew."""
+
+    controller: Controller
+    places: Sequence[Place]
+
+    def again(self, number: int) -> Peer:
+        """A new process for a receiver, in its place."""
+        rank = len(self.controller.senders) + number
+        return forked(f"receiver {number}", partial(_receive, None, (self.places[rank], rank)))
+
+
+@contextmanager
+def started(source: Source, mesh: Mesh, job: Job, hook: tuple[int, Hook]) -> Iterator[Running]:
+    """The processes of a job within, joined by links of a rate if it has one, with a hook for the
+    receiver of one number (-1: none)."""
+    with ExitStack() as held:
+        ranks = mesh.ranks + job.layout.ranks
+        seats: Sequence[Seat] = (LOOPBACK,) * ranks
+        if job.sync.rate is not None:
+            cluster = LocalCluster(nodes=ranks, rate=job.sync.rate)
+            seats = held.enter_context(laid_out(cluster))
+        places = [Place(seat, source.run.train.device) for seat in seats]
+        peers: list[Peer] = []
+        for rank, place in enumerate(places):
+            number = rank - mesh.ranks
+            if number < 0:
+                work = partial(_send, source, mesh, (place, rank))
+                peers.append(forked(f"sender {rank}", work))
+            else:
+                own = hook[1] if hook[0] == number else None
+                peers.append(forked(f"receiver {number}", partial(_receive, own, (place, rank))))
+        try:
+            controller = Controller(job, peers[: mesh.ranks], peers[mesh.ranks :])
+            held.callback(controller.end)
+            yield Running(controller, places)
+        finally:
+            for peer in peers:
+                peer.end()
+
+
+def _send(source: Source, mesh: Mesh, where: tuple[Place, int], connection: Connection) -> None:
+    place, rank = where
+    device = place.enter(rank)
+    made: list[Transformer] = []
+
+    def parts() -> list[Transformer]:
+        if not made:
+            made.extend(part.to(device) for part in _parts(source, mesh, rank))
+        return made
+
+    serve(Sender(parts, device, place.seat.address), connection)
+
+
+def _receive(hook: Hook | None, where: tuple[Place, int], connection: Connection) -> None:
+    place, rank = where
+    device = place.enter(rank)
+    hooks = (hook,) if hook is not None else ()
+    serve(Receiver(in_memory(device), device, *hooks), connection)
+
+
+def _parts(source: Source, mesh: Mesh, rank: int) -> list[Transformer]:
+    """What a rank of the trainer holds."""
+    run = source.run
+    exchange: Any = _Neighbours(run.parallel.expert) if run.parallel.expert > 1 else None
+    device = torch.device("cpu")
+    held = stage_of(run.model, mesh, rank, exchange, device=device, dtype=source.dtype)
+    parts = list(held.values())
+    found = _intact(source.checkpoint) if source.checkpoint is not None else None
+    for part in parts:
+        if found is None:
+            initialize(part, run.train.seed, part.part.first_expert(run.model))
+        else:
+            load_tensors(found, weights_of(part))
+    return parts
+
+
+def _intact(checkpoint: Path) -> Checkpoint:
+    try:
+        return read_checkpoint(checkpoint)
+    except DamagedError as damage:
+        message = f"`{checkpoint}` is refused: {damage}"
+        raise UsageError([Problem("TW626", "CONFIG", message, "name another one")]) from None

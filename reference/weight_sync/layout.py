@@ -1,0 +1,127 @@
+"""The layout of the inference ranks: instances, each cut by pipeline stages, experts and matrices.
+
+The ranks of a stage share its experts, all of them; each dense matrix is shared by `tensor` of them
+(`twin.spec.weight_update.ReplicaSpec`). Norms, routers and low-rank projections are whole on each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from reference.weight_sync.units import Held
+from twin.errors import Problem, UsageError
+from twin.spec.base import Count, Spec
+from twin.spec.model import LatentAttention, ModelSpec
+
+Names = Literal["fused", "split"]
+"""`fused`: the reference's, gate over up in one tensor and experts in stacks; `split`: the released
+ones, one tensor each."""
+
+
+class LayoutSpec(Spec):
+    """How the inference engines are laid out over ranks."""
+
+    replicas: Count = Field(default=1, description="instances of the engine, each a whole model")
+    pipeline: Count = Field(default=1, description="pipeline stages of an instance")
+    expert: Count = Field(default=1, description="ranks of a stage: they share its experts")
+    tensor: Count = Field(default=1, description="ranks of a stage that share each dense matrix")
+    names: Names = Field(
+        default="fused", description="fused: the reference's tensors; split: the released ones"
+    )
+
+    @property
+    def ranks(self) -> int:
+        """Of all instances."""
+        return self.replicas * self.pipeline * self.expert
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one inference rank holds: a part of the model, and which slice of its dense matrices."""
+
+    held: Held
+    slice: int
+    slices: int
+    names: Names
+
+
+def read_layout(text: str) -> LayoutSpec:
+    """The layout that `replicas=2,expert=4` says. Raises UsageError TW620."""
+    fields: dict[str, object] = {}
+    for word in filter(None, text.split(",")):
+        name, _, value = word.partition("=")
+        fields[name.strip()] = int(value) if value.strip().isdigit() else value.strip()
+    try:
+        return LayoutSpec.model_validate(fields)
+    except ValidationError as error:
+        known = ", ".join(LayoutSpec.model_fields)
+        problems = [
+            Problem("TW620", f"--to {one['loc'][0]}", one["msg"].lower(), f"known: {known}")
+            for one in error.errors()
+        ]
+        raise UsageError(problems) from None
+
+
+def seats(layout: LayoutSpec, model: ModelSpec) -> tuple[Seat, ...]:
+    """What each inference rank holds; ranks of a stage are neighbours, then stages, then instances.
+
+    Raises UsageError TW621 with all that the model cannot be cut into.
+    """
+    if problems := _problems(layout, model):
+        raise UsageError(problems)
+    own = model.moe.experts // layout.expert if model.moe else 0
+    found: list[Seat] = []
+    for rank in range(layout.ranks):
+        stage, place = rank // layout.expert % layout.pipeline, rank % layout.expert
+        held = Held(
+            *_layers(model.layers, layout.pipeline, stage),
+            embedding=stage == 0,
+            head=stage == layout.pipeline - 1,
+            experts=range(place * own, (place + 1) * own),
+        )
+        found.append(Seat(held, place % layout.tensor, layout.tensor, layout.names))
+    return tuple(found)
+
+
+def _layers(layers: int, stages: int, stage: int) -> tuple[int, int]:
+    """First layer and the one behind the last: as even as can be, the first ones one more."""
+    each, more = divmod(layers, stages)
+    first = stage * each + min(stage, more)
+    return first, first + each + (stage < more)
+
+
+def _problems(layout: LayoutSpec, model: ModelSpec) -> list[Problem]:
+    counts = {
+        "expert": (model.moe.experts if model.moe else layout.expert, "experts"),
+        "tensor": (layout.expert, "ranks of a stage"),
+    }
+    found = [
+        _divides(field, getattr(layout, field), whole, what)
+        for field, (whole, what) in counts.items()
+        if whole % getattr(layout, field)
+    ]
+    if layout.pipeline > model.layers:
+        message = f"{model.layers} layers cannot be cut into {layout.pipeline} stages"
+        found.append(Problem("TW621", "--to pipeline", message, f"at most {model.layers}"))
+    attention = model.attention
+    dense = {"attention heads": attention.heads, "words": model.vocab, "FFN rows": model.ffn.width}
+    if not isinstance(attention, LatentAttention):
+        dense["key-value heads"] = attention.kv_heads
+    if model.moe and model.moe.shared_experts:
+        moe = model.moe
+        dense["shared experts' rows"] = moe.shared_width or moe.width * moe.shared_experts
+    found += [
+        _divides("tensor", layout.tensor, whole, what)
+        for what, whole in dense.items()
+        if whole % layout.tensor
+    ]
+    return found
+
+
+def _divides(field: str, ranks: int, whole: int, what: str) -> Problem:
+    message = f"{whole} {what} cannot be shared by {ranks} ranks"
+    below = max(one for one in range(1, ranks + 1) if whole % one == 0)
+    return Problem("TW621", f"--to {field}", message, f"{field}={below} divides them")

@@ -1,0 +1,151 @@
+"""Processes that do what a controller asks: a word and its arguments over a pipe, and an answer or
+an error back. A peer whose connection closes without an answer is gone.
+
+Messages are pickles between processes of one controller, which started them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from time import monotonic
+from typing import Any, Final
+
+from reference.cluster.launch import DEATH_SIGNAL
+from twin.errors import Problem, TwinError
+
+END: Final = "end"
+"""The word after which a peer ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a peer's work gave."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A peer that could not do it, and goes on."""
+
+    problems: tuple[Problem, ...]
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A peer that ended, or said nothing for too long."""
+
+
+Answer = Done | Failed | Gone
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """A process, seen from its controller."""
+
+    name: str
+    connection: Connection
+    process: BaseProcess | None = None
+    gone: bool = False
+
+    def end(self) -> None:
+        """Ask it to end, and see that it did."""
+        if self.connection.closed:
+            return
+        with suppress(OSError):
+            self.connection.send((END, ()))
+        if self.process is not None:
+            self.process.join(1)
+            if self.process.is_alive():
+                self.process.kill()
+                self.process.join()
+        self.connection.close()
+
+
+def forked(name: str, work: Callable[[Connection], None]) -> Peer:
+    """A fork of this process that works at its end of a pipe; call it from one with one thread. It
+    ends when this process does."""
+    context = get_context("fork")
+    here, there = context.Pipe()
+    with warnings.catch_warnings():
+        # From Python 3.12 on: threads of torch may be there, which the child does not use.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = context.Process(target=_work, args=(os.getpid(), there, work), name=name)
+        process.start()
+    there.close()
+    return Peer(name, here, process)
+
+
+def serve(actor: object, connection: Connection) -> None:
+    """Do what is asked, a method of the actor by its name, until the word to end, or until nobody
+    is there to ask."""
+    while True:
+        try:
+            word, arguments = connection.recv()
+        except (EOFError, OSError):
+            return
+        if word == END:
+            return
+        try:
+            answer: Answer = Done(getattr(actor, word)(*arguments))
+        except TwinError as error:
+            answer = Failed(tuple(error.problems), traceback.format_exc())
+        except Exception as error:  # noqa: BLE001  whatever it is, who asked must hear of it
+            problem = Problem("TW624", "", f"{type(error).__name__}: {error}")
+            answer = Failed((problem,), traceback.format_exc())
+        connection.send(answer)
+
+
+def ask(asked: Mapping[Peer, tuple[str, Sequence[Any]]], patience: float) -> dict[Peer, Answer]:
+    """The answers of all, whatever each was asked. One that says nothing is gone after so many
+    seconds without a word of anyone."""
+    waiting: dict[Any, Peer] = {}
+    found: dict[Peer, Answer] = {}
+    for peer, (word, arguments) in asked.items():
+        try:
+            peer.connection.send((word, tuple(arguments)))
+            waiting[peer.connection] = peer
+        except OSError:
+            found[peer] = _gone(peer)
+    last = monotonic()
+    while waiting:
+        ready = wait(list(waiting), max(0.0, last + patience - monotonic()))
+        if not ready:
+            return found | {peer: _gone(peer) for peer in waiting.values()}
+        last = monotonic()
+        for one in ready:
+            peer = waiting.pop(one)
+            try:
+                found[peer] = peer.connection.recv()
+            except (EOFError, OSError):
+                found[peer] = _gone(peer)
+    return found
+
+
+def _gone(peer: Peer) -> Gone:
+    peer.gone = True
+    return Gone()
+
+
+def _work(parent: int, connection: Connection, work: Callable[[Connection], None]) -> None:
+    ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller ends its peers
+    try:
+        work(connection)
+    except BaseException:  # noqa: BLE001  the last stop
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)  # threads of gloo may wait for peers that are gone

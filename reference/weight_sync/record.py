@@ -1,0 +1,129 @@
+"""What each process did when, in nanoseconds of the machine's clock, and what that adds up to.
+
+Stages have the names of `twin.rl.types.Stage`; `keep` is ours: out of the trainer's model into host
+memory, which comes before an update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from time import time_ns
+from typing import Final, Literal
+
+from reference.weight_sync.buckets import Bucket
+
+Stage = Literal["keep", "regroup", "read", "host_copy", "fetch", "broadcast", "handover", "reload"]
+"""`keep`: model to host memory; `regroup`: those who are there join; `read`: from disk;
+`host_copy`: host to device; `fetch`: another's host copy; `broadcast`: to all receivers;
+`handover`: a receiver waits until its last bucket is reloaded; `reload`: into its own weights."""
+STAGES: Final[tuple[Stage, ...]] = (
+    "keep",
+    "regroup",
+    "read",
+    "host_copy",
+    "fetch",
+    "broadcast",
+    "handover",
+    "reload",
+)
+NONE: Final = -1
+"""The round and the owner of what belongs to no bucket."""
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that took time in one process."""
+
+    stage: Stage
+    round: int
+    owner: int
+    start: int
+    end: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Record:
+    """The spans of one process."""
+
+    spans: list[Span] = field(default_factory=list[Span])
+
+    @contextmanager
+    def span(self, stage: Stage, bucket: Bucket | None = None, size: int = 0) -> Iterator[None]:
+        """Within, a stage is at work."""
+        round_, owner = (bucket.round, bucket.owner) if bucket else (NONE, NONE)
+        start = time_ns()
+        yield
+        size = bucket.bytes if bucket else size
+        self.spans.append(Span(stage, round_, owner, start, time_ns(), size))
+
+    def taken(self) -> tuple[Span, ...]:
+        """All of them, in order of their start; none are left."""
+        found = tuple(sorted(self.spans, key=lambda one: one.start))
+        self.spans.clear()
+        return found
+
+
+def united(intervals: Iterable[Interval]) -> list[Interval]:
+    """The times that any of them covers, in order."""
+    found: list[Interval] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def length(intervals: Iterable[Interval]) -> int:
+    """What disjoint ones last together."""
+    return sum(end - start for start, end in intervals)
+
+
+def transfers(senders: Sequence[Span], receivers: Sequence[Span]) -> list[Span]:
+    """Broadcasts while bytes could move: an owner waits until the first receiver is there."""
+    here: dict[tuple[int, int], int] = {}
+    for one in receivers:
+        if one.stage == "broadcast":
+            key = one.round, one.owner
+            here[key] = min(one.start, here.get(key, one.start))
+    return [
+        replace(one, start=min(one.end, max(one.start, here.get((one.round, one.owner), 0))))
+        for one in senders
+        if one.stage == "broadcast"
+    ]
+
+
+def summed(senders: Sequence[Span], receivers: Sequence[Span]) -> dict[str, Mapping[str, float]]:
+    """By stage: seconds in which it was at work anywhere, spans, and bytes of all spans."""
+    moved = [one for one in senders if one.stage != "broadcast"]
+    moved += transfers(senders, receivers)
+    moved += [one for one in receivers if one.stage != "broadcast"]
+    found: dict[str, Mapping[str, float]] = {}
+    for stage in STAGES:
+        own = [one for one in moved if one.stage == stage]
+        if own:
+            busy = length(united((one.start, one.end) for one in own)) * 1e-9
+            size = sum(one.bytes for one in own)
+            found[stage] = {"seconds": busy, "spans": len(own), "bytes": size}
+    return found
+
+
+def overlapped(senders: Sequence[Span], receivers: Sequence[Span]) -> float:
+    """Seconds in which two of host copies, broadcasts and reloads, or all three, ran at once."""
+    kinds: Sequence[Sequence[Span]] = (
+        [one for one in senders if one.stage == "host_copy"],
+        transfers(senders, receivers),
+        [one for one in receivers if one.stage == "reload"],
+    )
+    each = [united((one.start, one.end) for one in kind) for kind in kinds]
+    edges = sorted({edge for kind in each for interval in kind for edge in interval})
+    both = 0
+    for start, end in pairwise(edges):
+        running = sum(any(a <= start and end <= b for a, b in kind) for kind in each)
+        both += (end - start) * (running > 1)
+    return both * 1e-9

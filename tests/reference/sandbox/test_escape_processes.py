@@ -1,0 +1,97 @@
+"""Ways to other processes, and beyond the end of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reference.sandbox.isolation import Isolation
+from reference.sandbox.limits import Limits
+from tests.reference.sandbox.attempt import SLEEPER, Attempt, apart, check_apart, check_together
+
+ATTEMPTS = (
+    Attempt(
+        "daemon",
+        "nothing_outlives",
+        f"""
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 64)
+        os.execv(sys.executable, {SLEEPER})
+    os._exit(0)
+time.sleep(0.2)
+""",
+    ),
+    Attempt(
+        "many_daemons",
+        "nothing_outlives",
+        f"for _ in range(4): subprocess.Popen({SLEEPER}, start_new_session=True, close_fds=True)",
+    ),
+    Attempt(
+        "killing_the_parent",
+        "own_processes",
+        "signal.signal(15, signal.SIG_IGN)\n"
+        "for pid in (1, os.getppid()):\n    attempt(lambda: os.kill(pid, 9)) if pid else None\n"
+        "for number in (2, 1, 15):\n    try: os.kill(os.getppid(), number)\n"
+        "    except OSError: pass\n"
+        "time.sleep(0.1)\nprint('alive')",
+        alone=True,
+    ),
+    Attempt("killing_everyone", "own_processes", "os.kill(-1, 9)", ("exit", "signal"), alone=True),
+    Attempt("signal_to_the_group", "own_processes", "os.killpg(0, 9)", ("signal",), alone=True),
+    Attempt(
+        "trace_of_the_parent",
+        "own_processes",
+        """
+ctypes.CDLL(None).ptrace.argtypes = [ctypes.c_long] * 4
+if ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0:
+    escaped("ptrace")
+attempt(os.open, f"/proc/{os.getppid()}/mem", os.O_RDWR)
+""",
+        alone=True,  # sharing a run, its parent would be no supervisor
+    ),
+    Attempt(
+        "environment_of_others",
+        "own_processes",
+        """
+for name in os.listdir("/proc") if os.access("/proc", os.R_OK) else []:
+    if name.isdigit() and int(name) != os.getpid():
+        try:
+            if b"HIDDEN" in open(f"/proc/{name}/environ", "rb").read():
+                escaped(name)
+        except OSError:
+            pass
+""",
+    ),
+    Attempt(
+        "sight_of_others",
+        "hidden_processes",
+        """
+for name in os.listdir("/proc") if os.access("/proc", os.R_OK) else []:
+    try:
+        if b"sleep\\x0077" in open(f"/proc/{name}/cmdline", "rb").read():
+            escaped(name)
+    except OSError:
+        pass
+""",
+    ),
+)
+
+
+@pytest.mark.parametrize("attempt", apart(ATTEMPTS))
+def test_an_attempt_fails(
+    attempt: Attempt,
+    isolation: Isolation,
+    limits: Limits,
+    outside: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    check_apart(attempt, isolation, limits, outside, request)
+
+
+def test_attempts_that_share_a_run_fail(
+    isolation: Isolation, limits: Limits, outside: Path
+) -> None:
+    check_together(ATTEMPTS, isolation, limits, outside)

@@ -1,0 +1,233 @@
+"""The rollouts of a scenario, answered: how long an iteration's take, where engines spend it, how
+long the tail is, and what partial rollouts gain over waiting for the last request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from twin.errors import Problem, ScenarioError
+from twin.inference import Engine, Room, engine, room
+from twin.rl.rollout.draw import draw
+from twin.rl.rollout.pace import step_table
+from twin.rl.rollout.play import play
+from twin.rl.rollout.types import SPENT, Iteration, Place, Rules, Sample, Spent, Trace
+from twin.scenario import Scenario
+from twin.spec.rollout import RolloutSpec
+
+VERSION: Final = 1
+"""Version of the JSON document."""
+PATH: Final = "rl.rollout"
+SHOWN: Final = 200
+"""Moments of a timeline in the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutAnswer:
+    """What rollouts came to."""
+
+    name: str
+    trace: Trace
+    patient: Trace | None
+    """The same without partial rollouts; None where there are none to leave out."""
+    place: Place
+    gpus: int
+    room: Room
+
+    @property
+    def settled(self) -> tuple[Iteration, ...]:
+        """The later half of the iterations: the first has nothing to go on with."""
+        return _settled(self.trace)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of an iteration's rollouts, mean of the settled ones."""
+        return _mean_ns(self.settled) / 1e9
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens that are written per second, of the settled iterations."""
+        return _rate(self.settled)
+
+    @property
+    def idle(self) -> float:
+        """Share of the engines' time in which they have nothing to do."""
+        return self.spent["idle"]
+
+    @property
+    def spent(self) -> dict[Spent, float]:
+        """Shares of the engines' time; they sum to one."""
+        whole = sum(sum(one.spent_ns.values()) for one in self.settled)
+        found: dict[Spent, float] = {}
+        for key in SPENT:
+            part = sum(one.spent_ns[key] for one in self.settled)
+            found[key] = part / whole if whole else 0.0
+        return found
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as many tokens per second partial rollouts write; None without them."""
+        if self.patient is None:
+            return None
+        return self.tokens_per_second / _rate(_settled(self.patient))
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned document."""
+        return {
+            "version": VERSION,
+            "name": self.name,
+            "rollout_seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "tokens_per_second_per_gpu": self.tokens_per_second / self.gpus,
+            "idle_fraction": self.idle,
+            "spent": self.spent,
+            "partial_gain": self.gain,
+            "engines": self.place.engines,
+            "gpus": self.gpus,
+            "memory": self.room.to_json(),
+            "events": self.trace.events,
+            "iterations": [_iteration(one) for one in self.trace.iterations],
+            "without_partial": _patient(self.patient),
+        }
+
+
+def rollout(scenario: Scenario) -> RolloutAnswer:
+    """Play the rollouts of a scenario.
+
+    Raises `ScenarioError` where its engine cannot be, or has no room for the longest request.
+    """
+    try:
+        return _rollout(scenario)
+    except ScenarioError as error:
+        raise ScenarioError(scenario.locate(error.problems)) from None
+
+
+def check(scenario: Scenario) -> None:
+    """Nothing, where the engines of a scenario's rollouts can be, or there are none.
+
+    Raises `ScenarioError` where they cannot.
+    """
+    if scenario.rl is None:
+        return
+    try:
+        _server(scenario, scenario.rl.rollout)
+    except ScenarioError as error:
+        raise ScenarioError(scenario.locate(error.problems)) from None
+
+
+def _server(scenario: Scenario, spec: RolloutSpec) -> tuple[Engine, int]:
+    """An engine, and the GPUs of the nodes that roll out."""
+    model = spec.model or scenario.model
+    server = engine(spec.engine, model, scenario.cluster, scenario.calibration, f"{PATH}.engine")
+    return server, _gpus(scenario, spec)
+
+
+def _rollout(scenario: Scenario) -> RolloutAnswer:
+    spec = scenario.rl.rollout if scenario.rl else None
+    if spec is None:
+        raise ScenarioError([Problem("TW185", "rl", "the scenario has no rollouts", "add `rl:`")])
+    server, gpus = _server(scenario, spec)
+    place = place_of(spec, server, gpus // server.spec.gpus)
+    own = spec.partial
+    done = round(own.finished * spec.requests) if own and own.finished else None
+    rules = Rules(done, own.at_most if own else None)
+    fresh = partial(_fresh, spec)
+    return RolloutAnswer(
+        name=scenario.name,
+        trace=_played(spec, server, place, rules, fresh),
+        patient=_played(spec, server, place, Rules(), fresh) if own else None,
+        place=place,
+        gpus=gpus,
+        room=room(server),
+    )
+
+
+def _fresh(spec: RolloutSpec, count: int, iteration: int) -> Sequence[Sample]:
+    return draw(spec, count, iteration)
+
+
+def _played(
+    spec: RolloutSpec, server: Engine, place: Place, rules: Rules, fresh: partial[Sequence[Sample]]
+) -> Trace:
+    most = min(spec.requests, place.sequences * place.engines)
+    table = step_table(server, max(1, -(-most // (place.engines * server.groups))))
+    try:
+        return play(fresh, spec.requests, table, place, rules, spec.iterations)
+    except ValueError as error:
+        fix = "give the engine more GPUs or a smaller cache, or write a `longest` of `written`"
+        raise ScenarioError([Problem("TW181", f"{PATH}.engine", str(error), fix)]) from None
+
+
+def place_of(spec: RolloutSpec, server: Engine, engines: int) -> Place:
+    """The room of each of so many engines; its requests are spread evenly over its groups."""
+    around, batch = spec.environment, server.spec.batch
+    return Place(
+        engines=engines,
+        tokens=room(server).tokens * server.groups,
+        sequences=(batch or spec.requests) * server.groups,
+        sandboxes=around.sandboxes if around else None,
+        keeps_cache=around.keeps_cache if around else True,
+    )
+
+
+def _gpus(scenario: Scenario, spec: RolloutSpec) -> int:
+    """GPUs of the nodes that roll out."""
+    cluster = scenario.cluster
+    nodes = cluster.nodes if spec.nodes is None else spec.nodes
+    gpus = nodes * cluster.node.gpus
+    if nodes > cluster.nodes or gpus < spec.engine.gpus:
+        message = (
+            f"{nodes} nodes of {cluster.nodes} are to roll out, on engines of {spec.engine.gpus} "
+            "GPUs"
+        )
+        fix = f"write from {-(-spec.engine.gpus // cluster.node.gpus)} to {cluster.nodes}"
+        raise ScenarioError([Problem("TW183", f"{PATH}.nodes", message, fix)])
+    return gpus
+
+
+def _settled(trace: Trace) -> tuple[Iteration, ...]:
+    return trace.iterations[len(trace.iterations) // 2 :]
+
+
+def _mean_ns(iterations: Sequence[Iteration]) -> float:
+    return sum(one.length_ns for one in iterations) / len(iterations)
+
+
+def _rate(iterations: Sequence[Iteration]) -> float:
+    length = sum(one.length_ns for one in iterations)
+    return 1e9 * sum(one.written for one in iterations) / length if length else 0.0
+
+
+def _iteration(one: Iteration) -> dict[str, Any]:
+    step = max(1, -(-len(one.loads) // SHOWN))
+    loads = one.loads[::step]
+    return {
+        "seconds": one.length_ns / 1e9,
+        "done": len(one.done_ns),
+        "carried": one.carried,
+        "written_tokens": one.written,
+        "prefilled_tokens": one.prefilled,
+        "again_tokens": one.again,
+        "tail": one.tail,
+        "done_seconds": {f"{share:.0%}": _seconds(one.at(share)) for share in (0.5, 0.9, 0.99, 1)},
+        "spent_seconds": {key: ns / 1e9 for key, ns in one.spent_ns.items()},
+        "timeline": {
+            "seconds": [(load.ns - one.begin_ns) / 1e9 for load in loads],
+            "running": [load.running for load in loads],
+            "waiting": [load.waiting for load in loads],
+            "queued": [load.queued for load in loads],
+        },
+    }
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e9
+
+
+def _patient(trace: Trace | None) -> dict[str, Any] | None:
+    if trace is None:
+        return None
+    later = _settled(trace)
+    return {"rollout_seconds": _mean_ns(later) / 1e9, "tokens_per_second": _rate(later)}

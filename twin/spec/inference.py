@@ -1,0 +1,54 @@
+"""An inference engine: one copy of a model on some GPUs, and how it works through requests."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from twin.spec.base import Count, Flag, Ratio, Seconds, Share, Spec, Tokens, Whole
+
+
+class EngineSpec(Spec):
+    """One instance of an inference engine. Its GPUs form groups that share each sequence's
+    attention (`tensor`); every group has requests of its own, and the experts of a model are spread
+    over all GPUs."""
+
+    name: str = Field(default="engine", description="what reports call the engine")
+    gpus: Count = Field(description="GPUs of one engine, over which its experts are spread")
+    tensor: Count = Field(default=1, description="GPUs that share each matrix outside of experts")
+    redundant_experts: Whole = Field(
+        default=0, description="further copies of popular experts in each layer, for balance"
+    )
+    expert_load: Ratio = Field(
+        default=1.0, description="rows of the GPU with the fullest experts over those of the mean"
+    )
+    precision: Literal["bf16", "fp8"] = Field(
+        default="fp8", description="numbers of matrix products and their weights"
+    )
+    cache: Literal["bf16", "fp8"] = Field(
+        default="bf16", description="numbers of the cached keys and values, or their latents"
+    )
+    two_batches: Flag = Field(
+        default=True,
+        description="requests are in two halves that take turns, so that the all-to-all of one is "
+        "beside the kernels of the other",
+    )
+    batch: Count | None = Field(
+        default=None,
+        description="most sequences of one group at a time; null: as many as memory has room for",
+    )
+    chunk: Annotated[Tokens, Field(le=10**7)] = Field(
+        default=16_384, description="tokens of prompts in one pass of one group"
+    )
+    prefix_cache: Flag = Field(
+        default=True, description="what requests have in common at their beginning is kept"
+    )
+    step_overhead: Seconds = Field(
+        default=0.0, description="time of the host between two passes that no kernel hides"
+    )
+    utilisation: Share = Field(
+        default=1.0,
+        description="share of these rates that an engine keeps over hours: arrivals, uneven "
+        "lengths, restarts",
+    )

@@ -1,0 +1,150 @@
+"""Rollouts of reinforcement learning: how many requests, how long they are, what environments they
+wait for, and when an iteration stops waiting for the last of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, Strict, ValidationInfo, field_validator, model_validator
+
+from twin.errors import FieldError
+from twin.spec.base import Count, Duration, Flag, Share, Spec, Tokens, Whole
+from twin.spec.inference import EngineSpec
+from twin.spec.model import ModelSpec
+
+Positive = Annotated[float, Strict(), Field(gt=0, le=1e9)]
+"""A number above nothing: of tokens, or of turns."""
+Sigma = Annotated[float, Strict(), Field(ge=0, le=5)]
+"""Standard deviation of a natural logarithm."""
+MOST: int = 10**8
+
+
+class Constant(Spec):
+    """The same for all."""
+
+    kind: Literal["constant"] = Field(description="the same for all")
+    each: Positive = Field(description="what all have")
+
+
+class LogNormal(Spec):
+    """Its logarithm is normal: most are short, few are long."""
+
+    kind: Literal["log_normal"] = Field(description="its logarithm is normal")
+    mean: Positive = Field(description="mean, before `longest` cuts")
+    sigma: Sigma = Field(description="standard deviation of the natural logarithm")
+    longest: Positive = Field(default=MOST, description="what longer ones are cut to")
+
+
+class Pareto(Spec):
+    """A heavy tail: the chance to be longer than x falls as (least / x)^shape."""
+
+    kind: Literal["pareto"] = Field(description="a heavy tail")
+    least: Positive = Field(description="the shortest")
+    shape: Annotated[float, Strict(), Field(gt=0, le=100)] = Field(
+        description="how fast the tail falls; up to 1 it has no mean but for `longest`"
+    )
+    longest: Positive = Field(default=MOST, description="what longer ones are cut to")
+
+
+class Histogram(Spec):
+    """As measured: alike within each bin."""
+
+    kind: Literal["histogram"] = Field(description="as measured")
+    edges: tuple[Positive, ...] = Field(min_length=2, description="ends of the bins, ascending")
+    counts: tuple[Whole, ...] = Field(min_length=1, description="how many were in each bin")
+
+    @model_validator(mode="after")
+    def _bins_are_bins(self) -> Histogram:
+        ascending = all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False))
+        if len(self.edges) != len(self.counts) + 1 or not ascending or not sum(self.counts):
+            message = "a histogram has ascending edges, one more than counts, and something in it"
+            raise FieldError("TW184", message, "write `edges: [1, 10, 100]`, `counts: [5, 2]`")
+        return self
+
+
+Lengths: TypeAlias = Annotated[
+    Constant | LogNormal | Pareto | Histogram, Field(discriminator="kind")
+]
+"""How a length or a number is spread over requests."""
+
+
+class EnvironmentSpec(Spec):
+    """What a request waits for between its turns."""
+
+    latency: Duration = Field(description="median time of an answer")
+    sigma: Sigma = Field(
+        default=0.0, description="standard deviation of its natural logarithm; 0: always the same"
+    )
+    longest: Duration = Field(default=86400.0, description="after which an answer is given up")
+    sandboxes: Count = Field(
+        default=10_000,
+        description="environments at a time; a request has one from its first turn to its last. "
+        "Kimi K2 has over 10,000",
+    )
+    keeps_cache: Flag = Field(
+        default=True, description="what a request has cached stays while it waits"
+    )
+
+
+class PartialSpec(Spec):
+    """When an iteration stops waiting: requests that are not done are paused and go on in the next
+    one, their cache made again by the new policy (Kimi k1.5, arXiv:2501.12599, section 2.6.2; Kimi
+    K2, section 3.3.4)."""
+
+    finished: Share | None = Field(
+        default=None, description="an iteration ends once this share of its requests is done"
+    )
+    at_most: Tokens | None = Field(
+        default=None, description="tokens that a request may write in one iteration"
+    )
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> PartialSpec:
+        if self.finished is None and self.at_most is None:
+            message = "partial rollouts end by a share that is `finished`, or write `at_most`"
+            raise FieldError("TW184", message, "write `finished: 0.9`, or `at_most: 32768tok`")
+        return self
+
+
+class RolloutSpec(Spec):
+    """One iteration's rollouts, and how many iterations are played."""
+
+    model: ModelSpec | None = Field(default=None, description="null: the model that is trained")
+    engine: EngineSpec = Field(description="one inference engine")
+    nodes: Count | None = Field(
+        default=None, description="nodes that roll out; null: all of the cluster"
+    )
+    requests: Annotated[Count, Field(le=1_000_000)] = Field(
+        description="requests of an iteration: prompts x samples of each"
+    )
+    prompt: Lengths = Field(description="tokens of the prompt of a request")
+    written: Lengths = Field(description="tokens that a request writes, all turns together")
+    turns: Lengths = Field(
+        default=Constant(kind="constant", each=1.0), description="turns of a request"
+    )
+    read: Whole = Field(default=0, description="tokens that come back from a turn's environment")
+    environment: EnvironmentSpec | None = Field(
+        default=None, description="null: nothing is waited for between turns"
+    )
+    partial: PartialSpec | None = Field(
+        default=None, description="null: an iteration waits for its last request"
+    )
+    iterations: Annotated[Count, Field(le=1000)] = Field(
+        default=1, description="iterations in a row; partial rollouts need some to settle"
+    )
+    seed: Whole = Field(default=0, description="of all lengths and latencies")
+
+    @field_validator("iterations")
+    @classmethod
+    def _little_enough(cls, iterations: int, info: ValidationInfo) -> int:
+        requests: int = info.data.get("requests", 0)
+        if iterations * requests > MOST:
+            message = f"{iterations:,} iterations of {requests:,} requests are too many to play"
+            raise FieldError("TW184", message, f"play at most {MOST // max(1, requests):,}")
+        return iterations
+
+
+class RlSpec(Spec):
+    """Reinforcement learning around the training run."""
+
+    rollout: RolloutSpec = Field(description="what engines write in an iteration")
