@@ -12,7 +12,6 @@ import argparse
 import json
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,30 +20,25 @@ from reference.agentic.again import replay_file
 from reference.agentic.report import summary_of
 from reference.agentic.run import synthesise
 from reference.agentic.spec import SynthesisSpec
-from twin.errors import Problem, TwinError, UsageError
+from reference.ending import exit_code
+from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
 
 PRESETS: Final = Path(__file__).with_name("presets")
 _BAR: Final = 30
 
+_STOPPED = "stopped; what was finished stays, and `--resume` goes on"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    try:
-        words = _parser().parse_args(arguments)
-        spec = load_config(SynthesisSpec, _path(words.config), words.set)
-        return _replay(words, spec) if words.replay else _make(words, spec)
-    except SystemExit as end:  # argparse's, after --help or a wrong option
-        return end.code if isinstance(end.code, int) else 1
-    except KeyboardInterrupt:
-        _say("stopped; what was finished stays, and `--resume` goes on")
-        return 130
-    except TwinError as error:
-        _say(str(error))
-        return error.exit_code
-    except Exception:  # noqa: BLE001  the last stop: what is left is our bug
-        traceback.print_exc()
-        return 1
+    return exit_code(lambda: _command(arguments), _STOPPED)
+
+
+def _command(arguments: Sequence[str] | None) -> int:
+    words = _parser().parse_args(arguments)
+    spec = load_config(SynthesisSpec, _path(words.config), words.set)
+    return _replay(words, spec) if words.replay else _make(words, spec)
 
 
 def _make(words: argparse.Namespace, spec: SynthesisSpec) -> int:

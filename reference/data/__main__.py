@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,26 +21,21 @@ from reference.data.build.pipeline import build
 from reference.data.build.show import lines_of
 from reference.data.build.spec import BuildSpec
 from reference.data.demo import demo
-from twin.errors import Problem, TwinError, UsageError
+from reference.ending import exit_code
+from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
+
+_STOPPED = "stopped; what was finished stays, and `--resume` goes on"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    try:
-        words = _parser().parse_args(arguments)
-        return words.verb(words)
-    except SystemExit as end:  # argparse's, after --help or a wrong option
-        return end.code if isinstance(end.code, int) else 1
-    except KeyboardInterrupt:
-        _say("stopped; what was finished stays, and `--resume` goes on")
-        return 130
-    except TwinError as error:
-        _say(str(error))
-        return error.exit_code
-    except Exception:  # noqa: BLE001  the last stop: what is left is our bug
-        traceback.print_exc()
-        return 1
+    return exit_code(lambda: _command(arguments), _STOPPED)
+
+
+def _command(arguments: Sequence[str] | None) -> int:
+    words = _parser().parse_args(arguments)
+    return words.verb(words)
 
 
 def _build(words: argparse.Namespace) -> int:

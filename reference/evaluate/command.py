@@ -13,7 +13,6 @@ import argparse
 import json
 import sys
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, Final
 
 import torch
 
+from reference.ending import exit_code
 from reference.evaluate.compare import compare, shown
 from reference.evaluate.journal import read_document, read_rounds
 from reference.evaluate.result import text_of
@@ -31,7 +31,7 @@ from reference.evaluate.task import names
 from reference.trainer.command import say
 from reference.trainer.folder import Existing
 from reference.trainer.signals import ending_on_signals
-from twin.errors import Problem, TwinError, UsageError
+from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint
 
@@ -40,16 +40,7 @@ PRESETS: Final = Path(__file__).with_name("presets")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    try:
-        return _command(_parser().parse_args(arguments))
-    except SystemExit as end:  # argparse's, after --help or a wrong option
-        return end.code if isinstance(end.code, int) else 1
-    except TwinError as error:
-        say(str(error))
-        return error.exit_code
-    except Exception:  # noqa: BLE001  the last stop: what is left is our bug
-        traceback.print_exc()
-        return 1
+    return exit_code(lambda: _command(_parser().parse_args(arguments)))
 
 
 def _command(words: argparse.Namespace) -> int:

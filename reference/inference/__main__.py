@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from pydantic import ValidationError
 
+from reference.ending import exit_code
 from reference.inference.engine import Engine
 from reference.inference.load import DTYPES, load_engine
 from reference.inference.server import Server
@@ -19,21 +19,12 @@ from reference.inference.service import Service
 from reference.inference.spec import EngineSpec
 from reference.trainer.command import say
 from reference.trainer.signals import ending_on_signals
-from twin.errors import Problem, TwinError, UsageError
+from twin.errors import Problem, UsageError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code, those of `reference.train`."""
-    try:
-        return _command(_parser().parse_args(arguments))
-    except SystemExit as end:  # argparse's, after --help or a wrong option
-        return end.code if isinstance(end.code, int) else 1
-    except TwinError as error:
-        say(str(error))
-        return error.exit_code
-    except Exception:  # noqa: BLE001  the last stop: what is left is our bug
-        traceback.print_exc()
-        return 1
+    return exit_code(lambda: _command(_parser().parse_args(arguments)))
 
 
 def _command(words: argparse.Namespace) -> int:

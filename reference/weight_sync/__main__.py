@@ -8,14 +8,14 @@ import argparse
 import json
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from twin.errors import Problem, TwinError, UsageError
+from reference.ending import exit_code
+from twin.errors import Problem, UsageError
 
 if TYPE_CHECKING:
     from reference.weight_sync.buckets import Bucket
@@ -29,18 +29,7 @@ _KILLED = 9
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code, those of `reference.train`; 1 where weights differ."""
-    try:
-        return _command(_parser().parse_args(arguments))
-    except SystemExit as end:  # argparse's, after --help or a wrong option
-        return end.code if isinstance(end.code, int) else 1
-    except TwinError as error:
-        _say(str(error))
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    except Exception:  # noqa: BLE001  the last stop: what is left is our bug
-        traceback.print_exc()
-        return 1
+    return exit_code(lambda: _command(_parser().parse_args(arguments)))
 
 
 def _command(words: argparse.Namespace) -> int:
