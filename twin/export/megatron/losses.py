@@ -26,6 +26,7 @@ REASONS: Mapping[str, str] = {
     "phases": "the arguments are of one job; each phase is a job of its own",
     "start": "the arguments know no calendar",
     "data": "data sets are named where a job is launched",
+    "rl": "the arguments are of a training job; rollouts are another program's",
     "expect": "what must hold of the run is judged by `twin check` and `twin run`",
     "model.attention.bias": "one switch is for the biases of all linear layers, experts among them",
     "model.attention.qkv_bias": "where all linear layers have biases, these have them anyway",
