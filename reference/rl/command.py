@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from reference.ending import exit_code
 from reference.rl.difficulty import document, measure
 from reference.rl.log import Iteration
 from reference.rl.run import Result, Watch, learn_from, opened_session
@@ -24,25 +24,19 @@ from reference.train import DIVERGED
 from reference.trainer.command import say
 from reference.trainer.folder import Existing
 from reference.trainer.signals import Stop, ending_on_signals
-from twin.errors import Problem, TwinError, UsageError
+from twin.errors import Problem, UsageError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    try:
-        words = _parser().parse_args(arguments)
-        existing: Existing = "resume" if words.resume else "fresh" if words.fresh else "refuse"
-        if words.measure is not None:
-            return _measure(load_rl(words.config, words.set), Path(words.measure))
-        return _command(_spec(words.config, words.set), existing, as_json=words.json)
-    except SystemExit as end:  # argparse's, after --help or a wrong option
-        return end.code if isinstance(end.code, int) else 1
-    except TwinError as error:
-        say(str(error))
-        return error.exit_code
-    except Exception:  # noqa: BLE001  the last stop: what is left is our bug
-        traceback.print_exc()
-        return 1
+    return exit_code(lambda: _asked(_parser().parse_args(arguments)))
+
+
+def _asked(words: argparse.Namespace) -> int:
+    if words.measure is not None:
+        return _measure(load_rl(words.config, words.set), Path(words.measure))
+    existing: Existing = "resume" if words.resume else "fresh" if words.fresh else "refuse"
+    return _command(_spec(words.config, words.set), existing, as_json=words.json)
 
 
 def _spec(config: str, overrides: Sequence[str]) -> RlSpec:

@@ -23,7 +23,7 @@ VERSION = 1
 def measure(session: Session) -> History:
     """What the first weights do with every task, `rollout.responses` times, until all are over."""
     found, rollout = History(), session.rollout
-    rollout.spec = rollout.spec.model_copy(update={"tokens": None, "slice": 0})
+    rollout.spec = rollout.spec.model_copy(update={"tokens": None, "patience": None, "slice": 0})
     rollout.temperature = temperature(session.spec.temperature, 0)
     tasks, count = list(session.tasks.values()), session.spec.prompts.count
     for first in range(0, len(tasks), count):

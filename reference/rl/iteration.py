@@ -75,8 +75,9 @@ def _roll(session: Session) -> None:
     place.clock = place.written = 0
     finished = [asked for asked in session.open if asked.finished]
     session.open = [asked for asked in session.open if not asked.finished]
-    session.ready = [asked for asked in map(_sound, finished) if len(asked.responses) > 1]
-    for asked in finished:
+    sound = [_sound(asked) for asked in finished]
+    session.ready = [asked for asked in sound if len(asked.responses) > 1]
+    for asked in sound:
         right = sum(one.verdict is not None and one.verdict.success for one in asked.responses)
         session.history.add(asked.task, len(asked.responses), right)
     give(
@@ -179,7 +180,7 @@ def _told(session: Session, finished: Sequence[Asked]) -> dict[str, Any]:
     learned = [one for asked in session.ready for one in asked.responses]
     seen, newest = session.rollout.seen, session.place.version
     ages = [newest - v for one in responses for v in one.versions if v != NOBODY]
-    verdicts = [one.verdict for one in responses if one.verdict is not None]
+    verdicts = [one.verdict for one in responses if one.verdict and one.ended != "failed"]
     return {
         "version": newest,
         "groups": len(session.ready),

@@ -1,5 +1,5 @@
 """Responses of one policy: the engine writes, environments answer, until all are over or the
-iteration's tokens are spent.
+iteration's tokens or steps are spent.
 
 Time here is a count of the engine's steps (`reference.rl.latency`), so that what is written follows
 from the seeds alone. A response is paused by forgetting its request: its tokens and the state of
@@ -30,7 +30,7 @@ from reference.rl.workers import Environments, FailedError
 from twin.spec.base import Count, Part, Spec, Whole
 
 Why = Literal["done", "spent", "slice"]
-"""Nobody is left; the tokens are spent; so many steps were made."""
+"""Nobody is left; the iteration's tokens or steps are spent; a slice is over."""
 
 
 class RolloutSpec(Spec):
@@ -44,8 +44,13 @@ class RolloutSpec(Spec):
         description="tokens that an iteration writes; responses that are not over then wait for "
         "the next one. null: until all are over",
     )
+    patience: Count | None = Field(
+        default=None,
+        description="steps of the engine, those included for which it stands still, after which "
+        "an iteration's rollout ends and who is not over waits for the next; null: none",
+    )
     slice: Whole = Field(
-        default=0,
+        default=256,
         description="steps of the engine after which it begins anew from the records, so that a "
         "checkpoint may be written there; 0: only where an iteration's rollout ends",
     )
@@ -112,7 +117,7 @@ class Rollout:
             while True:
                 if not self._writing and not self._asking:
                     return "done"
-                if self.spec.tokens is not None and self.written >= self.spec.tokens:
+                if self._spent():
                     return "spent"
                 if self.spec.slice and self.clock - began >= self.spec.slice:
                     return "slice"
@@ -120,12 +125,18 @@ class Rollout:
         finally:
             self._pause()
 
+    def _spent(self) -> bool:
+        tokens, patience = self.spec.tokens, self.spec.patience
+        return (tokens is not None and self.written >= tokens) or (
+            patience is not None and self.clock >= patience
+        )
+
     def rest(self, responses: Sequence[Response]) -> None:
-        """An iteration is over: what is under way is there when the next one begins, since an
-        update takes longer than most answers do."""
-        self.clock = self.written = 0
+        """An iteration is over: the next one counts anew, and what is left of an answer's time
+        passes there."""
         for one in responses:
-            one.due = 0
+            one.due = max(0, one.due - self.clock)
+        self.clock = self.written = 0
 
     def _enter(self, one: Response) -> None:
         if one.asks:
@@ -162,7 +173,8 @@ class Rollout:
             self._take(one)
         if self.engine.idle:
             if self._asking:
-                self.clock = max(self.clock, min(one.due for one in self._asking.values()))
+                first = min(one.due for one in self._asking.values())
+                self.clock = max(self.clock, min(first, self.spec.patience or first))
             return
         before = self.engine.counts.computed_tokens
         for update in self.engine.step():

@@ -19,8 +19,8 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import asdict, replace
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
@@ -32,31 +32,29 @@ from reference.studies.fine_tuning_runs import (
     Kind,
     Plan,
     Tuning,
-    chain,
+    base_of,
     name_of,
+    outcome,
     prepare_study,
     synthesis_of,
+    trained,
 )
 from reference.studies.report import Report, Table, percent
 from reference.studies.runs import Workplace
 
 PLAN: Final = Plan(
     text=30_000,
-    steps=2000,
-    tuning_steps=500,
+    steps=600,
+    short_steps=3000,
+    tuning_steps=900,
     dialogues=2600,
+    invented=40_000,
     tasks=100,
-    rates={"muonclip": 1e-2, "adamw": 4e-3},
-    tuning_rates={"muonclip": 3e-3, "adamw": 1e-3},
+    rates={"muonclip": 1e-2, "adamw": 3e-3},
+    tuning_rates={"muonclip": 8e-3, "adamw": 2e-3},
 )
-QUICK: Final = Plan(
-    text=300,
-    steps=4,
-    tuning_steps=2,
-    dialogues=30,
-    tasks=2,
-    rates=PLAN.rates,
-    tuning_rates=PLAN.tuning_rates,
+QUICK: Final = replace(
+    PLAN, text=300, steps=4, short_steps=2, tuning_steps=2, dialogues=40, invented=48, tasks=2
 )
 SEEDS: Final = (0, 1, 2)
 MUON: Final = Tuning("muonclip")
@@ -81,26 +79,50 @@ def conduct(quick: bool, place: Workplace) -> Report:
     home = place.cache / ("fine-tuning-quick" if quick else "fine-tuning")
     place.tell("dialogues and text")
     prepare_study(plan, home)
-    names: list[tuple[Kind, int]] = [(kind, seed) for kind in WAYS for seed in seeds]
-    found: dict[tuple[Kind, int], dict[str, Judged]] = {}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(place.jobs, mp_context=context) as pool:
-        asked = {pool.submit(chain, plan, *name, WAYS[name[0]], home): name for name in names}
-        for future in as_completed(asked):
-            name = asked[future]
-            found[name] = future.result()
-            place.tell(f"{name[0]} {name[1]}: {_line(found[name])}")
-    facts = {
-        f"{kind} {seed}": {k: asdict(v) for k, v in one.items()}
-        for (kind, seed), one in found.items()
+    bases = [base_of(plan, kind, home) for kind in WAYS]
+    place.tell(f"pre-training: {', '.join(str(one.train.output) for one in bases)}")
+    with _pool(place) as pool:
+        list(pool.map(trained, bases))
+    found: dict[tuple[Kind, int], dict[str, Judged]] = {
+        (kind, seed): {} for kind in WAYS for seed in seeds
     }
-    (home / "found.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    with _pool(place) as pool:
+        asked: dict[Future[Judged], tuple[Kind, Tuning | None, int]] = {
+            pool.submit(outcome, plan, kind, way, seed, home): (kind, way, seed)
+            for kind, way, seed in _asked(seeds)
+        }
+        for count, future in enumerate(as_completed(asked), start=1):
+            kind, way, seed = asked[future]
+            one = future.result()
+            # Every seed begins with the same model, which is judged once.
+            own: Sequence[int] = seeds if way is None else (seed,)
+            for each in own:
+                found[kind, each][name_of(way)] = one
+            says = f"validity {one.validity:.2f}, success {one.success:.2f}"
+            place.tell(f"{count}/{len(asked)}: {kind}, {name_of(way)}, seed {seed}: {says}")
+    _keep(found, home)
     return report(found, plan, seeds, home)
 
 
-def _line(found: Mapping[str, Judged]) -> str:
-    shown = (f"{name} {one.validity:.2f}/{one.success:.2f}" for name, one in found.items())
-    return "validity/success: " + ", ".join(shown)
+def _asked(seeds: Sequence[int]) -> list[tuple[Kind, Tuning | None, int]]:
+    """What is judged, what matters most first."""
+    asked: list[tuple[Kind, Tuning | None, int]] = []
+    for kind, ways in WAYS.items():
+        asked += [(kind, None, seeds[0]), *((kind, way, seed) for way in ways for seed in seeds)]
+    return asked
+
+
+def _pool(place: Workplace) -> ProcessPoolExecutor:
+    """Spawned, since a forked child of a process that used torch's threads may hang."""
+    return ProcessPoolExecutor(place.jobs, mp_context=multiprocessing.get_context("spawn"))
+
+
+def _keep(found: Found, home: Path) -> None:
+    facts = {
+        f"{kind} {seed}": {way: asdict(one) for way, one in ways.items()}
+        for (kind, seed), ways in found.items()
+    }
+    (home / "found.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -132,8 +154,8 @@ def report(found: Found, plan: Plan, seeds: Sequence[int], home: Path) -> Report
     return Report(
         name="fine_tuning",
         title="Fine-tuning on synthesised dialogues, judged on tools that no dialogue had",
-        question="Does a model of 1.0M activated parameters learn to use tools that it has never "
-        "seen, and does it matter which optimizer pre-trained and fine-tuned it?",
+        question="Does a model of less than a million parameters learn to use tools that it has "
+        "never seen, and does it matter which optimizer pre-trained and fine-tuned it?",
         settings=_settings(plan, seeds, home),
         findings=findings(found),
         open=(
@@ -249,22 +271,24 @@ def _settings(plan: Plan, seeds: Sequence[int], home: Path) -> list[str]:
     spec = synthesis_of(plan, home)
     return [
         (
-            "`kimi-k2-nano` with a rotary base of 500, fp32; seeds "
-            f"{', '.join(map(str, seeds))} of weights and order"
+            "a dense model of 3 layers with the width and vocabulary of `kimi-k2-nano`, embedding "
+            "and head one, fp32; one pre-training per optimizer, seeds "
+            f"{', '.join(map(str, seeds))} of the order of dialogues"
         ),
         (
-            f"pre-trained on {plan.steps:,} steps of 4 sequences of 256 tokens of "
+            f"pre-trained on {plan.steps:,} steps of 64 sequences of 64 tokens of "
             f"`fine_tuning_text` ({plan.text:,} documents), rates {_rates(plan.rates)}"
         ),
         (
-            f"tuned for {plan.tuning_steps:,} steps of 4 sequences of 512 tokens, several "
+            f"tuned for {plan.short_steps:,} steps of 12 sequences of 256 tokens of dialogues of "
+            f"invented tools, then {plan.tuning_steps:,} of 6 of 512 of all dialogues, several "
             f"dialogues to a sequence, rates {_rates(plan.tuning_rates)}"
         ),
         (
             f"dialogues: preset `nano` of `reference.agentic`, {spec.kept:,} kept, a tenth of the "
-            "training applications set apart for choosing"
+            f"training applications set apart for choosing, and {plan.invented:,} of invented tools"
         ),
-        f"judged on {plan.tasks} tasks, greedily, at most 8 steps and 96 tokens an answer",
+        f"judged on {plan.tasks} tasks, greedily, at most 8 steps and 64 tokens an answer",
     ]
 
 

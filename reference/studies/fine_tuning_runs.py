@@ -1,8 +1,8 @@
 """The runs of the study of fine-tuning: what is pre-trained, tuned and judged, each kept as soon as
 it is there, so that a study that was killed goes on where it was.
 
-One chain is a model that is pre-trained, judged, tuned in several ways, and judged after each. A
-judged model is kept as JSON, named by all that decides its numbers.
+Every run has a folder that is named by all that decides its numbers; what a model did with the
+tasks is kept there as JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -26,6 +27,7 @@ from reference.evaluate.subjects.trained import open_trained
 from reference.evaluate.tool_use import ToolUse, tool_use
 from reference.generate.request import Sampling
 from reference.sft import TuneSpec, run_of
+from reference.studies.fine_tuning_invented import invented
 from reference.studies.fine_tuning_text import write_texts
 from reference.train import train
 from twin.loading.config import load_config
@@ -35,6 +37,18 @@ Labels = Literal["own", "shuffled"]
 _ROOT: Final = Path(__file__).parents[1]
 _TRAINS: Final = ("model", "kernels", "optim", "trainer", "data/dialogs", "agentic", "inference")
 _ROLES: Final = ("assistant",)
+_WINDOW: Final = 640
+"""Tokens of a dialogue with its answer, of every model alike, however short it was trained."""
+_MODEL: Final = {
+    "model.layers": 3,
+    "model.moe": "null",
+    "model.ffn.width": 256,
+    "model.attention": "{kind: gqa, heads: 4, kv_heads: 4, head_dim: 32}",
+    "model.rope.theta": 500,
+    "model.tied_embeddings": "true",
+}
+"""Nano's width and vocabulary without experts and latents: more tokens per second, and a head that
+reads what the embedding writes, so that one circuit copies every token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +67,14 @@ class Plan:
     """Documents to pre-train on."""
     steps: int
     """Of pre-training."""
+    short_steps: int
+    """Of fine-tuning on short dialogues of invented tools, in which copying is learned."""
     tuning_steps: int
+    """Of fine-tuning on all dialogues, after that."""
     dialogues: int
     """Kept by the synthesis, before applications are set apart."""
+    invented: int
+    """Dialogues of invented tools; a sixteenth of them stays beside the others to the end."""
     tasks: int
     """That a model is judged by."""
     rates: Mapping[Kind, float]
@@ -86,64 +105,62 @@ class Judged:
     seconds: float
 
 
-def base_of(plan: Plan, kind: Kind, seed: int, home: Path) -> RunSpec:
-    """A pre-training: preset nano on text of copies, ten ids left to the template's markers."""
+def base_of(plan: Plan, kind: Kind, home: Path) -> RunSpec:
+    """A pre-training: a small dense model on text of copies, in short sequences, in which copying
+    is learned soonest; ten ids are left to the template's markers."""
     lr = plan.rates[kind]
     words = {
+        **_MODEL,
         "train.steps": plan.steps,
-        "train.sequence": 256,
-        "train.micro_batch": 4,
+        "train.sequence": 64,
+        "train.micro_batch": 64,
         "train.precision": "fp32",
         "train.threads": 1,
-        "train.seed": seed,
-        "train.checkpoint_every": 500,
-        "train.evaluate_every": max(1, plan.steps // 8),
-        "train.final_sequences": 64,
+        "train.checkpoint_every": 200,
+        "train.evaluate_every": 0,
+        "train.final_sequences": 32,
         "data.source": home / f"text-{plan.text}.jsonl",
         "data.cache": home / "data",
-        "data.seed": seed,
         "data.tokenizer.vocab": 2038,
-        "model.rope.theta": 500,
         "optimizer.kind": kind,
         "optimizer.lr": lr,
-        **_schedule(plan.steps, lr),
+        "schedule.warmup_steps": max(1, plan.steps // 20),
+        "schedule.constant_steps": plan.steps,
     }
     return _named(load_run("nano", [f"{key}={value}" for key, value in words.items()]), home)
 
 
-def tuned_from(base: RunSpec, plan: Plan, way: Tuning, home: Path) -> RunSpec:
-    """A fine-tuning of it."""
-    lr, seed = plan.tuning_rates[way.optimizer], base.train.seed
+def tuned_from(
+    start: RunSpec, plan: Plan, way: Tuning, seed: int, home: Path, *, short: bool
+) -> RunSpec:
+    """A fine-tuning of it, on short dialogues of invented tools, or on all there are; the seed is
+    that of the order of dialogues."""
+    steps = plan.short_steps if short else plan.tuning_steps
+    lr, rising, falling = plan.tuning_rates[way.optimizer], max(1, steps // 40), steps * 2 // 5
+    labels = f"{way.labels}-choosing" if plan.validate and not short else way.labels
     spec = {
-        "start": base.train.output,
-        "dialogs": {"source": str(home / f"{way.labels}.jsonl")},
+        "start": start.train.output,
+        "dialogs": {"source": str(home / f"{labels}{'-short' if short else ''}.jsonl")},
         "seed": seed,
         "train": {
-            "steps": plan.tuning_steps,
-            "sequence": 512,
-            "micro_batch": 4,
+            "steps": steps,
+            "sequence": 256 if short else 512,
+            "micro_batch": 12 if short else 6,
             "precision": "fp32",
             "threads": 1,
             "checkpoint_every": 0,
-            "evaluate_every": max(1, plan.tuning_steps // 4),
-            "evaluate_sequences": 32,
+            "evaluate_every": 0,
             "final_sequences": 32,
         },
         "optimizer": {"kind": way.optimizer, "lr": lr, "nesterov": True},
-        "schedule": {key.split(".")[1]: n for key, n in _schedule(plan.tuning_steps, lr).items()},
+        "schedule": {
+            "warmup_steps": rising,
+            "constant_steps": steps if short else steps - rising - falling,
+            "decay_steps": falling,
+            "final_lr": lr / 30,
+        },
     }
     return _named(run_of(TuneSpec.model_validate(spec)), home)
-
-
-def _schedule(steps: int, lr: float) -> dict[str, Any]:
-    """The preset's proportions: 5 % rising, 40 % falling to a thirtieth."""
-    rising, falling = max(1, steps // 20), steps * 2 // 5
-    return {
-        "schedule.warmup_steps": rising,
-        "schedule.constant_steps": steps - rising - falling,
-        "schedule.decay_steps": falling,
-        "schedule.final_lr": lr / 30,
-    }
 
 
 def _named(run: RunSpec, home: Path) -> RunSpec:
@@ -169,23 +186,58 @@ def code() -> str:
 def synthesis_of(plan: Plan, home: Path) -> SynthesisSpec:
     """Short dialogues over many applications, a share of which nobody trains on."""
     preset = _ROOT / "agentic" / "presets" / "nano.yaml"
-    words = [f"output={home / 'agentic'}", f"kept={plan.dialogues}"]
+    words = [
+        f"output={home / 'agentic'}",
+        f"kept={plan.dialogues}",
+        "agents.tools=[2, 3]",
+        "tasks.withheld=0.0",
+        "play.candidates=1",
+    ]
     return load_config(SynthesisSpec, preset, words)
 
 
+def words_of(scene: Scene) -> list[str]:
+    """The words of all tools' names and arguments, the most frequent first: the language that a
+    model knows before it is tuned. Which tools there are is not told."""
+    counts = Counter[str]()
+    for tool in scene.repository.tools.values():
+        for name in (tool.name, *tool.parameters["properties"]):
+            counts.update(word for word in name.split("_") if len(word) > 1)
+    return sorted(counts, key=lambda word: (-counts[word], word))
+
+
 def prepare_study(plan: Plan, home: Path) -> None:
-    """Text and dialogues: their own labels, and shuffled ones."""
+    """Text and dialogues: their own labels, and shuffled ones; and those for choosing, of which the
+    set apart are the held-out ones."""
+    spec = synthesis_of(plan, home)
     text = home / f"text-{plan.text}.jsonl"
     if not text.is_file():
-        write_texts(text, plan.text, 0)
-    spec = synthesis_of(plan, home)
-    if not (home / "shuffled.jsonl").is_file():
-        synthesise(spec, "resume")
-        lines = (home / "agentic" / TRAJECTORIES).read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
-        kept = [row for row in rows if not for_choosing(row["provenance"]["application"])]
-        _write(home / "own.jsonl", kept)
-        _write(home / "shuffled.jsonl", shuffled(kept))
+        write_texts(text, words_of(scene_of(spec)), plan.text, 0)
+    if (home / "own-choosing.jsonl").is_file():
+        return
+    synthesise(spec, "resume")
+    lines = (home / "agentic" / TRAJECTORIES).read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    short = list(invented(words_of(scene_of(spec)), plan.invented, 0))
+    more = short[: plan.invented // 16]
+    kept = [row for row in rows if not for_choosing(row["provenance"]["application"])]
+    choosing = [_choosing(row) for row in rows if not _held_out(row)]
+    _write(home / "own-short.jsonl", short)
+    _write(home / "shuffled-short.jsonl", shuffled(short))
+    _write(home / "own.jsonl", [*kept, *more])
+    _write(home / "shuffled.jsonl", shuffled([*kept, *more]))
+    _write(home / "own-choosing.jsonl", [*choosing, *more])
+
+
+def _held_out(row: Mapping[str, Any]) -> bool:
+    return row["provenance"]["split"] == HELD_OUT
+
+
+def _choosing(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A training dialogue, held out where its application is set apart."""
+    apart = for_choosing(row["provenance"]["application"])
+    split = HELD_OUT if apart else "train"
+    return {**row, "provenance": {**row["provenance"], "split": split}}
 
 
 def for_choosing(application: str) -> bool:
@@ -239,6 +291,16 @@ def trained(run: RunSpec) -> Path:
     return Path(run.train.output)
 
 
+def outcome(plan: Plan, kind: Kind, way: Tuning | None, seed: int, home: Path) -> Judged:
+    """What a model does with the tasks as it is pre-trained, or tuned in this way."""
+    base = base_of(plan, kind, home)
+    if way is None:
+        return judged(base, plan, home)
+    short = tuned_from(base, plan, way, seed, home, short=True)
+    trained(short)
+    return judged(tuned_from(short, plan, way, seed, home, short=False), plan, home)
+
+
 def judged(run: RunSpec, plan: Plan, home: Path) -> Judged:
     """The run's model on the tasks; kept."""
     folder = trained(run)
@@ -247,10 +309,10 @@ def judged(run: RunSpec, plan: Plan, home: Path) -> Judged:
         return Judged(**json.loads(path.read_text(encoding="utf-8")))
     begun = time.monotonic()
     scene = scene_of(synthesis_of(plan, home))
-    sampling = Sampling(temperature=0.0, max_tokens=96)
-    found = tool_use(
-        environments(scene, plan), open_trained(folder).generator, steps=8, sampling=sampling
-    )
+    sampling = Sampling(temperature=0.0, max_tokens=64)
+    subject = open_trained(folder)
+    subject.generator.window = _WINDOW
+    found = tool_use(environments(scene, plan), subject.generator, steps=8, sampling=sampling)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     last = [line for line in lines if line["kind"] == "evaluation"][-1]
     tokens = [line for line in lines if line["kind"] == "step"][-1]["tokens"]
@@ -290,17 +352,6 @@ def environments(scene: Scene, plan: Plan) -> list[Any]:
             environment = scene.environment(at)
             made += [] if environment is None else [environment]
     return made
-
-
-def chain(
-    plan: Plan, kind: Kind, seed: int, ways: Sequence[Tuning], home: Path
-) -> dict[str, Judged]:
-    """The model before, and after each way of tuning, by `name_of`."""
-    base = base_of(plan, kind, seed, home)
-    found = {name_of(None): judged(base, plan, home)}
-    for way in ways:
-        found[name_of(way)] = judged(tuned_from(base, plan, way, home), plan, home)
-    return found
 
 
 def name_of(way: Tuning | None) -> str:

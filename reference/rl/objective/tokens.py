@@ -1,7 +1,8 @@
 """Slopes of responses as weights of tokens. Legend: K responses, B rows, T tokens of a row.
 
 A response's log-probability is the sum over its own tokens, so each of them has the response's
-slope: minimising sum_t w_t nll_t with w = -slope descends the objective.
+slope: minimising sum_t w_t nll_t with w = -slope (`Transformer.loss` with weights) descends the
+objective.
 """
 
 from __future__ import annotations
@@ -26,12 +27,6 @@ def weighted(slope_K: Tensor, targets_BT: Tensor, rows: Sequence[int]) -> Tensor
     `rows` names the response of each row; targets of -100 weigh nothing."""
     weight_B = -slope_K[torch.tensor(rows, dtype=torch.long)]
     return torch.where(targets_BT == IGNORED, 0.0, weight_B[:, None])
-
-
-def weighted_loss(logits_BTW: Tensor, targets_BT: Tensor, weights_BT: Tensor) -> Tensor:
-    """The sum of weighted cross-entropies, in nats: its gradient is the objective's."""
-    nll_BT = _nll(logits_BTW, targets_BT)
-    return (nll_BT * weights_BT.to(nll_BT.dtype)).sum()
 
 
 def _nll(logits_BTW: Tensor, targets_BT: Tensor) -> Tensor:

@@ -134,7 +134,9 @@ def test_definitions_stand_where_they_are_referred_to() -> None:
     state = machine.start
     for byte in b'{"from":{"$ref":1},"to":{"$ref":2}}':
         assert bool(machine.allowed(state)[byte])
-        state = machine.after(state, bytes([byte]))
+        following = machine.after(state, bytes([byte]))
+        assert following is not None
+        state = following
     assert state.complete
 
 

@@ -15,7 +15,7 @@ from reference.model.initialize import initialize
 from reference.rl.objective import kimi_k15, squared_error
 from reference.rl.objective.baselines import BASELINES, Baseline, log_z
 from reference.rl.objective.group import Group
-from reference.rl.objective.tokens import log_probability, weighted, weighted_loss
+from reference.rl.objective.tokens import log_probability, weighted
 from tests.reference.inference.small import LATENT
 from twin.spec.model import ModelSpec
 
@@ -112,7 +112,7 @@ def test_weighted_tokens_give_the_gradient_of_the_objective_through_a_model() ->
     model.zero_grad()
     slope_K = squared_error.slopes(Group(rewards_K, ratio_K.detach()), 0.1)
     weights_BT = weighted(slope_K, targets_BT, rows)
-    weighted_loss(model(tokens_BT), targets_BT, weights_BT).backward()
+    model.loss(tokens_BT, targets_BT, weights_BT).backward()
     found = [one.grad for one in model.parameters() if one.grad is not None]
     assert len(found) == len(wanted) > 20
     for ours, theirs in zip(found, wanted, strict=True):

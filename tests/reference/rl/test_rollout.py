@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -82,7 +83,7 @@ def test_a_thousand_interruptions_lose_and_double_nothing(pause: str) -> None:
             part.run(one)
             if pause == "tokens":
                 part.rest(one)
-            one[0].due = max(0, one[0].due - part.clock)
+            one[0].due = max(0, one[0].due - part.clock)  # a new one counts from 0
             drawn += scripted.drawn
             written = json.loads(json.dumps(asked_json(Asked(0, "", one))))
             (cut[number],) = asked_of(written).responses
@@ -184,6 +185,25 @@ def test_a_limit_on_environments_makes_answers_wait() -> None:
     assert few.clock > 2 * many.clock
     assert [one.tokens for one in slow] == [one.tokens for one in found]
     assert few.clock >= 10 * few.seen.answers, "one at a time, ten steps each"
+
+
+def test_a_slow_environment_does_not_hold_an_iteration_up() -> None:
+    """With patience for three quarters of the whole time, most are over and the tail goes on."""
+    slow: dict[str, Any] = {"latency": "100ms", "spread": 2.0}
+    whole, found = responses(SUMS, 3), responses(SUMS, 3)
+    patient = rollout(Scripted(planned), SUMS, **slow)
+    patient.run(whole)
+    patience = patient.clock * 3 // 4
+    part = rollout(Scripted(planned), SUMS, **slow, patience=patience)
+    assert part.run(found) == "spent"
+    assert part.clock == patience
+    waiting = [one for one in found if not one.finished]
+    assert 0 < len(waiting) < len(found) / 2
+    dues = [one.due for one in waiting if one.asks]
+    part.rest(waiting)
+    assert [one.due for one in waiting if one.asks] == [due - patience for due in dues]
+    assert part.run(found) == "done"
+    assert [columns(one) for one in found] == [columns(one) for one in whole]
 
 
 def test_an_environment_that_fails_ends_the_response_and_says_why() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from reference.checkpoint import newest
 from reference.rl.log import Iteration
 from reference.rl.run import Result, Watch, learn_from
 from reference.trainer.signals import Stop
@@ -65,15 +66,20 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     return folder, learn_from(spec(folder, **{**PARTIAL, "train": train}))
 
 
-def resumed(folder: Path, place: int) -> tuple[Path, Result, int]:
-    """A run that is stopped at every so many places, and how often that was."""
+def resumed(folder: Path, place: int) -> tuple[Path, Result, list[int]]:
+    """A run that is stopped at every so many places, and the steps of the engine into a rollout at
+    each stop."""
     train = {**PARTIAL["train"], "output": str(folder / f"run-{place}")}
     given = spec(folder, **{**PARTIAL, "train": train})
-    for stops in range(100):
+    clocks: list[int] = []
+    for _ in range(100):
         watch = Watch(stop=StopAt(place))
         found = learn_from(given, watch, "resume")
         if found.ended == "done":
-            return folder / f"run-{place}", found, stops
+            return folder / f"run-{place}", found, clocks
+        checkpoint, _ = newest(folder / f"run-{place}" / "checkpoints")
+        assert checkpoint is not None
+        clocks.append(checkpoint.facts["rl"]["place"]["clock"])
     raise AssertionError("it does not come to an end")
 
 
@@ -81,8 +87,9 @@ def test_a_run_that_is_stopped_in_an_iteration_resumes_to_the_bit(
     whole: tuple[Path, Result],
 ) -> None:
     folder, straight = whole
-    place, found, stops = resumed(folder, 5)
-    assert stops > 2
+    place, found, clocks = resumed(folder, 4)
+    assert len(clocks) > 2
+    assert any(clocks), "one of them in the middle of a rollout"
     assert same(found, straight)
     assert told(place) == told(folder / "run")
 
@@ -91,8 +98,8 @@ def test_a_run_that_is_stopped_in_an_iteration_resumes_to_the_bit(
 @pytest.mark.parametrize("place", [0, 1, 2, 3, 7])
 def test_a_run_resumes_to_the_bit_from_everywhere(whole: tuple[Path, Result], place: int) -> None:
     folder, straight = whole
-    again, found, stops = resumed(folder, place)
-    assert stops > 1
+    again, found, clocks = resumed(folder, place)
+    assert len(clocks) > 1
     assert same(found, straight)
     assert told(again) == told(folder / "run")
 
@@ -194,3 +201,20 @@ def test_weights_that_come_through_host_memory_are_the_same(tmp_path: Path) -> N
         for run in (host, direct)
     )
     assert ours == theirs
+
+
+@pytest.mark.slow
+def test_worlds_in_processes_give_the_run_of_worlds_here(
+    whole: tuple[Path, Result], tmp_path: Path
+) -> None:
+    """Answers come at the same steps of the engine, however long they really take."""
+    _, straight = whole
+    found = learn_from(
+        spec(tmp_path, **{**PARTIAL, "environments": {"latency": "30ms", "workers": 2}})
+    )
+    assert same(found, straight)
+    lines = [
+        [(one.reward, one.entropy, one.stale, one.engine_steps) for one in run.iterations]
+        for run in (found, straight)
+    ]
+    assert lines[0] == lines[1]

@@ -47,6 +47,6 @@ def responses(tasks: dict[str, Task], each: int = 1) -> list[Response]:
 def rollout(engine: Any, tasks: dict[str, Task], *, context: int = 2000, **fields: Any) -> Rollout:
     """A rollout in this process; `latency`, `at_once` and `spread` are the environments'."""
     slow = {name: fields.pop(name) for name in ("latency", "at_once", "spread") if name in fields}
-    spec = RolloutSpec.model_validate({"cap": 2000, "repeat": {"window": 0}, **fields})
+    spec = RolloutSpec.model_validate({"cap": 2000, "slice": 0, "repeat": {"window": 0}, **fields})
     environments = EnvironmentsSpec.model_validate(slow)
     return Rollout(engine, Here(tasks), spec, environments, context)

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from reference.dialog import dialog_of
 from reference.inference.template import special_tokens
 from reference.studies import fine_tuning
 from reference.studies.fine_tuning import ADAMW, MUON, PLAN, SHUFFLED, Found, gains, interval
+from reference.studies.fine_tuning_invented import invented
 from reference.studies.fine_tuning_runs import Judged, Kind, name_of, shuffled
-from reference.studies.fine_tuning_text import KINDS, Words, texts
+from reference.studies.fine_tuning_text import texts
 from reference.studies.report import text
 from tests.house.pages import unsourced
 from tests.reference.sft.dialogues import row
@@ -78,14 +80,29 @@ def test_shuffled_labels_are_those_of_others_of_the_same_kind() -> None:
     assert {said(made[at])[1] for at in (7, 8, 9)} == {said(rows[at])[1] for at in (7, 8, 9)}
 
 
+WORDS = [f"{first}{second}" for first in "bdfgk" for second in ("al", "en", "or")]
+
+
 def test_text_repeats_itself_and_spells_no_marker() -> None:
-    made = list(texts(30, 1))
-    assert made == list(texts(30, 1)) != list(texts(30, 2))
+    made = list(texts(WORDS, 30, 1))
+    assert made == list(texts(WORDS, 30, 1)) != list(texts(WORDS, 30, 2))
     assert not any(name in one for one in made for name in special_tokens())
-    assert len(KINDS) == 3
     for one in made:
         *_, last = one.split("\n")
         words = [word for word in last.replace('"', " ").split() if len(word) > 3]
         before = one[: -len(last)] or one
         assert sum(word.strip(",.{}:") in before for word in words) >= len(words) / 2
-    assert len(set(Words(0).__dict__["_words"])) == 1500
+
+
+def test_invented_dialogues_say_nothing_that_does_not_stand_before() -> None:
+    for one in invented(WORDS, 20, 1):
+        dialog = dialog_of(one)
+        asked, call, told, answer = dialog.messages
+        names = {tool["function"]["name"]: tool["function"]["parameters"] for tool in dialog.tools}
+        (made,) = call.calls
+        arguments = json.loads(made.arguments)
+        assert list(arguments) == names[made.name]["required"]
+        assert all(value in asked.content for value in arguments.values())
+        label, _, value = answer.content.removeprefix("The ").removesuffix(".").partition(" is ")
+        assert json.loads(told.content)[label.replace(" ", "_")] == value
+        assert f"Tell me the {label}." in asked.content
