@@ -91,5 +91,5 @@ def shown(document: Mapping[str, Any]) -> str:
         between = f"{number(found['low'])} to {number(found['high'])}"
         values = [number(one["first"]), number(one["second"]), f"{found['value']:+.4f}", between]
         rows.append([name, one["metric"], *values, one["verdict"]])
-    head = ["task", "metric", "first", "second", "difference", "95 % interval", "second is"]
+    head = ["task", "metric", "first", "second", "difference", "interval of 0.95", "second is"]
     return "\n".join([*grid(head, rows), ""])

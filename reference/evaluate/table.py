@@ -22,7 +22,7 @@ def table(document: Mapping[str, Any]) -> str:
     model = ", ".join(f"{key} {value}" for key, value in document["model"].items())
     rows = [row for name, one in document["tasks"].items() for row in _task_rows(name, one)]
     lines = [f"Judged: {model}; seed {document['seed']}.", ""]
-    lines += grid(["task", "metric", "value", "95 % interval", "cases", "notes"], rows)
+    lines += grid(["task", "metric", "value", "interval of 0.95", "cases", "notes"], rows)
     for name, one in document["tasks"].items():
         if one.get("matrix"):
             lines += ["", f"{name}: {one['matrix']['title'].lower()}", "", *_matrix(one["matrix"])]
