@@ -388,13 +388,13 @@ def _report(
                 ["readings", "arm", *FORMS, "all forms"],
                 recalled,
                 f"Share of facts whose answer wins among {CHOICES} (six of metals); guessing has "
-                f"{chance():.3f}. 95 % intervals, clustered by town.",
+                f"{chance():.3f}. Intervals of 0.95, clustered by town.",
             ),
             Table(
                 "Differences",
                 ["readings", "arms", "recall"],
                 apart,
-                "Over all forms, on the same facts; 95 % intervals by town (Student's t).",
+                "Over all forms, on the same facts; intervals of 0.95 by town (Student's t).",
             ),
         ],
     )

@@ -263,7 +263,7 @@ def _report(rows: dict[tuple[str, str], Count], good: dict[str, tuple[int, int]]
                 "Kinds of corruption",
                 ["kind", "texts", "planted", "caught", "recall", "precision"],
                 [_row(*key, one) for key, one in sorted(rows.items())],
-                "95 % intervals by Wilson. Precision: caught over caught and false alarms on the "
+                "Wilson's intervals of 0.95. Precision: caught over caught and false alarms on the "
                 "same rewritings before they were corrupted, so one good for each bad.",
             )
         ],

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.browser
 FULL = "gpt-175b-64xa100-full"
 
 
+@pytest.mark.slow
 def test_a_search_finds_layouts_and_a_mark_opens_as_a_scenario(visitor, address):
     page = visitor("dark", 1280, 1700)
     open_link(page, f"{address}/explore?v=1&plan={FULL}")

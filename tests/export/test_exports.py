@@ -65,6 +65,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 def test_other_processes_and_stored_runs_give_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
     found: list[dict[str, bytes]] = []

@@ -229,6 +229,7 @@ def _run_often(path: str, times: int) -> list[tuple[bool, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_processes_that_store_and_damage_the_same_run_at_once_all_get_the_answer(
     small: Scenario, runs: Path
 ) -> None:

@@ -218,6 +218,7 @@ def test_every_flip_of_a_lever_that_is_not_monotone_is_found(small):
     assert points == 0
 
 
+@pytest.mark.slow
 def test_who_wins_at_a_flip_is_the_best_of_all_that_were_asked(fastest, monkeypatch):
     monkeypatch.setattr("twin.search.thresholds.LEADERS", 0)
     whole = contest(fastest)

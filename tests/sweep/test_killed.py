@@ -93,6 +93,7 @@ def document(process: subprocess.Popen[str]) -> dict[str, Any]:
     return json.loads(out)
 
 
+@pytest.mark.slow
 @linux
 def test_a_killed_sweep_goes_on_where_it_was(start: Start, tmp_path: Path):
     killed = start("--json")

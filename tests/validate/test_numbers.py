@@ -41,7 +41,7 @@ def test_there_are_fewer_numbers_than_rows_or_priors_hold_them(gpu: str) -> None
         assert 0 < one.spread < 1
 
 
-@pytest.mark.parametrize("gpu", ["A100", "H100"])
+@pytest.mark.parametrize("gpu", ["A100", pytest.param("H100", marks=pytest.mark.slow)])
 def test_the_shipped_numbers_miss_the_rows_that_they_were_fitted_on_by_little(gpu: str) -> None:
     numbers = [shipped(one) for one in FREE[gpu]]
     known = profiles_at(FREE[gpu], numbers)

@@ -79,6 +79,7 @@ def test_a_run_on_several_ranks_is_that_of_one(name: str, load: Load) -> None:
     assert_same(found, alone)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_under_another_layout(load: Load) -> None:
     alone = train(load(*EXACT, "train.output=null"))
     first, second = LAYOUTS["experts"], LAYOUTS["all of K2"]
