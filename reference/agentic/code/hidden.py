@@ -120,7 +120,9 @@ def _equal(value: Any, expected: Any, tolerance: float) -> bool:
         return (
             isinstance(value, list | tuple)
             and len(value) == len(expected)
-            and all(_equal(one, other, tolerance) for one, other in zip(value, expected))  # noqa: B905
+            and all(
+                _equal(one, other, tolerance) for one, other in zip(value, expected, strict=True)
+            )
         )
     if isinstance(expected, dict):
         return (
