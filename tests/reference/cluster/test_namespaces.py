@@ -82,16 +82,28 @@ def carried(seat: Seat) -> int:
     return found[0]
 
 
+RATES = pytest.mark.parametrize(
+    ("rate", "size"), [(100 * MBPS, 3_000_000), (1000 * MBPS, 16_000_000)]
+)
+
+
 @pytest.mark.usefixtures("links")
-@pytest.mark.parametrize(("rate", "size"), [(100 * MBPS, 3_000_000), (1000 * MBPS, 16_000_000)])
-def test_a_link_carries_its_rate_and_never_more(rate: float, size: int) -> None:
-    found: list[float] = []
+@RATES
+def test_a_link_never_carries_more_than_its_rate(rate: float, size: int) -> None:
     with laid_out(LocalCluster(nodes=2, rate=rate)) as seats:
-        while len(found) < 3 or (max(found) < 0.9 * rate and len(found) < 20):
-            found.append(transfer(seats[0], seats[1], size))  # this machine may be busy
-    assert 0.9 * rate <= max(found) <= 1.03 * rate
+        found = [transfer(seats[0], seats[1], size) for _ in range(3)]
+    assert max(found) <= 1.03 * rate
 
 
+@pytest.mark.slow  # a machine that does other work carries less
+@pytest.mark.usefixtures("links")
+@RATES
+def test_a_link_carries_its_rate(rate: float, size: int) -> None:
+    with laid_out(LocalCluster(nodes=2, rate=rate)) as seats:
+        assert max(transfer(seats[0], seats[1], size) for _ in range(20)) >= 0.9 * rate
+
+
+@pytest.mark.slow  # a machine that does other work carries less
 @pytest.mark.usefixtures("links")
 def test_both_ways_at_once_each_have_the_rate() -> None:
     rate, size, found, tries = 50 * MBPS, 1_000_000, [0.0, 0.0], 0

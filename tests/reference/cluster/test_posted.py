@@ -51,11 +51,12 @@ def test_they_equal_those_of_torch(program: Write, ranks: int) -> None:
     assert launch(LocalCluster(nodes=ranks), program(text), shaped=False) == Outcome(0)
 
 
+@pytest.mark.slow  # the seconds are a link's own only where nothing else runs
 @pytest.mark.usefixtures("links")
 def test_a_late_rank_makes_gloos_all_to_all_move_one_way_at_a_time_and_not_theirs(
     program: Write, tmp_path: Path
 ) -> None:
-    """Seconds from when the late one begins, least of some: this machine may be busy."""
+    """Seconds from when the late one begins, least of some."""
     text = """
         import json
         from reference.cluster import posted
