@@ -103,6 +103,7 @@ def test_two_visitors_do_not_see_each_other_s_edits(visitor, address):
     assert one.get_by_text("train.tokens=1T").count() == 0
 
 
+@pytest.mark.slow
 def test_a_wrong_edit_is_shown_as_the_command_line_shows_it_and_stays(visitor, address):
     page = visitor()
     open_link(page, f"{address}/?v=1&plan={FULL}")
@@ -113,6 +114,7 @@ def test_a_wrong_edit_is_shown_as_the_command_line_shows_it_and_stays(visitor, a
     page.get_by_test_id("stSidebar").get_by_text("Fits").wait_for()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_text_is_refused_and_another_one_opens(visitor, address):
     page = visitor()
     open_link(page, f"{address}/?v=1&plan={FULL}")
@@ -160,6 +162,7 @@ BEYOND = """() => [...document.querySelectorAll('.js-plotly-plot .main-svg')].fl
 })"""
 
 
+@pytest.mark.slow
 def test_a_link_to_a_weight_update_opens_its_page(visitor, address):
     page = visitor()
     open_link(page, f"{address}/?plan=kimi-k2-weight-update-16xh20")

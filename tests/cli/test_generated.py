@@ -16,6 +16,7 @@ FEW = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_says_what_its_data_takes_and_keeps_it_apart(twin_command: Command) -> None:
     done = twin_command("run", DATA, "--fidelity", "fast", "--json")
     assert done.code == 0

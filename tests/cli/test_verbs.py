@@ -102,6 +102,7 @@ def test_what_does_not_fit_is_answered_in_full_with_exit_4(
     assert sum(document["breakdown_ns"].values()) == document["step_ns"]
 
 
+@pytest.mark.slow
 def test_check_names_the_nearest_plans_that_fit(twin_command: Command) -> None:
     words = ("check", "kimi-k2-256xh800", "--set", "parallel.pipeline=8")
     done = twin_command(*words)

@@ -327,7 +327,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("case", CHECKED)
+@pytest.mark.parametrize(
+    "case",
+    ["memory fails", *(pytest.param(one, marks=pytest.mark.slow) for one in list(CHECKED)[:2])],
+)
 def test_a_job_that_imports_arguments_is_stopped_by_its_expectations(case: str, job: Path) -> None:
     expected, check, run = CHECKED[case]
     wanted = f"expect={json.dumps(expected)}"

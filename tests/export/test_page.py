@@ -132,6 +132,7 @@ def test_a_browser_draws_every_figure_and_asks_nobody_for_anything(
     opened.close()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_on_paper_the_figures_are_as_wide_as_the_sheet(page: Path, chromium: Any) -> None:
     opened = chromium.new_page(viewport={"width": 1400, "height": 800})

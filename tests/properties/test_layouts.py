@@ -88,6 +88,7 @@ def test_every_report_sums_is_finite_and_keeps_to_physics(layout: Layout) -> Non
     assert all(link.use <= 1 for link in answer.links.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(layouts())
 def test_one_rank_per_stage_gives_what_all_ranks_give(layout: Layout) -> None:

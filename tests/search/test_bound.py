@@ -86,6 +86,7 @@ def test_the_bound_is_close_where_nothing_is_shared(small):
     assert course.nanoseconds(microbatches(scenario)) > 0.7 * step
 
 
+@pytest.mark.slow
 def test_layouts_that_are_refused_cannot_run_or_do_not_fit(small):
     """Of a random sample of all: what is no candidate has a problem, or is too large."""
     found = space(small, (1, 2))

@@ -78,6 +78,7 @@ def test_a_sweep_on_two_workers_says_what_one_process_says(
     assert again.to_json()["evaluated"] == 0
 
 
+@pytest.mark.slow
 def test_a_worker_of_the_cluster_that_dies_costs_only_its_task(cluster: str):
     tasks = range(40)
     found = dict(play(victims.square_or_die, tasks, pool=PoolChoice(cluster=cluster)))

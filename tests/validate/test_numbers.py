@@ -12,19 +12,19 @@ from twin.validate.fit import profiles_at, targets
 from twin.validate.free import FREE, profiles, shipped
 from twin.validate.numbers import fit_of
 
+BIG = ("A100", "H100", "B200")
+"""Whose rows take seconds to place."""
+SLOW = pytest.mark.parametrize(
+    "gpu", [pytest.param(gpu, marks=[pytest.mark.slow] if gpu in BIG else []) for gpu in FREE]
+)
+
 
 @cache
 def targets_of(gpu: str):
     return targets(read_suite(), profiles(gpu))
 
 
-@pytest.mark.parametrize(
-    "gpu",
-    [
-        pytest.param(gpu, marks=[pytest.mark.slow] if gpu in ("B200", "H100") else [])
-        for gpu in FREE
-    ],
-)
+@SLOW
 def test_only_rows_for_fitting_are_fitted(gpu: str) -> None:
     fitted = {row.id for row in read_suite() if row.use == "fit"}
     found = targets_of(gpu)
@@ -41,7 +41,8 @@ def test_there_are_fewer_numbers_than_rows_or_priors_hold_them(gpu: str) -> None
         assert 0 < one.spread < 1
 
 
-@pytest.mark.parametrize("gpu", ["A100", pytest.param("H100", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("gpu", ["A100", "H100"])
 def test_the_shipped_numbers_miss_the_rows_that_they_were_fitted_on_by_little(gpu: str) -> None:
     numbers = [shipped(one) for one in FREE[gpu]]
     known = profiles_at(FREE[gpu], numbers)

@@ -55,7 +55,10 @@ def trained(rank: int, world: int, cases: list[Case]) -> list[tuple[dict[str, Te
     return found
 
 
-@pytest.mark.parametrize(("ranks", "expert_ranks"), LAYOUTS)
+@pytest.mark.parametrize(
+    ("ranks", "expert_ranks"),
+    [pytest.param(*one, marks=[] if one == (4, 2) else [pytest.mark.slow]) for one in LAYOUTS],
+)
 def test_ranks_train_what_one_process_trains(
     ranks: int, expert_ranks: int, monkeypatch: pytest.MonkeyPatch
 ):

@@ -33,25 +33,28 @@ K2 = INTERLEAVED | {"extra_warmup": 1, "overlap_all_to_all": True, "defer_weight
 ZB, DUAL = {"kind": "zb_h1"}, {"kind": "dualpipe"}
 ZB_H2 = {"kind": "zb_h2", "post_validation": False}
 LAYOUTS: list[tuple[int, dict[str, Any]]] = [
-    (1, {}),
     (1, {"virtual": 2, "schedule": K2}),
-    (2, {}),
     (2, {"expert": 2}),
-    (2, {"pipeline": 2}),
     (2, {"pipeline": 2, "layers": [1, 3]}),
-    (2, {"pipeline": 2, "schedule": {"kind": "gpipe"}}),
     (2, {"pipeline": 2, "schedule": ZB}),
     (2, {"pipeline": 2, "schedule": ZB_H2}),
-    (2, {"pipeline": 2, "schedule": DUAL}),
     (2, {"pipeline": 2, "virtual": 2, "schedule": INTERLEAVED}),
+    (4, {"pipeline": 2, "expert": 2, "virtual": 2, "schedule": K2}),
+    (4, {"pipeline": 2, "expert": 2, "schedule": DUAL}),
+]
+FURTHER: list[tuple[int, dict[str, Any]]] = [
+    (1, {}),
+    (2, {}),
+    (2, {"pipeline": 2}),
+    (2, {"pipeline": 2, "schedule": {"kind": "gpipe"}}),
+    (2, {"pipeline": 2, "schedule": DUAL}),
     (2, {"pipeline": 2, "virtual": 2, "schedule": K2}),
     (4, {"expert": 2}),
     (4, {"pipeline": 4, "schedule": ZB_H2 | {"weights_late": 3}}),
     (4, {"pipeline": 4, "schedule": DUAL}),
     (4, {"pipeline": 2, "expert": 2, "schedule": ZB}),
-    (4, {"pipeline": 2, "expert": 2, "virtual": 2, "schedule": K2}),
-    (4, {"pipeline": 2, "expert": 2, "schedule": DUAL}),
 ]
+"""Parts of the others, or alike."""
 
 
 def model() -> ModelSpec:
@@ -136,7 +139,11 @@ def test_a_schedule_whose_stages_update_apart_is_refused_and_the_fix_named() -> 
     assert problem.hint == "set post_validation to false"
 
 
-@pytest.mark.parametrize(("ranks", "layout"), LAYOUTS, ids=str)
+@pytest.mark.parametrize(
+    ("ranks", "layout"),
+    [*LAYOUTS, *(pytest.param(*one, marks=pytest.mark.slow) for one in FURTHER)],
+    ids=str,
+)
 def test_loss_and_gradients_are_those_of_one_process(ranks: int, layout: dict[str, Any]) -> None:
     assert_equal(ranks, layout)
 
@@ -144,7 +151,7 @@ def test_loss_and_gradients_are_those_of_one_process(ranks: int, layout: dict[st
 @pytest.mark.parametrize(
     "policy",
     [
-        {"recompute": ["full"]},
+        pytest.param({"recompute": ["full"]}, marks=pytest.mark.slow),
         {"recompute": ["norms", "swiglu", "mla_up"], "offload": ["activations"]},
     ],
     ids=str,

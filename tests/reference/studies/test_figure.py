@@ -61,6 +61,7 @@ def test_panels_stand_below_each_other_without_overlap() -> None:
     assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_picture_is_drawn_light_and_dark(tmp_path: Path) -> None:
     if (lacking := missing()) and not os.environ.get("TWIN_REQUIRE_BROWSER"):

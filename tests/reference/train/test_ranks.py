@@ -66,10 +66,7 @@ Weights = dict[str, NDArray[np.float64]]
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name in ("pipeline", "all of K2") else pytest.mark.slow)
-        for name in LAYOUTS
-    ],
+    [pytest.param(name, marks=[] if name == "all of K2" else pytest.mark.slow) for name in LAYOUTS],
 )
 def test_a_run_on_several_ranks_is_that_of_one(name: str, load: Load) -> None:
     ranks, layout = LAYOUTS[name]

@@ -268,6 +268,7 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
 
 
+@pytest.mark.slow
 def test_the_module_is_a_command_that_says_what_it_does(config: Path) -> None:
     """A whole interpreter, as a person starts it."""
     words = [sys.executable, "-m", "reference.train", str(config), "--set", "train.steps=1"]
