@@ -89,14 +89,18 @@ class Transformer(nn.Module):
     def loss(self, given: Tensor, targets_BT: Tensor, weights_BT: Tensor | None = None) -> Tensor:
         """Mean cross-entropy over targets, in nats, from fp32 logits, or its sum weighted by
         target; targets of -100 count nothing."""
-        logits_NW = self(given).flatten(0, 1)
+        x_ND, targets_N = self.hidden(given).flatten(0, 1), targets_BT.flatten()
+        weights_N = None if weights_BT is None else weights_BT.flatten()
+        learned_N = targets_N != IGNORED
+        if not targets_N.is_meta and not learned_N.all():  # no logits for what nobody asks
+            x_ND, targets_N = x_ND[learned_N], targets_N[learned_N]
+            weights_N = None if weights_N is None else weights_N[learned_N]
+        logits_NW = self.head(x_ND)
         wide = logits_NW if logits_NW.dtype == torch.float64 else logits_NW.float()
-        if weights_BT is None:
-            return functional.cross_entropy(wide, targets_BT.flatten(), ignore_index=IGNORED)
-        nats_N = functional.cross_entropy(
-            wide, targets_BT.flatten(), ignore_index=IGNORED, reduction="none"
-        )
-        return (nats_N * weights_BT.flatten().to(nats_N.dtype)).sum()
+        if weights_N is None:
+            return functional.cross_entropy(wide, targets_N, ignore_index=IGNORED)
+        nats_N = functional.cross_entropy(wide, targets_N, ignore_index=IGNORED, reduction="none")
+        return (nats_N * weights_N.to(nats_N.dtype)).sum()
 
     def attentions(self) -> Iterator[Attention]:
         """The attention block of every layer, in order."""

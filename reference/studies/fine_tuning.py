@@ -3,9 +3,10 @@
     python -m reference.studies.fine_tuning [--quick] [--output FOLDER] [--jobs N] [--cache FOLDER]
 
 A model is pre-trained on text that repeats itself (`fine_tuning_text`), fine-tuned on dialogues of
-`python -m reference.agentic`, and judged on tasks with tools of applications that no training
-dialogue has, by free decoding: nothing holds its calls to a form. The control is tuned on the same
-dialogues with the assistant's messages exchanged between them, for as many steps.
+`python -m reference.agentic` and copies of them in other words (`fine_tuning_renamed`), and judged
+on tasks with tools of applications that no training dialogue has, by free decoding: nothing holds
+its calls to a form. The control is tuned on the same dialogues with the assistant's messages
+exchanged between them, for as many steps.
 
 The same with AdamW in the place of MuonClip in either stage is Moonlight's question (arXiv:
 2502.16982, section 3.5.1): it found that Muon fine-tunes best what Muon pre-trained.
@@ -44,18 +45,15 @@ from reference.studies.runs import Workplace
 
 PLAN: Final = Plan(
     text=30_000,
-    steps=600,
-    short_steps=3000,
-    tuning_steps=900,
+    steps=2000,
+    tuning_steps=1000,
     dialogues=2600,
-    invented=40_000,
+    copies=6,
     tasks=100,
     rates={"muonclip": 1e-2, "adamw": 3e-3},
     tuning_rates={"muonclip": 8e-3, "adamw": 2e-3},
 )
-QUICK: Final = replace(
-    PLAN, text=300, steps=4, short_steps=2, tuning_steps=2, dialogues=40, invented=48, tasks=2
-)
+QUICK: Final = replace(PLAN, text=300, steps=4, tuning_steps=2, dialogues=40, copies=1, tasks=2)
 SEEDS: Final = (0, 1, 2)
 MUON: Final = Tuning("muonclip")
 SHUFFLED: Final = Tuning("muonclip", "shuffled")
@@ -280,13 +278,13 @@ def _settings(plan: Plan, seeds: Sequence[int], home: Path) -> list[str]:
             f"`fine_tuning_text` ({plan.text:,} documents), rates {_rates(plan.rates)}"
         ),
         (
-            f"tuned for {plan.short_steps:,} steps of 12 sequences of 256 tokens of dialogues of "
-            f"invented tools, then {plan.tuning_steps:,} of 6 of 512 of all dialogues, several "
+            f"tuned for {plan.tuning_steps:,} steps of 6 sequences of 512 tokens, several "
             f"dialogues to a sequence, rates {_rates(plan.tuning_rates)}"
         ),
         (
             f"dialogues: preset `nano` of `reference.agentic`, {spec.kept:,} kept, a tenth of the "
-            f"training applications set apart for choosing, and {plan.invented:,} of invented tools"
+            f"training applications set apart for choosing; of the others {plan.copies} copies "
+            "each in other words; calls that a tool refused are not learned"
         ),
         f"judged on {plan.tasks} tasks, greedily, at most 8 steps and 64 tokens an answer",
     ]

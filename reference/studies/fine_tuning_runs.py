@@ -27,7 +27,7 @@ from reference.evaluate.subjects.trained import open_trained
 from reference.evaluate.tool_use import ToolUse, tool_use
 from reference.generate.request import Sampling
 from reference.sft import TuneSpec, run_of
-from reference.studies.fine_tuning_invented import invented
+from reference.studies.fine_tuning_renamed import renamed, without_mistakes
 from reference.studies.fine_tuning_text import write_texts
 from reference.train import train
 from twin.loading.config import load_config
@@ -67,14 +67,12 @@ class Plan:
     """Documents to pre-train on."""
     steps: int
     """Of pre-training."""
-    short_steps: int
-    """Of fine-tuning on short dialogues of invented tools, in which copying is learned."""
     tuning_steps: int
-    """Of fine-tuning on all dialogues, after that."""
+    """Of fine-tuning."""
     dialogues: int
     """Kept by the synthesis, before applications are set apart."""
-    invented: int
-    """Dialogues of invented tools; a sixteenth of them stays beside the others to the end."""
+    copies: int
+    """Of each training dialogue with other words, beside its own."""
     tasks: int
     """That a model is judged by."""
     rates: Mapping[Kind, float]
@@ -130,22 +128,19 @@ def base_of(plan: Plan, kind: Kind, home: Path) -> RunSpec:
     return _named(load_run("nano", [f"{key}={value}" for key, value in words.items()]), home)
 
 
-def tuned_from(
-    start: RunSpec, plan: Plan, way: Tuning, seed: int, home: Path, *, short: bool
-) -> RunSpec:
-    """A fine-tuning of it, on short dialogues of invented tools, or on all there are; the seed is
-    that of the order of dialogues."""
-    steps = plan.short_steps if short else plan.tuning_steps
+def tuned_from(start: RunSpec, plan: Plan, way: Tuning, seed: int, home: Path) -> RunSpec:
+    """A fine-tuning of it; the seed is that of the order of dialogues."""
+    steps = plan.tuning_steps
     lr, rising, falling = plan.tuning_rates[way.optimizer], max(1, steps // 40), steps * 2 // 5
-    labels = f"{way.labels}-choosing" if plan.validate and not short else way.labels
+    labels = f"{way.labels}-choosing" if plan.validate else way.labels
     spec = {
         "start": start.train.output,
-        "dialogs": {"source": str(home / f"{labels}{'-short' if short else ''}.jsonl")},
+        "dialogs": {"source": str(home / f"{labels}.jsonl")},
         "seed": seed,
         "train": {
             "steps": steps,
-            "sequence": 256 if short else 512,
-            "micro_batch": 12 if short else 6,
+            "sequence": 512,
+            "micro_batch": 6,
             "precision": "fp32",
             "threads": 1,
             "checkpoint_every": 0,
@@ -155,7 +150,7 @@ def tuned_from(
         "optimizer": {"kind": way.optimizer, "lr": lr, "nesterov": True},
         "schedule": {
             "warmup_steps": rising,
-            "constant_steps": steps if short else steps - rising - falling,
+            "constant_steps": steps - rising - falling,
             "decay_steps": falling,
             "final_lr": lr / 30,
         },
@@ -210,23 +205,23 @@ def prepare_study(plan: Plan, home: Path) -> None:
     """Text and dialogues: their own labels, and shuffled ones; and those for choosing, of which the
     set apart are the held-out ones."""
     spec = synthesis_of(plan, home)
+    words = words_of(scene_of(spec))
     text = home / f"text-{plan.text}.jsonl"
     if not text.is_file():
-        write_texts(text, words_of(scene_of(spec)), plan.text, 0)
+        write_texts(text, words, plan.text, 0)
     if (home / "own-choosing.jsonl").is_file():
         return
     synthesise(spec, "resume")
     lines = (home / "agentic" / TRAJECTORIES).read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    short = list(invented(words_of(scene_of(spec)), plan.invented, 0))
-    more = short[: plan.invented // 16]
-    kept = [row for row in rows if not for_choosing(row["provenance"]["application"])]
-    choosing = [_choosing(row) for row in rows if not _held_out(row)]
-    _write(home / "own-short.jsonl", short)
-    _write(home / "shuffled-short.jsonl", shuffled(short))
-    _write(home / "own.jsonl", [*kept, *more])
-    _write(home / "shuffled.jsonl", shuffled([*kept, *more]))
-    _write(home / "own-choosing.jsonl", [*choosing, *more])
+    rows = [without_mistakes(json.loads(line)) for line in lines]
+    train = [row for row in rows if not _held_out(row)]
+    learned = [row for row in train if not for_choosing(row["provenance"]["application"])]
+    learned += list(renamed(learned, words, plan.copies, 0))
+    held_out = [row for row in rows if _held_out(row)]
+    apart = [row for row in train if for_choosing(row["provenance"]["application"])]
+    _write(home / "own.jsonl", [*learned, *held_out])
+    _write(home / "shuffled.jsonl", shuffled([*learned, *held_out]))
+    _write(home / "own-choosing.jsonl", [*learned, *map(_choosing, apart)])
 
 
 def _held_out(row: Mapping[str, Any]) -> bool:
@@ -234,10 +229,8 @@ def _held_out(row: Mapping[str, Any]) -> bool:
 
 
 def _choosing(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A training dialogue, held out where its application is set apart."""
-    apart = for_choosing(row["provenance"]["application"])
-    split = HELD_OUT if apart else "train"
-    return {**row, "provenance": {**row["provenance"], "split": split}}
+    """A dialogue of an application that is set apart, as a held-out one."""
+    return {**row, "provenance": {**row["provenance"], "split": HELD_OUT}}
 
 
 def for_choosing(application: str) -> bool:
@@ -296,9 +289,8 @@ def outcome(plan: Plan, kind: Kind, way: Tuning | None, seed: int, home: Path) -
     base = base_of(plan, kind, home)
     if way is None:
         return judged(base, plan, home)
-    short = tuned_from(base, plan, way, seed, home, short=True)
-    trained(short)
-    return judged(tuned_from(short, plan, way, seed, home, short=False), plan, home)
+    trained(base)
+    return judged(tuned_from(base, plan, way, seed, home), plan, home)
 
 
 def judged(run: RunSpec, plan: Plan, home: Path) -> Judged:

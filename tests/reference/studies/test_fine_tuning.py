@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from reference.dialog import dialog_of
 from reference.inference.template import special_tokens
 from reference.studies import fine_tuning
 from reference.studies.fine_tuning import ADAMW, MUON, PLAN, SHUFFLED, Found, gains, interval
-from reference.studies.fine_tuning_invented import invented
+from reference.studies.fine_tuning_renamed import common_words, renamed, without_mistakes
 from reference.studies.fine_tuning_runs import Judged, Kind, name_of, shuffled
 from reference.studies.fine_tuning_text import texts
 from reference.studies.report import text
@@ -94,15 +93,72 @@ def test_text_repeats_itself_and_spells_no_marker() -> None:
         assert sum(word.strip(",.{}:") in before for word in words) >= len(words) / 2
 
 
-def test_invented_dialogues_say_nothing_that_does_not_stand_before() -> None:
-    for one in invented(WORDS, 20, 1):
-        dialog = dialog_of(one)
-        asked, call, told, answer = dialog.messages
-        names = {tool["function"]["name"]: tool["function"]["parameters"] for tool in dialog.tools}
-        (made,) = call.calls
-        arguments = json.loads(made.arguments)
-        assert list(arguments) == names[made.name]["required"]
-        assert all(value in asked.content for value in arguments.values())
-        label, _, value = answer.content.removeprefix("The ").removesuffix(".").partition(" is ")
-        assert json.loads(told.content)[label.replace(" ", "_")] == value
-        assert f"Tell me the {label}." in asked.content
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_trip_stop",
+        "description": "Get a trip stop.",
+        "parameters": {"type": "object", "properties": {"trip_stop_id": {"type": "string"}}},
+    },
+}
+
+
+def call(arguments: str) -> dict[str, Any]:
+    function = {"name": "get_trip_stop", "arguments": arguments}
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": "0", "function": function}]}
+
+
+DIALOGUE: dict[str, Any] = {
+    "id": "trip-1",
+    "provenance": {"application": "trips", "split": "train"},
+    "tools": [TOOL],
+    "messages": [
+        {"role": "user", "content": "Tell me the place of trip stop TP-466. Stop there."},
+        call('{"stop_id": "TP-466"}'),
+        {"role": "tool", "content": "Error: arguments.stop_id: is not known"},
+        call('{"trip_stop_id": "TP-466"}'),
+        {"role": "tool", "content": '{"trip_stop_id":"TP-466","place":"Tartu"}'},
+        {"role": "assistant", "content": "The place is Tartu."},
+    ],
+}
+
+
+def test_a_renamed_dialogue_is_the_same_in_other_words() -> None:
+    """Each word and code is another everywhere, and the same one; the language stays."""
+    (one, other) = renamed([DIALOGUE], WORDS, 2, 0)
+    assert one["messages"] != other["messages"]
+    asked, wrong, refused, right, told, answer = one["messages"]
+    name = one["tools"][0]["function"]["name"]
+    _, trip, stop = name.split("_")
+    assert {trip, stop} < set(WORDS)
+    assert right["tool_calls"][0]["function"]["name"] == name
+    (key,) = one["tools"][0]["function"]["parameters"]["properties"]
+    assert key == f"{trip}_{stop}_id"
+    code = json.loads(right["tool_calls"][0]["function"]["arguments"])[key]
+    place = next(field for field in json.loads(told["content"]) if field != key)
+    assert place in WORDS
+    assert code != "TP-466"
+    assert asked["content"] == (
+        f"Tell me the {place} of {trip} {stop} {code}. {stop.capitalize()} there."
+    )
+    assert answer["content"] == f"The {place} is Tartu."
+    assert refused["content"] == f"Error: arguments.{stop}_id: is not known"
+    assert wrong["tool_calls"][0]["function"]["arguments"] == f'{{"{stop}_id": "{code}"}}'
+    assert one["tools"][0]["function"]["parameters"]["type"] == "object"
+
+
+def test_words_of_many_applications_stay() -> None:
+    rows = [
+        {**DIALOGUE, "provenance": {"application": str(number), "split": "train"}}
+        for number in range(6)
+    ]
+    assert common_words(rows[:5]) == frozenset()
+    assert {"get", "trip", "stop", "place", "id"} <= common_words(rows)
+    (one,) = renamed(rows[:1], WORDS, 1, 0)
+    assert one["tools"] != rows[0]["tools"]
+    (*_, last) = renamed(rows, WORDS, 1, 0)
+    assert last["tools"] == rows[0]["tools"]
+
+
+def test_calls_that_were_refused_are_not_learned() -> None:
+    assert without_mistakes(DIALOGUE)["learned"] == [False, False, False, True, False, True]
