@@ -46,7 +46,7 @@ from reference.studies.runs import Workplace
 PLAN: Final = Plan(
     text=30_000,
     steps=2000,
-    tuning_steps=1000,
+    tuning_steps=1200,
     dialogues=2600,
     copies=6,
     tasks=100,
@@ -62,6 +62,8 @@ WAYS: Final[Mapping[Kind, tuple[Tuning, ...]]] = {
     "muonclip": (MUON, SHUFFLED, ADAMW),
     "adamw": (MUON, ADAMW),
 }
+REPEATED: Final[tuple[tuple[Kind, Tuning], ...]] = (("muonclip", MUON), ("muonclip", SHUFFLED))
+"""What is done with every seed; the others with the first."""
 STUDENT: Final = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
 """97.5 % points of Student's t by degrees of freedom."""
 _WANTED: Final = {"validity": 0.30, "success": 0.10}
@@ -104,10 +106,16 @@ def conduct(quick: bool, place: Workplace) -> Report:
 
 def _asked(seeds: Sequence[int]) -> list[tuple[Kind, Tuning | None, int]]:
     """What is judged, what matters most first."""
-    asked: list[tuple[Kind, Tuning | None, int]] = []
-    for kind, ways in WAYS.items():
-        asked += [(kind, None, seeds[0]), *((kind, way, seed) for way in ways for seed in seeds)]
-    return asked
+    repeated: list[tuple[Kind, Tuning | None, int]] = [
+        (kind, way, seed) for seed in seeds for kind, way in REPEATED
+    ]
+    others: list[tuple[Kind, Tuning | None, int]] = [
+        (kind, way, seeds[0])
+        for kind, ways in WAYS.items()
+        for way in (None, *ways)
+        if (kind, way) not in REPEATED
+    ]
+    return [*repeated, *others]
 
 
 def _pool(place: Workplace) -> ProcessPoolExecutor:
@@ -140,10 +148,11 @@ def gains(
     found: Found, kind: Kind, after: Tuning, metric: str, before: Tuning | None = None
 ) -> list[float]:
     """By seed, what a tuning adds to the model before, or to another tuning."""
+    both = {name_of(after), name_of(before)}
     return [
         getattr(one[name_of(after)], metric) - getattr(one[name_of(before)], metric)
         for (its, _), one in sorted(found.items())
-        if its == kind
+        if its == kind and both <= one.keys()
     ]
 
 
@@ -206,7 +215,9 @@ def _best(found: Found) -> str:
 
 def _values(found: Found, kind: Kind, way: Tuning | None, metric: str) -> list[float]:
     return [
-        getattr(one[name_of(way)], metric) for (its, _), one in sorted(found.items()) if its == kind
+        getattr(one[name_of(way)], metric)
+        for (its, _), one in sorted(found.items())
+        if its == kind and name_of(way) in one
     ]
 
 
@@ -216,7 +227,7 @@ def _table(found: Found, seeds: Sequence[int]) -> Table:
         for way in (None, *ways):
             valid, done = (_values(found, kind, way, name) for name in ("validity", "success"))
             loss = mean(_values(found, kind, way, "loss"))
-            shown = [f"{100 * one:.1f}" for one in (*valid, mean(valid), *done, mean(done))]
+            shown = [*_shares(valid, len(seeds)), *_shares(done, len(seeds))]
             rows.append([kind, name_of(way), *shown, f"{loss:.3f}"])
     columns = [f"seed {seed}" for seed in seeds]
     head = ["pre-trained", "tuned", *(f"valid, {one}" for one in [*columns, "mean"])]
@@ -229,6 +240,12 @@ def _table(found: Found, seeds: Sequence[int]) -> Table:
     return Table("Held-out tools", head, rows, note)
 
 
+def _shares(values: Sequence[float], columns: int) -> list[str]:
+    """In percent, with the mean behind them; a dash where nothing was run."""
+    each = [f"{100 * one:.1f}" for one in values]
+    return [*each, *["-"] * (columns - len(each)), f"{100 * mean(values):.1f}"]
+
+
 def _two_by_two(found: Found) -> Table:
     rows = [
         [f"pre-trained with {kind}", *(_cell(found, kind, way) for way in (MUON, ADAMW))]
@@ -236,22 +253,26 @@ def _two_by_two(found: Found) -> Table:
     ]
     head = ["success, percent", "tuned with muonclip", "tuned with adamw"]
     note = (
-        "Mean over seeds and standard deviation. Moonlight (section 3.5.1) compares the same four "
-        "by benchmarks at 16B parameters: Muon in both stages is best there."
+        "Mean over seeds and, of several, standard deviation. Moonlight (section 3.5.1) compares "
+        "the same four by benchmarks at 16B parameters: Muon in both stages is best there."
     )
     return Table("Two optimizers in two stages", head, rows, note)
 
 
 def _cell(found: Found, kind: Kind, way: Tuning) -> str:
     values = [100 * one for one in _values(found, kind, way, "success")]
-    spread = stdev(values) if len(values) > 1 else 0.0
-    return f"`{mean(values):.1f} +- {spread:.1f}`"
+    spread = f" +- {stdev(values):.1f}" if len(values) > 1 else ""
+    return f"`{mean(values):.1f}{spread}`"
 
 
 def _faults(found: Found) -> Table:
     rows: list[list[str]] = []
     for way in (None, MUON, SHUFFLED):
-        all_ = [one[name_of(way)] for (kind, _), one in found.items() if kind == "muonclip"]
+        all_ = [
+            one[name_of(way)]
+            for (kind, _), one in found.items()
+            if kind == "muonclip" and name_of(way) in one
+        ]
         counts = [sum(one.faults.get(name, 0) for one in all_) for name in _KINDS]
         calls = sum(one.calls for one in all_)
         rows.append([name_of(way), f"{calls}", *(f"{count}" for count in counts)])
@@ -270,8 +291,8 @@ def _settings(plan: Plan, seeds: Sequence[int], home: Path) -> list[str]:
     return [
         (
             "a dense model of 3 layers with the width and vocabulary of `kimi-k2-nano`, embedding "
-            "and head one, fp32; one pre-training per optimizer, seeds "
-            f"{', '.join(map(str, seeds))} of the order of dialogues"
+            "and head one, fp32; one pre-training per optimizer; MuonClip and its control with "
+            f"seeds {', '.join(map(str, seeds))} of the order of dialogues, the others with one"
         ),
         (
             f"pre-trained on {plan.steps:,} steps of 64 sequences of 64 tokens of "

@@ -30,6 +30,7 @@ _RESERVED: Final = frozenset(word for line in _FORM for word in line.split())
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _CODE: Final = re.compile(r"\b([A-Z][A-Z0-9]{1,2})-(\d{3,4})\b")
 _FIELD: Final = re.compile(r'"(\w+)":')
+_LETTER: Final = re.compile("[A-Z]")
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TEXT: Final = ("messages", "tools")
 
@@ -68,12 +69,13 @@ def _own_words(row: Mapping[str, Any]) -> set[str]:
 def _renamed(
     row: Mapping[str, Any], words: Words, common: frozenset[str], chance: Random
 ) -> dict[str, Any]:
-    own = sorted(_own_words(row) - common - _RESERVED)
-    others = _others(words, len(own), common | _RESERVED | set(own), chance)
-    by_word = dict(zip(own, others, strict=True))
+    own = _own_words(row) - common - _RESERVED
+    by_word = _others(words, own, common | _RESERVED | own, chance)
     text = json.dumps({key: row[key] for key in _TEXT})
     by_code: dict[str, str] = {}
-    codes = {prefix: "".join(chance.choices(_LETTERS, k=2)) for prefix in _prefixes(text)}
+    codes = {
+        prefix: _LETTER.sub(lambda _: chance.choice(_LETTERS), prefix) for prefix in _prefixes(text)
+    }
 
     def word(found: re.Match[str]) -> str:
         given = found.group()
@@ -91,14 +93,20 @@ def _prefixes(text: str) -> list[str]:
     return sorted({found.group(1) for found in _CODE.finditer(text)})
 
 
-def _others(words: Words, count: int, taken: frozenset[str], chance: Random) -> list[str]:
-    """So many words, each once."""
-    found: dict[str, None] = {}
-    while len(found) < count:
-        one = words.word(chance)
-        if one not in taken:
-            found[one] = None
-    return list(found)
+def _others(
+    words: Words, own: set[str], taken: frozenset[str] | set[str], chance: Random
+) -> dict[str, str]:
+    """Another word for each; what was a plural of one of them stays one."""
+    singles = sorted(word for word in own if word.removesuffix("s") not in own - {word})
+    found: dict[str, str] = {}
+    used = set(taken)
+    for single in singles:
+        other = words.word(chance)
+        while other in used or f"{other}s" in used:
+            other = words.word(chance)
+        used.add(other)
+        found |= {single: other, f"{single}s": f"{other}s"}
+    return found
 
 
 def without_mistakes(row: Mapping[str, Any]) -> dict[str, Any]:

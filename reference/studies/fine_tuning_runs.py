@@ -163,6 +163,7 @@ def _named(run: RunSpec, home: Path) -> RunSpec:
     facts = run.model_dump(mode="json")
     facts["train"].pop("output")
     parts = json.dumps([code(), torch.__version__, facts], sort_keys=True)
+    parts = parts.replace(str(home), "")  # the same runs wherever they are kept
     name = hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
     output = str(home / "runs" / name)
     return run.model_copy(update={"train": run.train.model_copy(update={"output": output})})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,18 @@ def test_a_renamed_dialogue_is_the_same_in_other_words() -> None:
     assert refused["content"] == f"Error: arguments.{stop}_id: is not known"
     assert wrong["tool_calls"][0]["function"]["arguments"] == f'{{"{stop}_id": "{code}"}}'
     assert one["tools"][0]["function"]["parameters"]["type"] == "object"
+
+
+def test_plurals_stay_plurals_and_codes_keep_their_form() -> None:
+    said = "Tell me how many trip stops the trip of trip stop TP2-466 has."
+    asked = {**DIALOGUE, "messages": [{"role": "user", "content": said}]}
+    (one,) = renamed([asked], WORDS, 1, 0)
+    found = re.fullmatch(
+        r"Tell me how many (\w+) (\w+)s the \1 of \1 \2 [A-Z]{2}2-\d{3} has.",
+        one["messages"][0]["content"],
+    )
+    assert found
+    assert set(found.groups()) < set(WORDS)
 
 
 def test_words_of_many_applications_stay() -> None:
