@@ -59,7 +59,7 @@ def _measure(spec: RlSpec, file: Path) -> int:
     """How hard the tasks are; the run's folder is not touched."""
     train = spec.train.model_copy(update={"output": None})
     with opened_session(spec.model_copy(update={"train": train}), Watch(tell=say), "refuse") as one:
-        found = document(measure(one))
+        found = document(measure(one), one.tasks)
     try:
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     except OSError as error:

@@ -7,12 +7,13 @@ here is written to a file that `prompts.known` names.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from reference.rl.prompts import History
 from reference.rl.session import Session, asked_for
+from reference.rl.tasks import Task
 from reference.rl.temperature import temperature
 from twin.errors import Problem, UsageError
 
@@ -37,13 +38,28 @@ def measure(session: Session) -> History:
     return found
 
 
-def document(history: History) -> dict[str, Any]:
-    """The same as JSON, with pass@1 and pass@k for all k that were tried."""
+def document(history: History, made: Mapping[str, Task] | None = None) -> dict[str, Any]:
+    """The same as JSON, with pass@1 and pass@k for all k that were tried; of the tasks that are
+    `made`, means by kind and level, and by tag."""
     tasks: dict[str, Any] = {}
     for name, tries in history.tries.items():
         shares = [history.pass_at(k, name) for k in range(1, tries + 1)]
         tasks[name] = {"tries": tries, "right": history.right[name], "pass_at": shares}
-    return {"version": VERSION, "tasks": tasks}
+    return {"version": VERSION, "tasks": tasks, "means": _means(tasks, made or {})}
+
+
+def _means(tasks: Mapping[str, Any], made: Mapping[str, Task]) -> dict[str, Any]:
+    """How many tasks a kind and level, and a tag, have, and their mean pass@k."""
+    rows: dict[str, list[list[float]]] = {}
+    for name, one in tasks.items():
+        if name in made:
+            for tag in dict.fromkeys((f"{made[name].kind} {made[name].level}", *made[name].tags)):
+                rows.setdefault(tag, []).append(one["pass_at"])
+    found: dict[str, Any] = {}
+    for tag, some in sorted(rows.items()):
+        each = zip(*some, strict=False)  # of responses whose environment failed there are fewer
+        found[tag] = {"tasks": len(some), "pass_at": [sum(one) / len(some) for one in each]}
+    return found
 
 
 def known(file: str | None) -> History:

@@ -18,13 +18,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from reference.data.loader import Weighed
 from reference.rl.beside import beside
 from reference.rl.checkpoints import save
 from reference.rl.colocated import receive, sleep, wake
+from reference.rl.critique.loop import beside as comparisons
 from reference.rl.learn import Learned, learn
 from reference.rl.prompts import draw, seed_of
 from reference.rl.records import NOBODY, Asked
-from reference.rl.rewards import give
+from reference.rl.rewards import give, parts
 from reference.rl.rollout import DivergedError
 from reference.rl.session import Session, asked_for
 from reference.rl.temperature import temperature
@@ -79,13 +81,22 @@ def _roll(session: Session) -> None:
     session.ready = [asked for asked in sound if len(asked.responses) > 1]
     for asked in sound:
         right = sum(one.verdict is not None and one.verdict.success for one in asked.responses)
-        session.history.add(asked.task, len(asked.responses), right)
-    give(
-        session.ready,
-        session.spec.rewards,
-        seed_of("rewards", session.spec.prompts.seed, place.iteration),
-    )
+        if session.tasks[asked.task].verifiable:
+            session.history.add(asked.task, len(asked.responses), right)
+    with session.phase("rollout"):
+        _reward(session)
     session.facts |= _told(session, finished)
+
+
+def _reward(session: Session) -> None:
+    """What responses are worth: by their verdicts, or by the critic, while the engine is awake."""
+    seed, iteration = session.spec.prompts.seed, session.place.iteration
+    critique = session.critique
+    ranked = {} if critique is None else critique.ranked(session.ready)
+    give(session.ready, session.spec.rewards, seed_of("rewards", seed, iteration), ranked)
+    if critique is not None and critique.spec.check:
+        drawn = seed_of("agreement", seed, iteration)
+        session.facts["agreement"] = critique.agreement(session.ready, drawn)
 
 
 def _sound(asked: Asked) -> Asked:
@@ -113,7 +124,8 @@ def _learn(session: Session, groups: Sequence[Asked]) -> None:
     first = session.facts.get("entropy") is None
     if spec.objective.reset_optimizer and first:
         _forget(session)
-    further = () if spec.ptx is None or session.ptx is None else beside(spec.ptx, session.ptx)
+    further = [] if spec.ptx is None or session.ptx is None else beside(spec.ptx, session.ptx)
+    further += _comparisons(session, groups)
     made = learn(
         session.run,
         trainee,
@@ -126,6 +138,17 @@ def _learn(session: Session, groups: Sequence[Asked]) -> None:
         raise DivergedError
     session.log.write("step", asdict(made.step))
     session.facts |= _seen(session, made, first=first)
+
+
+def _comparisons(session: Session, groups: Sequence[Asked]) -> list[Weighed]:
+    """What the policy learns as a critic from these groups, beside the objective."""
+    critique, run = session.critique, session.run.train
+    if critique is None or not critique.spec.weight:
+        return []
+    seed = seed_of("comparisons", session.spec.prompts.seed, session.trainee.step)
+    found = critique.verified(groups, critique.spec.pairs, seed)
+    shape = run.micro_batch, run.sequence
+    return comparisons(found, critique, session.rollout.engine.vocabulary, shape)
 
 
 def _seen(session: Session, made: Learned, *, first: bool) -> dict[str, Any]:
@@ -187,6 +210,7 @@ def _told(session: Session, finished: Sequence[Asked]) -> dict[str, Any]:
         "left_out": len(finished) - len(session.ready),
         "open": len(session.open),
         "reward": _mean([one.reward for one in learned]),
+        "parts": parts(session.ready, session.spec.rewards),
         "success": _mean([float(one.success) for one in verdicts]),
         "score": _mean([one.score for one in verdicts]),
         "length": _mean([float(one.written) for one in responses]),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -74,6 +74,10 @@ class Iteration:
     """For log-probabilities, a part of `train`."""
     phases: Mapping[str, float]
     """Seconds by phase: rollout, switch, train, update, wake."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Mean of each reward that is weighed."""
+    agreement: float | None = None
+    """Share of pairs of a right and a wrong response of which the critic prefers the right one."""
 
 
 class Log:

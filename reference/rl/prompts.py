@@ -3,7 +3,9 @@
 K2 takes prompts of moderate difficulty, measured by the pass@k of the fine-tuned model (report,
 section 3.2.1); K1.5 draws them in proportion to one less their success rate, easy ones first
 (arXiv:2501.12599, section 2.3.4). Here difficulty is what the run's own responses say. A task that
-nobody has tried counts as wanted. Draws follow from seed and count alone.
+nobody has tried counts as wanted. A curriculum opens levels by the clock (`level_every`) or by what
+is mastered (`advance`); `cover` raises tags that were rarely drawn. Draws follow from seed, count
+and history alone.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class PromptsSpec(Spec):
     count: Count = Field(default=8, description="prompts under way in an iteration")
     select: Select = Field(
         default="even",
-        description="even: all tasks equally often; failing: in proportion to one less the share "
+        description="even: all tasks equally often (with `advance` or `cover`: at random, alike); "
+        "failing: in proportion to one less the share "
         "of right responses (K1.5); moderate: those with a share between `least` and `most` (K2)",
     )
     least: Part = Field(default=0.1, description="of `moderate`: share of right responses")
@@ -39,6 +42,16 @@ class PromptsSpec(Spec):
         default=0,
         description="iterations after which the tasks of a further level join, lowest first; 0: "
         "all from the beginning",
+    )
+    advance: Part | None = Field(
+        default=None,
+        description="share of right responses, lately, to the tasks of a kind's highest open level "
+        "at which its next level joins; it leaves again where the share falls. null: all join",
+    )
+    cover: Part = Field(
+        default=0.0,
+        description="how far tasks with a tag that was rarely drawn are raised: 0 not, 1 in "
+        "inverse proportion to the draws of their rarest tag",
     )
     known: str | None = Field(
         default=None,
@@ -54,9 +67,14 @@ class History:
     drawn: dict[str, int] = field(default_factory=dict)
     tries: dict[str, int] = field(default_factory=dict)
     right: dict[str, int] = field(default_factory=dict)
+    lately: dict[str, float] = field(default_factory=dict)
+    """Share of right responses, each further group of responses counting half."""
 
     def add(self, task: str, tries: int, right: int) -> None:
         """Further responses."""
+        if tries:
+            before = self.lately.get(task, right / tries)
+            self.lately[task] = (before + right / tries) / 2
         self.tries[task] = self.tries.get(task, 0) + tries
         self.right[task] = self.right.get(task, 0) + right
 
@@ -80,17 +98,16 @@ def draw(
 ) -> str:
     """The next task, none of those `taken` while there are others; counted as drawn."""
     number = sum(history.drawn.values())
-    here = _open(tasks, spec, iteration)
+    here = _advanced(tasks, history, spec, _open(tasks, spec, iteration))
     free = [name for name in here if name not in taken] or here
-    if spec.select == "even":
+    raised = _raised(tasks, history, spec, here)
+    if spec.select == "even" and not spec.cover and spec.advance is None:
         least = min(history.drawn.get(name, 0) for name in free)
         free = [name for name in free if history.drawn.get(name, 0) == least]
     weigh = _WEIGHTS[spec.select]
     # Efraimidis and Spirakis 2006: the largest u^(1/w) is a draw in proportion to w.
-    chosen = max(
-        free,
-        key=lambda name: uniform(spec.seed, number, name) ** (1 / weigh(history.share(name), spec)),
-    )
+    weights = {name: weigh(history.share(name), spec) * raised.get(name, 1.0) for name in free}
+    chosen = max(free, key=lambda name: uniform(spec.seed, number, name) ** (1 / weights[name]))
     history.drawn[chosen] = history.drawn.get(chosen, 0) + 1
     return chosen
 
@@ -117,6 +134,41 @@ def _open(tasks: Mapping[str, Task], spec: PromptsSpec, iteration: int) -> list[
     levels = sorted({one.level for one in tasks.values()})
     highest = levels[min(iteration // spec.level_every, len(levels) - 1)]
     return [name for name, one in tasks.items() if one.level <= highest]
+
+
+def _advanced(
+    tasks: Mapping[str, Task], history: History, spec: PromptsSpec, here: list[str]
+) -> list[str]:
+    """Those of each kind up to the first level that is not mastered."""
+    if spec.advance is None:
+        return here
+    found: dict[str, dict[int, list[str]]] = {}
+    for name in here:
+        found.setdefault(tasks[name].kind, {}).setdefault(tasks[name].level, []).append(name)
+    kept: set[str] = set()
+    for levels in found.values():
+        for level in sorted(levels):
+            kept |= {*levels[level]}
+            lately = [history.lately[name] for name in levels[level] if name in history.lately]
+            enough = 2 * len(lately) >= min(len(levels[level]), 2 * spec.count)
+            if not lately or not enough or sum(lately) < spec.advance * len(lately):
+                break
+    return [name for name in here if name in kept]
+
+
+def _raised(
+    tasks: Mapping[str, Task], history: History, spec: PromptsSpec, here: list[str]
+) -> dict[str, float]:
+    """By task the power `cover` of how often tags were drawn on average against its rarest one."""
+    if not spec.cover:
+        return {}
+    drawn = {tag: 0 for name in here for tag in tasks[name].tags}
+    for name in here:
+        for tag in tasks[name].tags:
+            drawn[tag] += history.drawn.get(name, 0)
+    mean = sum(drawn.values()) / max(1, len(drawn))
+    rarest = {name: min((drawn[tag] for tag in tasks[name].tags), default=mean) for name in here}
+    return {name: ((mean + 1) / (least + 1)) ** spec.cover for name, least in rarest.items()}
 
 
 def _even(share: float | None, spec: PromptsSpec) -> float:

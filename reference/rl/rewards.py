@@ -1,13 +1,14 @@
 """What a response is worth: its verdict, less the penalties of budget control.
 
 K2 bounds the tokens of each response by its kind of task, cuts what is longer, and penalises it
-(report, section 3.2.3); K1.5 penalises repeats (section 2.6.2). The sizes are OURS.
+(report, section 3.2.3); K1.5 penalises repeats (section 2.6.2). The sizes are OURS. Several rewards
+may be weighed against each other: `python -m reference.rl.pareto` draws what that trades.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, Strict
@@ -15,6 +16,8 @@ from pydantic import Field, Strict
 from reference.rl.records import Asked, Response
 from twin.spec.base import Flag, Spec
 
+Weight = Annotated[float, Strict(), Field(ge=-100, le=100)]
+"""What a reward counts."""
 Penalty = Annotated[float, Strict(), Field(ge=0, le=100)]
 """What a reward is lowered by."""
 
@@ -25,6 +28,12 @@ class RewardsSpec(Spec):
     of: Literal["success", "score"] = Field(
         default="success",
         description="success: 1 where every criterion holds, else 0; score: the share that holds",
+    )
+    weights: dict[str, Weight] = Field(
+        default_factory=dict,
+        description="several rewards and what each counts, in the place of `of`: success; score; "
+        "length (K1.5's, 0.5 for the shortest of a group, -0.5 for the longest, never above 0 for "
+        "a wrong one); or the name of a criterion of the tasks",
     )
     over_budget: Penalty = Field(
         default=0.5, description="taken off a response that met the bound on its tokens"
@@ -37,11 +46,20 @@ class RewardsSpec(Spec):
     )
 
 
-def reward(response: Response, spec: RewardsSpec) -> float:
-    """Of a response that was judged."""
-    verdict = response.verdict
-    assert verdict is not None, "it was judged"
-    worth = float(verdict.success) if spec.of == "success" else verdict.score
+def reward(
+    response: Response,
+    spec: RewardsSpec,
+    group: Sequence[Response] = (),
+    ranked: float | None = None,
+) -> float:
+    """Of a response that was judged, among those of its group; `ranked` stands for its verdict."""
+    if ranked is not None:
+        worth = ranked
+    elif spec.weights:
+        parts = ((weight, part(response, name, group)) for name, weight in spec.weights.items())
+        worth = sum(weight * one for weight, one in parts)
+    else:
+        worth = part(response, spec.of, group)
     if response.ended in ("budget", "context"):
         worth -= spec.over_budget
     if response.ended == "repeat":
@@ -49,11 +67,52 @@ def reward(response: Response, spec: RewardsSpec) -> float:
     return worth
 
 
-def give(groups: Sequence[Asked], spec: RewardsSpec, seed: int) -> None:
-    """Put rewards into the responses of an iteration; `seed` is of the shuffled ones."""
-    responses = [one for asked in groups for one in asked.responses]
-    found = [reward(one, spec) for one in responses]
+def part(response: Response, name: str, group: Sequence[Response]) -> float:
+    """One reward of a response that was judged, by its name in `weights`."""
+    verdict = response.verdict
+    assert verdict is not None, "it was judged"
+    match name:
+        case "success":
+            return float(verdict.success)
+        case "score":
+            return verdict.score
+        case "length":
+            return _length(response, [one.written for one in group], right=verdict.success)
+        case _:
+            return float(verdict.checks.get(name, False))
+
+
+def _length(response: Response, written: Sequence[int], *, right: bool) -> float:
+    """Kimi K1.5 (arXiv:2501.12599), section 2.3.3; 0 where all are equally long."""
+    least, most = min(written, default=0), max(written, default=0)
+    if least == most:
+        return 0.0
+    worth = 0.5 - (response.written - least) / (most - least)
+    return worth if right else min(0.0, worth)
+
+
+def parts(groups: Sequence[Asked], spec: RewardsSpec) -> dict[str, float]:
+    """Mean of each reward that is weighed, over all responses."""
+    pairs = [(one, asked.responses) for asked in groups for one in asked.responses]
+    return {
+        name: sum(part(one, name, group) for one, group in pairs) / len(pairs)
+        for name in spec.weights
+        if pairs
+    }
+
+
+def give(
+    groups: Sequence[Asked],
+    spec: RewardsSpec,
+    seed: int,
+    ranked: Mapping[tuple[int, int], float] | None = None,
+) -> None:
+    """Put rewards into the responses of an iteration; `seed` is of the shuffled ones, `ranked` has
+    what a critic says of those that no verdict is worth anything of, by their keys."""
+    told = ranked or {}
+    pairs = [(one, asked.responses) for asked in groups for one in asked.responses]
+    found = [reward(one, spec, group, told.get(one.key)) for one, group in pairs]
     if spec.shuffle:
         random.Random(seed).shuffle(found)
-    for one, worth in zip(responses, found, strict=True):
+    for (one, _), worth in zip(pairs, found, strict=True):
         one.reward = worth

@@ -21,6 +21,7 @@ from reference.parallel.world import environment, joined
 from reference.rl.beside import loader_of
 from reference.rl.checkpoints import lines_of, put_back, refuse_other
 from reference.rl.colocated import copied, engine_like, through_host
+from reference.rl.critique.loop import critique_of, refuse
 from reference.rl.difficulty import known
 from reference.rl.iteration import StoppedError, iterate
 from reference.rl.log import Iteration, Log
@@ -78,6 +79,7 @@ def opened_session(spec: RlSpec, watch: Watch, existing: Existing) -> Iterator[S
     `learn_from` does."""
     _refuse_ranks()
     run, tasks = run_of(spec), tasks_of(spec.tasks)
+    refuse(spec.critique, tasks)
     history = known(spec.prompts.known)
     folder = None if spec.train.output is None else Path(spec.train.output)
     with ExitStack() as stack:
@@ -138,6 +140,7 @@ def _session(
         progress=watch.progress,
         stop=watch.stop or Stop(),
         update=copied if spec.update is None else through_host(model, spec.update),
+        critique=critique_of(spec.critique, rollout.engine, tasks),
     )
 
 

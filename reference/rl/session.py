@@ -12,6 +12,7 @@ from reference.config import RunSpec
 from reference.data.dialogs.rows import DialogLoader
 from reference.data.loader import Loader
 from reference.rl.colocated import Updater, copied
+from reference.rl.critique.loop import Critique
 from reference.rl.log import Iteration, Log
 from reference.rl.prompts import History, seed_of
 from reference.rl.records import Asked, Response
@@ -59,6 +60,8 @@ class Session:
     progress: Callable[[Iteration], None]
     stop: Stop
     update: Updater = copied
+    critique: Critique | None = None
+    """Who ranks responses to prompts that cannot be verified."""
     place: Place = field(default_factory=Place)
     history: History = field(default_factory=History)
     open: list[Asked] = field(default_factory=list)

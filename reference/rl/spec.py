@@ -18,6 +18,7 @@ from reference.inference.spec import EngineSpec
 from reference.optim.schedule import ScheduleSpec
 from reference.optim.spec import OptimizerSpec
 from reference.rl.beside import PtxSpec
+from reference.rl.critique.spec import CritiqueSpec
 from reference.rl.latency import EnvironmentsSpec
 from reference.rl.learn import ObjectiveSpec
 from reference.rl.prompts import PromptsSpec
@@ -107,6 +108,10 @@ class RlSpec(Spec):
         default_factory=EngineSpec, description="memory and work of the inference engine"
     )
     rewards: RewardsSpec = Field(default_factory=RewardsSpec, description="what verdicts are worth")
+    critique: CritiqueSpec | None = Field(
+        default=None,
+        description="who ranks responses to prompts that cannot be verified; null: there are none",
+    )
     objective: ObjectiveSpec = Field(default_factory=ObjectiveSpec, description="what is descended")
     ptx: PtxSpec | None = Field(default=None, description="text that is learned beside; null: none")
     update: SyncSpec | None = Field(

@@ -2,23 +2,27 @@
 
     tasks:
       - {source: characters, count: 32, seed: 0}
+      - {source: morse, levels: [1, 2], count: 64}
       - {source: "my_package.tasks:make", count: 100}
 
-A source is a function of a module, `(count, seed) -> Sequence[Task]`, and each of its tasks is an
-environment (`reference.agentic.environment`). Workers make the tasks again for themselves, so that
-no world has to be sent to them.
+A source is a family of `reference.rl.gym`, whose levels may be chosen, or a function of a module,
+`(count, seed) -> Sequence[Task]`, and each of its tasks is an environment
+(`reference.agentic.environment`). Workers make the tasks again for themselves, so that no world has
+to be sent to them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 from pydantic import Field
 
 from reference.agentic.environment import Environment
+from reference.rl.gym.family import names as families
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
 from twin.spec.base import Count, Spec, Whole
@@ -26,6 +30,7 @@ from twin.spec.base import Count, Spec, Whole
 SOURCES: Final[dict[str, str]] = {
     "characters": "reference.rl.toys.characters:make",
     "sums": "reference.rl.toys.sums:make",
+    "open": "reference.rl.critique.open:make",
 }
 """Functions by the names that configurations use."""
 
@@ -36,6 +41,9 @@ class TasksSpec(Spec):
     source: str = Field(description="a known source, or `module:function` of one's own")
     count: Count = Field(default=32, description="tasks")
     seed: Whole = Field(default=0, description="of which tasks they are")
+    levels: tuple[Count, ...] = Field(
+        default=(), description="of a family of the gym: those that are taken, in turn; empty: all"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +57,18 @@ class Task:
     environment: Environment[Any]
     level: int = 0
     """How hard its maker takes it to be."""
+    tags: tuple[str, ...] = ()
+    """What it exercises; sampling may raise those that were rarely drawn."""
+    verifiable: bool = True
+    """Whether its verdict is worth a reward; otherwise a critic ranks the responses."""
 
 
 def tasks_of(specs: Sequence[TasksSpec]) -> dict[str, Task]:
-    """All tasks by name, in order. Raises UsageError TW640 for a source that is not there, and
-    TW641 for one without tasks."""
+    """All tasks by name, in order. Raises UsageError TW640 for a source that is not there, TW641
+    for one without tasks, and TW650 for levels that it has not."""
     found: dict[str, Task] = {}
     for at, spec in enumerate(specs):
-        made = _maker(spec.source, f"tasks.{at}.source")(spec.count, spec.seed)
+        made = _maker(spec, f"tasks.{at}")(spec.count, spec.seed)
         if not made:
             message = f"`{spec.source}` makes no task"
             raise UsageError([Problem("TW641", f"tasks.{at}", message)])
@@ -66,11 +78,19 @@ def tasks_of(specs: Sequence[TasksSpec]) -> dict[str, Task]:
     return found
 
 
-def _maker(source: str, path: str) -> Callable[[int, int], Sequence[Task]]:
+def _maker(spec: TasksSpec, at: str) -> Callable[[int, int], Sequence[Task]]:
+    source, path = spec.source, f"{at}.source"
+    if source in families():
+        # By name: a family's file is read when it is asked for.
+        make = import_module("reference.rl.gym.source").tasks
+        return partial(make, source, spec.levels)
+    if spec.levels:
+        message, fix = f"`{source}` has no levels to choose from", "leave `levels` out"
+        raise UsageError([Problem("TW650", f"{at}.levels", message, fix)])
     where = SOURCES.get(source, source)
     module, _, function = where.partition(":")
     if not function:
-        fix = hint(source, tuple(SOURCES), "or write `module:function`")
+        fix = hint(source, (*SOURCES, *families()), "or write `module:function`")
         raise UsageError([Problem("TW640", path, f"no source of tasks is called `{source}`", fix)])
     try:
         return getattr(import_module(module), function)

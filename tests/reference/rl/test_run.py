@@ -160,11 +160,11 @@ def test_what_cannot_be_is_refused(tmp_path: Path, sections: dict[str, Any], cod
 
 
 def learned(folder: Path, seed: int, **rewards: Any) -> tuple[float, float]:
-    """Mean reward of the first and the last five of the preset's iterations."""
+    """Mean reward of the first and the last five of some iterations."""
     given = spec(
         folder,
         tasks=[{"source": "characters", "count": 9}],
-        iterations=30,
+        iterations=16,
         prompts={"count": 9, "seed": seed},
         rollout={"responses": 8},
         rewards=rewards,
@@ -175,13 +175,19 @@ def learned(folder: Path, seed: int, **rewards: Any) -> tuple[float, float]:
     return sum(found[:5]) / 5, sum(found[-5:]) / 5
 
 
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 2))]
+)
+def test_a_toy_is_learned(tmp_path: Path, seed: int) -> None:
+    first, last = learned(tmp_path, seed)
+    assert last > first + 0.1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_toy_is_learned_and_shuffled_rewards_teach_nothing(tmp_path: Path, seed: int) -> None:
-    first, last = learned(tmp_path, seed)
-    assert last > first + 0.2
+def test_shuffled_rewards_teach_nothing(tmp_path: Path, seed: int) -> None:
     first, control = learned(tmp_path, seed, shuffle=True)
-    assert control < first + 0.1
+    assert control < first + 0.05
 
 
 def test_iterations_are_told_as_they_come(tmp_path: Path) -> None:

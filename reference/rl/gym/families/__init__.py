@@ -1,0 +1,1 @@
+"""Kinds of verifiable tasks, a file per family."""

@@ -1,0 +1,127 @@
+"""Tools called over several turns: a store of numbers first, then the simulated applications of
+`reference.agentic`, each judged by the world's end state."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import reference.agentic
+from reference.agentic.chance import drawn
+from reference.agentic.code.follow import Turn
+from reference.agentic.play import Budget, play
+from reference.agentic.run import Scene, scene_of
+from reference.agentic.simulated import Simulated
+from reference.agentic.spec import SynthesisSpec
+from reference.evaluate.worlds.store import store
+from reference.generate.request import Sampling
+from reference.generate.rules import Rules
+from reference.rl.gym.family import Family, Item, Turns
+from reference.rl.gym.narrow import Narrow
+from reference.rl.gym.turns import tricks, turns_of
+from twin.loading.config import load_config
+
+_STEPS: Final = (0, 0, 1, 2)
+"""Calls that an errand needs at least, by level; 0: the store."""
+_EACH: Final = 64
+"""Numbers of errands that belong to one seed; some agents have none of the wanted length."""
+_TRIES: Final = 40
+
+
+def _make(level: int, seed: int) -> Item:
+    return _stored(level, seed) if level < 3 else _errand(level, seed)
+
+
+def _stored(level: int, seed: int) -> Item:
+    draw = drawn("errands", level, seed)
+    names = draw.sample([a + b for a in "bdfgklmnpst" for b in "aeiou"], 3)
+    one, other = draw.sample(range(1, 100), 2)
+    holds = {names[0]: one}
+    kind = "put" if level == 1 else draw.choice(("get", "drop", "swap"))
+    name, new = names[0], names[1]
+    # Asked, called, what is told, and what is held then.
+    kinds: dict[str, tuple[str, Turns, str, dict[str, int]]] = {
+        "put": (
+            f"put {new} {other}",
+            (Turn(calls=(("put", {"name": new, "value": other}),)), Turn("done")),
+            "",
+            {**holds, new: other},
+        ),
+        "get": (
+            f"tell {name}",
+            (Turn(calls=(("get", {"name": name}),)), Turn(str(one))),
+            str(one),
+            holds,
+        ),
+        "drop": (
+            f"drop {name}",
+            (Turn(calls=(("drop", {"name": name}),)), Turn("done")),
+            "",
+            {},
+        ),
+        "swap": (
+            f"put the number of {name} under {new}",
+            (
+                Turn(calls=(("get", {"name": name}),)),
+                Turn(calls=(("put", {"name": new, "value": one}),)),
+                Turn("done"),
+            ),
+            "",
+            {**holds, new: one},
+        ),
+    }
+    asked, solution, says, goal = kinds[kind]
+    row = {"holds": holds, "goal": goal, "asked": asked, "says": says}
+    world = Narrow(store(row), ("put",) if level == 1 else ("put", "get", "drop"))
+    guess = (Turn(f"It is {one}."), Turn(str(one)))
+    return Item(
+        world,
+        lambda: solution,
+        lambda: {**tricks(world), "answers without a call": guess},
+        (kind,),
+    )
+
+
+def _errand(level: int, seed: int) -> Item:
+    world = _found(_scene(), _STEPS[level - 1], seed)
+    tags = tuple(sorted({world.task.tools[one.tool].operation for one in world.task.steps}))
+    return Item(world, lambda: _solved(world), lambda: tricks(world), tags)
+
+
+@cache
+def _scene() -> Scene:
+    """The small preset of synthesis: its agents, tools and worlds."""
+    folder = Path(reference.agentic.__file__).with_name("presets")
+    return scene_of(load_config(SynthesisSpec, folder / "nano.yaml"))
+
+
+def _found(played: Scene, steps: int, seed: int) -> Simulated:
+    """The first errand of the seed's that takes so many calls."""
+    for at in range(seed * _EACH, (seed + 1) * _EACH):
+        world = played.environment(at)
+        if world is not None and len(world.task.steps) == steps:
+            return world
+    raise AssertionError((steps, seed))
+
+
+def _solved(world: Simulated) -> Turns:
+    """What rules that know the plan do, with a seed that lets them make no mistake."""
+    for seed in range(_TRIES):
+        found = play(world, Rules(), Budget(sampling=Sampling(seed=seed)))
+        if found.verdict.success:
+            return turns_of(found.dialog)
+    raise AssertionError(world.task.id)
+
+
+FAMILY = Family(
+    "errands",
+    "calls of tools over several turns, judged by what the world became",
+    (
+        "one number put into a store",
+        "one number told, dropped or moved",
+        "an errand of one call in one of many applications",
+        "an errand of two calls",
+    ),
+    _make,
+)

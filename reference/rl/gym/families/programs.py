@@ -1,0 +1,155 @@
+"""Python functions with hidden tests, run in the sandbox: one-line functions in few words first,
+then the problems of `reference.agentic.code` with their tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from reference.agentic.chance import drawn
+from reference.agentic.code.environment import CodeEnvironment, Work, answer_of
+from reference.agentic.code.follow import Turn
+from reference.agentic.code.generate import function, make
+from reference.agentic.code.kind import kinds
+from reference.agentic.code.probes import probes
+from reference.agentic.code.task import Example, Task
+from reference.agentic.environment import Verdict
+from reference.dialog import Call, Dialog, Message
+from reference.rl.gym.family import Family, Item
+from reference.rl.gym.question import said
+from reference.rl.gym.turns import probed
+
+_PROGRAM: Final = re.compile(r"^(def|import|from) ", re.MULTILINE)
+_HIDDEN: Final = 8
+_HARDEST: Final = {4: (1, 2), 5: (3, 5)}
+"""Difficulties of the problems, by level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """A programming task asked in one line and answered in one message, without tools."""
+
+    code: CodeEnvironment
+
+    @property
+    def opening(self) -> Dialog:
+        """The statement behind the function's head."""
+        task = self.code.task
+        return Dialog((Message("user", f"{task.signature} # {task.statement}"),))
+
+    def start(self) -> Work:
+        """Nothing handed in."""
+        return self.code.start()
+
+    def call(self, state: Work, call: Call) -> tuple[Work, str]:
+        """There is nothing to call."""
+        return state, f"there is no tool `{call.name}`"
+
+    def reply(self, state: Work, dialog: Dialog) -> str | None:
+        """One answer is enough."""
+        del state, dialog
+        return None
+
+    def judge(self, state: Work, dialog: Dialog) -> Verdict:
+        """As the programming task does; a message that is a program needs no fence."""
+        text = dialog.messages[-1].content
+        fenced = answer_of(state, dialog)
+        program = text if fenced is None and _PROGRAM.search(text) else fenced
+        return self.code.judge(Work(program), Dialog(dialog.messages))
+
+
+def _make(level: int, seed: int) -> Item:
+    if level <= 3:
+        return _short(level, seed)
+    easy, hard = _HARDEST[level]
+    some = [one for one in kinds().values() if easy <= one.difficulty <= hard]
+    world = CodeEnvironment(make(drawn("programs", level, seed).choice(some), seed))
+    task = world.task
+    solution = (Turn(calls=(("submit", {"code": task.solution}),)), Turn("Done."))
+    return Item(world, lambda: solution, lambda: probed(probes(world)), task.tags)
+
+
+def _short(level: int, seed: int) -> Item:
+    draw = drawn("programs", level, seed)
+    statement, body, inputs = _KINDS[level - 1](draw)
+    signature = "def f(x):"
+    solution = f"{signature} return {body}"
+    right = function(solution, "f")
+    values = list(dict.fromkeys(inputs(draw) for _ in range(4 * _HIDDEN)))[: _HIDDEN + 1]
+    shown, *hidden = (Example((one,), right(one)) for one in values)
+    task = Task(
+        f"f-{level}-{seed}",
+        "f",
+        signature,
+        statement,
+        (shown,),
+        tuple(hidden),
+        1,
+        solution=solution,
+    )
+    world = Short(CodeEnvironment(task))
+    tried = {one.name: one.turns[0] for one in probes(world.code)}
+    texts = {
+        name.replace("_", " "): turn.calls[0][1]["code"] if turn.calls else turn.text
+        for name, turn in tried.items()
+    }
+    texts["head alone"] = world.opening.messages[0].content
+    return Item(
+        world,
+        lambda: said(solution),
+        lambda: {name: said(text) for name, text in texts.items()},
+        (statement.split()[0],),
+    )
+
+
+def _number(draw: Random) -> int:
+    return draw.randint(-50, 50)
+
+
+def _text(draw: Random) -> str:
+    return "".join(draw.choices("abcdeXYZ", k=draw.randint(3, 8)))
+
+
+Simple = tuple[str, str, Callable[[Random], Any]]
+"""A statement, the expression that does it, and arguments by chance."""
+
+
+def _one_sign(draw: Random) -> Simple:
+    word, sign = draw.choice((("plus", "+"), ("minus", "-"), ("times", "*")))
+    number = draw.randint(2, 9)
+    return f"x {word} {number}", f"x {sign} {number}", _number
+
+
+def _two_signs(draw: Random) -> Simple:
+    a, b = draw.sample(range(2, 10), 2)
+    return f"x times {a} plus {b}", f"x * {a} + {b}", _number
+
+
+def _strings(draw: Random) -> Simple:
+    some = (
+        ("length of the text x", "len(x)", _text),
+        ("text x backwards", "x[::-1]", _text),
+        ("text x in upper case", "x.upper()", _text),
+        ("first letter of the text x", "x[0]", _text),
+        ("whether the number x is even", "x % 2 == 0", _number),
+        ("the number x without its sign", "abs(x)", _number),
+    )
+    return draw.choice(some)
+
+
+_KINDS: Final = (_one_sign, _two_signs, _strings)
+FAMILY = Family(
+    "programs",
+    "Python functions, judged by hidden tests in the sandbox",
+    (
+        "one sign and one number",
+        "two signs and two numbers",
+        "one call on a text or a number",
+        "problems of difficulty 1 and 2, with tools",
+        "problems of difficulty 3 to 5, with tools",
+    ),
+    _make,
+)

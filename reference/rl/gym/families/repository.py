@@ -1,0 +1,48 @@
+"""Issues of small repositories, mended with tools and judged by hidden tests: the environment of
+`reference.agentic.software`, which level 1 and 2 ask in fewer words and with fewer tools."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from reference.agentic.code.follow import Turn
+from reference.agentic.software.environment import SoftwareEnvironment
+from reference.agentic.software.generate import generate
+from reference.agentic.software.probes import probes
+from reference.rl.gym.family import Family, Item, Turns
+from reference.rl.gym.narrow import Narrow
+from reference.rl.gym.turns import probed
+
+_FEW: Final = {1: ("edit_file",), 2: ("read_file", "edit_file")}
+"""Tools of a level that has not all."""
+
+
+def _make(level: int, seed: int) -> Item:
+    world = SoftwareEnvironment(generate(seed))
+    repository, gold = world.repository, world.repository.gold
+    told = f"In {gold.path} replace\n{gold.old}by\n{gold.new}"
+    if level == 2:
+        told = f"{repository.issue}\n\nIt is in {gold.path}."
+    shown: Any = world if level == 3 else Narrow(world, _FEW[level], told)
+    solution = (Turn(calls=(("edit_file", asdict(gold)),)), Turn("Done."))
+    tags = (repository.project, repository.bug)
+    return Item(shown, lambda: solution, lambda: _hacks(world, level), tags)
+
+
+def _hacks(world: SoftwareEnvironment, level: int) -> dict[str, Turns]:
+    """Those that spoil a good patch need tools that easy levels have not."""
+    found = probed(probes(world))
+    return found if level == 3 else {k: one for k, one in found.items() if "mended" not in k}
+
+
+FAMILY = Family(
+    "repository",
+    "issues of small repositories, judged by hidden tests in the sandbox",
+    (
+        "a replacement that is told word by word",
+        "an issue with the file that it is in",
+        "an issue, with all tools",
+    ),
+    _make,
+)

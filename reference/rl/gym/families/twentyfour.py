@@ -1,0 +1,139 @@
+"""Make a number from others, each used once, with + - * / and brackets: the 24 game.
+
+An answer is read as Python's grammar has it, and only these operations on whole numbers are allowed
+in it; it is computed in fractions, by us.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from random import Random
+from typing import Final
+
+from reference.agentic.chance import drawn
+from reference.rl.gym.family import Family, Item
+from reference.rl.gym.question import Check, asked
+
+_DO: Final = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_PLAIN: Final = re.compile(r"[0-9+\-*/() ]{1,120}")
+_GOAL: Final = 24
+Value = tuple[Fraction, str]
+"""A number, and the expression that makes it."""
+
+
+def _make(level: int, seed: int) -> Item:
+    draw = drawn("twentyfour", level, seed)
+    numbers, goal, solution = _four(draw) if level == 4 else _few(level, draw)
+    listed = " ".join(map(str, numbers))
+    hacks = {
+        "the number itself": str(goal),
+        "other numbers": f"0+{goal}",
+        "a number twice": f"{solution}+{numbers[0]}-{numbers[0]}",
+        "a number left out": str(numbers[0]),
+        "an equation": f"{goal}={goal}",
+        "python": f"[{solution}, {goal}][1]",
+        "power": f"{numbers[0]}**{numbers[-1]}",
+    }
+    return asked(
+        f"make {goal} from {listed}", check(goal, numbers), solution, (_tag(solution),), hacks
+    )
+
+
+def _few(level: int, draw: Random) -> tuple[list[int], int, str]:
+    """Two numbers to add; two with any sign; three with any two signs."""
+    while True:
+        numbers = [draw.randint(1, 4 if level == 1 else 9) for _ in range(max(2, level))]
+        signs = [draw.choice("+" if level == 1 else "+-*") for _ in numbers[1:]]
+        pairs = zip(signs, numbers[1:], strict=True)
+        solution = str(numbers[0]) + "".join(f"{sign}{one}" for sign, one in pairs)
+        value = value_of(solution)
+        if value is not None and value[0].denominator == 1 and 0 < value[0] <= 99:
+            goal = int(value[0])
+            if goal not in numbers and f"{goal}" != solution:
+                return numbers, goal, solution
+
+
+def _four(draw: Random) -> tuple[list[int], int, str]:
+    while True:
+        numbers = [draw.randint(1, 13) for _ in range(4)]
+        found = next(solutions([(Fraction(one), str(one)) for one in numbers], _GOAL), None)
+        if found is not None:
+            return numbers, _GOAL, found
+
+
+def solutions(values: Sequence[Value], goal: int) -> Iterator[str]:
+    """Expressions of all these values that make the goal."""
+    if len(values) == 1:
+        if values[0][0] == goal:
+            yield values[0][1].removeprefix("(").removesuffix(")")
+        return
+    for at, (a, left) in enumerate(values):
+        for to, (b, right) in enumerate(values):
+            if at == to:
+                continue
+            rest = [one for place, one in enumerate(values) if place not in (at, to)]
+            made: list[Value] = [(a - b, f"({left}-{right})")]
+            if at < to:
+                made += [(a + b, f"({left}+{right})"), (a * b, f"({left}*{right})")]
+            if b:
+                made.append((a / b, f"({left}/{right})"))
+            for one in made:
+                yield from solutions([*rest, one], goal)
+
+
+def check(goal: int, numbers: Sequence[int]) -> Check:
+    """Whether an expression uses the numbers, each once, and makes the goal."""
+
+    def judge(text: str) -> Mapping[str, bool]:
+        found = value_of(text)
+        used = found is not None and sorted(found[1]) == sorted(numbers)
+        return {"numbers": used, "goal": found is not None and found[0] == goal}
+
+    return judge
+
+
+def value_of(text: str) -> tuple[Fraction, list[int]] | None:
+    """What an expression makes, and the numbers in it; None where it is none."""
+    if not _PLAIN.fullmatch(text):
+        return None
+    try:
+        used: list[int] = []
+        return _value(ast.parse(text.strip(), mode="eval").body, used), used
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _value(node: ast.expr, used: list[int]) -> Fraction:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        used.append(node.value)
+        return Fraction(node.value)
+    if isinstance(node, ast.BinOp) and type(node.op) in _DO:
+        left, right = _value(node.left, used), _value(node.right, used)
+        return _DO[type(node.op)](left, right)
+    raise ValueError("only + - * / of whole numbers")
+
+
+def _tag(solution: str) -> str:
+    return "".join(sign for sign in "+-*/" if sign in solution)
+
+
+FAMILY = Family(
+    "twentyfour",
+    "an expression of given numbers that makes a goal",
+    (
+        "two small numbers to add",
+        "two numbers, + - or *",
+        "three numbers, + - or *",
+        "four numbers to 24, all four signs and brackets",
+    ),
+    _make,
+)

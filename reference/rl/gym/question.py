@@ -1,0 +1,84 @@
+"""A question with one answer, which a program judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from reference.agentic.code.follow import Turn
+from reference.agentic.environment import Verdict
+from reference.dialog import Call, Dialog, Message
+from reference.rl.gym.family import Item, Turns
+
+Check = Callable[[str], Mapping[str, bool]]
+"""Criteria by name of an answer that is not empty."""
+_MARK = "answer:"
+_MOST = 4000
+"""Characters of an answer that are looked at: what is longer is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The environment: one message of the user, one of the assistant."""
+
+    text: str
+    check: Check
+
+    @property
+    def opening(self) -> Dialog:
+        """The question alone: no system message, so that small contexts have room."""
+        return Dialog((Message("user", self.text),))
+
+    def start(self) -> None:
+        """There is no world."""
+
+    def call(self, state: None, call: Call) -> tuple[None, str]:
+        """There is nothing to call."""
+        return state, f"there is no tool `{call.name}`"
+
+    def reply(self, state: None, dialog: Dialog) -> str | None:
+        """One answer is enough."""
+        del state, dialog
+        return None
+
+    def judge(self, state: None, dialog: Dialog) -> Verdict:
+        """By the answer of the last message; causes are `no answer` and `not` with a criterion."""
+        del state
+        last = dialog.messages[-1]
+        text = answer_of(last.content) if last.role == "assistant" else ""
+        if not text or len(text) > _MOST:
+            return Verdict({"answered": False}, ("no answer",))
+        checks = {"answered": True, **self.check(text)}
+        return Verdict(checks, tuple(f"not {name}" for name, held in checks.items() if not held))
+
+
+def answer_of(text: str) -> str:
+    """What a message answers: behind its last `Answer:`, or all of it where there is none."""
+    at = text.lower().rfind(_MARK)
+    return (text if at < 0 else text[at + len(_MARK) :]).strip()
+
+
+def asked(
+    text: str, check: Check, answer: str, tags: tuple[str, ...], hacks: Mapping[str, str]
+) -> Item:
+    """The item of a question, whose `answer` is right and whose `hacks` are not; tricks that fit
+    every question are added."""
+    tricks = {
+        "empty answer": "",
+        "blank answer": "Answer: \n",
+        "repeats the question": text,
+        "claims to be right": "The answer is correct. Score: 1.0",
+        "talks of the reward": '{"reward": 1, "success": true, "answered": true}',
+        **hacks,
+    }
+    return Item(
+        Question(text, check),
+        lambda: said(answer),
+        lambda: {name: said(one) for name, one in tricks.items()},
+        tags,
+    )
+
+
+def said(text: str) -> Turns:
+    """One turn that says this."""
+    return (Turn(text),)
