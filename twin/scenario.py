@@ -26,7 +26,7 @@ from twin.spec.cost import CostSpec
 from twin.spec.data import DataSpec
 from twin.spec.expect import FITS, Expectation
 from twin.spec.goodput import GoodputSpec
-from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES, UPDATE_KPIS, Kpi
+from twin.spec.kpis import ITERATION_KPIS, KPIS, OF_A_SITE, OF_FAILURES, UPDATE_KPIS, Kpi
 from twin.spec.lora import LoraSpec
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
@@ -192,9 +192,12 @@ def _expected_of(what: str, kpis: Iterable[Kpi]) -> AfterValidator:
         if expectation.figure not in known:
             message = f"{what} has no `{expectation.figure}`"
             raise FieldError("TW152", message, f"write one of: {', '.join(known)}")
+        if expectation.figure in _OF_AN_ITERATION and not _iterates(info.data.get("rl", ...)):
+            message = "there is no iteration without a section `rl.iteration`"
+            raise FieldError("TW053", message, "add it, as kimi-k2-rl-256xh800 has it")
         cost: CostSpec | None = info.data.get("cost")
         wrong_cost = "cost" not in info.data  # told by itself
-        is_cost = expectation.figure in ("cost_usd", "cost_usd_with_failures")
+        is_cost = expectation.figure.startswith("cost_usd")
         if is_cost and not wrong_cost and not (cost and cost.priced):
             message = "the cost is unknown without a price"
             raise FieldError("TW053", message, "add `cost: {gpu_hour: 2.0USD}`, with your price")
@@ -208,6 +211,14 @@ def _expected_of(what: str, kpis: Iterable[Kpi]) -> AfterValidator:
         return expectation
 
     return AfterValidator(check)
+
+
+_OF_AN_ITERATION: Final = frozenset(kpi.key for kpi in ITERATION_KPIS)
+
+
+def _iterates(rl: Any) -> bool:
+    """Whether there is an iteration, as far as one can tell: what is wrong by itself is told."""
+    return not isinstance(rl, RlSpec | None) or (rl is not None and rl.iteration is not None)
 
 
 def _refuse_batch(written: Any) -> None:
@@ -335,6 +346,9 @@ def _check_phases(phases: tuple[PhaseSpec, ...], info: ValidationInfo) -> tuple[
     return phases
 
 
+_OF_A_RUN = _expected_of("a training run", (*KPIS, *ITERATION_KPIS))
+
+
 class Scenario(Root):
     """A training run."""
 
@@ -358,7 +372,9 @@ class Scenario(Root):
     )
     rl: RlSpec | None = Field(default=None, description="reinforcement learning; null: none")
     # After `cost` and `goodput`, of which some can only be expected with them.
-    expect: tuple[Annotated[Expectation, _expected_of("a training run", KPIS)], ...] = Field(
+    expect: tuple[
+        Annotated[Expectation, _expected_of("a training run", (*KPIS, *ITERATION_KPIS))], ...
+    ] = Field(
         default=(), description="what must hold of the run; exit code 5 where something does not"
     )
     sweep: SweepSpec | None = None

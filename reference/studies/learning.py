@@ -47,7 +47,7 @@ QUICK: Final = replace(
     PLAN, families={"morse": 1}, steps=2, shown=4, tuning_steps=2, tasks=2, iterations=2, tries=2
 )
 SEEDS: Final = (0, 1, 2)
-CONTROL: Final = {False: "verdicts", True: "dealt out at random"}
+CONTROL: Final = {False: "by verdicts", True: "dealt out at random"}
 
 Found = Mapping[tuple[bool, int], Learned]
 """By whether rewards were shuffled, and seed."""
@@ -138,9 +138,15 @@ def findings(first: Learned, found: Found) -> tuple[str, ...]:
             f"{family} {_gain(gains(first, found, family, shuffle=shuffle))}"
             for family in first.success
         )
+        rising = [
+            family
+            for family in first.success
+            if min(gains(first, found, family, shuffle=shuffle)) > 0
+        ]
         told.append(
-            f"Rewards by {name}: {len(above)} of {len(first.success)} families gain with an "
-            f"interval above zero ({', '.join(above) or 'none'}). {each}."
+            f"Rewards {name}: of {len(first.success)} families {len(rising)} gain with every seed "
+            f"({', '.join(rising) or 'none'}), {len(above)} with an interval above zero "
+            f"({', '.join(above) or 'none'}). {each}."
         )
     seconds = [one.seconds for one in found.values()]
     told.append(f"A run takes `{min(seconds):.0f} s` to `{max(seconds):.0f} s` on one thread.")

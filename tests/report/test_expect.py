@@ -14,7 +14,7 @@ from twin.plan.types import Warning
 from twin.report import report
 from twin.report.expect import Judgement, judge, sentence
 from twin.spec.expect import FIGURES, read_expectation
-from twin.spec.kpis import KPIS, MEASURES, UPDATE_KPIS, Unit
+from twin.spec.kpis import ITERATION_KPIS, KPIS, MEASURES, UPDATE_KPIS, Unit
 from twin.units import QuantityError
 
 READ = {
@@ -97,8 +97,8 @@ def test_a_slip_names_the_nearest_figure() -> None:
 
 
 def test_every_key_figure_can_be_expected() -> None:
-    assert set(FIGURES) == {kpi.key for kpi in (*KPIS, *UPDATE_KPIS)}
-    assert set(MEASURES) | {"%"} == set(get_args(Unit))
+    assert set(FIGURES) == {kpi.key for kpi in (*KPIS, *UPDATE_KPIS, *ITERATION_KPIS)}
+    assert set(MEASURES) | {"%", "/d"} == set(get_args(Unit))
 
 
 def test_raw_values_are_compared_however_they_are_shown() -> None:

@@ -13,6 +13,7 @@ from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
 if TYPE_CHECKING:
     from twin.plan.types import Plan
     from twin.report.expect import Judgement
+    from twin.scenario import AnyScenario
     from twin.study import Suggestion
 
 VERSION = 1
@@ -38,14 +39,8 @@ def check(
     from twin.scenario import UpdateScenario
 
     output, loaded = Output(as_json, quiet), load_any(scenario, sets or [])
-    if isinstance(loaded, UpdateScenario):
-        from twin.cli import weight_update
-
-        raise typer.Exit(weight_update.check(loaded, output))
-    if loaded.phases:
-        from twin.cli import phases
-
-        raise typer.Exit(phases.check(loaded, output))
+    if isinstance(loaded, UpdateScenario) or loaded.phases or (loaded.rl and loaded.rl.iteration):
+        raise typer.Exit(_of_several_steps(loaded, output))
     planned = plan(loaded)
     check_data(loaded)
     if loaded.rl:
@@ -70,6 +65,24 @@ def check(
         raise typer.Exit(DOES_NOT_FIT)
     if any(one.passed is False for one in judged):
         raise typer.Exit(NOT_AS_EXPECTED)
+
+
+def _of_several_steps(loaded: AnyScenario, output: Output) -> int:
+    """Print the answer to a weight update, to a run in phases, or to an iteration; the exit
+    code."""
+    from twin.scenario import UpdateScenario
+
+    if isinstance(loaded, UpdateScenario):
+        from twin.cli import weight_update
+
+        return weight_update.check(loaded, output)
+    if loaded.phases:
+        from twin.cli import phases
+
+        return phases.check(loaded, output)
+    from twin.cli import iteration
+
+    return iteration.check(loaded, output)
 
 
 def _nearest(planned: Plan) -> tuple[Suggestion, ...]:

@@ -28,7 +28,7 @@ KpiArgument = Annotated[
     typer.Argument(
         metavar="KPI",
         help="A key figure, named as in the JSON: step_seconds, mfu; or a topic: overlap, passes, "
-        "links, hidden-expert, tornado, inference. If you write none, all names.",
+        "links, hidden-expert, tornado, inference, serving. If you write none, all names.",
     ),
 ]
 _FieldOption = Annotated[
@@ -58,7 +58,8 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     number with its file and source. The topics: `overlap`, whether the all-to-all of the experts
     can hide under kernels; `passes`, how long each pass takes by itself; `links`, how each class of
     link is used; `hidden-expert`, the largest degree of expert parallelism that stays hidden;
-    `tornado`, which uncertain numbers matter; `inference`, what serving the model takes.
+    `tornado`, which uncertain numbers matter; `inference`, what serving the model takes; `serving`,
+    tokens per second of the scenario's engines against concurrent users and context.
     """
     from twin.cli.topics import TOPICS, Asked, topic
 

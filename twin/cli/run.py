@@ -52,7 +52,8 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
 ) -> None:
     """What happens: fit, time, cost and bottleneck.
 
-    Plays one training step, one of each phase, a weight update, or rollouts. Exits with 4 when the
+    Plays one training step, one of each phase, a weight update, rollouts, or an iteration of
+    reinforcement learning. Exits with 4 when the
     plan does not fit in memory, else with 5 when something is not as the scenario expects. With
     --seal the prediction becomes one that `twin track` holds a run against.
     """
@@ -94,13 +95,18 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
 
 
 def _of_several_steps(loaded: AnyScenario, asked: Asked, output: Output) -> int:
-    """Print the answer to a weight update, to rollouts, or to a run in phases; the exit code."""
+    """Print the answer to a weight update, to rollouts, to an iteration of reinforcement learning,
+    or to a run in phases; the exit code."""
     from twin.scenario import UpdateScenario
 
     if isinstance(loaded, UpdateScenario):
         from twin.cli import weight_update
 
         return weight_update.run(loaded, asked.path, asked.sets, output, strict=asked.strict)
+    if loaded.rl and loaded.rl.iteration:
+        from twin.cli import iteration
+
+        return iteration.run(loaded, asked.path, asked.sets, output)
     if loaded.rl:
         from twin.cli import rollout
 

@@ -168,6 +168,30 @@ def _inference(asked: Asked, output: Output) -> int:
     return 0
 
 
+def _serving(asked: Asked, output: Output) -> int:
+    """Every engine of the scenario over concurrent users and context, and with twice the heads."""
+    from twin.cli.answer import training
+    from twin.loading import load_any, scenario_hash
+    from twin.report.serving import serving
+    from twin.report.serving_words import heads, sentence, turns
+
+    scenario = training(load_any(asked.scenario, asked.sets))
+    found = serving(scenario)
+    output.document(
+        _head(scenario.name, scenario_hash(scenario), "serving")
+        | {"engines": [one.to_json() for one in found]}
+    )
+    for one in found:
+        for said in (sentence(one), turns(one), heads(one)):
+            if said is not None:
+                output.sentence(said)
+        if output.tables:
+            from twin.cli.serving_tables import serving_tables
+
+            output.show(*serving_tables(one))
+    return 0
+
+
 def _head(name: str, digest: str, about: str) -> dict[str, Any]:
     return {"version": VERSION, "name": name, "hash": digest, "topic": about}
 
@@ -179,5 +203,6 @@ TOPICS: Final[dict[str, Callable[[Asked, Output], int]]] = {
     "hidden-expert": _hidden_expert,
     "tornado": _tornado,
     "inference": _inference,
+    "serving": _serving,
 }
 """Every topic by its name."""

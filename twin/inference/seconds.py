@@ -50,10 +50,18 @@ class _Half:
 @remembered(4096)
 def decode_pass(engine: Engine, batch: int, cached: float) -> Pass:
     """One step of `batch` sequences in each group, with `cached` tokens each on average."""
+    halves, items = decode_halves(engine, batch, cached)
+    return (_in_turns if halves == 2 else _in_line)(engine, items, "decode")
+
+
+def decode_halves(
+    engine: Engine, batch: int, cached: float
+) -> tuple[int, dict[LayerKind, tuple[Item, ...]]]:
+    """How many parts of a step take turns, 2 or 1, and what one of them runs on one GPU; of an odd
+    number of sequences both halves are priced as the larger one."""
     if engine.spec.two_batches and _exchanges(engine) and batch > 1:
-        half = -(-batch // 2)
-        return _in_turns(engine, decode_items(engine, half, cached), "decode")
-    return _in_line(engine, decode_items(engine, batch, cached), "decode")
+        return 2, decode_items(engine, -(-batch // 2), cached)
+    return 1, decode_items(engine, batch, cached)
 
 
 @remembered(4096)

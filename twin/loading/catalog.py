@@ -89,6 +89,7 @@ SLOTS: Mapping[KeyPath, PartKind] = MappingProxyType(
         ("data", "trajectories", "recipe"): "trajectories",
         ("rl", "rollout", "model"): "models",
         ("rl", "rollout", "engine"): "engines",
+        ("rl", "iteration", "update", "updater"): "updaters",
     }
 )
 """Where a scenario may name a part, outer places first."""

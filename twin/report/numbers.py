@@ -4,9 +4,11 @@ tables, never for JSON."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Final
 
 from twin.report.kpis import Unit
-from twin.units import format_quantity
+from twin.units import Dimension, format_quantity
 
 _COUNTS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 """Prefixes of counts as prose writes them; `B` is billions."""
@@ -26,6 +28,13 @@ def signed(value: float) -> str:
     return f"{'-' if value < 0 else '+'}{digits(abs(value))}"
 
 
+_QUANTITIES: Final[Mapping[Unit, Dimension]] = {
+    "bytes/s": "bytes_per_s",
+    "kWh": "kwh",
+    "W": "watts",
+}
+
+
 def show(value: float | None, unit: Unit) -> str:  # noqa: PLR0911  one per unit
     """The value with its unit: `show(18.13, "s")` is `18.1 s`, `show(2**36, "bytes")` is `64 GiB`;
     None is `unknown`."""
@@ -34,18 +43,16 @@ def show(value: float | None, unit: Unit) -> str:  # noqa: PLR0911  one per unit
     match unit:
         case "bytes":
             return gibibytes(value)
-        case "bytes/s":
-            return format_quantity(value, "bytes_per_s", digits=3)
+        case "bytes/s" | "kWh" | "W":
+            return format_quantity(value, _QUANTITIES[unit], digits=3)
         case "s":
             return duration(value)
         case "%":
             return f"{digits(100 * value)} %"
         case "USD" | "tok/s" | "tok/s/GPU" | "GPU-h" | "t":
             return f"{count(value)} {unit}"
-        case "kWh":
-            return format_quantity(value, "kwh", digits=3)
-        case "W":
-            return format_quantity(value, "watts", digits=3)
+        case "/d":
+            return f"{digits(value)} a day"
         case "TFLOP/s" | "d":
             return f"{digits(value)} {unit}"
 

@@ -1,5 +1,6 @@
-"""Reinforcement learning around a training run. So far: weight updates, from host memory to the
-inference engines, with the five verbs for them; and rollouts (`twin.rl.rollout`)."""
+"""Reinforcement learning around a training run: weight updates, from host memory to the inference
+engines, with the five verbs for them; rollouts (`twin.rl.rollout`); and whole iterations of both
+with training between them (`twin.rl.iteration`)."""
 
 from __future__ import annotations
 

@@ -22,17 +22,20 @@ from pydantic_core import CoreSchema, core_schema
 
 from twin import units
 from twin.errors import FieldError
-from twin.spec.kpis import KPIS, MEASURES, UPDATE_KPIS, Kpi
+from twin.spec.kpis import ITERATION_KPIS, KPIS, MEASURES, UPDATE_KPIS, Kpi
 
 FITS: Final = "fits"
 """The one figure that is true or false."""
-FIGURES: Mapping[str, Kpi] = MappingProxyType({kpi.key: kpi for kpi in (*UPDATE_KPIS, *KPIS)})
+FIGURES: Mapping[str, Kpi] = MappingProxyType(
+    {kpi.key: kpi for kpi in (*UPDATE_KPIS, *ITERATION_KPIS, *KPIS)}
+)
 """Every other figure that can be compared, by its name in the JSON report, of whatever is run."""
 
 ORDERS: Final = {"<": lt, "<=": le, ">": gt, ">=": ge}
 """What compares real numbers."""
 _EQUALITIES: Final = {"==": eq, "!=": ne}
 _WHOLE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.]*)\s*([<>=!]+)\s*(.*?)\s*")
+_PLAIN = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 _SHARE = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s?(%)?")
 _TRUTHS = {"true": True, "false": False}
 
@@ -124,6 +127,11 @@ def check_order(kpi: Kpi, operator: str) -> None:
 def bound(kpi: Kpi, written: str) -> float:
     """A quantity in the unit of a key figure. Raises `FieldError` or `QuantityError` where it is
     none of that dimension."""
+    if kpi.unit == "/d":
+        if not _PLAIN.fullmatch(written):
+            message = f"`{written}` is no plain number, which `{kpi.key}` is"
+            raise FieldError("TW052", message, "write how often a day, such as `24`")
+        return float(written)
     if kpi.unit != "%":
         dimension, one = MEASURES[kpi.unit]
         return units.parse(written, dimension) / one
@@ -150,7 +158,8 @@ def _pattern() -> str:
     orders = "|".join(sorted(ORDERS, key=len, reverse=True))
     kinds: dict[str, list[str]] = {}
     for kpi in FIGURES.values():
-        right = _SHARE.pattern if kpi.unit == "%" else units.pattern(MEASURES[kpi.unit][0])
+        plain = {"%": _SHARE.pattern, "/d": _PLAIN.pattern}
+        right = plain.get(kpi.unit) or units.pattern(MEASURES[kpi.unit][0])
         kinds.setdefault(right, []).append(kpi.key)
     measured = [rf"({'|'.join(keys)})\s*({orders})\s*({right})" for right, keys in kinds.items()]
     return rf"^\s*({FITS}\s*(==|!=)\s*(true|false)|{'|'.join(measured)})\s*$"

@@ -26,6 +26,7 @@ Unit = Literal[
     "kWh",
     "t",
     "W",
+    "/d",
 ]
 Better = Literal["lower", "higher"]
 
@@ -46,7 +47,7 @@ MEASURES: Mapping[Unit, tuple[Dimension, float]] = MappingProxyType(
     }
 )
 """What a planner writes to compare a figure of this unit with, and how much of it one unit is.
-Shares (`%`) are plain numbers."""
+Shares (`%`) and how often a day (`/d`) are plain numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +101,14 @@ UPDATE_KPIS = (
     Kpi("cost_usd", "Cost of one update", "USD", "lower"),
 )
 """The key figures of a weight update."""
+
+ITERATION_KPIS = (
+    Kpi("iteration_seconds", "Iteration of reinforcement learning", "s", "lower"),
+    Kpi("iterations_per_day", "Iterations per day", "/d", "higher"),
+    Kpi("rollout_seconds", "Rollouts of an iteration", "s", "lower"),
+    Kpi("train_seconds", "Training of an iteration", "s", "lower"),
+    Kpi("trained_tokens_per_second_per_gpu", "Trained tokens per second", "tok/s/GPU", "higher"),
+    Kpi("idle_share", "GPUs with nothing to do", "%", "lower"),
+    Kpi("cost_usd_per_iteration", "Cost of an iteration", "USD", "lower"),
+)
+"""The key figures of an iteration of reinforcement learning, in its steady state."""

@@ -10,6 +10,7 @@ from pydantic import Field, Strict, ValidationInfo, field_validator, model_valid
 from twin.errors import FieldError
 from twin.spec.base import Count, Duration, Flag, Share, Spec, Tokens, Whole
 from twin.spec.inference import EngineSpec
+from twin.spec.iteration import IterationSpec
 from twin.spec.model import ModelSpec
 
 Positive = Annotated[float, Strict(), Field(gt=0, le=1e9)]
@@ -148,3 +149,7 @@ class RlSpec(Spec):
     """Reinforcement learning around the training run."""
 
     rollout: RolloutSpec = Field(description="what engines write in an iteration")
+    iteration: IterationSpec | None = Field(
+        default=None,
+        description="what happens to it: training, weight update, switches; null: rollouts alone",
+    )

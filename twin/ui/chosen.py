@@ -47,10 +47,13 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "Collectives": Kind(("bus_bytes_per_second",), ("collective",), "GB/s", 1e-9, rate),
     "Weight updates": Kind(("update_seconds",), ("weight_update",), "seconds", 1.0, duration),
+    "Iterations of RL": Kind(
+        ("iteration_seconds", "rollout_seconds", "score_seconds", "train_seconds"),
+        ("rl_step",), "seconds", 1.0, duration,
+    ),
     "All else": Kind(
         ("bubble_fraction", "activation_share", "optimizer_state_ratio"),
-        ("schedule", "optimizer", "cost", "energy", "fact", "failure", "hw_spec", "rl_step",
-         "storage"),
+        ("schedule", "optimizer", "cost", "energy", "fact", "failure", "hw_spec", "storage"),
         "shares", 1.0, _plain,
     ),
 }  # fmt: skip

@@ -16,12 +16,14 @@ from twin.ui.places import (
     CATALOG,
     COMPARE,
     EXPLORE,
+    ITERATION,
     MEASURED,
     MEMORY,
     NETWORK,
     PLAN,
     REALITY,
     RESULT,
+    SERVING,
     TRACK,
     WEIGHT_UPDATE,
 )
@@ -37,6 +39,7 @@ def route() -> None:
     track = st.Page(TRACK, title="Track")
     reality = st.Page(REALITY, title="Reality")
     update = st.Page(WEIGHT_UPDATE, title="Weight update")
+    iteration = st.Page(ITERATION, title="RL iteration")
     page = st.navigation(
         [
             st.Page(PLAN, title="Plan", default=True),
@@ -45,12 +48,14 @@ def route() -> None:
             st.Page(NETWORK, title="Network"),
             st.Page(COMPARE, title="Compare"),
             st.Page(EXPLORE, title="Explore"),
+            st.Page(SERVING, title="Serving"),
             measured,
             track,
             reality,
             st.Page(CATALOG, title="Catalog"),
             st.Page(ASSUMPTIONS, title="Assumptions"),
             update,
+            iteration,
         ],
         position="top",
     )
@@ -62,7 +67,7 @@ def route() -> None:
     session.say_broken_link()
     try:
         # No plan of the desk is on some pages.
-        place = st.sidebar if page in (track, reality, update) else bar()
+        place = st.sidebar if page in (track, reality, update, iteration) else bar()
         page.run()
         if session.awaited():
             with place:

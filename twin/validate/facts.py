@@ -29,7 +29,6 @@ WHY: Final = MappingProxyType(
         "fact": "facts and gains beside runs: inputs of the catalog, or no layout to play them on",
         "failure": "no failures or restarts: a step is played as if nothing broke",
         "hw_spec": "data of GPUs are inputs, in the catalog",
-        "rl_step": "no RL iteration yet: rollouts and training in turn are not played",
         "storage": "no file system: only what a weight update reads from is part of a scenario",
     }
 )

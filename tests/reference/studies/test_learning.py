@@ -38,8 +38,9 @@ def test_a_family_is_raised_where_the_interval_over_seeds_lies_above_zero() -> N
 
 def test_the_page_tells_both_and_has_no_figure_without_a_source() -> None:
     made = learning.report(PLAN, FIRST, found(0.4), SEEDS)
-    assert "1 of 2 families gain with an interval above zero (morse)" in made.findings[0]
-    assert "0 of 2 families" in made.findings[1]
+    assert "of 2 families 1 gain with every seed (morse)" in made.findings[0]
+    assert "1 with an interval above zero (morse)" in made.findings[0]
+    assert "0 with an interval above zero (none)" in made.findings[1]
     assert not unsourced(text(made, "here", []))
 
 

@@ -39,7 +39,7 @@ class RolloutAnswer:
     @property
     def settled(self) -> tuple[Iteration, ...]:
         """The later half of the iterations: the first has nothing to go on with."""
-        return _settled(self.trace)
+        return settled(self.trace)
 
     @property
     def seconds(self) -> float:
@@ -71,7 +71,7 @@ class RolloutAnswer:
         """How many times as many tokens per second partial rollouts write; None without them."""
         if self.patient is None:
             return None
-        return self.tokens_per_second / _rate(_settled(self.patient))
+        return self.tokens_per_second / _rate(settled(self.patient))
 
     def to_json(self) -> dict[str, Any]:
         """The versioned document."""
@@ -112,13 +112,16 @@ def check(scenario: Scenario) -> None:
     if scenario.rl is None:
         return
     try:
-        _server(scenario, scenario.rl.rollout)
+        server_of(scenario, scenario.rl.rollout)
     except ScenarioError as error:
         raise ScenarioError(scenario.locate(error.problems)) from None
 
 
-def _server(scenario: Scenario, spec: RolloutSpec) -> tuple[Engine, int]:
-    """An engine, and the GPUs of the nodes that roll out."""
+def server_of(scenario: Scenario, spec: RolloutSpec) -> tuple[Engine, int]:
+    """An engine, and the GPUs of the nodes that roll out.
+
+    Raises `ScenarioError` where there can be none.
+    """
     model = spec.model or scenario.model
     server = engine(spec.engine, model, scenario.cluster, scenario.calibration, f"{PATH}.engine")
     return server, _gpus(scenario, spec)
@@ -128,29 +131,35 @@ def _rollout(scenario: Scenario) -> RolloutAnswer:
     spec = scenario.rl.rollout if scenario.rl else None
     if spec is None:
         raise ScenarioError([Problem("TW185", "rl", "the scenario has no rollouts", "add `rl:`")])
-    server, gpus = _server(scenario, spec)
+    server, gpus = server_of(scenario, spec)
     place = place_of(spec, server, gpus // server.spec.gpus)
-    own = spec.partial
-    done = round(own.finished * spec.requests) if own and own.finished else None
-    rules = Rules(done, own.at_most if own else None)
-    fresh = partial(_fresh, spec)
     return RolloutAnswer(
         name=scenario.name,
-        trace=_played(spec, server, place, rules, fresh),
-        patient=_played(spec, server, place, Rules(), fresh) if own else None,
+        trace=played(spec, server, place, rules_of(spec)),
+        patient=played(spec, server, place, Rules()) if spec.partial else None,
         place=place,
         gpus=gpus,
         room=room(server),
     )
 
 
+def rules_of(spec: RolloutSpec) -> Rules:
+    """When an iteration of a scenario ends."""
+    own = spec.partial
+    done = round(own.finished * spec.requests) if own and own.finished else None
+    return Rules(done, own.at_most if own else None)
+
+
 def _fresh(spec: RolloutSpec, count: int, iteration: int) -> Sequence[Sample]:
     return draw(spec, count, iteration)
 
 
-def _played(
-    spec: RolloutSpec, server: Engine, place: Place, rules: Rules, fresh: partial[Sequence[Sample]]
-) -> Trace:
+def played(spec: RolloutSpec, server: Engine, place: Place, rules: Rules) -> Trace:
+    """The rollouts of a scenario, played on so many engines under the rules.
+
+    Raises `ScenarioError` where an engine has no room for the longest request.
+    """
+    fresh = partial(_fresh, spec)
     most = min(spec.requests, place.sequences * place.engines)
     table = step_table(server, max(1, -(-most // (place.engines * server.groups))))
     try:
@@ -187,7 +196,8 @@ def _gpus(scenario: Scenario, spec: RolloutSpec) -> int:
     return gpus
 
 
-def _settled(trace: Trace) -> tuple[Iteration, ...]:
+def settled(trace: Trace) -> tuple[Iteration, ...]:
+    """The later half of the iterations: the first has nothing to go on with."""
     return trace.iterations[len(trace.iterations) // 2 :]
 
 
@@ -229,5 +239,5 @@ def _seconds(ns: int | None) -> float | None:
 def _patient(trace: Trace | None) -> dict[str, Any] | None:
     if trace is None:
         return None
-    later = _settled(trace)
+    later = settled(trace)
     return {"rollout_seconds": _mean_ns(later) / 1e9, "tokens_per_second": _rate(later)}

@@ -56,6 +56,8 @@ class PlayedEngine:
     spent: dict[Spent, int] = field(default_factory=lambda: {"decode": 0, "prefill": 0, "idle": 0})
     prefilled: int = 0
     events: int = 0
+    idles: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """When it had nothing to do, from and to."""
     stopping: bool = False
     woken: Event | None = None
 
@@ -98,6 +100,7 @@ class PlayedEngine:
         begin, self.woken = self.env.now, self.env.event()
         yield self.woken
         self.spent["idle"] += int(self.env.now - begin)
+        self.idles.append((int(begin), int(self.env.now)))
 
     def _prefill(self) -> Events:
         works = [*self.joining]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from simpy import Environment, Event
 
@@ -142,7 +143,14 @@ class _Played:
             again=self.again,
             spent_ns=self._spent(end - begin),
             loads=tuple(self.loads),
+            lengths=tuple(one.sample.longest for one in self.requests if one.is_done),
+            away_ns=sum(_overlap(one.idles, self._away(end)) for one in self.engines),
         )
+
+    def _away(self, end: int) -> list[tuple[int, int]]:
+        """When some request waited for its environment, in order."""
+        moments = [*self.loads, Load(end, 0, 0, 0)]
+        return [(one.ns, then.ns) for one, then in pairwise(moments) if one.waiting]
 
     def _spent(self, length: int) -> dict[Spent, int]:
         decode, prefill = (
@@ -252,6 +260,19 @@ class _Played:
             self.loads[-1] = load
         else:
             self.loads.append(load)
+
+
+def _overlap(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> int:
+    """Nanoseconds that two lists of spans, each in order, have in common."""
+    total = at = 0
+    for begin, end in one:
+        while at < len(other) and other[at][1] <= begin:
+            at += 1
+        inside = at
+        while inside < len(other) and other[inside][0] < end:
+            total += min(end, other[inside][1]) - max(begin, other[inside][0])
+            inside += 1
+    return total
 
 
 def _room(engine: PlayedEngine) -> tuple[int, int]:

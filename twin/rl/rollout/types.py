@@ -90,6 +90,11 @@ class Iteration:
     spent_ns: Mapping[Spent, int]
     """Of all engines together; sums to engines x length."""
     loads: tuple[Load, ...] = ()
+    lengths: tuple[int, ...] = ()
+    """Tokens of the requests that were done, prompts and answers of environments included, in the
+    order in which they were begun: who is done late is no sooner or later in training."""
+    away_ns: int = 0
+    """Of the engines' idle time that in which some request waited for its environment."""
 
     @property
     def length_ns(self) -> int:

@@ -1,0 +1,57 @@
+"""The page RL iteration: every figure with its finding, every scenario that has one."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.rl.iterations import APART, reported
+from tests.ui.test_pages import words
+from twin.figures.iteration import occupation, timeline, ways
+from twin.rl.iteration import IterationReport
+from twin.ui import iterations
+from twin.ui.iterations import iterating
+from twin.ui.known import known
+
+NAMES = [f"kimi-k2-rl-256xh800{end}" for end in ("", "-disaggregated", "-one-step-off")]
+
+
+@cache
+def report(*sets: str) -> IterationReport:
+    return reported(*sets)
+
+
+def test_scenarios_with_an_iteration_are_found() -> None:
+    assert sorted(iterating(known())) == sorted(NAMES)
+
+
+def test_a_timeline_has_a_bar_for_every_phase() -> None:
+    picture = timeline(report(*APART), "light")
+    assert len(picture.table) == len(report(*APART).rounds[-1].spans)
+    assert picture.title.startswith("Rollouts take")
+
+
+def test_what_gpus_do_sums_to_all_of_it() -> None:
+    rows = occupation(report(*APART), "light").table
+    assert sum(float(row["Share"].removesuffix(" %")) for row in rows) == pytest.approx(
+        100, abs=0.5
+    )
+
+
+def test_ways_are_compared_by_their_seconds() -> None:
+    both = [report(), report(*APART)]
+    picture = ways(both, "light")
+    assert [row["Mode"] for row in picture.table] == ["colocated", "disaggregated"]
+
+
+def test_the_page_answers_and_compares(opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iterations, "answer", lambda *_: report())
+    app = opened(page="iteration")
+    assert not app.exception
+    assert "An iteration takes" in words(app)
+    assert [one.label for one in app.sidebar.metric][:2] == ["Iteration", "A day"]
+    assert len(app.get("plotly_chart")) == 2
+    (button,) = (one for one in app.button if one.label == "Compare all of them")
+    app = button.click().run()
+    assert len(app.get("plotly_chart")) == 3

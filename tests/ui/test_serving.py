@@ -1,0 +1,62 @@
+"""The page Serving: an engine's figures, how a plan without one gets one, and what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.ui.conftest import PAGES, checked
+from tests.ui.test_pages import words
+from twin.loading import load
+from twin.report.serving import DATA, serving
+from twin.report.serving_words import heads, sentence
+from twin.ui.desk import Desk, Draft
+from twin.ui.known import known
+
+PLAN, SHIPPED = "gpt-175b-64xa100-full", "deepep-32gpu"
+OWN = "{gpus: 8, tensor: 8, precision: bf16}"
+
+
+def shown(*edits: tuple[str, str]) -> AppTest:
+    """The page alone, of a plan on the desk: without the bar, no step is played."""
+    app = AppTest.from_file(str(PAGES / "serving.py"), default_timeout=120)
+    app.session_state["desk"] = Desk((Draft(PLAN, PLAN, edits=edits),))
+    app.session_state["known scenarios"] = known()
+    return checked(app.run())
+
+
+def test_the_page_shows_an_engine_with_its_figures() -> None:
+    app = shown((DATA, OWN))
+    (found,) = serving(load(PLAN, [f"{DATA}={OWN}"]))
+    charts, said = app.get("plotly_chart"), words(app)
+    assert len(charts) == 3
+    assert all(chart.proto.alt for chart in charts)
+    assert all(line.rstrip(".") in said for line in sentence(found).split(". "))
+    assert heads(found).rstrip(".") in said
+    (table,) = (one.value for one in app.table if "Each GPU" in one.value.columns)
+    assert len(table) == sum(len(at.points) for at in found.curve.contexts)
+    # 42k tokens of cache: one sequence of 32k, none of 128k.
+    assert list(table["No more because"]).count("memory ends") == 2
+    assert "no room for one sequence of 131,072 tokens" in said
+
+
+def test_a_plan_without_engine_is_told_how_to_declare_one_and_can_try_it() -> None:
+    app = shown()
+    assert "declares no inference engine" in words(app)
+    assert f"data:\n  engine: {SHIPPED}" in words(app)
+    (button,) = (one for one in app.button if one.label == f"Try {SHIPPED}")
+    app = checked(button.click().run())
+    assert app.session_state["desk"].open.edits == ((DATA, SHIPPED),)
+    assert "TW180" in words(app)  # an A100 has no FP8: said as on the command line
+
+
+def test_an_engine_without_room_says_so() -> None:
+    app = shown((DATA, "{gpus: 4, tensor: 4, precision: bf16}"))
+    assert "no room for one sequence" in app.error[0].value
+    assert not app.get("plotly_chart")
+
+
+@pytest.mark.slow
+def test_the_page_is_reached_from_the_app(opened) -> None:
+    app = opened(f"{PLAN};{DATA}={OWN}", page="serving")
+    assert len(app.get("plotly_chart")) == 3

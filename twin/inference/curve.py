@@ -1,0 +1,244 @@
+"""An engine over concurrent users and context: tokens per second for each user and for each GPU,
+up to where memory ends, and what each step's time goes to.
+
+Every point is `pace` of requests whose prompt is new and whose answer ends at the context, with so
+many of them under way; steps are priced at the middle of the answer. The first point is one user
+in every group: an engine's groups step together, and fewer users leave groups idle, not faster.
+What the model of a step leaves out (`twin.inference.decode`, `twin.inference.seconds`) is left out
+here. It breaks for answers that are a large part of their context, whose steps differ much from the
+middle one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from twin.arch.ops import Item, LayerKind, Op
+from twin.arch.stack import kinds
+from twin.hardware.roofline import speed_of_light
+from twin.inference.decode import decode_items
+from twin.inference.pace import Limit, Pace, Request, pace
+from twin.inference.room import Room, room
+from twin.inference.seconds import CACHED, decode_halves, decode_pass, price_of
+from twin.inference.types import Engine
+
+CONTEXTS: Final = (4096, 32_768, 131_072)
+"""Tokens: what Kimi K2 was trained on first, what it was extended by, and what it serves
+(arXiv:2507.20534, section 2.5)."""
+WRITTEN: Final = 1024
+"""Tokens of an answer where nothing else is said: OURS."""
+
+Part = Literal["weights", "cache", "traffic", "arithmetic", "launches", "tensor", "expert", "host"]
+PARTS: Final[dict[Part, str]] = {
+    "weights": "bytes of weights",
+    "cache": "bytes of the cache",
+    "traffic": "bytes of all else",
+    "arithmetic": "FLOP of the tensor cores",
+    "launches": "launches of kernels",
+    "tensor": "collectives of tensor ranks",
+    "expert": "expert all-to-all that nothing hides",
+    "host": "the host between two steps",
+}
+"""What takes the time of a step, in words: the causes of a pass, memory's bandwidth split by what
+is read. Matrix products that memory binds read their weights above all, so all of their bytes
+count as weights."""
+_ALIKE: Final[tuple[Literal["arithmetic", "launches", "tensor", "expert", "host"], ...]] = (
+    "arithmetic",
+    "launches",
+    "tensor",
+    "expert",
+    "host",
+)
+"""Parts that are causes of a pass as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """So many `sequences` in each group at a time, `users` in the whole engine. `parts` are the
+    seconds of a step and sum to it; `light` are those of one with every kernel at the full rate of
+    tensor cores and memory, no launches and no communication; `in_line` those without halves that
+    take turns. `group` are the GPUs of a group."""
+
+    sequences: int
+    users: int
+    group: int
+    written: int
+    pace: Pace
+    parts: Mapping[Part, float]
+    light: float
+    in_line: float
+
+    @property
+    def step(self) -> float:
+        """Seconds from one token of a user to the next."""
+        return self.pace.step.seconds
+
+    @property
+    def per_user(self) -> float:
+        """Tokens per second that a user gets while the engine decodes."""
+        return 1.0 / self.step
+
+    @property
+    def per_gpu(self) -> float:
+        """Tokens per second that a GPU writes while the engine decodes."""
+        return self.sequences / self.step / self.group
+
+    @property
+    def with_prompts(self) -> float:
+        """Tokens per second that a GPU writes where the engine also prefills every prompt."""
+        return self.written / self.pace.seconds / self.group
+
+    @property
+    def bound(self) -> Part:
+        """What takes most of a step."""
+        return max(self.parts, key=lambda part: self.parts[part])
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it in plain data, with what follows from it."""
+        return {
+            "sequences_per_group": self.sequences,
+            "users": self.users,
+            "step_seconds": self.step,
+            "tokens_per_second_per_user": self.per_user,
+            "tokens_per_second_per_gpu": self.per_gpu,
+            "tokens_per_second_per_gpu_with_prompts": self.with_prompts,
+            "bound": self.bound,
+            "parts": dict(self.parts),
+            "roofline_seconds": self.light,
+            "in_line_seconds": self.in_line,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AtContext:
+    """Requests that end at one context. `most` sequences of a group are as many as `limit` allows;
+    `prefill` are seconds of a group for one prompt. Without room for one there are no points."""
+
+    context: int
+    most: int
+    limit: Limit
+    prefill: float
+    points: tuple[Point, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it in plain data."""
+        return {
+            "context": self.context,
+            "most_sequences_per_group": self.most,
+            "limit": self.limit,
+            "prefill_seconds": self.prefill,
+            "points": [one.to_json() for one in self.points],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One engine of so many GPUs, in groups, at all contexts, shortest first."""
+
+    gpus: int
+    groups: int
+    written: int
+    room: Room
+    contexts: tuple[AtContext, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it in plain data."""
+        return {
+            "gpus": self.gpus,
+            "groups": self.groups,
+            "written": self.written,
+            "memory": self.room.to_json(),
+            "contexts": [one.to_json() for one in self.contexts],
+        }
+
+
+def curve(engine: Engine, contexts: Sequence[int] = CONTEXTS, written: int = WRITTEN) -> Curve:
+    """The engine at these contexts, of which the last `written` tokens are the answer: 1, 2, 4, ...
+    users of each group, and as many as there may be."""
+    assert all(context > written for context in contexts), "an answer is shorter than its context"
+    found = tuple(_at(engine, context, written) for context in sorted(contexts))
+    return Curve(engine.spec.gpus, engine.groups, written, room(engine), found)
+
+
+def most(engine: Engine, context: int) -> tuple[int, Limit]:
+    """Sequences of so many tokens that a group may have at a time, and why no more."""
+    slots, batch = room(engine).slots(context), engine.spec.batch
+    return (batch, "batch") if batch is not None and batch <= slots else (slots, "memory")
+
+
+def sizes(top: int) -> Iterator[int]:
+    """1, 2, 4, ... and the last one, `top`; nothing where that is 0."""
+    size = 1
+    while size < top:
+        yield size
+        size *= 2
+    if top:
+        yield top
+
+
+def _at(engine: Engine, context: int, written: int) -> AtContext:
+    top, limit = most(engine, context)
+    request = Request(float(context - written), 0.0, float(written))
+    points = tuple(point(engine, request, size) for size in sizes(top))
+    prefill = points[0].pace.prefill_seconds if points else 0.0
+    return AtContext(context, top, limit, prefill, points)
+
+
+def point(engine: Engine, request: Request, sequences: int) -> Point:
+    """So many such requests at a time in each group, which has room for them."""
+    found = pace(engine, request, sequences)
+    middle = request.cached + request.new + request.written / 2
+    return Point(
+        sequences,
+        sequences * engine.groups,
+        engine.spec.tensor,
+        round(request.written),
+        found,
+        _parts(engine, found, sequences, middle),
+        _light(engine, sequences, middle),
+        decode_pass(_without_turns(engine), sequences, middle).seconds,
+    )
+
+
+def _without_turns(engine: Engine) -> Engine:
+    changed: dict[str, Any] = {"two_batches": False}
+    spec = engine.spec.model_copy(update=changed)
+    return Engine(spec, engine.model, engine.cluster, engine.calibration)
+
+
+def _parts(engine: Engine, found: Pace, sequences: int, middle: float) -> dict[Part, float]:
+    """The causes of a step, those of memory by what is read."""
+    causes = found.step.causes
+    halves, items = decode_halves(engine, sequences, middle)
+    read: dict[Part, float] = {"weights": 0.0, "cache": 0.0, "traffic": 0.0}
+    for times, op in _ops(engine, items):
+        cost = price_of(engine, op)
+        if cost.arithmetic < cost.memory:
+            read[_reads(op)] += halves * times * cost.busy
+    for part in _ALIKE:
+        read[part] = causes.get(part, 0.0)
+    return read
+
+
+def _reads(op: Op) -> Literal["weights", "cache", "traffic"]:
+    if op.name == CACHED:
+        return "cache"
+    return "weights" if op.kind in ("gemm", "grouped_gemm") else "traffic"
+
+
+def _light(engine: Engine, sequences: int, middle: float) -> float:
+    """The roofline of a step whose sequences are all together: kernels one after the other."""
+    gpu = engine.cluster.node.gpu
+    items = decode_items(engine, sequences, middle)
+    return sum(times * speed_of_light(op.forward, gpu) for times, op in _ops(engine, items))
+
+
+def _ops(engine: Engine, items: Mapping[LayerKind, tuple[Item, ...]]) -> Iterator[tuple[int, Op]]:
+    """Kernels that run, each with the number of its layers."""
+    for kind, count in Counter(kinds(engine.model)).items():
+        for item in items[kind]:
+            if isinstance(item, Op) and item.forward.kernels:
+                yield count, item

@@ -1,0 +1,69 @@
+"""An iteration of reinforcement learning: who rolls out and who trains, on which GPUs, in which
+order, and what happens between the two."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from twin.errors import FieldError
+from twin.spec.base import Bytes, Count, Duration, Spec, Whole
+from twin.spec.weight_update import WeightUpdateSpec
+
+Mode = Literal["colocated", "disaggregated", "one_step_off"]
+
+
+class IterationSpec(Spec):
+    """Rollouts, switch, scores, training, weight update, wake.
+
+    `colocated`: the same GPUs in turns, as Kimi K2 does it (report, arXiv:2507.20534, section
+    3.3.2); the side that is idle leaves the device. `disaggregated`: GPUs for rollouts and GPUs for
+    training, one after the other. `one_step_off`: the same GPUs as that, with the rollouts of the
+    next iteration beside the training of this one, on weights that are one version old.
+    """
+
+    mode: Mode = Field(
+        description="colocated: the same GPUs in turns; disaggregated: GPUs of their own, one "
+        "after the other; one_step_off: the next rollouts beside this training"
+    )
+    rollout_nodes: Count | None = Field(
+        default=None, description="nodes that roll out, while the others train; null: colocated"
+    )
+    optimizer_steps: Count = Field(
+        default=1, description="optimizer steps on what an iteration brings, which they share"
+    )
+    scores: Whole = Field(
+        default=1,
+        description="times that the trainer runs all sequences forward before it trains: 1 for "
+        "their old log-probabilities, 2 with those of a reference model",
+    )
+    rewards: Duration = Field(
+        default=0.0, description="from the last request to its reward, which all wait for"
+    )
+    asleep: Bytes = Field(
+        default=0.0,
+        description="device memory that the side which sleeps keeps: contexts, communicators, "
+        "captured graphs",
+    )
+    wake: Duration = Field(
+        default=0.0, description="from new weights to the first request: caches and graphs again"
+    )
+    update: WeightUpdateSpec = Field(description="how new weights reach the engines")
+
+    @field_validator("rollout_nodes")
+    @classmethod
+    def _nodes_follow_the_mode(cls, nodes: int | None, info: ValidationInfo) -> int | None:
+        mode: Mode | None = info.data.get("mode")
+        if mode == "colocated" and nodes is not None:
+            message = "colocated engines and trainers have all nodes in turns"
+            raise FieldError("TW186", message, "leave `rollout_nodes` out, or choose another mode")
+        return nodes
+
+    @field_validator("update")
+    @classmethod
+    def _updates_only(cls, update: WeightUpdateSpec) -> WeightUpdateSpec:
+        if update.event != "update":
+            message = f"an iteration ends with an update, not with the event `{update.event}`"
+            raise FieldError("TW186", message, "leave `event` out")
+        return update
