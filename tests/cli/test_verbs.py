@@ -294,8 +294,9 @@ def test_flags_do_not_mirror_scenario_fields(twin_command: Command) -> None:
         # Of those that play many plans `--cluster` is who plays them, and `--gpus` sizes of the
         # whole cluster, not the one that is planned.
         many = {"cluster", "gpus"} if verb in ("sweep", "recommend") else set[str]()
-        # Which rows of a suite are steps is nothing that a scenario's phase says.
-        many |= {"steps"} if verb == "validate" else set[str]()
+        # Which rows of a suite are steps, and how layouts of the reference are run, is nothing that
+        # a scenario's phase or iteration says.
+        many |= {"steps", "mode"} if verb == "validate" else set[str]()
         flags = [flag for flag in flags if flag not in many]
         assert not fields & {flag.replace("-", "_") for flag in flags}
 
