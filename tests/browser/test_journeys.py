@@ -72,7 +72,7 @@ def test_a_newcomer_finds_the_nearest_plan_that_fits_and_shares_it(visitor, addr
 
 def eventually(holds):
     """Wait until something holds of two pages."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not holds():
         assert time.monotonic() < deadline, "it never held"
         time.sleep(0.2)
