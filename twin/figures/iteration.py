@@ -47,7 +47,7 @@ def timeline(report: IterationReport, theme: Theme) -> Picture:
         title=f"{_capital(PHASES[longest.phase])} take {took} of the last "
         f"iteration's {duration(last.length_ns / 1e9)}",
         caption="Each bar is a phase on the GPUs that take part in it. Figures elsewhere are means "
-        "of the iterations that repeat.",
+        "of several iterations.",
         figure=draw(bars, frame),
         table=tuple(
             {
