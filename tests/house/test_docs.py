@@ -26,6 +26,7 @@ LONG = {
     "memory",
     "overlap",
     "recommend",
+    "rl-iteration",
     "schedule",
     "thresholds",
     "tutorial",

@@ -141,6 +141,7 @@ def one_rubric(folder: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_run_ranks_open_prompts(tmp_path: Path) -> None:
     made = play(tmp_path, rewards={"of": "success"})
     (line,) = made.iterations
