@@ -8,7 +8,7 @@ inside. What the inference model leaves out is a number of the engine (`utilisat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import exp, hypot, log
 from typing import Any, Final
@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from twin.data.types import JobRun
 from twin.errors import ScenarioError
+from twin.loading.ends import ranges, with_number
 from twin.scenario import Scenario
-from twin.spec.base import Spec
 
 ROOTS: Final = (
     "data.engine",
@@ -42,7 +42,7 @@ def reach(scenario: Scenario, jobs: Sequence[JobRun], again: Again) -> tuple[Job
     """The jobs, each with the range of its days and the numbers that move it most; `again` runs
     them in another scenario."""
     moves: list[dict[str, tuple[float, float]]] = [{} for _ in jobs]
-    for path, low, high in _ranges(scenario):
+    for path, low, high in ranges(scenario, ROOTS):
         ends = [_days(scenario, path, end, again) for end in (low, high)]
         for at, job in enumerate(jobs):
             pair = [end[at] / job.days if end and job.days else 1.0 for end in ends]
@@ -50,30 +50,10 @@ def reach(scenario: Scenario, jobs: Sequence[JobRun], again: Again) -> tuple[Job
     return tuple(_with(job, own) for job, own in zip(jobs, moves, strict=True))
 
 
-def _ranges(scenario: Scenario) -> Iterator[tuple[str, Any, Any]]:
-    for path, known in scenario.ledger.items():
-        # Numbers in lists (reserves of memory) have no key of their own, and move nothing here.
-        if known.range is not None and path.startswith(ROOTS) and not _in_a_list(path):
-            yield path, *known.range
-
-
-def _in_a_list(path: str) -> bool:
-    return any(key.isdigit() for key in path.split("."))
-
-
 def _days(scenario: Scenario, path: str, value: Any, again: Again) -> list[float] | None:
     """Days of each job with another number at a path; None where none can be with it."""
-    section, *keys = path.split(".")
-    own: Spec = getattr(scenario, section)
-    dumped = own.model_dump(mode="json", by_alias=True)
-    inner: dict[str, Any] = dumped
-    for key in keys[:-1]:
-        inner = inner[key]
-    inner[keys[-1]] = value
     try:
-        changed: dict[str, Any] = {section: type(own).model_validate(dumped)}
-        other = scenario.model_copy(update=changed)
-        return [job.days for job in again(other)]
+        return [job.days for job in again(with_number(scenario, path, value))]
     except (ScenarioError, ValidationError):
         return None
 

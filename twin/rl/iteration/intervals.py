@@ -10,7 +10,6 @@ says, such as how lengths are spread, is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import exp, hypot, log
 from typing import Any, Final
@@ -19,12 +18,11 @@ from pydantic import ValidationError
 
 from twin.errors import ScenarioError
 from twin.inference import decode_pass
+from twin.loading.ends import ranges, with_number
 from twin.report.interval import circumstances, reach, shipped
 from twin.rl.iteration.simulate import length_of
 from twin.rl.iteration.types import IterationPlan, IterationTrace, Phase, Round
 from twin.rl.rollout.answer import server_of
-from twin.scenario import Scenario
-from twin.spec.base import Spec
 
 ROOTS: Final = (
     "rl.rollout.engine",
@@ -83,7 +81,7 @@ def _middle(plan: IterationPlan, trace: IterationTrace) -> tuple[int, float]:
 def _rollout(plan: IterationPlan, batch: int, cached: float) -> Interval:
     now = decode_pass(plan.server, batch, cached).seconds
     low = high = 0.0
-    for path, ends in _ranges(plan.scenario):
+    for path, *ends in ranges(plan.scenario, ROOTS):
         changes = [0.0]
         for end in ends:
             other = _step(plan, path, end, batch, cached)
@@ -92,25 +90,10 @@ def _rollout(plan: IterationPlan, batch: int, cached: float) -> Interval:
     return exp(-low), exp(high)
 
 
-def _ranges(scenario: Scenario) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    for path, known in scenario.ledger.items():
-        in_a_list = any(key.isdigit() for key in path.split("."))
-        if known.range is not None and path.startswith(ROOTS) and not in_a_list:
-            yield path, (known.range[0], known.range[1])
-
-
 def _step(plan: IterationPlan, path: str, value: Any, batch: int, cached: float) -> float | None:
     """Seconds of a decode step with another number at a path; None where there can be none."""
-    section, *keys = path.split(".")
-    own: Spec = getattr(plan.scenario, section)
-    dumped = own.model_dump(mode="json", by_alias=True)
-    inner: dict[str, Any] = dumped
-    for key in keys[:-1]:
-        inner = inner[key]
-    inner[keys[-1]] = value
     try:
-        changed: dict[str, Any] = {section: type(own).model_validate(dumped)}
-        scenario = plan.scenario.model_copy(update=changed)
+        scenario = with_number(plan.scenario, path, value)
         assert scenario.rl is not None, "it has rollouts"
         nodes: dict[str, Any] = {"nodes": plan.rollouts.nodes}
         rollouts = scenario.rl.rollout.model_copy(update=nodes)
