@@ -154,9 +154,12 @@ class Engine:
 
     def _draw(self, sequence: Sequence, logits_W: Tensor) -> Drawn:
         allowed_W = self.vocabulary.known_W
+        request = sequence.request
         if sequence.constraint is not None:
             allowed_W = allowed_W & sequence.constraint.allowed()
-        request = sequence.request
+        elif sequence.made < request.min_tokens:
+            allowed_W = allowed_W.clone()
+            allowed_W[[self.vocabulary.end, *request.stop_tokens]] = False
         place = (sequence.choice, sequence.made)
         return draw(logits_W, allowed_W, request.sampling, place, request.top)
 

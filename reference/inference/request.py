@@ -45,6 +45,8 @@ class Request:
     top: int = 0
     """How many of the likeliest tokens are told beside each one."""
     constraint: Constraint | None = None
+    min_tokens: int = 0
+    """No token that ends a choice is drawn before; without effect beside a constraint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Times kernels, copies, collectives and training steps of the device at hand, "
         "and writes a GPU, a node and a calibration profile that scenarios can name.",
         epilog="Groups: launch, bandwidth, gemm, grouped, attention, optimizer, copies, "
-        "collectives, steps. Those measured before into the same folder stay.",
+        "collectives, steps, serving. Those measured before into the same folder stay.",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--model", help="whose shapes; kimi-k2 on a GPU, kimi-k2-nano on a CPU")

@@ -128,7 +128,7 @@ Watch = Callable[[Sequence[Call]], tuple[float, float]]
 
 def _clocks(device: torch.device) -> Watch:
     """The host's clocks; the process's own where it has one thread and no GPU to wait for."""
-    own = time.process_time if _alone(device) else time.perf_counter
+    own = ticking(device)
 
     def watch(row: Sequence[Call]) -> tuple[float, float]:
         _finish(device)
@@ -140,6 +140,11 @@ def _clocks(device: torch.device) -> Watch:
         return time.perf_counter() - wall, ran
 
     return watch
+
+
+def ticking(device: torch.device) -> Callable[[], float]:
+    """The clock that counts of the host's: its process's own where it works alone."""
+    return time.process_time if _alone(device) else time.perf_counter
 
 
 def _alone(device: torch.device) -> bool:

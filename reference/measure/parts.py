@@ -1,8 +1,9 @@
 """A measured machine as catalog parts: text in the form that the twin loads.
 
 In `catalog/` a folder gets `gpus/NAME.yaml`, `nodes/NAME.yaml` of one device (and NAME-xN of the N
-that collectives ran over), `calibrations/NAME.yaml`, and an entry NAME in `sources.yaml`; a
-scenario beside `catalog` then names NAME. A GPU that the shipped catalog knows extends its part
+that collectives ran over), `calibrations/NAME.yaml`, `engines/NAME.yaml` and `updaters/NAME.yaml`
+where the inference engine ran, and an entry NAME in `sources.yaml`; a scenario beside `catalog`
+then names NAME. A GPU that the shipped catalog knows extends its part
 there, and says only what was measured of this one.
 """
 
@@ -15,11 +16,13 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from reference.inference.spec import EngineSpec
 from reference.measure.ceilings import Best
 from reference.measure.links import Links
 from reference.measure.machine import Machine
 from reference.measure.point import Statistic
 from reference.measure.profile import Key, Number, Profile
+from reference.measure.serving import Serving
 from twin.loading import load_part
 from twin.units import Dimension, format_quantity
 
@@ -28,15 +31,24 @@ DIGITS = 4
 
 
 def write_parts(
-    folder: Path, machine: Machine, best: Best, profile: Profile, links: Links
+    folder: Path,
+    machine: Machine,
+    best: Best,
+    profile: Profile,
+    links: Links,
+    serving: Serving | None,
 ) -> list[Path]:
-    """Writes the three parts and the source that they cite; returns what was written."""
+    """Writes the parts and the source that they cite; returns what was written. Without `serving`
+    there is no engine and no updater."""
     catalog = folder / "catalog"
     texts = {
         catalog / "gpus": gpu_text(machine, best),
         catalog / "nodes": node_text(machine, best, links),
         catalog / "calibrations": calibration_text(machine, best, profile, links.statistic),
     }
+    if serving is not None:
+        texts[catalog / "engines"] = engine_text(machine, serving)
+        texts[catalog / "updaters"] = updater_text(machine, serving)
     files = {place / f"{machine.name}.yaml": text for place, text in texts.items()}
     if links.ranks > 1:
         files[catalog / "nodes" / f"{machine.name}-x{links.ranks}.yaml"] = several_text(
@@ -59,7 +71,7 @@ def gpu_text(machine: Machine, best: Best) -> str:
             *_head(machine, f"{machine.device}: the catalog's {best.gpu}"),
             f"extends: {best.gpu}",
             f"name: {known.name}",
-            f"memory: {_leaf(exposed)}",
+            f"memory: {leaf(exposed)}",
         ]
     else:
         peak = Number(best.peak, best.peak, best.peak, best.peak_note, "measured", "flop_per_s")
@@ -75,9 +87,9 @@ def gpu_text(machine: Machine, best: Best) -> str:
         lines = [
             *_head(machine, machine.device),
             f"name: {machine.name}",
-            f"memory: {_leaf(exposed)}",
-            f"memory_bandwidth: {_leaf(moved)}",
-            f"bf16_dense: {_leaf(peak)}",
+            f"memory: {leaf(exposed)}",
+            f"memory_bandwidth: {leaf(moved)}",
+            f"bf16_dense: {leaf(peak)}",
             f"sms: {machine.units}  # {units}",
         ]
     return "\n".join([*lines, f"calibration: {machine.name}"]) + "\n"
@@ -98,8 +110,8 @@ def node_text(machine: Machine, best: Best, links: Links) -> str:
             "gpus: 1",
             "host:",
             "  pcie:",
-            f"    efficiency: {_leaf(efficiency)}",
-            f"    latency: {_leaf(links.pcie_latency)}",
+            f"    efficiency: {leaf(efficiency)}",
+            f"    latency: {leaf(links.pcie_latency)}",
         ]
         return "\n".join(lines) + "\n"
     lines = [
@@ -109,9 +121,47 @@ def node_text(machine: Machine, best: Best, links: Links) -> str:
         *_link("nic", links.nic_rate, links.nic_latency),
         "host:",
         f"  memory: {_quantity(machine.host_memory, 'bytes')}",
-        f"  memory_bandwidth_per_socket: {_leaf(links.dram)}",
+        f"  memory_bandwidth_per_socket: {leaf(links.dram)}",
         "  sockets: 1",
         *(f"  {line}" for line in _link("pcie", links.pcie_rate, links.pcie_latency)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def engine_text(machine: Machine, serving: Serving) -> str:
+    """`reference.inference` with its defaults, on one device, which is its host, too."""
+    own = EngineSpec()
+    lines = [
+        *_head(machine, f"The reference's inference engine on {machine.device}"),
+        f"name: {machine.name}",
+        "gpus: 1",
+        "tensor: 1",
+        "precision: bf16",
+        "cache: bf16",
+        "two_batches: false",
+        f"batch: {own.running}",
+        f"chunk: {own.step_tokens}tok",
+        "prefix_cache: false",
+        f"step_overhead: {leaf(serving.step)}",
+        f"sequence_overhead: {leaf(serving.sequence)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def updater_text(machine: Machine, serving: Serving) -> str:
+    """New weights through host memory to an engine of the same process: nothing is sent."""
+    lines = [
+        *_head(machine, f"Weight updates within a process on {machine.device}"),
+        f"name: {machine.name}",
+        f"gpu: {machine.name}",
+        f"software: {json.dumps(machine.software)}",
+        f'date: "{machine.date}"',
+        "nics: 1",
+        "efficiency: 1.0",
+        "hop: 0s",
+        f"per_tensor: {leaf(serving.per_tensor)}",
+        "gather: 0s",
+        "regroup: 0s",
     ]
     return "\n".join(lines) + "\n"
 
@@ -171,7 +221,7 @@ def _section(profile: Profile, above: Key) -> list[str]:
             low, high = profile.spans[key]
             lines.append(f"{pad}{name}: [{_measured(low)}, {_measured(high)}]")
         else:
-            lines.append(f"{pad}{name}: {_leaf(profile.numbers[key])}")
+            lines.append(f"{pad}{name}: {leaf(profile.numbers[key])}")
     return lines
 
 
@@ -188,9 +238,9 @@ def _link(name: str, rate: Number, latency: Number) -> list[str]:
     whole = f'{{value: 1.0, kind: {rate.kind}, note: "the rate above is what was reached"}}'
     return [
         f"{name}:",
-        f"  bandwidth: {_leaf(rate)}",
+        f"  bandwidth: {leaf(rate)}",
         f"  efficiency: {whole}",
-        f"  latency: {_leaf(latency)}",
+        f"  latency: {leaf(latency)}",
     ]
 
 
@@ -202,8 +252,8 @@ def _about(machine: Machine) -> list[str]:
     return [f"source: {machine.name}", "kind: measured"]
 
 
-def _leaf(number: Number) -> str:
-    """A number with its annotations, in flow style."""
+def leaf(number: Number) -> str:
+    """A number with its range, kind and note, in flow style."""
     value, low, high = (_written(v, number.dimension) for v in _ordered(number))
     spread = f", range: [{low}, {high}]" if number.low < number.high else ""
     note = json.dumps(number.note, ensure_ascii=False)

@@ -1,4 +1,5 @@
-"""The measured training steps as scenarios of the twin, each saying what it should come to."""
+"""The measured training steps as scenarios of the twin, each saying what it should come to, and
+what loops of reinforcement learning on this machine share."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from pathlib import Path
 from reference.measure.case import BF16
 from reference.measure.machine import Machine
 from reference.measure.point import Point, Statistic
+from reference.measure.serving import Serving
+from twin.units import format_quantity
 
 
 def write_scenario(
@@ -24,6 +27,48 @@ def write_scenario(
         path.write_text(_text(machine, model, point, statistic), encoding="utf-8")
         written.append(path)
     return written
+
+
+def write_loop(folder: Path, machine: Machine, model: str, serving: Serving) -> Path:
+    """A loop of one process, in which the engine and the trainer take turns; others extend it."""
+    path = folder / f"loop-{model}.yaml"
+    sleep, wake = (format_quantity(one.value, "seconds") for one in (serving.sleep, serving.wake))
+    text = f"""\
+# A loop of reinforcement learning within one process, {machine.date}: python -m reference.rl.
+schema: 1
+name: {model}, a loop on one {machine.device}
+model: {model}
+cluster: {{node: {machine.name}, nodes: 1, fabric: clos-400g}}
+parallel: {{schedule: 1f1b, micro_batch: 8, zero: 0}}
+memory: {{recompute: []}}
+train:
+  tokens: 1Mtok
+  global_batch: 32seq
+  sequence: 160tok
+  optimizer: muonclip
+calibration: {machine.name}
+rl:
+  rollout:
+    engine: {machine.name}
+    requests: 32
+    prompt: {{kind: constant, each: 38}}
+    written: {{kind: constant, each: 64}}
+  iteration:
+    mode: colocated
+    batching: padded
+    offload: false
+    sleep: {sleep}  # {serving.sleep.note}
+    wake: {wake}  # {serving.wake.note}
+    update:
+      precision: bf16
+      replica: {{gpus: 1}}
+      stages: two
+      free_memory: 96MB
+      bucket: 8MB
+      updater: {machine.name}
+"""
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def _text(machine: Machine, model: str, point: Point, statistic: Statistic) -> str:

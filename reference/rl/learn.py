@@ -4,8 +4,8 @@ them, and the trainer's own step on cross-entropy that is weighted by the slopes
 The forward pass of the slopes comes before that of the gradients, so that each response is read
 twice: K2's error is of a whole response, known only behind its last token.
 
-Legend: K responses of a group, R rows of the step, B rows of a micro-batch, T tokens of a row, W
-words.
+Legend: K responses of a group, R rows of the step, B rows of a micro-batch, T tokens of a row, N
+tokens that are learned, W words.
 """
 
 from __future__ import annotations
@@ -156,16 +156,18 @@ def look(run: RunSpec, trainee: Trainee, rows: Sequence[Row]) -> Looked:
         given = (tokens_BT.to(trainee.device), targets_BT)
         like = torch.empty((*tokens_BT.shape, model.spec.hidden), dtype=trainee.dtype)
         (logits_BTW,) = trainee.runtime.look(((Action("F", 0, 0),),), [given], like)
-        wide_BTW = logits_BTW.double().log_softmax(-1).cpu()
         learned_BT = targets_BT != IGNORED
-        now_BT = wide_BTW.gather(-1, targets_BT.clamp(min=0)[..., None])[..., 0]
-        then_BT, checks_BT = _then(chosen, tokens_BT.shape[1])
-        away_BT = torch.where(learned_BT, now_BT - then_BT, 0.0)
+        # Over all tokens most of this would be of prompts and padding.
+        wide_NW = logits_BTW[learned_BT.to(trainee.device)].double().log_softmax(-1).cpu()
+        now_N = wide_NW.gather(-1, targets_BT[learned_BT][:, None])[:, 0]
+        then_N, checks_N = (one[learned_BT] for one in _then(chosen, tokens_BT.shape[1]))
+        away_BT = torch.zeros_like(targets_BT, dtype=torch.float64)
+        away_BT[learned_BT] = now_N - then_N
         ratios[part] = away_BT.sum(1)
-        entropy -= ((wide_BTW.exp() * wide_BTW).sum(-1) * learned_BT).sum().item()
+        entropy -= (wide_NW.exp() * wide_NW).sum().item()
         tokens += int(learned_BT.sum())
-        found_BT = torch.where(checks_BT.isnan(), 0.0, (now_BT - checks_BT).abs())
-        mismatch = max(mismatch, found_BT.max().item())
+        found_N = torch.where(checks_N.isnan(), 0.0, (now_N - checks_N).abs())
+        mismatch = max([mismatch, *found_N.tolist()])
     return Looked(ratios, mismatch, entropy / max(1, tokens), tokens)
 
 

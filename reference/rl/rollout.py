@@ -27,7 +27,7 @@ from reference.rl.records import CUT, Ended, Response
 from reference.rl.repeats import RepeatSpec, repeats
 from reference.rl.turns import ends_message, said, told
 from reference.rl.workers import Environments, FailedError
-from twin.spec.base import Count, Part, Spec, Whole
+from twin.spec.base import Count, Flag, Part, Spec, Whole
 
 Why = Literal["done", "spent", "slice"]
 """Nobody is left; the iteration's tokens or steps are spent; a slice is over."""
@@ -58,6 +58,11 @@ class RolloutSpec(Spec):
     cap: Count = Field(default=256, description="tokens that the model writes in a response")
     caps: dict[str, Count] = Field(
         default_factory=dict, description="the same for single kinds of tasks"
+    )
+    full: Flag = Field(
+        default=False,
+        description="responses go on to their cap: nothing that ends one earlier is drawn. For "
+        "measuring, where lengths have to be known before",
     )
     repeat: RepeatSpec = Field(
         default_factory=RepeatSpec, description="what is taken for going round in circles"
@@ -160,6 +165,7 @@ class Rollout:
             len(one.tokens) + more,
             sampling=Sampling(self.temperature, self.spec.top_p, 0, one.seed),
             stop_tokens=ends_message(self.engine.vocabulary),
+            min_tokens=len(one.tokens) + more if self.spec.full else 0,
         )
         number = self.engine.add(request)
         # The engine draws by the place behind the prompt, so that this changes no draw.

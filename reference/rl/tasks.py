@@ -13,10 +13,11 @@ to be sent to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from typing import Any, Final
 
 from pydantic import Field
@@ -29,6 +30,7 @@ from twin.spec.base import Count, Spec, Whole
 
 SOURCES: Final[dict[str, str]] = {
     "characters": "reference.rl.toys.characters:make",
+    "lengths": "reference.rl.toys.lengths:make",
     "sums": "reference.rl.toys.sums:make",
     "open": "reference.rl.critique.open:make",
 }
@@ -43,6 +45,10 @@ class TasksSpec(Spec):
     seed: Whole = Field(default=0, description="of which tasks they are")
     levels: tuple[Count, ...] = Field(
         default=(), description="of a family of the gym: those that are taken, in turn; empty: all"
+    )
+    options: Mapping[str, Any] = Field(
+        default_factory=dict,
+        description="what a `module:function` takes beside count and seed, by name",
     )
 
 
@@ -68,7 +74,7 @@ def tasks_of(specs: Sequence[TasksSpec]) -> dict[str, Task]:
     for one without tasks, and TW650 for levels that it has not."""
     found: dict[str, Task] = {}
     for at, spec in enumerate(specs):
-        made = _maker(spec, f"tasks.{at}")(spec.count, spec.seed)
+        made = _made(spec, f"tasks.{at}")
         if not made:
             message = f"`{spec.source}` makes no task"
             raise UsageError([Problem("TW641", f"tasks.{at}", message)])
@@ -78,7 +84,17 @@ def tasks_of(specs: Sequence[TasksSpec]) -> dict[str, Task]:
     return found
 
 
-def _maker(spec: TasksSpec, at: str) -> Callable[[int, int], Sequence[Task]]:
+def _made(spec: TasksSpec, at: str) -> Sequence[Task]:
+    make = _maker(spec, at)
+    try:
+        signature(make).bind(spec.count, spec.seed, **spec.options)
+    except TypeError as error:
+        message = f"`{spec.source}` does not take these: {error}"
+        raise UsageError([Problem("TW640", f"{at}.options", message)]) from None
+    return make(spec.count, spec.seed, **spec.options)
+
+
+def _maker(spec: TasksSpec, at: str) -> Callable[..., Sequence[Task]]:
     source, path = spec.source, f"{at}.source"
     if source in families():
         # By name: a family's file is read when it is asked for.

@@ -168,3 +168,14 @@ def test_an_engine_that_cannot_be_says_why(spec: dict, path: str, fix: str) -> N
     first = caught.value.problems[0]
     assert (first.code, first.path) == ("TW180", path)
     assert fix in first.hint
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_the_host_takes_its_part_of_each_sequence_of_a_pass(two: bool) -> None:
+    own = {"step_overhead": "1ms", "sequence_overhead": "100us"}
+    light, heavy = (made(redundant_experts=32, two_batches=two, **host) for host in ({}, own))
+    for batch in (1, 7, 64):
+        more = decode_pass(heavy, batch, 1000.0).seconds - decode_pass(light, batch, 1000.0).seconds
+        assert more == pytest.approx(0.001 + 0.0001 * batch)
+    more = prefill_pass(heavy, 3, 500).seconds - prefill_pass(light, 3, 500).seconds
+    assert more == pytest.approx(0.001 + 0.0003)

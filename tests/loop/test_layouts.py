@@ -28,10 +28,10 @@ def test_there_are_sixteen_paced_layouts_on_two_to_four_nodes() -> None:
 def test_names_say_the_mode() -> None:
     for name in shipped():
         (one,) = find([name])
-        assert one.mode == ("bare" if name.startswith("bare-") else "paced")
+        assert one.mode == next((mode for mode in ("bare", "rl") if name.startswith(mode)), "paced")
 
 
-@pytest.mark.parametrize("layout", find([]), ids=lambda one: one.name)
+@pytest.mark.parametrize("layout", [*PACED, *find([], "bare")], ids=lambda one: one.name)
 def test_the_trainer_reads_what_the_plan_says(layout: Layout, tmp_path: Path) -> None:
     plan = twin.plan(layout.scenario)
     assert not problems(plan)

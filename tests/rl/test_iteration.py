@@ -225,3 +225,30 @@ def test_same_scenario_same_answer() -> None:
     assert {k: v for k, v in first.items() if k != "provenance"} == {
         k: v for k, v in again.items() if k != "provenance"
     }
+
+
+def test_engines_that_go_to_sleep_take_that_much_longer_and_only_where_they_do() -> None:
+    before, after = played().rounds[0], played("rl.iteration.sleep=3s").rounds[0]
+    assert after.length_ns - before.length_ns == after.parts_ns["sleep"] == 3 * 10**9
+    gpus = planned().gpus
+    assert after.idle_ns["switch"] - before.idle_ns["switch"] == gpus * 3 * 10**9
+    assert seconds(*APART, "rl.iteration.sleep=3s") == seconds(*APART)
+
+
+def test_states_that_stay_move_nothing_and_take_room_from_caches() -> None:
+    moved, stayed = planned(), planned("rl.iteration.offload=false")
+    own = max(states_of(stage) for stage in stayed.trainer.memory.stages)
+    assert moved.room.cache - stayed.room.cache == pytest.approx(own)
+    update = {one.name: one.bytes for one in stayed.fits}["weight update"]
+    assert update - {one.name: one.bytes for one in moved.fits}["weight update"] == own
+    parts = played("rl.iteration.offload=false").rounds[0].parts_ns
+    assert parts["load"] == parts["unload"] == 0
+
+
+def test_padded_and_packed_are_the_same_where_sequences_are() -> None:
+    """Four of them fill a micro-batch either way."""
+    alike = "parallel.micro_batch=4", "train.sequence=2048tok", ALIKE
+    packed, padded = (
+        played(*alike, f"rl.iteration.batching={kind}").rounds[0] for kind in ("packed", "padded")
+    )
+    assert padded.parts_ns["train"] == packed.parts_ns["train"]

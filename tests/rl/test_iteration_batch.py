@@ -7,7 +7,7 @@ import random
 import pytest
 
 from twin.rl.iteration import Batch, batch
-from twin.rl.iteration.batch import dealt, packed
+from twin.rl.iteration.batch import dealt, packed, padded
 from twin.rl.iteration.training import between
 
 
@@ -58,6 +58,27 @@ def test_no_replica_waits_while_another_could_share() -> None:
     """Micro-batches with room for all would leave three of four replicas without any."""
     found = batch([100] * 8, 10_000, replicas=4, steps=1)
     assert (found.steps, found.tokens) == ((1,), 200.0)
+
+
+def test_padded_micro_batches_are_as_long_as_the_longest_of_theirs() -> None:
+    """By hand: 10 and 20 in one, 30 and 50 in the next, 90 alone."""
+    made = padded([50, 10, 90, 30, 20], 2)
+    assert [one.tokens for one in made] == [40, 100, 90]
+    assert [one.squares for one in made] == [2 * 20**2, 2 * 50**2, 90**2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_padding_computes_no_less_than_there_is_and_nothing_where_all_are_alike(seed: int) -> None:
+    lengths = drawn(100, 500, seed)
+    assert sum(one.tokens for one in padded(lengths, 8)) > sum(lengths)
+    assert sum(one.tokens for one in padded(lengths, 1)) == sum(lengths)
+    found = batch(lengths, 8, 1, 1, padded)
+    assert found.steps == (13,)
+    assert found.filled == pytest.approx(
+        sum(lengths) / sum(one.tokens for one in padded(lengths, 8))
+    )
+    alike = batch([64] * 32, 8, 2, 2, padded)
+    assert (alike.steps, alike.tokens, alike.reach, alike.filled) == ((1, 1), 512.0, 64.0, 1.0)
 
 
 def test_nothing_done_is_nothing_to_train_on() -> None:

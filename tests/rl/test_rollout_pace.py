@@ -72,3 +72,12 @@ def test_the_step_under_way_is_the_first_that_ends_later(
     assert table.seconds(running, cached, steps) >= seconds - 1e-6
     if steps > 1:
         assert table.seconds(running, cached, steps - 1) < seconds + 1e-6
+
+
+def test_each_further_prompt_of_a_pass_costs_the_host_its_part() -> None:
+    light, heavy = (
+        step_table(made(redundant_experts=32, sequence_overhead=each), 8) for each in ("0s", "10ms")
+    )
+    for joining in (32, 64, 160):
+        more = [one.prefill(joining, 32_000, 0, shared=False) for one in (light, heavy)]
+        assert more[1] - more[0] == pytest.approx(0.01 * joining / heavy.groups)

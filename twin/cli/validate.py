@@ -19,6 +19,7 @@ class Mode(StrEnum):
 
     PACED = "paced"
     BARE = "bare"
+    RL = "rl"
 
 
 _LayoutsArgument = Annotated[
@@ -37,7 +38,7 @@ _ModeOption = Annotated[
         "--mode",
         help="Only layouts of this kind. paced: ranks sleep until the twin's time for their "
         "kernels is over, so that schedule and links are judged; bare: one rank per core, as fast "
-        "as it goes.",
+        "as it goes; rl: loops of reinforcement learning in one process.",
     ),
 ]
 _StepsOption = Annotated[
@@ -45,8 +46,8 @@ _StepsOption = Annotated[
     typer.Option(
         "--steps",
         min=2,
-        help="Steps of each run; the first is not counted. 5 of a paced one, 8 of a bare one, if "
-        "you write none.",
+        help="Steps of each run, or iterations of a loop; the first is not counted. 5 of a paced "
+        "one, 8 of a bare one, 6 of a loop, if you write none.",
     ),
 ]
 _RoundsOption = Annotated[
@@ -55,7 +56,7 @@ _RoundsOption = Annotated[
         "--rounds",
         min=1,
         help="Times through the list, so that no layout has all its steps in slow minutes of a "
-        "shared machine. 1 for paced ones, 3 for bare ones, if you write none.",
+        "shared machine. 1 for paced ones, 3 for others, if you write none.",
     ),
 ]
 _OutputOption = Annotated[

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Literal
 from twin.cli.output import NOT_AS_EXPECTED, Output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
-    from twin.loop import Outcome, Score
+    from twin.loop import Asked, Layout, Outcome, Score
+    from twin.loop.rl import LoopOutcome
 
 VERSION = 1
 """Version of the JSON document."""
+NEAR = 0.15
+"""What a phase of a loop may be missed by, to count as near."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +27,7 @@ class Request:
     """Layouts to run, and how."""
 
     names: list[str]
-    mode: Literal["paced", "bare"] | None
+    mode: Literal["paced", "bare", "rl"] | None
     sets: list[str]
     folder: Path | None
     steps: int | None
@@ -45,41 +50,64 @@ def run(wanted: Request, files: Files, output: Output) -> int:
     from twin.loop.start import obstacle
     from twin.runs import runs_folder
 
-    missing = obstacle()
+    missing = "" if wanted.mode == "rl" else obstacle()
     if missing:
         output.message(f"No link can be held to a rate here ({missing}): ranks use loopback.")
-    found = find(wanted.names, wanted.mode, wanted.sets, shaped=not missing)
+    every = find(wanted.names, wanted.mode, wanted.sets, shaped=not missing)
+    found = [one for one in every if one.mode != "rl"]
     place = (wanted.folder or runs_folder() / "validate").absolute()
     asked = Asked(place, not missing, wanted.steps, wanted.rounds, wanted.again)
     outcomes: list[Outcome] = []
     for one in predict_then_run(found, asked, output.message):
         outcomes.append(one)
         output.message(_line(one))
+    loops = _loops([one for one in every if one.mode == "rl"], asked, output)
     scores = score(outcomes)
     output.document(
         {
             "version": VERSION,
             "scores": [one.to_json() for one in scores],
             "layouts": [one.to_json() for one in outcomes],
+            "loops": [one.to_json() for one in loops],
         }
     )
     for one in scores:
         output.sentence(_sentence(one))
+    if loops:
+        output.sentence(_of_loops(loops))
     if output.tables:
-        output.show(_table(outcomes))
+        output.show(*[_table(outcomes)] * bool(outcomes), *[_phases(loops)] * bool(loops))
     if files.report is not None:
         from twin.loop.page import write
 
-        write(files.report, outcomes, scores)
+        write(files.report, outcomes, scores, loops)
         output.message(f"Written: {files.report}")
     if files.table is not None:
         from twin.loop.page import write_table
 
         write_table(files.table, found, outcomes)
         output.message(f"Written: {files.table}")
-    limit = files.limit
-    beyond = limit is not None and any(100 * one.median_error > limit for one in scores)
-    return NOT_AS_EXPECTED if beyond else 0
+    return NOT_AS_EXPECTED if _beyond(files.limit, scores, loops) else 0
+
+
+def _loops(found: Sequence[Layout], asked: Asked, output: Output) -> list[LoopOutcome]:
+    """Loops of reinforcement learning, predicted and run."""
+    from twin.loop.rl import predict_then_run
+
+    outcomes: list[LoopOutcome] = []
+    for one in predict_then_run(found, asked, output.message):
+        outcomes.append(one)
+        output.message(_loop_line(one))
+    return outcomes
+
+
+def _beyond(limit: float | None, scores: Sequence[Score], loops: Sequence[LoopOutcome]) -> bool:
+    """Whether a median error is above the limit, in percent: of a mode, or of a phase of loops."""
+    from twin.loop.rl.outcome import medians
+
+    errors = [one.median_error for one in scores]
+    errors += medians(loops).values() if loops else ()
+    return limit is not None and any(100 * one > limit for one in errors)
 
 
 def _line(one: Outcome) -> str:
@@ -90,6 +118,40 @@ def _line(one: Outcome) -> str:
         f"{one.name}: {duration(one.predicted)} predicted, {duration(one.measured)} measured, "
         f"{signed(100 * one.error)} %{drift}"
     )
+
+
+def _loop_line(one: LoopOutcome) -> str:
+    from twin.report.numbers import duration, signed
+
+    predicted, measured = map(duration, one.seconds)
+    return (
+        f"{one.name}: an iteration {predicted} predicted, {measured} measured, "
+        f"{signed(100 * one.error)} %"
+    )
+
+
+def _of_loops(loops: Sequence[LoopOutcome]) -> str:
+    from twin.loop.rl.outcome import medians
+
+    errors = [abs(error) for one in loops for error in one.errors.values()]
+    near = sum(error <= NEAR for error in errors)
+    by_phase = ", ".join(f"{name} {error:.1%}" for name, error in medians(loops).items())
+    return (
+        f"{len(loops)} loops of reinforcement learning: median error by phase {by_phase}; "
+        f"{near} of {len(errors)} phases within {NEAR:.0%}."
+    )
+
+
+def _phases(loops: Sequence[LoopOutcome]) -> Table:
+    from rich.table import Table
+
+    from twin.loop.page import LOOP_COLUMNS, loop_cells
+
+    table = Table(*LOOP_COLUMNS, box=None)
+    for one in loops:
+        for row in loop_cells(one):
+            table.add_row(*row)
+    return table
 
 
 def _sentence(one: Score) -> str:

@@ -40,7 +40,7 @@ PARTS: Final[dict[Part, str]] = {
     "launches": "launches of kernels",
     "tensor": "collectives of tensor ranks",
     "expert": "expert all-to-all that nothing hides",
-    "host": "the host between two steps",
+    "host": "the host, between steps and for each sequence",
 }
 """What takes the time of a step, in words: the causes of a pass, memory's bandwidth split by what
 is read. Matrix products that memory binds read their weights above all, so all of their bytes

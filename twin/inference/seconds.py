@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from twin.arch.ops import Exchange, Item, LayerKind, Op
@@ -51,7 +51,8 @@ class _Half:
 def decode_pass(engine: Engine, batch: int, cached: float) -> Pass:
     """One step of `batch` sequences in each group, with `cached` tokens each on average."""
     halves, items = decode_halves(engine, batch, cached)
-    return (_in_turns if halves == 2 else _in_line)(engine, items, "decode")
+    made = (_in_turns if halves == 2 else _in_line)(engine, items, "decode")
+    return _with_host(engine, made, batch)
 
 
 def decode_halves(
@@ -69,13 +70,14 @@ def prefill_pass(engine: Engine, prompts: int, new: int, cached: int = 0) -> Pas
     """One pass of `prompts` prompts in each group, of which `new` tokens each are not cached. Its
     two halves have half of the prompts, or of the one prompt's tokens."""
     if not (engine.spec.two_batches and _exchanges(engine) and prompts * new > 1):
-        return _in_line(engine, prefill_items(engine, prompts, new, cached), "prefill")
+        whole = _in_line(engine, prefill_items(engine, prompts, new, cached), "prefill")
+        return _with_host(engine, whole, prompts)
     if prompts > 1:
         halves = prefill_items(engine, -(-prompts // 2), new, cached)
     else:
         # The second half also sees the first, so the mean half sees a quarter of them more.
         halves = prefill_items(engine, 1, -(-new // 2), cached + new // 4)
-    return _in_turns(engine, halves, "prefill")
+    return _with_host(engine, _in_turns(engine, halves, "prefill"), prompts)
 
 
 def _exchanges(engine: Engine) -> bool:
@@ -89,7 +91,7 @@ def _in_line(engine: Engine, items: Mapping[LayerKind, tuple[Item, ...]], of: st
         for cause, seconds in layer.causes.items():
             total[cause] += count * seconds
         total["expert"] += count * layer.expert
-    return Pass(_with_host(engine, total))
+    return Pass(total)
 
 
 def _in_turns(engine: Engine, items: Mapping[LayerKind, tuple[Item, ...]], of: str) -> Pass:
@@ -105,11 +107,14 @@ def _in_turns(engine: Engine, items: Mapping[LayerKind, tuple[Item, ...]], of: s
             total[cause] += count * 2 * seconds
         total["expert"] += count * (together - kernels)
         hidden += count * (moved - max(0.0, together - kernels))
-    return Pass(_with_host(engine, total), hidden)
+    return Pass(total, hidden)
 
 
-def _with_host(engine: Engine, total: Mapping[Cause, float]) -> dict[Cause, float]:
-    return {**total, "host": engine.spec.step_overhead}
+def _with_host(engine: Engine, one: Pass, sequences: int) -> Pass:
+    """What the host takes beside, of which no kernel hides any."""
+    host = engine.spec.step_overhead + engine.spec.sequence_overhead * sequences
+    causes: dict[Cause, float] = {**one.causes, "host": host}
+    return replace(one, causes=causes)
 
 
 def _held(engine: Engine, of: str) -> tuple[int, int, float]:

@@ -22,7 +22,7 @@ CAUSES: Final[dict[Cause, str]] = {
     "launches": "launches of kernels",
     "tensor": "collectives of tensor ranks",
     "expert": "expert all-to-all that nothing hides",
-    "host": "the host between two passes",
+    "host": "the host, between passes and for each sequence",
 }
 """What takes the time of a pass, in words."""
 

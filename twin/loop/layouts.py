@@ -1,8 +1,10 @@
 """Which layouts are run: files of scenarios, or all that ship for it (`scenarios/reference`).
 
-A layout whose nodes are `stand-in-netns` is run paced: its GPU is no device, but what the ranks
-sleep for, so that what is judged is the schedule and what crosses real links. Any other is run
-bare, a rank per core: the profile is that of the cores here, and ranks take as long as they take.
+A layout with an iteration of reinforcement learning is a loop, run by the reference in one process
+(`twin.loop.rl`). Of the others, one whose nodes are `stand-in-netns` is run paced: its GPU is no
+device, but what the ranks sleep for, so that what is judged is the schedule and what crosses real
+links. Any other is run bare, a rank per core: the profile is that of the cores here, and ranks take
+as long as they take.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from twin.loading.files import shipped_folder
 from twin.loading.suggest import hint
 from twin.scenario import Scenario
 
-Mode = Literal["paced", "bare"]
+Mode = Literal["paced", "bare", "rl"]
 STAND_IN: Final = "stand-in"
 """The GPU that ranks sleep for."""
 LOOPBACK: Final = "cluster.node.nic.bandwidth=16Gbps"
@@ -40,6 +42,8 @@ class Layout:
     @property
     def mode(self) -> Mode:
         """How it is run."""
+        if self.scenario.rl is not None:
+            return "rl"
         return "paced" if self.scenario.cluster.node.gpu.name == STAND_IN else "bare"
 
 
@@ -51,9 +55,12 @@ def folder() -> Path:
 def shipped(mode: Mode | None = None) -> tuple[str, ...]:
     """The names of shipped layouts, sorted; those of one mode."""
     found = sorted(path.stem for path in folder().glob("*.yaml"))
-    return tuple(
-        one for one in found if mode is None or one.startswith("bare-") == (mode == "bare")
-    )
+    return tuple(one for one in found if mode is None or _named(one) == mode)
+
+
+def _named(name: str) -> Mode:
+    """The mode of a shipped layout, which its name begins with, but for paced ones."""
+    return "rl" if name.startswith("rl-") else "bare" if name.startswith("bare-") else "paced"
 
 
 def find(

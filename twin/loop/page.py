@@ -6,13 +6,14 @@ import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Final
 
 from twin.errors import Problem, UsageError
 from twin.loading.files import display
 from twin.loop.layouts import Layout
 from twin.loop.outcome import Outcome
+from twin.loop.rl.outcome import LoopOutcome
 from twin.loop.score import Score
 from twin.report.breakdown import CAUSE_WORDS, CAUSES
 from twin.report.numbers import duration, signed
@@ -55,6 +56,28 @@ def cells(one: Outcome) -> tuple[str, ...]:
     )
 
 
+LOOP_COLUMNS: Final = ("Loop", "phase", "predicted", "measured", "error", "quartiles measured")
+
+
+def loop_cells(one: LoopOutcome) -> Iterator[tuple[str, ...]]:
+    """A row for each phase of a loop, and one for the whole iteration."""
+    for name, found in one.middle.items():
+        own = [each[name] for each in one.measured]
+        yield _loop_row(one.name, name, (one.predicted[name], found), own)
+    whole = [sum(each.values()) for each in one.measured]
+    yield _loop_row(one.name, "iteration", one.seconds, whole)
+
+
+def _loop_row(
+    loop: str, phase: str, pair: tuple[float, float], measured: Sequence[float]
+) -> tuple[str, ...]:
+    predicted, found = pair
+    low, _, high = quantiles(measured, n=4) if len(measured) > 1 else (measured[0],) * 3
+    error = f"{signed(100 * (predicted / found - 1))} %"
+    spread = f"{duration(low)} to {duration(high)}"
+    return loop, phase, duration(predicted), duration(found), error, spread
+
+
 def _interval(one: Outcome) -> str:
     """As it was sealed; what missed it is marked."""
     if one.interval is None:
@@ -63,10 +86,16 @@ def _interval(one: Outcome) -> str:
     return f"{low} to {high}" + ("" if one.hit else " !")
 
 
-def write(path: Path, outcomes: Sequence[Outcome], scores: Sequence[Score]) -> None:
+def write(
+    path: Path,
+    outcomes: Sequence[Outcome],
+    scores: Sequence[Score],
+    loops: Sequence[LoopOutcome] = (),
+) -> None:
     """Write the page. Raises UsageError where the file cannot be written."""
+    lines = [*_lines(outcomes, scores), *_of_loops(loops)]
     try:
-        path.write_text("\n".join(_lines(outcomes, scores)) + "\n", encoding="utf-8")
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:
         message = f"`{path}` cannot be written: {error.strerror}"
         raise UsageError([Problem("TW063", "", message)]) from None
@@ -105,6 +134,16 @@ def _lines(outcomes: Sequence[Outcome], scores: Sequence[Score]) -> Iterator[str
         yield from _exposed(own)
         yield ""
         yield from _actions(own)
+
+
+def _of_loops(loops: Sequence[LoopOutcome]) -> Iterator[str]:
+    if not loops:
+        return
+    yield from ("", "## Loops of reinforcement learning", "")
+    yield "Phases of an iteration, as predicted and as the median of all iterations but each run's"
+    yield "first. The pass for log-probabilities is `score`, and no part of `train`."
+    yield ""
+    yield from _markdown(LOOP_COLUMNS, (row for one in loops for row in loop_cells(one)))
 
 
 def _summary(one: Score) -> Iterator[str]:

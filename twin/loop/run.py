@@ -37,11 +37,11 @@ from twin.runs import Run, run
 SEAL, PACE, CONFIGURATION, LOG = "prediction.json", "pace.json", "trainer.json", "log.txt"
 RUN: Final = "run"
 """The trainer's own folder; further ones have a number."""
-STEPS: Final[Mapping[Mode, int]] = {"paced": 5, "bare": 8}
-ROUNDS: Final[Mapping[Mode, int]] = {"paced": 1, "bare": 3}
-"""Of a layout, steps and runs. Where ranks sleep one step is as the next; bare ones are as fast as
-the machine happens to be, for minutes at a time on one that others use, so that no layout should
-have all of its steps in one such stretch. OURS."""
+STEPS: Final[Mapping[Mode, int]] = {"paced": 5, "bare": 8, "rl": 6}
+ROUNDS: Final[Mapping[Mode, int]] = {"paced": 1, "bare": 3, "rl": 3}
+"""Of a layout, steps (of a loop, iterations) and runs. Where ranks sleep one step is as the next;
+others are as fast as the machine happens to be, for minutes at a time on one that others use, so
+that no layout should have all of its steps in one such stretch. OURS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,11 @@ class EngineSpec(Spec):
     step_overhead: Seconds = Field(
         default=0.0, description="time of the host between two passes that no kernel hides"
     )
+    sequence_overhead: Seconds = Field(
+        default=0.0,
+        description="the same for each sequence of a group's pass: sampling, scheduling, text; "
+        "for engines whose host and device are one core, or whose host is the slower of the two",
+    )
     utilisation: Share = Field(
         default=1.0,
         description="share of these rates that an engine keeps over hours: arrivals, uneven "

@@ -8,10 +8,11 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from twin.errors import FieldError
-from twin.spec.base import Bytes, Count, Duration, Spec, Whole
+from twin.spec.base import Bytes, Count, Duration, Flag, Spec, Whole
 from twin.spec.weight_update import WeightUpdateSpec
 
 Mode = Literal["colocated", "disaggregated", "one_step_off"]
+Batching = Literal["packed", "padded"]
 
 
 class IterationSpec(Spec):
@@ -38,6 +39,12 @@ class IterationSpec(Spec):
         description="times that the trainer runs all sequences forward before it trains: 1 for "
         "their old log-probabilities, 2 with those of a reference model",
     )
+    batching: Batching = Field(
+        default="packed",
+        description="packed: sequences fill micro-batches of `parallel.micro_batch` x "
+        "`train.sequence` tokens; padded: `parallel.micro_batch` sequences of like length each, as "
+        "long as the longest of them",
+    )
     rewards: Duration = Field(
         default=0.0, description="from the last request to its reward, which all wait for"
     )
@@ -45,6 +52,14 @@ class IterationSpec(Spec):
         default=0.0,
         description="device memory that the side which sleeps keeps: contexts, communicators, "
         "captured graphs",
+    )
+    offload: Flag = Field(
+        default=True,
+        description="the trainer's weights and states leave the device while engines work; false: "
+        "they stay beside the engines",
+    )
+    sleep: Duration = Field(
+        default=0.0, description="until engines have given their memory back, before training"
     )
     wake: Duration = Field(
         default=0.0, description="from new weights to the first request: caches and graphs again"

@@ -16,6 +16,7 @@ from reference.measure.groups import (
     grouped,
     launch,
     optimizer,
+    serving,
     steps,
 )
 
@@ -30,6 +31,7 @@ GROUPS: Mapping[str, Callable[[Setting], list[Case | Skip]]] = MappingProxyType(
         "copies": copies.cases,
         "collectives": collectives.cases,
         "steps": steps.cases,
+        "serving": serving.cases,
     }
 )
 """Every group by name, in the order in which they run."""

@@ -199,3 +199,15 @@ def test_a_full_line_refuses() -> None:
 def run_one(served, request_):
     served.add(request_)
     return run(served)
+
+
+def test_nothing_ends_a_choice_before_its_least_number_of_tokens() -> None:
+    """Every word but one ends it; so it says that one until it may end."""
+    first = alone("to be")[0]
+    other = 65 if first != 65 else 66
+    ends = frozenset(range(267)) - {other}
+    free = asked("to be", 20, stop_tokens=ends)
+    assert ids(run_one(engine(), free), 0) == [first]
+    held = ids(run_one(engine(), asked("to be", 20, stop_tokens=ends, min_tokens=6)), 0)
+    assert held[:6] == [other] * 6
+    assert len(held) <= 20

@@ -23,8 +23,8 @@ from twin.optimizers.orthogonal import newton_schulz
 HERE = setting("cuda", "kimi-k2")
 
 
-SHAPELESS = ("copies", "collectives", "steps")
-"""Groups that need memory or ranks; of steps a smaller one runs below."""
+SHAPELESS = ("copies", "collectives", "steps", "serving")
+"""Groups that need memory or ranks; of steps a smaller one runs below, of serving on a CPU."""
 ON_META = [(name, "kimi-k2") for name in GROUPS if name not in SHAPELESS]
 ON_META += [(name, "llama3-8b") for name in ("gemm", "attention", "optimizer")]
 

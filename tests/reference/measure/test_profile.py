@@ -15,10 +15,13 @@ from reference.measure.groups import attention, bandwidth, gemm, grouped, launch
 from reference.measure.links import fit_links
 from reference.measure.parts import write_parts
 from reference.measure.point import Point
-from reference.measure.profile import Profile, fit_profile
+from reference.measure.profile import Number, Profile, fit_profile
+from reference.measure.scenario import write_loop
+from reference.measure.serving import Serving
 from tests.reference.measure.machines import CORE, H200, runnable, setting, timed
 from tests.reference.measure.twins import twin_seconds
 from twin.loading import load_part
+from twin.rl.iteration import plan, simulate
 from twin.spec.calibration import (
     CalibrationSpec,
     MatmulSpec,
@@ -165,7 +168,7 @@ def test_written_parts_load_as_what_was_fitted_and_a_scenario_that_names_them_ru
     own = points(truth(whole_tiles=False))
     limits = best(own, H200, "median")
     found = fit_profile(own, H200, limits, "median")
-    write_parts(tmp_path, H200, limits, found, fit_links(own, limits, "median"))
+    write_parts(tmp_path, H200, limits, found, fit_links(own, limits, "median"), None)
     part = load_part("calibrations", "h200-here", [tmp_path])
     for key, number in found.numbers.items():
         value = flat(part.spec).get(key, number.value)
@@ -191,6 +194,23 @@ def test_a_core_without_a_datasheet_has_its_fastest_product_as_its_peak() -> Non
     fastest = max(p.flop / p.timing.median for p in own if p.group == "gemm" and p.dtype == "bf16")
     assert best(own, CORE, "median").peak >= fastest
     assert best(own, CORE, "median").gpu is None
+
+
+def test_an_engine_and_an_updater_are_written_where_they_were_measured(tmp_path: Path) -> None:
+    """And the loop that names them is a scenario with all of its phases."""
+    own = points(truth(whole_tiles=False))
+    limits = best(own, CORE, "least")
+    found, links = fit_profile(own, CORE, limits, "least"), fit_links(own, limits, "least")
+    host = Serving(*(Number(n * 1e-4, 0.0, 1.0, "", "fitted", "seconds") for n in range(1, 6)))
+    written = write_parts(tmp_path, CORE, limits, found, links, host)
+    assert {path.parent.name for path in written} >= {"engines", "updaters"}
+    made = plan(twin.load(write_loop(tmp_path, CORE, "kimi-k2-nano", host)))
+    assert made.server.spec.step_overhead == 1e-4
+    assert made.server.spec.sequence_overhead == 2e-4
+    assert made.spec.update.updater.per_tensor == pytest.approx(3e-4)
+    parts = simulate(made).rounds[0].parts_ns
+    assert (parts["sleep"], parts["wake"]) == (400_000, 500_000)
+    assert min(parts[name] for name in ("rollout", "score", "train", "update")) > 0
 
 
 @pytest.mark.parametrize("missing", ["launch", "bandwidth", "gemm", "attention"])

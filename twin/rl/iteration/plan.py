@@ -12,7 +12,7 @@ from twin.inference import Engine, Room, room
 from twin.plan import plan as plan_step
 from twin.plan.types import Plan, Warning
 from twin.rl.iteration.switch import copy_ns, states_of, switch
-from twin.rl.iteration.types import Fit, IterationPlan
+from twin.rl.iteration.types import Fit, IterationPlan, Switch
 from twin.rl.plan import plan as plan_update
 from twin.rl.rollout.answer import server_of
 from twin.rl.types import UpdatePlan
@@ -46,7 +46,7 @@ def _plan(scenario: Scenario) -> IterationPlan:
         raise ScenarioError(found)
     trainer = plan_step(trainer_of(scenario, spec))
     update = _update(scenario, spec, gpus)
-    own = _awake(room(server), spec)
+    own = _awake(room(server), spec, trainer)
     colocated = spec.mode == "colocated"
     return IterationPlan(
         scenario=scenario,
@@ -58,7 +58,7 @@ def _plan(scenario: Scenario) -> IterationPlan:
         engines=gpus // server.spec.gpus,
         rollout_gpus=gpus,
         update=update,
-        switch=switch(trainer),
+        switch=switch(trainer) if spec.offload else Switch(0.0, 0),
         handing_ns=0
         if colocated
         else copy_ns(scenario.cluster, update.payload / trainer.scenario.cluster.gpus),
@@ -154,11 +154,17 @@ def _inside(path: str) -> str:
     return path.replace("weight_update", "update", 1)
 
 
-def _awake(own: Room, spec: IterationSpec) -> Room:
-    """An engine's memory beside a trainer that sleeps."""
-    if spec.mode != "colocated" or not spec.asleep:
+def _awake(own: Room, spec: IterationSpec, trainer: Plan) -> Room:
+    """An engine's memory beside a trainer that sleeps, and whose states may have stayed."""
+    if spec.mode != "colocated":
         return own
-    return replace(own, reserve=own.reserve + spec.asleep)
+    stayed = 0.0 if spec.offload else _states(trainer)
+    return replace(own, reserve=own.reserve + spec.asleep + stayed)
+
+
+def _states(trainer: Plan) -> float:
+    """Of the fullest GPU."""
+    return max(states_of(stage) for stage in trainer.memory.stages)
 
 
 def cache_tokens(plan: IterationPlan) -> int:
@@ -173,12 +179,13 @@ def _fits(spec: IterationSpec, trainer: Plan, own: Room, update: UpdatePlan) -> 
     beside = " beside sleeping engines" if colocated else ""
     yield Fit(f"trainer{beside}", memory.peak.peak_bytes + asleep, memory.budget)
     yield Fit("engine, without caches", own.weights + own.passes, own.capacity - own.reserve)
-    needed = update.memory.device_bytes + asleep
+    stayed = 0.0 if spec.offload or not colocated else _states(trainer)
+    needed = update.memory.device_bytes + asleep + stayed
     yield Fit("weight update", needed, update.memory.budget)
     node = trainer.scenario.cluster.node
     host = memory.host_per_node
     if colocated:
-        host += node.gpus * max(states_of(stage) for stage in memory.stages)
+        host += node.gpus * (_states(trainer) if spec.offload else 0.0)
         host += update.memory.host_bytes
     yield Fit("host memory of a trainer's node", host, node.host.memory)
 

@@ -234,10 +234,11 @@ def verdict(report: IterationReport) -> str:
     within = f" ({duration(span[0])} to {duration(span[1])})" if span else ""
     longest = max(report.phases, key=lambda phase: report.phases[phase])
     share = 100 * report.phases[longest] / seconds
+    gpus = "1 GPU" if report.gpus == 1 else f"{report.gpus:,} GPUs"
     often = show(kpis["iterations_per_day"], "/d")
     answer = (
-        f"An iteration takes {duration(seconds)}{within} on {report.gpus:,} GPUs, {often}; "
-        f"{PHASES[longest]} take {digits(share)} % of it. GPUs have nothing to do for "
+        f"An iteration takes {duration(seconds)}{within} on {gpus}, {often}, "
+        f"{digits(share)} % of it {PHASES[longest]}. GPUs have nothing to do for "
         f"{digits(100 * idle)} % of the time{_most(report)}."
     )
     if report.fits:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from twin.errors import Problem, ScenarioError
-from twin.rl.iteration.batch import batch
+from twin.rl.iteration.batch import batch, padded
 from twin.rl.iteration.plan import cache_tokens
 from twin.rl.iteration.training import trained
 from twin.rl.iteration.types import (
@@ -34,6 +34,8 @@ from twin.rl.rollout.answer import place_of, played, rules_of, settled
 from twin.rl.simulate import simulate as simulate_update
 
 NEXT: Final = "one_step_off"
+LEARNING: Final[tuple[Phase, ...]] = ("sleep", "load", "score", "train", "unload")
+"""What follows the rewards, in turn. Engines that have GPUs of their own stay awake."""
 
 Parts = Mapping[Phase, int]
 
@@ -67,18 +69,20 @@ def _parts(plan: IterationPlan, one: Iteration, update_ns: int) -> tuple[dict[Ph
     train, spec = plan.trainer.scenario.train, plan.spec
     capacity = train.sequence * plan.trainer.scenario.parallel.micro_batch
     longest = max(one.lengths, default=0)
-    if longest > capacity:
-        message = f"a sequence of {longest:,} tokens is longer than a micro-batch of {capacity:,}"
+    room = capacity if spec.batching == "packed" else train.sequence
+    if longest > room:
+        message = f"a sequence of {longest:,} tokens is longer than a micro-batch of {room:,}"
         fix = f"write at least `{longest}tok`, or a smaller `longest` of `rl.rollout.written`"
         raise ScenarioError(
             plan.scenario.locate([Problem("TW189", "train.sequence", message, fix)])
         )
-    made = batch(one.lengths, capacity, plan.trainer.mesh.data, spec.optimizer_steps)
+    made = _batch(plan, one.lengths, capacity)
     took = trained(plan.trainer, made, scored=spec.scores > 0)
     moved = plan.switch.ns if plan.colocated else 0
     return {
         "rollout": one.length_ns,
         "rewards": round(1e9 * spec.rewards),
+        "sleep": round(1e9 * spec.sleep) if plan.colocated else 0,
         "load": moved,
         "score": spec.scores * took.score_ns,
         "train": took.train_ns,
@@ -88,10 +92,19 @@ def _parts(plan: IterationPlan, one: Iteration, update_ns: int) -> tuple[dict[Ph
     }, made
 
 
+def _batch(plan: IterationPlan, lengths: Sequence[int], capacity: int) -> Batch:
+    """Micro-batches by tokens, or by sequences."""
+    replicas, steps = plan.trainer.mesh.data, plan.spec.optimizer_steps
+    if plan.spec.batching == "packed":
+        return batch(lengths, capacity, replicas, steps)
+    size = plan.trainer.scenario.parallel.micro_batch
+    return batch(lengths, size, replicas, steps, padded)
+
+
 def length_of(mode: str, parts: Mapping[Phase, float]) -> float:
     """How long an iteration of such parts takes."""
     rolled = parts["rollout"] + parts["rewards"]
-    learnt = parts["load"] + parts["score"] + parts["train"] + parts["unload"]
+    learnt = sum(parts[phase] for phase in LEARNING)
     both = max(rolled, learnt) if mode == NEXT else rolled + learnt
     return both + parts["update"] + parts["wake"]
 
@@ -124,7 +137,7 @@ def _spans(plan: IterationPlan, parts: Parts) -> tuple[Span, ...]:
     trainers: Side = "all" if colocated else "trainers"
     rolled = add(("rollout", "rewards"), engines, plan.rollout_gpus, 0)
     begin = 0 if plan.spec.mode == NEXT else rolled
-    learnt = add(("load", "score", "train", "unload"), trainers, plan.train_gpus, begin)
+    learnt = add(LEARNING, trainers, plan.train_gpus, begin)
     over = add(("update", "wake"), "all", plan.gpus, max(rolled, learnt))
     if not found:
         found.append(Span("rollout", engines, plan.rollout_gpus, 0, over))
@@ -163,7 +176,8 @@ class _Books:
         self.busy["scoring"] += plan.train_gpus * parts["score"]
         self.busy["training"] += plan.train_gpus * parts["train"]
         self.idle["weights"] += plan.gpus * parts["update"]
-        self.idle["switch"] += plan.gpus * (parts["load"] + parts["unload"] + parts["wake"])
+        moved = sum(parts[phase] for phase in ("sleep", "load", "unload", "wake"))
+        self.idle["switch"] += plan.gpus * moved
         rolled = parts["rollout"] + parts["rewards"]
         if plan.colocated:
             self.idle["rewards"] += plan.gpus * parts["rewards"]

@@ -15,13 +15,14 @@ from twin.scenario import Scenario
 from twin.spec.iteration import IterationSpec
 from twin.spec.rollout import RolloutSpec
 
-Phase = Literal["rollout", "rewards", "load", "score", "train", "unload", "update", "wake"]
-"""What happens: requests are written; the last one's reward is waited for; the trainer's states
-come from the host; log-probabilities; optimizer steps; states go to the host; new weights come to
-the engines; engines make room for caches."""
+Phase = Literal["rollout", "rewards", "sleep", "load", "score", "train", "unload", "update", "wake"]
+"""What happens: requests are written; the last one's reward is waited for; engines give their
+memory back; the trainer's states come from the host; log-probabilities; optimizer steps; states go
+to the host; new weights come to the engines; engines make room for caches."""
 PHASES: Final[dict[Phase, str]] = {
     "rollout": "rollouts",
     "rewards": "rewards",
+    "sleep": "engines go to sleep",
     "load": "trainer's states from the host",
     "score": "log-probabilities",
     "train": "training",
@@ -54,7 +55,7 @@ CAUSES: Final[dict[Cause, str]] = {
     "tail": "the last requests run elsewhere",
     "sandbox": "requests wait for their environments",
     "rewards": "the last rewards are waited for",
-    "switch": "states between host and device, engines wake",
+    "switch": "states between host and device, engines sleep and wake",
     "weights": "new weights are on their way",
     "awaiting_training": "engines wait for training",
     "awaiting_rollouts": "trainers wait for rollouts",
@@ -143,7 +144,7 @@ class Batch:
     tokens: float
     reach: float
     filled: float
-    """Share of the micro-batches' tokens that are some sequence's."""
+    """Share of the micro-batches' room that some sequence's tokens take."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,8 @@ class StepTable:
     """Seconds of a pass of so many new tokens in a group."""
     per_cached: float
     """Seconds per cached token that new ones attend to, of a group."""
+    per_sequence: float = 0.0
+    """Seconds of the host for each further sequence of a pass."""
     known: dict[int, Lines] = field(
         default_factory=dict[int, Lines], init=False, repr=False, compare=False
     )
@@ -113,6 +115,7 @@ class StepTable:
         what the tokens take beyond a pass of next to none is added."""
         busiest = ceil(joining / self.groups) / joining
         whole = self._fresh(new * busiest) + self.per_cached * cached * busiest
+        whole += self.per_sequence * (ceil(joining / self.groups) - 1)
         return whole - self.fresh[0] if shared and new * busiest > self.prompts[0] else whole
 
     def _fresh(self, tokens: float) -> float:
@@ -144,6 +147,7 @@ def step_table(engine: Engine, most: int) -> StepTable:
         prompts=prompts,
         fresh=fresh,
         per_cached=(attended[1] - attended[0]) / (2 * middle),
+        per_sequence=engine.spec.sequence_overhead,
     )
 
 

@@ -37,6 +37,17 @@ def test_levels_that_are_not_there_are_refused() -> None:
         tasks_of([TasksSpec(source="mors")])
 
 
+def test_a_function_gets_its_options_and_says_which_it_does_not_take() -> None:
+    lengths = {"prompt": [20, 30], "written": [4, 8]}
+    made = tasks_of([TasksSpec(source="lengths", count=3, options=lengths)])
+    assert [one.kind for one in made.values()] == ["lengths-4", "lengths-8", "lengths-4"]
+    openings = [one.environment.opening.messages[-1].content for one in made.values()]
+    assert [len(one) for one in openings] == [20, 30, 20]
+    for options in ({}, {"prompt": [1]}, {**lengths, "more": 1}):
+        with pytest.raises(UsageError, match=r"options: TW640.*(missing|unexpected)"):
+            tasks_of([TasksSpec(source="lengths", options=options)])
+
+
 def test_the_next_level_joins_when_the_last_is_mastered_and_leaves_when_it_is_forgotten() -> None:
     spec, history = PromptsSpec(advance=0.7, count=2), History()
 
