@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, Strict, ValidationInfo, field_validator
 
@@ -186,6 +186,12 @@ class RunSpec(Spec):
             message = f"two stages are called `{twice}`"
             raise FieldError("TW017", message, f"`{MAIN}` is what `train` is called; rename one")
         return stages
+
+
+def run_section(name: str) -> Any:
+    """The section of a run, by its name, for another configuration: same default, same meaning."""
+    section: Any = RunSpec.model_fields[name]
+    return Field(default_factory=section.default_factory, description=section.description)
 
 
 MAIN: Final = "train"

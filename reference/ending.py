@@ -1,10 +1,12 @@
-"""How a command of the reference ends: its exit code, whatever happens inside."""
+"""What a command of the reference says, and how it ends: its exit code, whatever happens inside."""
 
 from __future__ import annotations
 
+import json
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from twin.errors import TwinError
 
@@ -28,6 +30,17 @@ def exit_code(command: Callable[[], int], stopped: str = "stopped") -> int:
         return 1
 
 
+def say(text: str) -> None:
+    """A message on stderr."""
+    sys.stderr.write(f"{text}\n")
+
+
+def answer(document: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
+    """The answer on stdout: a document, or what it says to people."""
+    text = json.dumps(document, indent=2, ensure_ascii=False) if as_json else "\n".join(lines)
+    sys.stdout.write(f"{text}\n")
+
+
 def _told(message: str, code: int) -> int:
-    sys.stderr.write(f"{message}\n")
+    say(message)
     return code

@@ -23,7 +23,6 @@ from typing import Final
 
 from pydantic import Field
 
-from reference.checkpoint import MANIFEST
 from reference.config import (
     PRESETS,
     BalanceSpec,
@@ -31,10 +30,10 @@ from reference.config import (
     StageSpec,
     TrainSpec,
     find_config,
-    load_run,
     presets,
+    run_section,
 )
-from reference.convert.trained import Trained
+from reference.convert.trained import Trained, begun_from
 from reference.data.dialogs.spec import DialogsSpec
 from reference.evaluate.spec import EverySpec
 from reference.optim.schedule import ScheduleSpec
@@ -42,8 +41,6 @@ from reference.optim.spec import OptimizerSpec
 from reference.parallel.spec import ParallelSpec
 from reference.train import main as train_main
 from reference.trainer.command import Program
-from reference.trainer.folder import CONFIG
-from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
 from twin.spec.base import Spec, Whole
 from twin.spec.memory import MemorySpec
@@ -60,24 +57,12 @@ class TuneSpec(Spec):
     dialogs: DialogsSpec = Field(description="what is learned")
     seed: Whole = Field(default=0, description="of the order of dialogues in each epoch")
     train: TrainSpec = Field(description="steps, batches, precision, output")
-    optimizer: OptimizerSpec = Field(
-        default_factory=OptimizerSpec, description="MuonClip, Muon or AdamW, and QK-clip"
-    )
-    schedule: ScheduleSpec = Field(
-        default_factory=ScheduleSpec, description="learning rate over `train.steps`"
-    )
-    balance: BalanceSpec = Field(
-        default_factory=BalanceSpec, description="what keeps the load of experts even"
-    )
-    parallel: ParallelSpec = Field(
-        default_factory=ParallelSpec, description="how the work is cut over the ranks"
-    )
-    evaluate: EverySpec = Field(
-        default_factory=EverySpec, description="tasks that the model is asked while it trains"
-    )
-    memory: MemorySpec = Field(
-        default_factory=MemorySpec, description="what is computed again, packed or sent away"
-    )
+    optimizer: OptimizerSpec = run_section("optimizer")
+    schedule: ScheduleSpec = run_section("schedule")
+    balance: BalanceSpec = run_section("balance")
+    parallel: ParallelSpec = run_section("parallel")
+    evaluate: EverySpec = run_section("evaluate")
+    memory: MemorySpec = run_section("memory")
     stages: tuple[StageSpec, ...] = Field(default=(), description="what follows `train.steps`")
 
 
@@ -92,16 +77,11 @@ def load_tune(config: str | Path, overrides: Sequence[str] = ()) -> RunSpec:
 def run_of(tune: TuneSpec) -> RunSpec:
     """The same with the model, the text and so the tokenizer of the run to begin from. Raises
     UsageError TW602 where there is none."""
-    folder = Path(tune.start)
-    home = folder.absolute().parent.parent if (folder / MANIFEST).is_file() else folder
-    if not (home / CONFIG).is_file():
-        message = f"`{folder}` is no run of `python -m reference.train`"
-        fix = "pre-train one with `data.tokenizer.vocab` ten ids below the model's, or name its"
-        raise UsageError([Problem("TW602", "start", message, f"{fix} folder")])
-    before = load_run(home / CONFIG)
+    fix = "pre-train one with `data.tokenizer.vocab` ten ids below the model's, or name its folder"
+    before = begun_from(tune.start, fix)
     shared = {name: getattr(tune, name) for name in TuneSpec.model_fields if name != "seed"}
     return RunSpec(
-        model=Trained(folder).model,
+        model=Trained(Path(tune.start)).model,
         data=before.data.model_copy(update={"seed": tune.seed}),
         **shared,
     )

@@ -27,6 +27,7 @@ import torch
 from reference.checkpoint import Checkpoint
 from reference.checkpoint.ranks import on_first
 from reference.config import RunSpec
+from reference.ending import say
 from reference.evaluate.every import asked, line, refuse_impossible
 from reference.memory.idle import idle
 from reference.metrics import Evaluation, Metrics, Step
@@ -34,7 +35,7 @@ from reference.model import Transformer
 from reference.parallel.lost import LOST, is_lost, left, lost
 from reference.parallel.world import World, environment, joined
 from reference.trainer.balance import balanced
-from reference.trainer.command import TRAIN, Asked, Program, parse, say
+from reference.trainer.command import TRAIN, Asked, Program, parse
 from reference.trainer.evaluate import evaluate
 from reference.trainer.folder import Existing, opened
 from reference.trainer.progress import progress_bar

@@ -9,18 +9,17 @@ Exit codes: 0 done, 1 a bug, 2 usage, or a replay that differs, 3 invalid config
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from reference.agentic.again import replay_file
 from reference.agentic.report import summary_of
 from reference.agentic.run import synthesise
 from reference.agentic.spec import SynthesisSpec
-from reference.ending import exit_code
+from reference.ending import answer, exit_code, say
 from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
 
@@ -61,8 +60,8 @@ def _make(words: argparse.Namespace, spec: SynthesisSpec) -> int:
 
     report = synthesise(spec, existing, tell)
     lines = [*summary_of(report), f"folder: {spec.output}"]
-    _say(f"{time.monotonic() - begun:.1f} s")
-    _answer(words, report, lines)
+    say(f"{time.monotonic() - begun:.1f} s")
+    answer(report, lines, as_json=words.json)
     return 0
 
 
@@ -73,7 +72,7 @@ def _replay(words: argparse.Namespace, spec: SynthesisSpec) -> int:
         f"different: {len(report['different'])}",
         *(f"  {one}" for one in report["different"][:10]),
     ]
-    _answer(words, report, lines)
+    answer(report, lines, as_json=words.json)
     return 2 if report["different"] else 0
 
 
@@ -87,15 +86,6 @@ def _path(name: str) -> Path:
         message = f"there is no configuration `{name}`"
         raise UsageError([Problem("TW230", "", message, f"give a YAML file, or one of: {known}")])
     return path
-
-
-def _answer(words: argparse.Namespace, document: dict[str, Any], lines: list[str]) -> None:
-    text = json.dumps(document, indent=2, ensure_ascii=False) if words.json else "\n".join(lines)
-    sys.stdout.write(f"{text}\n")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from reference.agentic.course import Course
 from reference.agentic.environment import Environment, Verdict
 from reference.dialog import Call, Dialog, Message, call_id, calls_of
 from reference.generate.generator import Generator
@@ -40,32 +41,26 @@ def play(environment: Environment[State], agent: Generator, budget: Budget) -> T
     """One dialogue. Only the user or the budget ends it; an environment may have `hints`, which go
     to the agent as metadata (rules read them, models are never sent them)."""
     opening = environment.opening
-    messages = list(opening.messages)
-    state, left, ended = environment.start(), budget.steps, "budget"
+    course = Course(environment, environment.start(), opening)
+    left, ended = budget.steps, "budget"
     hints: Any = getattr(environment, "hints", None) or {}
     while left > 0:
-        request = Request(tuple(messages), opening.tools, budget.sampling, hints)
+        messages = course.dialog.messages
+        request = Request(messages, opening.tools, budget.sampling, hints)
         try:
             said = _renumbered(agent.complete(request).message(), calls_of(messages))
-            messages.append(said)
+            course.say(said)
             left -= 1
-            if said.calls:
-                for call in said.calls[:left]:
-                    state, told = environment.call(state, call)
-                    messages.append(Message("tool", told, answers=call.id))
-                left -= len(said.calls)
-                continue
-            words = environment.reply(state, Dialog(tuple(messages), opening.tools))
+            over = course.hear(left)
         except TwinError as error:
             ended = f"error: {error}"
             break
-        if words is None:
+        if over:
             ended = "user"
             break
-        messages.append(Message("user", words))
-        left -= 1
-    dialog = Dialog(tuple(messages), opening.tools)
-    return Trajectory(dialog, environment.judge(state, dialog), ended, budget.steps - left)
+        left -= len(said.calls) or 1
+    verdict = environment.judge(course.state, course.dialog)
+    return Trajectory(course.dialog, verdict, ended, budget.steps - left)
 
 
 def _renumbered(message: Message, first: int) -> Message:

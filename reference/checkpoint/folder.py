@@ -19,6 +19,7 @@ from torch.distributed import ProcessGroup
 
 from reference.checkpoint.piece import Held, Pieces, Whole, held_by, listed
 from reference.checkpoint.ranks import on_all, on_first
+from reference.disk import sync
 from twin.errors import Problem, UsageError
 
 VERSION: Final = 2
@@ -202,12 +203,12 @@ def _finish(
     for name in files:
         _look(partial / name)
     _write_manifest(partial, snapshot, held, files)
-    _sync(partial / _TENSORS)
-    _sync(partial)
+    sync(partial / _TENSORS)
+    sync(partial)
     if target.exists():  # refused when the run resumed; only now is there a better one
         _remove(target)
     partial.rename(target)
-    _sync(folder)
+    sync(folder)
     for old in _listed(folder)[keep:]:
         _remove(old)
     return target
@@ -274,12 +275,3 @@ def _digest(path: Path) -> str:
 
 def _digest_of(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    """Make a folder's entries survive a loss of power."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

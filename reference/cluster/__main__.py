@@ -11,6 +11,7 @@ from pathlib import Path
 from reference.cluster.launch import Outcome, Program, launch
 from reference.cluster.namespaces import obstacle
 from reference.cluster.spec import LocalCluster
+from reference.ending import say
 from twin import units
 from twin.errors import Problem, TwinError, UsageError
 
@@ -27,10 +28,10 @@ def main(words: Sequence[str] | None = None) -> int:
         missing = obstacle() if shaped else ""
         if missing:
             shaped = False
-            _say(f"no links of a declared rate here ({missing}); the ranks talk over loopback")
+            say(f"no links of a declared rate here ({missing}); the ranks talk over loopback")
         outcome = launch(cluster, program, shaped=shaped)
     except TwinError as error:
-        _say(str(error))
+        say(str(error))
         return error.exit_code
     _tell(outcome)
     return outcome.code
@@ -95,13 +96,9 @@ def _tell(outcome: Outcome) -> None:
     fault = outcome.fault
     if fault is None:
         return
-    _say(f"{fault}; the others were ended")
+    say(f"{fault}; the others were ended")
     if fault.rank:  # what rank 0 said has been seen
-        _say("\n".join(f"  {line}" for line in fault.last_lines))
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
+        say("\n".join(f"  {line}" for line in fault.last_lines))
 
 
 if __name__ == "__main__":

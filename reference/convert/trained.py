@@ -18,9 +18,9 @@ from reference.checkpoint import (
     piece_of,
     read,
 )
-from reference.config import RunSpec
+from reference.config import RunSpec, load_run
 from reference.convert.shards import Stored
-from reference.trainer.folder import CHECKPOINTS
+from reference.trainer.folder import CHECKPOINTS, CONFIG
 from reference.trainer.stages import stages_of
 from twin.errors import Problem, UsageError
 from twin.spec.model import ModelSpec
@@ -31,6 +31,23 @@ _PREFIX = "model/"
 def is_trained(folder: Path) -> bool:
     """Whether a folder is a checkpoint, or a run that has some."""
     return (folder / MANIFEST).is_file() or (folder / CHECKPOINTS).is_dir()
+
+
+def config_of(folder: Path) -> Path:
+    """The file that says what a run was, by the run's folder or by one of its checkpoints, which
+    lie two folders below; whether it is there is another question."""
+    home = folder.absolute().parent.parent if (folder / MANIFEST).is_file() else folder
+    return home / CONFIG
+
+
+def begun_from(start: str, fix: str) -> RunSpec:
+    """What the run was whose weights another one begins with. Raises UsageError TW602, with the
+    `fix`, where there is none."""
+    config = config_of(Path(start))
+    if not config.is_file():
+        message = f"`{Path(start)}` is no run of `python -m reference.train`"
+        raise UsageError([Problem("TW602", "start", message, fix)])
+    return load_run(config)
 
 
 class Trained:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from reference.convert.shards import DTYPES, INDEX
+from reference.disk import sync
 from twin.errors import Problem, UsageError
 
 SHARD: Final = 5_000_000_000
@@ -58,9 +59,9 @@ def staged(folder: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         yield partial
-        _sync(partial)
+        sync(partial)
         partial.replace(folder)
-        _sync(folder.absolute().parent)
+        sync(folder.absolute().parent)
     except OSError as error:
         message = f"`{folder}` cannot be written: {error.strerror}"
         raise UsageError([Problem("TW256", "", message)]) from None
@@ -134,12 +135,3 @@ def _write_file(path: Path, tensors: Sequence[Planned]) -> None:
 def _bytes(piece: Tensor) -> memoryview:
     flat = piece.detach().cpu().contiguous().flatten().view(torch.uint8)
     return flat.numpy().data
-
-
-def _sync(folder: Path) -> None:
-    """Make a folder's entries survive a loss of power."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

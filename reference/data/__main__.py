@@ -10,18 +10,16 @@ Exit codes: 0 done, 1 a bug, 2 usage, or a damaged folder, 3 invalid configurati
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from reference.data.build.manifest import damages, read_manifest
 from reference.data.build.pipeline import build
 from reference.data.build.show import lines_of
 from reference.data.build.spec import BuildSpec
 from reference.data.demo import demo
-from reference.ending import exit_code
+from reference.ending import answer, exit_code, say
 from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
 
@@ -45,8 +43,8 @@ def _build(words: argparse.Namespace) -> int:
         raise UsageError([Problem("TW230", "", wrong, "give a YAML file")])
     spec = load_config(BuildSpec, path, words.set)
     existing = "resume" if words.resume else "fresh" if words.fresh else "refuse"
-    manifest = build(spec, existing=existing, tell=_say)
-    _answer(words, manifest, [f"done: `{spec.output}`", *lines_of(manifest)])
+    manifest = build(spec, existing=existing, tell=say)
+    answer(manifest, [f"done: `{spec.output}`", *lines_of(manifest)], as_json=words.json)
     return 0
 
 
@@ -55,29 +53,21 @@ def _check(words: argparse.Namespace) -> int:
     found = damages(folder, read_manifest(folder))
     if found:
         raise UsageError(found)
-    _answer(words, {"version": 1, "damages": []}, [f"`{folder}`: every checksum is right"])
+    told = f"`{folder}`: every checksum is right"
+    answer({"version": 1, "damages": []}, [told], as_json=words.json)
     return 0
 
 
 def _show(words: argparse.Namespace) -> int:
     manifest = read_manifest(Path(words.folder))
-    _answer(words, manifest, lines_of(manifest))
+    answer(manifest, lines_of(manifest), as_json=words.json)
     return 0
 
 
 def _demo(words: argparse.Namespace) -> int:
-    report = demo(Path(words.output), words.steps, _say)
-    _answer(words, report, [f"{key}: {value}" for key, value in report.items()])
+    report = demo(Path(words.output), words.steps, say)
+    answer(report, [f"{key}: {value}" for key, value in report.items()], as_json=words.json)
     return 0
-
-
-def _answer(words: argparse.Namespace, document: dict[str, Any], lines: list[str]) -> None:
-    text = json.dumps(document, indent=2, ensure_ascii=False) if words.json else "\n".join(lines)
-    sys.stdout.write(f"{text}\n")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import torch
 
-from reference.ending import exit_code
+from reference.ending import exit_code, say
 from reference.evaluate.compare import compare, shown
 from reference.evaluate.journal import read_document, read_rounds
 from reference.evaluate.result import text_of
@@ -28,7 +28,6 @@ from reference.evaluate.run import Progress, evaluate
 from reference.evaluate.spec import EvaluateSpec
 from reference.evaluate.table import table
 from reference.evaluate.task import names
-from reference.trainer.command import say
 from reference.trainer.folder import Existing
 from reference.trainer.signals import ending_on_signals
 from twin.errors import Problem, UsageError

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from reference.agentic.course import Course
 from reference.agentic.environment import Environment, Verdict
-from reference.dialog import Dialog, Message
+from reference.dialog import Dialog
 from reference.evaluate.calls import Fault, attempts, fault_of
 from reference.generate.generator import Generator, complete_many
 from reference.generate.request import Reply, Request, Sampling
@@ -46,12 +47,9 @@ class Play:
 
 
 @dataclass(slots=True)
-class _Open:
+class _Open(Course[Any]):
     """A dialogue that goes on."""
 
-    environment: Environment[Any]
-    state: Any
-    dialog: Dialog
     seed: int
     left: int
     """Steps of the budget."""
@@ -121,21 +119,11 @@ def _take(one: _Open, reply: Reply | TwinError) -> None:
     found: list[Fault | None] = [fault_of(attempt, tools) for attempt in attempts(reply)]
     one.faults += found
     one.first = found if one.first is None else one.first
-    said = [reply.message()]
-    for call in reply.calls[: one.left]:
-        one.state, told = one.environment.call(one.state, call)
-        said.append(Message("tool", told, answers=call.id))
-    one.dialog = replace(one.dialog, messages=(*one.dialog.messages, *said))
-    one.left -= len(reply.calls)
-    if reply.calls:
-        return
-    answer = one.environment.reply(one.state, one.dialog)
-    if answer is None:
+    one.say(reply.message())
+    if one.hear(one.left):
         one.ended = "over"
     else:
-        one.left -= 1
-        messages = (*one.dialog.messages, Message("user", answer))
-        one.dialog = replace(one.dialog, messages=messages)
+        one.left -= len(reply.calls) or 1
 
 
 def _closed(one: _Open, steps: int) -> Play:

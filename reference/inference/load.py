@@ -6,9 +6,8 @@ from pathlib import Path
 
 import torch
 
-from reference.checkpoint import MANIFEST
 from reference.config import RunSpec, load_run
-from reference.convert.trained import Trained, is_trained
+from reference.convert.trained import Trained, config_of, is_trained
 from reference.data.prepare import prepare
 from reference.data.tokenizer import Tokenizer
 from reference.inference.engine import Engine
@@ -16,7 +15,6 @@ from reference.inference.spec import EngineSpec
 from reference.inference.vocabulary import Vocabulary
 from reference.inference.weights import put_weights
 from reference.model import Transformer
-from reference.trainer.folder import CONFIG
 from twin.errors import Problem, UsageError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
@@ -37,12 +35,12 @@ def load_engine(folder: Path, spec: EngineSpec, precision: str | None = None) ->
 
 
 def _run(folder: Path) -> RunSpec:
-    """What the run was; a checkpoint lies two folders below."""
-    home = folder.absolute().parent.parent if (folder / MANIFEST).is_file() else folder
-    if not (home / CONFIG).is_file():
-        message = f"`{home}` holds no `{CONFIG}`, which names the tokenizer's text"
+    """What the run was."""
+    config = config_of(folder)
+    if not config.is_file():
+        message = f"`{config.parent}` holds no `{config.name}`, which names the tokenizer's text"
         raise UsageError([Problem("TW491", "checkpoint", message, "name the run's folder")])
-    return load_run(home / CONFIG)
+    return load_run(config)
 
 
 def _tokenizer(run: RunSpec) -> Tokenizer:

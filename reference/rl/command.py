@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from reference.ending import exit_code
+from reference.ending import exit_code, say
 from reference.rl.difficulty import document, measure
 from reference.rl.log import Iteration
 from reference.rl.run import Result, Watch, learn_from, opened_session
 from reference.rl.spec import RlSpec, find, load_rl, named
 from reference.train import DIVERGED
-from reference.trainer.command import say
 from reference.trainer.folder import Existing
 from reference.trainer.signals import Stop, ending_on_signals
 from twin.errors import Problem, UsageError

@@ -6,9 +6,10 @@ again after a crash, with one outcome. This file needs no torch: workers load it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from reference.agentic.course import Course
 from reference.agentic.environment import Verdict
 from reference.dialog import Dialog, Message
 from reference.rl.tasks import Task
@@ -43,19 +44,9 @@ class Done:
 
 def do(task: Task, job: Job) -> Done:
     """The outcome of a job. Raises what the environment does."""
-    environment, state, dialog = task.environment, job.state, job.dialog
-    if job.mode == "judge":
-        return Done(state, (), environment.judge(state, dialog))
-    said: list[Message] = []
-    calls = dialog.messages[-1].calls
-    for call in calls:
-        state, told = environment.call(state, call)
-        said.append(Message("tool", told, answers=call.id))
-    reply = None if calls else environment.reply(state, dialog)
-    over = not calls and reply is None
-    if reply is not None:
-        said.append(Message("user", reply))
+    course = Course(task.environment, job.state, job.dialog)
+    over = job.mode != "judge" and course.hear()
+    said = course.dialog.messages[len(job.dialog.messages) :]
     if not over and job.mode == "go_on":
-        return Done(state, tuple(said))
-    dialog = replace(dialog, messages=(*dialog.messages, *said))
-    return Done(state, tuple(said), environment.judge(state, dialog), over)
+        return Done(course.state, said)
+    return Done(course.state, said, task.environment.judge(course.state, course.dialog), over)

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from reference.ending import exit_code
+from reference.ending import exit_code, say
 from reference.metrics import NAME, read_lines
-from reference.trainer.command import say
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
 

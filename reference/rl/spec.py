@@ -9,10 +9,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from reference.checkpoint import MANIFEST
 from reference.config import PRESETS as OTHERS
-from reference.config import BalanceSpec, RunSpec, TrainSpec, find_config, load_run, presets
-from reference.convert.trained import Trained
+from reference.config import BalanceSpec, RunSpec, TrainSpec, find_config, presets, run_section
+from reference.convert.trained import Trained, begun_from
 from reference.data.spec import DataSpec
 from reference.inference.spec import EngineSpec
 from reference.optim.schedule import ScheduleSpec
@@ -26,7 +25,6 @@ from reference.rl.rewards import RewardsSpec
 from reference.rl.rollout import RolloutSpec
 from reference.rl.tasks import TasksSpec
 from reference.rl.temperature import TemperatureSpec
-from reference.trainer.folder import CONFIG
 from reference.weight_sync.spec import SyncSpec
 from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
@@ -120,18 +118,12 @@ class RlSpec(Spec):
         "(`reference.weight_sync`); null: copied",
     )
     train: LearnSpec = Field(description="updates, lengths, precision, output")
-    optimizer: OptimizerSpec = Field(
-        default_factory=OptimizerSpec, description="MuonClip, Muon or AdamW, and QK-clip"
-    )
+    optimizer: OptimizerSpec = run_section("optimizer")
     schedule: ScheduleSpec = Field(
         default_factory=ScheduleSpec, description="learning rate over the optimizer's steps"
     )
-    balance: BalanceSpec = Field(
-        default_factory=BalanceSpec, description="what keeps the load of experts even"
-    )
-    memory: MemorySpec = Field(
-        default_factory=MemorySpec, description="what is computed again, packed or sent away"
-    )
+    balance: BalanceSpec = run_section("balance")
+    memory: MemorySpec = run_section("memory")
 
 
 def load_rl(config: str | Path, overrides: Sequence[str] = ()) -> RlSpec:
@@ -168,10 +160,5 @@ def _text(spec: RlSpec) -> tuple[ModelSpec, DataSpec]:
     if spec.start is None or spec.model is not None or spec.data is not None:
         message = "a run begins with `start`, or with `model` and `data`"
         raise UsageError([Problem("TW643", "start", message, "give the one or the others")])
-    folder = Path(spec.start)
-    home = folder.absolute().parent.parent if (folder / MANIFEST).is_file() else folder
-    if not (home / CONFIG).is_file():
-        message = f"`{folder}` is no run of `python -m reference.train`"
-        fix = "name its folder, or that of `python -m reference.sft`"
-        raise UsageError([Problem("TW602", "start", message, fix)])
-    return Trained(folder).model, load_run(home / CONFIG).data
+    before = begun_from(spec.start, "name its folder, or that of `python -m reference.sft`")
+    return Trained(Path(spec.start)).model, before.data

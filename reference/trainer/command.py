@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +49,6 @@ def parse(arguments: Sequence[str] | None, program: Program = TRAIN) -> Asked:
         output = f"{program.outputs}/{program.find(words.config).stem}"
         run = program.load(words.config, [*words.set, f"train.output={output}"])
     return Asked(run, "resume" if words.resume else "fresh" if words.fresh else "refuse")
-
-
-def say(text: str) -> None:
-    """A message on stderr."""
-    sys.stderr.write(f"{text}\n")
 
 
 def _parser(program: Program) -> argparse.ArgumentParser:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from reference.ending import exit_code
+from reference.ending import exit_code, say
 from twin.errors import Problem, UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _done(running: Running, source: Source, words: argparse.Namespace) -> dict[s
             outcome = controller.update(stages)
             outcomes.append(outcome)
             for number in outcome.lost:
-                _say(f"receiver {number} is gone; a new process takes its place")
+                say(f"receiver {number} is gone; a new process takes its place")
                 again = controller.recover(number, running.again(number))
                 recoveries.append(recovered(again))
     if words.timeline is not None:
@@ -117,10 +117,6 @@ def _sync(words: argparse.Namespace) -> SyncSpec:
             for one in error.errors()
         ]
         raise UsageError(problems) from None
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 def _parser() -> argparse.ArgumentParser:

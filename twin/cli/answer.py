@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twin.cli.options import Fidelity
-from twin.cli.output import Output
+from twin.cli.output import NOT_AS_EXPECTED, Output
 
 if TYPE_CHECKING:
+    from twin.report.expect import Judgement
     from twin.runs import Run
     from twin.scenario import AnyScenario, Scenario
 
@@ -77,6 +78,16 @@ def command(path: str, sets: Sequence[str], fidelity: Fidelity = Fidelity.EVENTS
     other = [] if fidelity is Fidelity.EVENTS else ["--fidelity", fidelity.value]
     words = shlex.join(["twin", "run", path, *overrides, *other])
     return words.encode(errors="replace").decode()
+
+
+def say_failed(judged: Iterable[Judgement], output: Output) -> int:
+    """Say what is not as expected; the exit code of that, 0 where all is."""
+    from twin.report.expect import sentence
+
+    failed = [one for one in judged if one.passed is False]
+    for one in failed:
+        output.sentence(sentence(one))
+    return NOT_AS_EXPECTED if failed else 0
 
 
 @contextmanager

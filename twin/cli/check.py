@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from twin.cli.answer import say_failed
 from twin.cli.options import JsonOption, QuietOption, ScenarioArgument, SetOption
-from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
+from twin.cli.output import DOES_NOT_FIT, Output
 
 if TYPE_CHECKING:
     from twin.plan.types import Plan
@@ -34,7 +35,6 @@ def check(
     from twin.loading import load_any
     from twin.plan import plan
     from twin.report import fitting, memory_report
-    from twin.report.expect import sentence
     from twin.report.with_data import check_data
     from twin.scenario import UpdateScenario
 
@@ -52,9 +52,7 @@ def check(
     nearest = _nearest(planned)
     output.document(document(planned) | {"nearest": [one.to_json() for one in nearest]})
     output.sentence(fitting(memory))
-    for judgement in judged:
-        if judgement.passed is False:
-            output.sentence(sentence(judgement))
+    failed = say_failed(judged, output)
     if output.tables:
         from twin.cli import tables
 
@@ -63,8 +61,8 @@ def check(
             output.show(tables.nearest_table(nearest))
     if not planned.memory.fits:
         raise typer.Exit(DOES_NOT_FIT)
-    if any(one.passed is False for one in judged):
-        raise typer.Exit(NOT_AS_EXPECTED)
+    if failed:
+        raise typer.Exit(failed)
 
 
 def _of_several_steps(loaded: AnyScenario, output: Output) -> int:

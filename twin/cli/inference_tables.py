@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
+from twin.cli.columns import headed
 from twin.report.inference import Beside, Convention, Inference
 from twin.report.numbers import flop, gibibytes, signed
 
@@ -16,7 +17,7 @@ def inference_tables(found: Inference) -> tuple[Table, ...]:
 def _contexts(found: Inference) -> Table:
     title = f"{found.heads} heads, and what twice as many add"
     heads = ("tokens", "train, per token", "prefill, sequence", "decode, per token", "KV cache")
-    table = _table(title, *heads)
+    table = headed(title, *heads, left=())
     for one in found.contexts:
         cells = [
             f"{flop(getattr(one.own, key))} {_change(one, key)}"
@@ -29,8 +30,7 @@ def _contexts(found: Inference) -> Table:
 
 def _conventions(found: tuple[Convention, ...], heads: int) -> Table:
     title = f"FLOP per token at long context, {heads} and {2 * heads} heads, by how one counts"
-    table = _table(title, "counted", "tokens", str(heads), str(2 * heads), "more")
-    table.columns[0].justify = "left"
+    table = headed(title, "counted", "tokens", str(heads), str(2 * heads), "more")
     for one in found:
         more = f"{signed(100 * one.change)} %"
         table.add_row(one.name, f"{one.tokens:,}", flop(one.own), flop(one.twice), more)
@@ -40,10 +40,3 @@ def _conventions(found: tuple[Convention, ...], heads: int) -> Table:
 def _change(one: Beside, key: str) -> str:
     change = one.change(key)
     return f"{signed(100 * change)} %" if change else "+0 %"
-
-
-def _table(title: str, *heads: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for head in heads:
-        table.add_column(head, justify="right")
-    return table

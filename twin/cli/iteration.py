@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
-from twin.cli.answer import command
-from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
+from twin.cli.answer import command, say_failed
+from twin.cli.columns import headed
+from twin.cli.output import DOES_NOT_FIT, Output
 from twin.cli.tables import bar, expectation_list, percent, warning_list
-from twin.report.expect import FITS, Judgement, judge, sentence
+from twin.report.expect import FITS, judge
 from twin.report.numbers import duration, gibibytes, show
 from twin.report.summary import Run
 from twin.rl import iteration as rl
@@ -41,7 +42,7 @@ def run(scenario: Scenario, path: str, sets: Sequence[str], output: Output) -> i
     report = answer(scenario, path, sets)
     output.document(report.to_json())
     output.sentence(rl.verdict(report))
-    _say_failed(report.expectations, output)
+    failed = say_failed(report.expectations, output)
     if output.tables:
         output.show(
             _timeline(report.rounds[-1]),
@@ -52,7 +53,7 @@ def run(scenario: Scenario, path: str, sets: Sequence[str], output: Output) -> i
             *expectation_list(report.expectations),
             warning_list(report.warnings),
         )
-    return _exit_code(report.fits, report.expectations)
+    return failed if report.fits else DOES_NOT_FIT
 
 
 def check(scenario: Scenario, output: Output) -> int:
@@ -76,35 +77,15 @@ def check(scenario: Scenario, output: Output) -> int:
         }
     )
     output.sentence(rl.fitting(plan.fits))
-    _say_failed(judged, output)
+    failed = say_failed(judged, output)
     if output.tables:
         output.show(_memory(plan.fits), warning_list(plan.warnings))
-    return _exit_code(fits, judged)
-
-
-def _exit_code(fits: bool, judged: Sequence[Judgement]) -> int:
-    if not fits:
-        return DOES_NOT_FIT
-    return NOT_AS_EXPECTED if any(one.passed is False for one in judged) else 0
-
-
-def _say_failed(judged: Sequence[Judgement], output: Output) -> None:
-    for judgement in judged:
-        if judgement.passed is False:
-            output.sentence(sentence(judgement))
-
-
-def _table(title: str, *headings: str, left: tuple[int, ...] = (0,)) -> Table:
-    """A table whose columns stand to the right, but for those `left`."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for at, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if at in left else "right")
-    return table
+    return failed if fits else DOES_NOT_FIT
 
 
 def _timeline(one: Round) -> Table:
     """Every phase with its GPUs, as a bar where it lies in the iteration."""
-    table = _table("The last iteration", "phase", "", "GPUs", "from", "to", left=(0, 1))
+    table = headed("The last iteration", "phase", "", "GPUs", "from", "to", left=(0, 1))
     for span in one.spans:
         begin = round(_WIDTH * span.start_ns / one.length_ns)
         end = max(begin + 1, round(_WIDTH * span.end_ns / one.length_ns))
@@ -115,7 +96,7 @@ def _timeline(one: Round) -> Table:
 
 
 def _phases(report: IterationReport) -> Table:
-    table = _table("Phases, mean of the settled iterations", "", "takes", "share", "", left=(0, 3))
+    table = headed("Phases, mean of the settled iterations", "", "takes", "share", "", left=(0, 3))
     seconds = report.kpis["iteration_seconds"] or 1.0
     for phase, took in report.phases.items():
         if took:
@@ -129,7 +110,7 @@ def _phases(report: IterationReport) -> Table:
 
 def _idle(report: IterationReport) -> Table:
     """What GPUs do; shares sum to one."""
-    table = _table("What GPUs do", "", "share", "", left=(0, 2))
+    table = headed("What GPUs do", "", "share", "", left=(0, 2))
     for work, share in report.busy.items():
         if share:
             table.add_row(rl.WORKS[work], percent(share), bar(share))
@@ -140,7 +121,7 @@ def _idle(report: IterationReport) -> Table:
 
 
 def _kpis(report: IterationReport) -> Table:
-    table = _table("Key figures", "", "", "80 % interval")
+    table = headed("Key figures", "", "", "80 % interval")
     for kpi in ITERATION_KPIS:
         span = report.intervals[kpi.key]
         within = f"{show(span[0], kpi.unit)} to {show(span[1], kpi.unit)}" if span else ""
@@ -150,7 +131,7 @@ def _kpis(report: IterationReport) -> Table:
 
 
 def _memory(fits: Sequence[Fit]) -> Table:
-    table = _table("Memory, by phase", "", "takes", "of", "")
+    table = headed("Memory, by phase", "", "takes", "of", "")
     for one in fits:
         told = "" if one.fits else "does not fit"
         table.add_row(one.name, gibibytes(one.bytes), gibibytes(one.capacity), told)

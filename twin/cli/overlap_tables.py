@@ -7,9 +7,9 @@ from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from twin.cli.columns import headed
 from twin.cli.tables import bar, percent
 from twin.report.breakdown import CAUSE_WORDS
 from twin.report.network_use import LinkLoad, NetworkUse
@@ -30,7 +30,7 @@ _LETTERS: Final = 28
 def overlap_table(found: Sequence[LayerOverlap]) -> RenderableType:
     """Window and demand of each kind of layer."""
     title = "One layer and micro-batch, each part alone"
-    table = _table(title, "", *(f"{KIND_WORDS[one.kind]} ({one.layers})" for one in found))
+    table = headed(title, "", *(f"{KIND_WORDS[one.kind]} ({one.layers})" for one in found))
     for label, key in (
         ("forward", "forward"),
         ("recomputation", "recompute"),
@@ -66,7 +66,7 @@ def exposure_table(report: Report) -> list[RenderableType]:
     rows = [(cause, one) for cause, one in report.exposure.items() if report.breakdown_ns[cause]]
     if not rows:
         return []
-    table = _table("Exposed, mean over ranks", "", "ramp", "", "steady state", "")
+    table = headed("Exposed, mean over ranks", "", "ramp", "", "steady state", "")
     for cause, one in rows:
         cells = [
             cell
@@ -82,7 +82,7 @@ def exposure_table(report: Report) -> list[RenderableType]:
 def pass_table(found: Sequence[Passes]) -> RenderableType:
     """One row for each kind of chunk."""
     heads = "chunk", "chunks", "forward", "backward", "input", "weights", "pair"
-    table = _table("One micro-batch, each pass alone on its rank", *heads)
+    table = headed("One micro-batch, each pass alone on its rank", *heads)
     for one in found:
         times = one.forward, one.backward, one.backward_input, one.backward_weight
         pair = "" if one.pair is None else duration(one.pair)
@@ -94,7 +94,7 @@ def pass_table(found: Sequence[Passes]) -> RenderableType:
 def link_table(use: NetworkUse) -> RenderableType:
     """Every class of link: how long it is in use, what it carries, and how fast while it does."""
     headings = ("", "in use", "", "carries per step", "while in use", "of at most", "capacity used")
-    table = _table("Links, mean of the ranks and of both directions", *headings)
+    table = headed("Links, mean of the ranks and of both directions", *headings)
     for link in use.links:
         table.add_row(*_link_row(link))
         for name, size in link.parts.items():
@@ -129,7 +129,7 @@ def hidden_table(found: HiddenExpert) -> RenderableType:
         "RDMA",
         "memory",
     )
-    table = _table(title, *headings)
+    table = headed(title, *headings)
     for heads in found.heads:
         for one in found.of(heads):
             table.add_row(*_trial_row(one))
@@ -161,7 +161,7 @@ def _trial_row(one: Trial) -> tuple[str, ...]:
 
 def tornado_table(found: Sequence[Influence], fidelity: Fidelity) -> RenderableType:
     """The change of the step at both ends of each number's range, the widest first."""
-    table = _table("At both ends of each range", "number", "low", "step", "high", "step", "memory")
+    table = headed("At both ends of each range", "number", "low", "step", "high", "step", "memory")
     for one in found[:_MOST]:
         low, high = one.step_seconds
         spare = max(one.headroom_bytes, key=abs)
@@ -188,10 +188,3 @@ def tornado_table(found: Sequence[Influence], fidelity: Fidelity) -> RenderableT
 
 def _short(text: str) -> str:
     return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
-
-
-def _table(title: str, *headings: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left")
-    return table

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from twin.cli.answer import Asked, command, progress_bar
-from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, NOT_CALIBRATED, Output, complain
-from twin.report.expect import sentence
+from twin.cli.answer import Asked, command, progress_bar, say_failed
+from twin.cli.output import DOES_NOT_FIT, NOT_CALIBRATED, Output, complain
 
 if TYPE_CHECKING:
-    from twin.phases import PhaseCheck, WholeRun
+    from twin.phases import PhaseCheck
     from twin.scenario import Scenario
 
 IMPOSSIBLE: Final = 3
@@ -33,25 +32,18 @@ def run(scenario: Scenario, asked: Asked, output: Output) -> int:
         output.sentence(data_words(found.generated))
     for words in failing(found):
         output.sentence(words)
-    for judgement in found.expectations:
-        if judgement.passed is False:
-            output.sentence(sentence(judgement))
+    failed = say_failed(found.expectations, output)
     codes = sorted({one.code for phase in found.phases for one in _doubts(phase.report)})
     if asked.strict and codes:
         output.sentence(f"Outside of what was measured: {', '.join(codes)}.")
     if output.tables:
         output.show(*run_tables(found))
-    return _exit_code(found) or (NOT_CALIBRATED if asked.strict and codes else 0)
+    code = _fit_code([phase.check for phase in found.phases]) or failed
+    return code or (NOT_CALIBRATED if asked.strict and codes else 0)
 
 
 def _doubts(report: Any) -> Sequence[Any]:
     return report.uncalibrated if report else ()
-
-
-def _exit_code(found: WholeRun) -> int:
-    if code := _fit_code([phase.check for phase in found.phases]):
-        return code
-    return NOT_AS_EXPECTED if any(one.passed is False for one in found.expectations) else 0
 
 
 def _fit_code(checks: Sequence[PhaseCheck]) -> int:
@@ -91,13 +83,10 @@ def check(scenario: Scenario, output: Output) -> int:
     )
     for words in check_words(checks):
         output.sentence(words)
-    for judgement in judged:
-        if judgement.passed is False:
-            output.sentence(sentence(judgement))
+    failed = say_failed(judged, output)
     if output.tables:
         output.show(*check_tables(checks))
-    failed = any(one.passed is False for one in judged)
-    return _fit_code(checks) or (NOT_AS_EXPECTED if failed else 0)
+    return _fit_code(checks) or failed
 
 
 def say_what_is_answered(scenario: Scenario) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from twin.cli.options import JsonOption, NoCacheOption, QuietOption, ScenarioArgument, SetOption
 from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
+from twin.cli.progress import search_progress, sweep_progress
 from twin.cli.sweep import BUG, IMPOSSIBLE, ClusterOption, JobsOption, pool_choice
 
 if TYPE_CHECKING:
@@ -104,14 +105,12 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     if fixed_layout:
         if axis:
             raise typer.BadParameter("a fixed layout has no axes", param_hint="--axis")
-        from twin.cli.sweep_progress import sweep_progress
         from twin.search.scale import Sizes, scale
 
         with sweep_progress(output) as told:
             rows = scale(loaded, Sizes(nodes, goal), pool=pool, folder=folder, progress=told)
         must = None
         if thresholds:
-            from twin.cli.search_progress import search_progress
             from twin.search.contenders import fixed_contest
             from twin.search.thresholds import must_be
 
@@ -119,7 +118,6 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
                 must = must_be(fixed_contest(rows, pool=pool, folder=folder, progress=progress))
         _say_scaling(rows, output, must)
         return
-    from twin.cli.search_progress import search_progress
     from twin.search.recommend import Asked
     from twin.search.recommend import recommend as found_by
 

@@ -17,10 +17,9 @@ from twin.cli.options import (
     ScenarioArgument,
     SetOption,
 )
-from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, NOT_CALIBRATED, Output
+from twin.cli.output import DOES_NOT_FIT, NOT_CALIBRATED, Output
 
 if TYPE_CHECKING:
-    from twin.report import Report
     from twin.scenario import AnyScenario
 
 _StrictOption = Annotated[
@@ -57,11 +56,10 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     plan does not fit in memory, else with 5 when something is not as the scenario expects. With
     --seal the prediction becomes one that `twin track` holds a run against.
     """
-    from twin.cli.answer import answered
+    from twin.cli.answer import answered, say_failed
     from twin.cli.seals import sealed
     from twin.loading import load_any
     from twin.report import verdict
-    from twin.report.expect import sentence
     from twin.scenario import UpdateScenario
 
     if output_folder is not None and not seal:
@@ -80,9 +78,7 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     output.sentence(verdict(report))
     if kept:
         output.sentence(kept["seal"]["words"])
-    for judgement in report.expectations:
-        if judgement.passed is False:
-            output.sentence(sentence(judgement))
+    failed = say_failed(report.expectations, output)
     if strict and report.uncalibrated:
         codes = ", ".join(one.code for one in report.uncalibrated)
         output.sentence(f"Outside of what was measured: {codes}.")
@@ -90,8 +86,9 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
         from twin.cli import tables
 
         output.show(*tables.report_tables(report))
-    if code := _exit_code(report, strict=strict):
-        raise typer.Exit(code)
+    code = failed if report.fits else DOES_NOT_FIT
+    if code or (strict and report.uncalibrated):
+        raise typer.Exit(code or NOT_CALIBRATED)
 
 
 def _of_several_steps(loaded: AnyScenario, asked: Asked, output: Output) -> int:
@@ -126,11 +123,3 @@ def _unsealed(loaded: AnyScenario) -> str:
         return "rollouts are not sealed"
     phases = "a seal is of one step, and this run has phases: seal a scenario of one of them"
     return phases if loaded.phases else ""
-
-
-def _exit_code(report: Report, *, strict: bool) -> int:
-    if not report.fits:
-        return DOES_NOT_FIT
-    if any(one.passed is False for one in report.expectations):
-        return NOT_AS_EXPECTED
-    return NOT_CALIBRATED if strict and report.uncalibrated else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
+from twin.cli.columns import headed
 from twin.inference.curve import AtContext, Point
 from twin.report.numbers import count, digits, duration, gibibytes
 from twin.report.serving import Reach, Serving
@@ -19,8 +20,7 @@ def _points(found: Serving) -> Table:
     own = found.curve
     title = f"{found.engine.name}: {found.model.name} on {own.gpus:,} GPUs in {own.groups:,} groups"
     heads = ("context", "users", "step", "tok/s/user", "tok/s/GPU", "with prompts", "in line")
-    table = _table(title, *heads, "roofline", "bound by")
-    table.columns[-1].justify = "left"
+    table = headed(title, *heads, "roofline", "bound by", left=(8,))
     for at in own.contexts:
         for one in at.points:
             table.add_row(f"{at.context:,}", *_cells(one))
@@ -48,9 +48,7 @@ def _cells(one: Point) -> tuple[str, ...]:
 
 def _contexts(found: Serving) -> Table:
     heads = ("context", "users", "because", "prompt takes", "tok/s/GPU", "by its ranges")
-    table = _table("At most", *heads, "moved most by")
-    for column in (2, 6):
-        table.columns[column].justify = "left"
+    table = headed("At most", *heads, "moved most by", left=(2, 6))
     for at in found.curve.contexts:
         if at.points:
             table.add_row(*_largest(at, found.curve.groups, found.reach[at.context]))
@@ -77,15 +75,7 @@ def _largest(at: AtContext, groups: int, reach: Reach) -> tuple[str, ...]:
 
 def _heads(found: Serving) -> Table:
     title = f"{found.heads} and {2 * found.heads} heads at 131,072 tokens"
-    table = _table(title, "", str(found.heads), str(2 * found.heads), "change")
-    table.columns[0].justify = "left"
+    table = headed(title, "", str(found.heads), str(2 * found.heads), "change")
     for one in found.doubled:
         table.add_row(one.name, shown(one, one.own), shown(one, one.twice), percent(one))
-    return table
-
-
-def _table(title: str, *heads: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for head in heads:
-        table.add_column(head, justify="right")
     return table

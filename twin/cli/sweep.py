@@ -89,7 +89,7 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     with 3 when no point can run at all.
     """
     from twin.cli.phases import say_what_is_answered
-    from twin.cli.sweep_progress import sweep_progress
+    from twin.cli.progress import sweep_progress
     from twin.sweep.kept import points_folder
     from twin.sweep.sweep import sweep as answered
 

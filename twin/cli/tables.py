@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from twin.cli.columns import headless
 from twin.cli.cost_tables import cost_tables
 from twin.cli.data_tables import data_tables
 from twin.cli.goodput_tables import goodput_tables
@@ -113,7 +114,7 @@ def percent(share: float) -> str:
 
 def kpi_table(report: Report) -> Table:
     """Every key figure with its unit; those of energy and of failures where they are known."""
-    table = _table("Key figures", "left", "right")
+    table = headless("Key figures", "left", "right")
     for kpi in KPIS:
         value = report.kpis[kpi.key]
         if value is not None or kpi.key not in OF_A_SITE | OF_FAILURES:
@@ -127,7 +128,7 @@ def kpi_table(report: Report) -> Table:
 def breakdown_table(report: Report) -> Table:
     """Where the step goes, mean over ranks; the rows sum to the step, those further in to the row
     above them."""
-    table = _table("Where the step goes (mean over ranks)", "left", "right", "right", "left")
+    table = headless("Where the step goes (mean over ranks)", "left", "right", "right", "left")
 
     def row(words: str, ns: int) -> None:
         share = ns / report.step_ns
@@ -149,7 +150,7 @@ def breakdown_table(report: Report) -> Table:
 def memory_table(memory: MemoryReport) -> Table:
     """The fullest GPU's bytes by category, then the reserve, against the capacity."""
     title = f"Memory of the fullest GPU (stage {memory.peak.stage}, {memory.peak.peak_moment})"
-    table = _table(title, "left", "right", "right", "left")
+    table = headless(title, "left", "right", "right", "left")
     for name, size in memory.peak.categories.items():
         if size:
             _memory_row(table, name.replace("_", " "), size, memory.capacity)
@@ -171,7 +172,7 @@ def host_table(memory: MemoryReport) -> list[Table]:
     capacity = memory.host_capacity
     if not memory.host or capacity is None:
         return []
-    table = _table("Host memory of the fullest node", "left", "right", "right", "left")
+    table = headless("Host memory of the fullest node", "left", "right", "right", "left")
     for name, size in memory.host.items():
         _memory_row(table, name.replace("_", " "), size, capacity)
     table.add_section()
@@ -191,7 +192,7 @@ def host_table(memory: MemoryReport) -> list[Table]:
 def layout_table(plan: Plan) -> Table:
     """How the GPUs are cut, in the words of the scenario."""
     mesh, parallel = plan.mesh, plan.scenario.parallel
-    table = _table(f"Layout of {mesh.ranks} GPUs", "left", "right")
+    table = headless(f"Layout of {mesh.ranks} GPUs", "left", "right")
     grid = (mesh.tensor, mesh.context, mesh.data, mesh.pipeline)
     table.add_row("tensor x context x data x pipeline", " x ".join(map(str, grid)))
     if plan.scenario.model.moe is not None:
@@ -213,7 +214,7 @@ def stages_table(memory: MemoryReport) -> Table:
     away = ("kept", "on host") if memory.host else ()
     headers = ("stage", "peak", "of budget", "", "in flight", *away, "moment")
     numbers = ("right",) * (1 + len(away))
-    table = _table(title, "right", "right", "right", "left", *numbers, "left")
+    table = headless(title, "right", "right", "right", "left", *numbers, "left")
     for header, column in zip(headers, table.columns, strict=True):
         column.header = header
     table.show_header = True
@@ -236,7 +237,7 @@ def stages_table(memory: MemoryReport) -> Table:
 
 def link_table(report: Report) -> Table:
     """What each class of link carries and how busy it is, mean of the roles."""
-    table = _table("Links (mean of the roles)", "left", "right", "right", "left")
+    table = headless("Links (mean of the roles)", "left", "right", "right", "left")
     for name, link in report.links.items():
         table.add_row(name, gibibytes(link.bytes), percent(link.use), bar(link.use))
     return table
@@ -289,7 +290,7 @@ def attribution_table(candidate: str, found: Attribution) -> RenderableType:
     which sum to the difference, and how several were told apart. A mark after a cause leads to the
     note below that explains it."""
     title = f"Which edit made the step of {candidate} other than that of A"
-    table = _table(title, "left", "left", "left", "right")
+    table = headless(title, "left", "left", "left", "right")
     notes = dict.fromkeys(cause.note for cause in found.causes if cause.note)
     marks = {note: " " + "*" * number for number, note in enumerate(notes, 1)}
     for cause in found.causes:
@@ -318,7 +319,8 @@ def letter(index: int) -> str:
 def field_table(candidate: str, fields: tuple[FieldDifference, ...]) -> Table:
     """The scenario fields in which a candidate differs from the baseline, as a planner writes
     them."""
-    table = _table(f"Fields that differ, A and {candidate} ({len(fields)})", "left", "left", "left")
+    title = f"Fields that differ, A and {candidate} ({len(fields)})"
+    table = headless(title, "left", "left", "left")
     for field in fields[:_SHOWN_FIELDS]:
         table.add_row(field.path, _written(field.baseline), _written(field.candidate))
     if len(fields) > _SHOWN_FIELDS:
@@ -332,24 +334,10 @@ def _written(value: object) -> str:
 
 def _lettered(title: str, comparison: Comparison, first: int) -> Table:
     """A table with one column per scenario, from the given one on."""
-    table = _table(title, "left")
+    table = headless(title, "left")
     table.show_header = True
     for index in range(first, len(comparison.reports)):
         table.add_column(letter(index), justify="right")
-    return table
-
-
-def _table(title: str, *justify: str) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        show_header=False,
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-    for side in justify:
-        table.add_column(justify="right" if side == "right" else "left")
     return table
 
 

@@ -11,10 +11,11 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from twin import rl
-from twin.cli.answer import command
+from twin.cli.answer import command, say_failed
+from twin.cli.columns import headed
 from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, NOT_CALIBRATED, Output
 from twin.cli.tables import bar, percent, warning_list
-from twin.report.expect import FITS, Judgement, judge, sentence
+from twin.report.expect import FITS, Judgement, judge
 from twin.report.numbers import changed, duration, gibibytes, show
 from twin.report.summary import Run
 from twin.rl.alternatives import Alternative, alternatives
@@ -48,13 +49,13 @@ def run(
     others = alternatives(scenario, report) if output.json or output.tables else ()
     output.document(report.to_json() | {"alternatives": [asdict(one) for one in others]})
     output.sentence(rl.verdict(report))
-    _say_failed(report.expectations, output)
+    failed = say_failed(report.expectations, output)
     if strict and report.unmeasured:
         codes = ", ".join(one.code for one in report.unmeasured)
         output.sentence(f"Outside of what was measured: {codes}.")
     if output.tables:
         output.show(*_report_tables(report, others))
-    code = _exit_code(report.fits, report.expectations)
+    code = failed if report.fits else DOES_NOT_FIT
     return code or (NOT_CALIBRATED if strict and report.unmeasured else 0)
 
 
@@ -66,10 +67,10 @@ def check(scenario: UpdateScenario, output: Output) -> int:
     judged = judge(scenario.expect, known)
     output.document(_check_document(plan, judged))
     output.sentence(rl.fitting(plan.memory))
-    _say_failed(judged, output)
+    failed = say_failed(judged, output)
     if output.tables:
         output.show(_travel_table(plan), warning_list(plan.warnings))
-    return _exit_code(plan.memory.fits, judged)
+    return failed if plan.memory.fits else DOES_NOT_FIT
 
 
 def compare(reports: Sequence[UpdateReport], limits: Sequence[Limit], output: Output) -> int:
@@ -110,18 +111,6 @@ def _refuse_limits(limits: Sequence[Limit]) -> None:
         raise UsageError(problems)
 
 
-def _exit_code(fits: bool, judged: Sequence[Judgement]) -> int:
-    if not fits:
-        return DOES_NOT_FIT
-    return NOT_AS_EXPECTED if any(one.passed is False for one in judged) else 0
-
-
-def _say_failed(judged: Sequence[Judgement], output: Output) -> None:
-    for judgement in judged:
-        if judgement.passed is False:
-            output.sentence(sentence(judgement))
-
-
 def _check_document(plan: UpdatePlan, judged: Sequence[Judgement]) -> dict[str, Any]:
     from twin.loading import scenario_hash
 
@@ -155,17 +144,9 @@ def _report_tables(
     )
 
 
-def _table(title: str, *headings: str, left: tuple[int, ...] = (0,)) -> Table:
-    """A table whose columns stand to the right, but for those `left`."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for at, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if at in left else "right")
-    return table
-
-
 def _stage_table(report: UpdateReport) -> Table:
     """Where the time goes; the rows of the first column of times sum to the update."""
-    table = _table("Where the update goes", "stage", "takes", "share", "", "at work", left=(0, 3))
+    table = headed("Where the update goes", "stage", "takes", "share", "", "at work", left=(0, 3))
     for stage, ns in report.breakdown_ns.items():
         use = report.stages[stage]
         if use.busy_seconds:
@@ -184,7 +165,7 @@ def _stage_table(report: UpdateReport) -> Table:
 
 def _alternative_table(others: Sequence[Alternative]) -> Table:
     """The same update by other pipelines."""
-    table = _table("By other pipelines", "method", "stages", "update", "change", "")
+    table = headed("By other pipelines", "method", "stages", "update", "change", "")
     for one in others:
         change = "" if one.change is None else changed(one.seconds, one.change, "s")
         told = "links' bound, unmeasured" if one.method == "p2p" else ""
@@ -194,7 +175,7 @@ def _alternative_table(others: Sequence[Alternative]) -> Table:
 
 
 def _kpi_table(report: UpdateReport) -> Table:
-    table = _table("Key figures", "", "")
+    table = headed("Key figures", "", "")
     for kpi in UPDATE_KPIS:
         table.add_row(kpi.label, show(report.kpis[kpi.key], kpi.unit))
     travel = report.travel
@@ -208,14 +189,14 @@ def _kpi_table(report: UpdateReport) -> Table:
 
 
 def _link_table(report: UpdateReport) -> Table:
-    table = _table("Links (mean of all of a class)", "", "bytes", "use", "", left=(0, 3))
+    table = headed("Links (mean of all of a class)", "", "bytes", "use", "", left=(0, 3))
     for link, use in report.links.items():
         table.add_row(link, gibibytes(use.bytes), percent(use.use), bar(use.use))
     return table
 
 
 def _travel_table(plan: UpdatePlan) -> Table:
-    table = _table("What travels", "", "")
+    table = headed("What travels", "", "")
     table.add_row("Checkpoint", f"{decimal(plan.payload)} in {plan.tensors:,} tensors")
     table.add_row("Buckets, in rounds", f"{len(plan.buckets):,}, {plan.rounds}")
     table.add_row("Buffers", f"{plan.buffers.count} of {gibibytes(plan.buffers.bytes)}")
@@ -228,7 +209,7 @@ def _travel_table(plan: UpdatePlan) -> Table:
 
 def _comparison_table(comparison: UpdateComparison) -> Table:
     first, *_ = comparison.reports
-    table = _table("Key figures", "", first.name, *(delta.name for delta in comparison.deltas))
+    table = headed("Key figures", "", first.name, *(delta.name for delta in comparison.deltas))
     for kpi in UPDATE_KPIS:
         cells = [show(first.kpis[kpi.key], kpi.unit)]
         for delta in comparison.deltas:

@@ -6,52 +6,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from twin.figures.palette import Meaning, Theme, swatch
+from twin.figures.palette import Meaning, Swatch, Theme, series, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
+from twin.figures.words import capital
 from twin.report.numbers import digits, duration, show
 from twin.rl.iteration import CAUSES, PHASES, WORKS, IterationReport
-from twin.rl.iteration.types import Phase, Side, Span
+from twin.rl.iteration.types import Side, Span
 
-_MEANING: Final[dict[Phase, Meaning]] = {
-    "rollout": "compute",
-    "rewards": "other",
-    "load": "offload",
-    "score": "tensor",
-    "train": "optimizer",
-    "unload": "offload",
-    "update": "data",
-    "wake": "bubble",
-}
 _SIDES: Final[dict[Side, str]] = {
     "all": "All GPUs",
     "engines": "GPUs of engines",
     "trainers": "GPUs of the trainer",
 }
+_MODES: Final[dict[str, str]] = {
+    "colocated": "In turns on all GPUs",
+    "disaggregated": "Apart, in turns",
+    "one_step_off": "Apart, one step off",
+}
+"""How engines and trainer share GPUs."""
+_UNITS: Final = (("Hours", 3600.0), ("Minutes", 60.0), ("Seconds", 1.0))
+_LEAST: Final = 1e-4
+"""A share that is too small to be drawn."""
 
 
 def timeline(report: IterationReport, theme: Theme) -> Picture:
-    """The last iteration: every phase on its GPUs over time."""
+    """The last iteration: every phase over time, coloured by the GPUs that take part in it."""
     last = report.rounds[-1]
-    sides = [name for side, name in _SIDES.items() if any(s.side == side for s in last.spans)]
-    bars = [_bar(span, theme) for span in last.spans]
-    longest = max(last.spans, key=lambda span: span.end_ns - span.start_ns)
-    took = duration((longest.end_ns - longest.start_ns) / 1e9)
+    sides: list[Side] = [side for side in _SIDES if any(one.side == side for one in last.spans)]
+    phases = [words for phase, words in PHASES.items() if any(s.phase == phase for s in last.spans)]
+    title, unit = _unit(last.length_ns / 1e9)
+    bars = [
+        _bars(side, [one for one in last.spans if one.side == side], series(at, theme)[0], unit)
+        for at, side in enumerate(sides)
+    ]
+    longest = max(last.spans, key=_seconds_of)
     frame = Frame(
-        x=Axis("Seconds", span=(0.0, last.length_ns / 1e9)),
-        y=Axis(reverse=True, grid=False, names=tuple(sides)),
-        height=90 + 48 * len(sides),
+        x=Axis(title, span=(0.0, last.length_ns / 1e9 / unit)),
+        y=Axis(reverse=True, grid=False, names=tuple(map(capital, phases))),
+        height=60 + 36 * len(phases),
         theme=theme,
-        legend=True,
+        legend=len(sides) > 1,
     )
+    who = "Engines and trainer share all GPUs. " if sides == ["all"] else ""
     return Picture(
-        title=f"{_capital(PHASES[longest.phase])} take {took} of the last "
+        title=f"{capital(PHASES[longest.phase])} take {duration(_seconds_of(longest))} of the last "
         f"iteration's {duration(last.length_ns / 1e9)}",
-        caption="Each bar is a phase on the GPUs that take part in it. Figures elsewhere are means "
-        "of several iterations.",
+        caption=f"{who}Figures elsewhere are means of several iterations.",
         figure=draw(bars, frame),
         table=tuple(
             {
-                "Phase": _capital(PHASES[span.phase]),
+                "Phase": capital(PHASES[span.phase]),
                 "GPUs": f"{span.gpus:,}",
                 "From": duration(span.start_ns / 1e9),
                 "To": duration(span.end_ns / 1e9),
@@ -61,24 +65,35 @@ def timeline(report: IterationReport, theme: Theme) -> Picture:
     )
 
 
-def _bar(span: Span, theme: Theme) -> Bars:
-    name, took = _capital(PHASES[span.phase]), (span.end_ns - span.start_ns) / 1e9
+def _bars(side: Side, spans: Sequence[Span], look: Swatch, unit: float) -> Bars:
+    """The phases of one side, each in its row."""
     return Bars(
-        name=name,
-        swatch=swatch(_MEANING[span.phase], theme),
-        x=[took],
-        base=[span.start_ns / 1e9],
-        y=[_SIDES[span.side]],
-        hover=f"{name}<br>{duration(took)} on {span.gpus:,} GPUs",
-        outline=0.5,
+        name=_SIDES[side],
+        swatch=look,
+        x=[_seconds_of(one) / unit for one in spans],
+        base=[one.start_ns / 1e9 / unit for one in spans],
+        y=[capital(PHASES[one.phase]) for one in spans],
+        text=[duration(_seconds_of(one)) for one in spans],
+        outside=True,
+        hover="%{y}<br>%{customdata[0]}",
+        detail=[[f"{duration(_seconds_of(one))} on {one.gpus:,} GPUs"] for one in spans],
     )
+
+
+def _seconds_of(span: Span) -> float:
+    return (span.end_ns - span.start_ns) / 1e9
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    """The unit of an axis that ends so late, and its seconds."""
+    return next((one for one in _UNITS if seconds >= 2 * one[1]), _UNITS[-1])
 
 
 def occupation(report: IterationReport, theme: Theme) -> Picture:
     """What all GPUs do over an iteration, in percent: work, and why they have none."""
-    rows = [(_capital(WORKS[work]), share, "compute") for work, share in report.busy.items()]
-    rows += [(_capital(CAUSES[cause]), share, "bubble") for cause, share in report.idle.items()]
-    shown = [row for row in rows if row[1]]
+    rows = [(capital(WORKS[work]), share, "compute") for work, share in report.busy.items()]
+    rows += [(capital(CAUSES[cause]), share, "bubble") for cause, share in report.idle.items()]
+    shown = [row for row in rows if row[1] >= _LEAST]
     meanings: dict[str, Meaning] = {"compute": "compute", "bubble": "bubble"}
     bars = [
         Bars(
@@ -95,7 +110,7 @@ def occupation(report: IterationReport, theme: Theme) -> Picture:
     frame = Frame(
         x=Axis("Percent of all GPUs' time", span=(0.0, 112 * max(share for _, share, _ in shown))),
         y=Axis(reverse=True, grid=False, names=tuple(name for name, _, _ in shown)),
-        height=60 + 30 * len(shown),
+        height=60 + 44 * len(shown),
         theme=theme,
         legend=False,
     )
@@ -106,35 +121,41 @@ def occupation(report: IterationReport, theme: Theme) -> Picture:
         "step's own breakdown, and counts as work here.",
         figure=draw(bars, frame),
         table=tuple(
-            {"GPUs do": name, "Share": f"{digits(100 * share)} %"} for name, share, _ in shown
+            {"GPUs do": name, "Share": f"{digits(100 * share)} %"}
+            for name, share, _ in rows
+            if share
         ),
     )
 
 
 def ways(reports: Sequence[IterationReport], theme: Theme) -> Picture:
-    """Iterations of several scenarios side by side."""
-    best = min(reports, key=_seconds)
+    """Iterations of several scenarios side by side, named by how GPUs are shared where that tells
+    them apart."""
+    best = min(reports, key=lambda one: (not one.fits, _seconds(one)))
+    told = len({one.mode for one in reports}) == len(reports)
+    names = [_MODES[one.mode] if told else one.name for one in reports]
+    title, unit = _unit(max(map(_seconds, reports)))
     bars = [
         Bars(
-            name=one.name,
+            name=name,
             swatch=swatch("achieved" if one is best else "ideal", theme),
-            x=[_seconds(one)],
-            y=[one.name],
-            text=[duration(_seconds(one))],
+            x=[_seconds(one) / unit],
+            y=[name],
+            text=[duration(_seconds(one)) + ("" if one.fits else ", does not fit")],
             outside=True,
             hover=f"{one.name}: {duration(_seconds(one))}",
         )
-        for one in reports
+        for name, one in zip(names, reports, strict=True)
     ]
     frame = Frame(
-        x=Axis("Seconds", span=(0.0, 1.12 * max(map(_seconds, reports)))),
-        y=Axis(reverse=True, grid=False, names=tuple(one.name for one in reports)),
-        height=60 + 36 * len(reports),
+        x=Axis(title, span=(0.0, max(map(_seconds, reports)) / unit)),
+        y=Axis(reverse=True, grid=False, names=tuple(names)),
+        height=60 + 44 * len(reports),
         theme=theme,
         legend=False,
     )
     return Picture(
-        title=f"The shortest iteration is that of {best.name}: {duration(_seconds(best))}",
+        title=f"Shortest: {names[reports.index(best)]}, {duration(_seconds(best))}",
         caption="Mean of the settled iterations of each scenario.",
         figure=draw(bars, frame),
         table=tuple(
@@ -153,7 +174,3 @@ def ways(reports: Sequence[IterationReport], theme: Theme) -> Picture:
 
 def _seconds(report: IterationReport) -> float:
     return report.kpis["iteration_seconds"] or 0.0
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from twin.figures.cascade import Rung, cascade
 from twin.figures.palette import ALARM, INK, Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Cells, Frame, Mark, Picture, Row, draw
+from twin.figures.words import capital
 from twin.report.memory_series import WEIGHT_GRADIENTS
 from twin.report.numbers import gibibytes, show
 from twin.report.report import MemoryReport, StagePeak
@@ -354,5 +355,4 @@ def _table(memory: MemoryReport) -> tuple[Row, ...]:
 
 def words(category: str) -> str:
     """A category as people read it."""
-    text = category.replace("_", " ")
-    return text[:1].upper() + text[1:]
+    return capital(category.replace("_", " "))

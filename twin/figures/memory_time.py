@@ -13,6 +13,7 @@ from twin.figures.memory import MEANING, words
 from twin.figures.palette import ALARM, INK, Theme, swatch
 from twin.figures.plotly import Area, Axis, Dots, Drawing, Frame, Line, Note, Picture, Row, draw
 from twin.figures.timeline import repeat_mark, repeat_note
+from twin.figures.words import capital
 from twin.report.memory_series import MemorySeries, thinned
 from twin.report.numbers import gibibytes, show
 from twin.report.report import MemoryReport
@@ -48,7 +49,7 @@ def memory_over_time(
         notes=(_peak_note(series, memory, theme),),
     )
     return Picture(
-        title=f"{series.role[:1].upper()}{series.role[1:]} {_finding(series, memory)}",
+        title=f"{capital(series.role)} {_finding(series, memory)}",
         caption=" ".join(
             [
                 _READING,
@@ -75,7 +76,7 @@ def host_over_time(series: MemorySeries, trace: Trace, theme: Theme) -> Picture:
     )
     return Picture(
         title=(
-            f"{series.role[:1].upper()}{series.role[1:]} keeps up to {gibibytes(most)} in host "
+            f"{capital(series.role)} keeps up to {gibibytes(most)} in host "
             f"memory, of which {gibibytes(most - least)} come and go"
         ),
         caption=" ".join([_HOST_READING, *repeat_note(trace)]),

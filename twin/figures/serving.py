@@ -19,6 +19,7 @@ from twin.figures.plotly import (
     Row,
     draw,
 )
+from twin.figures.words import capital
 from twin.inference.curve import PARTS, AtContext, Part, Point
 from twin.report.numbers import count, digits, duration
 from twin.report.serving import Doubled, Serving
@@ -85,7 +86,7 @@ def throughput(found: Serving, theme: Theme) -> Picture:
 def _context(at: AtContext, place: int, theme: Theme, *, turns: bool) -> list[Drawing]:
     look, symbol = series(place, theme)
     xs, ys = [one.per_user for one in at.points], [one.per_gpu for one in at.points]
-    name = f"{at.context:,} tokens"
+    name = f"{at.context:,} tokens of context"
     drawn: list[Drawing] = [Line(xs, ys, look.line, width=2)]
     if turns:
         drawn.insert(
@@ -157,16 +158,19 @@ def _row(found: Serving, at: AtContext, one: Point) -> Row:
 
 def steps(found: Serving, theme: Theme) -> Picture:
     """What a step is made of at every context and number of users, stacked."""
-    rows = [(f"{at.context:,}: {one.users:,}", one) for at in found.curve.contexts
-            for one in at.points]  # fmt: skip
+    rows = [
+        (f"{at.context:,} tokens, {one.users:,} users", one)
+        for at in found.curve.contexts
+        for one in at.points
+    ]
     parts: list[Part] = [part for part in PARTS if any(one.parts[part] > 0 for _, one in rows)]
     bars = [
         Bars(
-            name=_capital(PARTS[part]),
+            name=capital(PARTS[part]),
             swatch=swatch(_MEANING[part], theme),
             x=[1e3 * one.parts[part] for _, one in rows],
             y=[name for name, _ in rows],
-            hover="%{y} users<br>%{customdata[0]}",
+            hover="%{y}<br>%{customdata[0]}",
             detail=[[f"{PARTS[part]}: {duration(one.parts[part])}"] for _, one in rows],
         )
         for part in parts
@@ -180,13 +184,13 @@ def steps(found: Serving, theme: Theme) -> Picture:
     )
     return Picture(
         title=_finding([one for _, one in rows]),
-        caption="One step: a token for every user. Rows are contexts with their users. Bytes are "
-        "read at the rate of the device memory; matrix products that this rate binds count as "
-        "weights.",
+        caption="One step: a token for every user. Each context's rows have more and more users. "
+        "Bytes are read at the rate of the device memory; matrix products that this rate binds "
+        "count as weights.",
         figure=draw(bars, frame),
         table=tuple(
-            {"Context: users": name, "Step": duration(one.step)}
-            | {_capital(PARTS[part]): duration(one.parts[part]) for part in parts}
+            {"Context and users": name, "Step": duration(one.step)}
+            | {capital(PARTS[part]): duration(one.parts[part]) for part in parts}
             for name, one in rows
         ),
     )
@@ -226,7 +230,6 @@ def twice_the_heads(found: Serving, theme: Theme) -> Picture:
         y=Axis(reverse=True, grid=False, names=tuple(_SHORT[one.key] for one, _ in known)),
         height=60 + 40 * len(known),
         theme=theme,
-        width=640,
         legend=False,
     )
     return Picture(
@@ -253,7 +256,3 @@ def _edge(one: Doubled, change: float, theme: Theme) -> str | None:
         return None
     good = change > 0 if one.key in ("users", "rate") else change < 0
     return GOOD[theme] if good else BAD[theme]
-
-
-def _capital(words: str) -> str:
-    return words[0].upper() + words[1:]

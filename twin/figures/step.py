@@ -11,6 +11,7 @@ from typing import Final
 
 from twin.figures.palette import Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Figure, Frame, Picture, Row, draw
+from twin.figures.words import capital
 from twin.report.breakdown import CAUSE_WORDS, CAUSES, bottleneck
 from twin.report.compare import compare
 from twin.report.numbers import digits, show
@@ -73,11 +74,11 @@ def stage_steps(report: Report, theme: Theme) -> Picture:
     busiest = max(rows, key=lambda row: row[1]["compute"])
     idlest = max(rows, key=lambda row: row[1]["bubble"])
     title = (
-        f"{_sentence(busiest[0])} computes longest, {_seconds(busiest[1]['compute'])}; "
+        f"{capital(busiest[0])} computes longest, {_seconds(busiest[1]['compute'])}; "
         f"{idlest[0]} waits longest in the bubble, {_seconds(idlest[1]['bubble'])}"
     )
     return Picture(
-        title=title if len(rows) > 1 else f"{_sentence(rows[0][0])} is the only stage",
+        title=title if len(rows) > 1 else f"{capital(rows[0][0])} is the only stage",
         caption="Each bar is the same step, seen from one pipeline stage.",
         figure=stacked(rows, theme),
         table=causes_table(rows),
@@ -116,7 +117,7 @@ def stacked(rows: Sequence[tuple[str, Mapping[str, int]]], theme: Theme) -> Figu
                     for word, (_, row) in zip(words, rows, strict=True)
                 ],
                 detail=[[word] for word in words],
-                hover=f"%{{y}}<br>{_sentence(CAUSE_WORDS[cause])}: %{{customdata[0]}}",
+                hover=f"%{{y}}<br>{capital(CAUSE_WORDS[cause])}: %{{customdata[0]}}",
             )
         )
     frame = Frame(
@@ -141,7 +142,7 @@ def causes_table(rows: Sequence[tuple[str, Mapping[str, int]]]) -> tuple[Row, ..
     """Named breakdowns in ns, a column each."""
     used = [cause for cause in CAUSES if any(row[cause] for _, row in rows)]
     lines = [
-        {"Cause": _sentence(CAUSE_WORDS[cause])}
+        {"Cause": capital(CAUSE_WORDS[cause])}
         | {name: _seconds_and_share(row, cause) for name, row in rows}
         for cause in used
     ]
@@ -155,7 +156,3 @@ def _seconds_and_share(row: Mapping[str, int], cause: str) -> str:
 
 def _seconds(ns: int) -> str:
     return show(ns / 1e9, "s")
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from twin.figures.palette import BAD, GOOD, INK, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Dots, Drawing, Frame, Line, Picture, Row, draw
+from twin.figures.words import capital
 from twin.report.numbers import digits
 
 State = Literal["holds", "other", "nobody"]
@@ -174,7 +175,7 @@ def _finding(rows: Sequence[Runway]) -> str:
     edge = f"{digits(flip.value)} {one.unit}".strip()
     beyond = flip.wins or "nothing meets the goal"
     return (
-        f"{one.name[:1].upper()}{one.name[1:]} is nearest to a flip: {flip.side} {edge} (now "
+        f"{capital(one.name)} is nearest to a flip: {flip.side} {edge} (now "
         f"{digits(one.now)}) it is {beyond}"
     )
 

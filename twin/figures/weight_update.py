@@ -9,6 +9,7 @@ from typing import Final
 
 from twin.figures.palette import Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
+from twin.figures.words import capital
 from twin.report.numbers import digits, duration, gibibytes, show
 from twin.rl.alternatives import Alternative
 from twin.rl.bound import WORDS
@@ -44,14 +45,14 @@ def timeline(
     shown: list[Stage] = [stage for stage in STAGES if spans[stage]]
     bars = [
         Bars(
-            name=_capital(WORDS[stage]),
+            name=capital(WORDS[stage]),
             swatch=swatch(_MEANING[stage], theme),
             x=[(end - start) / 1e9 for start, end, _ in spans[stage]],
             base=[start / 1e9 for start, _, _ in spans[stage]],
-            y=[_capital(WORDS[stage])] * len(spans[stage]),
+            y=[capital(WORDS[stage])] * len(spans[stage]),
             hover="%{customdata[0]}<br>%{customdata[1]}, from %{base:.3f} s",
             detail=[
-                [f"{_capital(WORDS[stage])}, round {turn + 1}", duration((end - start) / 1e9)]
+                [f"{capital(WORDS[stage])}, round {turn + 1}", duration((end - start) / 1e9)]
                 for start, end, turn in spans[stage]
             ],
             outline=0.5,
@@ -60,7 +61,7 @@ def timeline(
     ]
     frame = Frame(
         x=Axis("Seconds", span=(0.0, report.update_ns / 1e9)),
-        y=Axis(reverse=True, grid=False, names=tuple(_capital(WORDS[stage]) for stage in shown)),
+        y=Axis(reverse=True, grid=False, names=tuple(capital(WORDS[stage]) for stage in shown)),
         height=70 + 44 * len(shown),
         theme=theme,
         legend=False,
@@ -72,7 +73,7 @@ def timeline(
         figure=draw(bars, frame),
         table=tuple(
             {
-                "Stage": _capital(WORDS[stage]),
+                "Stage": capital(WORDS[stage]),
                 "Takes": duration(report.stages[stage].exposed_seconds),
                 "Share of the update": f"{digits(100 * ns / report.update_ns)} %",
                 "At work": duration(report.stages[stage].busy_seconds),
@@ -174,7 +175,7 @@ def link_use(report: UpdateReport, theme: Theme) -> Picture:
 def _finding(report: UpdateReport) -> str:
     bound = report.bound
     return (
-        f"{_capital(WORDS[bound.stage])} take {digits(100 * bound.share)} % of "
+        f"{capital(WORDS[bound.stage])} take {digits(100 * bound.share)} % of "
         f"{duration(report.update_ns / 1e9)}: {bound.reason}"
     )
 
@@ -230,7 +231,3 @@ def _stages_compared(others: Sequence[Alternative]) -> str:
     return (
         f"A third stage makes it {digits(100 * abs(gain))} % {'faster' if gain > 0 else 'slower'}"
     )
-
-
-def _capital(words: str) -> str:
-    return words[0].upper() + words[1:]

@@ -9,7 +9,6 @@ of the stages before it, an interrupted build ends with the bytes of an undistur
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference.data.build.spec import BuildSpec
+from reference.disk import sync
 
 DONE: Final = "done.json"
 Hook = Callable[[str], None]
@@ -98,12 +98,3 @@ def write_whole(path: Path, content: bytes) -> None:
     aside.write_bytes(content)
     sync(aside)
     aside.replace(path)
-
-
-def sync(path: Path) -> None:
-    """Puts a file or folder on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

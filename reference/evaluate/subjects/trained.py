@@ -18,8 +18,8 @@ from typing import Any, Final
 import torch
 from torch.nn import functional
 
-from reference.checkpoint import MANIFEST
 from reference.config import RunSpec, load_run
+from reference.convert.trained import config_of
 from reference.data.loader import Batch, windows
 from reference.data.packing import pack
 from reference.data.prepare import prepare
@@ -39,7 +39,6 @@ from reference.inference.vocabulary import Vocabulary
 from reference.inference.weights import put_weights
 from reference.model import Transformer
 from reference.model.transformer import IGNORED
-from reference.trainer.folder import CONFIG
 
 _ROWS: Final = 32
 """Rows of one pass."""
@@ -186,8 +185,7 @@ def open_trained(
 ) -> Trained:
     """The model of a run's folder or of one of its checkpoints. Raises what `load_engine` does."""
     engine = load_engine(folder, EngineSpec(), precision)
-    home = folder.absolute().parent.parent if (folder / MANIFEST).is_file() else folder
-    run = load_run(home / CONFIG)
+    run = load_run(config_of(folder))
     return trained(engine, run, prepare(run.data, run.model.vocab), constrained=constrained)
 
 

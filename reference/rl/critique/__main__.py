@@ -11,11 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from reference.ending import exit_code
+from reference.ending import exit_code, say
 from reference.rl.critique.bootstrap import Wanted, bootstrapped, write
 from reference.rl.critique.rubric import rubrics
 from reference.rl.gym.family import names
-from reference.trainer.command import say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

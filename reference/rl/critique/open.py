@@ -8,7 +8,8 @@ from typing import Final
 
 from reference.agentic.chance import drawn
 from reference.agentic.environment import Verdict
-from reference.dialog import Call, Dialog, Message
+from reference.agentic.once import Once
+from reference.dialog import Dialog
 from reference.rl.tasks import Task
 
 _THINGS: Final = ("rain", "bread", "the sea", "tea", "winter", "a garden")
@@ -20,27 +21,10 @@ _ASKS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class Open(Once):
     """A prompt with one answer, of which only is known whether there is one."""
 
     text: str
-
-    @property
-    def opening(self) -> Dialog:
-        """The prompt."""
-        return Dialog((Message("user", self.text),))
-
-    def start(self) -> None:
-        """There is no world."""
-
-    def call(self, state: None, call: Call) -> tuple[None, str]:
-        """There is nothing to call."""
-        return state, f"there is no tool `{call.name}`"
-
-    def reply(self, state: None, dialog: Dialog) -> str | None:
-        """One answer is enough."""
-        del state, dialog
-        return None
 
     def judge(self, state: None, dialog: Dialog) -> Verdict:
         """Whether anything was said."""

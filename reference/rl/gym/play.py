@@ -12,9 +12,9 @@ Gymnasium 1.x (https://gymnasium.farama.org/api/env).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from reference.agentic.course import Course
 from reference.agentic.environment import Verdict
 from reference.dialog import Dialog, Message, calls_of
 from reference.inference.template import parse_answer, segments_of
@@ -49,24 +49,20 @@ class Play:
         the end."""
         if self.item is None or self.over:
             raise RuntimeError("call reset first")
-        world, first = self.item.environment, calls_of(self.dialog.messages)
-        said = action if isinstance(action, Message) else parse_answer(segments_of(action), first)
-        told: list[Message] = []
-        for call in said.calls:
-            self.state, text = world.call(self.state, call)
-            told.append(Message("tool", text, answers=call.id))
-        self.dialog = _with(self.dialog, said, *told)
-        reply = None if said.calls else world.reply(self.state, self.dialog)
-        terminated = not said.calls and reply is None
-        if reply is not None:
-            told.append(Message("user", reply))
-            self.dialog = _with(self.dialog, told[-1])
+        world, before = self.item.environment, self.dialog.messages
+        course = Course(world, self.state, self.dialog)
+        if isinstance(action, str):
+            action = parse_answer(segments_of(action), calls_of(before))
+        course.say(action)
+        terminated = course.hear()
+        self.state, self.dialog = course.state, course.dialog
         turns = sum(one.role == "assistant" for one in self.dialog.messages)
         truncated = not terminated and turns >= self.steps
         self.over = terminated or truncated
         verdict = world.judge(self.state, self.dialog) if self.over else None
         reward = float(verdict is not None and verdict.success)
-        return _shown(told), reward, terminated, truncated, self._info(verdict)
+        told = _shown(self.dialog.messages[len(before) :])
+        return told, reward, terminated, truncated, self._info(verdict)
 
     def _info(self, verdict: Verdict | None = None) -> dict[str, Any]:
         assert self.item is not None
@@ -77,10 +73,6 @@ class Play:
         return facts
 
 
-def _with(dialog: Dialog, *messages: Message) -> Dialog:
-    return replace(dialog, messages=(*dialog.messages, *messages))
-
-
-def _shown(messages: tuple[Message, ...] | list[Message]) -> str:
+def _shown(messages: tuple[Message, ...]) -> str:
     """What a model is told, without what it said."""
     return "\n".join(one.content for one in messages if one.role != "assistant")

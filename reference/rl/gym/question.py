@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from reference.agentic.code.follow import Turn
 from reference.agentic.environment import Verdict
-from reference.dialog import Call, Dialog, Message
+from reference.agentic.once import Once
+from reference.dialog import Dialog
 from reference.rl.gym.family import Item, Turns
 
 Check = Callable[[str], Mapping[str, bool]]
@@ -18,28 +19,11 @@ _MOST = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """The environment: one message of the user, one of the assistant."""
+class Question(Once):
+    """The environment: a question, and its check."""
 
     text: str
     check: Check
-
-    @property
-    def opening(self) -> Dialog:
-        """The question alone: no system message, so that small contexts have room."""
-        return Dialog((Message("user", self.text),))
-
-    def start(self) -> None:
-        """There is no world."""
-
-    def call(self, state: None, call: Call) -> tuple[None, str]:
-        """There is nothing to call."""
-        return state, f"there is no tool `{call.name}`"
-
-    def reply(self, state: None, dialog: Dialog) -> str | None:
-        """One answer is enough."""
-        del state, dialog
-        return None
 
     def judge(self, state: None, dialog: Dialog) -> Verdict:
         """By the answer of the last message; causes are `no answer` and `not` with a criterion."""

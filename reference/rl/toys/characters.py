@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from reference.agentic.environment import Verdict
-from reference.dialog import Call, Dialog, Message
+from reference.agentic.once import Once
+from reference.dialog import Dialog
 from reference.rl.tasks import Task
 
 KINDS: Final[Mapping[str, str]] = {
@@ -23,32 +24,15 @@ LENGTH: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Characters:
-    """The first characters of the answer must all be of a kind."""
+class Characters(Once):
+    """The first characters of the answer must all be of the kind that the text, a letter, names."""
 
-    kind: str
-
-    @property
-    def opening(self) -> Dialog:
-        """One letter."""
-        return Dialog((Message("user", self.kind),))
-
-    def start(self) -> None:
-        """There is no world."""
-
-    def call(self, state: None, call: Call) -> tuple[None, str]:
-        """There is nothing to call."""
-        return state, f"there is no tool `{call.name}`"
-
-    def reply(self, state: None, dialog: Dialog) -> str | None:
-        """One answer is enough."""
-        del state, dialog
-        return None
+    text: str
 
     def judge(self, state: None, dialog: Dialog) -> Verdict:
         """Each character for itself."""
         del state
-        text, allowed = dialog.messages[-1].content, KINDS[self.kind]
+        text, allowed = dialog.messages[-1].content, KINDS[self.text]
         checks = {f"{at}": text[at : at + 1] in {*allowed} for at in range(LENGTH)}
         return Verdict(checks, () if all(checks.values()) else ("wrong character",))
 

@@ -1,4 +1,4 @@
-"""All attempts together, and the end of a run whose caller is killed."""
+"""Every attempt of the folder `escapes`, and the end of a run whose caller is killed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,35 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from reference.sandbox.isolation import Guarantees, Isolation
-from tests.reference.sandbox.attempt import alive, end
-from tests.reference.sandbox.test_escape_amounts import ATTEMPTS as AMOUNTS
-from tests.reference.sandbox.test_escape_files import ATTEMPTS as FILES
-from tests.reference.sandbox.test_escape_network import ATTEMPTS as NETWORK
-from tests.reference.sandbox.test_escape_processes import ATTEMPTS as PROCESSES
-from tests.reference.sandbox.test_escape_rights import ATTEMPTS as RIGHTS
+from reference.sandbox.limits import Limits
+from tests.reference.sandbox.attempt import Attempt, alive, apart, check_apart, check_together, end
+from tests.reference.sandbox.escapes import amounts, files, network, processes, rights
 
-ATTEMPTS = (*NETWORK, *FILES, *AMOUNTS, *PROCESSES, *RIGHTS)
+KINDS = [network, files, amounts, processes, rights]
+ATTEMPTS = [attempt for kind in KINDS for attempt in kind.ATTEMPTS]
+
+
+@pytest.mark.parametrize("attempt", apart(ATTEMPTS))
+def test_an_attempt_fails(
+    attempt: Attempt,
+    isolation: Isolation,
+    limits: Limits,
+    outside: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    check_apart(attempt, isolation, limits, outside, request)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.split(".")[-1])
+def test_attempts_that_share_a_run_fail(
+    kind: ModuleType, isolation: Isolation, limits: Limits, outside: Path
+) -> None:
+    check_together(kind.ATTEMPTS, isolation, limits, outside)
 
 
 def test_there_are_twenty_attempts_and_every_guarantee_is_tried() -> None:

@@ -178,7 +178,7 @@ def test_a_save_that_dies_anywhere_leaves_the_one_before_it(
 
         return die_or_work
 
-    for name in ("_write_tensors", "_write_manifest", "_sync", "_remove"):
+    for name in ("_write_tensors", "_write_manifest", "sync", "_remove"):
         monkeypatch.setattr(folder, name, dying(getattr(folder, name)))
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, snapshot(8), keep=1)

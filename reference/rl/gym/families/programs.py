@@ -17,7 +17,8 @@ from reference.agentic.code.kind import kinds
 from reference.agentic.code.probes import probes
 from reference.agentic.code.task import Example, Task
 from reference.agentic.environment import Verdict
-from reference.dialog import Call, Dialog, Message
+from reference.agentic.once import Once
+from reference.dialog import Dialog
 from reference.rl.gym.family import Family, Item
 from reference.rl.gym.question import said
 from reference.rl.gym.turns import probed
@@ -29,29 +30,19 @@ _HARDEST: Final = {4: (1, 2), 5: (3, 5)}
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class Short(Once):
     """A programming task asked in one line and answered in one message, without tools."""
 
     code: CodeEnvironment
 
     @property
-    def opening(self) -> Dialog:
+    def text(self) -> str:
         """The statement behind the function's head."""
-        task = self.code.task
-        return Dialog((Message("user", f"{task.signature} # {task.statement}"),))
+        return f"{self.code.task.signature} # {self.code.task.statement}"
 
     def start(self) -> Work:
         """Nothing handed in."""
         return self.code.start()
-
-    def call(self, state: Work, call: Call) -> tuple[Work, str]:
-        """There is nothing to call."""
-        return state, f"there is no tool `{call.name}`"
-
-    def reply(self, state: Work, dialog: Dialog) -> str | None:
-        """One answer is enough."""
-        del state, dialog
-        return None
 
     def judge(self, state: Work, dialog: Dialog) -> Verdict:
         """As the programming task does; a message that is a program needs no fence."""

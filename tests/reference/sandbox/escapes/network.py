@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from reference.sandbox.isolation import Isolation
-from reference.sandbox.limits import Limits
-from tests.reference.sandbox.attempt import Attempt, apart, check_apart, check_together
+from tests.reference.sandbox.attempt import Attempt
 
 ATTEMPTS = (
     Attempt(
@@ -41,20 +35,3 @@ except OSError:
         "attempt(lambda: socket.socket(socket.AF_UNIX).connect('\\0' + marker))",
     ),
 )
-
-
-@pytest.mark.parametrize("attempt", apart(ATTEMPTS))
-def test_an_attempt_fails(
-    attempt: Attempt,
-    isolation: Isolation,
-    limits: Limits,
-    outside: Path,
-    request: pytest.FixtureRequest,
-) -> None:
-    check_apart(attempt, isolation, limits, outside, request)
-
-
-def test_attempts_that_share_a_run_fail(
-    isolation: Isolation, limits: Limits, outside: Path
-) -> None:
-    check_together(ATTEMPTS, isolation, limits, outside)
