@@ -39,6 +39,9 @@ LINK = (
     "&plan=kimi-k2-256xh800;!name=8 stages, expert 32;parallel.pipeline=8;parallel.expert=32"
 )
 _PLAN: Final = "two-stages.yaml"
+TITLES = {"rl-iteration": "RL iteration"}
+"""Pages that are not called as their picture is."""
+WITH_ENGINES = "?v=1&plan=kimi-k2-rl-256xh800"
 CONTENT = {"plan": "stTextInput", "catalog": "stDataFrame"}
 """What a page without charts shows when it is there."""
 PAGES = {
@@ -54,6 +57,8 @@ PAGES = {
     "catalog": (1080, 0),
     "assumptions": (1700, 1),
     "weight-update": (1500, 3),
+    "rl-iteration": (1500, 2),
+    "serving": (1700, 3),
 }
 """The pages with the pixels of height that show what matters, and the figures they have."""
 
@@ -67,10 +72,12 @@ def shoot(browser: Browser, address: str, folder: Path, scheme: str, width: int)
         page.set_viewport_size({"width": width, "height": height})
         if name in ("plan", "measured", "track"):
             open_link(page, f"{address}/{plan_of_run() if name == 'measured' else LINK}")
+        if name == "serving":
+            open_link(page, f"{address}/{WITH_ENGINES}")
         if name == "explore":
             _search(page, address)
         else:
-            open_page(page, name.capitalize().replace("-", " "))
+            open_page(page, TITLES.get(name, name.capitalize().replace("-", " ")))
         page.get_by_test_id(CONTENT.get(name, "stPlotlyChart")).first.wait_for()
         if charts:
             page.locator(".js-plotly-plot").nth(charts - 1).wait_for(state="attached")

@@ -12,12 +12,15 @@ import urllib.request
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_MS = 180_000
 DRAWN = """() => [...document.querySelectorAll('[data-testid=stPlotlyChart]')]
     .every(e => e.querySelector('.main-svg'))"""
 """True in a page whose charts are all drawn, beyond the edge of the window too."""
+AT_REST = "[data-testid=stApp][data-test-script-state=notRunning]"
+"""The app while no page of it is being made; its sign of running comes half a second late."""
 
 
 @contextmanager
@@ -62,6 +65,7 @@ def _await_health(url: str, server: subprocess.Popen[bytes]) -> None:
 def settle(page, *, events: bool = True) -> None:
     """Wait until the app has said all that it has to say, by `events` too, and charts are drawn."""
     page.get_by_test_id("stStatusWidget").wait_for(state="detached", timeout=PATIENCE_MS)
+    page.locator(AT_REST).wait_for(timeout=PATIENCE_MS)
     if events:
         for words in ("played event by event", "Compared are fast estimates"):
             page.get_by_text(words).first.wait_for(state="detached", timeout=PATIENCE_MS)
@@ -76,13 +80,47 @@ def open_link(page, link: str) -> None:
     settle(page)
 
 
+SECTIONS = {
+    "Inference & RL": ("Serving", "Weight update", "RL iteration"),
+    "Real runs": ("Measured", "Track", "Reality"),
+    "Inputs": ("Catalog", "Assumptions"),
+}
+"""The pages of the navigation that open from a section."""
+PATHS = {"Plan": "/", "Weight update": "/weight_update", "RL iteration": "/iteration"}
+"""Addresses of the pages whose file is not called as they are."""
+
+
 def open_page(page, name: str, *, events: bool = True) -> None:
-    """Choose a page of the navigation."""
-    page.get_by_test_id("stTopNavLink").filter(has_text=name).click()
-    page.get_by_test_id("stTopNavLink").filter(has_text=name).and_(
-        page.locator("[aria-current=page]")
-    ).wait_for()
+    """Choose a page of the navigation, from its section where it has one. A click may meet the
+    navigation while it is drawn anew, and is lost; then it is made once more, as people do."""
+    path = PATHS.get(name, f"/{name.lower()}")
+    for patience_ms in (PATIENCE_MS / 6, PATIENCE_MS):
+        _choose_page(page, name)
+        if _arrives(page, path, patience_ms):
+            break
+    else:
+        raise TimeoutError(f"the page {name} did not open")
     settle(page, events=events)
+
+
+def _arrives(page, path: str, patience_ms: float) -> bool:
+    deadline = time.monotonic() + patience_ms / 1e3
+    while urlsplit(page.url).path != path:
+        if time.monotonic() > deadline:
+            return False
+        page.wait_for_timeout(100)
+    return True
+
+
+def _choose_page(page, name: str) -> None:
+    section = next((one for one, pages in SECTIONS.items() if name in pages), None)
+    if section is None:
+        page.get_by_test_id("stTopNavLink").filter(has_text=name).click()
+        return
+    entry = page.get_by_test_id("stTopNavDropdownLink").filter(has_text=name)
+    if not entry.is_visible():
+        page.get_by_test_id("stTopNavSection").filter(has_text=section).click()
+    entry.click()
 
 
 def edit(page, label: str, text: str) -> None:

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.browser
 
 FULL, SELECTIVE = "gpt-175b-64xa100-full", "gpt-175b-64xa100-selective"
 K2 = "kimi-k2-256xh800"
+ENGINE = "data.engine={gpus: 8, tensor: 8, precision: bf16}"
+"""What a plan needs for the page Serving to have something to show."""
 PAGES = [
     "Plan",
     "Result",
@@ -31,6 +33,8 @@ PAGES = [
     "Catalog",
     "Assumptions",
     "Weight update",
+    "RL iteration",
+    "Serving",
 ]
 CHARTS = {
     "Result": 3,
@@ -41,6 +45,8 @@ CHARTS = {
     "Reality": 3,
     "Assumptions": 1,
     "Weight update": 3,
+    "RL iteration": 2,
+    "Serving": 3,
 }
 """Figures that a page draws at least."""
 
@@ -145,14 +151,26 @@ CUT_OFF = """() => [...document.querySelectorAll('[data-testid=stMetric] *')]
 @pytest.mark.slow
 def test_no_text_of_a_figure_is_cut_off_in_a_narrow_window(visitor, address):
     page = visitor("light", 900, 900)
-    for name in ("result", "memory", "network", "reality", "assumptions", "weight_update"):
-        open_link(page, f"{address}/{name}?v=1&plan={K2}")
+    for name in NARROW:
+        plan = f"{FULL};{ENGINE}" if name == "serving" else K2
+        open_link(page, f"{address}/{name}?v=1&plan={plan}")
         page.locator(".js-plotly-plot .barlayer .point").first.wait_for(state="attached")
         page.get_by_test_id("stProgress").first.wait_for(state="detached")
         settle(page)
         assert page.evaluate(BEYOND) == [], name
 
 
+NARROW = (
+    "result",
+    "memory",
+    "network",
+    "reality",
+    "assumptions",
+    "weight_update",
+    "iteration",
+    "serving",
+)
+"""Pages whose figures have bars, by their addresses."""
 BEYOND = """() => [...document.querySelectorAll('.js-plotly-plot .main-svg')].flatMap(svg => {
     const edge = svg.getBoundingClientRect();
     return [...svg.querySelectorAll('text')].filter(text => {
@@ -177,9 +195,10 @@ def test_a_link_to_a_weight_update_opens_its_page(visitor, address):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_is_drawn_in_light_and_dark(visitor, address, scheme):
     page = visitor(scheme, 1280, 900)
-    open_link(page, f"{address}/?v=1&plan={FULL}&plan={SELECTIVE}&baseline=0&open=1")
+    open_link(page, f"{address}/?v=1&plan={FULL}&plan={SELECTIVE};{ENGINE}&baseline=0&open=1")
     ground = page.get_by_test_id("stApp").evaluate("e => getComputedStyle(e).backgroundColor")
     assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(14, 17, 23)"}[scheme]
+    assert hidden_pages(page) == 0
     for name in PAGES:
         open_page(page, name)
         if name in CHARTS:
@@ -187,6 +206,11 @@ def test_every_page_is_drawn_in_light_and_dark(visitor, address, scheme):
             settle(page)
         assert page.get_by_text("bug in the twin").count() == 0
         assert page.evaluate(SIDEWAYS) == 0, f"{name} is wider than the window"
+
+
+def hidden_pages(page):
+    """Links and sections of the navigation that are under "more"."""
+    return page.get_by_test_id("stTopNav").get_by_text(" more").count()
 
 
 SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from tests.rl.iterations import APART, reported
 from tests.ui.test_pages import words
 from twin.figures.iteration import occupation, timeline, ways
-from twin.rl.iteration import IterationReport
+from twin.rl.iteration import Fit, IterationReport
 from twin.ui import iterations
 from twin.ui.iterations import iterating
 from twin.ui.known import known
 
+SIDES = ["All GPUs", "GPUs of engines", "GPUs of the trainer"]
 NAMES = [f"kimi-k2-rl-256xh800{end}" for end in ("", "-disaggregated", "-one-step-off")]
 
 
@@ -45,12 +47,38 @@ def test_ways_are_compared_by_their_seconds() -> None:
     assert [row["Mode"] for row in picture.table] == ["colocated", "disaggregated"]
 
 
+@pytest.mark.parametrize(
+    ("sets", "sides"), [((), ["All GPUs"]), (APART, SIDES)], ids=["in turns", "apart"]
+)
+def test_colours_of_a_timeline_tell_whose_gpus_a_phase_has(
+    sets: tuple[str, ...], sides: list[str]
+) -> None:
+    figure = timeline(report(*sets), "light").figure
+    assert [one.name for one in figure.data] == sides
+    assert figure.layout.showlegend == (len(sides) > 1)
+
+
+def test_what_does_not_fit_is_not_the_shortest() -> None:
+    full = replace(report(), fits_of=(Fit("everything", 2.0, 1.0),))
+    picture = ways([full, report(*APART)], "light")
+    assert picture.title.startswith("Shortest: Apart, in turns")
+    assert picture.figure.data[0].text[0].endswith(", does not fit")
+
+
+def test_scenarios_of_one_kind_are_called_by_their_names() -> None:
+    other = replace(report(), name="another")
+    assert [one.name for one in ways([report(), other], "light").figure.data] == [
+        report().name,
+        "another",
+    ]
+
+
 def test_the_page_answers_and_compares(opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iterations, "answer", lambda *_: report())
     app = opened(page="iteration")
     assert not app.exception
     assert "An iteration takes" in words(app)
-    assert [one.label for one in app.sidebar.metric][:2] == ["Iteration", "A day"]
+    assert [one.label for one in app.sidebar.metric][:2] == ["Iteration", "Iterations"]
     assert len(app.get("plotly_chart")) == 2
     (button,) = (one for one in app.button if one.label == "Compare all of them")
     app = button.click().run()

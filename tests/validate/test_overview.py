@@ -54,6 +54,20 @@ def test_rows_that_were_all_fitted_are_told_by_fits_without_them() -> None:
     )  # fmt: skip
 
 
+def test_iterations_of_reinforcement_learning_are_told_whole_and_without_their_phases() -> None:
+    iteration = {"category": "rl_step", "metric": "iteration_seconds"}
+    found = told(
+        made(
+            answer("in-turns", 0.2, **iteration),
+            answer("one-step-off", -0.4, **iteration),
+            answer("no-seconds", None, **iteration),
+            answer("in-turns", 9.0, category="rl_step", metric="rollout_seconds"),
+        )
+    )
+    assert list(found) == ["Iterations of RL"]
+    assert found["Iterations of RL"][1:4] == ("2", "66.7 %", "30.0 %")
+
+
 def test_the_sentence_is_of_rows_and_of_families() -> None:
     assert sentence(made(*ANSWERS)) == (
         "Of 6 published training steps that no number was fitted to, half are missed by less than "

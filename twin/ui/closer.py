@@ -24,21 +24,16 @@ def pipeline(run: Run) -> None:
     trace = run.trace
     place(overview(trace, theme()), key="overview")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        window = _window(trace)
-        lanes: Lanes | None = st.segmented_control(
-            "Lanes",
-            _LANES.keys(),
-            default="compute",
-            required=True,
-            format_func=_LANES.__getitem__,
-            key="timeline lanes",
-        )
+        seconds = played_ns(trace) / 1e9
+        decimals = max(0, 3 - len(str(int(seconds))))
+        window = choose_window(trace, decimals, "timeline window")
+        lanes = choose_lanes("timeline lanes")
         critical = st.toggle(
             "Critical path",
             key="critical path",
             help="The chain of kernels and transfers that the step waited for from end to end",
         )
-    picture = timeline(trace, theme(), window, lanes or "compute", critical=critical)
+    picture = timeline(trace, theme(), window, lanes, critical=critical)
     place(picture, key="timeline")
     box = st.expander(
         "How each stage spends the step",
@@ -51,8 +46,22 @@ def pipeline(run: Run) -> None:
             place(stage_steps(run.report, theme()), key="stage steps")
 
 
-def _window(trace: Trace) -> tuple[int, int]:
-    """The part of the played step to look at closely (ns)."""
+def choose_lanes(key: str) -> Lanes:
+    """Which lanes a timeline shows."""
+    lanes: Lanes | None = st.segmented_control(
+        "Lanes",
+        _LANES.keys(),
+        default="compute",
+        required=True,
+        format_func=_LANES.__getitem__,
+        key=key,
+    )
+    return lanes or "compute"
+
+
+def choose_window(trace: Trace, decimals: int, key: str) -> tuple[int, int]:
+    """The part of the played step to look at closely (ns), chosen in seconds of so many
+    decimals."""
     seconds = played_ns(trace) / 1e9
     first, last = start_window(trace)
     start, end = st.slider(
@@ -61,7 +70,7 @@ def _window(trace: Trace) -> tuple[int, int]:
         seconds,
         (first / 1e9, last / 1e9),
         seconds / _STEPS,
-        format=f"%.{max(0, 3 - len(str(int(seconds))))}f",
-        key=f"timeline window {trace.step_ns}",
+        format=f"%.{decimals}f",
+        key=f"{key} {trace.step_ns}",
     )
     return round(start * 1e9), round((end if end > start else seconds) * 1e9)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, Literal, cast
 
+from twin.figures.words import capital
 from twin.loading import catalog_parts
 from twin.loading.catalog import SLOTS
 from twin.loading.schema import scenario_schema
@@ -256,8 +257,7 @@ def _said(found: list[Node]) -> str:
 def label(words: tuple[str, ...]) -> str:
     """`("nic", "bandwidth")` is `NIC bandwidth`."""
     all_of = " ".join(words).replace("_", " ").split()
-    shown = " ".join(_ACRONYMS.get(word.casefold(), word) for word in all_of)
-    return shown[:1].upper() + shown[1:]
+    return capital(" ".join(_ACRONYMS.get(word.casefold(), word) for word in all_of))
 
 
 @cache

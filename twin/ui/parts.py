@@ -31,10 +31,15 @@ _SHORT: Final = {
 
 def sentence(report: Report) -> None:
     """The verdict: does it fit, how long, how much, and what takes the time."""
-    if report.fits:
-        st.success(verdict(report), icon=":material/check_circle:")
+    say_verdict(verdict(report), fits=report.fits)
+
+
+def say_verdict(words: str, *, fits: bool) -> None:
+    """A verdict, and whether what it is of fits."""
+    if fits:
+        st.success(words, icon=":material/check_circle:")
     else:
-        st.error(verdict(report), icon=":material/block:")
+        st.error(words, icon=":material/block:")
 
 
 def figures(shown: View, rows: Sequence[Sequence[str]], width: int | Literal["content"]) -> None:

@@ -40,23 +40,25 @@ def route() -> None:
     reality = st.Page(REALITY, title="Reality")
     update = st.Page(WEIGHT_UPDATE, title="Weight update")
     iteration = st.Page(ITERATION, title="RL iteration")
+    # Pages under an empty name stand by themselves; the others open from their section, so that
+    # nothing is hidden under "more" in a window of 1,280 pixels.
     page = st.navigation(
-        [
-            st.Page(PLAN, title="Plan", default=True),
-            st.Page(RESULT, title="Result"),
-            st.Page(MEMORY, title="Memory"),
-            st.Page(NETWORK, title="Network"),
-            st.Page(COMPARE, title="Compare"),
-            st.Page(EXPLORE, title="Explore"),
-            st.Page(SERVING, title="Serving"),
-            measured,
-            track,
-            reality,
-            st.Page(CATALOG, title="Catalog"),
-            st.Page(ASSUMPTIONS, title="Assumptions"),
-            update,
-            iteration,
-        ],
+        {
+            "": [
+                st.Page(PLAN, title="Plan", default=True),
+                st.Page(RESULT, title="Result"),
+                st.Page(MEMORY, title="Memory"),
+                st.Page(NETWORK, title="Network"),
+                st.Page(COMPARE, title="Compare"),
+                st.Page(EXPLORE, title="Explore"),
+            ],
+            "Inference & RL": [st.Page(SERVING, title="Serving"), update, iteration],
+            "Real runs": [measured, track, reality],
+            "Inputs": [
+                st.Page(CATALOG, title="Catalog"),
+                st.Page(ASSUMPTIONS, title="Assumptions"),
+            ],
+        },
         position="top",
     )
     session.begin()

@@ -94,13 +94,18 @@ def run_or_stop(shown: View) -> Run:
 
 def say(plan: Draft, failure: Failure) -> None:
     """Why a plan has no answer, in the words of the command line."""
+    refuse(
+        f"**{plan.title}** is invalid, or its layout impossible; what was typed is still there, on "
+        "the page Plan.",
+        failure,
+    )
+
+
+def refuse(words: str, failure: Failure) -> None:
+    """That something cannot be as written, and why; or that the twin failed."""
     match failure:
         case Refusal(text=text):
-            st.error(
-                f"**{plan.title}** is invalid, or its layout impossible; what was typed is still "
-                "there, on the page Plan.",
-                icon=":material/error:",
-            )
+            st.error(words, icon=":material/error:")
             code(text)
         case Bug(text=text):
             say_bug(text)

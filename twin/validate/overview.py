@@ -124,6 +124,7 @@ _CHOICES: Final[tuple[tuple[str, Choose], ...]] = (
     ("on B200, B300, GB200, GB300", _steps_on("B200", "B300", "GB200", "GB300")),
     ("Peak memory", lambda one: one.metric == PEAK),
     ("Weight updates", lambda one: one.metric == "update_seconds"),
+    ("Iterations of RL", lambda one: one.metric == "iteration_seconds"),
 )
 _LEFT_OUT: Final = (
     ("Kernels, left out of their fit", "kernel"),

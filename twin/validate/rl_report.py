@@ -1,13 +1,15 @@
 """Published iterations of reinforcement learning beside the twin's, as a page: `python -m
 twin.validate.rl_report`. Errors row by row, which of two ways is faster, and what assumptions are
-worth."""
+worth. `--into FILE` writes them into a report, between its words."""
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from statistics import median
 from typing import Final
 
@@ -87,6 +89,14 @@ def middle(found: Sequence[Answer], metric: str = SECONDS) -> float:
 
 def page(rows: Sequence[Row], *, more: bool = True) -> Iterator[str]:
     """The report, line by line; `more`: with what assumptions are worth, which takes minutes."""
+    yield from came_of(rows)
+    if more:
+        yield ""
+        yield from worth(rows)
+
+
+def came_of(rows: Sequence[Row]) -> Iterator[str]:
+    """How many rows are expressed, how far each is missed, and why others are not expressed."""
     found = [one for row in rows for one in answers(row)]
     told = {one.id.partition("[")[0] for one in found if one.predicted is not None}
     pairs = ranked(found)
@@ -106,9 +116,6 @@ def page(rows: Sequence[Row], *, more: bool = True) -> Iterator[str]:
     yield "| Not expressed | Because |"
     yield "|---|---|"
     yield from (f"| {one.id} | {one.reason} |" for one in found if one.predicted is None)
-    yield ""
-    if more:
-        yield from _worth(rows)
 
 
 def _phases(found: Sequence[Answer]) -> Iterator[str]:
@@ -120,7 +127,8 @@ def _phases(found: Sequence[Answer]) -> Iterator[str]:
     yield ""
 
 
-def _worth(rows: Sequence[Row]) -> Iterator[str]:
+def worth(rows: Sequence[Row]) -> Iterator[str]:
+    """Median error and pairs that are named under other assumptions, one changed at a time."""
     yield "| Assumption | Median error, % | Pairs named |"
     yield "|---|---|---|"
     for words, change in CHANGES.items():
@@ -144,11 +152,34 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
+def into(text: str, found: Mapping[str, Sequence[str]]) -> str:
+    """A report with lines made anew: what stands between two marks of a name, `<!-- name -->`.
+    Raises `ValueError` where a name has not two marks."""
+    for name, lines in found.items():
+        mark = f"<!-- {name} -->"
+        parts = text.split(mark)
+        if len(parts) != 3:
+            raise ValueError(f"the report has {mark} {len(parts) - 1} times, not twice")
+        body = "\n".join(lines)
+        text = f"{parts[0]}{mark}\n\n{body}\n\n{mark}{parts[2]}"
+    return text
+
+
 def main() -> None:
-    """Print the page on stdout."""
+    """Print the page on stdout, or write its lines into a report."""
+    parser = argparse.ArgumentParser(prog="python -m twin.validate.rl_report", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="without what assumptions are worth")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="a report with marks")
+    asked = parser.parse_args()
     rows = [row for row in read_suite() if row.category == CATEGORY]
-    for line in page(rows, more="--short" not in sys.argv[1:]):
-        sys.stdout.write(f"{line}\n")
+    if asked.into is None:
+        for line in page(rows, more=not asked.short):
+            sys.stdout.write(f"{line}\n")
+        return
+    found = {"came of it": tuple(came_of(rows))}
+    if not asked.short:
+        found["worth"] = tuple(worth(rows))
+    asked.into.write_text(into(asked.into.read_text(encoding="utf-8"), found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import streamlit as st
 
+from twin.figures.words import capital
 from twin.report.numbers import digits, show
 from twin.search.contenders import Contender, Contest, Stand
 from twin.search.levers import Lever, levers
@@ -79,7 +80,7 @@ def _slider(lever: Lever, plan: str) -> float:
         return said if lever.load is None else f"{said} (load {lever.load(value):.2f})"
 
     return st.select_slider(
-        lever.name[:1].upper() + lever.name[1:],
+        capital(lever.name),
         stops(lever),
         lever.start,
         format_func=words,

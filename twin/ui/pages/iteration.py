@@ -12,18 +12,17 @@ from twin.report.numbers import show
 from twin.rl.iteration import IterationReport, batch_words, verdict
 from twin.spec.kpis import ITERATION_KPIS
 from twin.ui import session
-from twin.ui.answers import Failure, Refusal
 from twin.ui.iterations import answer, iterating
-from twin.ui.parts import warnings
+from twin.ui.parts import say_verdict, warnings
 from twin.ui.pictures import place, theme
-from twin.ui.view import code, say_bug
+from twin.ui.view import refuse
 
 _FIGURES: Final = {
     "iteration_seconds": "Iteration",
-    "iterations_per_day": "A day",
-    "trained_tokens_per_second_per_gpu": "Trained tokens",
-    "idle_share": "Nothing to do",
-    "cost_usd_per_iteration": "Cost",
+    "iterations_per_day": "Iterations",
+    "trained_tokens_per_second_per_gpu": "Tokens trained on",
+    "idle_share": "GPUs have nothing to do",
+    "cost_usd_per_iteration": "Cost of an iteration",
 }
 """What the sidebar shows."""
 
@@ -36,34 +35,40 @@ def page() -> None:
     if not names:
         st.info("This app knows no scenario with `rl.iteration`.", icon=":material/search_off:")
         return
+    plan = session.desk().open.scenario
     with st.sidebar:
-        name = st.selectbox("Iteration", names, key="iteration shown")
-    found = answer(known.files[name], known.stamp)
+        at = names.index(plan) if plan in names else 0
+        name = st.selectbox("Iteration", names, at, key="iteration shown")
+    with st.spinner(f"{name} is being played; this takes some seconds."):
+        found = answer(known.files[name], known.stamp)
     if isinstance(found, IterationReport):
         _show(found)
     else:
-        _refuse(found)
+        refuse("This iteration cannot happen as written.", found)
         return
     st.subheader("In turns, apart, or one step off")
     if st.button("Compare all of them", help="Plays every scenario that has an iteration."):
-        others = [answer(known.files[one], known.stamp) for one in names]
+        with st.spinner(f"{len(names)} scenarios are being played; this takes some seconds each."):
+            others = [answer(known.files[one], known.stamp) for one in names]
         place(
             ways([one for one in others if isinstance(one, IterationReport)], theme()), key="ways"
         )
+    _trust(found)
 
 
 def _show(report: IterationReport) -> None:
     with st.sidebar:
         _side(report)
-    if report.fits:
-        st.success(verdict(report), icon=":material/check_circle:")
-    else:
-        st.error(verdict(report), icon=":material/block:")
+    say_verdict(verdict(report), fits=report.fits)
     st.caption(batch_words(report.batch))
     st.subheader("What runs when")
     place(timeline(report, theme()), key="iteration timeline")
     st.subheader("What GPUs do")
     place(occupation(report, theme()), key="iteration occupation")
+
+
+def _trust(report: IterationReport) -> None:
+    """What to know before one relies on the answer, and how it is made again."""
     st.subheader("Before you trust these numbers")
     warnings(report.warnings)
     st.subheader("Provenance")
@@ -80,14 +85,6 @@ def _side(report: IterationReport) -> None:
             span = report.intervals[kpi.key]
             if span is not None:
                 st.caption(f"80 %: {show(span[0], kpi.unit)} to {show(span[1], kpi.unit)}")
-
-
-def _refuse(failure: Failure) -> None:
-    if isinstance(failure, Refusal):
-        st.error("This iteration cannot happen as written.", icon=":material/error:")
-        code(failure.text)
-    else:
-        say_bug(failure.text)
 
 
 page()

@@ -11,20 +11,18 @@ from typing import Final
 import streamlit as st
 
 from twin.figures.measured import action_rows, actions, both_steps, both_timelines, chunk_rows
-from twin.figures.timeline import Lanes, played_ns, start_window
+from twin.figures.timeline import played_ns
 from twin.measured import Beside, beside, sentence, together
 from twin.report.numbers import show, signed
 from twin.runs import Run, runs_folder
 from twin.ui import session
 from twin.ui.answers import Refusal
+from twin.ui.closer import choose_lanes, choose_window
 from twin.ui.pictures import place, table, theme
 from twin.ui.runs import Happened, happened, runs
 from twin.ui.session import widget_key
 from twin.ui.view import code, run_or_stop, say_bug, view
 
-_LANES: Final[dict[Lanes, str]] = {"compute": "Compute only", "all": "With communication"}
-_STEPS: Final = 200
-"""Positions of the window slider."""
 _RANKS: Final = 2
 """Ranks of a stage that the timeline shows."""
 
@@ -124,27 +122,11 @@ def _timelines(found: Happened, compared: Beside, answer: Run) -> None:
     """Both steps on one axis; moving the window draws nothing else again."""
     both = together(found.run.layout, found.trace, answer.trace, _RANKS)
     seconds = played_ns(both) / 1e9
-    first, last = start_window(both)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        start, end = st.slider(
-            "Window to look at, in seconds",
-            0.0,
-            seconds,
-            (first / 1e9, last / 1e9),
-            seconds / _STEPS,
-            format=f"%.{max(0, 3 - floor(log10(seconds)))}f",
-            key=f"measured window {both.step_ns}",
-        )
-        lanes: Lanes | None = st.segmented_control(
-            "Lanes",
-            _LANES.keys(),
-            default="compute",
-            required=True,
-            format_func=_LANES.__getitem__,
-            key="measured lanes",
-        )
-    window = round(start * 1e9), round((end if end > start else seconds) * 1e9)
-    place(both_timelines(both, compared, theme(), window, lanes or "compute"), key="both timelines")
+        decimals = max(0, 3 - floor(log10(seconds)))
+        window = choose_window(both, decimals, "measured window")
+        lanes = choose_lanes("measured lanes")
+    place(both_timelines(both, compared, theme(), window, lanes), key="both timelines")
     ranks = found.run.layout.mesh.stage_ranks
     if ranks > _RANKS:
         st.caption(f"Of the {ranks} ranks of each stage, {_RANKS} are shown.")

@@ -15,15 +15,14 @@ from twin.rl.verdict import decimal
 from twin.scenario import UpdateScenario
 from twin.spec.kpis import UPDATE_KPIS
 from twin.ui import session
-from twin.ui.answers import Refusal
 from twin.ui.desk import Draft
 from twin.ui.editor import FIELD
 from twin.ui.fields import as_text
-from twin.ui.parts import warnings
+from twin.ui.parts import say_verdict, warnings
 from twin.ui.pictures import place, theme
 from twin.ui.session import widget_key
 from twin.ui.updates import Update, answer
-from twin.ui.view import code, say_bug
+from twin.ui.view import refuse
 
 _CHOICES: Final = {
     "weight_update.event": ("Event", ("update", "start", "recover")),
@@ -65,7 +64,7 @@ def page() -> None:
     if isinstance(found, Update):
         _show(found)
     else:
-        _refuse(found)
+        refuse("This update cannot happen as written.", found)
     with st.sidebar:
         _changes(shown)
 
@@ -100,10 +99,7 @@ def _show(found: Update) -> None:
     report = found.report
     with st.sidebar:
         _side(report)
-    if report.fits:
-        st.success(verdict(report), icon=":material/check_circle:")
-    else:
-        st.error(verdict(report), icon=":material/block:")
+    say_verdict(verdict(report), fits=report.fits)
     _facts(report)
     st.subheader("Where the update goes")
     place(timeline(report, found.program, found.trace, theme()), key="update timeline")
@@ -197,14 +193,6 @@ def _at(values: Mapping[str, Any], path: str) -> str:
         rows = cast(Mapping[str, Any], found).items()
         return f"{{{', '.join(f'{key}: {as_text(one)}' for key, one in rows)}}}"
     return "" if found is None else as_text(found)
-
-
-def _refuse(failure: Any) -> None:
-    if isinstance(failure, Refusal):
-        st.error("This update cannot happen as written.", icon=":material/error:")
-        code(failure.text)
-    else:
-        say_bug(failure.text)
 
 
 page()
