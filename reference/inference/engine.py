@@ -94,7 +94,7 @@ class Engine:
         plan = self.scheduler.plan()
         if not plan:
             return []
-        logits = forward(self.model, [_piece(*one) for one in plan], self.cache)
+        logits = self.compute(plan)
         self._count(plan)
         updates: list[Update] = []
         for (sequence, count), logits_W in zip(plan, logits, strict=True):
@@ -102,6 +102,10 @@ class Engine:
             if not sequence.pending:
                 updates.append(self._extend(sequence, logits_W))
         return updates
+
+    def compute(self, plan: Plan) -> Tensor:
+        """Logits behind the last token that the plan takes of each sequence, [sequences, W]."""
+        return forward(self.model, [_piece(*one) for one in plan], self.cache)
 
     def update_weights(self, weights: Mapping[str, Tensor], version: int | None = None) -> int:
         """Replace all weights in place; returns their version. The cache of the old ones is

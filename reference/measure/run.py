@@ -21,7 +21,7 @@ from reference.measure.machine import Machine, busy, inspect, pick, state
 from reference.measure.parts import write_parts
 from reference.measure.point import Point, Statistic
 from reference.measure.profile import Profile, fit_profile
-from reference.measure.scenario import write_loop, write_scenario
+from reference.measure.scenario import write_loop, write_passes, write_scenario
 from reference.measure.serving import fit_serving
 from twin.errors import Problem, UsageError
 from twin.loading import load_part
@@ -103,10 +103,13 @@ def run(request: Request, tell: Tell) -> Result:
     try:
         profile = fit_profile(points, machine, limits, statistic)
         links = fit_links(points, limits, statistic)
-        serving = fit_serving(points, limits)
+        serving = fit_serving(points, limits, links)
         files += write_parts(folder, machine, limits, profile, links, serving)
         if serving is not None:
-            files += [write_loop(folder, machine, setting.model, serving)]
+            files += [
+                write_loop(folder, machine, setting.model, serving),
+                write_passes(folder, setting.model, points),
+            ]
         files += write_scenario(folder, machine, points, statistic)
     except LookupError as error:
         missing = str(error.args[0])

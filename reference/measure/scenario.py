@@ -71,6 +71,20 @@ rl:
     return path
 
 
+def write_passes(folder: Path, model: str, points: Sequence[Point]) -> Path:
+    """The engine's passes as a table for `twin calibrate`, beside the loop that names the
+    engine."""
+    path, loop = folder / "passes.csv", folder / f"loop-{model}.yaml"
+    own = [point for point in points if point.op == "engine_pass"]
+    lines = ["name,scenario,decoding,cached,seconds"]
+    for point in own:
+        batch, cached = point.shape["sequences"], point.shape["cached"]
+        seconds = f"{point.timing.median:.4g}"
+        lines.append(f"{batch} sequences,{loop},{batch},{cached},{seconds}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
 def _text(machine: Machine, model: str, point: Point, statistic: Statistic) -> str:
     sequences, tokens = point.shape["sequences"], point.shape["tokens"]
     timing = point.timing

@@ -11,13 +11,15 @@ import pytest
 
 from twin.calibrate.calibrate import Calibration, Request, calibrate, from_steps
 from twin.calibrate.columns import Step
-from twin.calibrate.factors import COMPUTE, HOST, LINKS, STEP_FACTORS, scaled
+from twin.calibrate.factors import COMPUTE, HOST, LAUNCH, LINKS, STEP_FACTORS, scaled
 from twin.calibrate.played import Played
 from twin.calibrate.result import Stamp
 from twin.calibrate.write import write
 from twin.cli.main import main
 from twin.errors import DEFAULT, UsageError
+from twin.inference import decode_pass, engine
 from twin.loading import load, load_part
+from twin.spec.inference import EngineSpec
 
 BASE = load_part("calibrations", "h800-hopper-bf16").spec
 TRUTH = {COMPUTE: 0.7, HOST: 6.0}
@@ -214,3 +216,58 @@ def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
     for name, words in (("gone.csv", "there is no"), ("steps.txt", "neither table nor trace")):
         with pytest.raises(UsageError, match=words):
             calibrate(Request(tmp_path / name))
+
+
+LOOP = """\
+schema: 1
+name: an engine of one device
+model: kimi-k2-nano
+cluster: {node: h100-8gpu, nodes: 1, fabric: clos-400g}
+parallel: {schedule: 1f1b}
+train: {tokens: 1M, global_batch: 8seq, sequence: 64tok, optimizer: adamw}
+rl:
+  rollout:
+    engine:
+      gpus: 1
+      precision: bf16
+      step_overhead: 5ms
+      sequence_overhead: 1ms
+    requests: 8
+    prompt: {kind: constant, each: 8}
+    written: {kind: constant, each: 8}
+"""
+
+
+def test_factors_on_passes_of_an_engine_are_found_again(tmp_path: Path) -> None:
+    """Made by the inference model itself; what the host takes beside is no part of a pass."""
+    file = tmp_path / "loop.yaml"
+    file.write_text(LOOP)
+    scenario = load(file)
+    truth = scaled("calibration", scenario.calibration, {COMPUTE: 0.8, LAUNCH: 2.5})
+    bare = EngineSpec(gpus=1, precision="bf16")
+    made = engine(bare, scenario.model, scenario.cluster, truth)
+    lines = ["scenario,decoding,cached,seconds"]
+    lines += [
+        f"{file},{batch},64,{decode_pass(made, batch, 64.0).seconds!r}"
+        for batch in (1, 8, 64, 512, 4096, 16384)
+    ]
+    table = tmp_path / "passes.csv"
+    table.write_text("\n".join(lines) + "\n")
+    found = calibrate(Request(table, factors=("launch",), name="a"))
+    assert found.profile.launch / scenario.calibration.launch == pytest.approx(2.5, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [("0,64", "from 1 on"), ("8,", "write both"), ("some,64", "`decoding`")],
+)
+def test_passes_need_whole_numbers_and_an_engine(tmp_path: Path, row: str, said: str) -> None:
+    file, table = tmp_path / "loop.yaml", tmp_path / "passes.csv"
+    file.write_text(LOOP)
+    table.write_text(f"scenario,decoding,cached,seconds\n{file},{row},0.01\n")
+    with pytest.raises(UsageError, match=f"(?s)TW353.*{said}"):
+        calibrate(Request(table))
+    file.write_text(LOOP.partition("rl:")[0])
+    table.write_text(f"scenario,decoding,cached,seconds\n{file},8,64,0.01\n")
+    with pytest.raises(UsageError, match="has no inference engine"):
+        calibrate(Request(table))

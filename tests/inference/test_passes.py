@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from twin.errors import ScenarioError
 from twin.inference import Engine, cached_bytes, decode_pass, engine, prefill_pass, room
 from twin.inference.decode import decode_items
 from twin.inference.prefill import prefill_items
-from twin.loading import load_part
+from twin.loading import load, load_part
 from twin.spec.inference import EngineSpec
 
 SMALL = st.integers(1, 400)
@@ -179,3 +181,21 @@ def test_the_host_takes_its_part_of_each_sequence_of_a_pass(two: bool) -> None:
         assert more == pytest.approx(0.001 + 0.0001 * batch)
     more = prefill_pass(heavy, 3, 500).seconds - prefill_pass(light, 3, 500).seconds
     assert more == pytest.approx(0.001 + 0.0003)
+
+
+def test_an_engine_may_have_a_profile_of_its_own(tmp_path: Path) -> None:
+    """By its own part or by the scenario's word, and training keeps its own."""
+    slow = load_part("calibrations", "h20-hopper-bf16").spec
+    own = made(redundant_experts=32, calibration=slow.model_dump(mode="json"))
+    assert own.calibration == slow
+    assert made(redundant_experts=32).calibration != slow
+    engines = tmp_path / "catalog" / "engines"
+    engines.mkdir(parents=True)
+    part = "source: twin\nkind: assumed\nname: mine\ngpus: 32\ncalibration: h20-hopper-bf16\n"
+    (engines / "mine.yaml").write_text(part)
+    assert load_part("engines", "mine", [tmp_path]).spec.calibration == slow
+    word = "rl.rollout.engine.calibration=h20-hopper-bf16"
+    scenario = load("kimi-k2-rl-256xh800", [word])
+    assert scenario.rl is not None
+    assert scenario.rl.rollout.engine.calibration == slow
+    assert scenario.calibration != slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,11 @@ NAMES = [f"kimi-k2-rl-256xh800{end}" for end in ("", "-disaggregated", "-one-ste
 @cache
 def report(*sets: str) -> IterationReport:
     return reported(*sets)
+
+
+def drawn(picture: Any) -> Any:
+    """The traces of a figure."""
+    return picture.figure.data
 
 
 def test_scenarios_with_an_iteration_are_found() -> None:
@@ -53,21 +59,21 @@ def test_ways_are_compared_by_their_seconds() -> None:
 def test_colours_of_a_timeline_tell_whose_gpus_a_phase_has(
     sets: tuple[str, ...], sides: list[str]
 ) -> None:
-    figure = timeline(report(*sets), "light").figure
-    assert [one.name for one in figure.data] == sides
-    assert figure.layout.showlegend == (len(sides) > 1)
+    picture = timeline(report(*sets), "light")
+    assert [one.name for one in drawn(picture)] == sides
+    assert picture.figure.layout.showlegend == (len(sides) > 1)
 
 
 def test_what_does_not_fit_is_not_the_shortest() -> None:
     full = replace(report(), fits_of=(Fit("everything", 2.0, 1.0),))
     picture = ways([full, report(*APART)], "light")
     assert picture.title.startswith("Shortest: Apart, in turns")
-    assert picture.figure.data[0].text[0].endswith(", does not fit")
+    assert drawn(picture)[0].text[0].endswith(", does not fit")
 
 
 def test_scenarios_of_one_kind_are_called_by_their_names() -> None:
     other = replace(report(), name="another")
-    assert [one.name for one in ways([report(), other], "light").figure.data] == [
+    assert [one.name for one in drawn(ways([report(), other], "light"))] == [
         report().name,
         "another",
     ]

@@ -1,10 +1,12 @@
 """The columns of a table of step times, and the scenario that each of its rows describes.
 
-`seconds` is what was measured. `gpu` and `gpus` name the hardware, `data` is checked, `use: check`
-keeps a row out of every fit; all other columns are fields of a scenario, by their own name where it
-says enough (`pipeline`, `global_batch`, `recompute`), or dotted (`model.layers`). A row is played
-as a scenario of its own, with what the table leaves out taken from the row's own `scenario`, a file
-or a shipped one, from `--defaults`, or from `PLAIN`.
+`seconds` is what was measured: of a step, or, in a row that says how many sequences are `decoding`
+with so many tokens `cached` each, of a pass of its scenario's inference engine. `gpu` and `gpus`
+name the hardware, `data` is checked, `use: check` keeps a row out of every fit; all other columns
+are fields of a scenario, by their own name where it says enough (`pipeline`, `global_batch`,
+`recompute`), or dotted (`model.layers`). A row is played as a scenario of its own, with what the
+table leaves out taken from the row's own `scenario`, a file or a shipped one, from `--defaults`, or
+from `PLAIN`.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Columns that are fields of a scenario, and which."""
-OWN: Final = ("seconds", "scenario", "gpu", "gpus", "data", "use", "name")
+OWN: Final = (
+    "seconds", "scenario", "gpu", "gpus", "data", "use", "name", "decoding", "cached",
+)  # fmt: skip
 """Columns that are not."""
 _BARE: Final = MappingProxyType({"global_batch": "seq", "sequence": "tok"})
 """Units of counts that a table writes bare: sequences, and tokens."""
@@ -65,13 +69,14 @@ Use = Literal["fit", "check"]
 @dataclass(frozen=True, slots=True)
 class Step:
     """A measured step: what the row is called, its scenario, seconds, and whether a fit may see
-    it."""
+    it; or a pass of the scenario's engine, of so many sequences with so many cached tokens each."""
 
     name: str
     scenario: Scenario
     measured: float
     use: Use
     origin: Origin
+    decode: tuple[int, int] | None = None
 
 
 def steps(table: Table, base: str | None, sets: Sequence[str]) -> tuple[Step, ...]:
@@ -169,7 +174,23 @@ def _step(row: Row, number: int, file: str, sets: Sequence[str], plain: bool) ->
         message = f"`{use}` is no use of a row"
         raise UsageError([Problem("TW353", "", message, "write fit or check", row["use"].origin)])
     name = row["name"].text if "name" in row else f"row {number}"
-    return Step(name, scenario, seconds, "check" if use == "check" else "fit", _where(row))
+    kept: Use = "check" if use == "check" else "fit"
+    return Step(name, scenario, seconds, kept, _where(row), _decode(row, scenario))
+
+
+def _decode(row: Row, scenario: Scenario) -> tuple[int, int] | None:
+    """The engine's pass that the row is of."""
+    cells = [row[name] for name in ("decoding", "cached") if name in row]
+    if not cells:
+        return None
+    place = cells[0].origin
+    if len(cells) < 2 or not all(cell.text.isdigit() and int(cell.text) for cell in cells):
+        message = "a pass has whole numbers of sequences `decoding` and of tokens `cached`"
+        raise UsageError([Problem("TW353", "", message, "write both, from 1 on", place)])
+    if scenario.rl is None:
+        message = f"`{scenario.name}` has no inference engine, and the row is of its passes"
+        raise UsageError([Problem("TW353", "", message, "name one with `rl.rollout`", place)])
+    return int(cells[0].text), int(cells[1].text)
 
 
 def _where(row: Row) -> Origin:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import log
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from twin.calibrate.choice import Chosen, choose, sets_of
 from twin.calibrate.columns import Step
 from twin.calibrate.factors import STEP_FACTORS, Array, Factor
 from twin.engine import lower, simulate
+from twin.inference import decode_pass
 from twin.plan import plan
+from twin.rl.rollout.answer import server_of
 from twin.scenario import Scenario
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
@@ -81,10 +83,27 @@ class Played:
         return numbers.bounds(factors, {"calibration": [self.base], "node": nodes})
 
     def _play(self, row: int, factors: dict[Factor, float], fidelity: str) -> float:
-        scenario = under(self.steps[row].scenario, self.base, factors)
+        own = self.steps[row]
+        scenario = under(own.scenario, self.base, factors)
+        if own.decode is not None:
+            return _pass_seconds(scenario, *own.decode)
         program = lower(plan(scenario))
         trace = simulate(program, fidelity="fast" if fidelity == "fast" else "events")
         return trace.step_ns / 1e9
+
+
+def _pass_seconds(scenario: Scenario, batch: int, cached: int) -> float:
+    """Of the engine under the scenario's profile, without what its host takes beside."""
+    assert scenario.rl is not None, "rows of passes have an engine"
+    bare: dict[str, Any] = {
+        "calibration": None,
+        "step_overhead": 0.0,
+        "sequence_overhead": 0.0,
+    }
+    spec = scenario.rl.rollout
+    spec = spec.model_copy(update={"engine": spec.engine.model_copy(update=bare)})
+    server, _ = server_of(scenario, spec)
+    return decode_pass(server, batch, float(cached)).seconds
 
 
 def under(scenario: Scenario, base: CalibrationSpec, factors: dict[Factor, float]) -> Scenario:

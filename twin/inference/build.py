@@ -21,14 +21,15 @@ def engine(
     calibration: CalibrationSpec,
     path: str = "engine",
 ) -> Engine:
-    """The engine; `path` is where its section is written.
+    """The engine, under a profile of its own or the one given; `path` is where its section is
+    written.
 
     Raises `ScenarioError` where the model cannot be cut so, or the cluster has no such GPUs.
     """
     problems = wrong(spec, model, cluster, path)
     if problems:
         raise ScenarioError(problems)
-    return Engine(spec, served(spec, model), cluster, calibration)
+    return Engine(spec, served(spec, model), cluster, spec.calibration or calibration)
 
 
 def served(spec: EngineSpec, model: ModelSpec) -> ModelSpec:

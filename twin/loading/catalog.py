@@ -85,10 +85,12 @@ SLOTS: Mapping[KeyPath, PartKind] = MappingProxyType(
         ("goodput", "restart"): "restarts",
         ("data", "model"): "models",
         ("data", "engine"): "engines",
+        ("data", "engine", "calibration"): "calibrations",
         ("data", "rephrasing", "recipe"): "rephrasings",
         ("data", "trajectories", "recipe"): "trajectories",
         ("rl", "rollout", "model"): "models",
         ("rl", "rollout", "engine"): "engines",
+        ("rl", "rollout", "engine", "calibration"): "calibrations",
         ("rl", "iteration", "update", "updater"): "updaters",
     }
 )

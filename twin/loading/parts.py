@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Literal, TypeVar, overload
+from types import MappingProxyType
+from typing import Final, Generic, Literal, TypeVar, overload
 
 from pydantic import ValidationError
 
@@ -37,6 +38,10 @@ from twin.spec.inference import EngineSpec
 from twin.spec.model import ModelSpec
 from twin.spec.weight_update import UpdaterSpec
 
+WITHIN: Final[Mapping[PartKind, tuple[str, PartKind]]] = MappingProxyType(
+    {"nodes": ("gpu", "gpus"), "engines": ("calibration", "calibrations")}
+)
+"""Parts that name another part: by which key, and of which kind."""
 SpecT_co = TypeVar("SpecT_co", bound=Spec, covariant=True)
 
 
@@ -116,7 +121,7 @@ def load_part(
 @overload
 def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]: ...
 def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[Spec]:
-    """A part by its kind and name, or an alias; a node comes with its GPU.
+    """A part by its kind and name, or an alias, with the part that it names itself.
 
     Raises `UsageError` where there is none of that name, `ScenarioError` where it is invalid.
     """
@@ -126,10 +131,11 @@ def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[S
         raise unknown_part(library, kind, name)
     tree, found = read_part(library, kind, name)
     problems += found
-    gpu = tree.children.get("gpu") if tree and kind == "nodes" else None
-    if tree and gpu and isinstance(gpu.node, Leaf):
-        node, found = open_name(library, "gpus", gpu.node)
-        tree = replace_at(tree, ("gpu",), gpu._replace(node=node))
+    key, of = WITHIN.get(kind, ("", kind))
+    child = tree.children.get(key) if tree else None
+    if tree and child and isinstance(child.node, Leaf) and child.node.value is not None:
+        node, found = open_name(library, of, child.node)
+        tree = replace_at(tree, (key,), child._replace(node=node))
         problems += found
     if tree is None or problems:
         raise ScenarioError(problems)

@@ -118,7 +118,10 @@ def _lines(outcomes: Sequence[Outcome], scores: Sequence[Score]) -> Iterator[str
     today = datetime.now(UTC).date().isoformat()
     yield f"# Predicted, then run: {today}"
     yield ""
-    yield "Written by `twin validate --reference`. Each layout was predicted and the prediction"
+    yield "Written by `twin validate --reference`."
+    if not outcomes:
+        return
+    yield "Each layout was predicted and the prediction"
     yield "sealed, then the reference trainer ran it on ranks of this machine. A measured step is"
     yield "the median; 80 %: the sealed interval, from the errors of layouts that were checked"
     yield "before, `!` where it missed; pairs are predicted / measured, means over ranks; overran:"

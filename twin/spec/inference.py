@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from twin.spec.base import Count, Flag, Ratio, Seconds, Share, Spec, Tokens, Whole
+from twin.spec.calibration import CalibrationSpec
 
 
 class EngineSpec(Spec):
@@ -40,6 +41,10 @@ class EngineSpec(Spec):
     )
     chunk: Annotated[Tokens, Field(le=10**7)] = Field(
         default=16_384, description="tokens of prompts in one pass of one group"
+    )
+    calibration: CalibrationSpec | None = Field(
+        default=None,
+        description="how close its kernels come to the roofline; null: as those that train",
     )
     prefix_cache: Flag = Field(
         default=True, description="what requests have in common at their beginning is kept"

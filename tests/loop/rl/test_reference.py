@@ -41,7 +41,7 @@ def test_the_loop_reads_and_writes_as_many_tokens_as_it_was_told(tmp_path: Path)
         assert dict(one.ended) == {"budget": 4}
         assert one.written == 4 * 5
         assert one.computed == 4 * (30 + 5 - 1)
-        assert one.groups == 1
+        assert one.groups == 2
     assert result.step == 2
     (found,) = measured(tmp_path / "run")
     assert found.keys() == PAIRS.keys()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,11 +11,14 @@ from reference.measure.case import Case
 from reference.measure.ceilings import Best
 from reference.measure.clock import summary
 from reference.measure.groups.serving import CACHED, PARTS, cases
+from reference.measure.links import fit_links
 from reference.measure.point import Point
+from reference.measure.scenario import write_passes
 from reference.measure.serving import fit_serving
 from tests.reference.measure.machines import setting
 
 BEST = Best(1e11, 1e10, "", "")
+LINKS = fit_links([], BEST, "least")
 STEP, SEQUENCE, PER_TENSOR = 1e-3, 5e-4, 4e-5
 
 
@@ -24,17 +29,17 @@ def point(op: str, shape: dict[str, int], seconds: float, size: float = 0.0) -> 
 def points() -> list[Point]:
     found: list[Point] = []
     for batch in (1, 4, 16, 64):
-        shape, alone = {"sequences": batch, "cached": CACHED}, 0.01 + 1e-4 * batch
-        found.append(point("engine_pass", shape, alone))
-        found.append(point("engine_step", shape, alone + STEP + SEQUENCE * batch))
+        shape = {"sequences": batch, "cached": CACHED}
+        found.append(point("engine_pass", shape, 0.01 + 1e-4 * batch))
+        found.append(point("engine_host", shape, STEP + SEQUENCE * batch))
     size = 4e6
-    copied = 2 * size / BEST.bandwidth
+    copied = size / LINKS.pcie_rate.value + 4 * size / BEST.bandwidth
     took = {"sleep": 1e-3, "update": copied + 100 * PER_TENSOR, "wake": 2e-3}
     return found + [point(f"engine_{name}", {"tensors": 100}, took[name], size) for name in PARTS]
 
 
 def test_what_steps_take_beside_their_passes_is_found_again() -> None:
-    found = fit_serving(points(), BEST)
+    found = fit_serving(points(), BEST, LINKS)
     assert found is not None
     assert found.step.value == pytest.approx(STEP, rel=1e-3)
     assert found.sequence.value == pytest.approx(SEQUENCE, rel=1e-3)
@@ -43,15 +48,21 @@ def test_what_steps_take_beside_their_passes_is_found_again() -> None:
 
 
 def test_without_an_engine_nothing_is_said() -> None:
-    assert fit_serving([], BEST) is None
-    assert fit_serving([one for one in points() if one.op != "engine_wake"], BEST) is None
+    assert fit_serving([], BEST, LINKS) is None
+    for op in ("engine_wake", "engine_host"):
+        assert fit_serving([one for one in points() if one.op != op], BEST, LINKS) is None
 
 
-def test_steps_take_longer_than_their_passes_and_more_with_more_sequences() -> None:
-    """The real engine, with few samples."""
+def test_the_engine_is_measured_and_its_passes_are_written_as_a_table(tmp_path: Path) -> None:
+    """The real engine, with few samples: all is above nothing, and four draw longer than one."""
     torch.set_num_threads(1)
     here = setting("cpu", "kimi-k2-nano", quick=True)
     made = [one for one in cases(here) if isinstance(one, Case)]
-    took = {(one.op, one.shape.get("sequences", 0)): one.run(here).least for one in made}
-    assert took["engine_step", 4] > took["engine_pass", 4] > took["engine_pass", 1] * 0.5
-    assert all(took[f"engine_{part}", 0] > 0 for part in PARTS)
+    found = [one.measured("serving", here) for one in made]
+    took = {(one.op, one.shape.get("sequences", 0)): one.timing.median for one in found}
+    assert min(took.values()) > 0
+    assert took["engine_host", 4] > took["engine_host", 1]
+    assert all(("engine_" + part, 0) in took for part in PARTS)
+    lines = write_passes(tmp_path, "kimi-k2-nano", found).read_text().splitlines()
+    assert lines[0] == "name,scenario,decoding,cached,seconds"
+    assert [line.split(",")[2] for line in lines[1:]] == ["1", "4"]

@@ -22,8 +22,8 @@ from twin.units import format_quantity
 TEMPLATE: Final = 18
 """Tokens of a prompt that are none of the user's: `reference.inference.template` around one message
 (tests/loop/rl/test_reference.py)."""
-GROUPS: Final = (8, 4, 2)
-"""Responses to a prompt: the most of these that divide the requests."""
+GROUP: Final = 2
+"""Responses to a prompt: as few as can be compared, since they are alike, and requests are not."""
 DRAWN: Final = 101
 """Requests that are drawn for each task, of which it takes the one in the middle by length."""
 BLOCK: Final = 16
@@ -36,9 +36,8 @@ def configuration(plan: IterationPlan, output: Path, iterations: int) -> dict[st
     """The trainer's configuration: so many iterations, written to a folder."""
     scenario, spec = plan.scenario, plan.spec
     engine, parallel, train = plan.server.spec, scenario.parallel, scenario.train
-    group = responses(plan.rollouts)
-    tasks = samples(plan.rollouts, plan.rollouts.requests // group)
-    running = engine.batch or plan.rollouts.requests
+    tasks = samples(plan.rollouts)
+    running = min(engine.batch or plan.rollouts.requests, plan.rollouts.requests)
     longest = max(one.longest for one in tasks)
     return {
         "model": scenario.model.model_dump(mode="json", by_alias=True),
@@ -56,7 +55,7 @@ def configuration(plan: IterationPlan, output: Path, iterations: int) -> dict[st
         "iterations": iterations,
         "prompts": {"count": len(tasks)},
         "rollout": {
-            "responses": group,
+            "responses": GROUP,
             "full": True,
             "slice": 0,
             "cap": longest,
@@ -90,14 +89,11 @@ def configuration(plan: IterationPlan, output: Path, iterations: int) -> dict[st
     }
 
 
-def responses(rollouts: RolloutSpec) -> int:
-    """To each prompt; 1 where the requests cannot be parted."""
-    return next((size for size in GROUPS if not rollouts.requests % size), 1)
-
-
-def samples(rollouts: RolloutSpec, tasks: int) -> list[Sample]:
-    """The requests that stand for all: by what they write, the middle one of each task's share."""
-    drawn = sorted(draw(rollouts, DRAWN * tasks, 0), key=lambda one: (one.tokens, one.prompt))
+def samples(rollouts: RolloutSpec) -> list[Sample]:
+    """The requests that stand for all, one for each task: by what they write, the middle one of the
+    task's share."""
+    count = DRAWN * (rollouts.requests // GROUP)
+    drawn = sorted(draw(rollouts, count, 0), key=lambda one: (one.tokens, one.prompt))
     return drawn[DRAWN // 2 :: DRAWN]
 
 
@@ -125,11 +121,11 @@ def _differences(plan: IterationPlan) -> Iterator[tuple[str, str, str]]:
     if rollouts.partial is not None or rollouts.environment is not None or rollouts.read:
         message = "the reference's measuring tasks have one turn and wait for nothing"
         yield "rl.rollout", message, "leave `environment`, `read` and `partial` out"
-    if responses(rollouts) == 1:
+    if rollouts.requests % GROUP:
         message = "rewards are compared within groups of two responses or more"
         yield "rl.rollout.requests", message, "write an even number"
         return
-    tasks = samples(rollouts, rollouts.requests // responses(rollouts))
+    tasks = samples(rollouts)
     short = min(one.prompt for one in tasks)
     if short <= TEMPLATE:
         message = f"a prompt of {short} tokens, of which the template has {TEMPLATE}"
