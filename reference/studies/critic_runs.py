@@ -4,7 +4,6 @@ kept in a folder that is named by what decides its numbers."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import string
 import time
@@ -28,6 +27,7 @@ from reference.rl.run import Watch, learn_from, opened_session
 from reference.rl.spec import RlSpec, find
 from reference.rl.tasks import Task
 from reference.sft import TuneSpec, run_of
+from reference.studies.keep import digest, named
 from reference.train import train
 
 RUBRIC: Final = Rubric(name="right", asks="It is right.")
@@ -107,7 +107,7 @@ def base_of(home: Path, seed: int) -> RunSpec:
         "data": {**preset["data"], "source": str(_text(home)), "cache": str(home / "data")},
         "train": {"steps": 1, "micro_batch": 2, "seed": seed, **_train(64)},
     }
-    return _named(RunSpec.model_validate(spec), home)
+    return named(RunSpec.model_validate(spec), home)
 
 
 def tuned_of(plan: Plan, home: Path, start: Start) -> RunSpec:
@@ -121,7 +121,7 @@ def tuned_of(plan: Plan, home: Path, start: Start) -> RunSpec:
         "optimizer": {"lr": lr},
         "schedule": {"warmup_steps": 1, "constant_steps": steps},
     }
-    return _named(run_of(TuneSpec.model_validate(spec)), home)
+    return named(run_of(TuneSpec.model_validate(spec)), home)
 
 
 def _train(sequence: int) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def refining(plan: Plan, home: Path, begins: tuple[Start, int], *, closed: bool)
         }
     )
     facts = json.dumps([torch.__version__, spec.model_dump(mode="json")], sort_keys=True)
-    output = str(home / "runs" / _digest(facts.replace(str(home), "")))
+    output = str(home / "runs" / digest(facts.replace(str(home), "")))
     return spec.model_copy(update={"train": spec.train.model_copy(update={"output": output})})
 
 
@@ -246,8 +246,8 @@ def _share(text: str, kind: str) -> float:
 def _shown(plan: Plan, home: Path, seed: int) -> tuple[Path, Path]:
     """Files of answers and of comparisons."""
     facts = json.dumps([plan.shown, plan.comparisons, plan.right, seed])
-    answers = home / f"answers-{_digest(facts)}.jsonl"
-    pairs = home / f"pairs-{_digest(facts)}.jsonl"
+    answers = home / f"answers-{digest(facts)}.jsonl"
+    pairs = home / f"pairs-{digest(facts)}.jsonl"
     if not answers.is_file():
         write(pairs, compared(BOOTSTRAP, plan.comparisons, seed), [RUBRIC])
         answers.write_text("".join(f"{json.dumps(one)}\n" for one in _answers(plan, seed)))
@@ -289,15 +289,3 @@ def _read(file: Path) -> Refined:
     found = json.loads(file.read_text(encoding="utf-8"))
     after = Judged(**found["after"])
     return Refined(tuple(found["agreement"]), tuple(found["success"]), after, found["seconds"])
-
-
-def _named(run: RunSpec, home: Path) -> RunSpec:
-    facts = run.model_dump(mode="json")
-    facts["train"].pop("output")
-    parts = json.dumps([torch.__version__, facts], sort_keys=True).replace(str(home), "")
-    output = str(home / "runs" / _digest(parts))
-    return run.model_copy(update={"train": run.train.model_copy(update={"output": output})})
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

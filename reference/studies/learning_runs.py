@@ -3,7 +3,6 @@ its answers make of it. Each is kept in a folder that is named by what decides i
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from reference.rl.gym.family import item
 from reference.rl.run import Watch, learn_from, opened_session
 from reference.rl.spec import RlSpec
 from reference.sft import TuneSpec, run_of
+from reference.studies.keep import digest, named
 from reference.train import train
 
 _JUDGED: Final = 1
@@ -74,7 +74,7 @@ def base_of(plan: Plan, home: Path) -> RunSpec:
         "schedule.warmup_steps": max(1, plan.steps // 10),
         "schedule.constant_steps": plan.steps,
     }
-    return _named(load_run("nano", [f"{key}={value}" for key, value in words.items()]), home)
+    return named(load_run("nano", [f"{key}={value}" for key, value in words.items()]), home)
 
 
 def tuned_of(plan: Plan, home: Path) -> RunSpec:
@@ -101,7 +101,7 @@ def tuned_of(plan: Plan, home: Path) -> RunSpec:
             "final_lr": lr / 10,
         },
     }
-    return _named(run_of(TuneSpec.model_validate(spec)), home)
+    return named(run_of(TuneSpec.model_validate(spec)), home)
 
 
 def rewarded(plan: Plan, home: Path, seed: int, *, shuffle: bool) -> RlSpec:
@@ -129,7 +129,7 @@ def rewarded(plan: Plan, home: Path, seed: int, *, shuffle: bool) -> RlSpec:
         }
     )
     facts = json.dumps([spec.model_dump(mode="json"), str(home)], sort_keys=True)
-    output = str(home / "runs" / _digest(facts.replace(str(home), "")))
+    output = str(home / "runs" / digest(facts.replace(str(home), "")))
     return spec.model_copy(update={"train": spec.train.model_copy(update={"output": output})})
 
 
@@ -191,7 +191,7 @@ def judged(plan: Plan, folder: Path) -> dict[str, float]:
 
 def _shown(plan: Plan, home: Path) -> Path:
     """Right answers as dialogues."""
-    path = home / f"shown-{_digest(json.dumps([dict(plan.families), plan.shown]))}.jsonl"
+    path = home / f"shown-{digest(json.dumps([dict(plan.families), plan.shown]))}.jsonl"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial")
@@ -215,15 +215,3 @@ def _dialogues(plan: Plan) -> Iterator[dict[str, Any]]:
 def _read(file: Path) -> Learned:
     found = json.loads(file.read_text(encoding="utf-8"))
     return Learned(found["success"], tuple(found["curve"]), found["seconds"])
-
-
-def _named(run: RunSpec, home: Path) -> RunSpec:
-    facts = run.model_dump(mode="json")
-    facts["train"].pop("output")
-    parts = json.dumps([torch.__version__, facts], sort_keys=True).replace(str(home), "")
-    output = str(home / "runs" / _digest(parts))
-    return run.model_copy(update={"train": run.train.model_copy(update={"output": output})})
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
