@@ -29,6 +29,7 @@ from reference.generate.request import Sampling
 from reference.sft import TuneSpec, run_of
 from reference.studies.fine_tuning_renamed import renamed, without_mistakes
 from reference.studies.fine_tuning_text import write_texts
+from reference.studies.keep import named
 from reference.train import train
 from twin.loading.config import load_config
 
@@ -125,7 +126,8 @@ def base_of(plan: Plan, kind: Kind, home: Path) -> RunSpec:
         "schedule.warmup_steps": max(1, plan.steps // 20),
         "schedule.constant_steps": plan.steps,
     }
-    return _named(load_run("nano", [f"{key}={value}" for key, value in words.items()]), home)
+    run = load_run("nano", [f"{key}={value}" for key, value in words.items()])
+    return named(run, home, code())
 
 
 def tuned_from(start: RunSpec, plan: Plan, way: Tuning, seed: int, home: Path) -> RunSpec:
@@ -155,18 +157,7 @@ def tuned_from(start: RunSpec, plan: Plan, way: Tuning, seed: int, home: Path) -
             "final_lr": lr / 30,
         },
     }
-    return _named(run_of(TuneSpec.model_validate(spec)), home)
-
-
-def _named(run: RunSpec, home: Path) -> RunSpec:
-    """The run in a folder that is named by what decides its numbers."""
-    facts = run.model_dump(mode="json")
-    facts["train"].pop("output")
-    parts = json.dumps([code(), torch.__version__, facts], sort_keys=True)
-    parts = parts.replace(str(home), "")  # the same runs wherever they are kept
-    name = hashlib.blake2b(parts.encode(), digest_size=8).hexdigest()
-    output = str(home / "runs" / name)
-    return run.model_copy(update={"train": run.train.model_copy(update={"output": output})})
+    return named(run_of(TuneSpec.model_validate(spec)), home, code())
 
 
 @cache

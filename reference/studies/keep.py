@@ -11,13 +11,13 @@ import torch
 from reference.config import RunSpec
 
 
-def named(run: RunSpec, home: Path) -> RunSpec:
-    """The run with a folder below `home` that is named after all it says, and after torch's
-    version; where `home` is does not count."""
+def named(run: RunSpec, home: Path, *also: str) -> RunSpec:
+    """The run with a folder below `home` that is named after all it says, after torch's version,
+    and after what else decides its numbers; where `home` is does not count."""
     facts = run.model_dump(mode="json")
     facts["train"].pop("output")
-    parts = json.dumps([torch.__version__, facts], sort_keys=True).replace(str(home), "")
-    output = str(home / "runs" / digest(parts))
+    parts = json.dumps([*also, torch.__version__, facts], sort_keys=True)
+    output = str(home / "runs" / digest(parts.replace(str(home), "")))
     return run.model_copy(update={"train": run.train.model_copy(update={"output": output})})
 
 

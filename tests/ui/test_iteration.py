@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -14,6 +15,7 @@ from twin.figures.iteration import occupation, timeline, ways
 from twin.rl.iteration import Fit, IterationReport
 from twin.ui import iterations
 from twin.ui.iterations import iterating
+from twin.ui.jobs import Pending
 from twin.ui.known import known
 
 SIDES = ["All GPUs", "GPUs of engines", "GPUs of the trainer"]
@@ -79,13 +81,32 @@ def test_scenarios_of_one_kind_are_called_by_their_names() -> None:
     ]
 
 
+def made(report: IterationReport) -> Pending[IterationReport]:
+    """An answer that is there."""
+    pending: Pending[IterationReport] = Pending()
+    pending.future.set_result(report)
+    return pending
+
+
+def test_an_answer_passes_between_processes() -> None:
+    assert pickle.loads(pickle.dumps(report(*APART))) == report(*APART)
+
+
+def test_a_page_says_what_is_being_played(opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iterations, "answer", lambda *_: Pending())
+    app = opened(page="iteration")
+    assert not app.exception
+    assert "is being played" in words(app)
+    assert not app.get("plotly_chart")
+
+
 def test_the_page_answers_and_compares(opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iterations, "answer", lambda *_: report())
+    monkeypatch.setattr(iterations, "answer", lambda *_: made(report()))
     app = opened(page="iteration")
     assert not app.exception
     assert "An iteration takes" in words(app)
     assert [one.label for one in app.sidebar.metric][:2] == ["Iteration", "Iterations"]
     assert len(app.get("plotly_chart")) == 2
-    (button,) = (one for one in app.button if one.label == "Compare all of them")
-    app = button.click().run()
+    (toggle,) = (one for one in app.toggle if one.label == "Compare all of them")
+    app = toggle.set_value(True).run()
     assert len(app.get("plotly_chart")) == 3

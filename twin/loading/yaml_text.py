@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -27,6 +28,8 @@ _MAX_NODES = 100_000
 """Aliases can write a tree far larger than its text; scenarios have some hundred values."""
 _MAX_CHARACTERS = 1_000_000
 """Of a text; reading so many takes some seconds."""
+_KEPT_CHARACTERS = 5_000
+"""Of a text that is remembered; its graph takes some 40 bytes of memory for each."""
 _MAX_DEPTH = 100
 _MAX_DIGITS = 100
 """What is longer is no number that anybody wrote, and stays text."""
@@ -98,10 +101,8 @@ def read_yaml(text: str, locate: Locate) -> tuple[Node | None, list[Problem]]:
         place = locate(directive, 0, len(reading.lines[directive]))
         reading.refuse("TW002", place, "directives mean nothing here", "leave this line out")
         return None, reading.problems
-    yaml: Any = YAML(typ="safe", pure=True)
-    yaml.max_depth = _MAX_DEPTH + 1  # ruamel counts the root
     try:
-        root: Any = yaml.compose(text)
+        root = _known(text) if len(text) <= _KEPT_CHARACTERS else _composed(text)
         tree = None if root is None else _node(root, reading, 0)
     except MarkedYAMLError as error:
         reading.problems.append(_syntax(error, reading))
@@ -115,6 +116,18 @@ def read_yaml(text: str, locate: Locate) -> tuple[Node | None, list[Problem]]:
         reading.refuse("TW002", place, f"not YAML: {str(error).splitlines()[0]}")
         return None, reading.problems
     return tree, reading.problems
+
+
+def _composed(text: str) -> Any:
+    """ruamel's node graph of a text."""
+    yaml: Any = YAML(typ="safe", pure=True)
+    yaml.max_depth = _MAX_DEPTH + 1  # ruamel counts the root
+    return yaml.compose(text)
+
+
+_known = lru_cache(maxsize=512)(_composed)
+"""The same texts come again: parts by many ways, overrides with every plan; nobody changes a
+graph."""
 
 
 def _directive(lines: list[str]) -> int | None:

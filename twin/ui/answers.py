@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from twin.errors import Origin, Problem, TwinError, UsageError, render
 from twin.loading import load_any
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 _KEPT_SMALL: Final = 128
 """Scenarios and plans kept."""
-_GLANCE: Final = 0.05
+GLANCE: Final = 0.05
 """Seconds for which a page waits for events before it shows the fast answer: enough to read a
 stored one."""
 
@@ -89,8 +89,8 @@ def reply(asked: Question) -> Reply:
     planned = plan_of(asked)
     if not isinstance(planned, Plan):
         return Reply(planned)
-    better = _EVENTS.ask(asked, lambda note: _away(_PLAYER, play, (asked,), note))
-    by_events = better.within(_GLANCE)
+    better = _EVENTS.ask(asked, lambda note: away(_PLAYER, play, (asked,), note))
+    by_events = better.within(GLANCE)
     return Reply(by_events) if by_events is not None else Reply(fast(asked), better)
 
 
@@ -202,15 +202,15 @@ def _renamed(origin: Origin | None, file: Path) -> Origin | None:
 def studied(study: Callable[..., _T | Failure], *asked: Question) -> Pending[_T | Failure]:
     """A study of some plans, in the making or made. `study` is a function of a module; it takes the
     questions, and what notes the share that is done."""
-    return _STUDIES.ask((study.__name__, asked), lambda note: _away(_STUDENT, study, asked, note))
+    return _STUDIES.ask((study.__name__, asked), lambda note: away(_STUDENT, study, asked, note))
 
 
-def _away(
-    worker: Worker, work: Callable[..., _T | Failure], asked: tuple[Question, ...], note: Note
+def away(
+    worker: Worker, work: Callable[..., _T | Failure], arguments: tuple[Any, ...], note: Note
 ) -> _T | Failure:
-    """What a function says of some questions in another process."""
+    """What a function of a module says in another process."""
     try:
-        return worker.perform(work, asked, note)
+        return worker.perform(work, arguments, note)
     except WorkerDiedError as error:
         return Bug(str(error))
 

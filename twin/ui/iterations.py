@@ -1,5 +1,5 @@
-"""Answers to iterations of reinforcement learning, shared between all who ask; and which scenarios
-have one."""
+"""Answers to iterations of reinforcement learning, played in a process of their own and shared
+between all who ask; and which scenarios have one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from twin.loading.tree import Branch
 from twin.report.summary import Run
 from twin.rl import iteration as rl
 from twin.rl.iteration import IterationReport
-from twin.ui.answers import Failure, guarded
+from twin.ui.answers import Failure, away, guarded
+from twin.ui.jobs import Jobs, Pending
 from twin.ui.known import Known
-
-_KEPT: Final = 32
-"""Answers kept."""
+from twin.ui.worker import Note, Worker
 
 
 def iterating(known: Known) -> tuple[str, ...]:
@@ -38,13 +37,21 @@ def _iterates(file: str, as_of: int) -> bool:
     )
 
 
-@lru_cache(_KEPT)
-def answer(file: str, as_of: int) -> IterationReport | Failure:
-    """The answer to a scenario, with the files as they stood at `as_of`."""
-    del as_of
+def answer(file: str, as_of: int) -> Pending[IterationReport | Failure]:
+    """The answer to a scenario, with the files as they stood at `as_of`; in the making, or made."""
+    return _ITERATIONS.ask((file, as_of), lambda note: away(_PLAYER, play, (file,), note))
+
+
+def play(file: str, note: Note) -> IterationReport | Failure:
+    """The answer to a scenario, played now."""
+    del note
     return guarded(lambda: _answer(file))
 
 
 def _answer(file: str) -> IterationReport:
     plan = rl.plan(load(file))
     return rl.report(plan, rl.simulate(plan), Run(command=shlex.join(["twin", "run", file])))
+
+
+_ITERATIONS: Final = Jobs("twin iterations")
+_PLAYER: Final = Worker()

@@ -8,10 +8,10 @@ from typing import Final
 
 from twin.errors import UsageError
 from twin.report.interval import shipped as residuals
-from twin.ui.answers import Bug, Failure, guarded
+from twin.ui.answers import Bug, Failure, away, guarded
 from twin.ui.desk import Draft
 from twin.ui.jobs import Jobs, Pending
-from twin.ui.worker import Note, Worker, WorkerDiedError
+from twin.ui.worker import Note, Worker
 from twin.validate import Answer, Row, Unreadable, kept, read_suite, validate
 from twin.validate.files import plan_of
 from twin.validate.kept import Kept
@@ -29,14 +29,7 @@ def made_from(as_of: int) -> str:
 
 def again(made_from: str) -> Pending[Kept | Failure]:
     """All published rows, predicted by this twin; in the making, or made."""
-    return _VALIDATIONS.ask(made_from, _perform)
-
-
-def _perform(note: Note) -> Kept | Failure:
-    try:
-        return _VALIDATOR.perform(predict, (), note)
-    except WorkerDiedError as died:
-        return Bug(str(died))
+    return _VALIDATIONS.ask(made_from, lambda note: away(_VALIDATOR, predict, (), note))
 
 
 def predict(note: Note) -> Kept | Failure:

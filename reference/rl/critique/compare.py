@@ -1,6 +1,11 @@
 """Two answers under one rubric: asked in both orders, so that a taste for the first or the second
 place gains nobody anything.
 
+A critic tells how likely the first answer is the better one. If the log-odds of that are what the
+answers differ by plus a taste for the place (Bradley-Terry with an effect of order, Davidson and
+Beaver 1977, doi:10.2307/2529740), then half the difference of both orders is free of the taste,
+however strong. Who only names an answer has odds of all or nothing: orders that differ are a tie.
+
 An answer is quoted as a JSON string, so that it cannot pretend to be the other, or the question.
 """
 
@@ -10,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Final
 
 from reference.dialog import Dialog, Message
@@ -22,8 +28,9 @@ FIRST, SECOND = "A", "B"
 """What a critic says."""
 _SAID: Final = re.compile(rf"\W*([{FIRST}{SECOND}])(?:\W.*)?", re.DOTALL)
 _PROSE: Final = re.compile(r"\W*A [a-z]")
-Critic = Callable[[Sequence[Dialog]], Sequence[str]]
-"""What is said to each of some dialogues that end with a question."""
+Critic = Callable[[Sequence[Dialog]], Sequence[float]]
+"""Of each of some questions how likely the first answer is the better one, 0 to 1; one half where
+nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +56,36 @@ def dialog_of(pair: Pair, *, swapped: bool) -> Dialog:
 
 
 def outcomes(critic: Critic, pairs: Sequence[Pair]) -> list[float]:
-    """For each pair what the one answer wins: the mean of both orders, 1 won in both, 0 lost in
-    both, between where they differ. What names neither answer is a tie, as are equal answers."""
+    """For each pair how likely the one answer is the better one, without the taste for a place; one
+    half for equal answers, which nobody is asked about."""
     differ = [pair for pair in pairs if pair.one != pair.other]
     asked = [dialog_of(pair, swapped=swapped) for pair in differ for swapped in (False, True)]
-    said = [_won(text) for text in critic(asked)] if asked else []
-    found = iter((said[at] + 1 - said[at + 1]) / 2 for at in range(0, len(said), 2))
+    said = critic(asked) if asked else []
+    found = iter(_both(said[at], 1 - said[at + 1]) for at in range(0, len(said), 2))
     return [next(found) if pair.one != pair.other else 0.5 for pair in pairs]
 
 
+def _both(one: float, swapped: float) -> float:
+    """What has the mean of two log-odds; sure in both ways is a tie."""
+    for_it, against = sqrt(one * swapped), sqrt((1 - one) * (1 - swapped))
+    return for_it / (for_it + against) if for_it + against else 0.5
+
+
 def _won(text: str) -> float:
-    """What the first answer wins by a reply."""
+    """What the first answer wins by a reply; what names neither is a tie."""
     named = None if _PROSE.match(text) else _SAID.fullmatch(text)
     return 0.5 if named is None else float(named[1] == FIRST)
 
 
 def by_generator(generator: Generator, at_once: int = 8) -> Critic:
-    """A generator as a critic. Raises the generator's errors."""
+    """A generator as a critic, which names an answer. Raises the generator's errors."""
 
-    def ask(dialogs: Sequence[Dialog]) -> list[str]:
+    def ask(dialogs: Sequence[Dialog]) -> list[float]:
         sampling = Sampling(temperature=0.0, max_tokens=4)
         requests = [
             Request(one.messages, one.tools, sampling, {"kind": "compare"}) for one in dialogs
         ]
-        return [_text(one) for one in complete_many(generator, requests, at_once)]
+        return [_won(_text(one)) for one in complete_many(generator, requests, at_once)]
 
     return ask
 

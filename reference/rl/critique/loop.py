@@ -1,9 +1,9 @@
 """The critic in a run: ranks responses to prompts that cannot be verified, and is refined by those
 to prompts that can.
 
-The policy's own engine answers as the critic, held to one of two words and taking the likelier.
-It is asked between a rollout's end and the engine's sleep, when nobody is in line; afterwards the
-engine forgets, so that nothing of it is left at a place where the run could stop.
+The policy's own engine answers as the critic, held to one of two words: what counts is how likely
+it finds each. It is asked between a rollout's end and the engine's sleep, when nobody is in line;
+afterwards the engine forgets, so that nothing of it is left at a place where the run could stop.
 
 Legend: B rows, T tokens.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import exp
 
 import torch
 from torch import Tensor
@@ -21,7 +22,6 @@ from reference.dialog import Dialog
 from reference.generate.choose import choose
 from reference.inference.engine import Engine
 from reference.inference.request import Request
-from reference.inference.sampling import Sampling
 from reference.inference.template import Segment, weighed
 from reference.inference.vocabulary import Vocabulary
 from reference.rl.critique.compare import FIRST, SECOND, Critic, by_generator
@@ -134,32 +134,34 @@ def by_engine(engine: Engine) -> Critic:
     """An engine that nobody else uses now as a critic; a question that its context has no room for
     is not asked, which is a tie."""
 
-    def ask(dialogs: Sequence[Dialog]) -> list[str]:
+    def ask(dialogs: Sequence[Dialog]) -> list[float]:
         words = engine.vocabulary
-        ids = {words.ids([Segment(one)])[0]: one for one in (FIRST, SECOND)}
+        first, second = (words.ids([Segment(one)])[0] for one in (FIRST, SECOND))
         held = torch.zeros(words.words, dtype=torch.bool)
-        held[list(ids)] = True
-        said = [""] * len(dialogs)
+        held[[first, second]] = True
+        said = [0.5] * len(dialogs)
         asked: dict[int, int] = {}
         for at, dialog in enumerate(dialogs):
             prompt = opening(words, dialog)
             if len(prompt) < engine.scheduler.capacity:
-                request = Request(prompt, 1, sampling=Sampling(0.0), constraint=OneOf(held))
+                request = Request(prompt, 1, constraint=OneOf(held))
                 asked[engine.add(request)] = at
             if len(asked) >= engine.spec.queue:
-                _drain(engine, asked, ids, said)
-        _drain(engine, asked, ids, said)
+                _drain(engine, asked, first, said)
+        _drain(engine, asked, first, said)
         engine.scheduler.forget()
         return said
 
     return ask
 
 
-def _drain(engine: Engine, asked: dict[int, int], ids: Mapping[int, str], said: list[str]) -> None:
+def _drain(engine: Engine, asked: dict[int, int], first: int, said: list[float]) -> None:
+    """Whichever of the two words was drawn: what it was drawn from tells both shares."""
     while not engine.idle:
         for update in engine.step():
             if update.told is not None:
-                said[asked[update.request]] = ids.get(update.told.token, "")
+                share = exp(update.told.sampled_logprob)
+                said[asked[update.request]] = share if update.told.token == first else 1 - share
     asked.clear()
 
 

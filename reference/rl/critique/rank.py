@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import Final
 
 from reference.rl.critique.compare import Critic, Pair, outcomes
 from reference.rl.critique.rubric import Rubric
+
+SURE: Final = 0.9
+"""A mandatory rubric decides a pair from this share on. OURS: the report's rubrics are prose."""
 
 
 def win_rates(
@@ -36,9 +40,10 @@ def win_rates(
 def combined(rubrics: Sequence[Rubric], said: Sequence[float]) -> float:
     """What an answer wins by outcomes under several rubrics: their weighted mean, unless mandatory
     ones are lost or won for sure, all one way."""
-    sure = {one for rubric, one in zip(rubrics, said, strict=True) if rubric.mandatory} & {0.0, 1.0}
-    if len(sure) == 1:
-        return sure.pop()
+    must = [one for rubric, one in zip(rubrics, said, strict=True) if rubric.mandatory]
+    won, lost = any(one >= SURE for one in must), any(one <= 1 - SURE for one in must)
+    if won != lost:
+        return float(won)
     total = sum(rubric.weight for rubric in rubrics)
     weighed = sum(rubric.weight * one for rubric, one in zip(rubrics, said, strict=True))
     return weighed / total if total else 0.5

@@ -24,7 +24,8 @@ class Rubric(Spec):
         default=1.0, description="what it counts beside the others"
     )
     mandatory: Flag = Field(
-        default=False, description="who loses it in both orders loses the pair, whatever else"
+        default=False,
+        description="who loses it for sure, in both orders, loses the pair, whatever else",
     )
 
 

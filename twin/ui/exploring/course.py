@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from twin.ui.answers import Bug, Failure
+from twin.ui.answers import Failure, away
 from twin.ui.jobs import Jobs, Pending
-from twin.ui.worker import Worker, WorkerDiedError
+from twin.ui.worker import Worker
 
 _T = TypeVar("_T")
 Study = Callable[..., _T | Failure]
@@ -39,9 +39,7 @@ def explored(
     def work(note: Callable[[float], None]) -> _T | Failure:
         _NOW.key = key
         try:
-            return _WORKER.perform(study, given, note)
-        except WorkerDiedError as error:
-            return Bug(str(error))
+            return away(_WORKER, study, given, note)
         finally:
             _NOW.key = None
 

@@ -12,10 +12,11 @@ from twin.report.numbers import show
 from twin.rl.iteration import IterationReport, batch_words, verdict
 from twin.spec.kpis import ITERATION_KPIS
 from twin.ui import session
+from twin.ui.answers import GLANCE, Failure
 from twin.ui.iterations import answer, iterating
 from twin.ui.parts import say_verdict, warnings
 from twin.ui.pictures import place, theme
-from twin.ui.view import refuse
+from twin.ui.view import refuse, waiting
 
 _FIGURES: Final = {
     "iteration_seconds": "Iteration",
@@ -39,21 +40,30 @@ def page() -> None:
     with st.sidebar:
         at = names.index(plan) if plan in names else 0
         name = st.selectbox("Iteration", names, at, key="iteration shown")
-    with st.spinner(f"{name} is being played; this takes some seconds."):
-        found = answer(known.files[name], known.stamp)
-    if isinstance(found, IterationReport):
-        _show(found)
-    else:
+    found = _played(name)
+    if found is None:
+        return
+    if not isinstance(found, IterationReport):
         refuse("This iteration cannot happen as written.", found)
         return
+    _show(found)
     st.subheader("In turns, apart, or one step off")
-    if st.button("Compare all of them", help="Plays every scenario that has an iteration."):
-        with st.spinner(f"{len(names)} scenarios are being played; this takes some seconds each."):
-            others = [answer(known.files[one], known.stamp) for one in names]
+    if st.toggle("Compare all of them", help="Plays every scenario that has an iteration."):
+        others = [_played(one) for one in names]
         place(
             ways([one for one in others if isinstance(one, IterationReport)], theme()), key="ways"
         )
     _trust(found)
+
+
+def _played(name: str) -> IterationReport | Failure | None:
+    """The answer to a scenario; None, said on the page, while it is in the making."""
+    known = session.the_known()
+    pending = answer(known.files[name], known.stamp)
+    found = pending.within(GLANCE)
+    if found is None:
+        waiting(pending, f"{name} is being played; this takes some seconds.")
+    return found
 
 
 def _show(report: IterationReport) -> None:

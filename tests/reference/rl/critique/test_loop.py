@@ -12,7 +12,7 @@ import torch
 from reference.agentic.environment import Verdict
 from reference.data.loader import IGNORED
 from reference.dialog import Dialog, Message
-from reference.rl.critique.compare import Pair, by_generator, dialog_of, outcomes
+from reference.rl.critique.compare import Pair, by_generator, dialog_of
 from reference.rl.critique.loop import Critique, beside, by_engine, refuse
 from reference.rl.critique.open import make
 from reference.rl.critique.rubric import rubrics
@@ -22,7 +22,8 @@ from reference.rl.rewards import RewardsSpec, give
 from reference.rl.run import learn_from
 from reference.rl.tasks import Task, TasksSpec, tasks_of
 from reference.rl.toys.characters import Characters
-from tests.reference.inference.small import VOCABULARY, engine
+from reference.rl.turns import opening
+from tests.reference.inference.small import VOCABULARY, engine, model
 from tests.reference.rl.critique.critics import INTENT, Judges
 from tests.reference.rl.mini import spec
 from tests.reference.rl.worlds import responses
@@ -107,17 +108,21 @@ def test_comparisons_beside_the_objective_weigh_what_the_section_says() -> None:
     assert critique(OPEN, lambda *_: 0.0).verified([other], 8, 0) == []
 
 
-def test_the_policys_engine_says_one_of_two_words_and_forgets() -> None:
+def test_the_policys_engine_tells_how_likely_it_finds_each_word_and_forgets() -> None:
     made = engine(blocks=64, queue=3)
     pairs = [Pair("?", "abc", "d", INTENT), Pair("?", "e", "ff", INTENT)]
     asked = [dialog_of(one, swapped=swapped) for one in pairs for swapped in (False, True)]
     long = Dialog((Message("user", "x" * 5000),))
     said = by_engine(made)([*asked, long])
-    assert {*said[:4]} <= {"A", "B"}
-    assert said[4] == "", "what has no room is not asked"
+    assert said[4] == 0.5, "what has no room is not asked"
     assert by_engine(made)(asked) == said[:4]
     assert made.idle
-    assert {*outcomes(by_engine(made), pairs)} <= {0.0, 0.5, 1.0}
+    for dialog, share in zip(asked, said, strict=False):
+        tokens = torch.tensor([opening(VOCABULARY, dialog)])
+        with torch.no_grad():
+            last = model()(tokens)[0, -1].double()
+        assert share == pytest.approx(torch.softmax(last[[ord("A"), ord("B")]], 0)[0].item())
+    assert 0 < said[0] < 1
 
 
 def play(folder: Path, **fields: Any) -> Any:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from math import exp
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.dialog import Dialog
 from reference.rl.critique.compare import Pair, _won, by_generator, dialog_of, outcomes
 from reference.rl.critique.rank import combined, win_rates
 from reference.rl.critique.rubric import FOLDER, Rubric, names, rubrics
-from tests.reference.rl.critique.critics import INTENT, Judges
+from tests.reference.rl.critique.critics import ANSWER, INTENT, Judges
 from twin.errors import UsageError
 
 
@@ -41,12 +44,34 @@ def test_rewards_follow_transitive_qualities_whatever_the_taste_for_a_place(
         assert rates == pytest.approx([order.index(one) / (len(sizes) - 1) for one in sizes])
 
 
+@given(st.floats(-8, 8), st.floats(-8, 8), st.floats(-8, 8))
+@settings(max_examples=60, deadline=None)
+def test_a_taste_for_a_place_that_adds_to_the_log_odds_goes_out(
+    one: float, other: float, taste: float
+) -> None:
+    worth = {"one": one, "other": other}
+
+    def critic(dialogs: Sequence[Dialog]) -> list[float]:
+        found = [dict(ANSWER.findall(dialog.messages[-1].content)) for dialog in dialogs]
+        return [
+            sigmoid(worth[json.loads(said["A"])] - worth[json.loads(said["B"])] + taste)
+            for said in found
+        ]
+
+    (share,) = outcomes(critic, [Pair("?", "one", "other", INTENT)])
+    assert share == pytest.approx(sigmoid(one - other), abs=1e-6)
+
+
+def sigmoid(value: float) -> float:
+    return 1 / (1 + exp(-value))
+
+
 def test_without_the_swap_the_bias_would_have_won() -> None:
     # What the order decides without it: the first of a pair by any margin below the bias.
     biased = Judges(longer, bias=5)
     pair = Pair("?", "xx", "xxxx", INTENT)
     (once,) = by_generator(biased)([dialog_of(pair, swapped=False)])
-    assert once == "A", "it takes the worse answer, which stands first"
+    assert once == 1.0, "it takes the worse answer, which stands first"
     assert outcomes(by_generator(biased), [pair]) == [0.5]
     assert outcomes(by_generator(Judges(longer, bias=1)), [pair]) == [0.0]
 
@@ -93,6 +118,7 @@ def test_rubrics_are_weighed_and_a_mandatory_one_that_is_lost_decides() -> None:
     assert combined([one, two, must], [1.0, 1.0, 0.0]) == 0.0
     assert combined([one, two, must], [0.0, 0.0, 1.0]) == 1.0
     assert combined([one, two, must], [1.0, 0.0, 0.5]) == pytest.approx(3.05 / 4.1)
+    assert combined([one, two, must], [1.0, 1.0, 0.05]) == 0.0, "as good as sure"
     other = must.model_copy(update={"name": "d"})
     contrary = combined([one, must, other], [1.0, 0.0, 1.0])
     assert contrary == pytest.approx(3.1 / 3.2), "mandatory ones that differ decide nothing"
