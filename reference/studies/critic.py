@@ -146,9 +146,11 @@ def report(plan: Plan, common: Group, own: Group) -> Report:
             "One toy: what is right can be seen from an answer's characters, under one rubric.",
             "Whether answers to open prompts become better by it: these runs have none.",
             "Settings were chosen by runs of seed 100, from a start that is kin to the one.",
-            "The one start was added after the own starts had been seen, which mostly failed while "
-            "a critic's word alone counted; since then its odds count, in both orders. Seeds 3 to "
-            "5 were added after the others had been seen.",
+            (
+                "The one start was added after the own starts had been seen, which mostly failed "
+                "while a critic's word alone counted; since then its odds count, in both orders. "
+                "Seeds 3 to 5 were added after the others had been seen."
+            ),
         ),
         tables=(_table(common), _table(own)),
         figures=_figures(common),

@@ -82,6 +82,8 @@ class Reader:
             return []
         if words[0] != "twin":
             return [f"nothing here runs {step.text!r}"]
+        if "--reference" in words:
+            return [f"{step.text}: trains for minutes; name its arguments in capitals"]
         opens = ["--json"] if words[1] == "ui" else []  # else it serves until it is interrupted
         code = main([*words[1:], *opens])
         self._last = self._printed[step.text] = self._read()

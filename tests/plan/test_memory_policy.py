@@ -6,6 +6,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import get_args
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,14 +182,11 @@ def test_offload_moves_bytes_and_neither_makes_nor_loses_any(
         assert (gone >= 0).all()
         assert (gone <= away.host).all()
         assert (away.host <= away.kept.max()).all()
-        moving = [
-            sum(
-                need[chunk].kept.activations
-                for (chunk, _), trip in trips(order).items()
-                if trip.out <= at <= trip.back and not trip.gone <= at < trip.back
-            )
-            for at in range(len(order))
-        ]
+        at, moving = np.arange(len(order)), np.zeros(len(order))
+        for (chunk, _), trip in trips(order).items():
+            there = (trip.gone <= at) & (at < trip.back)
+            on_its_way = (trip.out <= at) & (at <= trip.back) & ~there
+            moving += need[chunk].kept.activations * on_its_way
         assert (away.host - moving == gone).all()
         assert away.host_left[-1] == 0
 

@@ -176,10 +176,14 @@ def main() -> None:
         for line in page(rows, more=not asked.short):
             sys.stdout.write(f"{line}\n")
         return
-    found = {"came of it": tuple(came_of(rows))}
-    if not asked.short:
-        found["worth"] = tuple(worth(rows))
-    asked.into.write_text(into(asked.into.read_text(encoding="utf-8"), found), encoding="utf-8")
+    made = {"came of it": came_of} if asked.short else {"came of it": came_of, "worth": worth}
+    try:  # before the minutes that rows take
+        report = asked.into.read_text(encoding="utf-8")
+        into(report, dict.fromkeys(made, ()))
+    except (OSError, ValueError) as error:
+        parser.error(f"{asked.into}: {error}")
+    found = {name: tuple(part(rows)) for name, part in made.items()}
+    asked.into.write_text(into(report, found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -33,9 +33,9 @@ def test_on_one_thread_a_call_takes_what_it_computes_and_the_wall_is_kept_beside
     """A process that others keep waiting 5 ms for every 2 ms that it computes."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     timing = measure([lambda: (busy(2e-3), time.sleep(5e-3))], CPU, Effort(0.01, 3))
-    assert 2e-3 <= timing.least < 4e-3
+    assert timing.least >= 2e-3
     assert timing.wall_least is not None
-    assert timing.wall_least >= 7e-3
+    assert timing.wall_least >= timing.least + 4.9e-3
 
 
 def test_on_several_threads_the_wall_counts(monkeypatch: pytest.MonkeyPatch) -> None:
