@@ -5,12 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from reference.measure.case import BF16
 from reference.measure.machine import Machine
 from reference.measure.point import Point, Statistic
 from reference.measure.serving import Serving
 from twin.units import format_quantity
+
+LEARNED: Final = (8, 160)
+"""Rows of a loop's micro-batch, and tokens of each: how much memory the trainer leaves behind
+decides whether waking finds pages or must ask for new ones."""
 
 
 def write_scenario(
@@ -39,12 +44,12 @@ schema: 1
 name: {model}, a loop on one {machine.device}
 model: {model}
 cluster: {{node: {machine.name}, nodes: 1, fabric: clos-400g}}
-parallel: {{schedule: 1f1b, micro_batch: 8, zero: 0}}
+parallel: {{schedule: 1f1b, micro_batch: {LEARNED[0]}, zero: 0}}
 memory: {{recompute: []}}
 train:
   tokens: 1Mtok
   global_batch: 32seq
-  sequence: 160tok
+  sequence: {LEARNED[1]}tok
   optimizer: muonclip
 calibration: {machine.name}
 rl:

@@ -3,16 +3,19 @@ which all sequences write, in two parts, and what a colocated loop does to an en
 rollouts and training, in three.
 
 What a step lasts beyond its pass is the host's: scheduling, drawing tokens, text. Both are timed
-within the same steps, since their difference is small.
+within the same steps, since their difference is small. A turn's parts are timed where a loop has
+them: after sequences that the engine served, whose books it must void, and around a trainer's step,
+which leaves other memory behind.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from functools import partial
 from typing import Final, Literal
 
+import torch
 from torch import Tensor
 
 from reference.data.tokenizer import ByteTokenizer
@@ -25,6 +28,7 @@ from reference.inference.vocabulary import Vocabulary
 from reference.measure import clock
 from reference.measure.case import BF16, TYPES, Case, Setting, Skip
 from reference.measure.point import Timing
+from reference.measure.scenario import LEARNED
 from reference.model.initialize import initialize
 from reference.model.transformer import Transformer
 from reference.rl.colocated import engine_like, receive, sleep, through_host, wake
@@ -46,6 +50,8 @@ COLD: Final = 3
 """Steps, and turns, before the first that counts."""
 FEWEST: Final = 20
 """Of each that count."""
+SERVED: Final = (16, 8)
+"""Sequences before a turn, and tokens that each writes."""
 
 
 def cases(setting: Setting) -> list[Case | Skip]:
@@ -54,7 +60,7 @@ def cases(setting: Setting) -> list[Case | Skip]:
         return [Skip("serving", "the inference engine", "it runs on the CPU")]
     batches = (1, 4) if setting.quick else (1, 2, 4, 8, 16, 32, 64)
     steps = [_step(spent, setting.spec, batch) for batch in batches for spent in SPENT]
-    return [*steps, *(_turn(part, setting.spec) for part in PARTS)]
+    return [*steps, *_turn(setting.spec)]
 
 
 def _step(spent: Spent, spec: ModelSpec, batch: int) -> Case:
@@ -113,22 +119,28 @@ def _engine(spec: ModelSpec, batch: int) -> _Timed:
     return _Timed(model, words, room)
 
 
-def _request(seed: int) -> Request:
+def _request(seed: int, tokens: int = WRITES) -> Request:
     prompt = tuple(range(1, CACHED + 1))
-    return Request(prompt, WRITES, sampling=Sampling(seed=seed), min_tokens=WRITES)
+    return Request(prompt, tokens, sampling=Sampling(seed=seed), min_tokens=tokens)
 
 
-def _turn(part: Part, spec: ModelSpec) -> Case:
+def _turn(spec: ModelSpec) -> list[Case]:
+    """A case for each part of the same turns."""
     units = full_set(spec, TYPES[BF16])
     size = float(sum(unit.bytes for unit in units))
+    made: list[tuple[float, ...]] = []
 
-    def run(setting: Setting) -> Timing:
-        seconds = [turn[PARTS.index(part)] for turn in _turns(spec, setting)]
+    def timed(part: Part, setting: Setting) -> Timing:
+        if not made:
+            made.extend(_turns(spec, setting))
+        seconds = [turn[PARTS.index(part)] for turn in made]
         return clock.summary(seconds, 1, seconds)
 
     # As released: a fused matrix is two of them.
-    tensors = sum(len(unit.rows) for unit in units)
-    return Case(f"engine_{part}", {"tensors": tensors}, BF16, 0.0, size, 0, run)
+    shape = {"tensors": sum(len(unit.rows) for unit in units)}
+    return [
+        Case(f"engine_{part}", shape, BF16, 0.0, size, 0, partial(timed, part)) for part in PARTS
+    ]
 
 
 def _turns(spec: ModelSpec, setting: Setting) -> Iterator[tuple[float, ...]]:
@@ -141,13 +153,32 @@ def _turns(spec: ModelSpec, setting: Setting) -> Iterator[tuple[float, ...]]:
     start, version = time.perf_counter(), 0
     while time.perf_counter() - start < setting.effort.seconds or version < COLD + FEWEST:
         version += 1
-        marks = [now()]
-        for do in (
-            lambda: sleep(engine),
-            lambda version=version: receive(engine, model, version, update),
-            lambda: wake(engine),
-        ):
-            do()
-            marks.append(now())
+        _serve(engine, quick=setting.quick)
+        begun = now()
+        sleep(engine)
+        asleep = now() - begun
+        _learn(model, quick=setting.quick)
+        begun = now()
+        receive(engine, model, version, update)
+        updated = now()
+        wake(engine)
+        awake = now()
         if version > COLD:
-            yield tuple(after - before for before, after in pairwise(marks))
+            yield asleep, updated - begun, awake - updated
+
+
+def _serve(engine: Engine, *, quick: bool) -> None:
+    """What an engine has done before it goes to sleep."""
+    sequences, tokens = (1, 1) if quick else SERVED
+    for seed in range(sequences):
+        engine.add(_request(seed, tokens))
+    while not engine.idle:
+        engine.step()
+
+
+def _learn(model: Transformer, *, quick: bool) -> None:
+    """What the trainer does meanwhile: gradients of a micro-batch, let go again."""
+    rows, length = (1, 16) if quick else LEARNED
+    tokens_BT = torch.arange(rows * length).reshape(rows, length) % model.spec.vocab
+    model.loss(tokens_BT, tokens_BT).backward()
+    model.zero_grad(set_to_none=True)

@@ -53,6 +53,7 @@ def test_without_an_engine_nothing_is_said() -> None:
         assert fit_serving([one for one in points() if one.op != op], BEST, LINKS) is None
 
 
+@pytest.mark.slow
 def test_the_engine_is_measured_and_its_passes_are_written_as_a_table(tmp_path: Path) -> None:
     """The real engine, with few samples: all is above nothing, and four draw longer than one."""
     torch.set_num_threads(1)

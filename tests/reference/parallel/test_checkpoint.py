@@ -244,6 +244,7 @@ def apart(rank: int, count: int, path: Path, work: str) -> tuple[str, str]:
     return told(lambda: newest(own, dist.group.WORLD))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("work", "says"), [("save", "does not see"), ("newest", "different")])
 def test_ranks_that_share_no_folder_are_told_so(tmp_path: Path, work: str, says: str) -> None:
     said = run_ranks(2, apart, tmp_path, work)
@@ -276,6 +277,7 @@ def of_other_sizes(rank: int, count: int, path: Path) -> tuple[str, str]:
     return told(lambda: fill(found, own, torch.device("cpu"), dist.group.WORLD))
 
 
+@pytest.mark.slow
 def test_a_tensor_that_only_one_rank_has_otherwise_is_refused_by_all(tmp_path: Path) -> None:
     run_ranks(2, saved, tmp_path, 4)
     first, second = run_ranks(2, of_other_sizes, tmp_path)

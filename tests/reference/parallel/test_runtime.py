@@ -34,11 +34,8 @@ ZB, DUAL = {"kind": "zb_h1"}, {"kind": "dualpipe"}
 ZB_H2 = {"kind": "zb_h2", "post_validation": False}
 LAYOUTS: list[tuple[int, dict[str, Any]]] = [
     (1, {"virtual": 2, "schedule": K2}),
-    (2, {"expert": 2}),
     (2, {"pipeline": 2, "layers": [1, 3]}),
     (2, {"pipeline": 2, "schedule": ZB}),
-    (2, {"pipeline": 2, "schedule": ZB_H2}),
-    (2, {"pipeline": 2, "virtual": 2, "schedule": INTERLEAVED}),
     (4, {"pipeline": 2, "expert": 2, "virtual": 2, "schedule": K2}),
     (4, {"pipeline": 2, "expert": 2, "schedule": DUAL}),
 ]
@@ -49,6 +46,9 @@ FURTHER: list[tuple[int, dict[str, Any]]] = [
     (2, {"pipeline": 2, "schedule": {"kind": "gpipe"}}),
     (2, {"pipeline": 2, "schedule": DUAL}),
     (2, {"pipeline": 2, "virtual": 2, "schedule": K2}),
+    (2, {"expert": 2}),
+    (2, {"pipeline": 2, "schedule": ZB_H2}),
+    (2, {"pipeline": 2, "virtual": 2, "schedule": INTERLEAVED}),
     (4, {"expert": 2}),
     (4, {"pipeline": 4, "schedule": ZB_H2 | {"weights_late": 3}}),
     (4, {"pipeline": 4, "schedule": DUAL}),

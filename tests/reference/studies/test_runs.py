@@ -61,6 +61,7 @@ def test_a_study_runs_from_its_grid_to_its_report(scale: Scale, place: Workplace
     assert found.full["adamw", 0] != found.full["muonclip", 0]
 
 
+@pytest.mark.slow
 def test_a_run_of_muonclip_that_clips_nothing_is_muons(scale: Scale, place: Workplace) -> None:
     kinds = {kind: scale.run(0, 0.01, kind=kind) for kind in ("muon", "muonclip")}
     done = conduct(kinds, place)
@@ -70,6 +71,7 @@ def test_a_run_of_muonclip_that_clips_nothing_is_muons(scale: Scale, place: Work
     assert done["muon"].entropies == done["muonclip"].entropies
 
 
+@pytest.mark.slow
 def test_muon_is_run_itself_at_a_rate_that_muonclip_has_not(scale: Scale, place: Workplace) -> None:
     runs_: dict[tuple[optimizers.Kind, int], RunSpec] = {
         ("muonclip", 0): scale.run(0, 0.01),

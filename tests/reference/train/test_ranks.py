@@ -87,6 +87,7 @@ def test_a_run_goes_on_under_another_layout(load: Load) -> None:
     assert_same(found, alone)
 
 
+@pytest.mark.slow
 def test_every_rank_writes_down_what_ran_when(load: Load, tmp_path: Path) -> None:
     ranks, layout = LAYOUTS["all of K2"]
     run_ranks(
