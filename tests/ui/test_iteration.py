@@ -110,3 +110,19 @@ def test_the_page_answers_and_compares(opened, monkeypatch: pytest.MonkeyPatch) 
     (toggle,) = (one for one in app.toggle if one.label == "Compare all of them")
     app = toggle.set_value(True).run()
     assert len(app.get("plotly_chart")) == 3
+
+
+def test_ways_are_not_compared_before_all_are_played(
+    opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = known().files[NAMES[-1]]
+    pending: Pending[IterationReport] = Pending()
+    answers = {late: pending}
+    monkeypatch.setattr(iterations, "answer", lambda file, _: answers.get(file, made(report())))
+    app = opened(page="iteration")
+    (toggle,) = (one for one in app.toggle if one.label == "Compare all of them")
+    app = toggle.set_value(True).run()
+    assert f"{NAMES[-1]} is being played" in words(app)
+    assert "Shortest" not in words(app)
+    pending.future.set_result(report(*APART))
+    assert "Shortest" in words(app.run())

@@ -50,9 +50,9 @@ def page() -> None:
     st.subheader("In turns, apart, or one step off")
     if st.toggle("Compare all of them", help="Plays every scenario that has an iteration."):
         others = [_played(one) for one in names]
-        place(
-            ways([one for one in others if isinstance(one, IterationReport)], theme()), key="ways"
-        )
+        if None not in others:  # of some alone the shortest says nothing
+            made = [one for one in others if isinstance(one, IterationReport)]
+            place(ways(made, theme()), key="ways")
     _trust(found)
 
 
