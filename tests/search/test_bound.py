@@ -39,7 +39,7 @@ def test_no_step_is_shorter_than_its_bound(small, nodes):
         assert candidate.least_ns <= tight.least_ns <= step, candidate.layout.words
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_no_plan_holds_less_than_its_bound(small, nodes):
     _, found = candidates(small, nodes, 60, nodes)
     for candidate in found:

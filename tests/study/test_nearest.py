@@ -29,7 +29,9 @@ def as_arguments(overrides: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "changes", [TOO_LARGE, IMPOSSIBLE, ["memory.recompute=[]"]], ids=lambda c: c[0]
+    "changes",
+    [TOO_LARGE, IMPOSSIBLE, pytest.param(["memory.recompute=[]"], marks=pytest.mark.slow)],
+    ids=lambda c: c[0],
 )
 def test_suggestions_load_fit_and_say_what_they_are(changes: list[str]) -> None:
     found = suggested(*changes)

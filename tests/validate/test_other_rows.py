@@ -57,6 +57,7 @@ def test_bubbles_of_zero_bubble_orders_fall_with_micro_batches_and_with_h2() -> 
         assert found[f"ZB_H2, {count} micro-batches"] < found[f"ZB_H1, {count} micro-batches"]
 
 
+@pytest.mark.slow
 def test_bubbles_of_zb_h1_on_the_larger_models_are_met_within_a_third() -> None:
     """Those of ZB-H2 are what is left of (p - 1)(F + B - 3 W), and so of small differences."""
     for name in ("14.6b", "28.3b"):
