@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +45,43 @@ def test_check_plays_nothing_and_says_what_fits(twin_command: Command) -> None:
     assert (got.code, document["valid"], document["fits"]) == (0, True, True)
     assert len(document["memory"]) == 4
     assert twin_command("check", NAME, *SETS, "-q", "--set", "rl.iteration.asleep=60GiB").code == 4
+
+
+def test_iterations_are_compared_as_iterations(twin_command: Command, tmp_path: Path) -> None:
+    """The trainer's step is not what differs: one that is shorter may make an iteration longer."""
+    other = tmp_path / "longer.yaml"
+    other.write_text(
+        f"schema: 1\nextends: {NAME}\nname: longer\n"
+        "rl: {rollout: {written: {kind: log_normal, mean: 3000, sigma: 0.8, longest: 7000}}}\n"
+    )
+    sets = [one for one in SETS if "written" not in one]
+    base = tmp_path / "base.yaml"
+    base.write_text(
+        f"schema: 1\nextends: {NAME}\nname: base\n"
+        "rl: {rollout: {written: {kind: log_normal, mean: 2000, sigma: 0.8, longest: 7000}}}\n"
+    )
+    got = twin_command("compare", str(base), str(other), *sets, "--json")
+    document = json.loads(got.out)
+    assert (got.code, document["kind"]) == (0, "rl_iteration")
+    (one,) = document["candidates"]
+    both = [report["kpis"]["iteration_seconds"] for report in document["reports"]]
+    assert one["kpis"]["iteration_seconds"]["delta"] == pytest.approx(both[1] - both[0])
+    assert sum(one["phases"].values()) == pytest.approx(both[1] - both[0]), "they lie in turns"
+    assert one["phases"]["rollout"] > 0
+    assert [field["path"] for field in one["fields"]] == ["rl.rollout.written.mean"]
+    words = twin_command(
+        "compare", str(base), str(other), *sets, "--fail-if", "iteration_seconds > +1%"
+    )
+    assert words.code == 5
+    assert "longer: an iteration is" in words.out
+    assert "longer is beyond iteration_seconds > +1%" in words.out
+    wrong = twin_command("compare", str(base), str(other), *sets, "--fail-if", "mfu < -1%")
+    assert (wrong.code, "TW152" in wrong.err) == (2, True)
+
+
+def test_kinds_are_not_mixed_and_verbs_of_steps_say_so(twin_command: Command) -> None:
+    mixed = twin_command("compare", NAME, "kimi-k2-256xh800")
+    assert mixed.code == 2
+    assert "TW168" in mixed.err
+    swept = twin_command("sweep", NAME, *SETS, "--grid", "cluster.nodes=4")
+    assert "this answers the trainer's step alone" in swept.err

@@ -166,7 +166,7 @@ def test_a_training_run_and_a_weight_update_are_not_compared(
     for words in ((small, "kimi-k2-weight-update-16xh20"), ("kimi-k2-weight-update-16xh20", small)):
         done = twin_command("compare", *words)
         assert (done.code, done.out) == (2, "")
-        assert "TW168 `Kimi K2 weight update on 16 H20` is a weight update" in done.err
+        assert "`Kimi K2 weight update on 16 H20` is a weight update" in done.err
         assert "`small` is a training run" in done.err
 
 

@@ -62,6 +62,7 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     if len(scenarios) < 2:
         raise typer.BadParameter("compare needs at least two scenarios", param_hint="SCENARIO")
     from twin.cli.answer import answered
+    from twin.cli.phases import say_what_is_answered
     from twin.loading import load_any
     from twin.report import compare as compare_reports
     from twin.report.limits import failures
@@ -77,7 +78,15 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
         reports = [weight_update.answer(one, path, sets or []) for one, path in named]
         raise typer.Exit(weight_update.compare(reports, limits, output))
     _refuse_mixture(loaded)
+    if all(_iterates(one) for one in loaded):
+        from twin.cli import iteration
+
+        trained = [one for one in loaded if not isinstance(one, UpdateScenario)]
+        both = list(zip(trained, scenarios, strict=True))
+        raise typer.Exit(iteration.compare(both, sets or [], limits, output))
     trainings = [one for one in loaded if not isinstance(one, UpdateScenario)]
+    for one in trainings:
+        say_what_is_answered(one)
     runs = [
         answered(path, sets or [], output, cache=not no_cache, fidelity=fidelity, loaded=one)
         for path, one in zip(scenarios, trainings, strict=True)
@@ -96,17 +105,32 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
 
 
 def _refuse_mixture(loaded: Sequence[AnyScenario]) -> None:
-    """Raise `UsageError` where a weight update stands beside a training run."""
+    """Raise `UsageError` where scenarios have answers of several kinds."""
     from twin.errors import Problem, UsageError
+
+    kinds = {_kind(one): one.name for one in loaded}
+    if len(kinds) > 1:
+        (kind, name), (other, another), *_ = kinds.items()
+        message = f"`{name}` is {kind}, and `{another}` is {other}"
+        hint = "compare updates with updates, iterations with iterations, and runs with runs"
+        raise UsageError([Problem("TW168", "", message, hint)])
+
+
+def _kind(one: AnyScenario) -> str:
+    """What `twin run` answers of a scenario."""
     from twin.scenario import UpdateScenario
 
-    update = next((one.name for one in loaded if isinstance(one, UpdateScenario)), None)
-    if update is None:
-        return
-    run = next(one.name for one in loaded if not isinstance(one, UpdateScenario))
-    message = f"`{update}` is a weight update, and `{run}` is a training run"
-    hint = "compare updates with updates, and runs with runs"
-    raise UsageError([Problem("TW168", "", message, hint)])
+    if isinstance(one, UpdateScenario):
+        return "a weight update"
+    return "an iteration of reinforcement learning" if _iterates(one) else "a training run"
+
+
+def _iterates(one: AnyScenario) -> bool:
+    from twin.scenario import UpdateScenario
+
+    return (
+        not isinstance(one, UpdateScenario) and one.rl is not None and one.rl.iteration is not None
+    )
 
 
 def _limits(written: Sequence[str]) -> tuple[Limit, ...]:

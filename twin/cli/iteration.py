@@ -1,4 +1,4 @@
-"""What `twin run` and `twin check` say of an iteration of reinforcement learning."""
+"""What `twin run`, `check` and `compare` say of an iteration of reinforcement learning."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from twin.cli.answer import command, say_failed
 from twin.cli.columns import headed
 from twin.cli.output import DOES_NOT_FIT, Output
+from twin.cli.side_by_side import refuse_limits, say
 from twin.cli.tables import bar, expectation_list, percent, warning_list
 from twin.report.expect import FITS, judge
 from twin.report.numbers import duration, gibibytes, show
@@ -20,6 +21,7 @@ from twin.rl import iteration as rl
 from twin.spec.kpis import ITERATION_KPIS
 
 if TYPE_CHECKING:
+    from twin.report.limits import Limit
     from twin.rl.iteration import Fit, IterationReport, Round
     from twin.scenario import Scenario
 
@@ -81,6 +83,22 @@ def check(scenario: Scenario, output: Output) -> int:
     if output.tables:
         output.show(_memory(plan.fits), warning_list(plan.warnings))
     return failed if fits else DOES_NOT_FIT
+
+
+def compare(
+    scenarios: Sequence[tuple[Scenario, str]],
+    sets: Sequence[str],
+    limits: Sequence[Limit],
+    output: Output,
+) -> int:
+    """Print what differs between iterations of scenarios with their paths; the exit code."""
+    from twin.rl.iteration.compare import compare as side_by_side
+    from twin.rl.iteration.compare import difference
+
+    refuse_limits(limits, ITERATION_KPIS, "an iteration of reinforcement learning")
+    comparison = side_by_side([answer(one, path, sets) for one, path in scenarios])
+    words = [difference(comparison.reports[0], delta) for delta in comparison.deltas]
+    return say(comparison, words, ITERATION_KPIS, limits, output)
 
 
 def _timeline(one: Round) -> Table:

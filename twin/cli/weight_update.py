@@ -13,7 +13,8 @@ from rich.table import Table
 from twin import rl
 from twin.cli.answer import command, say_failed
 from twin.cli.columns import headed
-from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, NOT_CALIBRATED, Output
+from twin.cli.output import DOES_NOT_FIT, NOT_CALIBRATED, Output
+from twin.cli.side_by_side import refuse_limits, say
 from twin.cli.tables import bar, percent, warning_list
 from twin.report.expect import FITS, Judgement, judge
 from twin.report.numbers import changed, duration, gibibytes, show
@@ -27,7 +28,7 @@ from twin.spec.kpis import UPDATE_KPIS
 
 if TYPE_CHECKING:
     from twin.report.limits import Limit
-    from twin.rl import UpdateComparison, UpdatePlan, UpdateReport
+    from twin.rl import UpdatePlan, UpdateReport
 
 VERSION = 1
 """Version of the JSON document of a check."""
@@ -75,40 +76,10 @@ def check(scenario: UpdateScenario, output: Output) -> int:
 
 def compare(reports: Sequence[UpdateReport], limits: Sequence[Limit], output: Output) -> int:
     """Print what differs between updates; the exit code."""
-    from twin.report.limits import failures
-    from twin.report.limits import sentence as failed
-
-    _refuse_limits(limits)
+    refuse_limits(limits, UPDATE_KPIS, "a weight update")
     comparison = rl.compare(reports)
-    beyond = failures(comparison, tuple(limits))
-    output.document(comparison.to_json() | {"failures": [asdict(one) for one in beyond]})
-    for delta in comparison.deltas:
-        output.sentence(difference(comparison.reports[0], delta))
-    for one in beyond:
-        output.sentence(failed(one))
-    if output.tables:
-        output.show(_comparison_table(comparison))
-    if not all(report.fits for report in reports):
-        return DOES_NOT_FIT
-    return NOT_AS_EXPECTED if beyond else 0
-
-
-def _refuse_limits(limits: Sequence[Limit]) -> None:
-    from twin.errors import Problem, UsageError
-
-    known = [kpi.key for kpi in UPDATE_KPIS]
-    problems = [
-        Problem(
-            "TW152",
-            "",
-            f"a weight update has no `{limit.kpi.key}`",
-            f"write one of: {', '.join(known)}",
-        )
-        for limit in limits
-        if limit.kpi.key not in known
-    ]
-    if problems:
-        raise UsageError(problems)
+    words = [difference(comparison.reports[0], delta) for delta in comparison.deltas]
+    return say(comparison, words, UPDATE_KPIS, limits, output)
 
 
 def _check_document(plan: UpdatePlan, judged: Sequence[Judgement]) -> dict[str, Any]:
@@ -204,17 +175,4 @@ def _travel_table(plan: UpdatePlan) -> Table:
         table.add_row(f"Device: {name}", gibibytes(size))
     table.add_row("Device: has for tensors", gibibytes(plan.memory.budget))
     table.add_row("Host: shares of the checkpoint", gibibytes(plan.memory.host_bytes))
-    return table
-
-
-def _comparison_table(comparison: UpdateComparison) -> Table:
-    first, *_ = comparison.reports
-    table = headed("Key figures", "", first.name, *(delta.name for delta in comparison.deltas))
-    for kpi in UPDATE_KPIS:
-        cells = [show(first.kpis[kpi.key], kpi.unit)]
-        for delta in comparison.deltas:
-            found = delta.kpis[kpi.key]
-            change = f" ({changed(found.delta, found.relative, kpi.unit)})" if found.delta else ""
-            cells.append(show(found.candidate, kpi.unit) + change)
-        table.add_row(kpi.label, *cells)
     return table
