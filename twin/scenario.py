@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
@@ -26,7 +26,15 @@ from twin.spec.cost import CostSpec
 from twin.spec.data import DataSpec
 from twin.spec.expect import FITS, Expectation
 from twin.spec.goodput import GoodputSpec
-from twin.spec.kpis import ITERATION_KPIS, KPIS, OF_A_SITE, OF_FAILURES, UPDATE_KPIS, Kpi
+from twin.spec.kpis import (
+    ITERATION_KPIS,
+    KPIS,
+    OF_A_SITE,
+    OF_FAILURES,
+    ROLLOUT_KPIS,
+    UPDATE_KPIS,
+    Kpi,
+)
 from twin.spec.lora import LoraSpec
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
@@ -184,17 +192,41 @@ class TrainSpec(Spec):
         return written
 
 
-def _expected_of(what: str, kpis: Iterable[Kpi]) -> AfterValidator:
-    """Refuses to expect a figure that such a scenario does not have, or a cost without a price."""
+Kind: TypeAlias = tuple[str, tuple[Kpi, ...]]
+"""What a scenario is, in words, and the key figures that it has."""
+
+
+def _run_kind(rl: Any) -> Kind:
+    """What a scenario of training is, by its section `rl`."""
+    if rl is None:
+        return "a training run", KPIS
+    if not isinstance(rl, RlSpec):
+        return "a training run", (*KPIS, *ROLLOUT_KPIS, *ITERATION_KPIS)
+    if rl.iteration is None:
+        return "a scenario of rollouts alone", ROLLOUT_KPIS
+    return "an iteration of reinforcement learning", ITERATION_KPIS
+
+
+def _refuse_strange(figure: str, kind: Kind, rl: Any) -> None:
+    """Raise what is wrong with a figure that such a scenario does not have."""
+    what, kpis = kind
     known = (FITS, *(kpi.key for kpi in kpis))
+    if figure in known:
+        return
+    if rl is not ... and figure in (kpi.key for kpi in ITERATION_KPIS):
+        message = "there is no iteration without a section `rl.iteration`"
+        raise FieldError("TW053", message, "add it, as kimi-k2-rl-256xh800 has it")
+    message = f"{what} has no `{figure}`"
+    raise FieldError("TW152", message, f"write one of: {', '.join(known)}")
+
+
+def _expected_of(kind_of: Callable[[Any], Kind]) -> AfterValidator:
+    """Refuses to expect a figure that such a scenario does not have, or a cost without a price.
+    `kind_of` takes the section `rl`, or `...` where it is wrong, which is told by itself."""
 
     def check(expectation: Expectation, info: ValidationInfo) -> Expectation:
-        if expectation.figure not in known:
-            message = f"{what} has no `{expectation.figure}`"
-            raise FieldError("TW152", message, f"write one of: {', '.join(known)}")
-        if expectation.figure in _OF_AN_ITERATION and not _iterates(info.data.get("rl", ...)):
-            message = "there is no iteration without a section `rl.iteration`"
-            raise FieldError("TW053", message, "add it, as kimi-k2-rl-256xh800 has it")
+        rl = info.data.get("rl", ...)
+        _refuse_strange(expectation.figure, kind_of(rl), rl)
         cost: CostSpec | None = info.data.get("cost")
         wrong_cost = "cost" not in info.data  # told by itself
         is_cost = expectation.figure.startswith("cost_usd")
@@ -211,14 +243,6 @@ def _expected_of(what: str, kpis: Iterable[Kpi]) -> AfterValidator:
         return expectation
 
     return AfterValidator(check)
-
-
-_OF_AN_ITERATION: Final = frozenset(kpi.key for kpi in ITERATION_KPIS)
-
-
-def _iterates(rl: Any) -> bool:
-    """Whether there is an iteration, as far as one can tell: what is wrong by itself is told."""
-    return not isinstance(rl, RlSpec | None) or (rl is not None and rl.iteration is not None)
 
 
 def _refuse_batch(written: Any) -> None:
@@ -346,9 +370,6 @@ def _check_phases(phases: tuple[PhaseSpec, ...], info: ValidationInfo) -> tuple[
     return phases
 
 
-_OF_A_RUN = _expected_of("a training run", (*KPIS, *ITERATION_KPIS))
-
-
 class Scenario(Root):
     """A training run."""
 
@@ -372,9 +393,7 @@ class Scenario(Root):
     )
     rl: RlSpec | None = Field(default=None, description="reinforcement learning; null: none")
     # After `cost` and `goodput`, of which some can only be expected with them.
-    expect: tuple[
-        Annotated[Expectation, _expected_of("a training run", (*KPIS, *ITERATION_KPIS))], ...
-    ] = Field(
+    expect: tuple[Annotated[Expectation, _expected_of(_run_kind)], ...] = Field(
         default=(), description="what must hold of the run; exit code 5 where something does not"
     )
     sweep: SweepSpec | None = None
@@ -412,7 +431,7 @@ class Scenario(Root):
         return Scenario.model_validate(values, context=provenance)
 
 
-_OF_AN_UPDATE = _expected_of("a weight update", UPDATE_KPIS)
+_OF_AN_UPDATE = _expected_of(lambda _: ("a weight update", UPDATE_KPIS))
 
 
 class UpdateScenario(Root):

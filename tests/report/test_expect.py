@@ -14,7 +14,7 @@ from twin.plan.types import Warning
 from twin.report import report
 from twin.report.expect import Judgement, judge, sentence
 from twin.spec.expect import FIGURES, read_expectation
-from twin.spec.kpis import ITERATION_KPIS, KPIS, MEASURES, UPDATE_KPIS, Unit
+from twin.spec.kpis import ITERATION_KPIS, KPIS, MEASURES, ROLLOUT_KPIS, UPDATE_KPIS, Unit
 from twin.units import QuantityError
 
 READ = {
@@ -97,7 +97,11 @@ def test_a_slip_names_the_nearest_figure() -> None:
 
 
 def test_every_key_figure_can_be_expected() -> None:
-    assert set(FIGURES) == {kpi.key for kpi in (*KPIS, *UPDATE_KPIS, *ITERATION_KPIS)}
+    every = (*KPIS, *UPDATE_KPIS, *ROLLOUT_KPIS, *ITERATION_KPIS)
+    assert set(FIGURES) == {kpi.key for kpi in every}
+    for kpi in every:  # one word, one meaning: of whatever kind of scenario
+        found = FIGURES[kpi.key]
+        assert (found.unit, found.better) == (kpi.unit, kpi.better)
     assert set(MEASURES) | {"%", "/d"} == set(get_args(Unit))
 
 

@@ -78,13 +78,16 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
         reports = [weight_update.answer(one, path, sets or []) for one, path in named]
         raise typer.Exit(weight_update.compare(reports, limits, output))
     _refuse_mixture(loaded)
-    if all(_iterates(one) for one in loaded):
+    trainings = [one for one in loaded if not isinstance(one, UpdateScenario)]
+    if trainings[0].rl and trainings[0].rl.iteration:
         from twin.cli import iteration
 
-        trained = [one for one in loaded if not isinstance(one, UpdateScenario)]
-        both = list(zip(trained, scenarios, strict=True))
+        both = list(zip(trainings, scenarios, strict=True))
         raise typer.Exit(iteration.compare(both, sets or [], limits, output))
-    trainings = [one for one in loaded if not isinstance(one, UpdateScenario)]
+    if trainings[0].rl:
+        from twin.cli import rollout
+
+        raise typer.Exit(rollout.compare(trainings, limits, output))
     for one in trainings:
         say_what_is_answered(one)
     runs = [
@@ -112,7 +115,7 @@ def _refuse_mixture(loaded: Sequence[AnyScenario]) -> None:
     if len(kinds) > 1:
         (kind, name), (other, another), *_ = kinds.items()
         message = f"`{name}` is {kind}, and `{another}` is {other}"
-        hint = "compare updates with updates, iterations with iterations, and runs with runs"
+        hint = "compare scenarios of one kind, such as iterations with iterations"
         raise UsageError([Problem("TW168", "", message, hint)])
 
 
@@ -122,15 +125,9 @@ def _kind(one: AnyScenario) -> str:
 
     if isinstance(one, UpdateScenario):
         return "a weight update"
-    return "an iteration of reinforcement learning" if _iterates(one) else "a training run"
-
-
-def _iterates(one: AnyScenario) -> bool:
-    from twin.scenario import UpdateScenario
-
-    return (
-        not isinstance(one, UpdateScenario) and one.rl is not None and one.rl.iteration is not None
-    )
+    if one.rl is None:
+        return "a training run"
+    return "an iteration of reinforcement learning" if one.rl.iteration else "rollouts alone"
 
 
 def _limits(written: Sequence[str]) -> tuple[Limit, ...]:

@@ -1,15 +1,21 @@
-"""What `twin run` says of rollouts."""
+"""What `twin run` and `compare` say of rollouts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
+from twin.cli.answer import say_failed
 from twin.cli.output import Output
-from twin.report.numbers import count, digits, duration, gibibytes
+from twin.cli.side_by_side import refuse_limits, say
+from twin.cli.tables import expectation_list
+from twin.report.numbers import count, digits, duration, gibibytes, show
+from twin.spec.kpis import ROLLOUT_KPIS
 
 if TYPE_CHECKING:
+    from twin.report.limits import Limit
     from twin.rl.rollout import Iteration, RolloutAnswer
     from twin.scenario import Scenario
 
@@ -26,17 +32,30 @@ def run(scenario: Scenario, output: Output) -> int:
     found = rollout(scenario)
     output.document(found.to_json())
     output.sentence(words(found))
+    failed = say_failed(found.expectations, output)
     if output.tables:
-        output.show(_iterations(found), _spent(found), _timeline(found))
-    return 0
+        judged = expectation_list(found.expectations)
+        output.show(_iterations(found), _spent(found), _kpis(found), _timeline(found), *judged)
+    return failed
+
+
+def compare(scenarios: Sequence[Scenario], limits: Sequence[Limit], output: Output) -> int:
+    """Print what differs between rollouts; the exit code."""
+    from twin.rl.rollout import rollout
+    from twin.rl.rollout.compare import compare as side_by_side
+    from twin.rl.rollout.compare import difference
+
+    refuse_limits(limits, ROLLOUT_KPIS, "a scenario of rollouts alone")
+    comparison = side_by_side([rollout(one) for one in scenarios])
+    said = [difference(comparison.reports[0], delta) for delta in comparison.deltas]
+    return say(comparison, said, ROLLOUT_KPIS, limits, output)
 
 
 def words(found: RolloutAnswer) -> str:
     """How long an iteration's rollouts take, and why, in a sentence or two."""
-    last = found.settled[-1]
     said = (
         f"Rollouts of an iteration take {duration(found.seconds)} on {found.gpus:,} GPUs, "
-        f"{count(found.tokens_per_second)} tokens per second; {digits(100 * last.tail)} % of that "
+        f"{count(found.tokens_per_second)} tokens per second; {digits(100 * found.tail)} % of that "
         "passes after nine of ten requests are done."
     )
     if found.gain is None:
@@ -80,6 +99,13 @@ def _spent(found: RolloutAnswer) -> Table:
     table = _table("What engines do", ("", "share"))
     for key, part in found.spent.items():
         table.add_row(SPENT[key], f"{100 * part:.1f} %")
+    return table
+
+
+def _kpis(found: RolloutAnswer) -> Table:
+    table = _table("Key figures, of the later half of the iterations", ("", ""))
+    for kpi in ROLLOUT_KPIS:
+        table.add_row(kpi.label, show(found.kpis[kpi.key], kpi.unit))
     return table
 
 

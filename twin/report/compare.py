@@ -7,19 +7,22 @@ edit made it so: that is `twin.study.attribution`, which plays further runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from twin.plan.types import Warning
 from twin.report.breakdown import CAUSES, in_seconds
 from twin.report.kpis import KPIS, Better
 from twin.report.report import Report
+from twin.spec.kpis import Kpi
 
 VERSION = 2
 """Version of the JSON document."""
 
 Verdict = Literal["better", "worse", "same", "unknown"]
+R = TypeVar("R")
+D = TypeVar("D")
 ABSENT = "(absent)"
 """Stands for a field that one of two scenarios does not have."""
 
@@ -105,10 +108,7 @@ def compare(reports: Sequence[Report]) -> Comparison:
 
     Raises ValueError for fewer than two reports.
     """
-    if len(reports) < 2:
-        raise ValueError("a comparison needs at least two reports")
-    baseline, *candidates = reports
-    return Comparison(tuple(reports), tuple(_delta(baseline, one) for one in candidates))
+    return Comparison(tuple(reports), against_first(reports, _delta))
 
 
 def _delta(baseline: Report, candidate: Report) -> Delta:
@@ -116,10 +116,7 @@ def _delta(baseline: Report, candidate: Report) -> Delta:
         name=candidate.name,
         hash=candidate.hash,
         fits=candidate.fits,
-        kpis={
-            kpi.key: kpi_delta(baseline.kpis[kpi.key], candidate.kpis[kpi.key], kpi.better)
-            for kpi in KPIS
-        },
+        kpis=kpi_changes(KPIS, baseline.kpis, candidate.kpis),
         step_delta_ns=candidate.step_ns - baseline.step_ns,
         breakdown_ns={
             cause: candidate.breakdown_ns[cause] - baseline.breakdown_ns[cause] for cause in CAUSES
@@ -129,8 +126,27 @@ def _delta(baseline: Report, candidate: Report) -> Delta:
     )
 
 
-def kpi_delta(baseline: float | None, candidate: float | None, better: Better) -> KpiDelta:
-    """How a key figure of two runs differs."""
+def against_first(reports: Sequence[R], delta: Callable[[R, R], D]) -> tuple[D, ...]:
+    """Every report but the first against the first, of whatever kind.
+
+    Raises ValueError for fewer than two reports.
+    """
+    if len(reports) < 2:
+        raise ValueError("a comparison needs at least two reports")
+    baseline, *candidates = reports
+    return tuple(delta(baseline, one) for one in candidates)
+
+
+def kpi_changes(
+    kpis: Iterable[Kpi],
+    baseline: Mapping[str, float | None],
+    candidate: Mapping[str, float | None],
+) -> dict[str, KpiDelta]:
+    """How each of these key figures differs, by its key."""
+    return {kpi.key: _kpi_delta(baseline[kpi.key], candidate[kpi.key], kpi.better) for kpi in kpis}
+
+
+def _kpi_delta(baseline: float | None, candidate: float | None, better: Better) -> KpiDelta:
     if baseline is None or candidate is None:
         return KpiDelta(baseline, candidate, None, None, better, "unknown")
     delta = candidate - baseline

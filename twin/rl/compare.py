@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from twin.report.compare import FieldDifference, KpiDelta, differences, kpi_delta
+from twin.report.compare import (
+    FieldDifference,
+    KpiDelta,
+    against_first,
+    differences,
+    kpi_changes,
+)
 from twin.report.numbers import digits, duration
 from twin.rl.bound import WORDS
 from twin.rl.report import UpdateReport
@@ -70,10 +76,7 @@ def compare(reports: Sequence[UpdateReport]) -> UpdateComparison:
 
     Raises ValueError for fewer than two reports.
     """
-    if len(reports) < 2:
-        raise ValueError("a comparison needs at least two reports")
-    baseline, *candidates = reports
-    return UpdateComparison(tuple(reports), tuple(_delta(baseline, one) for one in candidates))
+    return UpdateComparison(tuple(reports), against_first(reports, _delta))
 
 
 def difference(baseline: UpdateReport, delta: UpdateDelta) -> str:
@@ -98,10 +101,7 @@ def _delta(baseline: UpdateReport, candidate: UpdateReport) -> UpdateDelta:
         name=candidate.name,
         hash=candidate.hash,
         fits=candidate.fits,
-        kpis={
-            kpi.key: kpi_delta(baseline.kpis[kpi.key], candidate.kpis[kpi.key], kpi.better)
-            for kpi in UPDATE_KPIS
-        },
+        kpis=kpi_changes(UPDATE_KPIS, baseline.kpis, candidate.kpis),
         update_delta_ns=candidate.update_ns - baseline.update_ns,
         breakdown_ns={
             stage: candidate.breakdown_ns[stage] - baseline.breakdown_ns[stage] for stage in STAGES

@@ -22,12 +22,12 @@ from pydantic_core import CoreSchema, core_schema
 
 from twin import units
 from twin.errors import FieldError
-from twin.spec.kpis import ITERATION_KPIS, KPIS, MEASURES, UPDATE_KPIS, Kpi
+from twin.spec.kpis import ITERATION_KPIS, KPIS, MEASURES, ROLLOUT_KPIS, UPDATE_KPIS, Kpi
 
 FITS: Final = "fits"
 """The one figure that is true or false."""
 FIGURES: Mapping[str, Kpi] = MappingProxyType(
-    {kpi.key: kpi for kpi in (*UPDATE_KPIS, *ITERATION_KPIS, *KPIS)}
+    {kpi.key: kpi for kpi in (*UPDATE_KPIS, *ROLLOUT_KPIS, *ITERATION_KPIS, *KPIS)}
 )
 """Every other figure that can be compared, by its name in the JSON report, of whatever is run."""
 

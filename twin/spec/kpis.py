@@ -102,6 +102,16 @@ UPDATE_KPIS = (
 )
 """The key figures of a weight update."""
 
+ROLLOUT_KPIS = (
+    Kpi("rollout_seconds", "Rollouts of an iteration", "s", "lower"),
+    Kpi("tokens_per_second", "Tokens written per second", "tok/s", "higher"),
+    Kpi("tokens_per_second_per_gpu", "Tokens written per second, per GPU", "tok/s/GPU", "higher"),
+    Kpi("tail_share", "Time after nine of ten requests are done", "%", "lower"),
+    Kpi("idle_share", "GPUs with nothing to do", "%", "lower"),
+    Kpi("cost_usd_of_rollouts", "Cost of an iteration's rollouts", "USD", "lower"),
+)
+"""The key figures of rollouts alone, in their steady state."""
+
 ITERATION_KPIS = (
     Kpi("iteration_seconds", "Iteration of reinforcement learning", "s", "lower"),
     Kpi("iterations_per_day", "Iterations per day", "/d", "higher"),

@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from twin.report.compare import FieldDifference, KpiDelta, differences, kpi_delta
+from twin.report.compare import (
+    FieldDifference,
+    KpiDelta,
+    against_first,
+    differences,
+    kpi_changes,
+)
 from twin.report.numbers import digits, duration
 from twin.rl.iteration.report import KIND, IterationReport
 from twin.rl.iteration.types import PHASES, Phase
@@ -68,10 +74,7 @@ def compare(reports: Sequence[IterationReport]) -> IterationComparison:
 
     Raises ValueError for fewer than two reports.
     """
-    if len(reports) < 2:
-        raise ValueError("a comparison needs at least two reports")
-    baseline, *candidates = reports
-    return IterationComparison(tuple(reports), tuple(_delta(baseline, one) for one in candidates))
+    return IterationComparison(tuple(reports), against_first(reports, _delta))
 
 
 def difference(baseline: IterationReport, delta: IterationDelta) -> str:
@@ -96,10 +99,7 @@ def _delta(baseline: IterationReport, candidate: IterationReport) -> IterationDe
         name=candidate.name,
         hash=candidate.hash,
         fits=candidate.fits,
-        kpis={
-            kpi.key: kpi_delta(baseline.kpis[kpi.key], candidate.kpis[kpi.key], kpi.better)
-            for kpi in ITERATION_KPIS
-        },
+        kpis=kpi_changes(ITERATION_KPIS, baseline.kpis, candidate.kpis),
         phases={
             phase: candidate.phases.get(phase, 0.0) - baseline.phases.get(phase, 0.0)
             for phase in PHASES

@@ -3,13 +3,17 @@ long the tail is, and what partial rollouts gain over waiting for the last reque
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from twin.errors import Problem, ScenarioError
 from twin.inference import Engine, Room, engine, room
+from twin.loading import scenario_hash
+from twin.report.cost import hourly
+from twin.report.expect import FITS, Judgement, judge
+from twin.report.summary import resolved
 from twin.rl.rollout.draw import draw
 from twin.rl.rollout.pace import step_table
 from twin.rl.rollout.play import play
@@ -19,6 +23,7 @@ from twin.spec.rollout import RolloutSpec
 
 VERSION: Final = 1
 """Version of the JSON document."""
+KIND: Final = "rollouts"
 PATH: Final = "rl.rollout"
 SHOWN: Final = 200
 """Moments of a timeline in the document."""
@@ -29,12 +34,23 @@ class RolloutAnswer:
     """What rollouts came to."""
 
     name: str
+    hash: str
+    scenario: Mapping[str, Any]
+    """As a planner would write it: quantities are text with units."""
     trace: Trace
     patient: Trace | None
     """The same without partial rollouts; None where there are none to leave out."""
     place: Place
     gpus: int
     room: Room
+    price: float | None
+    """Dollars of a GPU for an hour; None where the scenario has none."""
+    expectations: tuple[Judgement, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """True: engines without room for the longest request are refused."""
+        return True
 
     @property
     def settled(self) -> tuple[Iteration, ...]:
@@ -67,6 +83,25 @@ class RolloutAnswer:
         return found
 
     @property
+    def tail(self) -> float:
+        """Share of the time that passes after nine of ten requests are done."""
+        length = sum(one.length_ns for one in self.settled)
+        return sum(one.tail * one.length_ns for one in self.settled) / length if length else 0.0
+
+    @property
+    def kpis(self) -> dict[str, float | None]:
+        """The key figures (`twin.spec.kpis.ROLLOUT_KPIS`)."""
+        hours = self.gpus * self.seconds / 3600
+        return {
+            "rollout_seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "tokens_per_second_per_gpu": self.tokens_per_second / self.gpus,
+            "tail_share": self.tail,
+            "idle_share": self.idle,
+            "cost_usd_of_rollouts": None if self.price is None else hours * self.price,
+        }
+
+    @property
     def gain(self) -> float | None:
         """How many times as many tokens per second partial rollouts write; None without them."""
         if self.patient is None:
@@ -77,7 +112,11 @@ class RolloutAnswer:
         """The versioned document."""
         return {
             "version": VERSION,
+            "kind": KIND,
             "name": self.name,
+            "hash": self.hash,
+            "fits": self.fits,
+            "kpis": self.kpis,
             "rollout_seconds": self.seconds,
             "tokens_per_second": self.tokens_per_second,
             "tokens_per_second_per_gpu": self.tokens_per_second / self.gpus,
@@ -90,6 +129,8 @@ class RolloutAnswer:
             "events": self.trace.events,
             "iterations": [_iteration(one) for one in self.trace.iterations],
             "without_partial": _patient(self.patient),
+            "expectations": [asdict(one) for one in self.expectations],
+            "scenario": dict(self.scenario),
         }
 
 
@@ -133,14 +174,19 @@ def _rollout(scenario: Scenario) -> RolloutAnswer:
         raise ScenarioError([Problem("TW185", "rl", "the scenario has no rollouts", "add `rl:`")])
     server, gpus = server_of(scenario, spec)
     place = place_of(spec, server, gpus // server.spec.gpus)
-    return RolloutAnswer(
+    prices = hourly(scenario.cost, scenario.cluster.node) if scenario.cost else {}
+    found = RolloutAnswer(
         name=scenario.name,
+        hash=scenario_hash(scenario),
+        scenario=resolved(scenario),
         trace=played(spec, server, place, rules_of(spec)),
         patient=played(spec, server, place, Rules()) if spec.partial else None,
         place=place,
         gpus=gpus,
         room=room(server),
+        price=sum(prices.values()) if prices else None,
     )
+    return replace(found, expectations=judge(scenario.expect, {FITS: found.fits} | found.kpis))
 
 
 def rules_of(spec: RolloutSpec) -> Rules:
