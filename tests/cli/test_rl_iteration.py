@@ -74,6 +74,7 @@ def test_iterations_are_compared_as_iterations(twin_command: Command, tmp_path: 
     )
     assert words.code == 5
     assert "longer: an iteration is" in words.out
+    assert "longer: Not the same is written in an iteration" in words.out
     assert "longer is beyond iteration_seconds > +1%" in words.out
     wrong = twin_command("compare", str(base), str(other), *sets, "--fail-if", "mfu < -1%")
     assert (wrong.code, "TW152" in wrong.err) == (2, True)

@@ -105,6 +105,9 @@ def test_a_comparison_names_the_stage_and_judges_limits(capsys) -> None:
 def test_a_comparison_of_what_cannot_run_says_so() -> None:
     report = reported(SMALL, *QUICK)
     (delta,) = compare([report, replace(report, fits=False)]).deltas
+    assert not delta.notes
+    larger = replace(report, travel=replace(report.travel, checkpoint_bytes=1.0))
+    assert [note.code for note in compare([report, larger]).deltas[0].notes] == ["different-work"]
     assert not delta.fits
 
 

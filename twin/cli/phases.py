@@ -92,14 +92,7 @@ def check(scenario: Scenario, output: Output) -> int:
 def say_what_is_answered(scenario: Scenario) -> None:
     """A message on stderr, where a verb answers the step of a scenario of which `twin run` answers
     more."""
-    if scenario.phases:
-        complain(
-            f"{scenario.name} has {len(scenario.phases)} phases: this answers the step of the "
-            "scenario itself, for all of its tokens. `twin run` answers the phases."
-        )
-    if scenario.rl:
-        more = "iteration of reinforcement learning" if scenario.rl.iteration else "rollouts"
-        complain(
-            f"{scenario.name} has {more}: this answers the trainer's step alone, for all of its "
-            f"tokens. `twin run` answers the {more}."
-        )
+    from twin.report.verdict import scope
+
+    if (words := scope(scenario)) is not None:
+        complain(f"{scenario.name}: this answers {words}")

@@ -13,6 +13,7 @@ from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
 from twin.report.numbers import changed, show
 
 if TYPE_CHECKING:
+    from twin.plan.types import Warning
     from twin.report.compare import KpiDelta
     from twin.report.limits import Limit
     from twin.spec.kpis import Kpi
@@ -38,6 +39,8 @@ class _Change(Protocol):
     def hash(self) -> str: ...
     @property
     def kpis(self) -> Mapping[str, KpiDelta]: ...
+    @property
+    def notes(self) -> Sequence[Warning]: ...
 
 
 class _Comparison(Protocol):
@@ -77,13 +80,17 @@ def say(
 
     beyond = failures(comparison, tuple(limits))
     output.document(comparison.to_json() | {"failures": [asdict(one) for one in beyond]})
-    for text in (*words, *map(sentence, beyond)):
+    for text in (*words, *_notes(comparison), *map(sentence, beyond)):
         output.sentence(text)
     if output.tables:
         output.show(_table(comparison, kpis))
     if not all(report.fits for report in comparison.reports):
         return DOES_NOT_FIT
     return NOT_AS_EXPECTED if beyond else 0
+
+
+def _notes(comparison: _Comparison) -> list[str]:
+    return [f"{delta.name}: {note.message}" for delta in comparison.deltas for note in delta.notes]
 
 
 def _table(comparison: _Comparison, kpis: Sequence[Kpi]) -> Table:

@@ -9,9 +9,13 @@ from typing import Final
 from twin.figures.palette import Meaning, Swatch, Theme, series, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
 from twin.figures.words import capital
+from twin.report.compare import differences
 from twin.report.numbers import digits, duration, show
 from twin.rl.iteration import CAUSES, PHASES, WORKS, IterationReport
 from twin.rl.iteration.types import Side, Span
+from twin.rl.rollout.compare import other_work
+from twin.spec.expect import FIGURES
+from twin.spec.kpis import Kpi
 
 _SIDES: Final[dict[Side, str]] = {
     "all": "All GPUs",
@@ -130,47 +134,69 @@ def occupation(report: IterationReport, theme: Theme) -> Picture:
 
 def ways(reports: Sequence[IterationReport], theme: Theme) -> Picture:
     """Iterations of several scenarios side by side, named by how GPUs are shared where that tells
-    them apart."""
-    best = min(reports, key=lambda one: (not one.fits, _seconds(one)))
+    them apart: their lengths, or, where they do not do the same work, their tokens per second."""
+    kpi, best_is = _measure(reports)
+    values = [one.kpis[kpi.key] or 0.0 for one in reports]
+    best = _best(reports, kpi)
     told = len({one.mode for one in reports}) == len(reports)
     names = [_MODES[one.mode] if told else one.name for one in reports]
-    title, unit = _unit(max(map(_seconds, reports)))
+    title, unit = _unit(max(values)) if kpi.unit == "s" else (kpi.label, 1.0)
     bars = [
         Bars(
             name=name,
-            swatch=swatch("achieved" if one is best else "ideal", theme),
-            x=[_seconds(one) / unit],
+            swatch=swatch("achieved" if one is reports[best] else "ideal", theme),
+            x=[value / unit],
             y=[name],
-            text=[duration(_seconds(one)) + ("" if one.fits else ", does not fit")],
+            text=[show(value, kpi.unit) + ("" if one.fits else ", does not fit")],
             outside=True,
-            hover=f"{one.name}: {duration(_seconds(one))}",
+            hover=f"{one.name}: {show(value, kpi.unit)}",
         )
-        for name, one in zip(names, reports, strict=True)
+        for name, one, value in zip(names, reports, values, strict=True)
     ]
     frame = Frame(
-        x=Axis(title, span=(0.0, max(map(_seconds, reports)) / unit)),
+        x=Axis(title, span=(0.0, max(values) / unit)),
         y=Axis(reverse=True, grid=False, names=tuple(names)),
         height=60 + 44 * len(reports),
         theme=theme,
         legend=False,
     )
     return Picture(
-        title=f"Shortest: {names[reports.index(best)]}, {duration(_seconds(best))}",
-        caption="Mean of the settled iterations of each scenario.",
+        title=f"{best_is}: {names[best]}, {show(values[best], kpi.unit)}",
+        caption="Mean of the settled iterations of each scenario."
+        + ("" if kpi.unit == "s" else " They do not do the same work, so lengths say little."),
         figure=draw(bars, frame),
-        table=tuple(
-            {
-                "Scenario": one.name,
-                "Mode": one.mode.replace("_", " "),
-                "Iteration": duration(_seconds(one)),
-                "Nothing to do": show(one.kpis["idle_share"], "%"),
-                "Cost": show(one.kpis["cost_usd_per_iteration"], "USD"),
-                "Fits": "yes" if one.fits else "no",
-            }
-            for one in reports
-        ),
+        table=tuple(map(_row, reports)),
     )
 
 
-def _seconds(report: IterationReport) -> float:
-    return report.kpis["iteration_seconds"] or 0.0
+def _measure(reports: Sequence[IterationReport]) -> tuple[Kpi, str]:
+    """What iterations are compared by, and what the best one is."""
+    first, *others = reports
+    changes = (differences(first.scenario, one.scenario) for one in others)
+    if any(other_work(fields) for fields in changes):
+        return FIGURES["trained_tokens_per_second_per_gpu"], "Most tokens per second"
+    return FIGURES["iteration_seconds"], "Shortest"
+
+
+def _best(reports: Sequence[IterationReport], kpi: Kpi) -> int:
+    """Which one is best of those that fit, if any does."""
+    sign = 1 if kpi.better == "lower" else -1
+    return min(
+        range(len(reports)),
+        key=lambda at: (not reports[at].fits, sign * (reports[at].kpis[kpi.key] or 0.0)),
+    )
+
+
+def _row(one: IterationReport) -> dict[str, str]:
+    keys = ("iteration_seconds", "trained_tokens_per_second_per_gpu", "idle_share")
+    heads = ("Iteration", "Tokens trained on", "Nothing to do")
+    told = {
+        head: show(one.kpis[key], FIGURES[key].unit) for head, key in zip(heads, keys, strict=True)
+    }
+    return {
+        "Scenario": one.name,
+        "Mode": one.mode.replace("_", " "),
+        **told,
+        "Cost": show(one.kpis["cost_usd_per_iteration"], "USD"),
+        "Fits": "yes" if one.fits else "no",
+    }

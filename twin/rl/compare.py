@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from twin.plan.types import Warning
 from twin.report.compare import (
     FieldDifference,
     KpiDelta,
@@ -34,6 +35,8 @@ class UpdateDelta:
     update_delta_ns: int
     breakdown_ns: Mapping[Stage, int]
     fields: tuple[FieldDifference, ...]
+    notes: tuple[Warning, ...]
+    """Why the two may not be comparable."""
 
     def to_json(self) -> dict[str, Any]:
         """The candidate's part of the JSON document."""
@@ -46,6 +49,7 @@ class UpdateDelta:
             "breakdown_ns": dict(self.breakdown_ns),
             "breakdown": {stage: ns / 1e9 for stage, ns in self.breakdown_ns.items()},
             "fields": [asdict(field) for field in self.fields],
+            "notes": [asdict(note) for note in self.notes],
         }
 
 
@@ -107,4 +111,12 @@ def _delta(baseline: UpdateReport, candidate: UpdateReport) -> UpdateDelta:
             stage: candidate.breakdown_ns[stage] - baseline.breakdown_ns[stage] for stage in STAGES
         },
         fields=differences(baseline.scenario, candidate.scenario),
+        notes=_notes(baseline, candidate),
     )
+
+
+def _notes(baseline: UpdateReport, candidate: UpdateReport) -> tuple[Warning, ...]:
+    if baseline.travel.checkpoint_bytes == candidate.travel.checkpoint_bytes:
+        return ()
+    message = "Checkpoints of other sizes travel: compare bytes per second, not seconds."
+    return (Warning("different-work", message),)

@@ -8,11 +8,13 @@ from typing import Final
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from twin.report.verdict import scope
 from twin.runs import Run
 from twin.ui import session
 from twin.ui.desk import MOST_PLANS, Desk
 from twin.ui.links import COMFORTABLE, address
 from twin.ui.parts import changes, figures
+from twin.ui.places import ITERATION
 from twin.ui.session import widget_key
 from twin.ui.share import export, portable
 from twin.ui.view import View, view
@@ -96,6 +98,10 @@ def _verdict(shown: View) -> None:
             st.badge("Does not fit", icon=":material/block:", color="red")
         if better is not None:
             st.badge("fast estimate", icon=":material/speed:", color="orange")
+    if (words := scope(now.scenario)) is not None:
+        st.caption(f":material/info: This is {words}")
+        if now.scenario.rl and now.scenario.rl.iteration:
+            st.page_link(ITERATION, label="Its iteration", icon=":material/arrow_forward:")
     figures(shown, _FIGURES, width="content")
     if shown.coming is not None:
         what = "Shown is the fast estimate; the step" if better else "The baseline"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from twin.plan.types import Warning
 from twin.report.compare import (
     FieldDifference,
     KpiDelta,
@@ -19,6 +20,7 @@ from twin.report.compare import (
 from twin.report.numbers import digits, duration
 from twin.rl.iteration.report import KIND, IterationReport
 from twin.rl.iteration.types import PHASES, Phase
+from twin.rl.rollout.compare import other_work
 from twin.spec.kpis import ITERATION_KPIS
 
 VERSION: Final = 1
@@ -36,6 +38,8 @@ class IterationDelta:
     phases: Mapping[Phase, float]
     """Difference of the mean seconds of each phase."""
     fields: tuple[FieldDifference, ...]
+    notes: tuple[Warning, ...]
+    """Why the two may not be comparable."""
 
     def to_json(self) -> dict[str, Any]:
         """The candidate's part of the JSON document."""
@@ -46,6 +50,7 @@ class IterationDelta:
             "kpis": {key: asdict(delta) for key, delta in self.kpis.items()},
             "phases": dict(self.phases),
             "fields": [asdict(field) for field in self.fields],
+            "notes": [asdict(note) for note in self.notes],
         }
 
 
@@ -95,6 +100,7 @@ def difference(baseline: IterationReport, delta: IterationDelta) -> str:
 
 
 def _delta(baseline: IterationReport, candidate: IterationReport) -> IterationDelta:
+    fields = differences(baseline.scenario, candidate.scenario)
     return IterationDelta(
         name=candidate.name,
         hash=candidate.hash,
@@ -104,5 +110,6 @@ def _delta(baseline: IterationReport, candidate: IterationReport) -> IterationDe
             phase: candidate.phases.get(phase, 0.0) - baseline.phases.get(phase, 0.0)
             for phase in PHASES
         },
-        fields=differences(baseline.scenario, candidate.scenario),
+        fields=fields,
+        notes=other_work(fields),
     )

@@ -3,10 +3,11 @@ first. What engines do sums to an iteration's rollouts exactly, so its differenc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from twin.plan.types import Warning
 from twin.report.compare import (
     FieldDifference,
     KpiDelta,
@@ -21,6 +22,17 @@ from twin.spec.kpis import ROLLOUT_KPIS
 
 VERSION: Final = 1
 """Version of the JSON document."""
+_WORK: Final = (
+    "model",
+    "rl.rollout.model",
+    "rl.rollout.requests",
+    "rl.rollout.prompt",
+    "rl.rollout.written",
+    "rl.rollout.turns",
+    "rl.rollout.read",
+    "rl.rollout.partial",
+)
+"""What is written in an iteration, and by whom; partial rollouts leave requests to the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,8 @@ class RolloutDelta:
     spent: Mapping[Spent, float]
     """Difference of the seconds of an iteration that a mean engine spends on each."""
     fields: tuple[FieldDifference, ...]
+    notes: tuple[Warning, ...]
+    """Why the two may not be comparable."""
 
     def to_json(self) -> dict[str, Any]:
         """The candidate's part of the JSON document."""
@@ -44,6 +58,7 @@ class RolloutDelta:
             "kpis": {key: asdict(delta) for key, delta in self.kpis.items()},
             "spent": dict(self.spent),
             "fields": [asdict(field) for field in self.fields],
+            "notes": [asdict(note) for note in self.notes],
         }
 
 
@@ -75,6 +90,15 @@ def compare(answers: Sequence[RolloutAnswer]) -> RolloutComparison:
     return RolloutComparison(tuple(answers), against_first(answers, _delta))
 
 
+def other_work(fields: Iterable[FieldDifference]) -> tuple[Warning, ...]:
+    """That rollouts with these differences do not write the same, where they do not."""
+    paths = [field.path for field in fields]
+    if not any(path == one or path.startswith(f"{one}.") for path in paths for one in _WORK):
+        return ()
+    message = "Not the same is written in an iteration: compare tokens per second, not seconds."
+    return (Warning("different-work", message),)
+
+
 def difference(baseline: RolloutAnswer, delta: RolloutDelta) -> str:
     """One sentence on a candidate."""
     found = delta.kpis["rollout_seconds"]
@@ -96,11 +120,13 @@ def _delta(baseline: RolloutAnswer, candidate: RolloutAnswer) -> RolloutDelta:
         {key: share * one.seconds for key, share in one.spent.items()}
         for one in (baseline, candidate)
     )
+    fields = differences(baseline.scenario, candidate.scenario)
     return RolloutDelta(
         name=candidate.name,
         hash=candidate.hash,
         fits=candidate.fits,
         kpis=kpi_changes(ROLLOUT_KPIS, baseline.kpis, candidate.kpis),
         spent={key: after[key] - before[key] for key in SPENT},
-        fields=differences(baseline.scenario, candidate.scenario),
+        fields=fields,
+        notes=other_work(fields),
     )

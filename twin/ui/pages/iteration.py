@@ -3,6 +3,8 @@ how the ways of sharing them compare."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import streamlit as st
@@ -10,13 +12,15 @@ import streamlit as st
 from twin.figures.iteration import occupation, timeline, ways
 from twin.report.numbers import show
 from twin.rl.iteration import IterationReport, batch_words, verdict
+from twin.rl.iteration.compare import compare, difference
 from twin.spec.kpis import ITERATION_KPIS
 from twin.ui import session
 from twin.ui.answers import GLANCE, Failure
+from twin.ui.desk import Draft
 from twin.ui.iterations import answer, iterating
 from twin.ui.parts import say_verdict, warnings
 from twin.ui.pictures import place, theme
-from twin.ui.view import refuse, waiting
+from twin.ui.view import ask_about, refuse, waiting
 
 _FIGURES: Final = {
     "iteration_seconds": "Iteration",
@@ -30,40 +34,60 @@ _FIGURES: Final = {
 
 def page() -> None:
     """Run the page once, top to bottom."""
-    known = session.the_known()
+    desk = session.desk()
+    plans = iterating(desk, session.the_known())
     st.subheader("How long does an iteration of reinforcement learning take?")
-    names = iterating(known)
-    if not names:
+    if not plans:
         st.info("This app knows no scenario with `rl.iteration`.", icon=":material/search_off:")
         return
-    plan = session.desk().open.scenario
     with st.sidebar:
-        at = names.index(plan) if plan in names else 0
-        name = st.selectbox("Iteration", names, at, key="iteration shown")
-    found = _played(name)
+        plan = _chosen(plans, desk.open)
+    found = _played(plan)
     if found is None:
         return
     if not isinstance(found, IterationReport):
-        refuse("This iteration cannot happen as written.", found)
+        refuse(f"The iteration of **{plan.title}** cannot happen as written.", found)
         return
     _show(found)
-    st.subheader("In turns, apart, or one step off")
-    if st.toggle("Compare all of them", help="Plays every scenario that has an iteration."):
-        others = [_played(one) for one in names]
-        if None not in others:  # of some alone the shortest says nothing
-            made = [one for one in others if isinstance(one, IterationReport)]
-            place(ways(made, theme()), key="ways")
+    _compare(found, plan, plans)
     _trust(found)
 
 
-def _played(name: str) -> IterationReport | Failure | None:
-    """The answer to a scenario; None, said on the page, while it is in the making."""
-    known = session.the_known()
-    pending = answer(known.files[name], known.stamp)
+def _chosen(plans: Sequence[Draft], opened: Draft) -> Draft:
+    """The open plan, if it is one of these, until another is chosen, or another one opened."""
+    names = {at: plan.title for at, plan in enumerate(plans)}
+    at = plans.index(opened) if opened in plans else 0
+    key = "|".join(("iteration shown", str(at), *names.values()))
+    help_ = "Plans of the desk with their edits, then the app's scenarios."
+    chosen = st.selectbox(
+        "Iteration", list(names), at, format_func=names.__getitem__, key=key, help=help_
+    )
+    return plans[chosen]
+
+
+def _played(plan: Draft) -> IterationReport | Failure | None:
+    """The answer to a plan, under the plan's name; None, said on the page, while it is in the
+    making."""
+    pending = answer(ask_about(plan))
     found = pending.within(GLANCE)
     if found is None:
-        waiting(pending, f"{name} is being played; this takes some seconds.")
-    return found
+        waiting(pending, f"{plan.title} is being played; this takes some seconds.")
+    return replace(found, name=plan.title) if isinstance(found, IterationReport) else found
+
+
+def _compare(shown: IterationReport, plan: Draft, plans: Sequence[Draft]) -> None:
+    """This iteration and all others: how long they take, and where they differ from this one."""
+    st.subheader("In turns, apart, or one step off")
+    if not st.toggle("Compare all of them", help="Plays every plan that has an iteration."):
+        return
+    others = [_played(one) for one in plans if one is not plan]
+    if None in others:  # of some alone the shortest says nothing
+        return
+    made = [one for one in others if isinstance(one, IterationReport)]
+    place(ways([shown, *made], theme()), key="ways")
+    for delta in compare([shown, *made]).deltas if made else ():
+        notes = "".join(f" {note.message}" for note in delta.notes)
+        st.markdown(f"- {difference(shown, delta)}{notes}")
 
 
 def _show(report: IterationReport) -> None:
