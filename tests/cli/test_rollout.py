@@ -59,6 +59,14 @@ def test_what_a_kind_of_scenario_does_not_answer_is_refused(
     assert (got.code, code in got.err) == (3, True)
 
 
+@pytest.mark.parametrize("name", [NAME, "kimi-k2-rl-256xh800"])
+def test_strictness_refuses_times_that_nobody_measured(twin_command: Command, name: str) -> None:
+    got = twin_command("run", name, *SETS[:1], SETS[2], "-q", "--strict")
+    assert got.code == 6
+    assert "Outside of what was measured: assumed-calibration" in got.out
+    assert not json.loads(twin_command("run", name, *SETS[:1], SETS[2], "--json").out)["calibrated"]
+
+
 def test_rollouts_are_compared_as_rollouts(twin_command: Command, tmp_path: Path) -> None:
     both = longer(tmp_path, 2000), longer(tmp_path, 3000)
     got = twin_command("compare", *both, *SETS, "--json")

@@ -12,6 +12,8 @@ from twin.errors import ScenarioError
 from twin.inference import decode_pass, prefill_pass
 from twin.loading import load
 from twin.rl.rollout import RolloutAnswer, draw, rollout
+from twin.rl.rollout.answer import server_of
+from twin.rl.rollout.caveats import caveats
 from twin.rl.rollout.draw import numbers
 from twin.spec.rollout import Constant, Histogram, LogNormal, Pareto, RolloutSpec
 
@@ -102,6 +104,21 @@ def test_the_document_adds_up() -> None:
     assert last["done"] + last["carried"] == 320
     assert last["timeline"]["running"][0] > 0
     assert len(last["timeline"]["seconds"]) <= 200
+
+
+def test_an_engine_says_what_of_it_nobody_measured() -> None:
+    scenario = load(NAME, FEW)
+    assert scenario.rl is not None
+    server, _ = server_of(scenario, scenario.rl.rollout)
+    (assumed,) = caveats(scenario, server)
+    assert assumed.code == "assumed-calibration"
+    assert "rl.rollout.engine.step_overhead" in assumed.message
+    elsewhere = load(NAME, [*FEW, "rl.rollout.engine.calibration=h20-hopper-bf16"])
+    assert elsewhere.rl is not None
+    server, _ = server_of(elsewhere, elsewhere.rl.rollout)
+    codes = [one.code for one in caveats(elsewhere, server)]
+    assert codes[0] == "calibration-of-another-gpu"
+    assert "calibration-of-another-gpu" in [one.code for one in rollout(elsewhere).unmeasured]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twin.cli.options import Fidelity
-from twin.cli.output import NOT_AS_EXPECTED, Output
+from twin.cli.output import NOT_AS_EXPECTED, NOT_CALIBRATED, Output
 
 if TYPE_CHECKING:
+    from twin.plan.types import Warning
     from twin.report.expect import Judgement
     from twin.runs import Run
     from twin.scenario import AnyScenario, Scenario
@@ -88,6 +89,15 @@ def say_failed(judged: Iterable[Judgement], output: Output) -> int:
     for one in failed:
         output.sentence(sentence(one))
     return NOT_AS_EXPECTED if failed else 0
+
+
+def say_unmeasured(reasons: Iterable[Warning], output: Output, *, strict: bool) -> int:
+    """Where strictness is asked for, say why times lie outside of what was measured; the exit code
+    of that, 0 where they do not."""
+    codes = sorted({one.code for one in reasons}) if strict else ()
+    if codes:
+        output.sentence(f"Outside of what was measured: {', '.join(codes)}.")
+    return NOT_CALIBRATED if codes else 0
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
-from twin.cli.answer import command, say_failed
+from twin.cli.answer import Asked, command, say_failed, say_unmeasured
 from twin.cli.columns import headed
 from twin.cli.output import DOES_NOT_FIT, Output
 from twin.cli.side_by_side import refuse_limits, say
@@ -39,12 +39,13 @@ def answer(scenario: Scenario, path: str, sets: Sequence[str]) -> IterationRepor
     return rl.report(plan, trace, Run(time.perf_counter() - begin, command(path, sets)))
 
 
-def run(scenario: Scenario, path: str, sets: Sequence[str], output: Output) -> int:
+def run(scenario: Scenario, asked: Asked, output: Output) -> int:
     """Print the answer; the exit code."""
-    report = answer(scenario, path, sets)
+    report = answer(scenario, asked.path, asked.sets)
     output.document(report.to_json())
     output.sentence(rl.verdict(report))
     failed = say_failed(report.expectations, output)
+    unmeasured = say_unmeasured(report.unmeasured, output, strict=asked.strict)
     if output.tables:
         output.show(
             _timeline(report.rounds[-1]),
@@ -55,7 +56,7 @@ def run(scenario: Scenario, path: str, sets: Sequence[str], output: Output) -> i
             *expectation_list(report.expectations),
             warning_list(report.warnings),
         )
-    return failed if report.fits else DOES_NOT_FIT
+    return (failed if report.fits else DOES_NOT_FIT) or unmeasured
 
 
 def check(scenario: Scenario, output: Output) -> int:

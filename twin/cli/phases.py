@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from twin.cli.answer import Asked, command, progress_bar, say_failed
-from twin.cli.output import DOES_NOT_FIT, NOT_CALIBRATED, Output, complain
+from twin.cli.answer import Asked, command, progress_bar, say_failed, say_unmeasured
+from twin.cli.output import DOES_NOT_FIT, Output, complain
 
 if TYPE_CHECKING:
     from twin.phases import PhaseCheck
@@ -33,13 +33,11 @@ def run(scenario: Scenario, asked: Asked, output: Output) -> int:
     for words in failing(found):
         output.sentence(words)
     failed = say_failed(found.expectations, output)
-    codes = sorted({one.code for phase in found.phases for one in _doubts(phase.report)})
-    if asked.strict and codes:
-        output.sentence(f"Outside of what was measured: {', '.join(codes)}.")
+    doubts = [one for phase in found.phases for one in _doubts(phase.report)]
+    unmeasured = say_unmeasured(doubts, output, strict=asked.strict)
     if output.tables:
         output.show(*run_tables(found))
-    code = _fit_code([phase.check for phase in found.phases]) or failed
-    return code or (NOT_CALIBRATED if asked.strict and codes else 0)
+    return _fit_code([phase.check for phase in found.phases]) or failed or unmeasured
 
 
 def _doubts(report: Any) -> Sequence[Any]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
-from twin.cli.answer import say_failed
+from twin.cli.answer import say_failed, say_unmeasured
 from twin.cli.output import Output
 from twin.cli.side_by_side import refuse_limits, say
-from twin.cli.tables import expectation_list
+from twin.cli.tables import expectation_list, warning_list
 from twin.report.numbers import count, digits, duration, gibibytes, show
 from twin.spec.kpis import ROLLOUT_KPIS
 
@@ -25,7 +25,7 @@ _WIDTH: Final = 30
 """Characters of a full bar."""
 
 
-def run(scenario: Scenario, output: Output) -> int:
+def run(scenario: Scenario, output: Output, *, strict: bool) -> int:
     """Play the rollouts of a scenario and print what came of them; the exit code."""
     from twin.rl.rollout import rollout
 
@@ -33,10 +33,11 @@ def run(scenario: Scenario, output: Output) -> int:
     output.document(found.to_json())
     output.sentence(words(found))
     failed = say_failed(found.expectations, output)
+    unmeasured = say_unmeasured(found.unmeasured, output, strict=strict)
     if output.tables:
-        judged = expectation_list(found.expectations)
-        output.show(_iterations(found), _spent(found), _kpis(found), _timeline(found), *judged)
-    return failed
+        told = (*expectation_list(found.expectations), warning_list(found.warnings))
+        output.show(_iterations(found), _spent(found), _kpis(found), _timeline(found), *told)
+    return failed or unmeasured
 
 
 def compare(scenarios: Sequence[Scenario], limits: Sequence[Limit], output: Output) -> int:

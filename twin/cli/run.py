@@ -17,7 +17,7 @@ from twin.cli.options import (
     ScenarioArgument,
     SetOption,
 )
-from twin.cli.output import DOES_NOT_FIT, NOT_CALIBRATED, Output
+from twin.cli.output import DOES_NOT_FIT, Output
 
 if TYPE_CHECKING:
     from twin.scenario import AnyScenario
@@ -56,7 +56,7 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     plan does not fit in memory, else with 5 when something is not as the scenario expects. With
     --seal the prediction becomes one that `twin track` holds a run against.
     """
-    from twin.cli.answer import answered, say_failed
+    from twin.cli.answer import answered, say_failed, say_unmeasured
     from twin.cli.seals import sealed
     from twin.loading import load_any
     from twin.report import verdict
@@ -79,16 +79,14 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     if kept:
         output.sentence(kept["seal"]["words"])
     failed = say_failed(report.expectations, output)
-    if strict and report.uncalibrated:
-        codes = ", ".join(one.code for one in report.uncalibrated)
-        output.sentence(f"Outside of what was measured: {codes}.")
+    unmeasured = say_unmeasured(report.uncalibrated, output, strict=strict)
     if output.tables:
         from twin.cli import tables
 
         output.show(*tables.report_tables(report))
-    code = failed if report.fits else DOES_NOT_FIT
-    if code or (strict and report.uncalibrated):
-        raise typer.Exit(code or NOT_CALIBRATED)
+    code = (failed if report.fits else DOES_NOT_FIT) or unmeasured
+    if code:
+        raise typer.Exit(code)
 
 
 def _of_several_steps(loaded: AnyScenario, asked: Asked, output: Output) -> int:
@@ -103,11 +101,11 @@ def _of_several_steps(loaded: AnyScenario, asked: Asked, output: Output) -> int:
     if loaded.rl and loaded.rl.iteration:
         from twin.cli import iteration
 
-        return iteration.run(loaded, asked.path, asked.sets, output)
+        return iteration.run(loaded, asked, output)
     if loaded.rl:
         from twin.cli import rollout
 
-        return rollout.run(loaded, output)
+        return rollout.run(loaded, output, strict=asked.strict)
     from twin.cli import phases
 
     return phases.run(loaded, asked, output)

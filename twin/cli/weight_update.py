@@ -11,9 +11,9 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from twin import rl
-from twin.cli.answer import command, say_failed
+from twin.cli.answer import command, say_failed, say_unmeasured
 from twin.cli.columns import headed
-from twin.cli.output import DOES_NOT_FIT, NOT_CALIBRATED, Output
+from twin.cli.output import DOES_NOT_FIT, Output
 from twin.cli.side_by_side import refuse_limits, say
 from twin.cli.tables import bar, percent, warning_list
 from twin.report.expect import FITS, Judgement, judge
@@ -51,13 +51,10 @@ def run(
     output.document(report.to_json() | {"alternatives": [asdict(one) for one in others]})
     output.sentence(rl.verdict(report))
     failed = say_failed(report.expectations, output)
-    if strict and report.unmeasured:
-        codes = ", ".join(one.code for one in report.unmeasured)
-        output.sentence(f"Outside of what was measured: {codes}.")
+    unmeasured = say_unmeasured(report.unmeasured, output, strict=strict)
     if output.tables:
         output.show(*_report_tables(report, others))
-    code = failed if report.fits else DOES_NOT_FIT
-    return code or (NOT_CALIBRATED if strict and report.unmeasured else 0)
+    return (failed if report.fits else DOES_NOT_FIT) or unmeasured
 
 
 def check(scenario: UpdateScenario, output: Output) -> int:

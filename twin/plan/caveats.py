@@ -155,9 +155,11 @@ def assumed_numbers(scenario: Scenario) -> list[Warning]:
     """Some numbers of the hardware and its calibration have no source but our judgement."""
     assumed = sorted(path for path, number in scenario.ledger.items() if number.kind == "assumed")
     efficiencies = [path for path in assumed if path.startswith("calibration.")]
-    # Of failures the room that plays them says it (`twin.goodput`).
+    # Of failures and of rollouts the rooms that play them say it (`twin.goodput`, `twin.rl`).
     others = [
-        path for path in assumed if path not in efficiencies and not path.startswith("goodput.")
+        path
+        for path in assumed
+        if path not in efficiencies and not path.startswith(("goodput.", "rl."))
     ]
     found: list[Warning] = []
     if efficiencies:

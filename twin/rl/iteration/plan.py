@@ -15,6 +15,7 @@ from twin.rl.iteration.switch import copy_ns, states_of, switch
 from twin.rl.iteration.types import Fit, IterationPlan, Switch
 from twin.rl.plan import plan as plan_update
 from twin.rl.rollout.answer import server_of
+from twin.rl.rollout.caveats import caveats
 from twin.rl.types import UpdatePlan
 from twin.scenario import Scenario, UpdateScenario
 from twin.spec.iteration import IterationSpec
@@ -195,6 +196,7 @@ def _warnings(
 ) -> Iterable[Warning]:
     yield from trainer.warnings
     yield from update.warnings
+    yield from caveats(trainer.scenario, server)
     if server.model.name != trainer.scenario.model.name:
         text = "Engines roll out another model than the one that is trained."
         yield Warning("rollouts-of-another-model", text)

@@ -15,6 +15,7 @@ from twin.plan.types import Warning
 from twin.report.cost import NO_PRICE, hourly
 from twin.report.expect import FITS, Judgement, judge
 from twin.report.numbers import count, digits, duration, gibibytes, show
+from twin.report.report import UNCALIBRATED
 from twin.report.summary import Run, catalog_use, resolved
 from twin.rl.iteration.intervals import Factors, factors, interval
 from twin.rl.iteration.types import (
@@ -30,6 +31,7 @@ from twin.rl.iteration.types import (
     Round,
     Work,
 )
+from twin.rl.report import UNMEASURED
 from twin.spec.kpis import ITERATION_KPIS
 
 VERSION: Final = 1
@@ -39,6 +41,8 @@ DAY: Final = 86400.0
 
 Interval = tuple[float, float]
 _NOTHING: Final = Run()
+_UNMEASURED: Final = UNCALIBRATED | UNMEASURED | {"update-between-nodes"}
+"""Codes of the warnings that say that times lie outside of what was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,11 @@ class IterationReport:
     warnings: tuple[Warning, ...]
     expectations: tuple[Judgement, ...]
     provenance: Mapping[str, Any]
+
+    @property
+    def unmeasured(self) -> tuple[Warning, ...]:
+        """Why times lie outside of what was measured; empty where they do not."""
+        return tuple(one for one in self.warnings if one.code in _UNMEASURED)
 
     @property
     def fits(self) -> bool:
@@ -107,6 +116,7 @@ class IterationReport:
             "switch_bytes": self.switch_bytes,
             "memory": [asdict(one) | {"fits": one.fits} for one in self.fits_of],
             "expectations": [asdict(one) for one in self.expectations],
+            "calibrated": not self.unmeasured,
             "warnings": [asdict(one) for one in self.warnings],
             "scenario": dict(self.scenario),
             "provenance": dict(self.provenance),

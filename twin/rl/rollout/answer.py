@@ -11,9 +11,13 @@ from typing import Any, Final
 from twin.errors import Problem, ScenarioError
 from twin.inference import Engine, Room, engine, room
 from twin.loading import scenario_hash
+from twin.plan.caveats import assumed_numbers
+from twin.plan.types import Warning
 from twin.report.cost import hourly
 from twin.report.expect import FITS, Judgement, judge
+from twin.report.report import UNCALIBRATED
 from twin.report.summary import resolved
+from twin.rl.rollout.caveats import caveats
 from twin.rl.rollout.draw import draw
 from twin.rl.rollout.pace import step_table
 from twin.rl.rollout.play import play
@@ -45,7 +49,13 @@ class RolloutAnswer:
     room: Room
     price: float | None
     """Dollars of a GPU for an hour; None where the scenario has none."""
+    warnings: tuple[Warning, ...]
     expectations: tuple[Judgement, ...] = ()
+
+    @property
+    def unmeasured(self) -> tuple[Warning, ...]:
+        """Why times lie outside of what was measured; empty where they do not."""
+        return tuple(one for one in self.warnings if one.code in UNCALIBRATED)
 
     @property
     def fits(self) -> bool:
@@ -129,6 +139,8 @@ class RolloutAnswer:
             "events": self.trace.events,
             "iterations": [_iteration(one) for one in self.trace.iterations],
             "without_partial": _patient(self.patient),
+            "calibrated": not self.unmeasured,
+            "warnings": [asdict(one) for one in self.warnings],
             "expectations": [asdict(one) for one in self.expectations],
             "scenario": dict(self.scenario),
         }
@@ -185,6 +197,7 @@ def _rollout(scenario: Scenario) -> RolloutAnswer:
         gpus=gpus,
         room=room(server),
         price=sum(prices.values()) if prices else None,
+        warnings=(*assumed_numbers(scenario), *caveats(scenario, server)),
     )
     return replace(found, expectations=judge(scenario.expect, {FITS: found.fits} | found.kpis))
 
