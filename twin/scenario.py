@@ -399,6 +399,16 @@ class Scenario(Root):
     sweep: SweepSpec | None = None
 
     @property
+    def kind(self) -> str:
+        """What `twin run` answers of it, in words."""
+        return _run_kind(self.rl)[0]
+
+    @property
+    def kpis(self) -> tuple[Kpi, ...]:
+        """The key figures that `twin run` answers of it."""
+        return _run_kind(self.rl)[1]
+
+    @property
     def phase_tokens(self) -> tuple[int, ...]:
         """Tokens of each phase, which sum to those of the run."""
         return _lengths(self.phases, self.train)

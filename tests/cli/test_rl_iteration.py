@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -84,5 +85,34 @@ def test_kinds_are_not_mixed_and_verbs_of_steps_say_so(twin_command: Command) ->
     mixed = twin_command("compare", NAME, "kimi-k2-256xh800")
     assert mixed.code == 2
     assert "TW168" in mixed.err
-    swept = twin_command("sweep", NAME, *SETS, "--grid", "cluster.nodes=4")
-    assert "this answers the trainer's step alone" in swept.err
+    picked = twin_command("recommend", NAME, *SETS, "--fixed-layout", "--jobs", "1")
+    assert "this answers the trainer's step alone" in picked.err
+
+
+def test_the_command_sweeps_iterations(twin_command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "points.csv"
+    words = ["sweep", NAME, *SETS, "--no-cache", "--jobs", "1"]
+    got = twin_command(*words, "--grid", "rl.iteration.optimizer_steps=1,2", "-o", str(file))
+    assert got.code == 0
+    assert "2 points: 2 fit." in got.out
+    assert "trainer's step alone" not in got.err
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    assert float(rows[0]["iteration_seconds"]) < float(rows[1]["iteration_seconds"])
+    assert "step_seconds" not in rows[0]
+    said = json.loads(
+        twin_command(*words, "--grid", "rl.iteration.optimizer_steps=1", "--json").out
+    )
+    assert said["fidelity"] == "whole"
+    assert said["points"][0]["kpis"]["iteration_seconds"] == float(rows[0]["iteration_seconds"])
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [(["--fidelity", "events"], "played in one way"), (["--show", "mfu"], "TW152")],
+)
+def test_what_an_iteration_has_not_is_refused(
+    twin_command: Command, more: list[str], told: str
+) -> None:
+    got = twin_command("sweep", NAME, "--grid", "rl.iteration.optimizer_steps=1,2", *more)
+    assert got.code == 2
+    assert told in " ".join(got.err.split())

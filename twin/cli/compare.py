@@ -123,11 +123,7 @@ def _kind(one: AnyScenario) -> str:
     """What `twin run` answers of a scenario."""
     from twin.scenario import UpdateScenario
 
-    if isinstance(one, UpdateScenario):
-        return "a weight update"
-    if one.rl is None:
-        return "a training run"
-    return "an iteration of reinforcement learning" if one.rl.iteration else "rollouts alone"
+    return "a weight update" if isinstance(one, UpdateScenario) else one.kind
 
 
 def _limits(written: Sequence[str]) -> tuple[Limit, ...]:

@@ -99,9 +99,10 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
 
         check_output(output_file)
     output = Output(as_json, quiet)
-    shown = _shown(show)
     loaded, asked = _asked(scenario, sets or [], grid or [], fidelity, limit)
-    say_what_is_answered(loaded)
+    shown = _shown(show, loaded)
+    if not loaded.rl:
+        say_what_is_answered(loaded)
     with sweep_progress(output) as progress:
         folder = None if no_cache else points_folder()
         found = answered(asked, pool=pool, folder=folder, progress=progress)
@@ -109,8 +110,7 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
         from twin.sweep.write import write
 
         write(found, output_file)
-    of_file = loaded.sweep.show if loaded.sweep else ()
-    _say(found, output, tuple(dict.fromkeys([*of_file, *shown])))
+    _say(found, output, shown)
     if code := _exit_code(found):
         raise typer.Exit(code)
 
@@ -146,21 +146,33 @@ def _asked(
     whole = grid_of(loaded, axes)
     refuse_size(whole, limit)
     check_values(source, loaded, whole, axes)
+    if loaded.rl and fidelity:
+        message = "iterations of reinforcement learning and rollouts are played in one way"
+        raise typer.BadParameter(message, param_hint="--fidelity")
     of_file = loaded.sweep.fidelity if loaded.sweep else "fast"
-    return loaded, Asked(loaded, source, whole, fidelity.value if fidelity else of_file)
+    way = "whole" if loaded.rl else fidelity.value if fidelity else of_file
+    return loaded, Asked(loaded, source, whole, way)
 
 
-def _shown(show: str | None) -> tuple[str, ...]:
-    """The key figures of --show. Raises `UsageError` for those that are none."""
+def _shown(show: str | None, loaded: Scenario) -> tuple[str, ...]:
+    """The key figures of the file and of --show. Raises `UsageError` for those that are none, or
+    that such a scenario has not."""
     from twin.errors import FieldError, Origin, Problem, UsageError
     from twin.spec.sweep import check_figure
 
-    names = tuple(name.strip() for name in (show or "").split(",") if name.strip())
+    names = [name.strip() for name in (show or "").split(",") if name.strip()]
+    asked = [*(loaded.sweep.show if loaded.sweep else ()), *names]
+    own = [kpi.key for kpi in loaded.kpis]
+    origin = Origin("--show", 1, 1, show or "", len(show or ""))
     try:
-        return tuple(check_figure(name) for name in names)
+        strange = [name for name in map(check_figure, asked) if name not in own]
     except FieldError as error:
-        origin = Origin("--show", 1, 1, show or "", len(show or ""))
         raise UsageError([Problem(error.code, "", error.message, error.hint, origin)]) from None
+    fix = f"write one of: {', '.join(own)}"
+    if strange:
+        message = f"{loaded.kind} has no `{strange[0]}`"
+        raise UsageError([Problem("TW152", "", message, fix, origin)])
+    return tuple(dict.fromkeys(asked))
 
 
 def _say(found: Sweep, output: Output, shown: tuple[str, ...]) -> None:

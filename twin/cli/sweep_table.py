@@ -10,12 +10,43 @@ from typing import Final
 from rich.table import Table
 
 from twin.report.numbers import gibibytes, show
-from twin.spec.kpis import KPIS, Kpi
+from twin.spec.kpis import Kpi
 from twin.study.variants import written
 from twin.sweep.sweep import Row, Sweep
 
-_USUAL: Final = ("step_seconds", "days", "cost_usd", "mfu")
-"""Key figures that every table shows."""
+_USUAL: Final = (
+    ("step_seconds", "days", "cost_usd", "mfu"),
+    (
+        "iteration_seconds",
+        "rollout_seconds",
+        "trained_tokens_per_second_per_gpu",
+        "idle_share",
+        "cost_usd_per_iteration",
+    ),
+    (
+        "rollout_seconds",
+        "tokens_per_second_per_gpu",
+        "tail_share",
+        "idle_share",
+        "cost_usd_of_rollouts",
+    ),
+)
+"""Key figures that every table shows: of training runs, iterations, rollouts alone."""
+_HEADINGS: Final = {
+    "step_seconds": "step",
+    "days": "run",
+    "cost_usd": "cost",
+    "mfu": "MFU",
+    "iteration_seconds": "iteration",
+    "rollout_seconds": "rollouts",
+    "trained_tokens_per_second_per_gpu": "trained",
+    "tokens_per_second_per_gpu": "per GPU",
+    "idle_share": "idle",
+    "tail_share": "tail",
+    "cost_usd_per_iteration": "cost",
+    "cost_usd_of_rollouts": "cost",
+}
+"""Labels that would be long."""
 _MOST_ROWS: Final = 40
 """Rows of a table; of more points those that fit come first, the best before the others."""
 _STATUS: Final = {
@@ -41,10 +72,12 @@ def words(found: Sweep) -> list[str]:
     best = found.frontier
     if best:
         ends = {
-            word: min(best, key=lambda place: found.rows[place].outcome.kpis[key] or 0.0)
+            word: min(best, key=lambda place: found.loss(place, key))
             for word, key in zip(("Quickest", "Cheapest"), found.frontier_by, strict=True)
         }
-        if len(set(ends.values())) == 1:
+        if len(set(found.frontier_by)) == 1:
+            ends = {"Most tokens per second, since not all write the same": best[0]}
+        elif len(set(ends.values())) == 1:
             ends = {"Quickest and cheapest": best[0]}
         sentences += [f"{word}: {_named(found, place)}." for word, place in ends.items()]
     return sentences
@@ -52,7 +85,7 @@ def words(found: Sweep) -> list[str]:
 
 def sweep_table(found: Sweep, shown: Sequence[str] = ()) -> Table:
     """One row per point: the fields that vary, whether it fits, its key figures, or why not."""
-    kpis = [kpi for kpi in KPIS if kpi.key in (*_USUAL, *shown)]
+    kpis = [kpi for kpi in found.kpis if kpi.key in (*_usual(found), *shown)]
     places = _places(found)
     table = Table(title="Points", title_justify="left", box=None)
     for heading in ("", *_headings(found.fields)):
@@ -72,10 +105,15 @@ def sweep_table(found: Sweep, shown: Sequence[str] = ()) -> Table:
     return table
 
 
+def _usual(found: Sweep) -> Sequence[str]:
+    own = {kpi.key for kpi in found.kpis}
+    return next(keys for keys in _USUAL if keys[0] in own)
+
+
 def _cells(row: Row, fields: Sequence[str], kpis: Sequence[Kpi], *, marked: bool) -> list[str]:
     outcome = row.outcome
     values = [written(row.values[path]) if path in row.values else "" for path in fields]
-    figures = [show(outcome.kpis[kpi.key], kpi.unit) if outcome.kpis else "" for kpi in kpis]
+    figures = [show(outcome.kpis.get(kpi.key), kpi.unit) if outcome.kpis else "" for kpi in kpis]
     room = "" if outcome.headroom_bytes is None else gibibytes(outcome.headroom_bytes)
     reason = f"{outcome.code} {outcome.reason}".strip()
     return ["*" if marked else "", *values, _STATUS[outcome.status], *figures, room, reason]
@@ -90,13 +128,16 @@ def _places(found: Sweep) -> list[int]:
     def rank(place: int) -> tuple[bool, bool, float]:
         row = found.rows[place]
         fits = row.outcome.status == "fits"
-        return (place not in best, not fits, row.outcome.kpis.get("days") or float("inf"))
+        first, _ = found.frontier_by
+        return (place not in best, not fits, found.loss(place, first))
 
     return sorted(range(len(found.rows)), key=rank)[:_MOST_ROWS]
 
 
 def _caption(found: Sweep, shown: int) -> str:
     said = "* no other point is both as quick and as cheap"
+    if len(set(found.frontier_by)) == 1:
+        said = "* no other point writes more per second and GPU"
     if found.fidelity == "fast":
         said += "; times are fast estimates, which leave out that transfers share links"
     more = len(found.rows) - shown
@@ -111,14 +152,13 @@ def _headings(fields: Sequence[str]) -> list[str]:
 
 
 def _heading(kpi: Kpi) -> str:
-    usual = {"step_seconds": "step", "days": "run", "cost_usd": "cost", "mfu": "MFU"}
-    return usual.get(kpi.key, kpi.label)
+    return _HEADINGS.get(kpi.key, kpi.label)
 
 
 def _named(found: Sweep, place: int) -> str:
     """A point as one would type it, and what it gives."""
     row = found.rows[place]
     words = " ".join(f"--set {path}={written(value)}" for path, value in row.values.items())
-    kpis = [kpi for kpi in KPIS if kpi.key in found.frontier_by]
+    kpis = [kpi for kpi in found.kpis if kpi.key in found.frontier_by]
     figures = [show(row.outcome.kpis[kpi.key], kpi.unit) for kpi in kpis]
     return f"{words}: {', '.join(figures)}"

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from twin.errors import FieldError
 from twin.spec.base import Spec
 from twin.spec.expect import find_figure
-from twin.spec.kpis import KPIS
+from twin.spec.kpis import ITERATION_KPIS, KPIS, ROLLOUT_KPIS
 
 _PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
 _NUMBER: Final = r"([-+]?\d+(?:\.\d+)?)([A-Za-z/]*)"
@@ -94,11 +94,12 @@ def _not_empty(point: dict[str, Value]) -> dict[str, Value]:
 
 
 def check_figure(key: str) -> str:
-    """The name of a key figure of a training run. Raises `FieldError` where it is none."""
-    if key not in {kpi.key for kpi in KPIS}:
+    """The name of a key figure that a sweep may show. Raises `FieldError` where it is none."""
+    known = [kpi.key for kpi in (*KPIS, *ROLLOUT_KPIS, *ITERATION_KPIS)]
+    if key not in known:
         find_figure(key)
-        message = f"a training run has no `{key}`"
-        raise FieldError("TW051", message, f"write one of: {', '.join(kpi.key for kpi in KPIS)}")
+        message = f"no point of a sweep has a `{key}`"
+        raise FieldError("TW051", message, f"write one of: {', '.join(dict.fromkeys(known))}")
     return key
 
 

@@ -18,10 +18,9 @@ from twin.errors import Problem, ScenarioError
 from twin.loading import load_any
 from twin.loading.catalog import SLOTS
 from twin.loading.load import UNIONS
-from twin.runs.key import Fidelity
 from twin.scenario import Scenario
 from twin.study.variants import Document, document
-from twin.sweep.outcome import Outcome, impossible
+from twin.sweep.outcome import Outcome, Way, impossible
 from twin.sweep.points import Point
 
 Values = Mapping[str, Any]
@@ -73,7 +72,7 @@ class Maker:
     """Makes points; remembers the bases that were loaded."""
 
     source: Source
-    fidelity: Fidelity = "fast"
+    fidelity: Way = "fast"
     _bases: dict[str, Document | Outcome] = field(default_factory=dict[str, Document | Outcome])
 
     def point(self, values: Values) -> Point | Outcome:

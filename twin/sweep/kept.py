@@ -20,8 +20,8 @@ from typing import Final, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from twin.runs import runs_folder
-from twin.runs.key import Fidelity, source_digest
-from twin.sweep.outcome import Outcome
+from twin.runs.key import source_digest
+from twin.sweep.outcome import Outcome, Way
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,12 +49,12 @@ def points_folder() -> Path:
     return (runs_folder() / "points").absolute()
 
 
-def place(folder: Path, name: str, fidelity: Fidelity) -> Path:
+def place(folder: Path, name: str, fidelity: Way) -> Path:
     """The file of the scenario with this hash."""
     return folder / name[:2] / f"{name}-{fidelity}.json"
 
 
-def recall(folder: Path, name: str, fidelity: Fidelity) -> Outcome | None:
+def recall(folder: Path, name: str, fidelity: Way) -> Outcome | None:
     """The outcome that this very code gave of the scenario with this hash; None where none is kept,
     or no sound one."""
     path = place(folder, name, fidelity)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from twin.errors import Problem
 from twin.runs.key import Fidelity
 
+Way: TypeAlias = Fidelity | Literal["whole"]
+"""How a point is answered: its step at some fidelity, or `whole`, rollouts or an iteration of
+reinforcement learning as `twin run` plays them."""
 Status = Literal["fits", "does_not_fit", "impossible", "failed"]
 """`fits` and `does_not_fit`: answered; `impossible`: no such layout can run; `failed`: not
 answered, by a bug of ours or a worker that died."""
@@ -21,7 +24,7 @@ class Outcome:
     status: Status
     hash: str = ""
     """Of the scenario; empty where its sections contradict each other, and there is none."""
-    fidelity: Fidelity = "fast"
+    fidelity: Way = "fast"
     code: str = ""
     """Of the problem that makes it impossible."""
     path: str = ""
@@ -52,7 +55,7 @@ class Outcome:
         return asdict(self)
 
 
-def impossible(problem: Problem, fidelity: Fidelity = "fast") -> Outcome:
+def impossible(problem: Problem, fidelity: Way = "fast") -> Outcome:
     """The outcome of a layout that cannot run, for one of its problems."""
     return Outcome(
         "impossible",
@@ -64,6 +67,6 @@ def impossible(problem: Problem, fidelity: Fidelity = "fast") -> Outcome:
     )
 
 
-def failed(reason: str, fidelity: Fidelity = "fast") -> Outcome:
+def failed(reason: str, fidelity: Way = "fast") -> Outcome:
     """The outcome of a point that was not answered."""
     return Outcome("failed", fidelity=fidelity, reason=reason)

@@ -24,11 +24,11 @@ from twin.report.breakdown import mean
 from twin.report.kpis import kpis
 from twin.report.numbers import gibibytes
 from twin.report.with_failures import goodput_of
-from twin.runs.key import Fidelity, source_digest
+from twin.runs.key import source_digest
 from twin.scenario import Scenario
 from twin.study.variants import Document, replaced
 from twin.sweep.kept import keep, recall
-from twin.sweep.outcome import Outcome, failed, impossible
+from twin.sweep.outcome import Outcome, Way, failed, impossible
 from twin.units import BareNumberError, QuantityError
 
 
@@ -40,7 +40,7 @@ class Point:
     """From `twin.study.variants.document`; points may share it."""
     overrides: Mapping[str, Any]
     """Dotted path to plain data, as the base would say it: catalog names are opened already."""
-    fidelity: Fidelity = "fast"
+    fidelity: Way = "fast"
 
     def scenario(self) -> Scenario:
         """The scenario. Raises pydantic's `ValidationError` where a section does not allow it."""
@@ -75,7 +75,7 @@ def answer_point(
 
 
 def known_outcome(
-    folder: Path | None, name: str, fidelity: Fidelity, *, play_unfit: bool = True
+    folder: Path | None, name: str, fidelity: Way, *, play_unfit: bool = True
 ) -> Outcome | None:
     """The outcome kept of the scenario with this hash; None where there is none, or one without the
     key figures that are wanted."""
@@ -98,9 +98,13 @@ def problem_of(error: ValidationError) -> Problem:
     return Problem("TW017", path, str(entry["msg"]))
 
 
-def _answered(scenario: Scenario, fidelity: Fidelity, *, play_unfit: bool) -> Outcome:
+def _answered(scenario: Scenario, fidelity: Way, *, play_unfit: bool) -> Outcome:
     """The outcome, whatever happens on the way."""
     try:
+        if fidelity == "whole":
+            from twin.sweep.whole import answered  # noqa: PLC0415  few sweeps are of more than a step
+
+            return answered(scenario)
         planned = plan(scenario)
         found = _fitting(planned.memory, fidelity)
         if found.status == "fits" or play_unfit:
@@ -112,7 +116,7 @@ def _answered(scenario: Scenario, fidelity: Fidelity, *, play_unfit: bool) -> Ou
     return found
 
 
-def _fitting(memory: Memory, fidelity: Fidelity) -> Outcome:
+def _fitting(memory: Memory, fidelity: Way) -> Outcome:
     """Whether a plan fits, and why not."""
     headroom, stage = memory.budget - memory.peak.peak_bytes, memory.peak.stage
     over: list[str] = []

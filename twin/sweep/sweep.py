@@ -11,16 +11,29 @@ from typing import Any, Final
 
 from twin.errors import Problem, UsageError
 from twin.loading import scenario_hash
-from twin.runs.key import Fidelity
+from twin.rl.rollout.compare import is_other_work
 from twin.scenario import Scenario
+from twin.spec.expect import FIGURES
+from twin.spec.kpis import KPIS, Kpi
 from twin.sweep.answers import Counts, Told, answer_points
 from twin.sweep.grid import Grid, Maker, Source, Values
-from twin.sweep.outcome import Outcome, Status
+from twin.sweep.outcome import Outcome, Status, Way
 from twin.sweep.pareto import frontier
 from twin.sweep.pool import PoolChoice
 
 VERSION: Final = 1
 """Version of the JSON document."""
+_ENDS: Final = (
+    ("days", "cost_usd", "gpu_hours"),
+    (
+        "iteration_seconds",
+        "cost_usd_per_iteration",
+        "trained_tokens_per_second_per_gpu",
+    ),
+    ("rollout_seconds", "cost_usd_of_rollouts", "tokens_per_second_per_gpu"),
+)
+"""How long, how much, and what stands for that without a price: of a training run, of an iteration
+of reinforcement learning, of rollouts alone."""
 _KEPT: Final = (
     "status",
     "code",
@@ -52,10 +65,12 @@ class Sweep:
     name: str
     hash: str
     """Of the scenario that is varied."""
-    fidelity: Fidelity
+    fidelity: Way
     axes: Mapping[str, tuple[Any, ...]]
     rows: tuple[Row, ...]
     counts: Counts
+    kpis: tuple[Kpi, ...] = KPIS
+    """The key figures of a point."""
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -68,16 +83,27 @@ class Sweep:
     def frontier(self) -> tuple[int, ...]:
         """The rows that fit and that no other one beats in the two figures of `frontier_by`."""
         first, second = self.frontier_by
-        fitting = {n: row.outcome.kpis for n, row in enumerate(self.rows) if _fits(row)}
-        return frontier({n: (one[first] or 0.0, one[second] or 0.0) for n, one in fitting.items()})
+        fitting = [place for place, row in enumerate(self.rows) if _fits(row)]
+        return frontier({one: (self.loss(one, first), self.loss(one, second)) for one in fitting})
 
     @property
     def frontier_by(self) -> tuple[str, str]:
-        """The key figures that the frontier is about: days, and cost, or GPU-hours where some point
-        that fits has no price. Neither counts failures."""
+        """The key figures that the frontier is about: how long, and cost, or what stands for it
+        where some point that fits has no price. Neither counts failures. Where points of
+        reinforcement learning do not write the same, neither tells: then twice what they write per
+        second."""
+        own = {kpi.key for kpi in self.kpis}
+        long, cost, unpriced = next(ends for ends in _ENDS if ends[0] in own)
+        if long != "days" and is_other_work(self.fields):
+            return (unpriced, unpriced)
         fitting = [row.outcome.kpis for row in self.rows if _fits(row)]
-        priced = all(figures.get("cost_usd") is not None for figures in fitting)
-        return ("days", "cost_usd" if priced else "gpu_hours")
+        priced = all(figures.get(cost) is not None for figures in fitting)
+        return (long, cost if priced else unpriced)
+
+    def loss(self, place: int, key: str) -> float:
+        """A key figure of a row, of which less is better."""
+        value = self.rows[place].outcome.kpis.get(key) or 0.0
+        return value if FIGURES[key].better == "lower" else -value
 
     def count(self, status: Status) -> int:
         """How many rows ended so."""
@@ -132,7 +158,7 @@ class Asked:
     """That is varied."""
     source: Source
     grid: Grid
-    fidelity: Fidelity = "fast"
+    fidelity: Way = "fast"
 
 
 def sweep(
@@ -158,4 +184,5 @@ def sweep(
         axes=asked.grid.axes,
         rows=tuple(Row(values, found[place]) for place, values in enumerate(every)),
         counts=last,
+        kpis=asked.scenario.kpis if asked.fidelity == "whole" else KPIS,
     )

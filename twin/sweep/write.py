@@ -14,7 +14,6 @@ import numpy as np
 
 from twin.errors import Problem, UsageError
 from twin.runs.parquet import Column, to_parquet
-from twin.spec.kpis import KPIS
 from twin.study.variants import written
 from twin.sweep.sweep import Sweep
 
@@ -62,7 +61,7 @@ def table(sweep: Sweep) -> dict[str, list[Any]]:
     columns["frontier"] = [place in on_frontier for place in range(len(sweep.rows))]
     for name in ("headroom_bytes", "peak_stage", "step_ns"):
         columns[name] = [getattr(one, name) for one in outcomes]
-    for kpi in KPIS:
+    for kpi in sweep.kpis:
         columns[kpi.key] = [one.kpis.get(kpi.key) for one in outcomes]
     return columns
 
@@ -86,7 +85,7 @@ def _csv(sweep: Sweep) -> bytes:
 
 
 def _parquet(sweep: Sweep) -> bytes:
-    units = {kpi.key: {"unit": kpi.unit} for kpi in KPIS}
+    units = {kpi.key: {"unit": kpi.unit} for kpi in sweep.kpis}
     units |= {"headroom_bytes": {"unit": "bytes"}, "step_ns": {"unit": "ns"}}
     about = {"twin.name": sweep.name, "twin.hash": sweep.hash, "twin.fidelity": sweep.fidelity}
     columns = {name: _column(found, units.get(name, {})) for name, found in table(sweep).items()}

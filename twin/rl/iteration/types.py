@@ -86,7 +86,12 @@ class Fit:
     @property
     def fits(self) -> bool:
         """True where there is room."""
-        return self.bytes <= self.capacity
+        return self.over <= 0
+
+    @property
+    def over(self) -> float:
+        """Bytes for which there is no room; negative where some is left."""
+        return self.bytes - self.capacity
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,10 +90,14 @@ def compare(answers: Sequence[RolloutAnswer]) -> RolloutComparison:
     return RolloutComparison(tuple(answers), against_first(answers, _delta))
 
 
+def is_other_work(paths: Iterable[str]) -> bool:
+    """Whether rollouts that differ in these fields do not write the same."""
+    return any(path == one or path.startswith(f"{one}.") for path in paths for one in _WORK)
+
+
 def other_work(fields: Iterable[FieldDifference]) -> tuple[Warning, ...]:
     """That rollouts with these differences do not write the same, where they do not."""
-    paths = [field.path for field in fields]
-    if not any(path == one or path.startswith(f"{one}.") for path in paths for one in _WORK):
+    if not is_other_work(field.path for field in fields):
         return ()
     message = "Not the same is written in an iteration: compare tokens per second, not seconds."
     return (Warning("different-work", message),)
