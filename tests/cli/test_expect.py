@@ -225,6 +225,14 @@ def test_a_limit_without_a_change_or_beyond_all_numbers_is_refused(
     assert said in done.err
 
 
+def test_a_limit_on_a_figure_of_another_kind_is_refused_before_anything_is_played(
+    twin_command: Command, small: str
+) -> None:
+    done = twin_command("compare", small, small, "--fail-if", "iteration_seconds > +2%")
+    assert (done.code, done.out) == (2, "")
+    assert "TW152 a training run has no `iteration_seconds`" in done.err
+
+
 def test_fidelity_reaches_the_answer_and_its_command(twin_command: Command, small: str) -> None:
     fast = json.loads(twin_command("run", small, "--fidelity", "fast", "--json").out)["provenance"]
     assert (fast["fidelity"], fast["reproduce"]) == (

@@ -84,7 +84,7 @@ def test_rollouts_are_compared_as_rollouts(twin_command: Command, tmp_path: Path
     assert "mean 3000 is beyond rollout_seconds > +1%" in words.out
     same = twin_command("compare", both[0], both[0], *SETS, "-q")
     assert "Not the same" not in same.out
-    assert "rollouts take as long as in mean 2000" in same.out
+    assert "rollouts are as long as in mean 2000" in same.out
     wrong = twin_command("compare", *both, *SETS, "--fail-if", "mfu < -1%")
     assert (wrong.code, "TW152" in wrong.err) == (2, True)
 

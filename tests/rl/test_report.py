@@ -63,7 +63,8 @@ def test_the_five_verbs_take_a_weight_update() -> None:
     plan = twin.plan(loaded)
     report = twin.report(plan, twin.simulate(twin.lower(plan)))
     assert report.to_json()["kind"] == "weight_update"
-    assert twin.compare([report, report]).to_json()["update_delta_ns"] == 0
+    (same,) = twin.compare([report, report]).deltas
+    assert same.kpis["update_seconds"].delta == 0
 
 
 def test_a_price_makes_a_cost() -> None:
@@ -98,8 +99,9 @@ def test_a_comparison_names_the_stage_and_judges_limits(capsys) -> None:
     assert code == 5
     assert "handing over buckets" in out
     code, out, _ = run(capsys, *words, "--json")
-    document = json.loads(out)
-    assert sum(document["breakdown_ns"].values()) == document["update_delta_ns"]
+    (one,) = json.loads(out)["candidates"]
+    change = one["kpis"]["update_seconds"]["delta"]
+    assert sum(one["breakdown"].values()) == pytest.approx(change)
 
 
 def test_a_comparison_of_what_cannot_run_says_so() -> None:

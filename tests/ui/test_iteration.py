@@ -134,7 +134,7 @@ def test_the_page_answers_and_compares(opened, monkeypatch: pytest.MonkeyPatch) 
     (toggle,) = (one for one in app.toggle if one.label == "Compare all of them")
     app = toggle.set_value(True).run()
     assert len(app.get("plotly_chart")) == 3
-    assert words(app).count("an iteration takes as long as in") == 2
+    assert words(app).count("an iteration is as long as in") == 2
 
 
 def test_the_page_plays_the_open_plan_under_its_edits(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twin.cli.options import Fidelity
-from twin.cli.output import NOT_AS_EXPECTED, NOT_CALIBRATED, Output
+from twin.cli.output import NOT_AS_EXPECTED, NOT_CALIBRATED, Output, complain
 
 if TYPE_CHECKING:
     from twin.plan.types import Warning
@@ -52,13 +52,14 @@ def answered(
     fidelity: Fidelity = Fidelity.EVENTS,
     loaded: Scenario | None = None,
 ) -> Run:
-    """The whole run of one scenario: plan, trace and report, from `runs/` where it is known.
+    """The whole step of one scenario: plan, trace and report, from `runs/` where it is known.
     `loaded` is the scenario, where it is known already. Raises `twin.errors.TwinError` for what is
     wrong with the input."""
     from twin.loading import load_any
     from twin.runs import run
 
     scenario = loaded or training(load_any(path, sets))
+    say_what_is_answered(scenario)
     with progress_bar(output, scenario.name) as progress:
         found = run(
             scenario,
@@ -70,6 +71,15 @@ def answered(
     if found.cached and output.progress:
         output.message(f"Played before, kept in {found.stored}; --no-cache plays it again.")
     return found
+
+
+def say_what_is_answered(scenario: Scenario) -> None:
+    """A message on stderr, where a verb answers the step of a scenario of which `twin run` answers
+    more."""
+    from twin.report.verdict import scope
+
+    if (words := scope(scenario)) is not None:
+        complain(f"{scenario.name}: this answers {words}")
 
 
 def command(path: str, sets: Sequence[str], fidelity: Fidelity = Fidelity.EVENTS) -> str:

@@ -62,7 +62,7 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     if len(scenarios) < 2:
         raise typer.BadParameter("compare needs at least two scenarios", param_hint="SCENARIO")
     from twin.cli.answer import answered
-    from twin.cli.phases import say_what_is_answered
+    from twin.cli.side_by_side import refuse_limits
     from twin.loading import load_any
     from twin.report import compare as compare_reports
     from twin.report.limits import failures
@@ -88,8 +88,7 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
         from twin.cli import rollout
 
         raise typer.Exit(rollout.compare(trainings, limits, output))
-    for one in trainings:
-        say_what_is_answered(one)
+    refuse_limits(limits, trainings[0].kind, trainings[0].kpis)
     runs = [
         answered(path, sets or [], output, cache=not no_cache, fidelity=fidelity, loaded=one)
         for path, one in zip(scenarios, trainings, strict=True)

@@ -93,13 +93,12 @@ def compare(
     output: Output,
 ) -> int:
     """Print what differs between iterations of scenarios with their paths; the exit code."""
-    from twin.rl.iteration.compare import compare as side_by_side
-    from twin.rl.iteration.compare import difference
+    from twin.report.side_by_side import side_by_side
+    from twin.rl.iteration.compare import ITERATIONS
 
-    refuse_limits(limits, ITERATION_KPIS, "an iteration of reinforcement learning")
-    comparison = side_by_side([answer(one, path, sets) for one, path in scenarios])
-    words = [difference(comparison.reports[0], delta) for delta in comparison.deltas]
-    return say(comparison, words, ITERATION_KPIS, limits, output)
+    refuse_limits(limits, scenarios[0][0].kind, ITERATION_KPIS)
+    reports = [answer(one, path, sets) for one, path in scenarios]
+    return say(side_by_side(ITERATIONS, reports), limits, output)
 
 
 def _timeline(one: Round) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twin.cli.answer import Asked, command, progress_bar, say_failed, say_unmeasured
-from twin.cli.output import DOES_NOT_FIT, Output, complain
+from twin.cli.output import DOES_NOT_FIT, Output
 
 if TYPE_CHECKING:
     from twin.phases import PhaseCheck
@@ -85,12 +85,3 @@ def check(scenario: Scenario, output: Output) -> int:
     if output.tables:
         output.show(*check_tables(checks))
     return _fit_code(checks) or failed
-
-
-def say_what_is_answered(scenario: Scenario) -> None:
-    """A message on stderr, where a verb answers the step of a scenario of which `twin run` answers
-    more."""
-    from twin.report.verdict import scope
-
-    if (words := scope(scenario)) is not None:
-        complain(f"{scenario.name}: this answers {words}")

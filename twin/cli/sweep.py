@@ -88,7 +88,7 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     runs/points, so a sweep that was stopped goes on where it was. Exits with 4 when no point fits,
     with 3 when no point can run at all.
     """
-    from twin.cli.phases import say_what_is_answered
+    from twin.cli.answer import say_what_is_answered
     from twin.cli.progress import sweep_progress
     from twin.sweep.kept import points_folder
     from twin.sweep.sweep import sweep as answered

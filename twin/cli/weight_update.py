@@ -21,7 +21,6 @@ from twin.report.numbers import changed, duration, gibibytes, show
 from twin.report.summary import Run
 from twin.rl.alternatives import Alternative, alternatives
 from twin.rl.bound import WORDS
-from twin.rl.compare import difference
 from twin.rl.verdict import decimal
 from twin.scenario import UpdateScenario
 from twin.spec.kpis import UPDATE_KPIS
@@ -73,10 +72,8 @@ def check(scenario: UpdateScenario, output: Output) -> int:
 
 def compare(reports: Sequence[UpdateReport], limits: Sequence[Limit], output: Output) -> int:
     """Print what differs between updates; the exit code."""
-    refuse_limits(limits, UPDATE_KPIS, "a weight update")
-    comparison = rl.compare(reports)
-    words = [difference(comparison.reports[0], delta) for delta in comparison.deltas]
-    return say(comparison, words, UPDATE_KPIS, limits, output)
+    refuse_limits(limits, "a weight update", UPDATE_KPIS)
+    return say(rl.compare(reports), limits, output)
 
 
 def _check_document(plan: UpdatePlan, judged: Sequence[Judgement]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import streamlit as st
 from twin.figures.iteration import occupation, timeline, ways
 from twin.report.numbers import show
 from twin.rl.iteration import IterationReport, batch_words, verdict
-from twin.rl.iteration.compare import compare, difference
+from twin.rl.iteration.compare import compare
 from twin.spec.kpis import ITERATION_KPIS
 from twin.ui import session
 from twin.ui.answers import GLANCE, Failure
@@ -85,9 +85,12 @@ def _compare(shown: IterationReport, plan: Draft, plans: Sequence[Draft]) -> Non
         return
     made = [one for one in others if isinstance(one, IterationReport)]
     place(ways([shown, *made], theme()), key="ways")
-    for delta in compare([shown, *made]).deltas if made else ():
+    if not made:
+        return
+    comparison = compare([shown, *made])
+    for delta in comparison.deltas:
         notes = "".join(f" {note.message}" for note in delta.notes)
-        st.markdown(f"- {difference(shown, delta)}{notes}")
+        st.markdown(f"- {comparison.sentence(delta)}{notes}")
 
 
 def _show(report: IterationReport) -> None:
