@@ -216,6 +216,7 @@ def hidden_pages(page):
 SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
+@pytest.mark.slow
 def test_a_page_is_a_link_of_its_own_and_survives_a_reload(visitor, address):
     page = visitor()
     open_link(page, f"{address}/memory?v=1&plan={FULL};parallel.micro_batch=2")

@@ -27,6 +27,7 @@ LONG = {
     "overlap",
     "recommend",
     "rl-iteration",
+    "rollouts",
     "schedule",
     "thresholds",
     "tutorial",
