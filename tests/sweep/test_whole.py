@@ -59,6 +59,19 @@ def test_where_not_all_write_the_same_tokens_per_second_tell() -> None:
     assert found.frontier == (1,)
 
 
+def test_a_point_of_another_kind_is_never_the_best() -> None:
+    """Rollouts alone have no figures of an iteration, which is not zero of them."""
+    spec = load(NAME, SMALL).rl
+    assert spec is not None
+    assert spec.iteration is not None
+    iteration = spec.iteration.model_dump(mode="json", by_alias=True)
+    found = swept({"rl.iteration": (None, iteration)})
+    alone, whole = (row.outcome for row in found.rows)
+    assert "iteration_seconds" not in alone.kpis
+    assert "iteration_seconds" in whole.kpis
+    assert found.frontier == (1,)
+
+
 def test_a_kept_iteration_is_no_answer_to_a_step(tmp_path: Path) -> None:
     axes = {"rl.iteration.optimizer_steps": (1, 2)}
     first = swept(axes, folder=tmp_path)

@@ -93,12 +93,11 @@ def compare(
     output: Output,
 ) -> int:
     """Print what differs between iterations of scenarios with their paths; the exit code."""
-    from twin.report.side_by_side import side_by_side
-    from twin.rl.iteration.compare import ITERATIONS
+    from twin.rl.iteration.compare import compare as side_by_side
 
     refuse_limits(limits, scenarios[0][0].kind, ITERATION_KPIS)
     reports = [answer(one, path, sets) for one, path in scenarios]
-    return say(side_by_side(ITERATIONS, reports), limits, output)
+    return say(side_by_side(reports), limits, output)
 
 
 def _timeline(one: Round) -> Table:

@@ -42,13 +42,12 @@ def run(scenario: Scenario, output: Output, *, strict: bool) -> int:
 
 def compare(scenarios: Sequence[Scenario], limits: Sequence[Limit], output: Output) -> int:
     """Print what differs between rollouts; the exit code."""
-    from twin.report.side_by_side import side_by_side
     from twin.rl.rollout import rollout
-    from twin.rl.rollout.compare import ROLLOUTS
+    from twin.rl.rollout.compare import compare as side_by_side
 
     refuse_limits(limits, scenarios[0].kind, ROLLOUT_KPIS)
     answers = [rollout(one) for one in scenarios]
-    return say(side_by_side(ROLLOUTS, answers), limits, output)
+    return say(side_by_side(answers), limits, output)
 
 
 def words(found: RolloutAnswer) -> str:

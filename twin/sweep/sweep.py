@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,8 +102,11 @@ class Sweep:
         return (long, cost if priced else unpriced)
 
     def loss(self, place: int, key: str) -> float:
-        """A key figure of a row, of which less is better."""
-        value = self.rows[place].outcome.kpis.get(key) or 0.0
+        """A key figure of a row, of which less is better; infinite where it has none, as a point of
+        another kind than the others has."""
+        value = self.rows[place].outcome.kpis.get(key)
+        if value is None:
+            return inf
         return value if FIGURES[key].better == "lower" else -value
 
     def count(self, status: Status) -> int:
