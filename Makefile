@@ -49,7 +49,7 @@ verify: $(DEV)/.stamp $(APP)/.stamp ## slow tests and benchmarks, one at a time
 
 answers: $(DEV)/.stamp ## predict all published rows again, and write the README's table of them
 	@$(DEV)/bin/twin validate --quiet --leave-one-out --answers scenarios/published/answers.json
-	@$(DEV)/bin/python -m tests.validate.readme
+	@$(DEV)/bin/python -m tests.evidence.validate.readme
 
 screenshots: $(DEV)/.stamp ## draw the pictures in docs/images with a real Chromium
 	@$(DEV)/bin/python -m tests.browser.screenshots

@@ -9,67 +9,40 @@ Five verbs carry it, and a sixth compares:
     twin.compare([report, another])
 
 A verb does its work for whatever its first argument is of: a training run, or a weight update
-(`twin.rl`). Everything is imported when it is first used, so `import twin` costs nothing. Two of
-the verbs share their name with the package that holds them: `twin.plan` and `twin.report` are those
-packages, and calling them calls the verb."""
+(`twin.kinds.weight_update`). Each is imported when it is first used, so `import twin` costs
+nothing."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from twin.engine import lower as lower
     from twin.engine import simulate as simulate
     from twin.loading import load as load
-    from twin.plan import plan as plan
-    from twin.report import compare as compare
-    from twin.report import report as report
+    from twin.planning import plan as plan
+    from twin.reports import compare as compare
+    from twin.reports import report as report
 
 __all__ = ["compare", "load", "lower", "plan", "report", "simulate"]
 
 _HOMES = {
     "load": "twin.loading",
-    "plan": "twin.plan",
+    "plan": "twin.planning",
     "lower": "twin.engine",
     "simulate": "twin.engine",
-    "report": "twin.report",
-    "compare": "twin.report",
+    "report": "twin.reports",
+    "compare": "twin.reports",
 }
-
-
-class _Verb(ModuleType):
-    """A package that is also the verb it is named after."""
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        verb = self.__name__.rpartition(".")[2]
-        return _of_its_kind(verb, getattr(self, verb))(*arguments, **named)
-
-
-class _Twin(ModuleType):
-    """This package. The import system binds each subpackage here; one that is named like a verb
-    becomes callable then."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _HOMES and isinstance(value, ModuleType):
-            value.__class__ = _Verb
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Twin
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = import_module(_HOMES[name])
-    if home.__name__ == f"{__name__}.{name}":
-        return home
-    verb = getattr(home, name)
+    verb = getattr(import_module(_HOMES[name]), name)
     return verb if name == "load" else _of_its_kind(name, verb)
 
 

@@ -447,7 +447,7 @@ _OF_AN_UPDATE = _expected_of(lambda _: ("a weight update", UPDATE_KPIS))
 class UpdateScenario(Root):
     """A weight update: new weights on their way from host memory to the inference engines."""
 
-    room: ClassVar[str] = "twin.rl"
+    room: ClassVar[str] = "twin.kinds.weight_update"
     """Where the verbs for it are."""
 
     weight_update: WeightUpdateSpec

@@ -1,6 +1,6 @@
 """Weights from the trainer's ranks to the inference ranks, whatever the layouts of both: the
 middleware of Kimi K2 (arXiv:2507.20534, section 3.3 and appendix G; MoonshotAI/checkpoint-engine),
-small. `twin.rl` simulates it under the same names.
+small. `twin.kinds.weight_update` simulates it under the same names.
 
 what travels            units.py: the full set, and who holds what of it
 to whom                 layout.py, needs.py

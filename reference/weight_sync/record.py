@@ -1,7 +1,7 @@
 """What each process did when, in nanoseconds of the machine's clock, and what that adds up to.
 
-Stages have the names of `twin.rl.types.Stage`; `keep` is ours: out of the trainer's model into host
-memory, which comes before an update.
+Stages have the names of `twin.kinds.weight_update.types.Stage`; `keep` is ours: out of the
+trainer's model into host memory, which comes before an update.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.arch.models import TINY_GROUPED
-from tests.plan.examples import scenario
+from tests.planning.examples import scenario
 from twin.arch import ALTERNATE, Op, Shape, again, layers
-from twin.plan import plan
-from twin.plan.footprint import back_bytes, kept_by_op
-from twin.report.kpis import recomputed_flop
+from twin.planning import plan
+from twin.planning.footprint import back_bytes, kept_by_op
+from twin.reports.kpis import recomputed_flop
 from twin.spec.memory import MemorySpec
 from twin.spec.model import GroupedAttention
 

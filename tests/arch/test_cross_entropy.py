@@ -11,7 +11,7 @@ from tests.arch.models import TINY_GROUPED
 from twin.arch import Layer, Op, Shape, layers
 from twin.arch.cross_entropy import CHUNK
 from twin.arch.ops import CrossEntropy
-from twin.plan.footprint import footprint, kept_bytes
+from twin.planning.footprint import footprint, kept_bytes
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 

@@ -13,10 +13,10 @@ import pytest
 
 import twin
 from twin.engine import lower
-from twin.plan import plan
-from twin.plan.feasibility import problems
+from twin.explore.study.variants import document, replaced
+from twin.planning import plan
+from twin.planning.feasibility import problems
 from twin.scenario import Scenario
-from twin.study.variants import document, replaced
 
 pytestmark = pytest.mark.benchmark
 

@@ -26,11 +26,11 @@ from tests.browser.served import (
     served,
     settle,
 )
-from tests.live.made import noise, write_log
-from tests.measured.timelines import pipeline
-from twin.live.seal import seal
+from tests.evidence.live.made import noise, write_log
+from tests.evidence.measured.timelines import pipeline
+from twin.answers import run
+from twin.evidence.live.seal import seal
 from twin.loading import load, resolve
-from twin.runs import run
 from twin.ui.desk import Desk, Draft
 from twin.ui.links import encode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.browser.served import open_link, open_page, served, settle
-from tests.measured.timelines import pipeline
+from tests.evidence.measured.timelines import pipeline
 
 pytestmark = pytest.mark.browser
 

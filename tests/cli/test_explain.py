@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from twin.cli.main import main
-from twin.report import KPIS
-from twin.report.explain import Explanation
+from twin.reports import KPIS
+from twin.reports.explain import Explanation
 
 SMALL = ["--set", "cluster.nodes=1", "--set", "train.global_batch=8seq", "--fidelity", "fast"]
 SMALL += ["--set", "model=gpt-22b", "--set", "parallel.pipeline=1", "--set", "parallel.virtual=1"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import SMALL, Command, twin_command
-from tests.measured.timelines import pipeline
+from tests.evidence.measured.timelines import pipeline
 
 __all__ = ["twin_command"]
 

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from tests.cli.conftest import Command
 from twin import errors
-from twin.plan import feasibility
+from twin.planning import feasibility
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs"

@@ -6,9 +6,9 @@ import json
 from inspect import signature
 
 from tests.cli.conftest import Command
-from tests.search.conftest import SMALL
+from tests.explore.search.conftest import SMALL
 from twin.cli.recommend import recommend
-from twin.search.recommend import MOST_PLAYED
+from twin.explore.search.recommend import MOST_PLAYED
 
 
 def test_the_verb_says_it_in_words_and_ends_with_a_code(twin_command: Command) -> None:

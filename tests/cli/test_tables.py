@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from twin.cli.tables import attribution_table
-from twin.study.attribution import Attribution, Cause
+from twin.explore.study.attribution import Attribution, Cause
 
 WIDE = 60 * "x"
 """A value that leaves room for the title on one line."""

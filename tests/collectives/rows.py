@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from statistics import median
 
 from twin.collectives import spread
+from twin.evidence.validate import read_suite
+from twin.evidence.validate.collectives import OUTSIDE
+from twin.evidence.validate.collectives import points as points_of
+from twin.evidence.validate.exchanges import TOP_K
+from twin.evidence.validate.points import EFA, Point
 from twin.network import Placement
-from twin.validate import read_suite
-from twin.validate.collectives import OUTSIDE
-from twin.validate.collectives import points as points_of
-from twin.validate.exchanges import TOP_K
-from twin.validate.points import EFA, Point
 
 
 def points() -> Iterator[tuple[str, Point]]:

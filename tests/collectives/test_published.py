@@ -9,9 +9,9 @@ from statistics import median
 import pytest
 
 from tests.collectives import rows
-from twin.validate import read_suite
-from twin.validate.collectives import OUTSIDE
-from twin.validate.points import EFA, Point
+from twin.evidence.validate import read_suite
+from twin.evidence.validate.collectives import OUTSIDE
+from twin.evidence.validate.points import EFA, Point
 
 PAGE = Path(__file__).parents[2] / "docs" / "collectives.md"
 

@@ -12,7 +12,7 @@ from twin.errors import ScenarioError
 from twin.inference import decode_pass, prefill_pass, room
 from twin.inference.pace import Request, pace
 from twin.loading import load
-from twin.report.with_data import data_of, data_words
+from twin.reports.with_data import data_of, data_words
 
 NAME = "kimi-k2-rephrasing-256xh800"
 FEW = (

@@ -10,9 +10,9 @@ from typing import Any
 from twin.engine import lower
 from twin.engine.program import Program
 from twin.errors import ScenarioError
+from twin.explore.study.variants import document, replaced
 from twin.loading import load
-from twin.plan import plan
-from twin.study.variants import document, replaced
+from twin.planning import plan
 
 NORMS = ["norms", "swiglu"]
 K2 = {

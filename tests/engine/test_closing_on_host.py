@@ -10,9 +10,9 @@ from twin.engine.closing import finishes
 from twin.engine.coster import Coster
 from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST, Template
 from twin.network import capacity, sharers
-from twin.plan import plan
-from twin.plan.types import Plan
-from twin.plan.update import BUCKET, buckets, host_phases, share_of
+from twin.planning import plan
+from twin.planning.types import Plan
+from twin.planning.update import BUCKET, buckets, host_phases, share_of
 
 ADAMW = ("train.optimizer=adamw", "parallel.zero=0")
 HOST = "memory.optimizer_update=host"

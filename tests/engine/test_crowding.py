@@ -6,7 +6,7 @@ import pytest
 
 from twin.engine import lower, simulate
 from twin.loading import load
-from twin.plan import plan
+from twin.planning import plan
 
 BATCH, PLAIN = "train.global_batch=512seq", "parallel.dispatcher=alltoall"
 K2 = "kimi-k2-256xh800"

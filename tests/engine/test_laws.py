@@ -14,7 +14,7 @@ from twin.engine import lower, simulate
 from twin.engine.events import play
 from twin.engine.graph import unroll
 from twin.engine.program import Message, Program
-from twin.plan import plan
+from twin.planning import plan
 from twin.scenario import Scenario
 from twin.schedules import Schedule
 from twin.schedules.dualpipe import DualPipe

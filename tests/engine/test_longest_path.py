@@ -28,7 +28,7 @@ from twin.engine.program import (
 from twin.engine.shapes import alone_ns, bytes_ns
 from twin.engine.trace import Trace
 from twin.loading import load
-from twin.plan import plan
+from twin.planning import plan
 from twin.scenario import Scenario
 from twin.schedules import Schedule
 from twin.schedules.dualpipe import DualPipe

@@ -12,7 +12,7 @@ from twin.engine import simulate
 from twin.engine.program import STREAMS, Message, Offload, Program
 from twin.engine.trace import Trace
 from twin.engine.wiring import Rates
-from twin.plan.offload import trips
+from twin.planning.offload import trips
 from twin.schedules import Schedule
 from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.scenarios import dense, moe
 from twin.engine import lower, simulate
-from twin.plan import plan
+from twin.planning import plan
 from twin.scenario import Scenario
 
 K2 = (

@@ -16,7 +16,7 @@ from twin.engine import lower, simulate
 from twin.engine.crowd import PARTS, remaining, whole
 from twin.engine.program import COMPUTE, DATA, Message, Program, Step, Template
 from twin.engine.trace import Trace
-from twin.plan import plan
+from twin.planning import plan
 from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward

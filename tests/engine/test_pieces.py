@@ -15,7 +15,7 @@ from twin.engine.coster import Coster
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import COMPUTE, TENSOR, Program, Template
 from twin.engine.trace import Trace
-from twin.plan import plan
+from twin.planning import plan
 from twin.scenario import Scenario
 
 SEQUENCE = "parallel.sequence_parallel=true"

@@ -11,8 +11,8 @@ import twin
 from twin.engine.events import Played, play
 from twin.engine.graph import Graph, unroll
 from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST
-from twin.plan.footprint import Footprint, footprints
-from twin.plan.walk import walk
+from twin.planning.footprint import Footprint, footprints
+from twin.planning.walk import walk
 
 K2 = "kimi-k2-2048xh800"
 SLOW = "cluster.node.host.pcie.efficiency=0.1"

@@ -8,11 +8,11 @@ from tests.engine.scenarios import dense
 from twin.arch.ops import CollectiveKind, Exchange
 from twin.engine import lower, simulate
 from twin.engine.coster import Coster
-from twin.plan import plan
-from twin.plan.types import Plan
-from twin.report import report
-from twin.report.memory_series import memory_series
-from twin.report.waterfall import waterfall
+from twin.planning import plan
+from twin.planning.types import Plan
+from twin.reports import report
+from twin.reports.memory_series import memory_series
+from twin.reports.waterfall import waterfall
 
 COPIES = "parallel.sequence_copies=true"
 SEQUENCE = "parallel.sequence_parallel=true"

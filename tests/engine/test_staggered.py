@@ -13,7 +13,7 @@ from tests.engine.scenarios import dense
 from twin.engine import lower, simulate
 from twin.engine.program import DATA, Message, Program, Step
 from twin.engine.trace import Trace
-from twin.plan import plan
+from twin.planning import plan
 from twin.schedules import Schedule
 from twin.schedules.zb_h1 import ZeroBubbleH1
 from twin.schedules.zb_h2 import ZeroBubbleH2

@@ -14,9 +14,9 @@ from twin.engine.builder import Builder
 from twin.engine.coster import Coster
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import Template
-from twin.plan import plan
-from twin.plan.types import Plan
-from twin.study.variants import document, replaced
+from twin.explore.study.variants import document, replaced
+from twin.planning import plan
+from twin.planning.types import Plan
 
 K2 = document(twin.load("kimi-k2-2048xh800"))
 ONE_CHUNK = {"parallel.virtual": 1, "parallel.schedule": {"kind": "1f1b"}, "parallel.pipeline": 4}

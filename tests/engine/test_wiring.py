@@ -11,7 +11,7 @@ from tests.engine.scenarios import dense, moe
 from twin.collectives import Traffic
 from twin.engine import lower, simulate
 from twin.engine.wiring import Rates, Seats, wire
-from twin.plan import plan
+from twin.planning import plan
 
 
 def test_ranks_of_one_role_on_a_socket_count_as_often_as_they_are() -> None:

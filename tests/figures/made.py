@@ -9,9 +9,9 @@ import numpy as np
 
 from twin.engine.program import STREAMS
 from twin.engine.trace import Spans, Trace
-from twin.report.breakdown import CAUSES
-from twin.report.kpis import KPIS
-from twin.report.report import (
+from twin.reports.breakdown import CAUSES
+from twin.reports.kpis import KPIS
+from twin.reports.report import (
     CatalogUse,
     LinkUse,
     MemoryReport,

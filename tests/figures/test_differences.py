@@ -11,8 +11,8 @@ from twin.figures.differences import (
     step_deltas,
     tornado,
 )
-from twin.report import compare
-from twin.report.breakdown import CAUSES
+from twin.reports import compare
+from twin.reports.breakdown import CAUSES
 
 SLOW = report_of("slow", compute=10.0, exposed_expert=8.0)
 FAST = report_of("fast", compute=10.0, exposed_expert=2.0, bubble=1.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.figures.made import layout, memory_of, traces
-from tests.report.runs import played
+from tests.reports.runs import played
 from twin.figures.memory import host_memory, stage_memory
 from twin.figures.palette import ALARM
 

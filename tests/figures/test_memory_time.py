@@ -3,9 +3,9 @@
 import pytest
 
 from tests.figures.made import layout, traces
-from tests.report.runs import played
+from tests.reports.runs import played
 from twin.figures.memory_time import POINTS, host_over_time, memory_over_time
-from twin.report.memory_series import memory_series
+from twin.reports.memory_series import memory_series
 
 GIB = 2.0**30
 

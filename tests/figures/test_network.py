@@ -3,11 +3,11 @@
 import pytest
 
 from tests.figures.made import layout, traces
-from tests.report.runs import played
+from tests.reports.runs import played
 from twin.figures.network import GROUP_WORDS, MEANING, USE_STEPS, collectives, links, topology
 from twin.figures.palette import LINKS
-from twin.report.network_map import network_map
-from twin.report.network_use import network_use
+from twin.reports.network_map import network_map
+from twin.reports.network_use import network_use
 
 
 def drawn(name, group=None):

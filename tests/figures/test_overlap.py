@@ -1,10 +1,10 @@
 """Overlap drawn: kernels beside what the links need, and what shows at each degree."""
 
 from tests.figures.made import layout, traces
-from tests.report.runs import played
+from tests.reports.runs import played
+from twin.explore.study.hidden import LIMIT, HiddenExpert, Trial
 from twin.figures.overlap import degrees, windows
-from twin.report.overlap import KIND_WORDS
-from twin.study.hidden import LIMIT, HiddenExpert, Trial
+from twin.reports.overlap import KIND_WORDS
 
 SHOWN = Trial(64, 16, fits=False, step_seconds=1.0, ramp_seconds=0.04, steady_seconds=0.2)
 HIDDEN = Trial(64, 8, fits=True, step_seconds=1.0, ramp_seconds=0.03, steady_seconds=0.01)

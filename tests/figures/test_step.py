@@ -5,7 +5,7 @@ import pytest
 from tests.figures.made import layout, report_of, traces
 from twin.figures.palette import swatch
 from twin.figures.step import LEGEND, MEANING, scenario_steps, stage_steps
-from twin.report.breakdown import CAUSES
+from twin.reports.breakdown import CAUSES
 
 
 def drawn(figure, scenario):

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.figures.made import layout, memory_of, traces
+from twin.explore.study.levers import Lever
 from twin.figures.cascade import Rung, cascade
 from twin.figures.memory import memory_levers, memory_map, peak_memory
 from twin.figures.palette import swatch
 from twin.figures.waterfall import MEANING, speed_of_light
-from twin.report.waterfall import LOSSES, Loss, LossKey, Waterfall
-from twin.study.levers import Lever
+from twin.reports.waterfall import LOSSES, Loss, LossKey, Waterfall
 
 S = 10**9
 LOST: tuple[tuple[LossKey, int], ...] = (("efficiency", 5 * S), ("bubble", S))

@@ -17,8 +17,8 @@ from twin.goodput.conditions import conditions
 from twin.goodput.interval import daly
 from twin.goodput.saving import checkpoint
 from twin.loading import load
-from twin.plan import plan
-from twin.plan.types import Plan
+from twin.planning import plan
+from twin.planning.types import Plan
 
 STEP = 6.15
 DAYS = 54.0
@@ -204,7 +204,7 @@ def test_an_expectation_of_failures_needs_the_section() -> None:
 
 
 def test_who_asks_nothing_of_failures_does_not_import_them() -> None:
-    code = "import sys, twin.report, twin.spec.goodput; print('twin.goodput' in sys.modules)"
+    code = "import sys, twin.reports, twin.spec.goodput; print('twin.goodput' in sys.modules)"
     told = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

@@ -26,10 +26,17 @@ def test_a_verb_is_a_documented_function(verb: str) -> None:
 
 @pytest.mark.parametrize(
     "first",
-    ["twin.plan.types", "twin.report.report", "twin.engine.trace", "twin.loading", "twin.scenario"],
+    [
+        "twin.planning.types",
+        "twin.reports.report",
+        "twin.engine.trace",
+        "twin.loading",
+        "twin.scenario",
+    ],
 )
 def test_verbs_stay_functions_whichever_room_is_imported_first(first: str) -> None:
-    """`twin.plan` and `twin.report` are rooms as well: importing one must not hide its verb."""
+    """`twin.planning` and `twin.reports` are rooms as well: importing one must not hide its
+    verb."""
     program = (
         f"import {first}, twin; print([v for v in {VERBS!r} if not callable(getattr(twin, v))])"
     )

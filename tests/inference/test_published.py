@@ -8,11 +8,11 @@ import pytest
 
 from tests.inference.engines import made
 from twin.arch.ops import Op
+from twin.evidence.validate.row import Row
+from twin.evidence.validate.serving import answers
+from twin.evidence.validate.suite import read_suite
 from twin.inference.decode import decode_items
 from twin.inference.seconds import CACHED, price_of
-from twin.validate.row import Row
-from twin.validate.serving import answers
-from twin.validate.suite import read_suite
 
 FILE = Path(__file__).parents[2] / "scenarios" / "published" / "serving.yaml"
 ROWS = {row.id: row for row in read_suite(FILE)}

@@ -16,11 +16,11 @@ from twin.engine.events import play
 from twin.engine.graph import unroll
 from twin.engine.steady import LARGEST_ERROR_NS, ROUNDING_NS
 from twin.errors import Problem, ScenarioError
-from twin.plan import plan
-from twin.plan.footprint import footprints
-from twin.plan.types import Plan
-from twin.plan.walk import walk
-from twin.report import Report, report
+from twin.planning import plan
+from twin.planning.footprint import footprints
+from twin.planning.types import Plan
+from twin.planning.walk import walk
+from twin.reports import Report, report
 from twin.scenario import Scenario
 
 

@@ -13,8 +13,8 @@ from twin.arch import Exchange, Op, parameters
 from twin.arch.ops import Item
 from twin.engine import lower, simulate
 from twin.engine.program import COMPUTE, GATHER, STREAMS, Program
-from twin.plan import plan
-from twin.plan.types import Plan
+from twin.planning import plan
+from twin.planning.types import Plan
 from twin.scenario import Scenario
 
 SP = "parallel.sequence_parallel=true"

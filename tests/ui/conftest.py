@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from twin.runs import Run
+from twin.answers import Run
 from twin.ui.answers import Question, reply
 from twin.ui.known import stamp
 

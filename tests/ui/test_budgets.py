@@ -7,10 +7,10 @@ import time
 import pytest
 
 from tests.ui.conftest import events
+from twin.answers import run
+from twin.explore.study.variants import Answer
 from twin.figures.timeline import overview, played_ns, timeline
 from twin.loading import load
-from twin.runs import run
-from twin.study.variants import Answer
 from twin.ui.answers import Question
 from twin.ui.assumed import what_if
 

@@ -14,10 +14,10 @@ from tests.ui import calls
 from tests.ui.conftest import checked, events
 from tests.ui.test_pages import words
 from twin.errors import UsageError
+from twin.explore.search.goal import Goal
+from twin.explore.sweep.sweep import Sweep
 from twin.loading import load, scenario_hash
 from twin.scenario import Scenario
-from twin.search.goal import Goal
-from twin.sweep.sweep import Sweep
 from twin.ui.answers import Bug, Question, Refusal, scenario_of
 from twin.ui.desk import Draft
 from twin.ui.exploring import course, work

@@ -5,7 +5,7 @@ import pytest
 
 from twin.loading import load, rows, scenario_hash
 from twin.loading.files import shipped_scenarios
-from twin.report import resolved
+from twin.reports import resolved
 from twin.ui.fields import (
     as_text,
     at,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.rl.iterations import APART, SMALL, reported
+from tests.kinds.rl.iterations import APART, SMALL, reported
 from tests.ui.test_pages import words
-from twin.figures.iteration import occupation, timeline, ways
-from twin.rl.iteration import Fit, IterationReport
+from twin.kinds.iteration import Fit, IterationReport
+from twin.kinds.iteration.figures import occupation, timeline, ways
 from twin.ui import iterations
 from twin.ui.answers import Question, question
 from twin.ui.desk import Desk, Draft

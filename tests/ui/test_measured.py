@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.measured.timelines import pipeline
+from tests.evidence.measured.timelines import pipeline
 from tests.ui.test_pages import words
 from twin.ui import runs as real
 from twin.ui.known import known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twin.study.hidden import HiddenExpert
+from twin.explore.study.hidden import HiddenExpert
 from twin.ui import answers
 from twin.ui.known import stamp
 from twin.ui.studies import hiding

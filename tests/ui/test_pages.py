@@ -9,8 +9,8 @@ import pytest
 from tests.ui.conftest import checked, events
 from twin.errors import TwinError
 from twin.loading import load
-from twin.plan import plan
-from twin.report import verdict
+from twin.planning import plan
+from twin.reports import verdict
 from twin.ui import answers
 from twin.ui.known import stamp
 from twin.ui.studies import influences

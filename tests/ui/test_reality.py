@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.evidence.validate.made import answer
 from tests.ui.test_pages import words
-from tests.validate.made import answer
+from twin.evidence.validate import Answer, kept
+from twin.evidence.validate.baselines import BASELINES, Baseline
+from twin.evidence.validate.kept import Kept
+from twin.evidence.validate.overview import sentence
+from twin.evidence.validate.pairs import Pair
+from twin.evidence.validate.summary import Summary
 from twin.ui import published
 from twin.ui.desk import Draft
 from twin.ui.jobs import Pending
-from twin.validate import Answer, kept
-from twin.validate.baselines import BASELINES, Baseline
-from twin.validate.kept import Kept
-from twin.validate.overview import sentence
-from twin.validate.pairs import Pair
-from twin.validate.summary import Summary
 
 PAGE = "reality"
 ROWS = (

@@ -8,8 +8,8 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.conftest import PAGES, checked
 from tests.ui.test_pages import words
 from twin.loading import load
-from twin.report.serving import DATA, serving
-from twin.report.serving_words import heads, sentence
+from twin.reports.serving import DATA, serving
+from twin.reports.serving_words import heads, sentence
 from twin.ui.desk import Desk, Draft
 from twin.ui.known import known
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.figures.made import report_of
 from twin.engine.trace import CAUSES
-from twin.report import compare
-from twin.report.kpis import KPIS
-from twin.study import Attribution, Cause
+from twin.explore.study import Attribution, Cause
+from twin.reports import compare
+from twin.reports.kpis import KPIS
 from twin.ui.tables import attribution_rows, change, input_rows, kpi_rows
 
 KPI = {kpi.key: kpi for kpi in KPIS}

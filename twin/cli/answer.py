@@ -13,9 +13,9 @@ from twin.cli.options import Fidelity
 from twin.cli.output import NOT_AS_EXPECTED, NOT_CALIBRATED, Output, complain
 
 if TYPE_CHECKING:
-    from twin.plan.types import Warning
-    from twin.report.expect import Judgement
-    from twin.runs import Run
+    from twin.answers import Run
+    from twin.planning.types import Warning
+    from twin.reports.expect import Judgement
     from twin.scenario import AnyScenario, Scenario
 
 
@@ -55,8 +55,8 @@ def answered(
     """The whole step of one scenario: plan, trace and report, from `runs/` where it is known.
     `loaded` is the scenario, where it is known already. Raises `twin.errors.TwinError` for what is
     wrong with the input."""
+    from twin.answers import run
     from twin.loading import load_any
-    from twin.runs import run
 
     scenario = loaded or training(load_any(path, sets))
     say_what_is_answered(scenario)
@@ -76,7 +76,7 @@ def answered(
 def say_what_is_answered(scenario: Scenario) -> None:
     """A message on stderr, where a verb answers the step of a scenario of which `twin run` answers
     more."""
-    from twin.report.verdict import scope
+    from twin.reports.verdict import scope
 
     if (words := scope(scenario)) is not None:
         complain(f"{scenario.name}: this answers {words}")
@@ -93,7 +93,7 @@ def command(path: str, sets: Sequence[str], fidelity: Fidelity = Fidelity.EVENTS
 
 def say_failed(judged: Iterable[Judgement], output: Output) -> int:
     """Say what is not as expected; the exit code of that, 0 where all is."""
-    from twin.report.expect import sentence
+    from twin.reports.expect import sentence
 
     failed = [one for one in judged if one.passed is False]
     for one in failed:

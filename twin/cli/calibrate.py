@@ -12,8 +12,8 @@ from twin.cli.options import JsonOption, QuietOption, SetOption
 from twin.cli.output import Output
 
 if TYPE_CHECKING:
-    from twin.calibrate.difference import Difference
-    from twin.calibrate.result import Calibration
+    from twin.evidence.calibrate.difference import Difference
+    from twin.evidence.calibrate.result import Calibration
 
 _SourceArgument = Annotated[
     Path,
@@ -91,11 +91,11 @@ def calibrate(  # noqa: PLR0913  one parameter per option of the command line
     Fits as few numbers as the rows can tell, near a base profile, and says how far rows are missed
     that a fit has not seen, before and after.
     """
-    from twin.calibrate.extra import require_scipy
+    from twin.evidence.calibrate.extra import require_scipy
 
     require_scipy()
-    from twin.calibrate.calibrate import Request
-    from twin.calibrate.calibrate import calibrate as run
+    from twin.evidence.calibrate.calibrate import Request
+    from twin.evidence.calibrate.calibrate import calibrate as run
 
     output = Output(as_json, quiet)
     wanted = tuple(one.strip() for one in factors.split(",") if one.strip()) if factors else None
@@ -131,8 +131,8 @@ def _teller(output: Output) -> Any:
 
 
 def _difference(found: Calibration, diff: str, source: Path, scenario: str | None) -> Difference:
-    from twin.calibrate.difference import difference
     from twin.cli.answer import training
+    from twin.evidence.calibrate.difference import difference
     from twin.loading import load_any, load_part
 
     near = [source if source.is_dir() else source.parent, Path()]
@@ -144,7 +144,7 @@ def _difference(found: Calibration, diff: str, source: Path, scenario: str | Non
 def _written(found: Calibration, path: Path | None) -> list[Path]:
     if path is None:
         return []
-    from twin.calibrate.write import write
+    from twin.evidence.calibrate.write import write
 
     return write(found, path)
 

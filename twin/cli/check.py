@@ -12,10 +12,10 @@ from twin.cli.options import JsonOption, QuietOption, ScenarioArgument, SetOptio
 from twin.cli.output import DOES_NOT_FIT, Output
 
 if TYPE_CHECKING:
-    from twin.plan.types import Plan
-    from twin.report.expect import Judgement
+    from twin.explore.study import Suggestion
+    from twin.planning.types import Plan
+    from twin.reports.expect import Judgement
     from twin.scenario import AnyScenario
-    from twin.study import Suggestion
 
 VERSION = 1
 """Version of the JSON document."""
@@ -33,9 +33,9 @@ def check(
     with 5 when its memory is not as the scenario expects. Expected times are left to `twin run`.
     """
     from twin.loading import load_any
-    from twin.plan import plan
-    from twin.report import fitting, memory_report
-    from twin.report.with_data import check_data
+    from twin.planning import plan
+    from twin.reports import fitting, memory_report
+    from twin.reports.with_data import check_data
     from twin.scenario import UpdateScenario
 
     output, loaded = Output(as_json, quiet), load_any(scenario, sets or [])
@@ -44,7 +44,7 @@ def check(
     planned = plan(loaded)
     check_data(loaded)
     if loaded.rl:
-        from twin.rl.rollout import check as check_rollouts
+        from twin.kinds.rollouts import check as check_rollouts
 
         check_rollouts(loaded)
     memory = memory_report(planned.memory)
@@ -87,14 +87,14 @@ def _nearest(planned: Plan) -> tuple[Suggestion, ...]:
     """Where the plan does not fit: the nearest that do."""
     if planned.memory.fits:
         return ()
-    from twin.study import nearest_fit
+    from twin.explore.study import nearest_fit
 
     return nearest_fit(planned.scenario)
 
 
 def _judged(planned: Plan) -> tuple[Judgement, ...]:
     """The expectations that a plan alone can answer, judged; the others left open."""
-    from twin.report.expect import FITS, judge
+    from twin.reports.expect import FITS, judge
 
     memory = planned.memory
     known = {
@@ -108,7 +108,7 @@ def _judged(planned: Plan) -> tuple[Judgement, ...]:
 def document(planned: Plan) -> dict[str, Any]:
     """The answer as one JSON document: a scenario that reaches a plan is valid."""
     from twin.loading import scenario_hash
-    from twin.report import memory_report
+    from twin.reports import memory_report
 
     mesh = planned.mesh
     return {

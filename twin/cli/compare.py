@@ -19,11 +19,11 @@ from twin.cli.options import (
 from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
 
 if TYPE_CHECKING:
-    from twin.report import Comparison
-    from twin.report.limits import Failure, Limit
-    from twin.runs import Run
+    from twin.answers import Run
+    from twin.explore.study import Attribution
+    from twin.reports import Comparison
+    from twin.reports.limits import Failure, Limit
     from twin.scenario import AnyScenario
-    from twin.study import Attribution
 
 Scenarios = Annotated[
     list[str],
@@ -64,8 +64,8 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     from twin.cli.answer import answered
     from twin.cli.side_by_side import refuse_limits
     from twin.loading import load_any
-    from twin.report import compare as compare_reports
-    from twin.report.limits import failures
+    from twin.reports import compare as compare_reports
+    from twin.reports.limits import failures
     from twin.scenario import UpdateScenario
 
     output, limits = Output(as_json, quiet), _limits(fail_if or [])
@@ -128,7 +128,7 @@ def _kind(one: AnyScenario) -> str:
 def _limits(written: Sequence[str]) -> tuple[Limit, ...]:
     """The limits of `--fail-if`. Raises `UsageError` with all that are none."""
     from twin.errors import FieldError, Origin, Problem, UsageError
-    from twin.report.limits import read_limit
+    from twin.reports.limits import read_limit
     from twin.units import BareNumberError, QuantityError
 
     limits: list[Limit] = []
@@ -150,7 +150,7 @@ def _limits(written: Sequence[str]) -> tuple[Limit, ...]:
 def _attributions(runs: Sequence[Run], output: Output) -> list[Attribution]:
     """What each candidate's difference from the baseline comes from."""
     from twin.cli.answer import progress_bar
-    from twin.study import attribution
+    from twin.explore.study import attribution
 
     base, *others = runs
     found: list[Attribution] = []
@@ -185,8 +185,8 @@ def _say(
     output: Output,
 ) -> None:
     """The comparison in words and tables."""
-    from twin.report import difference
-    from twin.report.limits import sentence
+    from twin.reports import difference
+    from twin.reports.limits import sentence
 
     for delta in comparison.deltas:
         output.sentence(difference(comparison.reports[0], delta))

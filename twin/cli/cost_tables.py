@@ -7,8 +7,8 @@ from typing import Final
 from rich.table import Table
 
 from twin.cli.columns import headless
-from twin.report.cost import Bill
-from twin.report.numbers import show
+from twin.reports.cost import Bill
+from twin.reports.numbers import show
 
 _WORDS: Final = {
     "rent": "rented GPUs",

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from twin.report.numbers import count, digits, duration, gibibytes, show
+from twin.reports.numbers import count, digits, duration, gibibytes, show
 
 if TYPE_CHECKING:  # few runs say what their data takes
     from twin.data import JobRun, Part
-    from twin.report.with_data import Generated
+    from twin.reports.with_data import Generated
 
 
 def data_tables(found: Generated | None) -> list[Table]:

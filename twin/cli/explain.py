@@ -21,7 +21,7 @@ from twin.cli.output import DOES_NOT_FIT, Output
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from twin.report.explain import Explanation
+    from twin.reports.explain import Explanation
 
 KpiArgument = Annotated[
     str | None,
@@ -71,8 +71,8 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
         if code := topic(kpi, asked, output):
             raise typer.Exit(code)
         return
-    from twin.report.explain import VERSION, named
-    from twin.report.explain import explain as derivation
+    from twin.reports.explain import VERSION, named
+    from twin.reports.explain import explain as derivation
 
     kpi = _wanted() if kpi is None else named(kpi, TOPICS)
     from twin.cli.answer import answered
@@ -99,7 +99,7 @@ def _wanted() -> NoReturn:
     """Say which key figures there are."""
     from twin.cli.topics import TOPICS
     from twin.errors import Problem, UsageError
-    from twin.report import KPIS
+    from twin.reports import KPIS
 
     names = (*(kpi.key for kpi in KPIS), *TOPICS)
     known = ", ".join(f"`{name}`" for name in names)

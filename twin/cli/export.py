@@ -19,10 +19,10 @@ from twin.cli.options import (
     SetOption,
 )
 from twin.cli.output import Output
-from twin.export import formats
+from twin.interop.export import formats
 
 if TYPE_CHECKING:
-    from twin.runs import Run
+    from twin.answers import Run
 
 VERSION = 1
 """Version of the JSON document."""
@@ -82,10 +82,10 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command l
     Runs the scenario, or takes a stored run by the beginning of its hash. Every file says which
     scenario, version and command it came from. A plan that does not fit is exported all the same.
     """
-    from twin.export.base import check, write
-    from twin.measured import is_run
-    from twin.report import verdict
-    from twin.report.numbers import gibibytes
+    from twin.evidence.measured import is_run
+    from twin.interop.export.base import check, write
+    from twin.reports import verdict
+    from twin.reports.numbers import gibibytes
 
     check(form, path, force=force)
     output = Output(as_json, quiet)
@@ -118,7 +118,7 @@ def _launch(subject: str, sets: list[str], path: Path, output: Output) -> None:
     from twin.cli.answer import command, training
     from twin.cli.megatron import export_plan
     from twin.loading import load_any
-    from twin.plan import plan
+    from twin.planning import plan
 
     stored = _recalled(subject, sets, output)
     planned = stored.plan if stored else plan(training(load_any(subject, sets)))
@@ -132,14 +132,14 @@ def _measured(asked: _Real, form: str, path: Path, output: Output) -> None:
     from importlib.metadata import version
 
     from twin.errors import Problem, UsageError
-    from twin.export.base import write_parts
-    from twin.measured import read, summary, together, trace
-    from twin.report.numbers import show
+    from twin.evidence.measured import read, summary, together, trace
+    from twin.interop.export.base import write_parts
+    from twin.reports.numbers import show
 
     if form != "perfetto":
         message = f"the format `{form}` holds a plan's key figures, which a real run has not"
         raise UsageError([Problem("TW337", "", message, "--format perfetto")])
-    from twin.export.perfetto import timeline
+    from twin.interop.export.perfetto import timeline
 
     run = read(asked.folder)
     found = summary(run, asked.step)
@@ -160,9 +160,9 @@ def _measured(asked: _Real, form: str, path: Path, output: Output) -> None:
 
 def _recalled(subject: str, sets: list[str], output: Output) -> Run | None:
     """The stored run that the subject begins the name of; None where it is a scenario."""
+    from twin.answers import find, recall, run
     from twin.errors import UsageError
     from twin.loading.files import find_scenario
-    from twin.runs import find, recall, run
 
     try:
         find_scenario(subject)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
-from twin.report.numbers import decimal_bytes, digits, duration
+from twin.reports.numbers import decimal_bytes, digits, duration
 
 if TYPE_CHECKING:  # simulating failures takes part in few runs
     from twin.goodput import Goodput

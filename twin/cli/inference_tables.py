@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.table import Table
 
 from twin.cli.columns import headed
-from twin.report.inference import Beside, Convention, Inference
-from twin.report.numbers import flop, gibibytes, signed
+from twin.reports.inference import Beside, Convention, Inference
+from twin.reports.numbers import flop, gibibytes, signed
 
 
 def inference_tables(found: Inference) -> tuple[Table, ...]:

@@ -14,15 +14,15 @@ from twin.cli.columns import headed
 from twin.cli.output import DOES_NOT_FIT, Output
 from twin.cli.side_by_side import refuse_limits, say
 from twin.cli.tables import bar, expectation_list, percent, warning_list
-from twin.report.expect import FITS, judge
-from twin.report.numbers import duration, gibibytes, show
-from twin.report.summary import Run
-from twin.rl import iteration as rl
+from twin.kinds import iteration as rl
+from twin.reports.expect import FITS, judge
+from twin.reports.numbers import duration, gibibytes, show
+from twin.reports.summary import Run
 from twin.spec.kpis import ITERATION_KPIS
 
 if TYPE_CHECKING:
-    from twin.report.limits import Limit
-    from twin.rl.iteration import Fit, IterationReport, Round
+    from twin.kinds.iteration import Fit, IterationReport, Round
+    from twin.reports.limits import Limit
     from twin.scenario import Scenario
 
 VERSION: Final = 1
@@ -93,7 +93,7 @@ def compare(
     output: Output,
 ) -> int:
     """Print what differs between iterations of scenarios with their paths; the exit code."""
-    from twin.rl.iteration.compare import compare as side_by_side
+    from twin.kinds.iteration.compare import compare as side_by_side
 
     refuse_limits(limits, scenarios[0][0].kind, ITERATION_KPIS)
     reports = [answer(one, path, sets) for one, path in scenarios]

@@ -8,8 +8,8 @@ from math import exp
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
-from twin.calibrate.kernels import Kernel, kernels
-from twin.calibrate.trace import PROFILE, Part, trace
+from twin.evidence.calibrate.kernels import Kernel, kernels
+from twin.evidence.calibrate.trace import PROFILE, Part, trace
 from twin.loading import load_part
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from twin.engine.trace import Trace
-    from twin.measured import Beside, MeasuredRun, Summary
+    from twin.evidence.measured import Beside, MeasuredRun, Summary
 
 VERSION = 1
 """Version of the JSON document."""
@@ -63,7 +63,7 @@ def measured(  # noqa: PLR0913, PLR0917  one parameter per option of the command
     median one went, and how long each kind of action takes. With a scenario, puts beside it what
     the twin predicts.
     """
-    from twin.measured import beside, read, sentence, summary, trace
+    from twin.evidence.measured import beside, read, sentence, summary, trace
 
     output = Output(as_json, quiet)
     if folder is None:
@@ -89,15 +89,15 @@ def measured(  # noqa: PLR0913, PLR0917  one parameter per option of the command
 
 
 def _span(low: int, high: int) -> str:
-    from twin.report.numbers import show
+    from twin.reports.numbers import show
 
     return f"{show(low / 1e9, 's')} to {show(high / 1e9, 's')}"
 
 
 def _list(output: Output) -> None:
     """The runs in the folder where trainers write by default, the newest first."""
-    from twin.measured import found
-    from twin.runs import runs_folder
+    from twin.answers import runs_folder
+    from twin.evidence.measured import found
 
     folder = runs_folder() / "train"
     runs = found(folder)
@@ -112,7 +112,7 @@ def _list(output: Output) -> None:
 def _document(
     run: MeasuredRun, found: Summary, happened: Trace, compared: Beside | None
 ) -> dict[str, Any]:
-    from twin.report.breakdown import in_seconds, mean
+    from twin.reports.breakdown import in_seconds, mean
 
     header = run.header
     ranks = zip(happened.roles, happened.breakdown_ns, strict=True)
@@ -140,8 +140,8 @@ def _document(
 def _tables(
     run: MeasuredRun, found: Summary, happened: Trace, compared: Beside | None
 ) -> list[Table]:
-    from twin.measured.beside import actions_beside
-    from twin.report.breakdown import mean
+    from twin.evidence.measured.beside import actions_beside
+    from twin.reports.breakdown import mean
 
     row = mean(happened.breakdown_ns)
     actions = compared.actions if compared else actions_beside(found.actions)
@@ -152,8 +152,8 @@ def _tables(
 def _step_table(row: dict[str, int], compared: Beside | None) -> Table:
     from rich.table import Table
 
-    from twin.report.breakdown import CAUSE_WORDS, CAUSES
-    from twin.report.numbers import duration, show, signed_duration
+    from twin.reports.breakdown import CAUSE_WORDS, CAUSES
+    from twin.reports.numbers import duration, show, signed_duration
 
     other = compared.predicted_row if compared else dict.fromkeys(CAUSES, 0)
     table = Table("Where the step goes", "measured", *_more(compared, "difference"), box=None)
@@ -171,7 +171,7 @@ def _step_table(row: dict[str, int], compared: Beside | None) -> Table:
 def _action_table(actions: Sequence[Any], compared: Beside | None) -> Table:
     from rich.table import Table
 
-    from twin.report.numbers import duration, signed
+    from twin.reports.numbers import duration, signed
 
     table = Table("Action", "measured", "how many", *_more(compared, "error"), box=None)
     for one in actions:
@@ -191,8 +191,8 @@ def _more(compared: Beside | None, last: str) -> list[str]:
 def _rank_table(happened: Trace) -> Table:
     from rich.table import Table
 
-    from twin.report.breakdown import CAUSE_WORDS, CAUSES
-    from twin.report.numbers import show
+    from twin.reports.breakdown import CAUSE_WORDS, CAUSES
+    from twin.reports.numbers import show
 
     rows = happened.breakdown_ns
     used = [one for one in CAUSES if any(row[one] for row in rows)]
@@ -207,7 +207,7 @@ def _rank_table(happened: Trace) -> Table:
 def _run_table(run: MeasuredRun, found: Summary) -> Table:
     from rich.table import Table
 
-    from twin.report.numbers import duration
+    from twin.reports.numbers import duration
 
     header, mesh = run.header, run.layout.mesh
     table = Table("Run", "", box=None)

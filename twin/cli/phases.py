@@ -9,7 +9,7 @@ from twin.cli.answer import Asked, command, progress_bar, say_failed, say_unmeas
 from twin.cli.output import DOES_NOT_FIT, Output
 
 if TYPE_CHECKING:
-    from twin.phases import PhaseCheck
+    from twin.kinds.phases import PhaseCheck
     from twin.scenario import Scenario
 
 IMPOSSIBLE: Final = 3
@@ -20,8 +20,8 @@ CHECK_VERSION: Final = 1
 def run(scenario: Scenario, asked: Asked, output: Output) -> int:
     """Print the answer to a run in phases; the exit code."""
     from twin.cli.phases_tables import failing, run_tables, run_words
-    from twin.phases import How, whole_run
-    from twin.report.with_data import data_words
+    from twin.kinds.phases import How, whole_run
+    from twin.reports.with_data import data_words
 
     told, fidelity = command(asked.path, asked.sets, asked.fidelity), asked.fidelity.value
     with progress_bar(output, scenario.name) as progress:
@@ -54,10 +54,10 @@ def _fit_code(checks: Sequence[PhaseCheck]) -> int:
 def check(scenario: Scenario, output: Output) -> int:
     """Print whether every phase can run, and fits; the exit code."""
     from twin.cli.phases_tables import check_tables, check_words
+    from twin.kinds.phases import check_phases
     from twin.loading import scenario_hash
-    from twin.phases import check_phases
-    from twin.report.expect import FITS, judge
-    from twin.report.with_data import check_data
+    from twin.reports.expect import FITS, judge
+    from twin.reports.with_data import check_data
 
     check_data(scenario)
     checks = check_phases(scenario)

@@ -12,9 +12,9 @@ from twin import units
 from twin.cli.data_tables import data_tables
 from twin.cli.tables import warning_list
 from twin.errors import Problem
-from twin.phases import PhaseCheck, PhaseRun, Span, WholeRun
-from twin.phases.nearest import words as as_flags
-from twin.report.numbers import count, decimal_bytes, digits, duration, gibibytes, show
+from twin.kinds.phases import PhaseCheck, PhaseRun, Span, WholeRun
+from twin.kinds.phases.nearest import words as as_flags
+from twin.reports.numbers import count, decimal_bytes, digits, duration, gibibytes, show
 from twin.scenario import Scenario
 from twin.spec.kpis import KPIS
 

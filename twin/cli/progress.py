@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 from twin.cli.output import Output, complain
 
 if TYPE_CHECKING:
-    from twin.search.recommend import Progress as SearchProgress
-    from twin.search.recommend import Told as SearchTold
-    from twin.sweep.answers import Counts, Told
+    from twin.explore.search.recommend import Progress as SearchProgress
+    from twin.explore.search.recommend import Told as SearchTold
+    from twin.explore.sweep.answers import Counts, Told
 
 T = TypeVar("T")
 _EVERY_SECONDS = 10.0

@@ -12,12 +12,12 @@ from twin.cli.progress import search_progress, sweep_progress
 from twin.cli.sweep import BUG, IMPOSSIBLE, ClusterOption, JobsOption, pool_choice
 
 if TYPE_CHECKING:
+    from twin.explore.search.goal import Goal
+    from twin.explore.search.recommend import Recommendation
+    from twin.explore.search.scale import Scaling
+    from twin.explore.search.space import Space
+    from twin.explore.search.thresholds import MustBe
     from twin.scenario import Scenario
-    from twin.search.goal import Goal
-    from twin.search.recommend import Recommendation
-    from twin.search.scale import Scaling
-    from twin.search.space import Space
-    from twin.search.thresholds import MustBe
 
 _GpusOption = Annotated[
     str | None,
@@ -89,9 +89,9 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     budget, with 4 when nothing fits, with 3 when no layout is possible at all.
     """
     from twin.cli.answer import say_what_is_answered, training
+    from twin.explore.search.sizes import nodes_of
+    from twin.explore.sweep.kept import points_folder
     from twin.loading import load_any
-    from twin.search.sizes import nodes_of
-    from twin.sweep.kept import points_folder
 
     goal = _goal(target, budget, fastest=max_throughput)
     pool, output = pool_choice(jobs, cluster), Output(as_json, quiet)
@@ -104,29 +104,29 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     if fixed_layout:
         if axis:
             raise typer.BadParameter("a fixed layout has no axes", param_hint="--axis")
-        from twin.search.scale import Sizes, scale
+        from twin.explore.search.scale import Sizes, scale
 
         with sweep_progress(output) as told:
             rows = scale(loaded, Sizes(nodes, goal), pool=pool, folder=folder, progress=told)
         must = None
         if thresholds:
-            from twin.search.contenders import fixed_contest
-            from twin.search.thresholds import must_be
+            from twin.explore.search.contenders import fixed_contest
+            from twin.explore.search.thresholds import must_be
 
             with search_progress(output) as progress:
                 must = must_be(fixed_contest(rows, pool=pool, folder=folder, progress=progress))
         _say_scaling(rows, output, must)
         return
-    from twin.search.recommend import Asked
-    from twin.search.recommend import recommend as found_by
+    from twin.explore.search.recommend import Asked
+    from twin.explore.search.recommend import recommend as found_by
 
     whole = _space(loaded, nodes, axis or [])
     with search_progress(output) as progress:
         found = found_by(Asked(whole, goal, pool, folder, most, progress))
         must = None
         if thresholds:
-            from twin.search.contenders import contest
-            from twin.search.thresholds import must_be
+            from twin.explore.search.contenders import contest
+            from twin.explore.search.thresholds import must_be
 
             must = must_be(contest(found))
     _say(found, output, must)
@@ -144,7 +144,7 @@ def _goal(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
     """What is asked for. Raises `UsageError` for what is no time or no money."""
     from twin import units
     from twin.errors import Origin, Problem, UsageError
-    from twin.search.goal import DAY, Goal
+    from twin.explore.search.goal import DAY, Goal
 
     if fastest and (target or budget):
         message = "it is what no --target and no --budget ask for"
@@ -168,8 +168,8 @@ def _goal(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
 
 def _space(scenario: Scenario, nodes: tuple[int, ...], axes: list[str]) -> Space:
     """The space of the search."""
-    from twin.search.space import narrowed, space
-    from twin.sweep.flags import read_axes
+    from twin.explore.search.space import narrowed, space
+    from twin.explore.sweep.flags import read_axes
 
     return narrowed(space(scenario, nodes), {one.path: one.values for one in read_axes(axes)})
 

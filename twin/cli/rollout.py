@@ -11,12 +11,12 @@ from twin.cli.answer import say_failed, say_unmeasured
 from twin.cli.output import Output
 from twin.cli.side_by_side import refuse_limits, say
 from twin.cli.tables import expectation_list, warning_list
-from twin.report.numbers import count, digits, duration, gibibytes, show
+from twin.reports.numbers import count, digits, duration, gibibytes, show
 from twin.spec.kpis import ROLLOUT_KPIS
 
 if TYPE_CHECKING:
-    from twin.report.limits import Limit
-    from twin.rl.rollout import Iteration, RolloutAnswer
+    from twin.kinds.rollouts import Iteration, RolloutAnswer
+    from twin.reports.limits import Limit
     from twin.scenario import Scenario
 
 _MOMENTS: Final = 12
@@ -27,7 +27,7 @@ _WIDTH: Final = 30
 
 def run(scenario: Scenario, output: Output, *, strict: bool) -> int:
     """Play the rollouts of a scenario and print what came of them; the exit code."""
-    from twin.rl.rollout import rollout
+    from twin.kinds.rollouts import rollout
 
     found = rollout(scenario)
     output.document(found.to_json())
@@ -42,8 +42,8 @@ def run(scenario: Scenario, output: Output, *, strict: bool) -> int:
 
 def compare(scenarios: Sequence[Scenario], limits: Sequence[Limit], output: Output) -> int:
     """Print what differs between rollouts; the exit code."""
-    from twin.rl.rollout import rollout
-    from twin.rl.rollout.compare import compare as side_by_side
+    from twin.kinds.rollouts import rollout
+    from twin.kinds.rollouts.compare import compare as side_by_side
 
     refuse_limits(limits, scenarios[0].kind, ROLLOUT_KPIS)
     answers = [rollout(one) for one in scenarios]
@@ -93,7 +93,7 @@ def _at(one: Iteration, share: float) -> str:
 
 
 def _spent(found: RolloutAnswer) -> Table:
-    from twin.rl.rollout.types import SPENT
+    from twin.kinds.rollouts.types import SPENT
 
     table = _table("What engines do", ("", "share"))
     for key, part in found.spent.items():

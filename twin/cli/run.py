@@ -59,7 +59,7 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     from twin.cli.answer import answered, say_failed, say_unmeasured
     from twin.cli.seals import sealed
     from twin.loading import load_any
-    from twin.report import verdict
+    from twin.reports import verdict
     from twin.scenario import UpdateScenario
 
     if output_folder is not None and not seal:

@@ -15,7 +15,7 @@ from twin.cli.output import Output
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from twin.runs import StoredRun
+    from twin.answers import StoredRun
 
 VERSION = 1
 """Version of the JSON document."""
@@ -77,7 +77,7 @@ def runs(
 
 
 def _list(output: Output) -> None:
-    from twin.runs import runs_folder, stored
+    from twin.answers import runs_folder, stored
 
     entries = stored()
     listed = [entry_document(entry) for entry in entries]
@@ -93,7 +93,7 @@ def _list(output: Output) -> None:
 
 def _show(names: list[str], output: Output) -> None:
     """Each run as it was answered then, by the code of then."""
-    from twin.runs import find
+    from twin.answers import find
 
     entries = [find(name) for name in names]
     shown = [{"run": entry_document(entry), "report": entry.report} for entry in entries]
@@ -105,7 +105,7 @@ def _show(names: list[str], output: Output) -> None:
 
 
 def _remove(names: list[str], older_than: str | None, output: Output) -> None:
-    from twin.runs import find, older, remove, stored
+    from twin.answers import find, older, remove, stored
 
     if names:
         chosen = list({entry.path: entry for entry in map(find, names)}.values())
@@ -155,7 +155,7 @@ def entries_table(entries: list[StoredRun]) -> Table:
     """The stored runs with the file of each and what was changed in it, one change per line."""
     from rich.table import Table
 
-    from twin.report.numbers import duration
+    from twin.reports.numbers import duration
 
     headings = ("Hash", "Scenario", "File", "Changed in it", "Step", "Fits", "When", "Fidelity")
     table = Table(*headings, box=None)
@@ -178,8 +178,8 @@ def figures_table(report: dict[str, Any]) -> Table:
     """The key figures of a stored JSON report."""
     from rich.table import Table
 
-    from twin.report import KPIS
-    from twin.report.numbers import show
+    from twin.reports import KPIS
+    from twin.reports.numbers import show
 
     table = Table("Key figures", "", box=None)
     for kpi in KPIS:
@@ -191,7 +191,7 @@ def origin_table(entry: StoredRun) -> Table:
     """Where a stored answer came from, and where it lies."""
     from rich.table import Table
 
-    from twin.report.numbers import duration
+    from twin.reports.numbers import duration
 
     table = Table("Stored", "", box=None)
     table.add_row("Files", f"{entry.path}, {_size(entry.bytes)}")
@@ -211,6 +211,6 @@ def _when(created: str) -> str:
 
 
 def _size(count: int) -> str:
-    from twin.report.numbers import gibibytes
+    from twin.reports.numbers import gibibytes
 
     return gibibytes(float(count))

@@ -16,8 +16,8 @@ from twin.cli.output import Output
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from twin.live import Seal, Shelf
-    from twin.runs import Run
+    from twin.answers import Run
+    from twin.evidence.live import Seal, Shelf
 
 VERSION = 1
 """Version of the JSON document."""
@@ -93,8 +93,8 @@ def seals(  # noqa: PLR0913  one parameter per option of the command line
 
 def sealed(found: Run, folder: Path | None) -> dict[str, Any]:
     """Seal an answer, unless it is sealed already; what to say of it, as data."""
-    from twin.live.seal import seal, sentence
-    from twin.live.seals import basis, keep
+    from twin.evidence.live.seal import seal, sentence
+    from twin.evidence.live.seals import basis, keep
 
     known = found.report.provenance
     checked = basis(known.calibration, known.fidelity, folder)
@@ -114,8 +114,8 @@ def sealed(found: Run, folder: Path | None) -> dict[str, Any]:
 
 
 def _list(output: Output) -> None:
-    from twin.live import shelf
-    from twin.live.words import rate
+    from twin.evidence.live import shelf
+    from twin.evidence.live.words import rate
 
     found = shelf()
     output.document(
@@ -134,10 +134,10 @@ def _list(output: Output) -> None:
 
 
 def _show(name: str, output: Output) -> None:
-    from twin.live import shelf
-    from twin.live.seal import sentence
-    from twin.live.seals import find
-    from twin.live.words import checked
+    from twin.evidence.live import shelf
+    from twin.evidence.live.seal import sentence
+    from twin.evidence.live.seals import find
+    from twin.evidence.live.words import checked
 
     one = find(name)
     found = shelf()
@@ -151,10 +151,10 @@ def _show(name: str, output: Output) -> None:
 
 def _check(name: str, told: tuple[str, str, str | None], output: Output) -> None:
     """Hold a seal against a step that somebody measured: seconds, source, when the run began."""
-    from twin.live.check import check
-    from twin.live.pace import Pace
-    from twin.live.seals import add, find, keep
-    from twin.live.words import checked
+    from twin.evidence.live.check import check
+    from twin.evidence.live.pace import Pace
+    from twin.evidence.live.seals import add, find, keep
+    from twin.evidence.live.words import checked
 
     measured, source, began = told
     one = find(name)
@@ -223,9 +223,9 @@ def _row(one: Seal, found: Shelf) -> dict[str, Any]:
 def _table(found: Shelf) -> Table:
     from rich.table import Table
 
-    from twin.live.check import counting
-    from twin.live.words import checked
-    from twin.report.numbers import duration
+    from twin.evidence.live.check import counting
+    from twin.evidence.live.words import checked
+    from twin.reports.numbers import duration
 
     table = Table("Seal", "Sealed", "Scenario", "Step", "80 % interval", "Checked", box=None)
     for one in reversed(found.seals):
@@ -247,8 +247,8 @@ def _table(found: Shelf) -> Table:
 def _figures(one: Seal) -> Table:
     from rich.table import Table
 
-    from twin.report import KPIS
-    from twin.report.numbers import show
+    from twin.reports import KPIS
+    from twin.reports.numbers import show
 
     table = Table("Key figures", "", "80 % interval", box=None)
     for kpi in KPIS:

@@ -6,14 +6,14 @@ from typing import Final
 
 from rich.table import Table
 
-from twin.report.numbers import gibibytes, show
+from twin.explore.search.judge import words
+from twin.explore.search.recommend import Answered, Recommendation, Size
+from twin.explore.search.scale import Scaling
+from twin.explore.study.variants import written
+from twin.explore.sweep.outcome import Outcome
+from twin.reports.numbers import gibibytes, show
 from twin.scenario import Scenario
-from twin.search.judge import words
-from twin.search.recommend import Answered, Recommendation, Size
-from twin.search.scale import Scaling
 from twin.spec.kpis import KPIS, Unit
-from twin.study.variants import written
-from twin.sweep.outcome import Outcome
 
 _UNITS: Final[dict[str, Unit]] = {kpi.key: kpi.unit for kpi in KPIS}
 _FIGURES: Final = {"step_seconds": "step", "days": "run", "cost_usd": "cost", "mfu": "MFU"}

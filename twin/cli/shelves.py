@@ -11,7 +11,7 @@ from rich.text import Text
 
 from twin.arch import parameters
 from twin.loading import Part
-from twin.report.numbers import count
+from twin.reports.numbers import count
 from twin.sources import Source, Sourced
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec

@@ -10,11 +10,11 @@ from rich.table import Table
 
 from twin.cli.columns import headed
 from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
-from twin.report.numbers import changed, show
+from twin.reports.numbers import changed, show
 
 if TYPE_CHECKING:
-    from twin.report.limits import Limit
-    from twin.report.side_by_side import SideBySide
+    from twin.reports.limits import Limit
+    from twin.reports.side_by_side import SideBySide
     from twin.spec.kpis import Kpi
 
 
@@ -35,7 +35,7 @@ def refuse_limits(limits: Sequence[Limit], what: str, kpis: Sequence[Kpi]) -> No
 
 def say(comparison: SideBySide[Any], limits: Sequence[Limit], output: Output) -> int:
     """Print what differs, in a sentence for each candidate and a table; the exit code."""
-    from twin.report.limits import failures, sentence
+    from twin.reports.limits import failures, sentence
 
     beyond = failures(comparison, tuple(limits))
     output.document(comparison.to_json() | {"failures": [asdict(one) for one in beyond]})

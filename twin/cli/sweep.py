@@ -12,9 +12,9 @@ from twin.cli.options import JsonOption, NoCacheOption, QuietOption, ScenarioArg
 from twin.cli.output import DOES_NOT_FIT, Output
 
 if TYPE_CHECKING:
+    from twin.explore.sweep.pool import PoolChoice
+    from twin.explore.sweep.sweep import Asked, Sweep
     from twin.scenario import Scenario
-    from twin.sweep.pool import PoolChoice
-    from twin.sweep.sweep import Asked, Sweep
 
 BUG, IMPOSSIBLE = 1, 3
 """Exit codes of a sweep none of whose points could be answered: by a failure of ours, or because no
@@ -90,12 +90,12 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     """
     from twin.cli.answer import say_what_is_answered
     from twin.cli.progress import sweep_progress
-    from twin.sweep.kept import points_folder
-    from twin.sweep.sweep import sweep as answered
+    from twin.explore.sweep.kept import points_folder
+    from twin.explore.sweep.sweep import sweep as answered
 
     pool = pool_choice(jobs, cluster)
     if output_file is not None:
-        from twin.sweep.write import check_output
+        from twin.explore.sweep.write import check_output
 
         check_output(output_file)
     output = Output(as_json, quiet)
@@ -107,7 +107,7 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
         folder = None if no_cache else points_folder()
         found = answered(asked, pool=pool, folder=folder, progress=progress)
     if output_file is not None:
-        from twin.sweep.write import write
+        from twin.explore.sweep.write import write
 
         write(found, output_file)
     _say(found, output, shown)
@@ -117,11 +117,11 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
 
 def pool_choice(jobs: int | None, cluster: str | None) -> PoolChoice:
     """Who plays. Raises `UsageError` for what is no address of a cluster."""
-    from twin.sweep.pool import PoolChoice
+    from twin.explore.sweep.pool import PoolChoice
 
     if cluster is None:
         return PoolChoice(jobs)
-    from twin.sweep.clusters import check_cluster
+    from twin.explore.sweep.clusters import check_cluster
 
     if jobs is not None:
         message = "a cluster has as many workers as it has"
@@ -135,10 +135,10 @@ def _asked(
 ) -> tuple[Scenario, Asked]:
     """The scenario, and what is to be swept; everything that is wrong with it is told here."""
     from twin.cli.answer import training
+    from twin.explore.sweep.flags import check_values, grid_of, read_axes
+    from twin.explore.sweep.grid import Source
+    from twin.explore.sweep.sweep import Asked, refuse_size
     from twin.loading import load_any
-    from twin.sweep.flags import check_values, grid_of, read_axes
-    from twin.sweep.grid import Source
-    from twin.sweep.sweep import Asked, refuse_size
 
     axes = read_axes(grid)
     source = Source(path, tuple(sets))

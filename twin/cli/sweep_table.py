@@ -9,10 +9,10 @@ from typing import Final
 
 from rich.table import Table
 
-from twin.report.numbers import gibibytes, show
+from twin.explore.study.variants import written
+from twin.explore.sweep.sweep import Row, Sweep
+from twin.reports.numbers import gibibytes, show
 from twin.spec.kpis import Kpi
-from twin.study.variants import written
-from twin.sweep.sweep import Row, Sweep
 
 _USUAL: Final = (
     ("step_seconds", "days", "cost_usd", "mfu"),

@@ -17,17 +17,17 @@ from twin.cli.columns import headless
 from twin.cli.cost_tables import cost_tables
 from twin.cli.data_tables import data_tables
 from twin.cli.goodput_tables import goodput_tables
-from twin.plan.types import Plan, Warning
-from twin.report.breakdown import CAUSE_WORDS
-from twin.report.compare import Comparison, FieldDifference, KpiDelta
-from twin.report.expect import Judgement, sentence
-from twin.report.kpis import KPIS, Kpi
-from twin.report.numbers import changed, decimal_bytes, duration, gibibytes, show
-from twin.report.report import MemoryReport, Report
+from twin.planning.types import Plan, Warning
+from twin.reports.breakdown import CAUSE_WORDS
+from twin.reports.compare import Comparison, FieldDifference, KpiDelta
+from twin.reports.expect import Judgement, sentence
+from twin.reports.kpis import KPIS, Kpi
+from twin.reports.numbers import changed, decimal_bytes, duration, gibibytes, show
+from twin.reports.report import MemoryReport, Report
 from twin.spec.kpis import OF_A_SITE, OF_FAILURES
 
 if TYPE_CHECKING:  # a study takes no part in a single run
-    from twin.study import Attribution, Suggestion
+    from twin.explore.study import Attribution, Suggestion
 
 _WIDTH = 24
 """Characters of a full bar."""

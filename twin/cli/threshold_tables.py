@@ -6,11 +6,11 @@ from typing import Final
 
 from rich.table import Table
 
-from twin.report.numbers import count, digits
-from twin.search.contenders import MOST, REACH, TIE, Contender, Contest
-from twin.search.levers import Lever
-from twin.search.thresholds import Flip, MustBe, Threshold
-from twin.search.tornado import Bar
+from twin.explore.search.contenders import MOST, REACH, TIE, Contender, Contest
+from twin.explore.search.levers import Lever
+from twin.explore.search.thresholds import Flip, MustBe, Threshold
+from twin.explore.search.tornado import Bar
+from twin.reports.numbers import count, digits
 
 _BARS: Final = 10
 """Uncertain inputs that are shown: the most influential."""

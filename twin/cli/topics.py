@@ -13,7 +13,7 @@ from twin.cli.options import Fidelity
 from twin.cli.output import DOES_NOT_FIT, Output
 
 if TYPE_CHECKING:
-    from twin.runs.key import Fidelity as Played
+    from twin.answers.key import Fidelity as Played
 
 VERSION: Final = 1
 """Version of the JSON documents."""
@@ -43,7 +43,7 @@ def topic(name: str, asked: Asked, output: Output) -> int:
 def _overlap(asked: Asked, output: Output) -> int:
     """Window and demand of each kind of layer, and what was exposed in the end."""
     from twin.cli.answer import answered
-    from twin.report.overlap import sentence
+    from twin.reports.overlap import sentence
 
     run = answered(asked.scenario, asked.sets, output, cache=asked.cache, fidelity=asked.fidelity)
     report = run.report
@@ -68,8 +68,8 @@ def _passes(asked: Asked, output: Output) -> int:
     """How long each pass of a chunk takes by itself, and two passes of a pair together."""
     from twin.cli.answer import training
     from twin.loading import load_any, scenario_hash
-    from twin.plan import plan
-    from twin.report.passes import passes, sentence
+    from twin.planning import plan
+    from twin.reports.passes import passes, sentence
 
     scenario = training(load_any(asked.scenario, asked.sets))
     found = passes(plan(scenario))
@@ -88,7 +88,7 @@ def _passes(asked: Asked, output: Output) -> int:
 def _links(asked: Asked, output: Output) -> int:
     """Every class of link with its use, and where the bottleneck is."""
     from twin.cli.answer import answered
-    from twin.report.network_use import network_use, sentence
+    from twin.reports.network_use import network_use, sentence
 
     if asked.fidelity is Fidelity.FAST:
         message = "the fast path does not know when links are in use: leave --fidelity out"
@@ -108,9 +108,9 @@ def _links(asked: Asked, output: Output) -> int:
 def _hidden_expert(asked: Asked, output: Output) -> int:
     """The largest degree of expert parallelism that stays hidden."""
     from twin.cli.answer import progress_bar, training
+    from twin.explore.study.hidden import hidden_expert, sentence
     from twin.loading import load_any, scenario_hash
-    from twin.plan.caveats import idle_rates
-    from twin.study.hidden import hidden_expert, sentence
+    from twin.planning.caveats import idle_rates
 
     scenario = training(load_any(asked.scenario, asked.sets))
     with progress_bar(output, "degrees of expert parallelism") as progress:
@@ -133,8 +133,8 @@ def _hidden_expert(asked: Asked, output: Output) -> int:
 def _tornado(asked: Asked, output: Output) -> int:
     """Which uncertain numbers, or chosen fields, move the step most."""
     from twin.cli.answer import progress_bar, training
+    from twin.explore.study.influence import influence, read_asked, sentence
     from twin.loading import load_any, scenario_hash
-    from twin.study.influence import influence, read_asked, sentence
 
     scenario, fields = training(load_any(asked.scenario, asked.sets)), read_asked(asked.fields)
     with progress_bar(output, "both ends of every number") as progress:
@@ -155,7 +155,7 @@ def _inference(asked: Asked, output: Output) -> int:
     """What serving the model takes at short and long contexts, and with twice the heads."""
     from twin.cli.answer import training
     from twin.loading import load_any, scenario_hash
-    from twin.report.inference import inference, sentence
+    from twin.reports.inference import inference, sentence
 
     scenario = training(load_any(asked.scenario, asked.sets))
     found = inference(scenario.model)
@@ -172,8 +172,8 @@ def _serving(asked: Asked, output: Output) -> int:
     """Every engine of the scenario over concurrent users and context, and with twice the heads."""
     from twin.cli.answer import training
     from twin.loading import load_any, scenario_hash
-    from twin.report.serving import serving
-    from twin.report.serving_words import heads, sentence, turns
+    from twin.reports.serving import serving
+    from twin.reports.serving_words import heads, sentence, turns
 
     scenario = training(load_any(asked.scenario, asked.sets))
     found = serving(scenario)

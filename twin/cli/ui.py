@@ -69,7 +69,7 @@ def ui(
 
 def _real(folder: Path) -> str:
     """The absolute path of a real run's folder. Raises `twin.errors.TwinError` where it is none."""
-    from twin.measured import read
+    from twin.evidence.measured import read
 
     return str(read(folder).folder.absolute())
 
@@ -79,11 +79,11 @@ def _checked(scenario: str) -> str:
 
     Raises `twin.errors.TwinError` where no answer could be had from it.
     """
-    from twin import rl
     from twin.errors import Problem, UsageError
+    from twin.kinds import weight_update
     from twin.loading import load_any
     from twin.loading.files import find_scenario, shipped_folder
-    from twin.plan import plan
+    from twin.planning import plan
     from twin.scenario import UpdateScenario
 
     if scenario == "-":
@@ -92,7 +92,7 @@ def _checked(scenario: str) -> str:
         raise UsageError([Problem("TW001", "", message, hint)])
     loaded = load_any(scenario)
     if isinstance(loaded, UpdateScenario):
-        rl.plan(loaded)
+        weight_update.plan(loaded)
     else:
         plan(loaded)
     file = find_scenario(scenario).absolute()

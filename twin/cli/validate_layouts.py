@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from twin.loop import Asked, Layout, Outcome, Score
-    from twin.loop.rl import LoopOutcome
+    from twin.evidence.loop import Asked, Layout, Outcome, Score
+    from twin.evidence.loop.rl import LoopOutcome
 
 VERSION = 1
 """Version of the JSON document."""
@@ -46,9 +46,9 @@ class Files:
 
 def run(wanted: Request, files: Files, output: Output) -> int:
     """Predict layouts, run them with the reference trainer, and compare; the exit code."""
-    from twin.loop import Asked, find, predict_then_run, score
-    from twin.loop.start import obstacle
-    from twin.runs import runs_folder
+    from twin.answers import runs_folder
+    from twin.evidence.loop import Asked, find, predict_then_run, score
+    from twin.evidence.loop.start import obstacle
 
     missing = "" if wanted.mode == "rl" else obstacle()
     if missing:
@@ -78,12 +78,12 @@ def run(wanted: Request, files: Files, output: Output) -> int:
     if output.tables:
         output.show(*[_table(outcomes)] * bool(outcomes), *[_phases(loops)] * bool(loops))
     if files.report is not None:
-        from twin.loop.page import write
+        from twin.evidence.loop.page import write
 
         write(files.report, outcomes, scores, loops)
         output.message(f"Written: {files.report}")
     if files.table is not None:
-        from twin.loop.page import write_table
+        from twin.evidence.loop.page import write_table
 
         write_table(files.table, found, outcomes)
         output.message(f"Written: {files.table}")
@@ -92,7 +92,7 @@ def run(wanted: Request, files: Files, output: Output) -> int:
 
 def _loops(found: Sequence[Layout], asked: Asked, output: Output) -> list[LoopOutcome]:
     """Loops of reinforcement learning, predicted and run."""
-    from twin.loop.rl import predict_then_run
+    from twin.evidence.loop.rl import predict_then_run
 
     outcomes: list[LoopOutcome] = []
     for one in predict_then_run(found, asked, output.message):
@@ -103,7 +103,7 @@ def _loops(found: Sequence[Layout], asked: Asked, output: Output) -> list[LoopOu
 
 def _beyond(limit: float | None, scores: Sequence[Score], loops: Sequence[LoopOutcome]) -> bool:
     """Whether a median error is above the limit, in percent: of a mode, or of a phase of loops."""
-    from twin.loop.rl.outcome import medians
+    from twin.evidence.loop.rl.outcome import medians
 
     errors = [one.median_error for one in scores]
     errors += medians(loops).values() if loops else ()
@@ -111,7 +111,7 @@ def _beyond(limit: float | None, scores: Sequence[Score], loops: Sequence[LoopOu
 
 
 def _line(one: Outcome) -> str:
-    from twin.report.numbers import duration, signed
+    from twin.reports.numbers import duration, signed
 
     drift = ", drifted" if one.drifted else ""
     return (
@@ -121,7 +121,7 @@ def _line(one: Outcome) -> str:
 
 
 def _loop_line(one: LoopOutcome) -> str:
-    from twin.report.numbers import duration, signed
+    from twin.reports.numbers import duration, signed
 
     predicted, measured = map(duration, one.seconds)
     return (
@@ -131,7 +131,7 @@ def _loop_line(one: LoopOutcome) -> str:
 
 
 def _of_loops(loops: Sequence[LoopOutcome]) -> str:
-    from twin.loop.rl.outcome import medians
+    from twin.evidence.loop.rl.outcome import medians
 
     errors = [abs(error) for one in loops for error in one.errors.values()]
     near = sum(error <= NEAR for error in errors)
@@ -145,7 +145,7 @@ def _of_loops(loops: Sequence[LoopOutcome]) -> str:
 def _phases(loops: Sequence[LoopOutcome]) -> Table:
     from rich.table import Table
 
-    from twin.loop.page import LOOP_COLUMNS, loop_cells
+    from twin.evidence.loop.page import LOOP_COLUMNS, loop_cells
 
     table = Table(*LOOP_COLUMNS, box=None)
     for one in loops:
@@ -169,7 +169,7 @@ def _sentence(one: Score) -> str:
 def _table(outcomes: list[Outcome]) -> Table:
     from rich.table import Table
 
-    from twin.loop.page import COLUMNS, cells
+    from twin.evidence.loop.page import COLUMNS, cells
 
     table = Table(*COLUMNS, box=None)
     for one in outcomes:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from twin.errors import UsageError
-    from twin.report.interval import Known
-    from twin.validate import Answer, Row
-    from twin.validate.pairs import Pair
-    from twin.validate.summary import Family, Summary
+    from twin.evidence.validate import Answer, Row
+    from twin.evidence.validate.pairs import Pair
+    from twin.evidence.validate.summary import Family, Summary
+    from twin.reports.interval import Known
 
 VERSION: Final = 1
 """Version of the JSON document."""
@@ -77,8 +77,8 @@ def run(asked: Request, output: Output) -> int:
 
 def _made(rows: Sequence[Row], asked: Request, output: Output) -> Summary:
     """What rows come to, predicted now."""
-    from twin.report.interval import shipped
-    from twin.validate.summary import summarize
+    from twin.evidence.validate.summary import summarize
+    from twin.reports.interval import shipped
 
     answers = _answers(rows, asked, output)
     kept = asked.files.residuals
@@ -88,7 +88,7 @@ def _made(rows: Sequence[Row], asked: Request, output: Output) -> Summary:
 
 def _shipped(asked: Request, output: Output) -> Summary:
     """What the answers that ship come to. Raises `UsageError` where there are none."""
-    from twin.validate import kept, overview
+    from twin.evidence.validate import kept, overview
 
     told = kept.shipped()
     summary = None if told is None else told.summary
@@ -117,7 +117,7 @@ def _nothing(asked: Request, count: int, what: str) -> UsageError:
 
 def _rows(asked: Request) -> tuple[Row, ...]:
     """Rows of all suites, those that were asked for. Raises `UsageError` where there is none."""
-    from twin.validate import read_suite
+    from twin.evidence.validate import read_suite
 
     suites: tuple[Path | None, ...] = asked.suites or (None,)
     rows = tuple(row for suite in suites for row in read_suite(suite))
@@ -128,7 +128,7 @@ def _rows(asked: Request) -> tuple[Row, ...]:
 
 
 def _says(row: Row, text: str) -> bool:
-    from twin.validate import Unreadable
+    from twin.evidence.validate import Unreadable
 
     words = [row.id]
     with suppress(Unreadable):
@@ -141,8 +141,8 @@ def _has(words: Iterable[str], text: str) -> bool:
 
 
 def _answers(rows: Sequence[Row], asked: Request, output: Output) -> tuple[Answer, ...]:
-    from twin.validate import validate
-    from twin.validate.validate import at_once
+    from twin.evidence.validate import validate
+    from twin.evidence.validate.validate import at_once
 
     processes = asked.processes or at_once()
     found: list[Answer] = []
@@ -155,13 +155,13 @@ def _answers(rows: Sequence[Row], asked: Request, output: Output) -> tuple[Answe
 
 
 def _left_out(rows: Sequence[Row]) -> tuple[Answer, ...]:
-    from twin.validate.leave_one_out import leave_one_out
+    from twin.evidence.validate.leave_one_out import leave_one_out
 
     return leave_one_out(rows)
 
 
 def _residuals(rows: Sequence[Row], answers: Sequence[Answer], file: Path) -> Known:
-    from twin.validate import intervals
+    from twin.evidence.validate import intervals
 
     told = intervals.known(intervals.residuals(rows, answers))
     intervals.write(file, told)
@@ -170,7 +170,7 @@ def _residuals(rows: Sequence[Row], answers: Sequence[Answer], file: Path) -> Kn
 
 def _write(wanted: Files, rows: Sequence[Row], summary: Summary, output: Output) -> None:
     """What was asked for as files."""
-    from twin.validate import files, kept, report
+    from twin.evidence.validate import files, kept, report
 
     if wanted.residuals is not None:
         output.message(f"Written: {wanted.residuals}")
@@ -198,7 +198,7 @@ def _is_beyond(summary: Summary, limit: float) -> bool:
 
 def _sentences(summary: Summary) -> Iterator[str]:
     """The answer in words: one line per metric of rows that judge."""
-    from twin.validate import score
+    from twin.evidence.validate import score
 
     told = summary.to_json()["metrics"]["check"]
     refused = len({one.id for one in summary.refused})
@@ -244,7 +244,7 @@ def _table(title: str, *columns: str, words: int = 1) -> Any:
 
 def _overview(summary: Summary) -> RenderableType | None:
     """How right the twin is, in a dozen lines."""
-    from twin.validate.overview import COLUMNS, lines
+    from twin.evidence.validate.overview import COLUMNS, lines
 
     found = lines(summary)
     if not found:
@@ -259,7 +259,7 @@ def _bars(summary: Summary) -> RenderableType | None:
     told = [bar for bar in summary.bars if bar.value is not None]
     if not told:
         return None
-    from twin.validate.report import limits, percent
+    from twin.evidence.validate.report import limits, percent
 
     table = _table("Bars, of check rows", "Bar", "value", "limit", "rows", "")
     for bar in told:
@@ -270,7 +270,7 @@ def _bars(summary: Summary) -> RenderableType | None:
 
 
 def _families(summary: Summary) -> Iterator[RenderableType]:
-    from twin.validate.report import percent, signed
+    from twin.evidence.validate.report import percent, signed
 
     by_metric: dict[str, list[Family]] = {}
     for one in summary.families():
@@ -305,7 +305,7 @@ def _short(key: Sequence[str]) -> str:
 
 
 def _refused(summary: Summary) -> RenderableType | None:
-    from twin.validate.summary import reasons
+    from twin.evidence.validate.summary import reasons
 
     told: list[Mapping[str, Any]] = list(reasons(summary.refused))
     if not told:
@@ -319,7 +319,7 @@ def _refused(summary: Summary) -> RenderableType | None:
 
 def _pairs(pairs: Sequence[Pair]) -> RenderableType | None:
     """Pairs that judge; those that were named wrongly first."""
-    from twin.validate.report import signed
+    from twin.evidence.validate.report import signed
 
     if not pairs:
         return None

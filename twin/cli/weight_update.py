@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from twin import rl
 from twin.cli.answer import command, say_failed, say_unmeasured
 from twin.cli.columns import headed
 from twin.cli.output import DOES_NOT_FIT, Output
 from twin.cli.side_by_side import refuse_limits, say
 from twin.cli.tables import bar, percent, warning_list
-from twin.report.expect import FITS, Judgement, judge
-from twin.report.numbers import changed, duration, gibibytes, show
-from twin.report.summary import Run
-from twin.rl.alternatives import Alternative, alternatives
-from twin.rl.bound import WORDS
-from twin.rl.verdict import decimal
+from twin.kinds import weight_update
+from twin.kinds.weight_update.alternatives import Alternative, alternatives
+from twin.kinds.weight_update.bound import WORDS
+from twin.kinds.weight_update.verdict import decimal
+from twin.reports.expect import FITS, Judgement, judge
+from twin.reports.numbers import changed, duration, gibibytes, show
+from twin.reports.summary import Run
 from twin.scenario import UpdateScenario
 from twin.spec.kpis import UPDATE_KPIS
 
 if TYPE_CHECKING:
-    from twin.report.limits import Limit
-    from twin.rl import UpdatePlan, UpdateReport
+    from twin.kinds.weight_update import UpdatePlan, UpdateReport
+    from twin.reports.limits import Limit
 
 VERSION = 1
 """Version of the JSON document of a check."""
@@ -36,9 +36,9 @@ VERSION = 1
 def answer(scenario: UpdateScenario, path: str, sets: Sequence[str]) -> UpdateReport:
     """The report of an update; what was played in a tenth of a second is not stored."""
     begin = time.perf_counter()
-    plan = rl.plan(scenario)
-    trace = rl.simulate(rl.lower(plan))
-    return rl.report(plan, trace, Run(time.perf_counter() - begin, command(path, sets)))
+    plan = weight_update.plan(scenario)
+    trace = weight_update.simulate(weight_update.lower(plan))
+    return weight_update.report(plan, trace, Run(time.perf_counter() - begin, command(path, sets)))
 
 
 def run(
@@ -48,7 +48,7 @@ def run(
     report = answer(scenario, path, sets)
     others = alternatives(scenario, report) if output.json or output.tables else ()
     output.document(report.to_json() | {"alternatives": [asdict(one) for one in others]})
-    output.sentence(rl.verdict(report))
+    output.sentence(weight_update.verdict(report))
     failed = say_failed(report.expectations, output)
     unmeasured = say_unmeasured(report.unmeasured, output, strict=strict)
     if output.tables:
@@ -58,12 +58,12 @@ def run(
 
 def check(scenario: UpdateScenario, output: Output) -> int:
     """Print whether an update is possible, and fits; the exit code."""
-    plan = rl.plan(scenario)
+    plan = weight_update.plan(scenario)
     known = {FITS: plan.memory.fits, "peak_device_bytes": plan.memory.device_bytes}
     known["peak_host_bytes_per_node"] = plan.memory.host_bytes
     judged = judge(scenario.expect, known)
     output.document(_check_document(plan, judged))
-    output.sentence(rl.fitting(plan.memory))
+    output.sentence(weight_update.fitting(plan.memory))
     failed = say_failed(judged, output)
     if output.tables:
         output.show(_travel_table(plan), warning_list(plan.warnings))
@@ -73,7 +73,7 @@ def check(scenario: UpdateScenario, output: Output) -> int:
 def compare(reports: Sequence[UpdateReport], limits: Sequence[Limit], output: Output) -> int:
     """Print what differs between updates; the exit code."""
     refuse_limits(limits, "a weight update", UPDATE_KPIS)
-    return say(rl.compare(reports), limits, output)
+    return say(weight_update.compare(reports), limits, output)
 
 
 def _check_document(plan: UpdatePlan, judged: Sequence[Judgement]) -> dict[str, Any]:

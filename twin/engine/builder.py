@@ -24,7 +24,7 @@ from twin.engine.program import (
     Template,
 )
 from twin.optimizers import dense_weights
-from twin.plan.memory import PARAMETER_BYTES
+from twin.planning.memory import PARAMETER_BYTES
 
 _STREAM_OF: Final = {
     "tensor": TENSOR,

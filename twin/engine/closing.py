@@ -8,12 +8,12 @@ ZeRO-2 on the backward passes have reduced the gradients already; under ZeRO-3 t
 gathers weights as it goes. With `overlap_param_gather` that all-gather opens the next step instead
 (`twin.engine.opening`).
 
-What the host keeps of the states is updated bucket by bucket behind the rest (`twin.plan.update`):
-copies in both directions, the update on the device, and that of the host's cores run beside each
-other, each in order. It begins with the update, not earlier, as `optimizer.step()` does: copies
-under the last backward would need memory that activations still have. Collectives of the optimizer
-are not cut into buckets. While the host's cores update, the compute stream has nothing else to do,
-and that time is the optimizer's.
+What the host keeps of the states is updated bucket by bucket behind the rest
+(`twin.planning.update`): copies in both directions, the update on the device, and that of the
+host's cores run beside each other, each in order. It begins with the update, not earlier, as
+`optimizer.step()` does: copies under the last backward would need memory that activations still
+have. Collectives of the optimizer are not cut into buckets. While the host's cores update, the
+compute stream has nothing else to do, and that time is the optimizer's.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from twin.engine.program import COMPUTE, DATA, FROM_HOST, TO_HOST, Group, Step, 
 from twin.network import capacity, latency, sharers
 from twin.network.placement import Placement
 from twin.optimizers import Phase, Sent, Share, dense_weights, squares
-from twin.plan.compile import chunk_map_of
-from twin.plan.memory import PARAMETER_BYTES, shards
-from twin.plan.types import Chunk, Plan
-from twin.plan.update import buckets, host_phases, on_device, share_of
+from twin.planning.compile import chunk_map_of
+from twin.planning.memory import PARAMETER_BYTES, shards
+from twin.planning.types import Chunk, Plan
+from twin.planning.update import buckets, host_phases, on_device, share_of
 
 Close: TypeAlias = tuple[Template, tuple[int | None, ...]]
 """The closing steps of a stage, and the chunk whose last backward releases each."""

@@ -15,8 +15,8 @@ from twin.engine.wiring import Rates, wire
 from twin.hardware import Price, Prices, prices
 from twin.network import capacity
 from twin.network.placement import Placement
-from twin.plan.compile import shape_of
-from twin.plan.types import Plan
+from twin.planning.compile import shape_of
+from twin.planning.types import Plan
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import ClusterSpec
 

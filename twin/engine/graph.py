@@ -27,7 +27,7 @@ from twin.engine.program import (
     send_stream,
 )
 from twin.engine.wiring import Flow
-from twin.plan.offload import offloaded
+from twin.planning.offload import offloaded
 from twin.schedules.action import Action, Pass
 
 Offsets = tuple[int, ...]

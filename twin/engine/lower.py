@@ -13,9 +13,9 @@ from twin.engine.program import TENSOR, Beside, Message, Offload, Program, Step,
 from twin.engine.roles import Ranks, roles, seats
 from twin.engine.wiring import wire
 from twin.network import crossing, latency
-from twin.plan.memory import boundary_bytes
-from twin.plan.offload import offload_bytes
-from twin.plan.types import Plan
+from twin.planning.memory import boundary_bytes
+from twin.planning.offload import offload_bytes
+from twin.planning.types import Plan
 from twin.schedules.action import Pass
 
 

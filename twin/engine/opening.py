@@ -12,8 +12,8 @@ from twin.collectives import Traffic
 from twin.engine.coster import Coster
 from twin.engine.program import DATA, Group, Step, Template
 from twin.optimizers import dense_weights
-from twin.plan.memory import PARAMETER_BYTES
-from twin.plan.types import Plan
+from twin.planning.memory import PARAMETER_BYTES
+from twin.planning.types import Plan
 
 
 def opening(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int, ...]]:

@@ -60,7 +60,7 @@ MESH_GROUPS: Final[tuple[Group, ...]] = (
     "expert",
     "expert_data",
 )
-"""Those that lie inside a stage (`twin.plan.mesh.GROUPS`)."""
+"""Those that lie inside a stage (`twin.planning.mesh.GROUPS`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from twin.engine.program import MESH_GROUPS, Group, Role
 from twin.engine.wiring import Seats
 from twin.network.links import sharers
-from twin.plan.mesh import group_numbers, ranks_of_stages
-from twin.plan.types import Mesh, Plan
+from twin.planning.mesh import group_numbers, ranks_of_stages
+from twin.planning.types import Mesh, Plan
 
 Ranks = Literal["folded", "group", "all"]
 """What is played: one rank per stage, one model-parallel group, or all ranks."""

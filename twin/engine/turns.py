@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from twin.engine.program import send_stream
-from twin.plan.offload import offloaded
+from twin.planning.offload import offloaded
 from twin.schedules import ChunkMap, Schedule
 from twin.schedules.action import Action, Pass
 

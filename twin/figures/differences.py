@@ -11,10 +11,10 @@ from twin.figures.cascade import Rung, cascade
 from twin.figures.palette import BAD, GOOD, INK, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Drawing, Frame, Mark, Picture, Row, draw
 from twin.figures.step import LEGEND, MEANING
-from twin.report.breakdown import CAUSES
-from twin.report.compare import Comparison, Delta, KpiDelta
-from twin.report.kpis import KPIS, Unit
-from twin.report.numbers import digits, show
+from twin.reports.breakdown import CAUSES
+from twin.reports.compare import Comparison, Delta, KpiDelta
+from twin.reports.kpis import KPIS, Unit
+from twin.reports.numbers import digits, show
 
 _LABELS: Final = {"mfu": "MFU", "hfu": "HFU", "tokens_per_second_per_gpu": "Tokens/s per GPU"}
 """Names of key figures that would not fit beside the bars."""

@@ -9,7 +9,7 @@ from twin.figures.palette import Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Drawing, Frame, Picture, Row, draw
 from twin.goodput import LOSSES, Goodput
 from twin.goodput.types import Loss
-from twin.report.numbers import digits, show
+from twin.reports.numbers import digits, show
 from twin.spec.kpis import Unit
 
 _MEANING: Final[dict[Loss, Meaning]] = {

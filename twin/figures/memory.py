@@ -10,12 +10,12 @@ from twin.figures.cascade import Rung, cascade
 from twin.figures.palette import ALARM, INK, Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Cells, Frame, Mark, Picture, Row, draw
 from twin.figures.words import capital
-from twin.report.memory_series import WEIGHT_GRADIENTS
-from twin.report.numbers import gibibytes, show
-from twin.report.report import MemoryReport, StagePeak
+from twin.reports.memory_series import WEIGHT_GRADIENTS
+from twin.reports.numbers import gibibytes, show
+from twin.reports.report import MemoryReport, StagePeak
 
 if TYPE_CHECKING:  # studies bring runs and their store along, which no figure needs
-    from twin.study.levers import Lever
+    from twin.explore.study.levers import Lever
 
 MEANING: Final[dict[str, Meaning]] = {
     "parameters": "parameters",

@@ -14,9 +14,9 @@ from twin.figures.palette import ALARM, INK, Theme, swatch
 from twin.figures.plotly import Area, Axis, Dots, Drawing, Frame, Line, Note, Picture, Row, draw
 from twin.figures.timeline import repeat_mark, repeat_note
 from twin.figures.words import capital
-from twin.report.memory_series import MemorySeries, thinned
-from twin.report.numbers import gibibytes, show
-from twin.report.report import MemoryReport
+from twin.reports.memory_series import MemorySeries, thinned
+from twin.reports.numbers import gibibytes, show
+from twin.reports.report import MemoryReport
 
 POINTS = 1_000
 """Points in time that are drawn; beyond, slices of time are drawn at their fullest."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from twin.figures.palette import BACKGROUND, INK, LINKS, Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Dots, Drawing, Frame, Line, Note, Picture, Row, draw
-from twin.report.network_map import LEVELS, NetworkMap
-from twin.report.network_use import Collective, LinkLoad, NetworkUse, sentence
-from twin.report.numbers import gibibytes, rate, show
+from twin.reports.network_map import LEVELS, NetworkMap
+from twin.reports.network_use import Collective, LinkLoad, NetworkUse, sentence
+from twin.reports.numbers import gibibytes, rate, show
 
 ROLES: Final[dict[str, tuple[str, str, float]]] = {
     "nvswitch": ("NVSwitch", "square", 22.0),

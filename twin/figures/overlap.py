@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from twin.explore.study.hidden import LIMIT, HiddenExpert, Trial
+from twin.explore.study.hidden import sentence as hidden_sentence
 from twin.figures.palette import ALARM, INK, Meaning, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Drawing, Frame, Mark, Picture, Row, draw
-from twin.report.numbers import digits, show
-from twin.report.overlap import KIND_WORDS, LINK_WORDS, Demand, LayerOverlap, sentence
-from twin.study.hidden import LIMIT, HiddenExpert, Trial
-from twin.study.hidden import sentence as hidden_sentence
+from twin.reports.numbers import digits, show
+from twin.reports.overlap import KIND_WORDS, LINK_WORDS, Demand, LayerOverlap, sentence
 
 _PASSES: Final[tuple[tuple[str, str, Meaning], ...]] = (
     ("Forward", "forward", "forward"),

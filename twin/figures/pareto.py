@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from twin.figures.palette import GOOD, INK, Theme, series, swatch
 from twin.figures.plotly import Axis, Dots, Drawing, Frame, Line, Note, Picture, Row, draw
-from twin.report.numbers import count, digits
+from twin.reports.numbers import count, digits
 
 LOG_FROM: Final = 3.0
 """Largest over smallest figure from which an axis is logarithmic."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from twin.figures.palette import INK, Meaning, Theme, series, swatch
 from twin.figures.plotly import Axis, Bars, Dots, Drawing, Frame, Line, Mark, Picture, draw
-from twin.report.numbers import digits
+from twin.reports.numbers import digits
 
 BAND: Final = 0.2
 """How far off the dashed lines of the scatter are."""

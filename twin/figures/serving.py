@@ -21,9 +21,9 @@ from twin.figures.plotly import (
 )
 from twin.figures.words import capital
 from twin.inference.curve import PARTS, AtContext, Part, Point
-from twin.report.numbers import count, digits, duration
-from twin.report.serving import Doubled, Serving
-from twin.report.serving_words import heads, limit, percent, sentence, shown
+from twin.reports.numbers import count, digits, duration
+from twin.reports.serving import Doubled, Serving
+from twin.reports.serving_words import heads, limit, percent, sentence, shown
 
 _MEANING: Final[dict[Part, Meaning]] = {
     "weights": "parameters",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from twin.figures.palette import Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
-from twin.report.numbers import show
-from twin.report.report import Interval, Report
+from twin.reports.numbers import show
+from twin.reports.report import Interval, Report
 
 
 @dataclass(frozen=True, slots=True)

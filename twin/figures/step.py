@@ -12,11 +12,11 @@ from typing import Final
 from twin.figures.palette import Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Figure, Frame, Picture, Row, draw
 from twin.figures.words import capital
-from twin.report.breakdown import CAUSE_WORDS, CAUSES, bottleneck
-from twin.report.compare import compare
-from twin.report.numbers import digits, show
-from twin.report.report import Report
-from twin.report.verdict import difference
+from twin.reports.breakdown import CAUSE_WORDS, CAUSES, bottleneck
+from twin.reports.compare import compare
+from twin.reports.numbers import digits, show
+from twin.reports.report import Report
+from twin.reports.verdict import difference
 
 MEANING: Final[dict[str, Meaning]] = {
     "compute": "compute",

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from twin.figures.palette import BAD, GOOD, INK, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Dots, Drawing, Frame, Line, Picture, Row, draw
 from twin.figures.words import capital
-from twin.report.numbers import digits
+from twin.reports.numbers import digits
 
 State = Literal["holds", "other", "nobody"]
 _ROW: Final = 54

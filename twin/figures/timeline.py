@@ -19,8 +19,8 @@ from twin.engine.trace import Trace
 from twin.figures.bars import BUDGET, Drawn, drawn, inside, meaning, paired, slices
 from twin.figures.palette import BACKGROUND, INK, MEANINGS, Meaning, Theme, contrast, swatch
 from twin.figures.plotly import Axis, Bars, Drawing, Figure, Frame, Line, Mark, Picture, Row, draw
-from twin.report.breakdown import mean
-from twin.report.numbers import duration, show
+from twin.reports.breakdown import mean
+from twin.reports.numbers import duration, show
 
 Lanes = Literal["compute", "all"]
 """`compute`: what the GPU computes; `all`: communication as well."""

@@ -9,8 +9,8 @@ from twin.figures.cascade import Rung, cascade
 from twin.figures.palette import Meaning, Swatch, Theme, swatch
 from twin.figures.plotly import Picture, Row
 from twin.figures.step import MEANING as CAUSES
-from twin.report.numbers import digits, show
-from twin.report.waterfall import Loss, Waterfall
+from twin.reports.numbers import digits, show
+from twin.reports.waterfall import Loss, Waterfall
 
 MEANING: Final[dict[str, Meaning]] = {
     "extra_flop": "compute",

@@ -9,7 +9,7 @@ from twin.goodput.interval import daly
 from twin.goodput.rates import hazards
 from twin.goodput.saving import checkpoint, moved, save
 from twin.goodput.types import Conditions
-from twin.plan.types import Plan
+from twin.planning.types import Plan
 from twin.spec.goodput import GoodputSpec, RestartSpec
 
 

@@ -16,7 +16,7 @@ from twin.goodput.monte_carlo import Limits, Tally, play
 from twin.goodput.rates import DAY, per_day
 from twin.goodput.saving import Checkpoint, checkpoint
 from twin.goodput.types import LOSSES, Conditions, Goodput, LargestLoss, Loss, Saves
-from twin.plan.types import Plan, Warning
+from twin.planning.types import Plan, Warning
 from twin.spec.goodput import GoodputSpec
 
 _MOST_STRIKES: Final = 2000.0

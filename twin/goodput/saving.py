@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twin.plan.types import Plan
+from twin.planning.types import Plan
 from twin.spec.goodput import CheckpointSpec, CheckpointStorageSpec
 
 WEIGHT_BYTES = 2

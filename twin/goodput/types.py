@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from twin.plan.types import Warning
+from twin.planning.types import Warning
 
 Loss = Literal["rework", "saving", "restart", "waiting", "stragglers"]
 

@@ -10,8 +10,8 @@ one.
 tiles of one SM each, and the last round of tiles leaves SMs idle. The library is taken to choose
 the best of its tiles. `ramp / inner` is what each tile spends on filling and emptying its pipeline,
 in lengths of the inner sum. The third power lets the two overlap, but not for free where they are
-equal (1.26 of either). Three numbers per precision are fitted (`twin.calibrate.hopper`), on shapes
-of LLMs; docs/kernels.md has every row beside its prediction.
+equal (1.26 of either). Three numbers per precision are fitted (`twin.evidence.calibrate.hopper`),
+on shapes of LLMs; docs/kernels.md has every row beside its prediction.
 
 It breaks for sides that no tile divides well (2,112 columns: 20 % too fast), for clocks that fall
 under sustained power, and for operands that are still in L2 (small ones: up to 20 % too slow).

@@ -5,7 +5,7 @@ those that come (continuous batching). A request keeps its group busy for its pr
 1 / batch of each of its steps. A turn may wait for its environment afterwards, with its cache kept:
 by Little's law as many sequences wait as turns end in that time, and the sequences that decode and
 those that wait have the memory, or the sandboxes, together. It breaks where lengths differ much and
-few requests are left: then `twin.rl` plays them one by one.
+few requests are left: then `twin.kinds.weight_update` plays them one by one.
 """
 
 from __future__ import annotations

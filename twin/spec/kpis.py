@@ -1,6 +1,6 @@
 """The key figures by which a run is judged, defined once: name, unit, and which direction is good.
 
-`twin.report.kpis` computes them; a scenario may say what it expects of them (`twin.spec.expect`).
+`twin.reports.kpis` computes them; a scenario may say what it expects of them (`twin.spec.expect`).
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from twin.answers import Run, run
 from twin.errors import Origin, Problem, TwinError, UsageError, render
 from twin.loading import load_any
 from twin.loading.files import read_tree, shipped_scenarios
 from twin.loading.load import UPDATE
 from twin.loading.tree import Items, Leaf
-from twin.plan import plan
-from twin.plan.types import Plan
-from twin.runs import Run, run
+from twin.planning import plan
+from twin.planning.types import Plan
 from twin.scenario import AnyScenario, Scenario
 from twin.ui.jobs import KEPT, Jobs, Pending
 from twin.ui.known import Known

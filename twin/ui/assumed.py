@@ -10,16 +10,16 @@ from typing import Any, Final, Literal, get_args
 import streamlit as st
 
 from twin.errors import DEFAULT, printable
+from twin.explore.study import Influence
+from twin.explore.study.influence import with_split
+from twin.explore.study.variants import Answer, Answers, document, replaced
 from twin.figures.differences import Swing
 from twin.loading import Row
 from twin.loading.sourcing import is_number
-from twin.plan.types import Plan
-from twin.report import Report
-from twin.report.numbers import digits, gibibytes, show
+from twin.planning.types import Plan
+from twin.reports import Report
+from twin.reports.numbers import digits, gibibytes, show
 from twin.sources import Sourced
-from twin.study import Influence
-from twin.study.influence import with_split
-from twin.study.variants import Answer, Answers, document, replaced
 from twin.ui import session
 from twin.ui.answers import Failure, Question, guarded, plan_of
 from twin.ui.desk import varied

@@ -8,8 +8,8 @@ from typing import Final
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from twin.report.verdict import scope
-from twin.runs import Run
+from twin.answers import Run
+from twin.reports.verdict import scope
 from twin.ui import session
 from twin.ui.desk import MOST_PLANS, Desk
 from twin.ui.links import COMFORTABLE, address

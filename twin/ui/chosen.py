@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from twin.evidence.validate import Answer, score
+from twin.evidence.validate.baselines import BASELINES
+from twin.evidence.validate.score import Key
+from twin.evidence.validate.summary import Summary
 from twin.figures.reality import Held, Missed, Point
-from twin.report.numbers import decimal_bytes, duration, rate, signed
-from twin.validate import Answer, score
-from twin.validate.baselines import BASELINES
-from twin.validate.score import Key
-from twin.validate.summary import Summary
+from twin.reports.numbers import decimal_bytes, duration, rate, signed
 
 
 @dataclass(frozen=True, slots=True)

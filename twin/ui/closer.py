@@ -6,10 +6,10 @@ from typing import Final
 
 import streamlit as st
 
+from twin.answers import Run
 from twin.engine.trace import Trace
 from twin.figures.step import stage_steps
 from twin.figures.timeline import Lanes, overview, played_ns, start_window, timeline
-from twin.runs import Run
 from twin.ui.pictures import place, theme
 
 _LANES: Final[dict[Lanes, str]] = {"compute": "Compute only", "all": "With communication"}

@@ -9,10 +9,10 @@ from typing import Final
 
 import streamlit as st
 
+from twin.answers import Run
+from twin.explore.study import Attribution
 from twin.figures.differences import attribution as figure
-from twin.report import Comparison
-from twin.runs import Run
-from twin.study import Attribution
+from twin.reports import Comparison
 from twin.ui.answers import Failure, fast, reply, studied
 from twin.ui.desk import Desk, Draft
 from twin.ui.jobs import Pending

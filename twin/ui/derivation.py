@@ -7,9 +7,9 @@ from typing import Final
 
 import streamlit as st
 
-from twin.report import KPIS
-from twin.report.explain import Explanation, explain
-from twin.runs import Run
+from twin.answers import Run
+from twin.reports import KPIS
+from twin.reports.explain import Explanation, explain
 from twin.ui.answers import guarded
 from twin.ui.pictures import table
 from twin.ui.view import View, say

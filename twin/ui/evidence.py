@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
+from twin.evidence.validate import Answer
+from twin.evidence.validate.report import percent
+from twin.evidence.validate.summary import Summary, reasons
 from twin.ui.chosen import Kind, error
 from twin.ui.pictures import grid
-from twin.validate import Answer
-from twin.validate.report import percent
-from twin.validate.summary import Summary, reasons
 
 
 def worst(summary: Summary) -> list[Answer]:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from twin.report.numbers import count, digits, show
-from twin.report.report import Report
-from twin.report.with_data import data_words
+from twin.reports.numbers import count, digits, show
+from twin.reports.report import Report
+from twin.reports.with_data import data_words
 from twin.ui.pictures import table
 
 if TYPE_CHECKING:  # few runs say what their data takes

@@ -6,11 +6,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from twin.kinds import iteration as rl
+from twin.kinds.iteration import IterationReport
 from twin.loading.files import find_scenario, read_family
 from twin.loading.tree import Branch
-from twin.report.summary import Run
-from twin.rl import iteration as rl
-from twin.rl.iteration import IterationReport
+from twin.reports.summary import Run
 from twin.scenario import Scenario
 from twin.ui.answers import Failure, Question, away, command, guarded, question, scenario_of
 from twin.ui.desk import Desk, Draft

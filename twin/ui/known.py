@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from twin.errors import TwinError
+from twin.evidence.measured import is_run
 from twin.loading.files import find_scenario, read_family, shipped_folder, shipped_scenarios
 from twin.loading.load import UPDATE
-from twin.measured import is_run
 
 _FRONT_DOORS: Final = ("app.py", "router.py")
 """Scripts that streamlit runs; whatever else started this process has words of its own."""

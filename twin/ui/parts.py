@@ -8,12 +8,12 @@ from typing import Final, Literal
 
 import streamlit as st
 
-from twin.plan.types import Plan, Warning
-from twin.report import Report, compare, verdict
-from twin.report.compare import KpiDelta
-from twin.report.kpis import KPIS
-from twin.report.numbers import count, digits, show
-from twin.runs import Run
+from twin.answers import Run
+from twin.planning.types import Plan, Warning
+from twin.reports import Report, compare, verdict
+from twin.reports.compare import KpiDelta
+from twin.reports.kpis import KPIS
+from twin.reports.numbers import count, digits, show
 from twin.ui import session
 from twin.ui.desk import Draft
 from twin.ui.tables import change

@@ -7,17 +7,17 @@ from functools import lru_cache
 from typing import Final
 
 from twin.errors import UsageError
-from twin.report.interval import shipped as residuals
+from twin.evidence.validate import Answer, Row, Unreadable, kept, read_suite, validate
+from twin.evidence.validate.files import plan_of
+from twin.evidence.validate.kept import Kept
+from twin.evidence.validate.leave_one_out import leave_one_out
+from twin.evidence.validate.summary import summarize
+from twin.evidence.validate.validate import at_once
+from twin.reports.interval import shipped as residuals
 from twin.ui.answers import Bug, Failure, away, guarded
 from twin.ui.desk import Draft
 from twin.ui.jobs import Jobs, Pending
 from twin.ui.worker import Note, Worker
-from twin.validate import Answer, Row, Unreadable, kept, read_suite, validate
-from twin.validate.files import plan_of
-from twin.validate.kept import Kept
-from twin.validate.leave_one_out import leave_one_out
-from twin.validate.summary import summarize
-from twin.validate.validate import at_once
 
 
 @lru_cache(2)

@@ -9,10 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from twin.answers import runs_folder
 from twin.engine.trace import Trace
-from twin.measured import MeasuredRun, Summary, found, is_run, read, summary, trace
-from twin.measured.folder import stamp
-from twin.runs import runs_folder
+from twin.evidence.measured import MeasuredRun, Summary, found, is_run, read, summary, trace
+from twin.evidence.measured.folder import stamp
 from twin.ui.answers import Failure, guarded
 from twin.ui.known import asked_for
 

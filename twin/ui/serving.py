@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from twin.report.serving import NONE, Serving, serving
+from twin.reports.serving import NONE, Serving, serving
 from twin.scenario import Scenario
 from twin.ui.answers import Failure, Question, Refusal, guarded, scenario_of
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import streamlit as st
 
-from twin.export.base import format_of, stamp
+from twin.answers import Run
+from twin.interop.export.base import format_of, stamp
 from twin.loading import resolve
-from twin.runs import Run
 from twin.scenario import Scenario
 from twin.ui.answers import scenario_of
 from twin.ui.desk import Desk

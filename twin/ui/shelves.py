@@ -10,7 +10,7 @@ from twin.arch import parameters
 from twin.loading import Part
 from twin.loading.catalog import PART_KINDS, SLOTS, PartKind
 from twin.optimizers import Optimizer
-from twin.report.numbers import count
+from twin.reports.numbers import count
 from twin.routing import Routing
 from twin.schedules import Schedule
 from twin.sources import Ledger, Sourced

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from twin.explore.study import (
+    Attribution,
+    Influence,
+    Suggestion,
+    attribution,
+    influence,
+    nearest_fit,
+)
+from twin.explore.study.hidden import HiddenExpert, hidden_expert
+from twin.explore.study.levers import Lever, levers
 from twin.scenario import Scenario
-from twin.study import Attribution, Influence, Suggestion, attribution, influence, nearest_fit
-from twin.study.hidden import HiddenExpert, hidden_expert
-from twin.study.levers import Lever, levers
 from twin.ui.answers import Failure, Question, guarded, scenario_of
 from twin.ui.worker import Note
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import streamlit as st
 
-from twin.report.kpis import KPIS
-from twin.report.numbers import gibibytes, show
+from twin.explore.study import Suggestion
+from twin.reports.kpis import KPIS
+from twin.reports.numbers import gibibytes, show
 from twin.scenario import Scenario
-from twin.study import Suggestion
 from twin.ui import session
 from twin.ui.answers import scenario_of, studied
 from twin.ui.desk import varied

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from twin.report import CAUSE_WORDS, Comparison
-from twin.report.compare import ABSENT, KpiDelta
-from twin.report.kpis import KPIS, Kpi
-from twin.report.numbers import changed, duration, show
-from twin.study import Attribution
+from twin.explore.study import Attribution
+from twin.reports import CAUSE_WORDS, Comparison
+from twin.reports.compare import ABSENT, KpiDelta
+from twin.reports.kpis import KPIS, Kpi
+from twin.reports.numbers import changed, duration, show
 
 Row = dict[str, str]
 _COLOUR = {"better": "green", "worse": "red"}

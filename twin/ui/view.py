@@ -7,8 +7,8 @@ from typing import Any
 
 import streamlit as st
 
-from twin.report import Report, resolved
-from twin.runs import Run
+from twin.answers import Run
+from twin.reports import Report, resolved
 from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.answers import (

@@ -20,8 +20,8 @@ from reference.measure.scenario import write_loop
 from reference.measure.serving import Serving
 from tests.reference.measure.machines import CORE, H200, runnable, setting, timed
 from tests.reference.measure.twins import twin_seconds
+from twin.kinds.iteration import plan, simulate
 from twin.loading import load_part
-from twin.rl.iteration import plan, simulate
 from twin.spec.calibration import (
     CalibrationSpec,
     MatmulSpec,

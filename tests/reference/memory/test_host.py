@@ -34,7 +34,7 @@ def test_a_parcel_comes_back_as_it_went(dtype: torch.dtype):
 def test_layers_leave_behind_their_forward_and_come_back_one_ahead(
     policy: MemorySpec, monkeypatch: pytest.MonkeyPatch
 ):
-    """The forward after the next waits until a layer is out (`twin.plan.offload`)."""
+    """The forward after the next waits until a layer is out (`twin.planning.offload`)."""
     order: list[str] = []
 
     def noted(verb: str):

@@ -20,7 +20,7 @@ from reference.memory.meter import by_layer
 from tests.reference.memory.small import EXACT, GROUPED, KIMI_K2, forward, model, spec, tokens
 from twin.arch.ops import Shape
 from twin.arch.stack import layers
-from twin.plan.footprint import kept_bytes
+from twin.planning.footprint import kept_bytes
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 

@@ -18,10 +18,10 @@ from twin.engine.coster import Coster
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import Template
 from twin.network.placement import Placement
-from twin.plan.compile import shape_of
-from twin.plan.footprint import kept_by_op
-from twin.plan.memory import PARAMETER_BYTES, boundary_bytes
-from twin.plan.types import Chunk, Plan
+from twin.planning.compile import shape_of
+from twin.planning.footprint import kept_by_op
+from twin.planning.memory import PARAMETER_BYTES, boundary_bytes
+from twin.planning.types import Chunk, Plan
 from twin.schedules.action import Pass
 
 Calls = dict[tuple[str, str], tuple[int, int]]

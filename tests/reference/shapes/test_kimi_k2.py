@@ -23,7 +23,7 @@ from tests.reference.shapes.plans import (
     planned,
     run_of,
 )
-from twin.plan.types import Plan
+from twin.planning.types import Plan
 
 pytestmark = pytest.mark.slow
 

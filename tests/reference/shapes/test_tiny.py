@@ -14,7 +14,7 @@ from reference.shapes.__main__ import main
 from reference.shapes.count import Counts, count
 from reference.shapes.report import flop as flop_of
 from tests.reference.shapes.plans import collectives, flop, parameters, planned, run_of
-from twin.plan.types import Plan
+from twin.planning.types import Plan
 
 RANKS = 64
 SMALL = (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reference.weight_sync.buckets import ALIGNED, Buffers, buckets, buffers
 from reference.weight_sync.units import Unit
 from twin.errors import UsageError
-from twin.rl import buckets as simulated
+from twin.kinds.weight_update import buckets as simulated
 
 
 def unit(name: str, lines: int) -> Unit:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from twin import units
+from twin.answers.key import Fidelity
 from twin.errors import Origin, Problem, TwinError, UsageError
-from twin.runs.key import Fidelity
+from twin.explore.search.goal import DAY, Goal
+from twin.explore.search.sizes import MOST_SIZES, nodes_of
+from twin.explore.search.space import AXES
 from twin.scenario import Scenario
-from twin.search.goal import DAY, Goal
-from twin.search.sizes import MOST_SIZES, nodes_of
-from twin.search.space import AXES
 from twin.spec.cluster import MOST_GPUS
 from twin.ui.answers import Question
 

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import streamlit as st
 
+from twin.answers import Run
+from twin.explore.search.losses import usual_failures
 from twin.figures.losses import losses, parts
 from twin.figures.plotly import Picture
 from twin.loading import catalog_parts, load_part
-from twin.report import Report
-from twin.report.numbers import decimal_bytes, digits, duration, show
-from twin.runs import Run
+from twin.reports import Report
+from twin.reports.numbers import decimal_bytes, digits, duration, show
 from twin.scenario import Scenario
-from twin.search.losses import usual_failures
 from twin.spec.kpis import KPIS
 from twin.ui import session
 from twin.ui.answers import command, scenario_of

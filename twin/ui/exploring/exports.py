@@ -13,12 +13,12 @@ from typing import Any, Final
 import numpy as np
 import streamlit as st
 
+from twin.answers.parquet import Column, to_parquet
+from twin.explore.study.variants import written
+from twin.explore.sweep.sweep import Sweep
+from twin.explore.sweep.write import WRITERS
 from twin.figures.palette import BACKGROUND, INK, Theme
 from twin.figures.plotly import Picture, javascript, plain
-from twin.runs.parquet import Column, to_parquet
-from twin.study.variants import written
-from twin.sweep.sweep import Sweep
-from twin.sweep.write import WRITERS
 from twin.ui.exploring.found import UNITS, Found
 
 Columns = Mapping[str, Sequence[Any]]

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from twin.report.numbers import gibibytes, show
+from twin.explore.search.contenders import Contender, Contest
+from twin.explore.search.goal import Goal, days_and_money
+from twin.explore.search.layout import Layout, layout_of, schedule_words
+from twin.explore.search.recommend import Recommendation
+from twin.explore.search.scale import Scaling
+from twin.explore.study.variants import document, replaced
+from twin.explore.sweep.outcome import Outcome, Status
+from twin.explore.sweep.pareto import frontier
+from twin.reports.numbers import gibibytes, show
 from twin.scenario import Scenario
-from twin.search.contenders import Contender, Contest
-from twin.search.goal import Goal, days_and_money
-from twin.search.layout import Layout, layout_of, schedule_words
-from twin.search.recommend import Recommendation
-from twin.search.scale import Scaling
 from twin.spec.kpis import KPIS, Unit
 from twin.spec.memory import MemorySpec
-from twin.study.variants import document, replaced
-from twin.sweep.outcome import Outcome, Status
-from twin.sweep.pareto import frontier
 
 UNITS: Final[Mapping[str, Unit]] = {kpi.key: kpi.unit for kpi in KPIS}
 Role = Literal["picked", "frontier", "fits", "tried"]

@@ -8,12 +8,12 @@ from typing import Any
 
 import streamlit as st
 
+from twin.explore.search.contenders import Contest
+from twin.explore.search.tornado import Bar
 from twin.figures.differences import Swing, tornado
 from twin.figures.plotly import Picture
 from twin.figures.thresholds import Flip, Runway, runways
 from twin.scenario import Scenario
-from twin.search.contenders import Contest
-from twin.search.tornado import Bar
 from twin.ui.answers import studied
 from twin.ui.exploring import work
 from twin.ui.exploring.asked import SearchAsked

@@ -9,12 +9,12 @@ from typing import Any, Final, Literal
 
 import streamlit as st
 
-from twin.report.numbers import count
-from twin.runs import Run
+from twin.answers import Run
+from twin.explore.search.layout import layout_of
+from twin.explore.search.sizes import nodes_of
+from twin.explore.search.space import narrowed, space
+from twin.reports.numbers import count
 from twin.scenario import Scenario
-from twin.search.layout import layout_of
-from twin.search.sizes import nodes_of
-from twin.search.space import narrowed, space
 from twin.ui.exploring.asked import (
     DEGREES,
     SLACK,

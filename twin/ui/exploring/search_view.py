@@ -6,10 +6,10 @@ from typing import Final
 
 import streamlit as st
 
+from twin.explore.search.goal import days_and_money
 from twin.figures.pareto import Limits, Point, Size, pareto, scaling
 from twin.figures.plotly import Picture
 from twin.scenario import Scenario
-from twin.search.goal import days_and_money
 from twin.ui.answers import Failure, studied
 from twin.ui.exploring import work
 from twin.ui.exploring.asked import SearchAsked

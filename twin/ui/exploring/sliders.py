@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import streamlit as st
 
+from twin.explore.search.contenders import Contender, Contest, Stand
+from twin.explore.search.levers import Lever, levers
+from twin.explore.study.variants import document
+from twin.explore.sweep.answers import answer_points
+from twin.explore.sweep.points import Point
 from twin.figures.words import capital
-from twin.report.numbers import digits, show
-from twin.search.contenders import Contender, Contest, Stand
-from twin.search.levers import Lever, levers
-from twin.study.variants import document
-from twin.sweep.answers import answer_points
-from twin.sweep.points import Point
+from twin.reports.numbers import digits, show
 from twin.ui.pictures import table
 
 MAIN: Final = (

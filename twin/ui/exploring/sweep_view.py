@@ -9,14 +9,14 @@ from typing import Any, Final, cast
 import streamlit as st
 
 from twin.errors import TwinError
+from twin.explore.study.variants import written
+from twin.explore.sweep.sweep import Row, Sweep
 from twin.figures.plotly import Picture
 from twin.figures.swept import Answer, one_field, two_fields
-from twin.report import resolved
-from twin.report.numbers import gibibytes, show
+from twin.reports import resolved
+from twin.reports.numbers import gibibytes, show
 from twin.scenario import Scenario
 from twin.spec.kpis import KPIS, Kpi
-from twin.study.variants import written
-from twin.sweep.sweep import Row, Sweep
 from twin.ui.exploring import work
 from twin.ui.exploring.asked import SweepAsked, problem
 from twin.ui.exploring.course import explored, known, stop

@@ -10,29 +10,29 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from twin.runs.key import Fidelity
+from twin.answers.key import Fidelity
+from twin.explore.search.contenders import Contest, contest, fixed_contest
+from twin.explore.search.goal import Goal
+from twin.explore.search.judge import words
+from twin.explore.search.layout import Layout, layout_of
+from twin.explore.search.recommend import Asked, Progress, Recommendation, recommend
+from twin.explore.search.scale import Scaling, Sizes, scale
+from twin.explore.search.sizes import nodes_of
+from twin.explore.search.space import Space, narrowed, space
+from twin.explore.search.thresholds import must_be
+from twin.explore.search.tornado import Bar
+from twin.explore.study.variants import document
+from twin.explore.sweep.answers import Counts, answer_points
+from twin.explore.sweep.flags import check_values, grid_of, read_axes
+from twin.explore.sweep.grid import Grid, Source
+from twin.explore.sweep.kept import points_folder
+from twin.explore.sweep.outcome import Outcome
+from twin.explore.sweep.points import Point
+from twin.explore.sweep.pool import PoolChoice
+from twin.explore.sweep.sweep import Asked as SweptAsked
+from twin.explore.sweep.sweep import Sweep, refuse_size, sweep
 from twin.scenario import Scenario
-from twin.search.contenders import Contest, contest, fixed_contest
-from twin.search.goal import Goal
-from twin.search.judge import words
-from twin.search.layout import Layout, layout_of
-from twin.search.recommend import Asked, Progress, Recommendation, recommend
-from twin.search.scale import Scaling, Sizes, scale
-from twin.search.sizes import nodes_of
-from twin.search.space import Space, narrowed, space
-from twin.search.thresholds import must_be
-from twin.search.tornado import Bar
 from twin.spec.cluster import MOST_GPUS
-from twin.study.variants import document
-from twin.sweep.answers import Counts, answer_points
-from twin.sweep.flags import check_values, grid_of, read_axes
-from twin.sweep.grid import Grid, Source
-from twin.sweep.kept import points_folder
-from twin.sweep.outcome import Outcome
-from twin.sweep.points import Point
-from twin.sweep.pool import PoolChoice
-from twin.sweep.sweep import Asked as SweptAsked
-from twin.sweep.sweep import Sweep, refuse_size, sweep
 from twin.ui.answers import Failure, Question, guarded, scenario_of
 from twin.ui.exploring.asked import SLACK, SearchAsked, SweepAsked
 from twin.ui.exploring.found import (

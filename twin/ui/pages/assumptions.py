@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
+from twin.explore.study import Influence
 from twin.figures.differences import tornado
 from twin.loading import rows
-from twin.report import Report
+from twin.reports import Report
 from twin.scenario import Scenario
-from twin.study import Influence
 from twin.ui.answers import scenario_of, studied
 from twin.ui.assumed import number_rows, sliders, swings
 from twin.ui.pictures import grid, place, theme

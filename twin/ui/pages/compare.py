@@ -8,10 +8,10 @@ from typing import Final
 
 import streamlit as st
 
+from twin.answers import Run
 from twin.figures.differences import step_deltas
 from twin.figures.step import scenario_steps
-from twin.report import Comparison, compare
-from twin.runs import Run
+from twin.reports import Comparison, compare
 from twin.ui.compared import attributions, comparability, compared, why_not
 from twin.ui.pictures import place, table, theme
 from twin.ui.tables import input_rows, kpi_rows

@@ -7,7 +7,7 @@ from typing import Final
 
 import streamlit as st
 
-from twin.runs import Run
+from twin.answers import Run
 from twin.scenario import Scenario
 from twin.ui.answers import scenario_of
 from twin.ui.exploring.cost_view import cost_view

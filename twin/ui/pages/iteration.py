@@ -9,10 +9,10 @@ from typing import Final
 
 import streamlit as st
 
-from twin.figures.iteration import occupation, timeline, ways
-from twin.report.numbers import show
-from twin.rl.iteration import IterationReport, batch_words, verdict
-from twin.rl.iteration.compare import compare
+from twin.kinds.iteration import IterationReport, batch_words, verdict
+from twin.kinds.iteration.compare import compare
+from twin.kinds.iteration.figures import occupation, timeline, ways
+from twin.reports.numbers import show
 from twin.spec.kpis import ITERATION_KPIS
 from twin.ui import session
 from twin.ui.answers import GLANCE, Failure

@@ -10,11 +10,17 @@ from typing import Final
 
 import streamlit as st
 
-from twin.figures.measured import action_rows, actions, both_steps, both_timelines, chunk_rows
+from twin.answers import Run, runs_folder
+from twin.evidence.measured import Beside, beside, sentence, together
+from twin.evidence.measured.figures import (
+    action_rows,
+    actions,
+    both_steps,
+    both_timelines,
+    chunk_rows,
+)
 from twin.figures.timeline import played_ns
-from twin.measured import Beside, beside, sentence, together
-from twin.report.numbers import show, signed
-from twin.runs import Run, runs_folder
+from twin.reports.numbers import show, signed
 from twin.ui import session
 from twin.ui.answers import Refusal
 from twin.ui.closer import choose_lanes, choose_window

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from twin.answers import Run
 from twin.figures.memory import (
     host_memory,
     memory_levers,
@@ -12,9 +13,8 @@ from twin.figures.memory import (
     stage_memory,
 )
 from twin.figures.memory_time import host_over_time, memory_over_time
-from twin.report import fitting
-from twin.report.memory_series import activations_by_op, memory_series
-from twin.runs import Run
+from twin.reports import fitting
+from twin.reports.memory_series import activations_by_op, memory_series
 from twin.ui.answers import studied
 from twin.ui.pictures import place, theme
 from twin.ui.studies import freeing

@@ -7,12 +7,12 @@ from typing import Final
 
 import streamlit as st
 
+from twin.answers import Run
+from twin.explore.study.hidden import HiddenExpert
 from twin.figures.network import GROUP_WORDS, collectives, links, topology
 from twin.figures.overlap import degrees, windows
-from twin.report.network_map import NetworkMap, network_map
-from twin.report.network_use import NetworkUse, network_use
-from twin.runs import Run
-from twin.study.hidden import HiddenExpert
+from twin.reports.network_map import NetworkMap, network_map
+from twin.reports.network_use import NetworkUse, network_use
 from twin.ui.answers import studied
 from twin.ui.pictures import place, theme
 from twin.ui.studies import hiding

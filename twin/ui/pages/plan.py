@@ -6,10 +6,10 @@ from typing import Final
 
 import streamlit as st
 
+from twin.answers import Run
 from twin.errors import render
-from twin.report import resolved
-from twin.report.numbers import show
-from twin.runs import Run
+from twin.reports import resolved
+from twin.reports.numbers import show
 from twin.scenario import Scenario
 from twin.ui import desk, editor, session
 from twin.ui.answers import Failure, Refusal, scenario_of

@@ -7,6 +7,12 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
+from twin.evidence.validate import Answer, kept, score
+from twin.evidence.validate.baselines import BASELINES
+from twin.evidence.validate.kept import Kept
+from twin.evidence.validate.overview import COLUMNS, line, lines, sentence
+from twin.evidence.validate.report import percent
+from twin.evidence.validate.summary import Summary
 from twin.figures.reality import held, missed, scatter
 from twin.ui import chosen, session
 from twin.ui.answers import Refusal
@@ -18,12 +24,6 @@ from twin.ui.places import PLAN
 from twin.ui.published import again, draft_of, made_from
 from twin.ui.session import widget_key
 from twin.ui.view import code, say_bug, waiting
-from twin.validate import Answer, kept, score
-from twin.validate.baselines import BASELINES
-from twin.validate.kept import Kept
-from twin.validate.overview import COLUMNS, line, lines, sentence
-from twin.validate.report import percent
-from twin.validate.summary import Summary
 
 _ROW: Final = "published row"
 _SCATTER: Final = "predicted against measured"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import streamlit as st
 
 from twin.figures.waterfall import speed_of_light
-from twin.report.waterfall import waterfall
+from twin.reports.waterfall import waterfall
 from twin.ui.closer import pipeline
 from twin.ui.derivation import derivation
 from twin.ui.generated import generated

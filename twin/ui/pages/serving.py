@@ -7,9 +7,9 @@ from typing import Final
 import streamlit as st
 
 from twin.figures.serving import steps, throughput, twice_the_heads
-from twin.report.numbers import digits, gibibytes
-from twin.report.serving import DATA, Serving
-from twin.report.serving_words import turns
+from twin.reports.numbers import digits, gibibytes
+from twin.reports.serving import DATA, Serving
+from twin.reports.serving_words import turns
 from twin.ui import session
 from twin.ui.pictures import place, theme
 from twin.ui.serving import declares_none, engines

@@ -7,15 +7,15 @@ from typing import Final
 
 import streamlit as st
 
+from twin.answers import runs_folder
 from twin.errors import TwinError
-from twin.figures.live import step_times
-from twin.live import Shelf, Track, seals_folder, shelf
-from twin.live.check import counting
-from twin.live.log import NAME
-from twin.live.seals import BESIDE
-from twin.live.words import change, checked, left, rate
-from twin.report.numbers import digits, duration, signed
-from twin.runs import runs_folder
+from twin.evidence.live import Shelf, Track, seals_folder, shelf
+from twin.evidence.live.check import counting
+from twin.evidence.live.figures import step_times
+from twin.evidence.live.log import NAME
+from twin.evidence.live.seals import BESIDE
+from twin.evidence.live.words import change, checked, left, rate
+from twin.reports.numbers import digits, duration, signed
 from twin.ui import session
 from twin.ui.pictures import place, table, theme
 from twin.ui.view import code

@@ -7,11 +7,11 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
-from twin.figures.weight_update import link_use, pipelines, rounds, timeline
+from twin.kinds.weight_update import UpdateReport, verdict
+from twin.kinds.weight_update.figures import link_use, pipelines, rounds, timeline
+from twin.kinds.weight_update.verdict import decimal
 from twin.loading import load_any
-from twin.report.numbers import gibibytes, show
-from twin.rl import UpdateReport, verdict
-from twin.rl.verdict import decimal
+from twin.reports.numbers import gibibytes, show
 from twin.scenario import UpdateScenario
 from twin.spec.kpis import UPDATE_KPIS
 from twin.ui import session

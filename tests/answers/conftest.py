@@ -1,0 +1,29 @@
+"""A small scenario, and a folder of runs that every test has to itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import SMALL, twin_command
+from twin.answers import shelf
+from twin.loading import load
+from twin.scenario import Scenario
+
+__all__ = ["twin_command"]
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of stored runs; it does not exist yet."""
+    monkeypatch.setenv("TWIN_RUNS", str(tmp_path / "runs"))
+    shelf._say_once.cache_clear()
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Scenario:
+    """Two nodes, answered in a fraction of a second."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    return load(tmp_path / "small.yaml")

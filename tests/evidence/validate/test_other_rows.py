@@ -1,0 +1,97 @@
+"""Rows of weight updates, schedules, optimizers and facts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.evidence.validate.rows import row, shipped
+from twin.evidence.validate import Answer, Row
+from twin.evidence.validate.facts import WHY
+from twin.evidence.validate.schedules import answers as bubbles
+from twin.evidence.validate.updates import answers as updates
+from twin.evidence.validate.validate import answer
+
+KIMI = "checkpoint-engine-new-kimi-k2-16xh20"
+
+
+def test_an_update_and_a_recovery_are_the_shipped_scenarios() -> None:
+    """15.1 s and 16.8 s (docs/weight-update.md)."""
+    found = {one.id: one for one in updates(shipped(KIMI))}
+    assert found[f"{KIMI}[update]"].predicted == pytest.approx(15.1, abs=0.05)
+    assert found[f"{KIMI}[recover]"].predicted == pytest.approx(16.8, abs=0.05)
+    assert {one.metric for one in found.values()} == {"update_seconds"}
+    assert {one.use for one in found.values()} == {"check"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"system": {"gpu": "H20"}}, "how many GPUs"),
+        ({"system": {"gpu": "Ascend 910C", "gpus": 32}}, "no GPU Ascend 910C"),
+        ({"system": {"gpu": "H800", "gpus": 16}}, "ran on H800"),
+        ({"model": "nobody-3b"}, "no model nobody-3b"),
+        ({"parallelism": {"trainer_gpus": 16, "rollout_gpus": 16}}, "GPUs of their own"),
+        ({"metrics": {"update_s": 1.3}}, "no update and recovery"),
+        ({"parallelism": {}}, "cannot be read"),
+        ({"parallelism": {"inference_tp": 5}}, ""),
+    ],
+)
+def test_updates_that_no_scenario_is_say_why(changes: dict[str, object], word: str) -> None:
+    (one,) = updates(Row({**shipped(KIMI).fields, **changes}, {}))
+    assert one.status == "not_expressible"
+    assert word in one.reason
+    assert one.reason
+
+
+def by_label(found: tuple[Answer, ...]) -> dict[str, float]:
+    return {one.id.partition("[")[2].rstrip("]"): one.predicted or 0.0 for one in found}
+
+
+def test_bubbles_of_zero_bubble_orders_fall_with_micro_batches_and_with_h2() -> None:
+    found = by_label(bubbles(shipped("zerobubble-14.6b-bubble-handcrafted")))
+    assert len(found) == 6
+    for order in ("ZB_H1", "ZB_H2"):
+        few, more, many = (found[f"{order}, {n} micro-batches"] for n in (48, 64, 128))
+        assert few > more > many
+    for count in (48, 64, 128):
+        assert found[f"ZB_H2, {count} micro-batches"] < found[f"ZB_H1, {count} micro-batches"]
+
+
+@pytest.mark.slow
+def test_bubbles_of_zb_h1_on_the_larger_models_are_met_within_a_third() -> None:
+    """Those of ZB-H2 are what is left of (p - 1)(F + B - 3 W), and so of small differences."""
+    for name in ("14.6b", "28.3b"):
+        for one in bubbles(shipped(f"zerobubble-{name}-bubble-handcrafted")):
+            assert "ZB_H2" in one.id or abs(one.error or 1.0) < 1 / 3, one.id
+
+
+def test_formulas_are_no_numbers() -> None:
+    (one,) = answer(shipped("dualpipe-bubble-formulas"))
+    assert one.status == "not_expressible"
+
+
+def test_gpu_hours_per_token_are_a_step() -> None:
+    """180,000 hours x 3,600 s / 2,048 GPUs / 1e12 tokens x 62.9 million tokens: 19.9 s."""
+    (one,) = answer(shipped("deepseek-v3-report-180k-gpuh-per-ttoken"))
+    assert one.metric == "step_seconds"
+    assert one.measured == pytest.approx(19.9066, rel=1e-4)
+    assert one.status == "predicted"
+
+
+def test_muon_needs_half_of_adamws_states_and_a_little_for_the_tables() -> None:
+    """1 of 2 moments of each matrix; embedding and head are AdamW's, 4 % of Moonlight."""
+    (one,) = answer(shipped("moonlight-distributed-muon"))
+    tables = 2 * 163840 * 2048 / 15.96e9
+    assert one.predicted == pytest.approx(0.5 + tables / 2, abs=0.002)
+
+
+@pytest.mark.parametrize("category", WHY)
+def test_what_nothing_predicts_says_why(category: str) -> None:
+    (one,) = answer(row({}, gpu="H100", category=category))
+    assert one.status == "not_expressible"
+    assert one.reason == WHY[category]
+
+
+def test_an_unknown_category_is_refused() -> None:
+    (one,) = answer(row({}, gpu="H100", category="weather"))
+    assert "weather" in one.reason

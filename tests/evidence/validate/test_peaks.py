@@ -1,0 +1,77 @@
+"""Peak memory of published rows: batches of rows that time one micro-batch, adapters, and what an
+allocator holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.evidence.validate.rows import row
+from twin.evidence.validate.measured import RESERVED, held_bytes, step_seconds
+from twin.evidence.validate.row import Row
+from twin.evidence.validate.stacks import Stack, stack_of
+from twin.evidence.validate.training import express
+
+TITLE = "prime-rl trainer benchmarks"
+STACK = stack_of(row({}, gpu="H200", source={"title": TITLE}), "H200")
+
+
+def timed(workload: str, **layout: Any) -> Row:
+    """A row of prime-rl on 8 GPUs that took 2 s for a micro-batch of 3 sequences."""
+    return row(
+        {"microbatch_step_s": 2.0},
+        gpu="H200",
+        category="train_step",
+        gpus=8,
+        source={"title": TITLE},
+        model="qwen3-4b",
+        workload=workload,
+        parallelism={"fsdp": 8, "activation": "Recompute", **layout},
+        precision="BF16",
+        mbs=3,
+        seq=1024,
+    )
+
+
+def test_a_step_is_a_micro_batch_on_every_replica() -> None:
+    found = express(timed("RL Full", cp=2))
+    assert found.tree["train"]["global_batch"] == "12seq"
+    assert step_seconds(timed("RL Full")) == 2.0
+    assert any("micro-batch" in words for words in found.assumed)
+
+
+@pytest.mark.parametrize(
+    ("workload", "lora", "loss"),
+    [
+        ("RL Full", None, "chunked"),
+        ("SFT Full", None, "eager"),
+        ("RL LoRA(r=8)", {"rank": 8, "adapters": 4}, "chunked"),
+        ("RL LoRA", {"rank": 16, "adapters": 4}, "chunked"),
+    ],
+)
+def test_a_workload_tells_adapters_and_loss(
+    workload: str, lora: dict[str, int] | None, loss: str
+) -> None:
+    found = express(timed(workload))
+    assert found.tree["train"].get("lora") == lora
+    assert found.tree["train"]["cross_entropy"] == loss
+    assert found.tree["memory"]["fully_shard"]
+    told = any("rank 16" in words for words in found.assumed)
+    assert told == (workload == "RL LoRA")
+
+
+def test_an_allocator_holds_more_than_tensors_and_no_more_than_there_is() -> None:
+    told: Stack = STACK.model_copy(update={"memory": "allocated"})
+    assert held_bytes(10.0, told, 100.0) == 10.0
+    assert held_bytes(10.0, STACK, 100.0) == pytest.approx(10.0 * RESERVED)
+    assert held_bytes(99.0, STACK, 100.0) == 100.0
+    assert held_bytes(120.0, STACK, 100.0) == 120.0
+
+
+def test_selective_per_op_is_every_second_product() -> None:
+    fields = dict(timed("RL Full").fields)
+    layout = {"fsdp": 8, "activation_checkpointing": "selective per-op"}
+    found = express(replace(timed("RL Full"), fields={**fields, "parallelism": layout}))
+    assert found.tree["memory"]["recompute"] == ["alternate_products"]

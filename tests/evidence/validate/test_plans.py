@@ -1,0 +1,46 @@
+"""Rows as plans: what is opened is what was predicted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.evidence.validate.made import answer as made
+from twin.evidence.validate import read_suite
+from twin.evidence.validate.files import plan_of, write_scenarios
+from twin.evidence.validate.play import settled
+from twin.evidence.validate.training import express
+from twin.loading import load, scenario_hash
+
+ROWS = {row.id: row for row in read_suite()}
+
+
+def chosen():
+    """A row of each stack, first one whose stack changes parts of the catalog."""
+    found = {}
+    for row in ROWS.values():
+        if row.category == "train_step" and row.reproducible and row.use != "check":
+            try:
+                own = express(row)
+            except ValueError:
+                continue
+            if own.over:
+                found.setdefault(own.stack.name, row)
+    return [ROWS["vtrain-check-multi-node-1"], *list(found.values())[:3]]
+
+
+@pytest.mark.parametrize("row", chosen(), ids=lambda row: row.id)
+def test_a_plan_with_its_edits_is_the_scenario_that_was_predicted(row, tmp_path: Path) -> None:
+    found = plan_of(row)
+    (tmp_path / found.name).write_text(found.text)
+    opened = load(tmp_path / found.name, [f"{path}={value}" for path, value in found.sets])
+    assert scenario_hash(opened) == scenario_hash(settled(express(row))[1])
+
+
+def test_what_is_written_computes_again_what_was_predicted_to(tmp_path: Path) -> None:
+    row = ROWS["modelzoo-qwen3-235b-gb200-s4096-mxfp8-256"]  # silent, and with less it does not fit
+    found = settled(express(row))
+    assert found[0].tree["memory"] != express(row).tree["memory"]
+    assert write_scenarios(tmp_path, (row,), (made(row.id),)) == 1
+    assert scenario_hash(load(tmp_path / f"{row.id}.yaml")) == scenario_hash(found[1])

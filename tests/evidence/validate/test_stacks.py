@@ -1,0 +1,77 @@
+"""Stacks: how their recipes split layers over chunks, and rows whose software none of them is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.evidence.validate.made import step
+from tests.evidence.validate.rows import shipped
+from twin.evidence.validate.stacks import Stack, stacks
+from twin.evidence.validate.training import express
+
+
+def stack(*splits: str) -> Stack:
+    return Stack(
+        name="a stack", software="", sources=("a paper",), convention="causal", profiles={},
+        splits=splits,
+    )  # fmt: skip
+
+
+def test_a_split_is_spelled_by_runs() -> None:
+    own = stack("4*15 1", "1 2*30 0")
+    assert own.split(16, 61) == (*[4] * 15, 1)
+    assert own.split(32, 61) == (1, *[2] * 30, 0)
+
+
+@pytest.mark.parametrize(("chunks", "layers"), [(16, 60), (15, 61), (8, 61)])
+def test_a_split_is_for_as_many_chunks_and_layers_only(chunks: int, layers: int) -> None:
+    assert stack("4*15 1").split(chunks, layers) is None
+
+
+def test_every_shipped_split_is_of_61_layers() -> None:
+    own = [split for one in stacks() for split in one.splits]
+    assert own
+    for split in own:
+        found = [one for n in range(1, 65) if (one := stack(split).split(n, 61))]
+        assert len(found) == 1, split
+
+
+def test_deepseek_v3_under_megatron_bridge_has_the_recipes_split() -> None:
+    """Eight stages of four chunks: embedding and one layer, thirty times two, the head."""
+    row = shipped("mbridge-25.09-deepseek-v3-h100-1024-fp8")
+    assert express(row).tree["parallel"]["layers"] == [1, *[2] * 30, 0]
+
+
+def test_qwen3_was_sent_by_alltoall_until_its_recipes_named_another_dispatcher() -> None:
+    early, late = (
+        express(shipped(f"mbridge-{release}-qwen3-30b-a3b-h100-16-fp8"))
+        for release in ("25.09", "26.04")
+    )
+    assert early.tree["parallel"]["dispatcher"] == "alltoall"
+    assert late.tree["parallel"]["dispatcher"] == "deepep"
+
+
+def test_software_that_nobody_knows_has_the_gpus_own_calibration_and_says_so() -> None:
+    expressed = express(step("row", source={"title": "my own cluster"}))
+    assert expressed.tree["calibration"] == "a100-megatron"
+    assert expressed.assumed[0].startswith("the GPU's own calibration")
+
+
+def test_a_stack_without_a_profile_for_a_gpu_keeps_its_habits() -> None:
+    title = "Megatron-Bridge performance summary, NeMo 26.06"
+    own = step("row", source={"title": title}, system={"gpu": "H20", "gpus": 8})
+    expressed = express(own)
+    assert expressed.tree["calibration"] == "h20-hopper-bf16"
+    assert expressed.tree["train"]["gradients"] == "bf16"
+    assert "has no profile for H20" in expressed.assumed[0]
+
+
+def test_a_row_in_mxfp8_has_its_scales_and_others_have_their_stacks() -> None:
+    word = {
+        "mbridge-26.04-deepseek-v3-b200-256-mxfp8": "mx",
+        "mbridge-25.11-qwen3-30b-a3b-b200-8-fp8-mx": "mx",
+        "mbridge-25.11-llama3-8b-h100-8-fp8-cs": "current",
+        "dgxc-v25.02-llama3.1-8b-h100-fp8-8-gbs128": "tensor",
+    }
+    found = {name: express(shipped(name)).tree["train"]["fp8_scaling"] for name in word}
+    assert found == word

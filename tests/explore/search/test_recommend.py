@@ -1,0 +1,143 @@
+"""What is recommended is the best of the space."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from twin.engine import lower, simulate
+from twin.errors import ScenarioError, UsageError
+from twin.explore.search.goal import Goal
+from twin.explore.search.judge import Judge
+from twin.explore.search.layout import layout_of
+from twin.explore.search.recommend import Asked, recommend
+from twin.explore.search.sizes import nodes_of
+from twin.explore.search.space import narrowed, only, space
+from twin.explore.study.variants import document, replaced
+from twin.explore.sweep.pool import PoolChoice
+from twin.planning import plan
+
+HERE = PoolChoice(jobs=1)
+
+
+@pytest.fixture(scope="module")
+def narrow(small):
+    """A space of a few dozen layouts."""
+    axes = {
+        "parallel.pipeline": [1, 2, 4],
+        "parallel.tensor": [1],
+        "parallel.expert": [4, 8],
+        "parallel.virtual": [1, 2],
+        "parallel.micro_batch": [1],
+    }
+    found = narrowed(space(small, (1, 2)), axes)
+    return replace(found, memory=found.memory[:3])
+
+
+def exhaustive(found):
+    """Step by events of every layout that fits."""
+    for grid in found.grids():
+        for turn in found.turns(grid.pipeline):
+            for zero in found.zeros(grid.pipeline):
+                for memory in found.memory:
+                    layout = found.layout(grid, turn, zero, memory)
+                    try:
+                        planned = plan(layout.applied(found.scenario))
+                    except ScenarioError:
+                        continue
+                    if planned.memory.fits:
+                        yield layout, simulate(lower(planned)).step_ns
+
+
+def test_the_optimum_of_a_small_space_is_that_of_trying_all(narrow):
+    found = recommend(Asked(narrow, Goal(), HERE, most=10_000))
+    steps = dict(exhaustive(narrow))
+    assert found.examined == narrow.size > len(steps) > 10
+    for size in found.sizes:
+        best = min(step for layout, step in steps.items() if layout.nodes == size.nodes)
+        assert size.leader is not None
+        assert size.leader.step_ns == best
+        assert steps[size.leader.layout] == best
+    assert found.pick is not None
+    assert found.pick.step_ns == min(steps.values())
+
+
+def test_a_deadline_takes_the_cheapest_in_time_and_a_budget_the_fastest_within_it(narrow):
+    fastest = recommend(Asked(narrow, Goal(), HERE))
+    leaders = {size.nodes: size.leader for size in fastest.sizes}
+    days, cost = (
+        {n: one.best.kpis[key] or 0.0 for n, one in leaders.items() if one}
+        for key in ("days", "cost_usd")
+    )
+    assert days[2] < days[1]
+    assert cost[1] < cost[2]
+    slow = recommend(Asked(narrow, Goal(days=days[1] * 1.01), HERE)).pick
+    assert slow is not None
+    assert slow.layout.nodes == 1
+    quick = recommend(Asked(narrow, Goal(days=days[2] * 1.01), HERE)).pick
+    assert quick is not None
+    assert quick.layout.nodes == 2
+    poor = recommend(Asked(narrow, Goal(usd=cost[1] * 1.01), HERE)).pick
+    assert poor is not None
+    assert poor.layout.nodes == 1
+    never = recommend(Asked(narrow, Goal(days=days[2] / 100), HERE))
+    assert never.pick is None
+    assert any(size.leader for size in never.sizes), "what comes nearest is said"
+
+
+def test_a_recommendation_says_what_became_of_every_layout(narrow):
+    said = recommend(Asked(narrow, Goal(), HERE)).to_json()
+    left = sum(size["not_evaluated"] for size in said["sizes"])
+    assert said["examined"] == sum(said["pruned"].values()) + said["evaluated"] + left
+    assert set(said["pruned"]) == set(said["pruned_because"])
+    assert said["frontier"]
+    assert all(one["fidelity"] == "events" for one in said["frontier"])
+    assert said["recommended"]["step_seconds"] >= said["recommended"]["least_step_seconds"]
+
+
+def test_overrides_of_a_layout_give_that_layout(narrow, small):
+    judge = Judge(narrow)
+    for _ in judge.all():
+        pass
+    for candidate in judge.found.candidates[::5]:
+        overrides = candidate.layout.overrides(small)
+        again = replaced(document(small), overrides)
+        assert layout_of(again) == candidate.layout
+        assert again == candidate.layout.applied(small)
+
+
+def test_a_fixed_layout_is_a_space_of_one_layout_per_size(small):
+    assert only(space(small, (1, 2, 3))).size == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        ("16", (2,)),
+        ("16:64", (2, 4, 6, 8)),
+        ("16:64:24", (2, 5, 8)),
+        ("64,16", (2, 8)),
+    ],
+)
+def test_sizes_are_lists_and_ranges_in_steps_of_their_lower_end(small, text, nodes):
+    assert nodes_of(small, text) == nodes
+
+
+@pytest.mark.parametrize("text", ["", "12", "64:16", "a:b", "16:64:8:1", "0", "8:80000"])
+def test_sizes_that_are_none_are_refused(small, text):
+    with pytest.raises(UsageError):
+        nodes_of(small, text)
+
+
+def test_an_axis_that_is_none_is_refused_with_the_nearest(small):
+    with pytest.raises(UsageError, match=r"parallel\.tensor"):
+        narrowed(space(small, (1,)), {"parallel.tensr": [1]})
+
+
+def test_an_axis_takes_schedules_by_name_and_numbers_only(small):
+    found = narrowed(space(small, (1,)), {"parallel.schedule": ["zb_h1"], "parallel.tensor": [2]})
+    assert [one.kind for one in found.schedule] == ["zb_h1"]
+    for axes in ({"parallel.schedule": ["zbh1"]}, {"parallel.tensor": ["two"]}):
+        with pytest.raises(UsageError):
+            narrowed(space(small, (1,)), axes)

@@ -1,0 +1,107 @@
+"""Nearest fit: what to change in a plan that does not fit, or cannot run."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+from twin.engine import lower, simulate
+from twin.explore.study import nearest
+from twin.explore.study.nearest import (
+    MOST_CHANGES,
+    MOST_PLANNED,
+    MOST_PLAYED,
+    Suggestion,
+    nearest_fit,
+)
+from twin.loading import load
+from twin.planning import plan
+from twin.scenario import Scenario
+
+TOO_LARGE = ["parallel.pipeline=8"]
+IMPOSSIBLE = ["parallel.pipeline=12"]
+NAME = "kimi-k2-256xh800"
+
+
+@cache
+def suggested(*changes: str) -> tuple[Suggestion, ...]:
+    return nearest_fit(load(NAME, changes))
+
+
+def as_arguments(overrides: dict[str, str]) -> list[str]:
+    return [f"{path}={value}" for path, value in overrides.items()]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [TOO_LARGE, IMPOSSIBLE, pytest.param(["memory.recompute=[]"], marks=pytest.mark.slow)],
+    ids=lambda c: c[0],
+)
+def test_suggestions_load_fit_and_say_what_they_are(changes: list[str]) -> None:
+    found = suggested(*changes)
+    assert found
+    for one in found:
+        loaded = load(NAME, [*changes, *as_arguments(dict(one.overrides))])
+        assert loaded == one.scenario
+        planned = plan(loaded)
+        assert planned.memory.fits
+        headroom = planned.memory.budget - planned.memory.peak.peak_bytes
+        assert one.headroom_bytes == headroom >= 0
+        assert 1 <= len(one.overrides) <= MOST_CHANGES
+
+
+def test_k2_with_half_the_stages_needs_twice_the_expert_ranks_or_nodes() -> None:
+    scenario = load(NAME, TOO_LARGE)
+    assert not plan(scenario).memory.fits
+    found = [dict(one.overrides) for one in suggested(*TOO_LARGE)]
+    assert {"parallel.expert": "32"} in found
+    assert {"parallel.pipeline": "16"} in found
+
+
+def test_fewest_changes_come_first_then_the_fastest() -> None:
+    found = suggested(*TOO_LARGE)
+    order = [(len(one.overrides), one.kpis["step_seconds"] or 0.0) for one in found]
+    assert order == sorted(order)
+
+
+def test_no_suggestion_holds_another_one() -> None:
+    found = [set(one.overrides.items()) for one in suggested(*IMPOSSIBLE)]
+    assert not any(one < other for one in found for other in found)
+
+
+def test_key_figures_are_those_of_the_fast_path() -> None:
+    one = suggested(*TOO_LARGE)[0]
+    trace = simulate(lower(plan(one.scenario)), fidelity="fast")
+    assert one.kpis["step_seconds"] == trace.step_ns / 1e9
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    assert nearest_fit(load(NAME, IMPOSSIBLE)) == suggested(*IMPOSSIBLE)
+
+
+def test_a_schedule_that_cannot_run_gets_one_that_can() -> None:
+    found = [dict(one.overrides) for one in nearest_fit(load(NAME, ["parallel.schedule=1f1b"]))]
+    assert {"parallel.schedule": "interleaved_1f1b"} in found
+    assert {"parallel.virtual": "1"} in found
+
+
+def test_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Scenario] = []
+
+    def counted(scenario: Scenario) -> object:
+        made.append(scenario)
+        return plan(scenario)
+
+    monkeypatch.setattr(nearest, "plan", counted)
+    found = nearest_fit(load(NAME, ["cluster.node.gpu.memory=4GiB"]))
+    assert found == ()
+    assert 0 < len(made) <= MOST_PLANNED
+    assert len(suggested(*TOO_LARGE)) <= MOST_PLAYED
+
+
+def test_suggestions_are_plain_data_and_words() -> None:
+    one = suggested(*IMPOSSIBLE)[0]
+    assert json.loads(json.dumps(one.to_json()))["overrides"] == {"parallel.pipeline": "16"}
+    assert one.words == "--set parallel.pipeline=16"

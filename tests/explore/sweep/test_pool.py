@@ -1,0 +1,138 @@
+"""Pools: every task is answered once, and a worker that dies costs only its task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.explore.sweep import victims
+from twin.errors import UsageError
+from twin.explore.sweep.clusters import check_cluster
+from twin.explore.sweep.lanes import Lanes, Lost, Played, play_batch
+from twin.explore.sweep.pool import MOST_IN_A_BATCH, Died, PoolChoice, _answers, _Course, play
+
+LOCAL = PoolChoice(jobs=2)
+HERE = PoolChoice(jobs=1)
+
+
+@pytest.mark.parametrize("pool", [HERE, LOCAL], ids=["here", "two processes"])
+def test_every_task_is_answered_once_with_its_index(pool: PoolChoice):
+    found = list(play(victims.square, range(100, 400), pool=pool))
+    assert sorted(found) == [(index, (100 + index) ** 2) for index in range(300)]
+
+
+def test_a_worker_that_dies_costs_only_its_task():
+    told: list[tuple[int, int]] = []
+    tasks = range(60)
+    found = dict(
+        play(victims.square_or_die, tasks, pool=LOCAL, progress=lambda *two: told.append(two))
+    )
+    assert isinstance(found[7], Died)
+    assert "EXIT(9)" in found[7].reason
+    assert {index: found[index] for index in tasks if index != 7} == {
+        index: index * index for index in tasks if index != 7
+    }
+    assert told[-1] == (60, 1)
+    assert [done for done, _ in told] == list(range(1, 61))
+
+
+@pytest.mark.parametrize("pool", [HERE, LOCAL], ids=["here", "two processes"])
+def test_a_task_that_raises_costs_only_itself(pool: PoolChoice):
+    found = dict(play(victims.square_or_raise, range(20), pool=pool))
+    assert found[7] == Died("ValueError: seven")
+    assert sum(isinstance(one, Died) for one in found.values()) == 1
+    assert len(found) == 20
+
+
+def test_tasks_are_taken_as_they_are_needed():
+    taken: list[int] = []
+
+    def tasks() -> Generator[int]:
+        for number in range(10_000):
+            taken.append(number)
+            yield number
+
+    course = play(victims.square, tasks(), pool=HERE)
+    next(course)
+    course.close()
+    assert len(taken) == 1
+
+
+def test_a_pool_that_is_left_early_ends_its_workers_at_once():
+    course = play(victims.nap, [0.0, 60.0, 60.0], pool=LOCAL)
+    next(course)
+    begin = time.monotonic()
+    course.close()
+    assert time.monotonic() - begin < 5
+
+
+class Deadly(Lanes):
+    """Lanes whose worker dies of some tasks: always, or the first time."""
+
+    def __init__(self, always: set[int], once: set[int], places: int) -> None:
+        self.always, self.once, self._places = always, once, places
+        self.out: list[tuple[int, Played[int] | Lost]] = []
+        self.alone: list[int] = []
+
+    @property
+    def places(self) -> int:
+        return self._places
+
+    def send(self, number, function, batch) -> None:
+        assert len(self.out) < self._places
+        indexes = {index for index, _ in batch}
+        if len(batch) == 1 and not self.out:
+            self.alone.append(batch[0][0])
+        dies = indexes & (self.always | self.once)
+        self.once -= indexes
+        self.out.append((number, Lost("gone") if dies else play_batch(function, batch)))
+
+    def receive(self):
+        return self.out.pop()
+
+    def close(self) -> None:
+        pass
+
+
+@given(
+    count=st.integers(0, 400),
+    always=st.sets(st.integers(0, 399), max_size=4),
+    once=st.sets(st.integers(0, 399), max_size=4),
+    places=st.integers(1, 8),
+)
+def test_whoever_dies_of_what_only_tasks_that_kill_twice_are_lost(
+    count: int, always: set[int], once: set[int], places: int
+):
+    lanes = Deadly(set(always), set(once), places)
+    course = _Course(iter(enumerate(range(count))), count)
+    found = list(_answers(lanes, victims.square, course))
+    assert sorted(index for index, _ in found) == list(range(count))
+    died = {index for index, result in found if isinstance(result, Died)}
+    assert died == {index for index in always if index < count}
+    assert died <= set(lanes.alone)
+
+
+def test_batches_grow_with_quick_tasks_and_leave_work_for_every_lane():
+    course = _Course(iter(enumerate(range(10_000))), 10_000)
+    assert len(course.next(4)) == 1
+    course.note(1, 0.003)
+    assert len(course.next(4)) == 100
+    course.note(100, 1e-9)
+    assert len(course.next(4)) == MOST_IN_A_BATCH
+    slow = _Course(iter(enumerate(range(10))), 10)
+    slow.note(1, 20.0)
+    assert len(slow.next(4)) == 1
+    few = _Course(iter(enumerate(range(16))), 16)
+    few.note(1, 0.001)
+    assert len(few.next(4)) == 2
+
+
+@pytest.mark.parametrize("url", ["", "dask", "dask://", "http://a:1", "localhost:8786"])
+def test_what_is_no_address_of_a_cluster_is_refused(url: str):
+    with pytest.raises(UsageError) as caught:
+        check_cluster(url)
+    assert caught.value.problems[0].code == "TW401"

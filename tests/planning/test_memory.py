@@ -1,0 +1,445 @@
+"""The ledger: small stages counted by hand, and laws over schedules and layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.planning.examples import scenario, schedule
+from twin.arch import ATTENTION_CORE, layers
+from twin.arch.ops import Exchange, Item, Layer, Op, Shape, Weights, Work
+from twin.loading import load
+from twin.planning import plan
+from twin.planning.footprint import footprint, footprints, kept_bytes, late_bytes
+from twin.planning.memory import (
+    boundary_bytes,
+    buffers,
+    ledger,
+    moment,
+    registered,
+    states,
+    unsharded,
+)
+from twin.planning.mesh import lay_out
+from twin.planning.types import Chunk
+from twin.planning.walk import enough_microbatches, walk
+from twin.schedules import SCHEDULES, Action
+from twin.spec.cluster import ReserveEntry
+from twin.spec.memory import MemorySpec
+
+CORE = min(ATTENTION_CORE)
+KEEP, FULL = MemorySpec(), MemorySpec(recompute=("full",))
+CORE_AGAIN = MemorySpec(recompute=("attention_core",))
+
+
+def op(name: str, saved: float = 0.0, output: float = 0.0) -> Op:
+    return Op(name, "gemm", Work(), Work(), saved=saved, output=output)
+
+
+def block(*items: Item, weights: Weights | None = None, input_bytes: float = 10.0) -> Layer:
+    return Layer("dense", items, weights or Weights(), input_bytes)
+
+
+def chunks_of(layers: list[list[Layer]], stages: int) -> list[Chunk]:
+    return [
+        Chunk(index, index % stages, tuple(own), sum((one.weights for one in own), Weights()), 0)
+        for index, own in enumerate(layers)
+    ]
+
+
+BLOCK = block(
+    op("qkv", saved=30, output=30), op(CORE, saved=100, output=10), op("ffn", saved=40, output=20)
+)
+
+
+def test_a_layer_keeps_what_its_policy_says() -> None:
+    assert kept_bytes(BLOCK, KEEP) == 170
+    assert kept_bytes(BLOCK, CORE_AGAIN) == 70
+    assert kept_bytes(BLOCK, FULL) == 10
+
+
+def test_embedding_and_head_are_never_recomputed() -> None:
+    head = replace(BLOCK, kind="head")
+    assert kept_bytes(head, FULL) == 170
+    assert footprint([head], FULL).kept.logits == 170
+
+
+def test_a_fully_recomputed_layer_comes_back_for_its_backward_pass() -> None:
+    """Two layers of 170 saved, 10 kept. At the second's backward both inputs (20) are alive, the
+    second is recomputed (160 beside its input), and gradients run: of the layer's input (10) and of
+    the widest pair of neighbours (30 + 10)."""
+    need = footprint([BLOCK, BLOCK], FULL)
+    assert need.kept.total == 20
+    assert need.backward.activations == 20
+    assert need.backward.working == 160 + 10 + 40
+
+
+def test_the_backward_pass_of_a_mixed_chunk_is_fullest_where_the_sum_is() -> None:
+    """A small last layer: the peak is at the first, wide one, when the last one's input is already
+    free."""
+    small = block(op("small", saved=1, output=1), input_bytes=1)
+    need = footprint([BLOCK, small], FULL)
+    assert need.backward.activations == 10
+    assert need.backward.working == 160 + 10 + 40
+
+
+def test_one_f_one_b_keeps_one_microbatch_per_later_stage_and_its_own() -> None:
+    """4 stages, 8 micro-batches: 4, 3, 2, 1 in flight (Narayanan et al. 2021, section 2.2.1)."""
+    need = {stage: footprint([BLOCK], KEEP) for stage in range(4)}
+    peaks = [walk(order, need).peak() for order in schedule("1f1b").order(4, 1, 8)]
+    assert [peak.in_flight for peak in peaks] == [4, 3, 2, 1]
+    assert [peak.held.activations for peak in peaks] == [680, 510, 340, 170]
+    assert [(peak.action.kind, peak.action.microbatch) for peak in peaks] == [("B", 0)] * 4
+
+
+def test_gpipe_keeps_every_microbatch() -> None:
+    need = {stage: footprint([BLOCK], KEEP) for stage in range(4)}
+    peaks = [walk(order, need).peak() for order in schedule("gpipe").order(4, 1, 8)]
+    assert [peak.in_flight for peak in peaks] == [8, 8, 8, 8]
+
+
+def test_interleaving_keeps_korthikanti_equation_more() -> None:
+    """First of 4 stages with 3 chunks: L (1 + (p - 1) / (p v)) layers' worth, which is p v + p - 1
+    = 15 chunks (Korthikanti et al. 2022, section 4.2.3)."""
+    need = {chunk: footprint([BLOCK], KEEP) for chunk in range(12)}
+    first = walk(schedule("interleaved_1f1b").order(4, 3, 8)[0], need).peak()
+    assert first.in_flight == 15
+
+
+def test_between_the_halves_of_a_backward_wait_inputs_and_gradients_of_ops_with_weights() -> None:
+    """170 kept by each forward; after I, 5 of the input and 30 of the output's gradient."""
+    matrix = replace(BLOCK.items[-1], weight=Work(1.0, 1.0, 1), output=30.0, late=35.0)
+    need = {0: footprint([replace(BLOCK, items=(*BLOCK.items[:-1], matrix))], KEEP)}
+    actions = [Action("F", 0, 0), Action("I", 0, 0), Action("F", 0, 1), Action("W", 0, 0)]
+    assert need[0].late.total == 35
+    peak = walk(actions, need).peak()
+    assert (peak.in_flight, peak.late) == (1, 1)
+    assert peak.held.total == 35 + need[0].forward.total
+
+
+def test_a_pair_needs_the_working_sets_of_both_passes() -> None:
+    need = {0: footprint([BLOCK], KEEP)}
+    apart = [Action("F", 0, 0), Action("F", 0, 1), Action("B", 0, 0)]
+    pair = [Action("F", 0, 0), Action("F", 0, 1, paired=True), Action("B", 0, 0)]
+    more = walk(pair, need).peak().held.total - walk(apart, need).peak().held.total
+    assert more == need[0].forward.total - need[0].kept.total > 0
+
+
+def test_a_stage_without_actions_has_no_peak() -> None:
+    with pytest.raises(ValueError, match="no peak"):
+        walk([], {})
+
+
+shapes = st.sampled_from(
+    [
+        (kind, stages, chunks, microbatches)
+        for kind in SCHEDULES
+        for stages in (1, 2, 3, 4, 8)
+        for chunks in (1, 2, 3, 4)
+        for microbatches in (1, 2, 5, 8, 12, 24, 40, 64)
+        if not schedule(kind).problems(stages, chunks, microbatches)
+    ]
+)
+
+
+@given(shapes, st.data())
+def test_the_short_walk_finds_the_peak_of_the_whole_walk(
+    shape: tuple[str, int, int, int], data: st.DataObject
+) -> None:
+    """Whatever the chunks weigh, and for every schedule there is: same bytes, same action, same in
+    flight."""
+    kind, stages, chunks, microbatches = shape
+    plays = schedule(kind)
+    sizes = st.integers(0, 100)
+    need = {
+        chunk: footprint(
+            [block(op("a", data.draw(sizes), data.draw(sizes)), input_bytes=data.draw(sizes))], KEEP
+        )
+        for chunk in range(len(plays.chunk_map(stages, chunks).part_of))
+    }
+    short = enough_microbatches(plays, stages, chunks, microbatches)
+    assert short <= microbatches
+    whole_walk = [walk(order, need).peak() for order in plays.order(stages, chunks, microbatches)]
+    short_walk = [walk(order, need).peak() for order in plays.order(stages, chunks, short)]
+    assert short_walk == whole_walk
+
+
+def test_the_short_walk_is_short() -> None:
+    interleaved = schedule("interleaved_1f1b")
+    assert enough_microbatches(interleaved, 16, 4, 1024) <= 64
+
+
+whole = shapes.filter(lambda shape: shape[0] in ("1f1b", "gpipe", "interleaved_1f1b"))
+
+
+@given(whole, whole)
+def test_the_peak_grows_with_the_microbatches_in_flight(
+    one: tuple[str, int, int, int], other: tuple[str, int, int, int]
+) -> None:
+    """Chunks of one size: more alive, more bytes; as many alive, as many bytes."""
+    peaks = [
+        walk(
+            order, {chunk: footprint([BLOCK], KEEP) for chunk in range(2 * stages * chunks)}
+        ).peak()
+        for kind, stages, chunks, microbatches in (one, other)
+        for order in schedule(kind).order(stages, chunks, microbatches)
+    ]
+    by_flight = sorted(peaks, key=lambda peak: peak.in_flight)
+    for less, more in pairwise(by_flight):
+        assert (less.held.total < more.held.total) == (less.in_flight < more.in_flight)
+
+
+weights = st.integers(0, 10**9)
+
+
+@given(
+    st.lists(weights, min_size=4, max_size=4), st.sampled_from([(), ("full",), ("attention_core",)])
+)
+def test_categories_sum_to_the_peak(counts: list[int], recompute: tuple[str, ...]) -> None:
+    case = scenario(parallel={"pipeline": 4}, memory={"recompute": recompute})
+    layers = [[replace(BLOCK, weights=Weights(replicated=count))] for count in counts]
+    found = ledger(case, lay_out(case), chunks_of(layers, 4), 16)
+    for stage in found.stages:
+        assert sum(stage.categories.values()) == stage.peak_bytes
+    assert found.peak.peak_bytes == max(stage.peak_bytes for stage in found.stages)
+
+
+def test_the_budget_is_what_the_reserve_leaves() -> None:
+    case = scenario()
+    found = ledger(case, lay_out(case), chunks_of([[BLOCK]], 1), 4)
+    assert found.reserve == {"context": 2.0**30, "nccl": 2.0**31}
+    assert found.budget == 77 * 2.0**30
+
+
+def test_reserves_of_one_name_add_up() -> None:
+    case = scenario()
+    node = case.cluster.node
+    reserve = (*node.gpu.reserve, ReserveEntry(name="nccl", bytes="4GiB"))  # type: ignore[arg-type]
+    gpu = node.gpu.model_copy(update={"reserve": reserve})
+    cluster = case.cluster.model_copy(update={"node": node.model_copy(update={"gpu": gpu})})
+    found = ledger(
+        case.model_copy(update={"cluster": cluster}), lay_out(case), chunks_of([[BLOCK]], 1), 4
+    )
+    assert found.reserve == {"context": 2.0**30, "nccl": 6 * 2.0**30}
+    assert found.budget == 73 * 2.0**30
+
+
+def test_the_peak_names_its_moment() -> None:
+    case = scenario(parallel={"pipeline": 2})
+    found = ledger(case, lay_out(case), chunks_of([[BLOCK], [BLOCK]], 2), 8)
+    assert [stage.peak_moment for stage in found.stages] == [
+        "backward of micro-batch 0, chunk 0",
+        "backward of micro-batch 0, chunk 1",
+    ]
+
+
+def test_zero_shards_states_over_the_ranks_that_hold_the_same_weights() -> None:
+    """16 data ranks, 4 of them expert ranks: 100 dense weights of AdamW (12 bytes) over 16, 1000
+    expert weights over 4."""
+    moe = {"experts": 16, "top_k": 2, "width": 64}
+    case = scenario(model={"moe": moe}, parallel={"expert": 4})
+    chunks = chunks_of([[block(weights=Weights(replicated=60, tensor=40, expert=1000))]], 1)
+    assert states(case, lay_out(case), chunks)[0] == {
+        "parameters": 2 * 1100,
+        "gradients": 4 * 1100,
+        "optimizer_dense": 12 * 100 / 16,
+        "optimizer_expert": 12 * 1000 / 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("zero", "per_weight"),
+    [
+        (0, 2 + 4 + 12),
+        (1, 2 + 4 + 12 / 16),
+        (2, 2 + (4 + 12) / 16),
+        (3, (2 + 4 + 12) / 16),
+    ],
+)
+def test_the_bytes_of_zeros_table(zero: int, per_weight: float) -> None:
+    """Rajbhandari et al. 2020, figure 1: (2 + 2 + K) Psi for K = 12, with 4 instead of 2 bytes for
+    the fp32 gradients here; over 16 data ranks."""
+    case = scenario(parallel={"zero": zero})
+    chunks = chunks_of([[block(weights=Weights(replicated=60_000, tensor=20_000))]], 1)
+    found = sum(states(case, lay_out(case), chunks)[0].values())
+    assert found == pytest.approx(per_weight * 80_000)
+
+
+def test_context_ranks_share_states_as_data_ranks_do() -> None:
+    """16 GPUs as tensor 2 x context 4 x data 2: 8 ranks have the same dense weights. Experts, cut
+    by 2 expert-tensor and 4 expert ranks, have 2 replicas."""
+    moe = {"experts": 16, "top_k": 2, "width": 64}
+    case = scenario(
+        model={"moe": moe},
+        parallel={
+            "tensor": 2,
+            "context": 4,
+            "expert": 4,
+            "expert_tensor": 2,
+            "sequence_parallel": True,
+        },
+    )
+    chunks = chunks_of([[block(weights=Weights(tensor=800, expert=1000))]], 1)
+    found, _ = states(case, lay_out(case), chunks)
+    assert (found["optimizer_dense"], found["optimizer_expert"]) == (12 * 800 / 8, 12 * 1000 / 2)
+
+
+def test_what_zero_shards_is_whole_for_two_layers() -> None:
+    """Layers of 100, 300 and 50 weights: gradients of two of 300 at 4 bytes under ZeRO-2, and
+    parameters of as many at 2 bytes under ZeRO-3; all 450 if they stay after the forward."""
+    layers = [block(weights=Weights(tensor=count)) for count in (100, 300, 50)]
+    chunks = chunks_of([layers], 1)
+
+    def whole(**parallel: object) -> float:
+        case = scenario(parallel=dict(parallel))
+        return unsharded(case, lay_out(case), chunks)
+
+    assert whole(zero=1) == 0
+    assert whole(zero=2) == 4 * 450
+    assert whole(zero=3) == 4 * 450 + 2 * 600
+    assert whole(zero=3, reshard_after_forward=False) == 4 * 450 + 2 * 450
+    assert whole(zero=3, tensor=4, pipeline=4) == 0
+
+
+def test_context_ranks_hold_keys_and_values_of_all_and_a_part_of_the_rest() -> None:
+    """4 heads of 16 for keys and as many for values, 64 tokens, 2 bytes: gathered, and their
+    gradients beside them. A message is a fourth of the sequence's."""
+    whole, cut = (
+        plan(scenario(parallel={"pipeline": 2})),
+        plan(scenario(parallel={"pipeline": 2, "context": 4})),
+    )
+    before, after = (one.memory.stages[0].categories for one in (whole, cut))
+    assert (before["context_buffers"], after["context_buffers"]) == (0, 2 * 2 * 64 * 4 * (16 + 16))
+    assert after["pipeline_buffers"] == before["pipeline_buffers"] / 4
+    assert after["activations"] == before["activations"] / 4
+
+
+def test_weights_without_gradient_have_no_gradient_buffer() -> None:
+    """Of 100 weights 30 are expert-bias: 2 bytes for each of 100, 4 bytes for each of 70."""
+    case = scenario()
+    chunks = chunks_of([[block(weights=Weights(replicated=100, buffers=30))]], 1)
+    found, _ = states(case, lay_out(case), chunks)
+    assert (found["parameters"], found["gradients"]) == (200, 280)
+
+
+def test_without_zero_every_rank_keeps_all_states() -> None:
+    case = scenario(parallel={"zero": 0})
+    chunks = chunks_of([[block(weights=Weights(replicated=60, tensor=40))]], 1)
+    assert states(case, lay_out(case), chunks)[0]["optimizer_dense"] == 12 * 100
+
+
+def test_buffers_hold_what_is_on_its_way() -> None:
+    """A middle stage has neighbours on both sides: two messages of 10 bytes in each direction. An
+    all-to-all of 80 has a receive buffer, as the gathered tensor of sequence parallelism has."""
+    moe = block(
+        Exchange("dispatch", "expert", 80, "all_to_all", "all_to_all"),
+        Exchange("gather", "tensor", 50, "all_gather", "reduce_scatter"),
+        Exchange("reduce", "tensor", 70, "all_reduce", None),
+    )
+    middle = replace(chunks_of([[moe]], 1)[0], index=1)
+    first = replace(middle, index=0)
+    assert buffers([middle], 3, 10) == {
+        "pipeline_buffers": 40,
+        "expert_buffers": 80,
+        "tensor_buffers": 50,
+        "context_buffers": 0,
+    }
+    assert buffers([first], 3, 10)["pipeline_buffers"] == 20
+    assert buffers([first], 1, 10)["pipeline_buffers"] == 0
+
+
+def test_pieces_go_through_a_buffer_for_each_collective_of_a_layer() -> None:
+    """A gather of 50 one way and a sum of 60 back, another gather of 50 back, a sum and a gather of
+    70; what experts exchange, and the head's gather, need none."""
+    dense = block(
+        Exchange("enter", "tensor", 50, "all_gather", "reduce_scatter", backward_bytes=60),
+        Exchange("again", "tensor", 50, None, "all_gather"),
+        Exchange("leave", "tensor", 70, "reduce_scatter", "all_gather"),
+        Exchange("dispatch", "expert", 80, "all_to_all", "all_to_all"),
+    )
+    head = replace(dense, kind="head")
+    chunks = chunks_of([[dense], [dense, head]], 2)
+    assert registered(chunks) == 50 + 60 + 50 + 70 + 70
+    assert registered(chunks_of([[head]], 1)) == 0
+
+
+def test_a_stage_without_transformer_layers_buffers_messages_as_the_others_do() -> None:
+    """A message is 64 tokens x 128 hidden x 2 bytes, whatever the stage's own layers read: the
+    first stage holds the embedding only, the second nothing."""
+    resolved = plan(scenario(parallel={"pipeline": 4, "layers": (0, 0, 4, 4)}))
+    assert boundary_bytes(resolved.scenario) == 64 * 128 * 2
+    found = [stage.categories["pipeline_buffers"] for stage in resolved.memory.stages]
+    assert found == [2 * 16384, 4 * 16384, 4 * 16384, 2 * 16384]
+
+
+def test_the_chunks_of_one_stage_hand_over_without_buffers() -> None:
+    whole = {"virtual": 2, "schedule": "interleaved_1f1b"}
+    assert plan(scenario(parallel=whole)).memory.peak.categories["pipeline_buffers"] == 0
+
+
+def test_experts_are_sharded_over_the_tensor_ranks_that_hold_the_same() -> None:
+    """Tensor ranks do not cut experts unless `expert_tensor` says so: the 16 ranks of a stage with
+    tensor 2 and expert 8 hold each expert twice, and two ranks share 67.6 GB of its states."""
+    overrides = ["parallel.tensor=2", "parallel.expert=8", "parallel.sequence_parallel=true"]
+    resolved = plan(load("kimi-k2-256xh800", overrides))
+    assert resolved.placements["expert_data"].size == 2
+    states = max(s.categories["optimizer_expert"] for s in resolved.memory.stages)
+    assert states == pytest.approx(33.8e9, rel=0.01)
+
+
+def test_what_waits_for_a_gpt_layers_weights_is_32_sbh() -> None:
+    """Inputs 2 + 2 + 2 + 8 and output gradients 6 + 2 + 8 + 2, in bytes per token and width: Qi et
+    al. 2023, arXiv:2401.10241, table 1, M_W."""
+    model = load("gpt-175b-64xa100-full").model
+    block = layers(model, Shape(sequences=1, sequence=2048))[1]
+    assert late_bytes(block) == 32 * 2048 * model.hidden
+
+
+def test_dualpipe_holds_parameters_and_gradients_twice_and_shards_states_over_both() -> None:
+    """DeepSeek-V3, table 2: twice the parameters of 1F1B; the same states, since both copies'
+    ranks share them."""
+    one, two = (
+        load("kimi-k2-2048xh800", ["parallel.virtual=1", f"parallel.schedule={kind}"])
+        for kind in ("1f1b", "dualpipe")
+    )
+    mirrored = [plan(made).memory.stages for made in (one, two)]
+    for name in ("parameters", "gradients"):
+        plain = [stage.categories[name] for stage in mirrored[0]]
+        both = [stage.categories[name] for stage in mirrored[1]]
+        assert both == pytest.approx([a + b for a, b in zip(plain, plain[::-1], strict=True)])
+    states = [
+        sum(s.categories["optimizer_dense"] + s.categories["optimizer_expert"] for s in stages)
+        for stages in mirrored
+    ]
+    assert states[0] == pytest.approx(states[1])
+
+
+def test_zb_h2_keeps_nearly_twice_what_the_first_stage_of_1f1b_keeps() -> None:
+    """Qi et al. 2023, table 2: p M_B and (2 p - 1) M_B."""
+    first = [
+        plan(
+            load("gpt-175b-64xa100-full", ["parallel.virtual=1", "memory.recompute=[]", kind])
+        ).memory.stages[0]
+        for kind in ("parallel.schedule=1f1b", "parallel.schedule=zb_h2")
+    ]
+    assert [stage.in_flight for stage in first] == [8, 15]
+    once, twice = (stage.categories["activations"] for stage in first)
+    assert twice == pytest.approx(once * 15 / 8, rel=0.01)
+
+
+@pytest.mark.parametrize("schedule", ["dualpipe", "zb_h1", "zb_h2", "1f1b"])
+def test_the_moment_of_the_peak_is_that_of_the_whole_step(schedule: str) -> None:
+    """Also where it is behind the periods that the walk leaves out."""
+    made = load(
+        "kimi-k2-2048xh800",
+        ["parallel.virtual=1", "parallel.pipeline=8", f"parallel.schedule={schedule}"],
+    )
+    resolved = plan(made)
+    needs = footprints(made.memory, resolved.chunks)
+    orders = made.parallel.schedule.order(8, 1, resolved.microbatches)
+    for stage, order in zip(resolved.memory.stages, orders, strict=True):
+        assert stage.peak_moment == moment(walk(order, needs, offload=True).peak().action)

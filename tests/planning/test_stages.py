@@ -1,0 +1,181 @@
+"""The split of layers over chunks: against every split there is, and for the models we know."""
+
+from collections.abc import Iterator
+from itertools import combinations_with_replacement, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twin.planning.stages import balance, problems, split
+
+
+def stage_and_chunk_times(counts, times, embedding, head, stages) -> tuple[list[int], list[int]]:
+    """Whole seconds of each stage and of each chunk, counted one layer at a time."""
+    chunk_times = [0] * len(counts)
+    chunk_times[0] += embedding
+    chunk_times[-1] += head
+    owners = [chunk for chunk, count in enumerate(counts) for _ in range(count)]
+    for owner, time in zip(owners, times, strict=True):
+        chunk_times[owner] += time
+    stage_times = [0] * stages
+    for chunk, time in enumerate(chunk_times):
+        stage_times[chunk % stages] += time
+    return stage_times, chunk_times
+
+
+def worth(counts, times, embedding, head, stages) -> tuple[int, int, int, int]:
+    """The four wishes in their order, as the module states them; less is better."""
+    stage_times, chunk_times = stage_and_chunk_times(counts, times, embedding, head, stages)
+    late = sum(chunk * count for chunk, count in enumerate(counts))
+    return max(stage_times), max(chunk_times), sum(n * n for n in counts), -late
+
+
+def every_split(layers: int, chunks: int) -> Iterator[tuple[int, ...]]:
+    for cuts in combinations_with_replacement(range(layers + 1), chunks - 1):
+        edges = (0, *cuts, layers)
+        yield tuple(b - a for a, b in pairwise(edges))
+
+
+def leading_near_the_start(counts: tuple[int, ...], leading: int) -> bool:
+    """The leading layers are all on the first `leading + 1` chunks."""
+    return sum(counts[: leading + 1]) >= leading
+
+
+looped = st.sampled_from([(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (3, 2), (2, 3), (4, 1)])
+ends = st.integers(0, 12)
+
+
+@given(
+    loop=looped,
+    leading=st.lists(st.integers(1, 9), max_size=2),
+    layers=st.integers(1, 7),
+    layer=st.integers(1, 9),
+    embedding=ends,
+    head=ends,
+)
+def test_no_split_is_better_when_equal_layers_follow_a_few_others(
+    loop, leading, layers, layer, embedding, head
+):
+    stages, chunks_per_stage = loop
+    times = [*leading, *[layer] * layers]
+    different = len(leading)
+    while different and leading[different - 1] == layer:
+        different -= 1
+    found = balance(times, embedding, head, stages, chunks_per_stage)
+    best = min(
+        worth(counts, times, embedding, head, stages)
+        for counts in every_split(len(times), stages * chunks_per_stage)
+        if leading_near_the_start(counts, different)
+    )
+    assert worth(found, times, embedding, head, stages) == best
+
+
+@given(
+    loop=looped,
+    times=st.lists(st.integers(1, 9), min_size=6, max_size=8),
+    embedding=ends,
+    head=ends,
+)
+def test_any_mixture_of_layers_is_split_within_a_layer_of_the_best(loop, times, embedding, head):
+    stages, chunks_per_stage = loop
+    found = balance(times, embedding, head, stages, chunks_per_stage)
+    assert sum(found) == len(times)
+    best = min(
+        worth(counts, times, embedding, head, stages)[0]
+        for counts in every_split(len(times), stages * chunks_per_stage)
+    )
+    assert worth(found, times, embedding, head, stages)[0] < best + max(times)
+
+
+def test_96_equal_layers_over_24_chunks_are_four_each_for_all_a_light_head_adds():
+    assert balance([1.0] * 96, 0.01, 0.34, stages=8, chunks_per_stage=3) == (4,) * 24
+
+
+def test_a_head_moves_a_layer_only_when_it_is_worth_more_than_one():
+    one = balance([1.0] * 16, 0.0, 0.9, stages=4, chunks_per_stage=1)
+    more = balance([1.0] * 16, 0.0, 1.1, stages=4, chunks_per_stage=1)
+    assert one == (4, 4, 4, 4)
+    assert more == (4, 4, 5, 3)
+
+
+def test_a_head_worth_2_3_layers_leaves_its_stage_one_layer_of_61_over_16_stages_of_4_chunks():
+    """The dense first layer counts 0.4; 60 others over 15 stages make four each."""
+    counts = balance([0.4] + [1.0] * 60, 0.05, 2.3, stages=16, chunks_per_stage=4)
+    assert [sum(counts[stage::16]) for stage in range(16)] == [4] * 15 + [1]
+    assert counts[-1] == 0
+    assert max(counts) == 1
+
+
+def test_early_stages_get_the_shorter_share_of_an_uneven_count():
+    """Nothing but memory tells the stages apart: the first keeps most activations."""
+    assert balance([1.0] * 10, 0.0, 0.0, stages=4, chunks_per_stage=1) == (2, 2, 3, 3)
+
+
+def test_times_that_differ_by_float_rounding_are_equal():
+    noisy = [0.1 + 0.2 if index % 2 else 0.3 for index in range(12)]
+    assert balance(noisy, 0.0, 0.0, stages=3, chunks_per_stage=2) == (2,) * 6
+
+
+def test_a_model_with_more_leading_layers_than_are_tried_out_is_split_evenly_in_time():
+    times = [0.5] * 8 + [1.0] * 12
+    counts = balance(times, 0.0, 0.0, stages=4, chunks_per_stage=2)
+    stage_times, _ = stage_and_chunk_times(counts, times, 0, 0, 4)
+    assert sorted(stage_times) == [4.0] * 4
+
+
+@given(counts=st.lists(st.integers(0, 5), min_size=1, max_size=12))
+def test_the_ranges_of_a_split_are_the_layers_in_order(counts):
+    ranges = split(counts)
+    assert [len(part) for part in ranges] == counts
+    assert [layer for part in ranges for layer in part] == list(range(sum(counts)))
+
+
+def test_a_written_split_that_fills_the_chunks_has_no_problem():
+    assert problems((2, 0, 2, 1), layers=5, stages=2, chunks_per_stage=2) == []
+
+
+def test_a_written_split_of_the_wrong_length_says_how_many_entries_there_must_be():
+    (problem,) = problems((1, 1, 1), layers=3, stages=2, chunks_per_stage=2)
+    assert (problem.code, problem.path) == ("TW119", "parallel.layers")
+    assert problem.message == "layers has 3 entries for 4 chunks (2 stages x 2)"
+    assert problem.hint.startswith("write 4 entries")
+
+
+def test_a_negative_entry_is_named():
+    (problem,) = problems((3, -1), layers=2, stages=2, chunks_per_stage=1)
+    assert (problem.code, problem.message) == ("TW120", "layers[1] is -1")
+    assert problem.hint == "use 0 for an empty chunk"
+
+
+@given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=6), layers=st.integers(1, 40))
+def test_the_entries_to_change_are_those_found_one_layer_at_a_time(counts, layers):
+    mended = list(counts)
+    while sum(mended) < layers:
+        mended[mended.index(min(mended))] += 1
+    while sum(mended) > layers:
+        mended[mended.index(max(mended))] -= 1
+    pairs = enumerate(zip(counts, mended, strict=True))
+    changes = ", ".join(f"layers[{i}] = {new}" for i, (old, new) in pairs if old != new)
+    found = [problem.hint for problem in problems(counts, layers, len(counts), 1)]
+    assert found == ([f"for example {changes}"] if changes else [])
+
+
+def test_a_split_that_is_off_by_a_billion_is_answered():
+    (problem,) = problems((1, 10**9), layers=48, stages=2, chunks_per_stage=1)
+    assert problem.hint == "for example layers[1] = 47"
+
+
+@pytest.mark.parametrize(
+    ("written", "fix"),
+    [
+        ((2, 1, 2), "for example layers[1] = 2"),
+        ((2, 3, 3), "for example layers[1] = 2, layers[2] = 2"),
+        ((1, 1, 2), "for example layers[0] = 2, layers[1] = 2"),
+    ],
+)
+def test_a_sum_that_misses_the_model_says_which_entries_to_change(written, fix):
+    (problem,) = problems(written, layers=6, stages=3, chunks_per_stage=1)
+    assert problem.code == "TW121"
+    assert problem.message == f"layers adds up to {sum(written)}, and the model has 6 layers"
+    assert problem.hint == fix

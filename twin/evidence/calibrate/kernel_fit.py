@@ -1,0 +1,221 @@
+"""Measured kernels to the numbers of a profile: a task per class, each with what was found before.
+
+Bytes come first, since products wait for memory too; then kinds of kernels that wait for it, dense
+products, groups, gradients of weights, and attention by direction. Each task has its own rows and
+sets of factors, and the same judge as step times (`twin.evidence.calibrate.choice`). A class
+without rows stays as it is in the base.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from twin.evidence.calibrate import factors as numbers
+from twin.evidence.calibrate.choice import Chosen, choose, sets_of
+from twin.evidence.calibrate.factors import Array, Factor
+from twin.evidence.calibrate.kernels import Kernel
+from twin.spec.calibration import (
+    CalibrationSpec,
+    KernelsSpec,
+    MatmulSpec,
+    MatmulsSpec,
+    StreamingSpec,
+)
+from twin.spec.cluster import GpuSpec
+from twin.units import format_quantity
+
+FEWEST: Final = 4
+"""Kernels of a class below which its numbers stay those of the base."""
+RAMP: Final = 100.0
+"""Where a ramp starts that the base does not have: the shipped bf16 products' is 112."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A class of kernels: which are in it, and the sets of factors that are tried."""
+
+    name: str
+    takes: Callable[[Kernel], bool]
+    sets: tuple[tuple[Factor, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A task with its kernels and what they told."""
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    chosen: Chosen
+
+
+def _factor(path: str, meaning: str, spread: float) -> Factor:
+    return Factor(path, meaning, (f"calibration.{path}",), spread)
+
+
+def tasks(base: CalibrationSpec) -> tuple[Task, ...]:
+    """What is fitted of a base, which may know products by shape."""
+    by_shape = base.matmuls is not None and base.matmuls.bf16 is not None
+    moved = (
+        _factor("bandwidth", "share of the memory's rate", 0.5),
+        _factor("launch", "time that each kernel adds", 1.0),
+    )
+    kinds = [one for one in StreamingSpec.model_fields if getattr(base.streaming, one, None)]
+    return (
+        Task("memory", lambda k: k.op_class == "bandwidth", _growing(moved)),
+        *map(_kind, kinds),
+        *(_by_shape() if by_shape else _by_class()),
+        *(_attention(direction) for direction in ("forward", "backward")),
+    )
+
+
+def _kind(kind: str) -> Task:
+    pair = (
+        _factor(f"streaming.{kind}.bandwidth", "share of the memory's rate", 0.5),
+        _factor(f"streaming.{kind}.launch", "time that each kernel adds", 1.0),
+    )
+    return Task(kind, lambda k: k.op_class == kind, _growing(pair))
+
+
+def _by_shape() -> tuple[Task, ...]:
+    law = (
+        _factor("matmuls.bf16.efficiency", "share of the peak of large products", 0.3),
+        _factor("matmuls.bf16.launch", "time that each product adds", 1.0),
+        _factor("matmuls.bf16.ramp", "inner sum at which half is reached", 1.5),
+    )
+    groups = _factor("matmuls.bf16.grouped", "share that groups keep", 0.3)
+    weight = _factor("matmuls.bf16.weight_gradient", "share that gradients of weights keep", 0.3)
+    return (
+        Task("products", lambda k: _dense(k) and not k.backward, _growing(law)),
+        Task("grouped products", lambda k: _grouped(k) and not _weight(k), ((groups,),)),
+        Task("gradients of weights", _weight, ((weight,),)),
+    )
+
+
+def _by_class() -> tuple[Task, ...]:
+    dense = _factor("gemm", "share of the peak of products", 0.3)
+    groups = _factor("grouped_gemm", "share of the peak of grouped products", 0.3)
+    return (
+        Task("products", lambda k: k.op_class == "gemm", ((dense,),)),
+        Task("grouped products", lambda k: k.op_class == "grouped_gemm", ((groups,),)),
+    )
+
+
+def _attention(direction: str) -> Task:
+    backward = direction == "backward"
+    pair = (
+        _factor(f"attention_{direction}", "share of the peak of long sequences", 0.4),
+        _factor(f"attention_{direction}_ramp", "FLOP per byte at which half is reached", 1.5),
+    )
+    return Task(
+        f"attention, {direction}",
+        lambda k: k.op_class == "attention" and k.backward == backward,
+        _growing(pair),
+    )
+
+
+def _growing(factors: Sequence[Factor]) -> tuple[tuple[Factor, ...], ...]:
+    """The first factor, it with each other, all."""
+    first, *others = (factor.name for factor in factors)
+    names = [first, *(f"{first}+{other}" for other in others)]
+    return sets_of(factors, *dict.fromkeys([*names, "+".join((first, *others))]))
+
+
+def _dense(kernel: Kernel) -> bool:
+    return kernel.op_class == "gemm" and not _weight(kernel)
+
+
+def _grouped(kernel: Kernel) -> bool:
+    return kernel.op_class == "grouped_gemm"
+
+
+def _weight(kernel: Kernel) -> bool:
+    return kernel.work.product is not None and kernel.work.product.weight
+
+
+def fit_kernels(
+    kernels: Sequence[Kernel], gpu: GpuSpec, base: CalibrationSpec
+) -> tuple[CalibrationSpec, tuple[Done, ...]]:
+    """The profile that the kernels tell, and the tasks that had rows enough."""
+    profile, done = base, list[Done]()
+    for task in tasks(base):
+        own = tuple(kernel for kernel in kernels if task.takes(kernel))
+        if len(own) < FEWEST:
+            continue
+        chosen = _fit(own, gpu, profile, task.sets)
+        profile = numbers.scaled("calibration", profile, chosen.best.values())
+        done.append(Done(task.name, own, chosen))
+    return profile, tuple(done)
+
+
+def _fit(
+    own: Sequence[Kernel],
+    gpu: GpuSpec,
+    profile: CalibrationSpec,
+    sets: Sequence[tuple[Factor, ...]],
+) -> Chosen:
+    known: dict[tuple[object, ...], CalibrationSpec] = {}
+
+    def under(factors: dict[Factor, float]) -> CalibrationSpec:
+        key = tuple((factor.name, value) for factor, value in factors.items())
+        if key not in known:
+            known[key] = numbers.scaled("calibration", profile, factors)
+        return known[key]
+
+    def bounds(factors: Sequence[Factor]) -> tuple[Array, Array]:
+        return numbers.bounds(factors, {"calibration": [profile]})
+
+    return choose(lambda row, by: own[row].error(gpu, under(by)), len(own), sets, bounds)
+
+
+def spans(kernels: Sequence[Kernel]) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Least and most sides and inner sums of the products measured."""
+    products = [kernel.work.product for kernel in kernels if kernel.work.product]
+    if not products:
+        return None
+    sides = [side for p in products for side in (max(1, p.rows // p.groups), p.cols)]
+    inner = [p.inner // p.groups if p.weight else p.inner for p in products]
+    return (min(sides), max(sides)), (min(inner), max(inner))
+
+
+def start(profile: CalibrationSpec, kernels: Sequence[Kernel]) -> CalibrationSpec:
+    """A base that knows apart what the kernels can tell apart: bf16 products by shape, and kinds of
+    kernels that wait for memory. What it has stays; the rest begins at what all have in common."""
+    return with_kinds(with_law(profile, kernels), kernels)
+
+
+def with_kinds(profile: CalibrationSpec, kernels: Sequence[Kernel]) -> CalibrationSpec:
+    """A base that knows each kind of which there are enough kernels."""
+    counts = Counter(kernel.op_class for kernel in kernels)
+    launch = format_quantity(profile.launch, "seconds")
+    common = KernelsSpec(bandwidth=profile.bandwidth, launch=launch)  # pyright: ignore[reportArgumentType]
+    known = profile.streaming or StreamingSpec()
+    new = {
+        kind: common
+        for kind in StreamingSpec.model_fields
+        if getattr(known, kind) is None and counts[kind] >= FEWEST  # pyright: ignore[reportArgumentType]
+    }
+    return (
+        profile.model_copy(update={"streaming": known.model_copy(update=new)}) if new else profile
+    )
+
+
+def with_law(profile: CalibrationSpec, kernels: Sequence[Kernel]) -> CalibrationSpec:
+    """A base that knows bf16 products by shape: its own law, or one that begins at its efficiency,
+    where there are dense products enough to tell one."""
+    dense = [kernel for kernel in kernels if _dense(kernel)]
+    measured = spans(dense)
+    known = profile.matmuls or MatmulsSpec()
+    if known.bf16 is not None or measured is None or len(dense) < 3 * FEWEST:
+        return profile
+    law = MatmulSpec(
+        efficiency=profile.gemm,
+        ramp=RAMP,
+        launch=format_quantity(profile.launch, "seconds"),  # pyright: ignore[reportArgumentType]
+        whole_tiles=False,
+        sides=measured[0],
+        inner=measured[1],
+    )
+    return profile.model_copy(update={"matmuls": known.model_copy(update={"bf16": law})})

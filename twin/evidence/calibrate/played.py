@@ -1,0 +1,145 @@
+"""Measured steps as rows of a fit: each is played under the profile in question.
+
+The fast path carries the fit, times what events say more (space mapping: Bandler et al. 1994); the
+ratio is taken anew at the optimum, and the fit repeated where it has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import log
+from typing import Any, Final
+
+import numpy as np
+
+from twin.engine import lower, simulate
+from twin.evidence.calibrate import factors as numbers
+from twin.evidence.calibrate.choice import Chosen, choose, sets_of
+from twin.evidence.calibrate.columns import Step
+from twin.evidence.calibrate.factors import STEP_FACTORS, Array, Factor
+from twin.inference import decode_pass
+from twin.kinds.rollouts.answer import server_of
+from twin.planning import plan
+from twin.scenario import Scenario
+from twin.spec.base import Spec
+from twin.spec.calibration import CalibrationSpec
+
+SETS: Final = sets_of(
+    STEP_FACTORS,
+    "compute",
+    "compute+attention",
+    "compute+memory",
+    "compute+host",
+    "compute+links",
+    "compute+attention+memory",
+    "compute+attention+host",
+    "compute+attention+links",
+    "compute+memory+host",
+    "compute+memory+links",
+    "compute+host+links",
+    "compute+memory+host+links",
+    "compute+attention+memory+host+links",
+)
+"""What is tried, from few numbers to many: products first, which most of a step waits for."""
+MOVED: Final = 0.005
+"""Change of the ratio of events to the fast path, as a logarithm, that makes a fit run again."""
+MOST_FITS: Final = 3
+"""Fits at most."""
+
+Tell = Callable[[str], None]
+
+
+class Played:
+    """The rows of a fit under some base; what was played once is kept."""
+
+    def __init__(self, steps: Sequence[Step], base: CalibrationSpec) -> None:
+        self.steps = tuple(steps)
+        self.base = base
+        self._seconds: dict[tuple[object, ...], float] = {}
+        self._ratios = np.zeros(len(steps))
+
+    def error(self, row: int, factors: dict[Factor, float]) -> float:
+        """Logarithm of predicted over measured seconds, by the corrected fast path."""
+        key = (row, *((factor.name, value) for factor, value in factors.items()))
+        if key not in self._seconds:
+            self._seconds[key] = self._play(row, factors, "fast")
+        return log(self._seconds[key] / self.steps[row].measured) + float(self._ratios[row])
+
+    def exact(self, row: int, factors: dict[Factor, float]) -> float:
+        """The same by events."""
+        return log(self._play(row, factors, "events") / self.steps[row].measured)
+
+    def correct(self, factors: dict[Factor, float]) -> float:
+        """Takes the ratios of events to the fast path anew; returns how far one moved at most."""
+        every = range(len(self.steps))
+        before = self._ratios.copy()
+        fast = np.array([self.error(row, factors) - before[row] for row in every])
+        self._ratios = np.array([self.exact(row, factors) for row in every]) - fast
+        return float(np.max(np.abs(self._ratios - before)))
+
+    def bounds(self, factors: Sequence[Factor]) -> tuple[Array, Array]:
+        """Least and most of the factors' logarithms."""
+        nodes: list[Spec] = [step.scenario.cluster.node for step in self.steps]
+        return numbers.bounds(factors, {"calibration": [self.base], "node": nodes})
+
+    def _play(self, row: int, factors: dict[Factor, float], fidelity: str) -> float:
+        own = self.steps[row]
+        scenario = under(own.scenario, self.base, factors)
+        if own.decode is not None:
+            return _pass_seconds(scenario, *own.decode)
+        program = lower(plan(scenario))
+        trace = simulate(program, fidelity="fast" if fidelity == "fast" else "events")
+        return trace.step_ns / 1e9
+
+
+def _pass_seconds(scenario: Scenario, batch: int, cached: int) -> float:
+    """Of the engine under the scenario's profile, without what its host takes beside."""
+    assert scenario.rl is not None, "rows of passes have an engine"
+    bare: dict[str, Any] = {
+        "calibration": None,
+        "step_overhead": 0.0,
+        "sequence_overhead": 0.0,
+    }
+    spec = scenario.rl.rollout
+    spec = spec.model_copy(update={"engine": spec.engine.model_copy(update=bare)})
+    server, _ = server_of(scenario, spec)
+    return decode_pass(server, batch, float(cached)).seconds
+
+
+def under(scenario: Scenario, base: CalibrationSpec, factors: dict[Factor, float]) -> Scenario:
+    """The scenario with a profile and the links of its nodes under some factors."""
+    node = numbers.scaled("node", scenario.cluster.node, factors)
+    cluster = scenario.cluster.model_copy(update={"node": node})
+    calibration = numbers.scaled("calibration", base, factors)
+    return scenario.model_copy(update={"cluster": cluster, "calibration": calibration})
+
+
+def fit_steps(
+    rows: Played,
+    sets: Sequence[tuple[Factor, ...]] = SETS,
+    *,
+    forced: bool = False,
+    tell: Tell | None = None,
+) -> Chosen:
+    """The factors that the rows can tell (the last set, where that is `forced`), with fast path
+    and events agreed at the optimum."""
+    _say(tell, "events at the base")
+    rows.correct({})
+    attempt = 0
+    while True:
+        attempt += 1
+        _say(tell, f"fit {attempt}: {len(rows.steps)} rows")
+        chosen = choose(rows.error, len(rows.steps), sets, rows.bounds, forced=forced)
+        _say(tell, "events at the optimum")
+        if rows.correct(chosen.best.values()) < MOVED or attempt == MOST_FITS:
+            return chosen
+
+
+def _say(tell: Tell | None, what: str) -> None:
+    if tell is not None:
+        tell(what)
+
+
+def errors(rows: Played, factors: dict[Factor, float], which: Iterable[int]) -> Array:
+    """Errors of some rows by events."""
+    return np.array([rows.exact(row, factors) for row in which])

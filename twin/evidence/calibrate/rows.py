@@ -1,0 +1,132 @@
+"""Published rows as scenarios: what was measured, and how the twin predicts the same thing.
+
+A row is a shipped scenario with overrides, so that it goes through every room a planner's scenario
+goes through. The copies of the rows are in `scenarios/published`, with their sources.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from twin.arch.ops import Layer
+from twin.engine import lower, simulate
+from twin.engine.coster import Coster
+from twin.engine.overlap import length_ns
+from twin.engine.passes import backward_pass, forward_pass
+from twin.engine.program import Template
+from twin.loading import load
+from twin.planning import plan
+from twin.scenario import Scenario
+
+BASE: Final = "gpt-175b-64xa100-full"
+"""The scenario that A100 rows change: Megatron-LM, GPT, unfused attention, 16-bit, AdamW."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured time, in seconds, and the overrides of `BASE` that describe what ran."""
+
+    name: str
+    overrides: tuple[str, ...]
+    measured: float
+    predict: Callable[[Scenario], float]
+    """Seconds that the twin gives for the same."""
+
+    def predicted(self, calibration: tuple[str, ...]) -> float:
+        """Seconds under a profile given as further overrides."""
+        return self.predict(load(BASE, (*self.overrides, *calibration)))
+
+
+def vtrain(path: Path) -> tuple[Row, ...]:
+    """Iterations of GPT models under Megatron-DeepSpeed on nodes of 8 A100 with 4 NICs
+    (VIA-Research vTrain): full recomputation, 1F1B, gradients all-reduced (no ZeRO)."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return tuple(_iteration(path.stem, i, row) for i, row in enumerate(csv.DictReader(file)))
+
+
+def _iteration(source: str, index: int, row: dict[str, str]) -> Row:
+    gpus, hidden = int(row["# GPUs"]), int(row["hidden size"])
+    heads, sequence = int(row["attention heads"]), row["sequence length"]
+    overrides = (
+        f"model.hidden={hidden}",
+        f"model.layers={row['# layers']}",
+        f"model.ffn.width={4 * hidden}",
+        f"model.attention.heads={heads}",
+        f"model.attention.kv_heads={heads}",
+        f"model.attention.head_dim={hidden // heads}",
+        f"model.learned_positions={sequence}",
+        "cluster.node=a100-80gb-8gpu-4x200g",
+        f"cluster.nodes={max(1, gpus // 8)}",
+        f"cluster.node.gpus={min(8, gpus)}",
+        f"parallel.tensor={row['tensor parallelism']}",
+        f"parallel.pipeline={row['pipeline parallelism']}",
+        "parallel.virtual=1",
+        "parallel.schedule.kind=1f1b",
+        f"parallel.micro_batch={row['micro batch']}",
+        "parallel.zero=0",
+        f"train.sequence={sequence}tok",
+        f"train.global_batch={row['global batch']}seq",
+    )
+    seconds = float(row["iteration time (ms)"]) / 1e3
+    return Row(f"{source}-{index + 1}", overrides, seconds, step_seconds)
+
+
+def korthikanti_layer(columns: dict[str, tuple[float, float]]) -> tuple[Row, ...]:
+    """Forward and backward milliseconds of one layer of the 22B model over 8 A100 (Korthikanti et
+    al. 2022, Table 4), per technique."""
+    techniques = {
+        "baseline": ("", False),
+        "sequence_parallel": ("", True),
+        "full_recompute": ("full", False),
+        "selective": ("attention_core", False),
+        "selective_sp": ("attention_core", True),
+    }
+    rows: list[Row] = []
+    for name, (forward, backward) in columns.items():
+        recompute, sequence_parallel = techniques[name]
+        overrides = (
+            "model=gpt-22b",
+            "parallel.pipeline=1",
+            "parallel.virtual=1",
+            "parallel.schedule.kind=1f1b",
+            "parallel.micro_batch=4",
+            "cluster.nodes=1",
+            "train.global_batch=4seq",
+            f"parallel.sequence_parallel={str(sequence_parallel).lower()}",
+            f"memory.recompute=[{recompute}]",
+        )
+        rows.append(Row(f"t4-{name}-forward", overrides, forward / 1e3, layer_forward_seconds))
+        rows.append(Row(f"t4-{name}-backward", overrides, backward / 1e3, layer_backward_seconds))
+    return tuple(rows)
+
+
+def step_seconds(scenario: Scenario) -> float:
+    """Seconds of one simulated step."""
+    return simulate(lower(plan(scenario))).step_ns / 1e9
+
+
+def layer_forward_seconds(scenario: Scenario) -> float:
+    """Seconds of one dense layer's forward pass, alone."""
+    layer, coster = _one_layer(scenario)
+    return _alone(forward_pass((layer,), coster), coster)
+
+
+def layer_backward_seconds(scenario: Scenario) -> float:
+    """Seconds of one dense layer's backward pass, alone, with what it recomputes."""
+    layer, coster = _one_layer(scenario)
+    return _alone(backward_pass((layer,), coster, scenario.memory.recompute), coster)
+
+
+def _one_layer(scenario: Scenario) -> tuple[Layer, Coster]:
+    resolved = plan(scenario)
+    dense = (layer for chunk in resolved.chunks for layer in chunk.layers if layer.kind == "dense")
+    return next(dense), Coster.of(resolved)
+
+
+def _alone(template: Template, coster: Coster) -> float:
+    """Seconds of a template with free links."""
+    return length_ns(template, coster.alone) / 1e9

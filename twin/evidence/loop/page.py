@@ -1,0 +1,231 @@
+"""The rows of a validation, and a page of them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Final
+
+from twin.errors import Problem, UsageError
+from twin.evidence.loop.layouts import Layout
+from twin.evidence.loop.outcome import Outcome
+from twin.evidence.loop.rl.outcome import LoopOutcome
+from twin.evidence.loop.score import Score
+from twin.loading.files import display
+from twin.reports.breakdown import CAUSE_WORDS, CAUSES
+from twin.reports.numbers import duration, signed
+
+TABLE: Final = ("name", "scenario", "seconds")
+"""Columns of a table of step times, as `twin.evidence.calibrate.columns` reads them."""
+COLUMNS: Final = (
+    "Layout",
+    "ranks",
+    "links",
+    "predicted",
+    "80 %",
+    "measured",
+    "error",
+    "bubble",
+    "exposed",
+    "kept",
+    "overran",
+    "drift",
+)
+
+
+def cells(one: Outcome) -> tuple[str, ...]:
+    """A layout's row: step, with the interval that was sealed; bubble and exposed communication,
+    predicted and measured; what waits for a backward, likewise."""
+    bubble, exposed = (f"{100 * share:.1f}" for share in one.bubble), map(duration, one.exposed)
+    return (
+        one.name,
+        str(one.ranks),
+        one.links,
+        duration(one.predicted),
+        _interval(one),
+        duration(one.measured),
+        f"{signed(100 * one.error)} %",
+        f"{' / '.join(bubble)} %",
+        " / ".join(exposed),
+        " / ".join("?" if size is None else f"{size / 2**20:.2f}" for size in one.kept) + " MiB",
+        f"{100 * one.overruns:.0f} %",
+        f"{signed(100 * one.drift)} %" + (" !" if one.drifted else ""),
+    )
+
+
+LOOP_COLUMNS: Final = ("Loop", "phase", "predicted", "measured", "error", "quartiles measured")
+
+
+def loop_cells(one: LoopOutcome) -> Iterator[tuple[str, ...]]:
+    """A row for each phase of a loop, and one for the whole iteration."""
+    for name, found in one.middle.items():
+        own = [each[name] for each in one.measured]
+        yield _loop_row(one.name, name, (one.predicted[name], found), own)
+    whole = [sum(each.values()) for each in one.measured]
+    yield _loop_row(one.name, "iteration", one.seconds, whole)
+
+
+def _loop_row(
+    loop: str, phase: str, pair: tuple[float, float], measured: Sequence[float]
+) -> tuple[str, ...]:
+    predicted, found = pair
+    low, _, high = quantiles(measured, n=4) if len(measured) > 1 else (measured[0],) * 3
+    error = f"{signed(100 * (predicted / found - 1))} %"
+    spread = f"{duration(low)} to {duration(high)}"
+    return loop, phase, duration(predicted), duration(found), error, spread
+
+
+def _interval(one: Outcome) -> str:
+    """As it was sealed; what missed it is marked."""
+    if one.interval is None:
+        return "-"
+    low, high = map(duration, one.interval)
+    return f"{low} to {high}" + ("" if one.hit else " !")
+
+
+def write(
+    path: Path,
+    outcomes: Sequence[Outcome],
+    scores: Sequence[Score],
+    loops: Sequence[LoopOutcome] = (),
+) -> None:
+    """Write the page. Raises UsageError where the file cannot be written."""
+    lines = [*_lines(outcomes, scores), *_of_loops(loops)]
+    try:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        message = f"`{path}` cannot be written: {error.strerror}"
+        raise UsageError([Problem("TW063", "", message)]) from None
+
+
+def write_table(path: Path, layouts: Sequence[Layout], outcomes: Sequence[Outcome]) -> None:
+    """Write layouts and their measured seconds as rows for `twin calibrate`. Raises UsageError
+    where the file cannot be written."""
+    places = {one.name: display(one.path) for one in layouts}
+    rows = [(one.name, places[one.name], f"{one.measured:.4g}") for one in outcomes]
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([TABLE, *rows])
+    except OSError as error:
+        message = f"`{path}` cannot be written: {error.strerror}"
+        raise UsageError([Problem("TW063", "", message)]) from None
+
+
+def _lines(outcomes: Sequence[Outcome], scores: Sequence[Score]) -> Iterator[str]:
+    today = datetime.now(UTC).date().isoformat()
+    yield f"# Predicted, then run: {today}"
+    yield ""
+    yield "Written by `twin validate --reference`."
+    if not outcomes:
+        return
+    yield "Each layout was predicted and the prediction"
+    yield "sealed, then the reference trainer ran it on ranks of this machine. A measured step is"
+    yield "the median; 80 %: the sealed interval, from the errors of layouts that were checked"
+    yield "before, `!` where it missed; pairs are predicted / measured, means over ranks; overran:"
+    yield "passes beyond their pace; drift: the second half of the steps over the first, `!` beyond"
+    yield "5 %."
+    for one in scores:
+        own = [outcome for outcome in outcomes if outcome.mode == one.mode]
+        yield from ("", f"## {one.mode.capitalize()}", "")
+        yield from _summary(one)
+        yield ""
+        yield from _markdown(COLUMNS, map(cells, own))
+        yield ""
+        yield from _exposed(own)
+        yield ""
+        yield from _actions(own)
+
+
+def _of_loops(loops: Sequence[LoopOutcome]) -> Iterator[str]:
+    if not loops:
+        return
+    yield from ("", "## Loops of reinforcement learning", "")
+    yield "Phases of an iteration, as predicted and as the median of all iterations but each run's"
+    yield "first. The pass for log-probabilities is `score`, and no part of `train`."
+    yield ""
+    yield from _markdown(LOOP_COLUMNS, (row for one in loops for row in loop_cells(one)))
+
+
+def _summary(one: Score) -> Iterator[str]:
+    said = "unknown" if one.rank_correlation is None else f"{one.rank_correlation:.3f}"
+    yield from _markdown(
+        (
+            "Layouts",
+            "median error",
+            "largest",
+            "rank correlation",
+            "drifted",
+            "not sealed before",
+            "intervals that held",
+        ),
+        [
+            (
+                str(one.layouts),
+                f"{one.median_error:.1%}",
+                f"{one.largest_error:.1%}",
+                said,
+                str(one.drifted),
+                str(one.unsealed),
+                f"{one.hits} of {one.intervals}",
+            )
+        ],
+    )
+
+
+def _exposed(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """What compute waits for, by cause."""
+    causes = [
+        cause
+        for cause in CAUSES
+        if cause not in ("compute", "optimizer")
+        and any(_row(one, side)[cause] for one in outcomes for side in (0, 1))
+    ]
+    rows = [
+        (
+            one.name,
+            *(
+                " / ".join(duration(_row(one, side)[cause] / 1e9) for side in (0, 1))
+                for cause in causes
+            ),
+        )
+        for one in outcomes
+    ]
+    yield from _markdown(("Where the rest goes", *(CAUSE_WORDS[one] for one in causes)), rows)
+
+
+def _row(one: Outcome, side: int) -> Mapping[str, int]:
+    return (one.beside.predicted_row, one.beside.measured_row)[side]
+
+
+def _actions(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Per-action errors over the layouts."""
+    found: dict[str, list[float]] = {}
+    for one in outcomes:
+        for action in one.beside.actions:
+            if action.error is not None:
+                found.setdefault(action.name, []).append(action.error)
+    rows = [
+        (
+            name,
+            str(len(errors)),
+            f"{signed(100 * median(errors))} %",
+            f"{signed(100 * min(errors))} to {signed(100 * max(errors))} %",
+        )
+        for name, errors in found.items()
+    ]
+    yield from _markdown(("Action", "layouts", "median error", "from, to"), rows)
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for first, *rest in rows:
+        yield f"| {' | '.join([first, *map(_number, rest)])} |"
+
+
+def _number(cell: str) -> str:
+    """What was measured, as code: it is said by nobody else."""
+    return f"`{cell}`" if any(map(str.isdigit, cell)) else cell

@@ -1,0 +1,205 @@
+"""Answers kept in a file: predicted once, and shown without a simulation.
+
+`twin validate --answers FILE` writes such a file. The one that ships is what `twin validate
+--shipped` and the app's page Reality show. Answers that agree in all words (source, model, GPU,
+stack, reason, ...) are one group, and each is a line of its numbers, to six digits. `made_from` is
+a digest of what answers follow from; where it differs from this twin's they are older than it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from twin.answers.key import SOURCE, digest_of
+from twin.errors import Problem, UsageError
+from twin.evidence.validate.answer import Answer
+from twin.evidence.validate.baselines import BASELINES, STEP, Baseline
+from twin.evidence.validate.pairs import Pair, both
+from twin.evidence.validate.suite import SHIPPED
+from twin.evidence.validate.summary import Summary
+from twin.loading.files import display, shipped_folder
+
+FILE: Final = "answers.json"
+"""Beside the published rows that are answered."""
+VERSION: Final = 1
+"""Version of the file."""
+ONLOOKERS: Final = (
+    "cli",
+    "evidence/live",
+    "evidence/loop",
+    "evidence/measured",
+    "explore/study",
+    "figures",
+    "interop",
+    "ui",
+)
+"""Rooms that show answers, and take no part in them: their code may change without making any
+answer older."""
+_WORDS: Final = (
+    "category", "metric", "use", "source", "model", "gpu", "precision", "reproducible", "stack",
+    "calibration", "experts", "reason", "assumed",
+)  # fmt: skip
+"""What answers of a group share."""
+_NUMBERS: Final = (
+    "id", "gpus", "predicted", "measured", "low", "high", *BASELINES, "left_out",
+)  # fmt: skip
+"""What a line holds; those at the end that are unknown are left out."""
+_EMPTY: Final = (None, "", False, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a suite came to, the day and the version of the twin that said so, and the digest of
+    what it was made from."""
+
+    summary: Summary
+    day: str
+    twin: str
+    made_from: str
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the twin, its catalog or the rows have changed since."""
+        return self.made_from != made_from()
+
+
+def made_from() -> str:
+    """A digest of what answers follow from, as it stands on disk: the code of all rooms but those
+    that only show answers, shipped scenarios, the catalog and the published rows."""
+    code = [
+        file
+        for file in SOURCE.rglob("*.py")
+        if not file.relative_to(SOURCE).as_posix().startswith(ONLOOKERS)
+    ]
+    data = shipped_folder()
+    texts = [
+        file
+        for place in (data.glob("*"), *((data / name).rglob("*") for name in ("catalog", SHIPPED)))
+        for file in place
+        if file.suffix in (".yaml", ".csv", ".json") and file.name != FILE
+    ]
+    return digest_of(SOURCE, code) + digest_of(data, texts)
+
+
+def now(summary: Summary) -> Kept:
+    """A summary that this twin has made just now."""
+    return Kept(summary, datetime.now(UTC).date().isoformat(), version("twin"), made_from())
+
+
+def shipped() -> Kept | None:
+    """The answers of this installation; None where there are none."""
+    file = shipped_folder() / SHIPPED / FILE
+    return _read(file, file.stat().st_mtime_ns) if file.is_file() else None
+
+
+@lru_cache(2)
+def _read(file: Path, as_of: int) -> Kept:
+    del as_of
+    return read(file)
+
+
+def write(file: Path, kept: Kept) -> None:
+    """Write answers, a line each. Raises UsageError where that is impossible."""
+    head = {"version": VERSION, "day": kept.day, "twin": kept.twin, "made_from": kept.made_from,
+            "rows": kept.summary.rows, "numbers": _NUMBERS}  # fmt: skip
+    groups = ",\n".join(_written(words, lines) for words, lines in _groups(kept.summary))
+    pairs = ",\n".join(
+        _dense([pair.faster.id, pair.slower.id, pair.choice, *pair.values])
+        for pair in kept.summary.pairs
+    )
+    text = f'{json.dumps(head)[:-1]},\n"groups": [\n{groups}\n],\n"pairs": [\n{pairs}\n]}}\n'
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"`{display(file)}` cannot be written: {error.strerror}"
+        raise UsageError([Problem("TW063", "--answers", message)]) from None
+
+
+def _written(words: str, lines: Sequence[str]) -> str:
+    numbers = ",\n".join(lines)
+    return f'{words[:-1]},"lines":[\n{numbers}\n]}}'
+
+
+def _dense(said: Any) -> str:
+    return json.dumps(said, separators=(",", ":"))
+
+
+def _groups(summary: Summary) -> Iterator[tuple[str, list[str]]]:
+    """Words of each group, and its lines."""
+    others: list[Mapping[str, Answer]] = [
+        {one.id: one for one in summary.baselines.get(name, ())} for name in BASELINES
+    ]
+    left_out = {(one.id, one.metric): one.predicted for one in summary.left_out}
+    found: dict[str, list[str]] = {}
+    for one in summary.answers:
+        theirs = [own[one.id].predicted if one.id in own else None for own in others]
+        theirs = theirs if one.metric == STEP else [None] * len(others)
+        last = left_out.get((one.id, one.metric))
+        numbers = [one.predicted, one.measured, *(one.interval or (None, None)), *theirs, last]
+        line = [one.id, one.gpus, *map(_six_digits, numbers)]
+        while line[-1] is None:
+            line.pop()
+        words = {name: getattr(one, name) for name in _WORDS if getattr(one, name) not in _EMPTY}
+        if one.experts is not None:
+            words["experts"] = one.experts
+        found.setdefault(_dense(words), []).append(_dense(line))
+    yield from found.items()
+
+
+def _six_digits(number: float | None) -> float | None:
+    return None if number is None else float(f"{number:.6g}")
+
+
+def read(file: Path) -> Kept:
+    """Answers from a file that `write` wrote."""
+    said = json.loads(file.read_text(encoding="utf-8"))
+    found = [
+        (_answer(group, line), line)
+        for group in said["groups"]
+        for line in (dict(zip(said["numbers"], one, strict=False)) for one in group["lines"])
+    ]
+    answers = tuple(one for one, _ in found)
+    steps = {one.id: one for one in answers if one.metric == STEP}
+    baselines: dict[Baseline, tuple[Answer, ...]] = {
+        name: tuple(_predicting(found, name)) for name in BASELINES
+    }
+    pairs = tuple(
+        Pair(steps[fast], steps[slow], choice, (own, other), both(steps[fast].use, steps[slow].use))
+        for fast, slow, choice, own, other in said["pairs"]
+    )
+    left_out = tuple(_predicting(found, "left_out"))
+    summary = Summary(said["rows"], answers, baselines, pairs, left_out)
+    return Kept(summary, said["day"], said["twin"], said["made_from"])
+
+
+def _answer(group: Mapping[str, Any], line: Mapping[str, Any]) -> Answer:
+    words = {name: group.get(name, "") for name in _WORDS}
+    words |= {
+        "reproducible": group.get("reproducible", False),
+        "experts": group.get("experts"),
+        "assumed": tuple(group.get("assumed", ())),
+    }
+    predicted, low = line.get("predicted"), line.get("low")
+    return Answer(
+        id=line["id"],
+        gpus=line.get("gpus"),
+        status="not_expressible" if predicted is None else "predicted",
+        predicted=predicted,
+        measured=line.get("measured"),
+        interval=None if low is None else (low, line["high"]),
+        **words,
+    )
+
+
+def _predicting(found: Iterable[tuple[Answer, Mapping[str, Any]]], number: str) -> Iterator[Answer]:
+    """Answers that predict another number of their line, where it is known."""
+    for one, line in found:
+        if line.get(number) is not None:
+            yield replace(one, predicted=line[number], interval=None)

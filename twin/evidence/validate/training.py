@@ -1,0 +1,292 @@
+"""A published training row as a scenario.
+
+What the row says becomes fields of a scenario; what it leaves out comes from its software stack
+(`twin.evidence.validate.stacks`) or is assumed, and what was assumed is told beside the prediction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Final, cast
+
+from twin.evidence.validate.architecture import model_of, spec_of
+from twin.evidence.validate.hardware import cluster_of, gpu_of
+from twin.evidence.validate.measured import MICROBATCH
+from twin.evidence.validate.row import Row, Unreadable, count, degree
+from twin.evidence.validate.stacks import UNKNOWN, Stack, profile_of, stack_of
+
+Tree = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Expressed:
+    """A row as a scenario: the tree of its YAML, what is changed in the catalog parts that it names
+    (`over`, a second file that extends the first), the stack it ran, and what was assumed."""
+
+    tree: Tree
+    over: Tree
+    stack: Stack
+    assumed: tuple[str, ...]
+    silent: bool = False
+    """The row does not say what is computed again."""
+
+    def computing_again(self, what: tuple[str, ...]) -> Expressed:
+        """The same with so much computed again, because less does not fit."""
+        tree = {**self.tree, "memory": {**self.tree["memory"], "recompute": list(what)}}
+        told = f"computed again: {', '.join(what)}, because less does not fit"
+        return replace(self, tree=tree, assumed=(*self.assumed, told))
+
+
+def express(row: Row) -> Expressed:
+    """The scenario of a training row. Raises `Unreadable` with the reason where there is none."""
+    gpu = gpu_of(row)
+    stack = stack_of(row, gpu)
+    assumed: list[str] = []
+    if gpu not in stack.profiles:
+        told = "is not one of the stacks" if stack is UNKNOWN else f"has no profile for {gpu}"
+        assumed.append(f"the GPU's own calibration: its software {told}")
+    batch, sequence = _batch(row, assumed), row.sequence
+    if batch is None or sequence is None:
+        raise Unreadable("the row does not say batch and sequence")
+    model = model_of(row)
+    again = _recompute(row)
+    place = cluster_of(row)
+    tree: Tree = {
+        "schema": 1,
+        "name": row.id,
+        "model": model,
+        "cluster": place.section,
+        "parallel": _parallel(row, stack, model, assumed),
+        "memory": {"recompute": list(stack.recompute[0] if again is None else again)},
+        "train": {
+            "tokens": "1T",
+            "global_batch": f"{batch}seq",
+            "sequence": f"{sequence}tok",
+            "optimizer": "muon" if "muon" in row.words else "adamw",
+            "precision": _precision(row),
+            **_scaling(row),
+            **_adapters(row, assumed),
+        },
+        "calibration": profile_of(stack, gpu),
+    }
+    over: Tree = {"cluster": place.over} if place.over else {}
+    if _learns_positions(model):
+        over["model"] = {"learned_positions": sequence}
+    over = _merged(over, stack.over)
+    return Expressed(_merged(tree, stack.scenario), over, stack, tuple(assumed), again is None)
+
+
+def _batch(row: Row, assumed: list[str]) -> int | None:
+    """Sequences of a step; where a row tells the time of one micro-batch, those of one on each
+    replica."""
+    own, gpus = count(row.fields, "mbs"), row.gpus
+    if row.batch is not None or MICROBATCH not in row.metrics or own is None or gpus is None:
+        return row.batch
+    ranks = prod(degree(row.layout, name) for name in ("tp", "pp", "cp"))
+    assumed.append("a step of one micro-batch per replica, which is what was timed")
+    return own * max(1, gpus // ranks)
+
+
+def _adapters(row: Row, assumed: list[str]) -> Tree:
+    """Low-rank adapters, where a row's workload names them."""
+    words = str(row.fields.get("workload", "")).lower()
+    if "lora" not in words:
+        return {}
+    rank = re.search(r"r ?= ?(\d+)", words)
+    if rank is None:
+        assumed.append(f"adapters of rank {_RANK}, where the source gives none")
+    return {"lora": {"rank": int(rank[1]) if rank else _RANK}}
+
+
+def _merged(tree: Tree, more: Tree) -> Tree:
+    """The tree, and what is not in it yet."""
+    found = dict(tree)
+    for key, value in more.items():
+        own = found.get(key)
+        if isinstance(own, dict) and isinstance(value, dict):
+            found[key] = _merged(cast("Tree", own), cast("Tree", value))
+        elif key not in found:
+            found[key] = value
+    return found
+
+
+def _learns_positions(model: str | Tree) -> bool:
+    """Whether the model has learned positions: then as many as its sequences have tokens."""
+    spec = spec_of(model) if isinstance(model, str) else None
+    return bool(spec.learned_positions if spec else cast("Tree", model).get("learned_positions"))
+
+
+def _has_experts(model: str | Tree) -> bool:
+    if isinstance(model, str):
+        return spec_of(model).moe is not None
+    return "moe" in model
+
+
+def _layers(model: str | Tree) -> int:
+    return spec_of(model).layers if isinstance(model, str) else int(model["layers"])
+
+
+def _precision(row: Row) -> str:
+    if row.precision == "fp4":
+        raise Unreadable("products in FP4: the twin has bf16 and FP8")
+    return row.precision
+
+
+def _scaling(row: Row) -> Tree:
+    """Of FP8, where the row's own word says another than its stack: MXFP8."""
+    own = row.precision == "fp8" and "mx" in str(row.fields.get("precision", "")).lower()
+    return {"fp8_scaling": "mx"} if own else {}
+
+
+_RANK: Final = 16
+"""Of adapters: the default of NeMo's recipes (`dim`)."""
+_GATHERS: Final = "SHARD_GRAD_OP"
+"""FSDP's word for parameters that stay gathered from forward to backward."""
+
+
+def _parallel(row: Row, stack: Stack, model: str | Tree, assumed: list[str]) -> Tree:
+    layout = row.layout
+    tensor, pipeline, context = (degree(layout, name) for name in ("tp", "pp", "cp"))
+    tensor = max(tensor, _tensor_in_words(row))
+    if not _is_told(layout):
+        raise Unreadable("the row names its system, and no degrees of parallelism")
+    experts, layers = _has_experts(model), _layers(model)
+    virtual = degree(layout, "vp") if pipeline > 1 else 1
+    found: Tree = {
+        "tensor": tensor,
+        "pipeline": pipeline,
+        "context": context,
+        "zero": _zero(row, stack),
+        "sequence_parallel": tensor > 1 and bool(layout.get("sp", stack.sequence_parallel)),
+    }
+    if layout.get("sharding") == _GATHERS:
+        found["reshard_after_forward"] = False
+    if experts:
+        if "ep" in layout:
+            found["expert"] = degree(layout, "ep")
+        found["expert_tensor"] = _expert_tensor(row, stack, tensor)
+        found["dispatcher"] = _dispatcher(row, stack)
+    found |= _schedule(row, pipeline, virtual, _chunks(stack, layers, pipeline), assumed)
+    split = stack.split(pipeline * found.get("virtual", 1), layers)
+    if pipeline > 1 and split is not None:
+        found["layers"] = list(split)
+    found["micro_batch"] = _micro_batch(row, tensor * pipeline * context, assumed)
+    overlap = "pieces" if layout.get("async_tp") else stack.overlap_tensor
+    if tensor > 1 and (found["sequence_parallel"] or overlap == "bulk"):
+        found["overlap_tensor"] = overlap
+    return found
+
+
+_DEGREES: Final = ("tp", "pp", "cp", "ep", "fsdp", "zero", "dp", "intra_node_model_parallel")
+
+
+def _is_told(layout: Mapping[str, Any]) -> bool:
+    return any(name in layout for name in _DEGREES)
+
+
+def _tensor_in_words(row: Row) -> int:
+    """Tensor ranks of attention, where a source writes `tp8` or `sp8`: the latter shards sequences
+    over the ranks that share a layer (Ulysses)."""
+    found = re.fullmatch(r"[ts]p(\d+)", str(row.layout.get("attention", "")))
+    return int(found[1]) if found else 1
+
+
+def _expert_tensor(row: Row, stack: Stack, tensor: int) -> int:
+    """As many as the row says, or as the stack takes by default."""
+    own = count(row.layout, "etp")
+    return own or (tensor if stack.expert_tensor == "tensor" else 1)
+
+
+def _dispatcher(row: Row, stack: Stack) -> str:
+    words = str(row.layout.get("dispatcher", "")).lower()
+    if "deepep" in words or "hybridep" in words:
+        return "deepep"
+    return "alltoall" if words else stack.dispatcher
+
+
+def _zero(row: Row, stack: Stack) -> int:
+    layout = row.layout
+    own = layout.get("zero")
+    if own == 2 and stack.reduces_once and degree(layout, "pp") > 1:
+        return 1
+    if isinstance(own, int) and not isinstance(own, bool) and own in (0, 1, 2, 3):
+        return own
+    if degree(layout, "fsdp") > 1:
+        return 3
+    return stack.zero
+
+
+_LATE: Final = 3
+"""Weight gradients that ZB-2p's search puts off: ceil((F + B) / W) from Table 1 of the zero-bubble
+paper, 2 + s / (2 h) rounded up."""
+
+
+def _chunks(stack: Stack, layers: int, pipeline: int) -> int | None:
+    """Chunks per stage of a stack that says how many layers each has, embedding and head counted as
+    one layer each; None where it does not say."""
+    if stack.layers_per_chunk is None:
+        return None
+    return max(1, (layers + 2) // (pipeline * stack.layers_per_chunk))
+
+
+def _schedule(row: Row, pipeline: int, virtual: int, usual: int | None, assumed: list[str]) -> Tree:
+    words = str(row.layout.get("schedule", "")).lower()
+    overlap = bool(row.layout.get("moe_a2a_overlap") or row.layout.get("ep_overlap"))
+    if pipeline == 1:
+        return {"schedule": "1f1b"}
+    if "dualpipe" in words:
+        return {"schedule": "dualpipe"}
+    if "zb-1p" in words:
+        return {"schedule": "zb_h1"}
+    if "zb-2p" in words:
+        return {"schedule": {"kind": "zb_h2", "weights_late": _LATE}}
+    told = "1f1b-i" in words or "interleaved" in words
+    if virtual == 1 and (told or (usual and not words)):
+        virtual = usual or 2
+        assumed.append(f"{virtual} chunks per stage, where the source says interleaved only")
+    if virtual == 1 and not overlap:
+        return {"schedule": "1f1b"}
+    kind: Tree = {"kind": "interleaved_1f1b"}
+    if overlap:
+        kind |= {"overlap_all_to_all": True, "extra_warmup": 1}
+    return {"virtual": virtual, "schedule": kind}
+
+
+def _micro_batch(row: Row, ranks: int, assumed: list[str]) -> int:
+    own = count(row.fields, "mbs") or count(row.layout, "local_batch")
+    if own is not None:
+        return own
+    gpus, batch = row.gpus, row.batch
+    steps = count(row.layout, "microbatches") or count(row.layout, "ga")
+    if steps is not None and gpus is not None and batch is not None:
+        return max(1, batch // (steps * max(1, gpus // ranks)))
+    assumed.append("one sequence per micro-batch")
+    return 1
+
+
+_RECOMPUTE: Final = ("recompute", "activation_checkpointing", "activation")
+
+
+def _recompute(row: Row) -> tuple[str, ...] | None:
+    """What the row says is computed again, in the twin's words; None where it says nothing."""
+    said = [row.layout[name] for name in _RECOMPUTE if name in row.layout]
+    if "fullrecompute" in str(row.layout.get("dispatcher", "")):
+        said.append("full")
+    if not said:
+        return None
+    words = str(said[0]).lower()
+    if words in ("false", "none", "no"):
+        return ()
+    if words in ("true", "full", "recompute", "offload"):
+        return ("full",)
+    if words == "selective per-op":
+        return ("alternate_products",)
+    if words == "selective":
+        return ("attention_core",)
+    named = {"norm": "norms", "layernorm": "norms", "act": "swiglu", "mla_up_proj": "mla_up",
+             "moe": "full"}  # fmt: skip
+    parts = [word.strip() for word in re.split(r"[,+]", words)]
+    return tuple(dict.fromkeys(named[part] for part in parts if part in named))

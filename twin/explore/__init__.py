@@ -1,0 +1,1 @@
+"""Many scenarios: sweeps, searches over layouts, sensitivity."""

@@ -1,0 +1,1 @@
+"""A search over layouts: bounds, the fast path, then events for the best."""

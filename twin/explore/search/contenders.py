@@ -1,0 +1,298 @@
+"""Who competes for a decision: the layouts of a recommendation that fit, and what is said of each.
+
+Where other values are asked about, the fast path answers, times what events make of it now: a
+layout's own ratio where its events are known. Where they are not, it is that of its size's leader,
+or the pick's; never less than one, since the search that found them takes the fast path for no
+slower than events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+from twin.explore.search.goal import Goal, Kpis
+from twin.explore.search.layout import layout_of, schedule_words
+from twin.explore.search.recommend import Answered, Recommendation, Size, Told
+from twin.explore.search.scale import Scaling
+from twin.explore.study.variants import document, replaced, value_at, written
+from twin.explore.sweep.answers import answer_points
+from twin.explore.sweep.outcome import Outcome
+from twin.explore.sweep.points import Point
+from twin.explore.sweep.pool import PoolChoice
+from twin.scenario import Scenario
+
+MOST: Final = 12
+"""Layouts that are asked about at other values: each costs an answer per value."""
+MOST_BEYOND: Final = 3
+"""Of them, those beyond reach."""
+REACH: Final = 0.3
+"""How much worse than the pick, or than the goal, one may be to be asked about: ours, several times
+what the fast path and the ranges of most inputs are off by."""
+TIE: Final = 0.01
+"""By which share another layout has to be better to take the decision: ours. The fast path ranks
+layouts that are closer no better than by chance."""
+GROWING: Final = ("days", "gpu_hours", "cost_usd", "step_seconds")
+"""Key figures in proportion to the step. (Energy that is paid is so nearly: waits draw less.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """How a layout stands at some value."""
+
+    kpis: Kpis | None
+    """None: it cannot run, or does not fit."""
+    why: str = ""
+    """Then: why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A layout that fits, with what is said of it now."""
+
+    nodes: int
+    gpus: int
+    words: str
+    schedule: str
+    """The end of `words`."""
+    overrides: Mapping[str, Any]
+    now: Stand
+    headroom_bytes: float
+    ratio: float = 1.0
+    """Its step by events over that by the fast path, or what stands for it."""
+    own_ratio: bool = False
+    """Whether its own events are known."""
+
+    def stand(self, outcome: Outcome) -> Stand:
+        """How it stands by an answer of the fast path."""
+        if outcome.status != "fits":
+            return Stand(None, outcome.reason)
+        return Stand(scaled(outcome.kpis, self.ratio))
+
+
+def scaled(kpis: Kpis, factor: float) -> Kpis:
+    """Key figures of a run that takes so many times as long."""
+    if factor == 1.0:
+        return kpis
+    longer = {key: kpis[key] for key in GROWING if kpis.get(key) is not None}
+    return {**kpis, **{key: factor * (value or 0.0) for key, value in longer.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A decision: what is asked for, and who could have been chosen."""
+
+    scenario: Scenario
+    goal: Goal
+    contenders: tuple[Contender, ...]
+    """All that fit; the pick first, where there is one."""
+    has_pick: bool
+    pool: PoolChoice
+    folder: Path | None = None
+    progress: Told | None = None
+
+    @property
+    def pick(self) -> Contender | None:
+        """Who is chosen now."""
+        return self.contenders[0] if self.has_pick else None
+
+    @property
+    def near(self) -> tuple[Contender, ...]:
+        """Those that are asked about at other values, at most `MOST`, the pick first: what is
+        within reach of goal and pick, half of it of the pick's size, of all others each size's best
+        in turn; and the best of sizes beyond reach, as long as they meet the goal, since they may
+        win where nobody nearer does."""
+        pick = self.pick
+        reach = [one for one in self.contenders if self._is_within_reach(one)]
+        own = [one for one in reach if pick is not None and one.nodes == pick.nodes]
+        others = _in_turn([one for one in reach if one not in own])
+        beyond = self._beyond(reach)
+        room = MOST - min(len(beyond), MOST_BEYOND)
+        first = own[: room - min(len(others), room // 2)]
+        found = (*first, *others)[:room] + beyond
+        return found[:MOST] or self.contenders[:MOST_BEYOND]
+
+    def _beyond(self, reach: Sequence[Contender]) -> tuple[Contender, ...]:
+        """The best of each size that none within reach has, the safest of them first: those with
+        most time or money to spare."""
+        sizes = {one.nodes for one in reach}
+        left = [
+            one for one in self.contenders if one.nodes not in sizes and self.goal.met(_kpis(one))
+        ]
+        leaders = {one.nodes: one for one in reversed(left)}
+        return tuple(sorted(leaders.values(), key=lambda one: self.excess(one.now)))
+
+    def name(self, one: Contender) -> str:
+        """What a contender is called beside the pick: its schedule where that differs, its memory
+        policy and the like where nothing else does."""
+        pick = self.pick
+        if pick is None or one is pick:
+            return one.words
+        short = one.words
+        if one.schedule == pick.schedule:
+            short = one.words.removesuffix(one.schedule).strip()
+        if one.words != pick.words or one.nodes != pick.nodes:
+            return short
+        base = document(self.scenario)
+        own = [
+            f"{path}={written(one.overrides.get(path, value_at(base, path)))}"
+            for path in dict.fromkeys([*one.overrides, *pick.overrides])
+            if one.overrides.get(path) != pick.overrides.get(path)
+        ]
+        return f"{short} with {', '.join(own)}" if own else short
+
+    def excess(self, one: Stand) -> float:
+        """By which share a run is beyond what is asked for; negative where it meets it."""
+        kpis = one.kpis
+        if kpis is None:
+            return inf
+        asked = ((kpis["days"], self.goal.days), (kpis["cost_usd"], self.goal.usd))
+        over = [(at or 0.0) / most - 1 for at, most in asked if most is not None]
+        return max(over, default=-1.0)
+
+    def _is_within_reach(self, one: Contender) -> bool:
+        kpis, pick = one.now.kpis, self.pick
+        if one is pick:
+            return True
+        if kpis is None or self.excess(one.now) > REACH:
+            return False
+        if pick is None or pick.now.kpis is None:
+            return True
+        return self.goal.worth(kpis)[0] <= (1 + REACH) * self.goal.worth(pick.now.kpis)[0]
+
+    def best(self, stands: Sequence[Stand]) -> list[int]:
+        """Who meets the goal where contenders stand like this, the best first."""
+        worth = {
+            place: self.goal.worth(one.kpis)
+            for place, one in enumerate(stands)
+            if one.kpis is not None and self.goal.met(one.kpis)
+        }
+        return sorted(worth, key=worth.__getitem__)
+
+    def safest(self, stands: Sequence[Stand]) -> list[int]:
+        """Who can run where contenders stand like this, the farthest within the goal first."""
+        runs = [place for place, one in enumerate(stands) if one.kpis is not None]
+        return sorted(runs, key=lambda place: self.excess(stands[place]))
+
+    def decide(self, stands: Sequence[Stand]) -> int | None:
+        """Who is chosen where contenders stand like this: the pick as long as it meets the goal and
+        nobody is better by more than `TIE`; None where nobody meets it."""
+        best = self.best(stands)
+        if not best:
+            return None
+        pick, first = stands[0].kpis, stands[best[0]].kpis
+        if not self.has_pick or 0 not in best or pick is None or first is None:
+            return best[0]
+        keeps = self.goal.worth(pick)[0] <= (1 + TIE) * self.goal.worth(first)[0]
+        return 0 if keeps else best[0]
+
+
+def _kpis(one: Contender) -> Kpis:
+    """Its key figures now."""
+    assert one.now.kpis is not None  # only what fits competes
+    return one.now.kpis
+
+
+def _in_turn(ranked: Sequence[Contender]) -> tuple[Contender, ...]:
+    """The best of every size, then the second of every size, and so on."""
+    sizes: dict[int, list[Contender]] = {}
+    for one in ranked:
+        sizes.setdefault(one.nodes, []).append(one)
+    turns = chain.from_iterable(zip_longest(*sizes.values()))
+    return tuple(one for one in turns if one is not None)
+
+
+def contest(found: Recommendation) -> Contest:
+    """The decision of a search."""
+    asked, scenario = found.asked, found.asked.scenario
+    pick = found.pick
+    standard = _ratio(pick) if pick is not None and pick.events is not None else 1.0
+    made = [
+        (_contender(one, scenario, _stand_in(size, standard)), one is pick)
+        for size in found.sizes
+        for one in size.fitting
+    ]
+    found_by = Contest(
+        scenario, asked.goal, (), pick is not None, asked.pool, asked.folder, asked.progress
+    )
+    return _ranked(found_by, made)
+
+
+def _ranked(empty: Contest, made: Sequence[tuple[Contender, bool]]) -> Contest:
+    """The contest with its contenders, each marked if it is the pick: the pick first, then those
+    that meet the goal, the best first, then by how far others are from it."""
+
+    def rank(marked: tuple[Contender, bool]) -> tuple[bool, float, float, float]:
+        one, is_pick = marked
+        return not is_pick, max(0.0, empty.excess(one.now)), *empty.goal.worth(_kpis(one))
+
+    return replace(empty, contenders=tuple(one for one, _ in sorted(made, key=rank)))
+
+
+def _ratio(one: Answered) -> float:
+    """Events over the fast path."""
+    assert one.fast.step_ns is not None
+    return one.step_ns / one.fast.step_ns
+
+
+def _stand_in(size: Size, standard: float) -> float:
+    """The ratio of layouts without events."""
+    leader = size.leader
+    known = _ratio(leader) if leader is not None and leader.events is not None else standard
+    return max(1.0, known)
+
+
+def _contender(one: Answered, scenario: Scenario, stand_in: float) -> Contender:
+    layout, own = one.layout, one.events is not None
+    ratio = _ratio(one) if own else stand_in
+    return Contender(
+        nodes=layout.nodes,
+        gpus=layout.nodes * scenario.cluster.node.gpus,
+        words=layout.words,
+        schedule=schedule_words(layout.schedule),
+        overrides=layout.overrides(scenario),
+        now=Stand(one.best.kpis if own else scaled(one.best.kpis, ratio)),
+        headroom_bytes=one.best.headroom_bytes or 0.0,
+        ratio=ratio,
+        own_ratio=own,
+    )
+
+
+def fixed_contest(
+    found: Scaling, *, pool: PoolChoice, folder: Path | None = None, progress: Told | None = None
+) -> Contest:
+    """The decision between sizes of a cluster for one layout, whose events are known."""
+    scenario, base = found.scenario, document(found.scenario)
+    words = layout_of(scenario).words
+    fits = [place for place, (_, one) in enumerate(found.rows) if one.status == "fits"]
+    points = [Point(base, {"cluster.nodes": found.rows[place][0]}) for place in fits]
+    fast = dict(answer_points(points, pool=pool, folder=folder, play_unfit=False))
+    made: list[tuple[Contender, bool]] = []
+    for index, place in enumerate(fits):
+        nodes, outcome = found.rows[place]
+        ratio = (outcome.step_ns or 0) / (fast[index].step_ns or outcome.step_ns or 1)
+        one = Contender(
+            nodes=nodes,
+            gpus=nodes * scenario.cluster.node.gpus,
+            words=words,
+            schedule=schedule_words(scenario.parallel.schedule),
+            overrides={} if nodes == scenario.cluster.nodes else {"cluster.nodes": nodes},
+            now=Stand(outcome.kpis),
+            headroom_bytes=outcome.headroom_bytes or 0.0,
+            ratio=ratio,
+            own_ratio=fast[index].step_ns is not None,
+        )
+        made.append((one, place == found.pick))
+    has_pick = found.pick is not None
+    return _ranked(Contest(scenario, found.goal, (), has_pick, pool, folder, progress), made)
+
+
+def scenario_of(contest: Contest, one: Contender) -> Scenario:
+    """The scenario of a contender, with the sources of its numbers."""
+    made = replaced(document(contest.scenario), one.overrides)
+    changed = {name: getattr(made, name) for name in ("cluster", "parallel", "memory", "expect")}
+    return contest.scenario.model_copy(update=changed)

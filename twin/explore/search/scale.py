@@ -1,0 +1,111 @@
+"""One layout over sizes of the cluster: what more GPUs bring when nothing else changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twin.answers.key import Fidelity
+from twin.explore.search.goal import Goal, days_and_money
+from twin.explore.search.layout import layout_of
+from twin.explore.study.variants import document
+from twin.explore.sweep.answers import Told, answer_points
+from twin.explore.sweep.outcome import Outcome
+from twin.explore.sweep.pareto import frontier
+from twin.explore.sweep.points import Point
+from twin.explore.sweep.pool import PoolChoice
+from twin.loading import scenario_hash
+from twin.scenario import Scenario
+
+VERSION = 1
+"""Version of the JSON document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """A layout on clusters of several sizes."""
+
+    scenario: Scenario
+    goal: Goal
+    rows: tuple[tuple[int, Outcome], ...]
+    """Nodes, and what is said of them."""
+
+    @property
+    def frontier(self) -> tuple[int, ...]:
+        """Rows that fit and that no other beats in days and cost."""
+        fitting = {n: one for n, (_, one) in enumerate(self.rows) if one.status == "fits"}
+        return frontier({n: days_and_money(one.kpis) for n, one in fitting.items()})
+
+    @property
+    def pick(self) -> int | None:
+        """The row that meets the goal best."""
+        meeting = [
+            n
+            for n, (_, one) in enumerate(self.rows)
+            if one.status == "fits" and self.goal.met(one.kpis)
+        ]
+        return min(meeting, key=lambda n: self.goal.worth(self.rows[n][1].kpis), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The scaling as a versioned document."""
+        pruned = Counter(one.code for _, one in self.rows if one.status == "impossible")
+        points = [self._point(nodes, one) for nodes, one in self.rows]
+        return {
+            "version": VERSION,
+            "name": self.scenario.name,
+            "hash": scenario_hash(self.scenario),
+            "goal": self.goal.to_json(),
+            "layout": layout_of(self.scenario).words,
+            "examined": len(self.rows),
+            "pruned": dict(pruned),
+            "evaluated": sum(one.answered for _, one in self.rows),
+            "recommended": None if self.pick is None else points[self.pick],
+            "frontier": [points[n] for n in self.frontier],
+            "points": points,
+        }
+
+    def _point(self, nodes: int, one: Outcome) -> dict[str, Any]:
+        return {
+            "nodes": nodes,
+            "gpus": nodes * self.scenario.cluster.node.gpus,
+            "overrides": {"cluster.nodes": nodes},
+            "status": one.status,
+            "fidelity": one.fidelity,
+            "code": one.code,
+            "reason": one.reason,
+            "hint": one.hint,
+            "hash": one.hash,
+            "step_seconds": None if one.step_ns is None else one.step_ns / 1e9,
+            "headroom_bytes": one.headroom_bytes,
+            "kpis": dict(one.kpis),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Which sizes, and what is asked of them."""
+
+    nodes: Sequence[int]
+    goal: Goal
+    fidelity: Fidelity = "events"
+
+
+def scale(
+    scenario: Scenario,
+    sizes: Sizes,
+    *,
+    pool: PoolChoice,
+    folder: Path | None,
+    progress: Told | None = None,
+) -> Scaling:
+    """A scenario's own layout on clusters of these sizes."""
+    base = document(scenario)
+    points = [Point(base, {"cluster.nodes": nodes}, sizes.fidelity) for nodes in sizes.nodes]
+    found: dict[int, Outcome] = dict(
+        answer_points(points, pool=pool, folder=folder, progress=progress)
+    )
+    rows = tuple((nodes, found[place]) for place, nodes in enumerate(sizes.nodes))
+    return Scaling(scenario, sizes.goal, rows)

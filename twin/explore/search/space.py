@@ -1,0 +1,258 @@
+"""The space of a search: the values that each degree may take, and the sizes of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final, cast
+
+from twin.errors import Problem, UsageError
+from twin.explore.search.layout import Layout, layout_of
+from twin.loading.suggest import hint
+from twin.planning.mesh import divisors
+from twin.scenario import Scenario
+from twin.schedules import SCHEDULES, Schedule
+from twin.spec.cluster import MOST_GPUS
+from twin.spec.memory import MemorySpec
+from twin.spec.model import LatentAttention
+
+MOST_CONTEXT_ALONE: Final = 8192
+"""Tokens of a sequence up to which context ranks are not tried: every layout that needs them below
+this length can use tensor ranks or recomputation instead, and is faster for it (ours)."""
+VIRTUAL: Final = (1, 2, 4)
+MICRO_BATCHES: Final = (1, 2)
+SHARDED: Final = 3
+"""ZeRO stage that is tried beside the scenario's own where there is no pipeline: with one, sharded
+parameters would be gathered again for every micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How the ranks are counted: what a search fixes first."""
+
+    nodes: int
+    pipeline: int
+    tensor: int
+    context: int
+    expert: int
+    expert_tensor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What passes a pipeline, and in which order."""
+
+    micro_batch: int
+    schedule: Schedule
+    virtual: int
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The values of every axis. An empty `pipeline` means every divisor of the cluster's GPUs that
+    leaves each stage a layer, an empty `zero` the scenario's, 1
+    where that is 0, and, without a pipeline, 3."""
+
+    scenario: Scenario
+    nodes: tuple[int, ...]
+    pipeline: tuple[int, ...]
+    virtual: tuple[int, ...]
+    tensor: tuple[int, ...]
+    context: tuple[int, ...]
+    expert: tuple[int, ...]
+    expert_tensor: tuple[int, ...]
+    zero: tuple[int, ...]
+    micro_batch: tuple[int, ...]
+    schedule: tuple[Schedule, ...]
+    memory: tuple[MemorySpec, ...]
+
+    def grids(self) -> Iterator[Grid]:
+        """Every way to count the ranks."""
+        for nodes in self.nodes:
+            for degrees in product(
+                self.pipelines(nodes), self.tensor, self.context, self.expert, self.expert_tensor
+            ):
+                yield Grid(nodes, *degrees)
+
+    def pipelines(self, nodes: int) -> Sequence[int]:
+        """Degrees of the pipeline on so many nodes."""
+        if self.pipeline:
+            return self.pipeline
+        gpus = nodes * self.scenario.cluster.node.gpus
+        return [one for one in divisors(gpus) if one <= self.scenario.model.layers]
+
+    def turns(self, pipeline: int) -> tuple[Turn, ...]:
+        """Every micro-batch with every schedule and every number of chunks that it can run. One
+        stage has one chunk, and nothing to order: of several schedules the first."""
+        found = tuple(
+            Turn(micro, schedule, virtual)
+            for micro in self.micro_batch
+            for schedule in self.schedule
+            for virtual in self.virtual
+            if _runs(schedule, virtual)
+        )
+        if pipeline > 1 or len(self.schedule) == 1:
+            return found
+        simple = next((turn.schedule for turn in found if turn.virtual == 1), None)
+        return tuple(turn for turn in found if turn.schedule == simple) or found
+
+    def zeros(self, pipeline: int) -> tuple[int, ...]:
+        """ZeRO stages that are tried."""
+        if self.zero:
+            return self.zero
+        own = self.scenario.parallel.zero
+        tried = (own, *((1,) if own == 0 else ()), *((SHARDED,) if pipeline == 1 else ()))
+        return tuple(dict.fromkeys(tried))
+
+    def below(self, pipeline: int) -> int:
+        """Layouts of a grid."""
+        return len(self.turns(pipeline)) * len(self.zeros(pipeline)) * len(self.memory)
+
+    @property
+    def size(self) -> int:
+        """All layouts."""
+        return sum(self.below(grid.pipeline) for grid in self.grids())
+
+    def layout(self, grid: Grid, turn: Turn, zero: int, memory: MemorySpec) -> Layout:
+        """One point of it."""
+        return Layout(
+            nodes=grid.nodes,
+            pipeline=grid.pipeline,
+            virtual=turn.virtual,
+            tensor=grid.tensor,
+            context=grid.context,
+            expert=grid.expert,
+            expert_tensor=grid.expert_tensor,
+            zero=zero,
+            micro_batch=turn.micro_batch,
+            schedule=turn.schedule,
+            memory=memory,
+        )
+
+
+AXES: Final = (
+    "pipeline",
+    "virtual",
+    "tensor",
+    "context",
+    "expert",
+    "expert_tensor",
+    "zero",
+    "micro_batch",
+    "schedule",
+)
+"""Axes of a space that a planner may set, as fields of `parallel`; beside them `memory`."""
+
+
+def space(scenario: Scenario, nodes: Sequence[int]) -> Space:
+    """The space around a scenario: every degree that could cut its model, the schedules that can
+    run it, and memory policies from keeping all to sending activations to the host. What the
+    scenario has is always part of it."""
+    own = layout_of(scenario)
+    model, node = scenario.model, scenario.cluster.node
+    inside = _powers(node.gpus)
+    long = scenario.train.sequence > MOST_CONTEXT_ALONE
+    return Space(
+        scenario=scenario,
+        nodes=tuple(nodes),
+        pipeline=(),
+        virtual=_with(VIRTUAL, own.virtual),
+        tensor=_with(inside, own.tensor),
+        context=_with(inside if long else (1,), own.context),
+        expert=_with(_powers(model.moe.experts) if model.moe else (1,), own.expert),
+        expert_tensor=(own.expert_tensor,),
+        zero=(),
+        micro_batch=_with(MICRO_BATCHES, own.micro_batch),
+        schedule=_schedules(scenario),
+        memory=_policies(scenario),
+    )
+
+
+def narrowed(found: Space, axes: Mapping[str, Sequence[Any]]) -> Space:
+    """The space with some axes set to these values. Raises `UsageError` for what is no axis."""
+    changes: dict[str, tuple[Any, ...]] = {}
+    for path, values in axes.items():
+        name = path.removeprefix("parallel.")
+        if name not in AXES:
+            known = [f"parallel.{axis}" for axis in AXES]
+            fix = hint(path, known, "of a search")
+            raise UsageError([Problem("TW430", "", f"`{path}` is no axis of a search", fix)])
+        changes[name] = tuple(_value(path, name, value) for value in values)
+    return replace(found, **changes)
+
+
+def _value(path: str, name: str, value: Any) -> Any:
+    """A value of an axis as a scenario would read it."""
+    if name == "schedule":
+        written = cast("dict[str, Any]", value) if isinstance(value, dict) else {"kind": value}
+        kind = str(written.get("kind"))
+        if kind not in SCHEDULES:
+            fix = f"write one of: {', '.join(SCHEDULES)}"
+            raise UsageError([Problem("TW430", "", f"`{kind}` is no schedule", fix)])
+        return SCHEDULES[kind].model_validate(written | {"kind": kind})
+    least, most = (0, 3) if name == "zero" else (1, MOST_GPUS)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        fix = f"write whole numbers, {least} to {most}: `{path}={least},{least + 1}`"
+        raise UsageError([Problem("TW430", "", f"`{path}` cannot be {value}", fix)])
+    return value
+
+
+def only(found: Space) -> Space:
+    """The space of one layout, the scenario's, over the sizes of the cluster."""
+    own = layout_of(found.scenario)
+    single = {axis: (getattr(own, axis),) for axis in AXES}
+    return replace(found, **single, memory=(own.memory,))
+
+
+def _with(values: Sequence[int], own: int) -> tuple[int, ...]:
+    return tuple(sorted({*values, own}))
+
+
+def _powers(of: int) -> tuple[int, ...]:
+    """Powers of two that divide a number."""
+    return tuple(1 << bit for bit in range(of.bit_length()) if of % (1 << bit) == 0)
+
+
+def _runs(schedule: Schedule, virtual: int) -> bool:
+    """Whether a schedule is one of so many chunks per stage."""
+    return all(one.field != "parallel.virtual" for one in schedule.problems(2, virtual, 8))
+
+
+def _schedules(scenario: Scenario) -> tuple[Schedule, ...]:
+    """1F1B, interleaved, ZB-H1; with experts also those that hide their all-to-all in pairs."""
+    pairs = {"kind": "interleaved_1f1b", "extra_warmup": 1, "overlap_all_to_all": True}
+    written: list[dict[str, Any]] = [
+        {"kind": "1f1b"},
+        {"kind": "interleaved_1f1b"},
+        {"kind": "zb_h1"},
+    ]
+    if scenario.model.moe is not None:
+        written += [pairs, pairs | {"defer_weight_grad": True}, {"kind": "dualpipe"}]
+    found = [SCHEDULES[one["kind"]].model_validate(one) for one in written]
+    own = scenario.parallel.schedule
+    return (own, *(one for one in found if one != own))
+
+
+def _policies(scenario: Scenario) -> tuple[MemorySpec, ...]:
+    """The scenario's own policy, and from keeping all, over light recomputation, FP8 and the host,
+    to computing all again; each with the same optimizer states on the host."""
+    own, model = scenario.memory, scenario.model
+    latent = ("mla_up",) if isinstance(model.attention, LatentAttention) else ()
+    light = ("norms", "swiglu", *latent) if model.ffn.kind == "swiglu" else ("norms",)
+    packed = ("moe_up_input", "swiglu_input") if model.moe is not None else ()
+    states = tuple(one for one in own.offload if one != "activations")
+    kept = (
+        ((), (), ()),
+        (light, (), ()),
+        (light, packed, ()),
+        (light, packed, ("activations",)),
+        (("full",), (), ()),
+    )
+    others = [
+        own.model_copy(
+            update={"recompute": again, "fp8_store": stored, "offload": (*sent, *states)}
+        )
+        for again, stored, sent in kept
+    ]
+    return tuple(dict.fromkeys((own, *others)))

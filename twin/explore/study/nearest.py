@@ -1,0 +1,196 @@
+"""The nearest plans that fit: what to change in a plan that is too large, or cannot run at all.
+
+Fields of the layout and of memory take other values, one at a time, then two at a time, nearest
+values first; those that can run are planned, at most `MOST_PLANNED`, and of those that fit the
+nearest `MOST_PLAYED` are answered by the fast path. Bounded and deterministic, so not complete: a
+plan that needs three changes, or a value far from the present one in two fields, is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Final
+
+from twin.arch.recompute import RECOMPUTED
+from twin.errors import ScenarioError
+from twin.explore.study.variants import (
+    Answer,
+    Answers,
+    Document,
+    document,
+    replaced,
+    value_at,
+    written,
+)
+from twin.planning import plan
+from twin.planning.feasibility import problems
+from twin.planning.mesh import lay_out
+from twin.reports.kpis import kpis
+from twin.scenario import Scenario
+from twin.schedules import SCHEDULES
+
+MOST_PLANNED: Final = 40
+"""Plans that are made in search of some that fit."""
+MOST_PLAYED: Final = 8
+"""Plans that fit and are answered."""
+MOST_CHANGES: Final = 2
+"""Fields that change at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A plan that fits, as overrides of the one that does not."""
+
+    overrides: Mapping[str, str]
+    """Dotted path to value, as `--set` takes them."""
+    scenario: Scenario
+    kpis: Mapping[str, float | None]
+    """Key figures by the fast path."""
+    headroom_bytes: float
+    """What the fullest GPU has left."""
+
+    @property
+    def words(self) -> str:
+        """The overrides as one would type them."""
+        return " ".join(f"--set {path}={value}" for path, value in self.overrides.items())
+
+    def to_json(self) -> dict[str, Any]:
+        """The suggestion in plain data."""
+        return {
+            "overrides": dict(self.overrides),
+            "kpis": dict(self.kpis),
+            "headroom_bytes": self.headroom_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Change:
+    """Another value of one field, and how many values away it is."""
+
+    path: str
+    value: Any
+    notches: int
+
+
+def nearest_fit(scenario: Scenario) -> tuple[Suggestion, ...]:
+    """Plans near to the scenario's that fit, those with the fewest changed fields first, then the
+    fastest; empty where the search finds none."""
+    search = _Search(document(scenario), tuple(_changes(scenario)))
+    fitting: list[tuple[int, Suggestion]] = []
+    answers = Answers()
+    for changes in search.fitting():
+        suggestion = _suggestion(search.variant(changes), changes, answers)
+        fitting.append((len(changes), suggestion))
+        if len(fitting) == MOST_PLAYED:
+            break
+    fitting.sort(key=lambda found: (found[0], found[1].kpis["step_seconds"] or 0.0))
+    return tuple(suggestion for _, suggestion in fitting)
+
+
+def _suggestion(scenario: Scenario, changes: Sequence[_Change], answers: Answers) -> Suggestion:
+    answer: Answer = answers.of(scenario)
+    return Suggestion(
+        overrides={change.path: written(change.value) for change in changes},
+        scenario=scenario,
+        kpis=kpis(answer.plan, answer.step_ns, answer.breakdown_ns),
+        headroom_bytes=answer.headroom,
+    )
+
+
+@dataclass(slots=True)
+class _Search:
+    """The variants of a scenario that can run and fit, nearest first."""
+
+    base: Document
+    changes: tuple[_Change, ...]
+    planned: int = field(default=0)
+
+    def fitting(self) -> Iterator[tuple[_Change, ...]]:
+        """Sets of changes after which the plan fits, none of which could be spared."""
+        enough: list[set[_Change]] = []
+        for count in range(1, MOST_CHANGES + 1):
+            for changes in self._nearest(count):
+                if self.planned >= MOST_PLANNED:
+                    return
+                if not any(known.issubset(changes) for known in enough) and self._fits(changes):
+                    enough.append(set(changes))
+                    yield changes
+
+    def variant(self, changes: Sequence[_Change]) -> Scenario:
+        """The scenario after some changes; ValueError where a section does not allow them."""
+        return replaced(self.base, {change.path: change.value for change in changes})
+
+    def _nearest(self, count: int) -> list[tuple[_Change, ...]]:
+        chosen = combinations(self.changes, count)
+        apart = [some for some in chosen if len({change.path for change in some}) == count]
+        return sorted(apart, key=lambda some: sum(change.notches for change in some))
+
+    def _fits(self, changes: Sequence[_Change]) -> bool:
+        try:
+            scenario = self.variant(changes)
+        except ValueError:
+            return False
+        if problems(scenario):
+            return False
+        self.planned += 1
+        try:
+            return plan(scenario).memory.fits
+        except ScenarioError:
+            return False
+
+
+def _changes(scenario: Scenario) -> Iterator[_Change]:
+    """Every other value of every field that may change, in the order in which ties are tried."""
+    present = document(scenario)
+    for path, values in _choices(scenario).items():
+        now = value_at(present, path)
+        ordered = sorted({*values, now}) if isinstance(now, int) else list(values)
+        place = ordered.index(now) if now in ordered else 0
+        for index, value in enumerate(ordered):
+            if value != now:
+                yield _Change(path, value, max(1, abs(index - place)))
+
+
+def _choices(scenario: Scenario) -> dict[str, list[Any]]:
+    """The values that each field may take, by dotted path: degrees that divide, policies that
+    exist, and larger clusters."""
+    parallel, cluster, model = scenario.parallel, scenario.cluster, scenario.model
+    ranks = cluster.gpus
+    blamed = {problem.path for problem in problems(scenario)}
+    enough = -(-model.layers // parallel.pipeline)
+    choices: dict[str, list[Any]] = {
+        "memory.recompute": [["full"], [*RECOMPUTED], *([policy] for policy in RECOMPUTED)],
+        "memory.offload": [["activations"], ["optimizer"], ["activations", "optimizer"]],
+        "parallel.expert": _divisors(model.moe.experts if model.moe else 1, ranks),
+        "parallel.pipeline": _divisors(ranks, model.layers),
+        "parallel.virtual": list(range(1, min(enough, 8) + 1)),
+        "parallel.micro_batch": [1, 2, 4, 8],
+        "parallel.tensor": _divisors(cluster.node.gpus, ranks),
+        "parallel.expert_tensor": _divisors(cluster.node.gpus, ranks) if model.moe else [],
+        "parallel.context": _divisors(cluster.node.gpus, ranks),
+        "parallel.zero": [0, 1, 2, 3],
+        "cluster.nodes": [cluster.nodes, 2 * cluster.nodes, 4 * cluster.nodes],
+    }
+    if parallel.layers is not None:
+        choices["parallel.layers"] = [None]
+    if any(path.startswith(("parallel.schedule", "parallel.virtual")) for path in blamed):
+        choices["parallel.schedule"] = [k for k in SCHEDULES if k != parallel.schedule.kind]
+    if "train.global_batch" in blamed:
+        choices["train.global_batch"] = _batches(scenario)
+    return choices
+
+
+def _batches(scenario: Scenario) -> list[str]:
+    """The batches next to the present one that give every rank whole micro-batches, and whole
+    rounds of them, which schedules with several chunks want; nearest first."""
+    parallel, present = scenario.parallel, scenario.train.global_batch_sequences
+    each = lay_out(scenario).data * parallel.micro_batch
+    steps = (each, each * parallel.pipeline)
+    found = {step * (present // step + up) for step in steps for up in (0, 1)} - {0}
+    return [f"{count}seq" for count in sorted(found, key=lambda one: (abs(one - present), one))]
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [divisor for divisor in range(1, min(number, most) + 1) if number % divisor == 0]

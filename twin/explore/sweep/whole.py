@@ -1,0 +1,37 @@
+"""A point of which `twin run` answers more than a step: rollouts, or a whole iteration of
+reinforcement learning."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twin.errors import Problem, ScenarioError
+from twin.explore.sweep.outcome import Outcome, Way
+from twin.kinds import iteration
+from twin.kinds.rollouts import rollout
+from twin.reports.numbers import gibibytes
+from twin.scenario import Scenario
+
+_WAY: Final[Way] = "whole"
+
+
+def answered(scenario: Scenario) -> Outcome:
+    """What is said of the point; it is played anew, in seconds.
+
+    Raises `ScenarioError` where it cannot be.
+    """
+    if scenario.rl is None:
+        fix = "leave the value out, or sweep a scenario without `rl`"
+        message = "a training run among points of reinforcement learning"
+        raise ScenarioError([Problem("TW185", "rl", message, fix)])
+    if scenario.rl.iteration is None:
+        return Outcome("fits", fidelity=_WAY, kpis=rollout(scenario).kpis)
+    plan = iteration.plan(scenario)
+    over = [f"{one.name} is {gibibytes(one.over)} over" for one in plan.fits if not one.fits]
+    return Outcome(
+        "does_not_fit" if over else "fits",
+        fidelity=_WAY,
+        reason="; ".join(over),
+        kpis=iteration.report(plan, iteration.simulate(plan)).kpis,
+        headroom_bytes=-max(one.over for one in plan.fits),
+    )

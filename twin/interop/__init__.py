@@ -1,0 +1,1 @@
+"""Other people's files: what is imported and what is exported."""

@@ -1,0 +1,265 @@
+"""`config.json` of a model on Hugging Face to a `ModelSpec` whose counts are those of the released
+weights.
+
+A family is one function from keys to the fields of the spec, named by `model_type`. Keys that would
+change the count are read (tied embeddings, biases, head width, which layers have experts,
+prediction layers), or refused by name; see `twin.interop.importing.keys` for the rest. Defaults are
+those of the configuration classes in `transformers` (src/transformers/models/*/configuration_*.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from twin.errors import Problem, UsageError
+from twin.interop.importing.keys import Keys, model_type, read_keys
+from twin.interop.importing.positions import rope
+from twin.loading.suggest import hint
+from twin.spec.model import ModelSpec
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A model read from a configuration, and what a reader must know about it, as sentences."""
+
+    model: ModelSpec
+    family: str
+    warnings: tuple[str, ...]
+
+
+def read_hf_config(path: Path, name: str) -> Imported:
+    """The model that a `config.json` describes, under a name.
+
+    Raises `UsageError` with everything that is wrong: no such file, no configuration, a family that
+    is not supported, keys that cannot be expressed or that nobody knows.
+    """
+    keys = read_keys(path)
+    kind, origin = model_type(keys)
+    family = FAMILIES.get(kind)
+    if family is None:
+        raise UsageError([_unsupported(keys, kind, origin)])
+    fields = {"name": name, **_common(keys), **family(keys)}
+    _quantized(keys)
+    keys.finish()
+    if keys.left_out:
+        fields["left_out"] = "; ".join(keys.left_out)
+        keys.warnings += [f"Left out: {what}." for what in keys.left_out]
+    if not keys.problems:
+        return Imported(_validated(fields, keys), kind, tuple(keys.warnings))
+    raise UsageError(keys.problems)
+
+
+def _unsupported(keys: Keys, kind: str, origin: Any) -> Problem:
+    known = tuple(FAMILIES)
+    if "text_config" in keys.tree.children:
+        message = "this is a multimodal configuration, of which twin counts language models only"
+        return Problem("TW041", "", message, "import a file that holds its `text_config`", origin)
+    if not kind:
+        message = "the configuration has no `model_type`"
+        return Problem("TW041", "model_type", message, f"one of: {', '.join(known)}", origin)
+    near = hint(kind, known, "supported are")
+    message = f"models of the family `{kind}` are not supported"
+    supported = f"supported are: {', '.join(known)}"
+    fix = f"{near} {supported}" if near.startswith("did") else supported
+    return Problem("TW041", "model_type", message, fix, origin)
+
+
+def _validated(fields: Fields, keys: Keys) -> ModelSpec:
+    try:
+        return ModelSpec.model_validate(fields)
+    except ValidationError as error:
+        raise UsageError(
+            Problem(
+                "TW015",
+                "",
+                f"the configuration gives {'.'.join(map(str, entry['loc']))} = {entry['input']!r}: "
+                + str(entry["msg"]),
+                "",
+                keys.tree.origin,
+            )
+            for entry in error.errors(include_url=False)
+        ) from None
+
+
+def _common(keys: Keys) -> Fields:
+    """What every family says alike."""
+    why = "the twin's gated block is SwiGLU"
+    keys.must_be("hidden_act", "silu", "swish", why=why)
+    if keys.get("attention_dropout", 0.0):
+        keys.left_out.append("dropout in attention")
+    keys.taken.add("intermediate_size")
+    mixtral = keys.get("model_type") == "mixtral"
+    return {
+        "layers": keys.count("num_hidden_layers"),
+        "hidden": keys.count("hidden_size"),
+        "vocab": keys.count("vocab_size"),
+        "norm": "rmsnorm",
+        "norm_eps": keys.number("rms_norm_eps", 1e-5 if mixtral else 1e-6),
+        "rope": rope(keys, theta=1e6 if mixtral else 1e4),
+        "tied_embeddings": keys.flag("tie_word_embeddings"),
+    }
+
+
+def _quantized(keys: Keys) -> None:
+    if keys.get("quantization_config"):
+        keys.warnings.append("The released weights are quantized; their scales are not counted.")
+
+
+def _grouped(keys: Keys, **more: Any) -> Fields:
+    """Grouped-query attention; without a head width the heads share the hidden width out."""
+    heads = keys.count("num_attention_heads")
+    hidden, width = keys.get("hidden_size", 0), keys.get("head_dim")
+    if width is None and isinstance(hidden, int) and heads and hidden % heads:
+        keys.refuse("num_attention_heads", f"{heads} heads do not share {hidden} evenly")
+    share = hidden // max(heads, 1) if isinstance(hidden, int) else 1
+    return {
+        "kind": "gqa",
+        "heads": heads,
+        "kv_heads": keys.count("num_key_value_heads", heads),
+        "head_dim": keys.count("head_dim", max(share, 1)),
+        **more,
+    }
+
+
+def _dense(keys: Keys, bias: bool = False) -> Fields:
+    return {"kind": "swiglu", "width": keys.count("intermediate_size"), "bias": bias}
+
+
+def _windows(keys: Keys) -> None:
+    """Sliding windows, where they are used: attention is counted over the whole sequence."""
+    window, used = keys.get("sliding_window"), keys.get("use_sliding_window", True)
+    kinds = keys.texts("layer_types")
+    if kinds:
+        used = "sliding_attention" in kinds
+    if other := sorted(kinds - {"full_attention", "sliding_attention"}):
+        keys.refuse("layer_types", f"layers of {', '.join(other)} cannot be expressed")
+    if window and used:
+        keys.left_out.append(
+            f"attention is limited to windows of {window} tokens, here to all before"
+        )
+
+
+def _llama(keys: Keys) -> Fields:
+    bias = keys.flag("attention_bias")
+    return {
+        "attention": _grouped(keys, bias=bias),
+        "ffn": _dense(keys, keys.flag("mlp_bias")),
+    }
+
+
+def _mixtral(keys: Keys) -> Fields:
+    _windows(keys)
+    moe = {
+        "experts": keys.count("num_local_experts"),
+        "top_k": keys.count("num_experts_per_tok"),
+        "width": keys.count("intermediate_size"),
+    }
+    return {"attention": _grouped(keys), "ffn": _dense(keys), "moe": moe}
+
+
+def _qwen2(keys: Keys) -> Fields:
+    _windows(keys)
+    return {"attention": _grouped(keys, qkv_bias=True), "ffn": _dense(keys)}
+
+
+def _qwen2_moe(keys: Keys) -> Fields:
+    _windows(keys)
+    bias = keys.flag("qkv_bias", default=True)
+    width = keys.count("shared_expert_intermediate_size", least=0)
+    shared = {"shared_experts": 1, "shared_width": width, "shared_gate": True} if width else {}
+    return {
+        "attention": _grouped(keys, qkv_bias=bias),
+        "ffn": _dense(keys),
+        "moe": _qwen_experts(keys) | shared,
+    }
+
+
+def _qwen3(keys: Keys) -> Fields:
+    _windows(keys)
+    bias = keys.flag("attention_bias")
+    return {"attention": _grouped(keys, bias=bias, qk_norm=True), "ffn": _dense(keys)}
+
+
+def _qwen3_moe(keys: Keys) -> Fields:
+    return _qwen3(keys) | {"moe": _qwen_experts(keys)}
+
+
+def _qwen_experts(keys: Keys) -> Fields:
+    """Experts on each layer whose number, from 1, `decoder_sparse_step` divides, but for those that
+    `mlp_only_layers` lists."""
+    dense = keys.texts("mlp_only_layers")
+    if dense != {str(layer) for layer in range(len(dense))}:
+        shown = ", ".join(sorted(dense))
+        why = "layers without experts have to be the first ones"
+        keys.refuse("mlp_only_layers", f"`mlp_only_layers: [{shown}]` cannot be expressed: {why}")
+    return {
+        "experts": keys.count("num_experts"),
+        "top_k": keys.count("num_experts_per_tok"),
+        "width": keys.count("moe_intermediate_size"),
+        "first_dense_layers": len(dense),
+        "every": keys.count("decoder_sparse_step", 1),
+        "normalize_weights": keys.flag("norm_topk_prob"),
+    }
+
+
+def _deepseek(keys: Keys) -> Fields:
+    """DeepSeek-V2, V3 and what follows them: latent attention, shared experts, dense layers first.
+    The router's bias comes with `noaux_tc`, which V3 uses unless told otherwise."""
+    heads = keys.count("num_attention_heads")
+    keys.must_be("num_key_value_heads", heads, why="latent attention has as many as query heads")
+    keys.must_be("attention_bias", False, why="latent attention here has no biases")
+    keys.must_be("moe_layer_freq", 1, why="after the first, every layer has experts")
+    keys.taken.add("head_dim")  # transformers 5 writes the rotary width there
+    v3 = keys.get("model_type") != "deepseek_v2"
+    method = keys.get("topk_method", "noaux_tc" if v3 else "greedy")
+    # Both defaults are DeepSeek-V3's; `greedy` looks at all experts, whatever the groups.
+    groups = keys.count("n_group", 8 if v3 else 1)
+    top_groups = keys.count("topk_group", 4 if v3 else 1)
+    limited = method != "greedy"
+    return {
+        "attention": {
+            "kind": "mla",
+            "heads": heads,
+            "q_lora_rank": keys.get("q_lora_rank"),
+            "kv_lora_rank": keys.count("kv_lora_rank"),
+            "qk_nope_head_dim": keys.count("qk_nope_head_dim"),
+            "qk_rope_head_dim": keys.count("qk_rope_head_dim"),
+            "v_head_dim": keys.count("v_head_dim"),
+        },
+        "ffn": _dense(keys, keys.flag("mlp_bias")),
+        "moe": {
+            "experts": keys.count("n_routed_experts"),
+            "top_k": keys.count("num_experts_per_tok"),
+            "width": keys.count("moe_intermediate_size"),
+            "shared_experts": keys.count("n_shared_experts", 0, least=0),
+            "first_dense_layers": keys.count("first_k_dense_replace", 0, least=0),
+            "correction_bias": method == "noaux_tc",
+            "groups": groups if limited else 1,
+            "top_groups": top_groups if limited else 1,
+            "scores": keys.get("scoring_func", "sigmoid" if v3 else "softmax"),
+            "normalize_weights": keys.flag("norm_topk_prob", default=v3),
+            "routed_scale": keys.number("routed_scaling_factor", 2.5 if v3 else 1.0),
+        },
+        "mtp_layers": keys.count("num_nextn_predict_layers", 0, least=0),
+    }
+
+
+FAMILIES: dict[str, Callable[[Keys], Fields]] = {
+    "deepseek_v3": _deepseek,
+    "kimi_k2": _deepseek,
+    "deepseek_v2": _deepseek,
+    "llama": _llama,
+    "mixtral": _mixtral,
+    "qwen2": _qwen2,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+}
+"""What can be imported, by `model_type`."""

@@ -1,0 +1,218 @@
+"""How Megatron-LM's arguments lay a run out, as the fields of the sections `parallel`, `memory` and
+`train`. Defaults are those of the arguments (megatron/training/arguments.py at 000c4ac2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twin.interop.importing.megatron.arguments import Arguments
+from twin.interop.importing.megatron.split import split_of
+from twin.spec.rank_order import AXES
+
+Fields = dict[str, Any]
+
+SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""`--data-parallel-sharding-strategy` of Megatron-FSDP as ZeRO's stages."""
+RECOMPUTED = {
+    "core_attn": "attention_core",
+    "layernorm": "norms",
+    "moe_act": "swiglu",
+    "mla_up_proj": "mla_up",
+}
+"""`--recompute-modules` that `memory.recompute` has, too."""
+SCALING = {"blockwise": "block", "delayed": "tensor", "tensorwise": "current", "mxfp8": "mx"}
+"""`--fp8-recipe` as `train.fp8_scaling`."""
+PIPELINE_BEFORE_DATA = ("tensor", "context", "expert", "pipeline", "data")
+"""The order of ranks under `--use-tp-pp-dp-mapping`."""
+
+
+def parallel_fields(args: Arguments) -> Fields:
+    """The fields of the section `parallel`."""
+    tensor = args.count("tensor-model-parallel-size", 1)
+    experts = args.count("num-experts", 0, least=0) > 0
+    virtual, layers = split_of(args)
+    found: Fields = {
+        "pipeline": args.count("pipeline-model-parallel-size", 1),
+        "virtual": virtual,
+        "expert": args.count("expert-model-parallel-size", 1),
+        "tensor": tensor,
+        "expert_tensor": args.count("expert-tensor-parallel-size", tensor if experts else 1),
+        "context": args.count("context-parallel-size", 1),
+        "micro_batch": args.count("micro-batch-size"),
+        "sequence_parallel": args.flag("sequence-parallel"),
+        "schedule": _schedule(args, virtual),
+        "overlap_param_gather": args.flag("overlap-param-gather"),
+        "layers": layers,
+        "order": PIPELINE_BEFORE_DATA if args.flag("use-tp-pp-dp-mapping") else AXES,
+        **_sharding(args),
+    }
+    pieces = args.flag("tp-comm-overlap")
+    if tensor > 1:
+        found["overlap_tensor"] = "pieces" if pieces else "bulk"
+    return found | (_expert_traffic(args) if experts else {})
+
+
+def _schedule(args: Arguments, virtual: int) -> Fields:
+    """1F1B, interleaved where stages have several chunks. `--overlap-moe-expert-parallel-comm`
+    pairs forwards with backwards, one more forward ahead."""
+    pairs, late = args.flag("overlap-moe-expert-parallel-comm"), args.flag("delay-wgrad-compute")
+    if virtual == 1:
+        if pairs or late:
+            args.remark(
+                "`--overlap-moe-expert-parallel-comm` and `--delay-wgrad-compute` need two or more "
+                "chunks per stage here: left out."
+            )
+        return {"kind": "1f1b"}
+    return {
+        "kind": "interleaved_1f1b",
+        "extra_warmup": int(pairs),
+        "overlap_all_to_all": pairs,
+        "defer_weight_grad": late,
+    }
+
+
+def _sharding(args: Arguments) -> Fields:
+    distributed = args.flag("use-distributed-optimizer")
+    whole = args.flag("torch-fsdp2-no-reshard-after-forward")
+    if args.flag("use-torch-fsdp2"):
+        return {"zero": 3, "reshard_after_forward": not whole}
+    strategy = args.text("data-parallel-sharding-strategy", "no_shard", tuple(SHARDING))
+    if args.flag("use-megatron-fsdp") or args.flag("use-custom-fsdp"):
+        return {"zero": SHARDING[strategy]}
+    layerwise = args.text("optimizer", "adam") == "dist_muon"
+    return {"zero": int(distributed or layerwise)}
+
+
+def _expert_traffic(args: Arguments) -> Fields:
+    kinds = ("allgather", "alltoall", "alltoall_seq", "flex")
+    kind = args.text("moe-token-dispatcher-type", "allgather", kinds)
+    backend = args.text("moe-flex-dispatcher-backend", "deepep")
+    args.flag("moe-enable-deepep")
+    spread = args.count("expert-model-parallel-size", 1) > 1
+    if kind == "allgather" and spread:
+        args.remark("Tokens of an `allgather` dispatcher are counted as going by all-to-all.")
+    if kind == "flex" and backend != "deepep":
+        args.remark(f"The dispatcher `{backend}` is counted as DeepEP: one copy per node.")
+    found: Fields = {"dispatcher": "deepep" if kind == "flex" else "alltoall"}
+    beside = args.flag("moe-shared-expert-overlap")
+    if args.count("moe-shared-expert-intermediate-size", 0, least=0):
+        found["overlap_shared_experts"] = beside
+    return found
+
+
+def memory_fields(args: Arguments) -> Fields:
+    """The fields of the section `memory`."""
+    on_host = args.flag("optimizer-cpu-offload")
+    chunked = args.flag("chunked-optimizer-state-offload")
+    streamed = args.flag("offload-optimizer-states") or chunked
+    if args.number("optimizer-offload-fraction", 1.0) < 1:
+        args.remark("`--optimizer-offload-fraction`: all optimizer states are on the host here.")
+    offload = (*_activations(args), *(("optimizer",) if on_host or streamed else ()))
+    return {
+        "recompute": _recomputed(args),
+        "offload": offload,
+        "optimizer_update": "host" if on_host else "device",
+        "fully_shard": args.flag("use-torch-fsdp2"),
+    }
+
+
+def _recomputed(args: Arguments) -> tuple[str, ...]:
+    plain = args.flag("recompute-activations") or args.flag("checkpoint-activations")
+    granularity = args.text("recompute-granularity", "", ("", "full", "selective"))
+    method = args.text("recompute-method", "")
+    each = args.count("recompute-num-layers", 1, least=0)
+    named = args.values("recompute-modules") or ("core_attn",)
+    if args.flag("moe-layer-recompute"):
+        named = (*(named if granularity == "selective" else ()), "moe")
+        granularity = granularity or "selective"
+    if granularity == "full":
+        if method == "block" or each > 1:
+            shown = f"`--recompute-method {method or 'uniform'} --recompute-num-layers {each}`"
+            args.remark(f"{shown}: every layer keeps its input, and no more, here.")
+        return ("full",)
+    if granularity != "selective" and not plain:
+        return ()
+    lost = [module for module in named if module not in RECOMPUTED]
+    for module in lost:
+        args.remark(f"Recomputing `{module}` whole has no name here: its activations are kept.")
+    return tuple(RECOMPUTED[module] for module in named if module in RECOMPUTED)
+
+
+def _activations(args: Arguments) -> tuple[str, ...]:
+    fine, modules = args.flag("fine-grained-activation-offloading"), args.values("offload-modules")
+    whole = args.count("cpu-offloading-num-layers", 0, least=0)
+    if whole:
+        args.remark("`--cpu-offloading-num-layers`: activations of all layers go to the host here.")
+    if fine and modules:
+        shown = ", ".join(modules)
+        args.remark(f"All activations go to the host here, not only inputs of {shown}.")
+    return ("activations",) if fine or whole else ()
+
+
+def train_fields(args: Arguments) -> Fields:
+    """The fields of the section `train`."""
+    sequence, batch = args.count("seq-length"), args.count("global-batch-size")
+    if args.flag("cross-entropy-loss-fusion"):
+        args.text("cross-entropy-fusion-impl", "native")
+    return {
+        "tokens": f"{_samples(args, batch) * sequence}tok",
+        "sequence": f"{sequence}tok",
+        "global_batch": f"{batch}seq",
+        "optimizer": _optimizer(args),
+        **_numbers(args),
+        "attention_kernel": _attention(args),
+    }
+
+
+def _samples(args: Arguments, batch: int) -> int:
+    """Sequences of the whole run."""
+    samples = args.count("train-samples", 0, least=0)
+    iterations = args.count("train-iters", 0, least=0)
+    if not samples and not iterations:
+        message = "there is neither `--train-samples` nor `--train-iters`"
+        args.refuse("train-samples", message, "--with '--train-samples NUMBER'", "TW011")
+    return samples or max(iterations, 1) * batch
+
+
+def _numbers(args: Arguments) -> Fields:
+    """Numbers of products and gradients."""
+    bf16, fp16 = args.flag("bf16"), args.flag("fp16")
+    exact = args.flag("accumulate-allreduce-grads-in-fp32")
+    short = args.flag("grad-reduce-in-bf16") or args.text("main-grads-dtype", "fp32") == "bf16"
+    if fp16:
+        args.remark("fp16 is counted as bf16: as many bytes, and as fast.")
+    elif not bf16:
+        args.remark("Neither `--bf16` nor `--fp16`: products are counted in bf16 all the same.")
+    found: Fields = {"gradients": "bf16" if short or (fp16 and not exact) else "fp32"}
+    if not args.text("fp8-format", "", ("", "e4m3", "hybrid")):
+        args.taken.add("fp8-recipe")
+        return found
+    recipe = args.text("fp8-recipe", "delayed", (*SCALING, "custom"))
+    if recipe == "custom":
+        args.remark("`--fp8-recipe custom` is counted as blockwise scaling.")
+    return found | {"precision": "fp8", "fp8_scaling": SCALING.get(recipe, "block")}
+
+
+def _attention(args: Arguments) -> str:
+    backends = ("auto", "flash", "fused", "unfused", "local")
+    backend = args.text("attention-backend", "auto", backends)
+    args.flag("use-flash-attn")
+    return "unfused" if backend in ("unfused", "local") else "flash"
+
+
+def _optimizer(args: Arguments) -> Fields:
+    kind = args.text("optimizer", "adam")
+    clip = args.flag("qk-clip")
+    moments = {args.text("exp-avg-dtype", "fp32"), args.text("exp-avg-sq-dtype", "fp32")}
+    if kind in ("muon", "dist_muon"):
+        sharded = kind == "dist_muon" or args.flag("use-distributed-optimizer")
+        owners = "partitioned" if sharded else "replicated"
+        return {"kind": "muonclip" if clip else "muon", "newton_schulz": owners}
+    if clip:
+        args.remark("QK-clip goes with Muon here: left out.")
+    if kind != "adam":
+        args.refuse("optimizer", f"`--optimizer {kind}` cannot be expressed", "adam or muon")
+    if moments - {"fp32", "bf16"} or len(moments) > 1:
+        shown = " and ".join(sorted(moments))
+        args.remark(f"Moments in {shown} are counted as bf16.")
+    return {"kind": "adamw", "moments": "fp32" if moments == {"fp32"} else "bf16"}

@@ -1,0 +1,202 @@
+"""An iteration of reinforcement learning: what ran when on which GPUs, what GPUs did, and the same
+iteration in other ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from twin.figures.palette import Meaning, Swatch, Theme, series, swatch
+from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
+from twin.figures.words import capital
+from twin.kinds.iteration import CAUSES, PHASES, WORKS, IterationReport
+from twin.kinds.iteration.types import Side, Span
+from twin.kinds.rollouts.compare import other_work
+from twin.reports.compare import differences
+from twin.reports.numbers import digits, duration, show
+from twin.spec.expect import FIGURES
+from twin.spec.kpis import Kpi
+
+_SIDES: Final[dict[Side, str]] = {
+    "all": "All GPUs",
+    "engines": "GPUs of engines",
+    "trainers": "GPUs of the trainer",
+}
+_MODES: Final[dict[str, str]] = {
+    "colocated": "In turns on all GPUs",
+    "disaggregated": "Apart, in turns",
+    "one_step_off": "Apart, one step off",
+}
+"""How engines and trainer share GPUs."""
+_UNITS: Final = (("Hours", 3600.0), ("Minutes", 60.0), ("Seconds", 1.0))
+_LEAST: Final = 1e-4
+"""A share that is too small to be drawn."""
+
+
+def timeline(report: IterationReport, theme: Theme) -> Picture:
+    """The last iteration: every phase over time, coloured by the GPUs that take part in it."""
+    last = report.rounds[-1]
+    sides: list[Side] = [side for side in _SIDES if any(one.side == side for one in last.spans)]
+    phases = [words for phase, words in PHASES.items() if any(s.phase == phase for s in last.spans)]
+    title, unit = _unit(last.length_ns / 1e9)
+    bars = [
+        _bars(side, [one for one in last.spans if one.side == side], series(at, theme)[0], unit)
+        for at, side in enumerate(sides)
+    ]
+    longest = max(last.spans, key=_seconds_of)
+    frame = Frame(
+        x=Axis(title, span=(0.0, last.length_ns / 1e9 / unit)),
+        y=Axis(reverse=True, grid=False, names=tuple(map(capital, phases))),
+        height=60 + 36 * len(phases),
+        theme=theme,
+        legend=len(sides) > 1,
+    )
+    who = "Engines and trainer share all GPUs. " if sides == ["all"] else ""
+    return Picture(
+        title=f"{capital(PHASES[longest.phase])} take {duration(_seconds_of(longest))} of the last "
+        f"iteration's {duration(last.length_ns / 1e9)}",
+        caption=f"{who}Figures elsewhere are means of several iterations.",
+        figure=draw(bars, frame),
+        table=tuple(
+            {
+                "Phase": capital(PHASES[span.phase]),
+                "GPUs": f"{span.gpus:,}",
+                "From": duration(span.start_ns / 1e9),
+                "To": duration(span.end_ns / 1e9),
+            }
+            for span in last.spans
+        ),
+    )
+
+
+def _bars(side: Side, spans: Sequence[Span], look: Swatch, unit: float) -> Bars:
+    """The phases of one side, each in its row."""
+    return Bars(
+        name=_SIDES[side],
+        swatch=look,
+        x=[_seconds_of(one) / unit for one in spans],
+        base=[one.start_ns / 1e9 / unit for one in spans],
+        y=[capital(PHASES[one.phase]) for one in spans],
+        text=[duration(_seconds_of(one)) for one in spans],
+        outside=True,
+        hover="%{y}<br>%{customdata[0]}",
+        detail=[[f"{duration(_seconds_of(one))} on {one.gpus:,} GPUs"] for one in spans],
+    )
+
+
+def _seconds_of(span: Span) -> float:
+    return (span.end_ns - span.start_ns) / 1e9
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    """The unit of an axis that ends so late, and its seconds."""
+    return next((one for one in _UNITS if seconds >= 2 * one[1]), _UNITS[-1])
+
+
+def occupation(report: IterationReport, theme: Theme) -> Picture:
+    """What all GPUs do over an iteration, in percent: work, and why they have none."""
+    rows = [(capital(WORKS[work]), share, "compute") for work, share in report.busy.items()]
+    rows += [(capital(CAUSES[cause]), share, "bubble") for cause, share in report.idle.items()]
+    shown = [row for row in rows if row[1] >= _LEAST]
+    meanings: dict[str, Meaning] = {"compute": "compute", "bubble": "bubble"}
+    bars = [
+        Bars(
+            name=name,
+            swatch=swatch(meanings[meaning], theme),
+            x=[100 * share],
+            y=[name],
+            text=[f"{digits(100 * share)} %"],
+            outside=True,
+            hover=f"{name}: {digits(100 * share)} %",
+        )
+        for name, share, meaning in shown
+    ]
+    frame = Frame(
+        x=Axis("Percent of all GPUs' time", span=(0.0, 112 * max(share for _, share, _ in shown))),
+        y=Axis(reverse=True, grid=False, names=tuple(name for name, _, _ in shown)),
+        height=60 + 44 * len(shown),
+        theme=theme,
+        legend=False,
+    )
+    idle = show(report.kpis["idle_share"], "%")
+    return Picture(
+        title=f"GPUs have nothing to do for {idle} of the time",
+        caption="Rows sum to all GPUs' time. What GPUs do inside of an optimizer step is the "
+        "step's own breakdown, and counts as work here.",
+        figure=draw(bars, frame),
+        table=tuple(
+            {"GPUs do": name, "Share": f"{digits(100 * share)} %"}
+            for name, share, _ in rows
+            if share
+        ),
+    )
+
+
+def ways(reports: Sequence[IterationReport], theme: Theme) -> Picture:
+    """Iterations of several scenarios side by side, named by how GPUs are shared where that tells
+    them apart: their lengths, or, where they do not do the same work, their tokens per second."""
+    kpi, best_is = _measure(reports)
+    values = [one.kpis[kpi.key] or 0.0 for one in reports]
+    best = _best(reports, kpi)
+    told = len({one.mode for one in reports}) == len(reports)
+    names = [_MODES[one.mode] if told else one.name for one in reports]
+    title, unit = _unit(max(values)) if kpi.unit == "s" else (kpi.label, 1.0)
+    bars = [
+        Bars(
+            name=name,
+            swatch=swatch("achieved" if one is reports[best] else "ideal", theme),
+            x=[value / unit],
+            y=[name],
+            text=[show(value, kpi.unit) + ("" if one.fits else ", does not fit")],
+            outside=True,
+            hover=f"{one.name}: {show(value, kpi.unit)}",
+        )
+        for name, one, value in zip(names, reports, values, strict=True)
+    ]
+    frame = Frame(
+        x=Axis(title, span=(0.0, max(values) / unit)),
+        y=Axis(reverse=True, grid=False, names=tuple(names)),
+        height=60 + 44 * len(reports),
+        theme=theme,
+        legend=False,
+    )
+    return Picture(
+        title=f"{best_is}: {names[best]}, {show(values[best], kpi.unit)}",
+        caption="Mean of the settled iterations of each scenario."
+        + ("" if kpi.unit == "s" else " They do not do the same work, so lengths say little."),
+        figure=draw(bars, frame),
+        table=tuple(map(_row, reports)),
+    )
+
+
+def _measure(reports: Sequence[IterationReport]) -> tuple[Kpi, str]:
+    """What iterations are compared by, and what the best one is."""
+    first, *others = reports
+    changes = (differences(first.scenario, one.scenario) for one in others)
+    if any(other_work(fields) for fields in changes):
+        return FIGURES["trained_tokens_per_second_per_gpu"], "Most tokens per second"
+    return FIGURES["iteration_seconds"], "Shortest"
+
+
+def _best(reports: Sequence[IterationReport], kpi: Kpi) -> int:
+    """Which one is best of those that fit, if any does."""
+    sign = 1 if kpi.better == "lower" else -1
+    return min(
+        range(len(reports)),
+        key=lambda at: (not reports[at].fits, sign * (reports[at].kpis[kpi.key] or 0.0)),
+    )
+
+
+def _row(one: IterationReport) -> dict[str, str]:
+    keys = ("iteration_seconds", "trained_tokens_per_second_per_gpu", "idle_share")
+    heads = ("Iteration", "Tokens trained on", "Nothing to do")
+    told = {
+        head: show(one.kpis[key], FIGURES[key].unit) for head, key in zip(heads, keys, strict=True)
+    }
+    return {
+        "Scenario": one.name,
+        "Mode": one.mode.replace("_", " "),
+        **told,
+        "Cost": show(one.kpis["cost_usd_per_iteration"], "USD"),
+        "Fits": "yes" if one.fits else "no",
+    }

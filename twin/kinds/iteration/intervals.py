@@ -1,0 +1,102 @@
+"""How far the seconds of an iteration may lie off.
+
+Training: as far as published steps say (`twin.reports.interval`), four of five of which lie inside.
+Rollouts: no published run tells, so every number of the engine, the calibration and the links that
+has a range is put to either end, one at a time, and what that makes of a decode step adds up as
+independent errors do, in logarithms: what rollouts take is steps. Both at once is the iteration's
+interval; the update and the switches stay as they are. It breaks where something that no number
+says, such as how lengths are spread, is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, hypot, log
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from twin.errors import ScenarioError
+from twin.inference import decode_pass
+from twin.kinds.iteration.simulate import length_of
+from twin.kinds.iteration.types import IterationPlan, IterationTrace, Phase, Round
+from twin.kinds.rollouts.answer import server_of
+from twin.loading.ends import ranges, with_number
+from twin.reports.interval import circumstances, reach, shipped
+
+ROOTS: Final = (
+    "rl.rollout.engine",
+    "calibration",
+    "cluster.fabric",
+    "cluster.node.nic",
+    "cluster.node.nvlink",
+)
+"""Sections whose ranges move a decode step."""
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """By how much rollouts and training may take less, and more."""
+
+    rollout: Interval
+    train: Interval
+
+
+def factors(plan: IterationPlan, trace: IterationTrace) -> Factors | None:
+    """How far both reach; None where no published step is like the trainer's."""
+    step = reach(circumstances(plan.trainer.scenario), "step_seconds", shipped())
+    if step is None:
+        return None
+    return Factors(_rollout(plan, *_middle(plan, trace)), (exp(-step.size), exp(step.size)))
+
+
+def interval(plan: IterationPlan, trace: IterationTrace, found: Factors) -> Interval:
+    """Seconds of an iteration at either end."""
+    ends = [_mean(plan, trace.rounds, found, end) for end in (0, 1)]
+    return ends[0], ends[1]
+
+
+def _mean(plan: IterationPlan, rounds: tuple[Round, ...], found: Factors, end: int) -> float:
+    total = 0.0
+    for one in rounds:
+        parts: dict[Phase, float] = dict(one.parts_ns)
+        parts["rollout"] *= found.rollout[end]
+        parts["score"] *= found.train[end]
+        parts["train"] *= found.train[end]
+        total += length_of(plan.spec.mode, parts)
+    return total / 1e9 / len(rounds)
+
+
+def _middle(plan: IterationPlan, trace: IterationTrace) -> tuple[int, float]:
+    """Sequences of a group that are written at a time, and half of what each comes to."""
+    last = trace.rollouts.iterations[-1]
+    lengths = last.lengths or (1,)
+    busy = sum(load.running for load in last.loads) / max(1, len(last.loads))
+    groups = plan.engines * plan.server.groups
+    return max(1, round(busy / groups)), sum(lengths) / len(lengths) / 2
+
+
+def _rollout(plan: IterationPlan, batch: int, cached: float) -> Interval:
+    now = decode_pass(plan.server, batch, cached).seconds
+    low = high = 0.0
+    for path, *ends in ranges(plan.scenario, ROOTS):
+        changes = [0.0]
+        for end in ends:
+            other = _step(plan, path, end, batch, cached)
+            changes.append(log(other / now) if other else 0.0)
+        low, high = hypot(low, min(changes)), hypot(high, max(changes))
+    return exp(-low), exp(high)
+
+
+def _step(plan: IterationPlan, path: str, value: Any, batch: int, cached: float) -> float | None:
+    """Seconds of a decode step with another number at a path; None where there can be none."""
+    try:
+        scenario = with_number(plan.scenario, path, value)
+        assert scenario.rl is not None, "it has rollouts"
+        nodes: dict[str, Any] = {"nodes": plan.rollouts.nodes}
+        rollouts = scenario.rl.rollout.model_copy(update=nodes)
+        return decode_pass(server_of(scenario, rollouts)[0], batch, cached).seconds
+    except (ScenarioError, ValidationError):
+        return None

@@ -1,0 +1,285 @@
+"""Plan and trace of an iteration to its report: how long, why, what GPUs wait for, what it costs.
+`to_json` is the document that `twin run --json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from math import floor
+from typing import Any, Final
+
+from twin.kinds.iteration.intervals import Factors, factors, interval
+from twin.kinds.iteration.types import (
+    CAUSES,
+    PHASES,
+    WORKS,
+    Batch,
+    Cause,
+    Fit,
+    IterationPlan,
+    IterationTrace,
+    Phase,
+    Round,
+    Work,
+)
+from twin.kinds.weight_update.report import UNMEASURED
+from twin.loading import scenario_hash
+from twin.planning.types import Warning
+from twin.reports.cost import NO_PRICE, hourly
+from twin.reports.expect import FITS, Judgement, judge
+from twin.reports.numbers import count, digits, duration, gibibytes, show
+from twin.reports.report import UNCALIBRATED
+from twin.reports.summary import Run, catalog_use, resolved
+from twin.spec.kpis import ITERATION_KPIS
+
+VERSION: Final = 1
+"""Version of the JSON document."""
+KIND: Final = "rl_iteration"
+DAY: Final = 86400.0
+
+Interval = tuple[float, float]
+_NOTHING: Final = Run()
+_UNMEASURED: Final = UNCALIBRATED | UNMEASURED | {"update-between-nodes"}
+"""Codes of the warnings that say that times lie outside of what was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class IterationReport:
+    """The answers to an iteration. Shares of `busy` and `idle` sum to one."""
+
+    name: str
+    hash: str
+    mode: str
+    gpus: int
+    rollout_gpus: int
+    train_gpus: int
+    kpis: Mapping[str, float | None]
+    intervals: Mapping[str, Interval | None]
+    phases: Mapping[Phase, float]
+    """Mean seconds of each phase."""
+    busy: Mapping[Work, float]
+    idle: Mapping[Cause, float]
+    idle_gpu_seconds: Mapping[Cause, float]
+    """Of one iteration."""
+    rounds: tuple[Round, ...]
+    batch: Batch
+    """Of the last iteration."""
+    fits_of: tuple[Fit, ...]
+    switch_bytes: float
+    scenario: Mapping[str, Any]
+    warnings: tuple[Warning, ...]
+    expectations: tuple[Judgement, ...]
+    provenance: Mapping[str, Any]
+
+    @property
+    def unmeasured(self) -> tuple[Warning, ...]:
+        """Why times lie outside of what was measured; empty where they do not."""
+        return tuple(one for one in self.warnings if one.code in _UNMEASURED)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every phase has room."""
+        return all(one.fits for one in self.fits_of)
+
+    @property
+    def per_thousand(self) -> float | None:
+        """Dollars of a thousand iterations; None without a price."""
+        one = self.kpis["cost_usd_per_iteration"]
+        return None if one is None else 1000 * one
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as one JSON document of plain data."""
+        return {
+            "version": VERSION,
+            "kind": KIND,
+            "name": self.name,
+            "hash": self.hash,
+            "mode": self.mode,
+            "fits": self.fits,
+            "verdict": verdict(self),
+            "kpis": dict(self.kpis),
+            "intervals": {key: list(one) if one else None for key, one in self.intervals.items()},
+            "cost_usd_per_1000": self.per_thousand,
+            "gpus": {
+                "all": self.gpus,
+                "rollouts": self.rollout_gpus,
+                "training": self.train_gpus,
+            },
+            "phases": dict(self.phases),
+            "busy": dict(self.busy),
+            "idle": dict(self.idle),
+            "idle_gpu_seconds": dict(self.idle_gpu_seconds),
+            "timeline": [[asdict(span) for span in one.spans] for one in self.rounds],
+            "batch": asdict(self.batch),
+            "switch_bytes": self.switch_bytes,
+            "memory": [asdict(one) | {"fits": one.fits} for one in self.fits_of],
+            "expectations": [asdict(one) for one in self.expectations],
+            "calibrated": not self.unmeasured,
+            "warnings": [asdict(one) for one in self.warnings],
+            "scenario": dict(self.scenario),
+            "provenance": dict(self.provenance),
+        }
+
+
+def report(plan: IterationPlan, trace: IterationTrace, run: Run = _NOTHING) -> IterationReport:
+    """The answers to an iteration, in its steady state."""
+    scenario, rounds = plan.scenario, trace.rounds
+    reach = factors(plan, trace)
+    kpis = _kpis(plan, trace)
+    whole = plan.gpus * trace.length_ns
+    idle: dict[Cause, int] = {cause: sum(one.idle_ns[cause] for one in rounds) for cause in CAUSES}
+    return IterationReport(
+        name=scenario.name,
+        hash=scenario_hash(scenario),
+        mode=plan.spec.mode,
+        gpus=plan.gpus,
+        rollout_gpus=plan.rollout_gpus,
+        train_gpus=plan.train_gpus,
+        kpis=kpis,
+        intervals=_intervals(plan, trace, kpis, reach),
+        phases=_phases(rounds),
+        busy={work: sum(one.busy_ns[work] for one in rounds) / whole for work in WORKS},
+        idle={cause: ns / whole for cause, ns in idle.items()},
+        idle_gpu_seconds={cause: ns / 1e9 / len(rounds) for cause, ns in idle.items()},
+        rounds=rounds,
+        batch=rounds[-1].batch,
+        fits_of=plan.fits,
+        switch_bytes=plan.switch.bytes if plan.colocated else 0.0,
+        scenario=resolved(scenario),
+        warnings=tuple(_warnings(plan, kpis, reach)),
+        expectations=judge(scenario.expect, {FITS: all(f.fits for f in plan.fits), **kpis}),
+        provenance={
+            "twin_version": version("twin"),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "wall_seconds": run.wall_seconds,
+            "calibration": scenario.calibration.name,
+            "fidelity": "rollouts and update by events, optimizer steps by the fast path",
+            "events": trace.events,
+            "catalog": asdict(catalog_use(scenario.ledger)),
+            "reproduce": run.command,
+        },
+    )
+
+
+def _phases(rounds: tuple[Round, ...]) -> dict[Phase, float]:
+    return {
+        phase: sum(one.parts_ns[phase] for one in rounds) / 1e9 / len(rounds) for phase in PHASES
+    }
+
+
+def _kpis(plan: IterationPlan, trace: IterationTrace) -> dict[str, float | None]:
+    rounds = trace.rounds
+    seconds = trace.length_ns / 1e9 / len(rounds)
+    trained = sum(one.batch.trained for one in rounds) / len(rounds)
+    idle = sum(sum(one.idle_ns.values()) for one in rounds)
+    phases = _phases(rounds)
+    scenario = plan.scenario
+    prices = hourly(scenario.cost, scenario.cluster.node) if scenario.cost else {}
+    hours = plan.gpus * seconds / 3600
+    return {
+        "iteration_seconds": seconds,
+        "iterations_per_day": DAY / seconds,
+        "rollout_seconds": phases["rollout"],
+        "train_seconds": phases["score"] + phases["train"],
+        "trained_tokens_per_second_per_gpu": trained / seconds / plan.gpus,
+        "idle_share": idle / (plan.gpus * trace.length_ns),
+        "cost_usd_per_iteration": sum(hours * one for one in prices.values()) if prices else None,
+    }
+
+
+def _intervals(
+    plan: IterationPlan,
+    trace: IterationTrace,
+    kpis: Mapping[str, float | None],
+    reach: Factors | None,
+) -> dict[str, Interval | None]:
+    found: dict[str, Interval | None] = {kpi.key: None for kpi in ITERATION_KPIS}
+    seconds = kpis["iteration_seconds"]
+    if reach is None or seconds is None:
+        return found
+    low, high = interval(plan, trace, reach)
+
+    def scaled(key: str, span: Interval) -> Interval | None:
+        value = kpis[key]
+        return None if value is None else (value * span[0], value * span[1])
+
+    own, inverse = (low / seconds, high / seconds), (seconds / high, seconds / low)
+    for key in ("iteration_seconds", "cost_usd_per_iteration"):
+        found[key] = scaled(key, own)
+    for key in ("iterations_per_day", "trained_tokens_per_second_per_gpu"):
+        found[key] = scaled(key, inverse)
+    found["rollout_seconds"] = scaled("rollout_seconds", reach.rollout)
+    found["train_seconds"] = scaled("train_seconds", reach.train)
+    return found
+
+
+def _warnings(
+    plan: IterationPlan, kpis: Mapping[str, float | None], reach: Factors | None
+) -> Iterable[Warning]:
+    yield from plan.warnings
+    if plan.rollouts.iterations < 3 and plan.rollouts.partial:
+        text = "Partial rollouts have hardly settled: play more with `rl.rollout.iterations`."
+        yield Warning("not-settled", text)
+    if kpis["cost_usd_per_iteration"] is None:
+        yield NO_PRICE
+    if reach is None:
+        text = "No key figure has an interval: no published step is like the trainer's."
+        yield Warning("no-interval", text)
+    else:
+        text = (
+            "The interval of training is of published steps; that of rollouts is how far the "
+            "ranges of the engine's numbers reach, since no published rollouts tell. Update and "
+            "switches have none."
+        )
+        yield Warning("interval-of-parts", text)
+
+
+def verdict(report: IterationReport) -> str:
+    """Plain sentences: does it fit, how long, and what GPUs wait for."""
+    kpis = report.kpis
+    seconds, idle = kpis["iteration_seconds"] or 0.0, kpis["idle_share"] or 0.0
+    span = report.intervals["iteration_seconds"]
+    within = f" ({duration(span[0])} to {duration(span[1])})" if span else ""
+    longest = max(report.phases, key=lambda phase: report.phases[phase])
+    share = 100 * report.phases[longest] / seconds
+    gpus = "1 GPU" if report.gpus == 1 else f"{report.gpus:,} GPUs"
+    often = show(kpis["iterations_per_day"], "/d")
+    answer = (
+        f"An iteration takes {duration(seconds)}{within} on {gpus}, {often}, "
+        f"{digits(share)} % of it {PHASES[longest]}. GPUs have nothing to do for "
+        f"{digits(100 * idle)} % of the time{_most(report)}."
+    )
+    if report.fits:
+        return f"{fitting(report.fits_of)} {answer}"
+    return f"{fitting(report.fits_of)} If it did fit: {answer[0].lower()}{answer[1:]}"
+
+
+def _most(report: IterationReport) -> str:
+    cause = max(report.idle, key=lambda one: report.idle[one])
+    return f", mostly: {CAUSES[cause]}" if report.idle[cause] else ""
+
+
+def fitting(fits: Iterable[Fit]) -> str:
+    """Does it fit: which phase has least room left, or what is too large."""
+    every = tuple(fits)
+    over = [one for one in every if not one.fits]
+    if over:
+        told = ", ".join(
+            f"{one.name} takes {gibibytes(one.bytes)} of {gibibytes(one.capacity)}" for one in over
+        )
+        return f"Does not fit: {told}."
+    tightest = max(every, key=lambda one: one.bytes / one.capacity)
+    left = gibibytes(float(floor(tightest.capacity - tightest.bytes)))
+    return f"Fits; tightest is the {tightest.name}, with {left} to spare."
+
+
+def batch_words(one: Batch) -> str:
+    """What was trained on, in a sentence."""
+    steps = len(one.steps)
+    return (
+        f"{one.sequences:,} sequences of {count(one.trained / max(1, one.sequences))} tokens in "
+        f"{sum(one.steps):,} micro-batches of each replica and {steps} optimizer "
+        f"step{'s' if steps != 1 else ''}, {digits(100 * one.filled)} % filled"
+    )

@@ -1,0 +1,192 @@
+"""Plan to trace of an iteration: rollouts, the trainer's steps and the update are played, each by
+its own simulator, and put together in the order of the mode.
+
+Every nanosecond of every GPU is work or has a cause, exactly. What GPUs do inside of an optimizer
+step is the step's own report; all of it counts as work here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from twin.errors import Problem, ScenarioError
+from twin.kinds.iteration.batch import batch, padded
+from twin.kinds.iteration.plan import cache_tokens
+from twin.kinds.iteration.training import trained
+from twin.kinds.iteration.types import (
+    CAUSES,
+    WORKS,
+    Batch,
+    Cause,
+    IterationPlan,
+    IterationTrace,
+    Phase,
+    Round,
+    Side,
+    Span,
+    Work,
+)
+from twin.kinds.rollouts import Iteration, Place
+from twin.kinds.rollouts.answer import place_of, played, rules_of, settled
+from twin.kinds.weight_update.lower import lower
+from twin.kinds.weight_update.simulate import simulate as simulate_update
+
+NEXT: Final = "one_step_off"
+LEARNING: Final[tuple[Phase, ...]] = ("sleep", "load", "score", "train", "unload")
+"""What follows the rewards, in turn. Engines that have GPUs of their own stay awake."""
+
+Parts = Mapping[Phase, int]
+
+
+def simulate(plan: IterationPlan) -> IterationTrace:
+    """Play the iterations of a plan; those that have settled are kept.
+
+    Raises `ScenarioError` where a sequence is longer than a micro-batch.
+    """
+    rollouts = played(plan.rollouts, plan.server, _place(plan), rules_of(plan.rollouts))
+    update_ns = simulate_update(lower(plan.update)).update_ns
+    kept = settled(rollouts)
+    made = [_parts(plan, one, update_ns) for one in kept]
+    rounds: list[Round] = []
+    for at, (parts, own) in enumerate(made):
+        # Beside the training of one iteration the next one's rollouts run; the last one's, the
+        # first's: so every one of them counts once.
+        other = (at + 1) % len(made) if plan.spec.mode == NEXT else at
+        whole: dict[Phase, int] = {**parts, "rollout": made[other][0]["rollout"]}
+        rounds.append(_round(plan, whole, kept[other], own))
+    return IterationTrace(tuple(rounds), rollouts, update_ns, rollouts.events)
+
+
+def _place(plan: IterationPlan) -> Place:
+    own = place_of(plan.rollouts, plan.server, plan.engines)
+    return Place(own.engines, cache_tokens(plan), own.sequences, own.sandboxes, own.keeps_cache)
+
+
+def _parts(plan: IterationPlan, one: Iteration, update_ns: int) -> tuple[dict[Phase, int], Batch]:
+    """Nanoseconds of each phase of an iteration, and what was trained on."""
+    train, spec = plan.trainer.scenario.train, plan.spec
+    capacity = train.sequence * plan.trainer.scenario.parallel.micro_batch
+    longest = max(one.lengths, default=0)
+    room = capacity if spec.batching == "packed" else train.sequence
+    if longest > room:
+        message = f"a sequence of {longest:,} tokens is longer than a micro-batch of {room:,}"
+        fix = f"write at least `{longest}tok`, or a smaller `longest` of `rl.rollout.written`"
+        raise ScenarioError(
+            plan.scenario.locate([Problem("TW189", "train.sequence", message, fix)])
+        )
+    made = _batch(plan, one.lengths, capacity)
+    took = trained(plan.trainer, made, scored=spec.scores > 0)
+    moved = plan.switch.ns if plan.colocated else 0
+    return {
+        "rollout": one.length_ns,
+        "rewards": round(1e9 * spec.rewards),
+        "sleep": round(1e9 * spec.sleep) if plan.colocated else 0,
+        "load": moved,
+        "score": spec.scores * took.score_ns,
+        "train": took.train_ns,
+        "unload": moved,
+        "update": update_ns + plan.handing_ns,
+        "wake": round(1e9 * spec.wake),
+    }, made
+
+
+def _batch(plan: IterationPlan, lengths: Sequence[int], capacity: int) -> Batch:
+    """Micro-batches by tokens, or by sequences."""
+    replicas, steps = plan.trainer.mesh.data, plan.spec.optimizer_steps
+    if plan.spec.batching == "packed":
+        return batch(lengths, capacity, replicas, steps)
+    size = plan.trainer.scenario.parallel.micro_batch
+    return batch(lengths, size, replicas, steps, padded)
+
+
+def length_of(mode: str, parts: Mapping[Phase, float]) -> float:
+    """How long an iteration of such parts takes."""
+    rolled = parts["rollout"] + parts["rewards"]
+    learnt = sum(parts[phase] for phase in LEARNING)
+    both = max(rolled, learnt) if mode == NEXT else rolled + learnt
+    return both + parts["update"] + parts["wake"]
+
+
+def _round(plan: IterationPlan, parts: dict[Phase, int], one: Iteration, own: Batch) -> Round:
+    spans = _spans(plan, parts)
+    length = max(span.end_ns for span in spans)
+    books = _Books(plan, parts, length)
+    books.rollouts(one)
+    books.turns()
+    found = Round(spans, length, parts, books.busy, books.idle, own)
+    whole = sum(found.busy_ns.values()) + sum(found.idle_ns.values())
+    assert whole == plan.gpus * length, "all GPUs are somewhere all of the time"
+    return found
+
+
+def _spans(plan: IterationPlan, parts: Parts) -> tuple[Span, ...]:
+    """The phases that take time, in the order of time."""
+    found: list[Span] = []
+    colocated = plan.colocated
+
+    def add(phases: Sequence[Phase], side: Side, gpus: int, at: int) -> int:
+        for phase in phases:
+            if parts[phase]:
+                found.append(Span(phase, side, gpus, at, at + parts[phase]))
+            at += parts[phase]
+        return at
+
+    engines: Side = "all" if colocated else "engines"
+    trainers: Side = "all" if colocated else "trainers"
+    rolled = add(("rollout", "rewards"), engines, plan.rollout_gpus, 0)
+    begin = 0 if plan.spec.mode == NEXT else rolled
+    learnt = add(LEARNING, trainers, plan.train_gpus, begin)
+    over = add(("update", "wake"), "all", plan.gpus, max(rolled, learnt))
+    if not found:
+        found.append(Span("rollout", engines, plan.rollout_gpus, 0, over))
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class _Books:
+    """What GPUs do in an iteration, in GPU-nanoseconds."""
+
+    plan: IterationPlan
+    parts: Parts
+    length: int
+    busy: dict[Work, int]
+    idle: dict[Cause, int]
+
+    def __init__(self, plan: IterationPlan, parts: Parts, length: int) -> None:
+        self.plan, self.parts, self.length = plan, parts, length
+        self.busy = dict.fromkeys(WORKS, 0)
+        self.idle = dict.fromkeys(CAUSES, 0)
+
+    def rollouts(self, one: Iteration) -> None:
+        """While requests are written: the engines' own account, and GPUs without an engine."""
+        each, spent = self.plan.server.spec.gpus, one.spent_ns
+        self.busy["writing"] += each * spent["decode"]
+        self.busy["prefilling"] += each * spent["prefill"]
+        self.idle["sandbox"] += each * one.away_ns
+        self.idle["tail"] += each * (spent["idle"] - one.away_ns)
+        spare = self.plan.rollout_gpus - self.plan.engine_gpus
+        self.idle["spare"] += spare * self.parts["rollout"]
+
+    def turns(self) -> None:
+        """All else: training, and who waits for whom."""
+        plan, parts = self.plan, self.parts
+        learnt = parts["score"] + parts["train"]
+        self.busy["scoring"] += plan.train_gpus * parts["score"]
+        self.busy["training"] += plan.train_gpus * parts["train"]
+        self.idle["weights"] += plan.gpus * parts["update"]
+        moved = sum(parts[phase] for phase in ("sleep", "load", "unload", "wake"))
+        self.idle["switch"] += plan.gpus * moved
+        rolled = parts["rollout"] + parts["rewards"]
+        if plan.colocated:
+            self.idle["rewards"] += plan.gpus * parts["rewards"]
+            return
+        shared = self.length - parts["update"] - parts["wake"]
+        self.idle["rewards"] += plan.rollout_gpus * parts["rewards"]
+        self.idle["awaiting_training"] += plan.rollout_gpus * (shared - rolled)
+        waited = shared - learnt
+        if plan.spec.mode != NEXT:
+            self.idle["rewards"] += plan.train_gpus * parts["rewards"]
+            waited -= parts["rewards"]
+        self.idle["awaiting_rollouts"] += plan.train_gpus * waited

@@ -1,0 +1,233 @@
+"""Plan and trace of an update to its report: how long, why, and what it takes of links and memory.
+`to_json` is the document that `twin run --json` prints for a weight update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, ClassVar, Final
+
+from twin.kinds.weight_update.bound import Bound, bound
+from twin.kinds.weight_update.types import ROOM, Link, Stage, UpdateMemory, UpdatePlan, UpdateTrace
+from twin.kinds.weight_update.verdict import verdict
+from twin.loading import scenario_hash
+from twin.planning.types import Warning
+from twin.reports.cost import NO_PRICE, hourly
+from twin.reports.expect import FITS, Judgement, judge
+from twin.reports.report import CatalogUse, Interval, LinkUse
+from twin.reports.summary import Run, catalog_use, resolved
+from twin.spec.kpis import UPDATE_KPIS
+
+VERSION = 1
+"""Version of the JSON document."""
+
+NO_INTERVAL: Final = Warning(
+    "no-interval",
+    "No key figure has an interval: four measured updates and four recoveries of two models say "
+    "too little of how far it may be off.",
+)
+_NOTHING: Final = Run()
+UNMEASURED: Final = frozenset(
+    (
+        "updater-of-another-gpu",
+        "ideal-p2p",
+        "unmeasured-three-stages",
+        "unmeasured-start",
+        "beyond-fitted-ranks",
+    )
+)
+"""Codes of the warnings that say that times lie outside of what was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageUse:
+    """One stage of an update: seconds in which any rank was at it, and those that made the update
+    longer because nothing else was in the way."""
+
+    busy_seconds: float
+    exposed_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Travel:
+    """What travels, and how: bytes of the checkpoint, of a bucket's buffer, and those that each
+    rank receives and keeps."""
+
+    event: str
+    method: str
+    stages: str
+    gpus: int
+    instances: int
+    tensors: int
+    checkpoint_bytes: int
+    buffer_bytes: int
+    buffers: int
+    buckets: int
+    rounds: int
+    received_bytes: float
+    held_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateProvenance:
+    """Where the answer came from, and the command that gives it again (None where there is
+    none)."""
+
+    twin_version: str
+    created: str
+    wall_seconds: float | None
+    calibration: str
+    updater: str
+    fidelity: str
+    events: int
+    catalog: CatalogUse
+    reproduce: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReport:
+    """The answers to one weight update."""
+
+    room: ClassVar[str] = ROOM
+
+    name: str
+    scenario: Mapping[str, Any]
+    """As a planner would write it: quantities are text with units."""
+    hash: str
+    fits: bool
+    kpis: Mapping[str, float | None]
+    intervals: Mapping[str, Interval | None]
+    update_ns: int
+    breakdown_ns: Mapping[Stage, int]
+    """What made the update as long as it is; sums to `update_ns` exactly."""
+    stages: Mapping[Stage, StageUse]
+    travel: Travel
+    bound: Bound
+    memory: UpdateMemory
+    links: Mapping[Link, LinkUse]
+    warnings: tuple[Warning, ...]
+    provenance: UpdateProvenance
+    expectations: tuple[Judgement, ...]
+
+    @property
+    def unmeasured(self) -> tuple[Warning, ...]:
+        """Why times lie outside of what was measured; empty where they do not."""
+        return tuple(one for one in self.warnings if one.code in UNMEASURED)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as one JSON document of plain data."""
+        memory = self.memory
+        return {
+            "version": VERSION,
+            "kind": "weight_update",
+            "name": self.name,
+            "hash": self.hash,
+            "fits": self.fits,
+            "verdict": verdict(self),
+            "kpis": dict(self.kpis),
+            "intervals": {
+                key: list(span) if span else None for key, span in self.intervals.items()
+            },
+            "update_ns": self.update_ns,
+            "breakdown_ns": dict(self.breakdown_ns),
+            "breakdown": {stage: ns / 1e9 for stage, ns in self.breakdown_ns.items()},
+            "stages": {stage: asdict(use) for stage, use in self.stages.items()},
+            "travel": asdict(self.travel),
+            "bound": asdict(self.bound),
+            "memory": {
+                "categories": dict(memory.categories),
+                "device_bytes": memory.device_bytes,
+                "capacity": memory.capacity,
+                "reserve": dict(memory.reserve),
+                "budget": memory.budget,
+                "host_bytes_per_node": memory.host_bytes,
+                "host_capacity": memory.host_capacity,
+            },
+            "links": {link: asdict(use) for link, use in self.links.items()},
+            "calibrated": not self.unmeasured,
+            "expectations": [asdict(one) for one in self.expectations],
+            "warnings": [asdict(warning) for warning in self.warnings],
+            "scenario": dict(self.scenario),
+            "provenance": asdict(self.provenance),
+        }
+
+
+def report(plan: UpdatePlan, trace: UpdateTrace, run: Run = _NOTHING) -> UpdateReport:
+    """The answers to an update."""
+    scenario = plan.scenario
+    assert sum(trace.breakdown_ns.values()) == trace.update_ns, "the breakdown must sum up"
+    figures = _kpis(plan, trace)
+    return UpdateReport(
+        name=scenario.name,
+        scenario=resolved(scenario),
+        hash=scenario_hash(scenario),
+        fits=plan.memory.fits,
+        kpis=figures,
+        intervals={kpi.key: None for kpi in UPDATE_KPIS},
+        update_ns=trace.update_ns,
+        breakdown_ns=trace.breakdown_ns,
+        stages={
+            stage: StageUse(trace.busy_ns[stage] / 1e9, trace.breakdown_ns[stage] / 1e9)
+            for stage in trace.busy_ns
+        },
+        travel=_travel(plan),
+        bound=bound(plan, trace),
+        memory=plan.memory,
+        links={
+            link: LinkUse(size, trace.link_busy[link]) for link, size in trace.link_bytes.items()
+        },
+        warnings=(
+            *plan.warnings,
+            *([NO_PRICE] if figures["cost_usd"] is None else []),
+            NO_INTERVAL,
+        ),
+        provenance=UpdateProvenance(
+            twin_version=version("twin"),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            wall_seconds=run.wall_seconds,
+            calibration=scenario.calibration.name,
+            updater=scenario.weight_update.updater.name,
+            fidelity="events",
+            events=trace.events,
+            catalog=catalog_use(scenario.ledger),
+            reproduce=run.command,
+        ),
+        expectations=judge(scenario.expect, {FITS: plan.memory.fits, **figures}),
+    )
+
+
+def _kpis(plan: UpdatePlan, trace: UpdateTrace) -> dict[str, float | None]:
+    scenario, seconds = plan.scenario, trace.update_ns / 1e9
+    gpu_hours = plan.takers * seconds / 3600
+    # Without energy: nobody has published what a GPU draws while weights are copied.
+    prices = hourly(scenario.cost, scenario.cluster.node) if scenario.cost else {}
+    return {
+        "update_seconds": seconds,
+        "gather_seconds": scenario.weight_update.updater.gather,
+        "bytes_per_second": plan.payload / seconds,
+        "peak_device_bytes": plan.memory.device_bytes,
+        "peak_host_bytes_per_node": plan.memory.host_bytes,
+        "gpu_hours": gpu_hours,
+        "cost_usd": sum(gpu_hours * one for one in prices.values()) if prices else None,
+    }
+
+
+def _travel(plan: UpdatePlan) -> Travel:
+    update = plan.scenario.weight_update
+    return Travel(
+        event=update.event,
+        method=update.method,
+        stages=update.stages,
+        gpus=plan.takers,
+        instances=plan.instances,
+        tensors=plan.tensors,
+        checkpoint_bytes=plan.payload,
+        buffer_bytes=plan.buffers.bytes,
+        buffers=plan.buffers.count,
+        buckets=len(plan.buckets),
+        rounds=plan.rounds,
+        received_bytes=plan.received,
+        held_bytes=plan.held,
+    )

@@ -1,6 +1,0 @@
-"""Scenario to Plan: what every rank holds, runs and sends, whether it is possible, and whether it
-fits."""
-
-from twin.plan.compile import plan
-
-__all__ = ["plan"]

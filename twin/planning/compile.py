@@ -1,0 +1,239 @@
+"""Scenario to Plan, the one entry point: ranks, chunks with layers, placements, micro-batches,
+memory, warnings.
+
+Layers are split over chunks as written in `parallel.layers`, or balanced by the time of their
+kernels (forward, backward and what the memory policy runs again) at the calibrated efficiencies.
+Communication is left out of that weight, because what is exposed of it follows from the split; all
+transformer layers of one kind send the same, so it shifts the balance only between kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from twin.arch import again, layers
+from twin.arch.fp8_store import packing
+from twin.arch.ops import Layer, Op, Shape, Weights
+from twin.arch.remembered import remembered
+from twin.collectives.spread import spread
+from twin.errors import Problem, ScenarioError
+from twin.hardware import prices
+from twin.network.placement import Placement
+from twin.planning.caveats import caveats
+from twin.planning.feasibility import microbatches, problems
+from twin.planning.memory import ledger
+from twin.planning.memory_caveats import memory_caveats
+from twin.planning.mesh import lay_out, placements
+from twin.planning.stages import balance, split
+from twin.planning.types import Chunk, Plan
+from twin.routing import load
+from twin.scenario import Scenario
+from twin.schedules import ChunkMap
+from twin.spec.memory import MemorySpec
+from twin.spec.model import ModelSpec
+
+T = TypeVar("T")
+
+LEAST_SECONDS = 1e-6
+"""What the kernels of a micro-batch take at least, over all layers: a thousand times the engine's
+nanosecond, and less than one launch of a kernel takes on any GPU."""
+
+
+def plan(scenario: Scenario) -> Plan:
+    """The resolved run of a scenario.
+
+    Raises:
+        ScenarioError: the layout is impossible; carries every problem, each with its nearest fix.
+    """
+    if found := problems(scenario):
+        raise ScenarioError(scenario.locate(found))
+    mesh = lay_out(scenario)
+    model_layers = layers_of(scenario)
+    weighed = weigh(model_layers, scenario)
+    if found := kernels_take_time(weighed):
+        raise ScenarioError(scenario.locate(found))
+    chunks = cut(scenario, model_layers, weighed)
+    count = microbatches(scenario)
+    memory = ledger(scenario, mesh, chunks, count)
+    return Plan(
+        scenario=scenario,
+        mesh=mesh,
+        chunks=chunks,
+        microbatches=count,
+        placements=placements(mesh, scenario.cluster.fabric.nodes_per_leaf),
+        memory=memory,
+        warnings=(
+            *caveats(scenario, mesh, chunks),
+            *memory_caveats(scenario, chunks, memory),
+        ),
+    )
+
+
+def layers_of(scenario: Scenario) -> tuple[Layer, ...]:
+    """Every layer of the model under the memory policy; those of one kind are one shared object."""
+    return _packed(scenario.model, shape_of(scenario), scenario.memory)
+
+
+@remembered(256)
+def _packed(model: ModelSpec, shape: Shape, memory: MemorySpec) -> tuple[Layer, ...]:
+    """The layers of the last models, shapes and policies, which layouts of a search share; 0.1 MB
+    each."""
+    plain = layers(model, shape)
+    kinds = {id(one): one for one in plain}
+    made = {key: packing(one, memory) for key, one in kinds.items()}
+    return tuple(made[id(one)] for one in plain)
+
+
+def shape_of(scenario: Scenario) -> Shape:
+    """The micro-batch and the sharding that a layer sees on one rank."""
+    parallel, train, moe = scenario.parallel, scenario.train, scenario.model.moe
+    fullest = load(train.routing, moe.experts, parallel.expert, moe.top_k) if moe else 1.0
+    return Shape(
+        sequences=parallel.micro_batch,
+        sequence=train.sequence,
+        tensor=parallel.tensor,
+        expert=parallel.expert,
+        sequence_parallel=parallel.sequence_parallel,
+        context=parallel.context,
+        expert_tensor=parallel.expert_tensor,
+        flash=train.attention_kernel == "flash",
+        expert_load=fullest,
+        kept_load=train.routing.over_layers(fullest, _expert_layers(scenario)),
+        arriving=_arriving(scenario),
+        precision=train.precision,
+        overlap_shared=parallel.overlap_shared_experts,
+        scaling=train.fp8_scaling,
+        cross_entropy=train.cross_entropy,
+        lora=train.lora,
+        weigh_outputs=train.expert_weights == "outputs",
+        separate="alternate_products" in scenario.memory.recompute,
+    )
+
+
+def _expert_layers(scenario: Scenario) -> float:
+    """Layers with experts on a rank, mean over the stages."""
+    model, parallel = scenario.model, scenario.parallel
+    layers = sum(map(model.has_experts, range(model.layers)))
+    return layers * chunk_map_of(scenario).copies / parallel.pipeline
+
+
+def _arriving(scenario: Scenario) -> float | None:
+    """Rows that reach the fullest expert rank per token, where the dispatcher merges copies."""
+    moe, parallel, routing = scenario.model.moe, scenario.parallel, scenario.train.routing
+    if moe is None or parallel.expert == 1 or parallel.dispatcher != "deepep":
+        return None
+    # On how many ranks experts lie does not depend on the nodes that these are in.
+    ranks = Placement(parallel.expert, parallel.expert)
+    uneven = None if routing.kind == "balanced" else routing.shares(moe.experts)
+    found = spread(moe.experts, moe.top_k, ranks, moe.groups, moe.top_groups, uneven)
+    return found.ranks * found.fullest_rank
+
+
+def kernels_take_time(weighed: Sequence[float]) -> list[Problem]:
+    """Time is counted in whole nanoseconds, so layers, weighed in seconds, have to take some."""
+    total = sum(weighed)
+    if total >= LEAST_SECONDS:
+        return []
+    message = (
+        f"the kernels of a micro-batch take {total * 1e9:.3g} ns in all: too little, since time is "
+        "counted in whole nanoseconds"
+    )
+    hint = "write the rates and the launch time of a real GPU, or a larger model"
+    return [Problem("TW123", "cluster.node.gpu.bf16_dense", message, hint)]
+
+
+def cut(
+    scenario: Scenario, model_layers: Sequence[Layer], weighed: Sequence[float]
+) -> tuple[Chunk, ...]:
+    """The chunks of the run, as the schedule maps parts of the model to stages; `weighed` are the
+    layers' seconds. The embedding joins the first part, the head the last, with the modules that
+    predict further tokens, whatever the split of transformer layers says."""
+    embedding, blocks, heads = ends(model_layers, scenario.model.layers)
+    parts = split(scenario.parallel.layers or balanced(scenario, weighed))
+    chunk_map = chunk_map_of(scenario)
+    held = [
+        (
+            *([embedding] if part == 0 else ()),
+            *blocks[parts[part].start : parts[part].stop],
+            *(heads if part == len(parts) - 1 else ()),
+        )
+        for part in chunk_map.part_of
+    ]
+    embedded = {
+        s for s, part in zip(chunk_map.stage_of, chunk_map.part_of, strict=True) if not part
+    }
+    # Layers of one kind are one shared object: as many chunks as hold the same weigh the same.
+    keys = [
+        (tuple(map(id, own)), s in embedded)
+        for own, s in zip(held, chunk_map.stage_of, strict=True)
+    ]
+    kinds = {key: (own, key[1]) for key, own in zip(keys, held, strict=True)}
+    weights = {key: (weights_of(*kind), frozen_of(*kind)) for key, kind in kinds.items()}
+    return tuple(
+        Chunk(index, stage, own, weights[key][0], parts[part].start, weights[key][1])
+        for index, (stage, part, own, key) in enumerate(
+            zip(chunk_map.stage_of, chunk_map.part_of, held, keys, strict=True)
+        )
+    )
+
+
+def chunk_map_of(scenario: Scenario) -> ChunkMap:
+    """Where the scenario's schedule puts its chunks."""
+    parallel = scenario.parallel
+    return parallel.schedule.chunk_map(parallel.pipeline, parallel.virtual)
+
+
+def weights_of(own: Sequence[Layer], embedded: bool) -> Weights:
+    """Weights that a chunk's layers bring to one rank of its stage. Tied weights are a second copy,
+    unless the embedding, which counts them, is on the same stage."""
+    total = Weights()
+    for layer in own:
+        total += layer.weights if embedded else layer.learned
+    return total
+
+
+def frozen_of(own: Sequence[Layer], embedded: bool) -> Weights:
+    """The same of weights that are not trained."""
+    total = Weights()
+    for layer in own:
+        total += layer.frozen
+        if layer.frozen.total and not embedded:
+            total += layer.tied
+    return total
+
+
+def balanced(scenario: Scenario, weighed: Sequence[float]) -> tuple[int, ...]:
+    """Transformer layers per chunk, balanced by the time of their kernels, in seconds."""
+    parallel = scenario.parallel
+    embedding, blocks, heads = ends(weighed, scenario.model.layers)
+    return balance(blocks, embedding, sum(heads), parallel.pipeline, parallel.virtual)
+
+
+def ends(stack: Sequence[T], layers: int) -> tuple[T, Sequence[T], Sequence[T]]:
+    """What belongs to the embedding, to the transformer layers, and to what comes behind them."""
+    return stack[0], stack[1 : layers + 1], stack[layers + 1 :]
+
+
+def weigh(model_layers: Sequence[Layer], scenario: Scenario) -> list[float]:
+    """Seconds of every layer's kernels for one micro-batch."""
+    # Layers of one kind are one shared object: each is weighed once.
+    kinds = {id(layer): layer for layer in model_layers}
+    weighed = {key: layer_seconds(layer, scenario) for key, layer in kinds.items()}
+    return [weighed[id(layer)] for layer in model_layers]
+
+
+def layer_seconds(layer: Layer, scenario: Scenario) -> float:
+    """Seconds of a layer's kernels for one micro-batch: forward, backward, and what the memory
+    policy runs again."""
+    priced = prices(scenario.cluster.node.gpu, scenario.calibration)
+    repeated = again(layer, scenario.memory.recompute)
+    total = 0.0
+    for op in layer.items:
+        if not isinstance(op, Op):
+            continue
+        forward = priced(op.kind, op.forward, False).seconds
+        total += forward * (2 if op.name in repeated else 1)
+        total += priced(op.kind, op.backward, True).seconds
+        total += priced(op.kind, op.weight, True).seconds
+    return total

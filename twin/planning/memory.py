@@ -1,0 +1,307 @@
+"""Does it fit: the device bytes of every stage by name, at the fullest moment of the step, and what
+its ranks keep in host memory.
+
+Weights, gradients and optimizer states stand for the whole step. Activations come and go: the
+stage's ordered actions are walked (`twin.planning.walk`), each forward keeps what its backward
+needs (less what the memory policy computes again), each backward frees it, and the fullest moment
+is kept with its name. Sources: mixed-precision bytes from Rajbhandari et al. 2020 (ZeRO), section
+3.1; host memory for optimizer states from Ren et al. 2021 (ZeRO-Offload, arXiv:2101.06840).
+
+Host memory is pinned, so what is offloaded is there for good: a node needs the sum of what its
+ranks have at their fullest, whenever that is.
+
+Left out: other transient buffers of the optimizer step, which runs when no activation is alive;
+alignment and fragmentation, which are entries of the GPU's reserve; what data loading, checkpoints
+and the system need of the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, get_args
+
+import numpy as np
+
+from twin.arch import adapter_parameters, parameters
+from twin.arch.kernels import ELEMENT
+from twin.arch.ops import Exchange, Group, Layer, Weights
+from twin.arch.recompute import TRANSFORMER
+from twin.optimizers import dense_weights
+from twin.planning.columns import alike, columns_of
+from twin.planning.footprint import PARAMETER_BYTES, footprints
+from twin.planning.mesh import ranks_of_stages
+from twin.planning.types import Chunk, Memory, Mesh, StageMemory
+from twin.planning.update import host_phases, share_of, staged_bytes
+from twin.planning.walk import Peak, Walk, enough_microbatches, walk_columns
+from twin.scenario import Scenario
+from twin.schedules.action import Action, Pass
+
+MASTER_BYTES: Final = 4
+"""FP32 weights: the optimizer's, or under `fully_shard` all that is sharded."""
+
+PASS_NAMES: Final[dict[Pass, str]] = {
+    "F": "forward",
+    "B": "backward",
+    "I": "input backward",
+    "W": "weight backward",
+}
+
+
+def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches: int) -> Memory:
+    """The memory ledger of every stage, in bytes on one rank."""
+    parallel = scenario.parallel
+    schedule, shape = parallel.schedule, (mesh.pipeline, parallel.virtual)
+    orders = columns_of(schedule, *shape, enough_microbatches(schedule, *shape, microbatches))
+    needs = footprints(scenario.memory, chunks)
+    held = _standing(scenario, mesh, chunks)
+    stages: list[StageMemory] = []
+    for stage, actions in enumerate(orders):
+        device, host = held[stage]
+        at_once = 2 if actions.paired.any() else 1
+        device = device | {"data_buffers": at_once * device["data_buffers"]}
+        walked = walk_columns(actions, needs, offload="activations" in scenario.memory.offload)
+        peak = in_whole_step(walked, stage, scenario, microbatches)
+        stages.append(_stage(stage, (device, host), peak, walked))
+    gpu = scenario.cluster.node.gpu
+    reserve: dict[str, float] = {}
+    for entry in gpu.reserve:
+        reserve[entry.name] = reserve.get(entry.name, 0.0) + entry.bytes
+    return Memory(
+        stages=tuple(stages),
+        capacity=gpu.memory,
+        reserve=reserve,
+        host=on_fullest_node(stages, mesh),
+        host_capacity=scenario.cluster.node.host.memory,
+        unique_bytes=unique_bytes(scenario),
+    )
+
+
+def unique_bytes(scenario: Scenario) -> float:
+    """Bytes of the model's parameters and gradients, each once. Expert biases have no gradient, a
+    tied head no table of its own; layers that predict further tokens are left out. Beside frozen
+    weights, adapters have parameters and gradients."""
+    counted, lora = parameters(scenario.model), scenario.train.lora
+    width = scenario.train.gradient_bytes
+    if lora is None:
+        learned = counted.total - counted.buffers
+        return PARAMETER_BYTES * counted.total + width * learned
+    own = adapter_parameters(scenario.model, lora.rank)
+    return PARAMETER_BYTES * (counted.total + lora.adapters * own) + width * own
+
+
+def on_fullest_node(stages: Sequence[StageMemory], mesh: Mesh) -> dict[str, float]:
+    """Host bytes of all ranks of the node that has most, by category."""
+    if not any(stage.host for stage in stages):
+        return {}
+    stage_of = np.empty(mesh.ranks, np.int64)
+    for stage, ranks in enumerate(ranks_of_stages(mesh)):
+        stage_of[ranks] = stage
+    nodes = np.arange(mesh.ranks) // mesh.gpus_per_node
+    sizes = np.array([stage.host_bytes for stage in stages])
+    fullest = int(np.bincount(nodes, sizes[stage_of]).argmax())
+    total: dict[str, float] = {}
+    there = np.bincount(stage_of[nodes == fullest], minlength=len(stages))
+    for ranks, stage in zip(there.tolist(), stages, strict=True):
+        for name, size in stage.host.items():
+            total[name] = total.get(name, 0.0) + ranks * size
+    return {name: size for name, size in total.items() if size > 0}
+
+
+def in_whole_step(walked: Walk, stage: int, scenario: Scenario, microbatches: int) -> Peak:
+    """The peak of a shortened walk with the micro-batch that it falls on in the whole step: behind
+    the periods that were left out, its number is larger by them."""
+    parallel, peak = scenario.parallel, walked.peak()
+    schedule, shape = parallel.schedule, (parallel.pipeline, parallel.virtual)
+    done = 1 + int(walked.columns.microbatch.max())
+    period = schedule.period(*shape, microbatches)
+    if done == microbatches or period is None:
+        return peak
+    if peak.at <= walked.columns.forwards_for_all:
+        return peak
+    if peak.at < alike(schedule, shape, stage, (done, done + period)):
+        return peak
+    shifted = replace(peak.action, microbatch=peak.action.microbatch + microbatches - done)
+    return replace(peak, action=shifted)
+
+
+def moment(action: Action) -> str:
+    """A pass in words, as the ledger names the moment of a peak."""
+    return f"{PASS_NAMES[action.kind]} of micro-batch {action.microbatch}, chunk {action.chunk}"
+
+
+def _standing(
+    scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]
+) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """What stands all the time on one rank of every stage, on the device and on the host; stages
+    whose chunks hold the same layers have the same."""
+    message = boundary_bytes(scenario) if mesh.pipeline > 1 else 0.0
+    made: dict[object, tuple[dict[str, float], dict[str, float]]] = {}
+    found: list[tuple[dict[str, float], dict[str, float]]] = []
+    for stage in range(mesh.pipeline):
+        own = [chunk for chunk in chunks if chunk.stage == stage]
+        # Layers of one kind are one shared object.
+        held = tuple((tuple(map(id, chunk.layers)), chunk.weights, chunk.frozen) for chunk in own)
+        ends = own[0].index == 0, own[-1].index == len(chunks) - 1
+        if (key := (held, ends)) not in made:
+            device, host = states(scenario, mesh, own)
+            device |= buffers(own, len(chunks), message)
+            # PyTorch's own pieces go through one workspace, which its allocator does not count.
+            if scenario.parallel.overlap_tensor == "pieces" and not scenario.memory.fully_shard:
+                device["tensor_buffers"] = max(device["tensor_buffers"], registered(own))
+            device["data_buffers"] = unsharded(scenario, mesh, own)
+            made[key] = device, host
+        found.append(made[key])
+    return found
+
+
+def _stage(
+    stage: int, standing: tuple[dict[str, float], dict[str, float]], peak: Peak, walked: Walk
+) -> StageMemory:
+    """What stands all the time, on the device and on the host, with what passes hold."""
+    device, host = standing
+    categories = device | peak.held.categories()
+    on_host = {"activations": float(walked.host.max())} | host
+    return StageMemory(
+        stage=stage,
+        categories=categories,
+        peak_bytes=sum(categories.values()),
+        peak_moment=moment(peak.action),
+        in_flight=peak.in_flight,
+        kept_bytes=float(walked.kept.max()),
+        host={name: size for name, size in on_host.items() if size > 0},
+    )
+
+
+def states(
+    scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Bytes of weights, gradients and optimizer states of one rank of a stage, on the device and on
+    the host: (2 + 4 + K) for each weight. ZeRO shards K from stage 1 on, gradients from stage 2,
+    parameters at stage 3, over the ranks that hold the same weights: data and context ranks for
+    dense weights, the replicas of each expert for experts (Rajbhandari et al. 2020, section 5 and
+    figure 1; with gradients in fp32, or 2 bytes instead of 4). Offload moves the rank's shard of
+    K. Under `fully_shard` the parameters are the fp32 weights of K. Of frozen weights there are
+    parameters only."""
+    weights = sum((chunk.weights for chunk in chunks), Weights())
+    owned = [scenario.train.optimizer.state_bytes(chunk.weights) for chunk in chunks]
+    cut = [shards(scenario, mesh, stage) for stage in range(4)]
+    whole = sum((chunk.frozen for chunk in chunks), weights)
+    dense, learned = whole.replicated + whole.tensor, dense_weights(weights)
+    merged = scenario.memory.fully_shard
+    width, master = (MASTER_BYTES, MASTER_BYTES) if merged else (PARAMETER_BYTES, 0)
+    states = (
+        sum(dense for dense, _ in owned) - master * learned,
+        sum(expert for _, expert in owned) - master * weights.expert,
+    )
+    device = {
+        "parameters": width * (dense / cut[3][0] + whole.expert / cut[3][1]),
+        "gradients": scenario.train.gradient_bytes
+        * (learned / cut[2][0] + weights.expert / cut[2][1]),
+        "optimizer_dense": states[0] / cut[1][0],
+        "optimizer_expert": states[1] / cut[1][1],
+    }
+    away = scenario.memory.states_on_host
+    if not away:
+        return device, {}
+    host = {f"optimizer_{holders}": device[f"optimizer_{holders}"] for holders in away}
+    device |= dict.fromkeys(host, 0.0)
+    staged = staged_bytes(host_phases(scenario, share_of(scenario, mesh, chunks)))
+    device["optimizer_buffers"] = staged
+    if scenario.memory.optimizer_update == "host":
+        host["optimizer_buffers"] = staged
+    return device, dict(sorted(host.items()))
+
+
+def shards(scenario: Scenario, mesh: Mesh, stage: int) -> tuple[int, int]:
+    """Over how many ranks that is cut which ZeRO cuts from this stage on: of dense weights, and of
+    experts."""
+    return (
+        (mesh.dense_replicas, mesh.expert_replicas) if scenario.parallel.zero >= stage else (1, 1)
+    )
+
+
+def boundary_bytes(scenario: Scenario) -> float:
+    """Bytes of the hidden state that one rank sends to the next stage per micro-batch. With tensor
+    parallelism each rank sends its share and the receivers gather (Narayanan et al. 2021, section
+    4.1, scatter/gather); with sequence parallelism the state is already cut."""
+    parallel = scenario.parallel
+    tokens = parallel.micro_batch * scenario.train.sequence / parallel.context
+    return tokens * scenario.model.hidden * ELEMENT / parallel.tensor
+
+
+def unsharded(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> float:
+    """Bytes of what ZeRO has whole for a while in a pass on one rank of a stage. Gradients (from
+    stage 2 on): of the layer that is computed, and of the one that is being reduced. Parameters
+    (stage 3): of the layer that runs and the next one, or of every layer if they stay after the
+    forward pass. Two of the largest layer is what these take at most. Under torch's `fully_shard`
+    these are the tensors in which parameters arrive, which have a stream and so memory of their
+    own; the rest is beside each layer (`twin.planning.footprint`)."""
+    if scenario.memory.fully_shard:
+        every = [layer.used.total for chunk in chunks for layer in chunk.layers]
+        return 2.0 * PARAMETER_BYTES * max(every, default=0)
+    found = 0.0
+    layers = [layer for chunk in chunks for layer in chunk.layers]
+    for bucket in (0, 1):
+        sizes = [_by_bucket(layer.learned)[bucket] for layer in layers]
+        if shards(scenario, mesh, 2)[bucket] > 1:
+            found += scenario.train.gradient_bytes * min(2 * max(sizes, default=0), sum(sizes))
+        sizes = [_by_bucket(layer.used)[bucket] for layer in layers]
+        if shards(scenario, mesh, 3)[bucket] > 1:
+            kept = not scenario.parallel.reshard_after_forward
+            found += PARAMETER_BYTES * (sum(sizes) if kept else 2 * max(sizes, default=0))
+    return found
+
+
+def _by_bucket(used: Weights) -> tuple[int, int]:
+    """Dense and expert weights."""
+    return used.replicated + used.tensor, used.expert
+
+
+def buffers(chunks: Sequence[Chunk], total_chunks: int, message: float) -> dict[str, float]:
+    """Bytes of communication buffers on one rank of a stage: one message between stages received
+    ahead and one on its way, in each direction in which the stage has a neighbour; what the largest
+    all-to-all receives, since it cannot work in place (what it sends is the output of an op), and
+    what expert-tensor ranks gather; the largest gathered tensor of sequence parallelism
+    (Megatron-LM's global buffer); keys and values of the whole sequence, and in backward their
+    gradients beside them."""
+    layers = [layer for chunk in chunks for layer in chunk.layers]
+    exchanges = [item for layer in layers for item in layer.items if isinstance(item, Exchange)]
+    before = any(chunk.index > 0 for chunk in chunks)
+    after = any(chunk.index < total_chunks - 1 for chunk in chunks)
+    whole = {"all_gather", "reduce_scatter", "all_to_all"}
+    largest = {
+        group: max(
+            (
+                max(item.payload(), item.payload(backward=True))
+                for item in exchanges
+                if item.group == group and {item.forward, item.backward} & whole
+            ),
+            default=0.0,
+        )
+        for group in get_args(Group)
+    }
+    return {
+        "pipeline_buffers": 2 * message * (before + after),
+        "expert_buffers": largest["expert"] + largest["expert_tensor"],
+        "tensor_buffers": largest["tensor"],
+        "context_buffers": 2 * largest["context"],
+    }
+
+
+def registered(chunks: Sequence[Chunk]) -> float:
+    """Bytes of the buffers in which tensor ranks exchange pieces, on one rank of a stage: one for
+    each collective of a layer, of the whole tensor, which all layers share (Transformer Engine,
+    `initialize_ub`; PyTorch's async tensor parallelism needs fewer)."""
+    layers = (layer for chunk in chunks for layer in chunk.layers if layer.kind in TRANSFORMER)
+    return max((_whole_tensors(layer) for layer in layers), default=0.0)
+
+
+def _whole_tensors(layer: Layer) -> float:
+    """Bytes of what tensor ranks gather and reduce in a layer, both ways."""
+    items = (item for item in layer.items if isinstance(item, Exchange) and item.group == "tensor")
+    return sum(
+        (item.payload() if item.forward else 0.0)
+        + (item.payload(backward=True) if item.backward else 0.0)
+        for item in items
+    )

@@ -1,0 +1,285 @@
+"""Rules of layouts that the model's sizes set: what degrees have to divide, and what a model has to
+be. Each is a rule of `twin.planning.feasibility`, which asks them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import gcd
+
+from twin.arch import ALTERNATE, sequence_parts
+from twin.errors import Problem
+from twin.planning.mesh import divisors, next_to
+from twin.routing.histogram import Histogram
+from twin.scenario import Scenario
+from twin.spec.model import GroupedAttention
+
+
+def experts_need_a_mixture(scenario: Scenario) -> list[Problem]:
+    """Expert parallelism needs experts."""
+    if scenario.model.moe is not None:
+        return []
+    return [
+        problem(
+            "TW103",
+            f"parallel.{axis}",
+            f"{axis}={degree} on {scenario.model.name}, which has no experts",
+            f"set {axis} to 1",
+        )
+        for axis in ("expert", "expert_tensor")
+        if (degree := getattr(scenario.parallel, axis)) > 1
+    ]
+
+
+def expert_divides_experts(scenario: Scenario) -> list[Problem]:
+    """Every expert rank holds as many experts."""
+    moe, expert = scenario.model.moe, scenario.parallel.expert
+    if moe is None or moe.experts % expert == 0:
+        return []
+    message = f"expert={expert} does not divide {moe.experts} experts"
+    return [
+        problem("TW104", "parallel.expert", message, nearest("", expert, divisors(moe.experts)))
+    ]
+
+
+def expert_tensor_divides_widths(scenario: Scenario) -> list[Problem]:
+    """Expert-tensor ranks cut every expert by columns."""
+    moe, degree = scenario.model.moe, scenario.parallel.expert_tensor
+    if moe is None or moe.width % degree == 0:
+        return []
+    message = f"expert_tensor={degree} does not divide moe.width={moe.width}"
+    hint = nearest("expert_tensor", degree, divisors(moe.width))
+    return [problem("TW124", "parallel.expert_tensor", message, hint)]
+
+
+def switches_help_only_where_they_can(scenario: Scenario) -> list[Problem]:
+    """Reductions by NVSwitches need switches that add up."""
+    node = scenario.cluster.node
+    if scenario.parallel.collectives != "nvls" or node.nvlink_sharp:
+        return []
+    message = f"nvls on {node.name}, whose NVSwitches neither add up nor multicast"
+    hint = "write ring or auto, or set cluster.node.nvlink_sharp where they do"
+    return [problem("TW130", "parallel.collectives", message, hint)]
+
+
+def pieces_need_cut_sequences(scenario: Scenario) -> list[Problem]:
+    """Only gathers and reduce-scatters go in pieces beside products. An all-reduce does not: what
+    follows it needs every row (Transformer Engine asserts the same of its userbuffers)."""
+    parallel = scenario.parallel
+    if parallel.overlap_tensor != "pieces" or parallel.tensor == 1 or parallel.sequence_parallel:
+        return []
+    message = (
+        f"overlap_tensor=pieces without sequence_parallel: {parallel.tensor} tensor ranks "
+        "all-reduce, which cannot run beside the products around it"
+    )
+    hint = "set sequence_parallel to true, or overlap_tensor to bulk"
+    return [problem("TW374", "parallel.overlap_tensor", message, hint)]
+
+
+def every_second_product_is_known(scenario: Scenario) -> list[Problem]:
+    """Whether a product is every second one depends on the order in which a model has them."""
+    model = scenario.model
+    if ALTERNATE not in scenario.memory.recompute:
+        return []
+    unknown = [
+        words
+        for words, found in (
+            ("experts", model.moe is not None),
+            ("latent attention", not isinstance(model.attention, GroupedAttention)),
+            ("unfused attention", scenario.train.attention_kernel == "unfused"),
+        )
+        if found
+    ]
+    if not unknown:
+        return []
+    message = f"recompute {ALTERNATE} on {model.name} with {' and '.join(unknown)}"
+    hint = "write full or attention_core; it is for grouped-query attention and dense blocks"
+    return [problem("TW375", "memory.recompute", message, hint)]
+
+
+def fully_shard_shards_parameters(scenario: Scenario) -> list[Problem]:
+    """PyTorch's `fully_shard` is a way to shard parameters."""
+    zero = scenario.parallel.zero
+    if not scenario.memory.fully_shard or zero == 3:
+        return []
+    message = f"fully_shard with zero={zero}, which shards no parameters"
+    return [problem("TW376", "memory.fully_shard", message, "set parallel.zero to 3")]
+
+
+def adapters_have_no_prediction_modules(scenario: Scenario) -> list[Problem]:
+    """Modules that predict further tokens are pre-trained with the model, not adapted."""
+    if scenario.train.lora is None or not scenario.model.mtp_layers:
+        return []
+    message = f"lora on {scenario.model.name} with its modules that predict further tokens"
+    return [problem("TW377", "train.lora", message, "set model.mtp_layers to 0")]
+
+
+def tensor_divides_heads(scenario: Scenario) -> list[Problem]:
+    """Attention is cut by whole heads, and by whole key-value heads."""
+    attention, tensor = scenario.model.attention, scenario.parallel.tensor
+    counts = {"heads": attention.heads}
+    if isinstance(attention, GroupedAttention):
+        counts["kv_heads"] = attention.kv_heads
+    return _tensor_divides("TW106", tensor, counts)
+
+
+def tensor_divides_widths(scenario: Scenario) -> list[Problem]:
+    """Dense feed-forward blocks are cut by columns; experts are not cut."""
+    model, tensor = scenario.model, scenario.parallel.tensor
+    if all(model.has_experts(layer) for layer in range(model.layers)):
+        return []
+    return _tensor_divides("TW107", tensor, {"ffn.width": model.ffn.width})
+
+
+def tensor_divides_vocabulary(scenario: Scenario) -> list[Problem]:
+    """Embedding and head are cut by rows of the vocabulary; padding it is the planner's to
+    write."""
+    return _tensor_divides("TW108", scenario.parallel.tensor, {"vocab": scenario.model.vocab})
+
+
+def ranks_divide_the_sequence(scenario: Scenario) -> list[Problem]:
+    """Context ranks cut the sequence into two chunks each, sequence parallelism cuts what they
+    have over the tensor ranks."""
+    parallel, sequence = scenario.parallel, scenario.train.sequence
+    slices = parallel.tensor if parallel.sequence_parallel else 1
+    parts = sequence_parts(parallel.context, slices)
+    if sequence % parts == 0:
+        return []
+    over = [f"2 x context={parallel.context} chunks"] if parallel.context > 1 else []
+    if slices > 1:
+        over.append(f"tensor={slices} with sequence_parallel")
+    message = f"sequence={sequence} does not divide over {' and '.join(over)}"
+    hint = nearest("sequence", sequence, multiples(sequence, parts), "tok")
+    return [problem("TW109", "train.sequence", message, hint)]
+
+
+def query_heads_share_keys_evenly(scenario: Scenario) -> list[Problem]:
+    """Grouped-query attention gives every key-value head as many query heads."""
+    attention = scenario.model.attention
+    if not isinstance(attention, GroupedAttention) or attention.heads % attention.kv_heads == 0:
+        return []
+    message = f"kv_heads={attention.kv_heads} does not divide heads={attention.heads}"
+    hint = nearest("kv_heads", attention.kv_heads, divisors(attention.heads))
+    return [problem("TW110", "model.attention.kv_heads", message, hint)]
+
+
+def tokens_choose_existing_experts(scenario: Scenario) -> list[Problem]:
+    """A token goes to no more experts than there are."""
+    moe = scenario.model.moe
+    if moe is None or moe.top_k <= moe.experts:
+        return []
+    message = f"top_k={moe.top_k} is more than {moe.experts} experts"
+    return [problem("TW111", "model.moe.top_k", message, f"at most {moe.experts}")]
+
+
+def loads_name_every_expert(scenario: Scenario) -> list[Problem]:
+    """A measured routing is that of this model's experts."""
+    moe, routing = scenario.model.moe, scenario.train.routing
+    if moe is None or not isinstance(routing, Histogram) or len(routing.loads) == moe.experts:
+        return []
+    message = (
+        f"the histogram has {len(routing.loads)} loads, and {scenario.model.name} has "
+        f"{moe.experts} experts per layer"
+    )
+    hint = f"write {moe.experts} loads, or `{{kind: zipf, s: 0.2}}`"
+    return [problem("TW136", "train.routing.loads", message, hint)]
+
+
+def experts_take_each_token_once(scenario: Scenario) -> list[Problem]:
+    """A token chooses an expert once, so that no expert gets more than one of its copies."""
+    moe, routing = scenario.model.moe, scenario.train.routing
+    if moe is None or not isinstance(routing, Histogram) or loads_name_every_expert(scenario):
+        return []
+    fullest = max(routing.loads) / sum(routing.loads)
+    if fullest * moe.top_k <= 1 + 1e-9:
+        return []
+    message = (
+        f"expert {routing.loads.index(max(routing.loads))} gets {100 * fullest:.3g} % of the load, "
+        f"and a token that chooses {moe.top_k} experts sends none more than {100 / moe.top_k:.3g} %"
+    )
+    hint = "write loads of one layer, counted in tokens"
+    return [problem("TW166", "train.routing.loads", message, hint)]
+
+
+def communication_leaves_sms(scenario: Scenario) -> list[Problem]:
+    """Kernels need at least one streaming multiprocessor beside communication."""
+    profile, gpu = scenario.calibration, scenario.cluster.node.gpu
+    held = {name: getattr(profile, name) for name in ("expert_sms", "collective_sms")}
+    return [
+        problem(
+            "TW167",
+            f"calibration.{name}",
+            f"{name}={number} leaves kernels none of the {gpu.sms} SMs of {gpu.name}",
+            f"at most {gpu.sms - 1}",
+        )
+        for name, number in held.items()
+        if number and number >= gpu.sms
+    ]
+
+
+def fp8_needs_its_tensor_cores(scenario: Scenario) -> list[Problem]:
+    """Only some GPUs multiply FP8 numbers."""
+    gpu = scenario.cluster.node.gpu
+    if scenario.train.precision != "fp8" or gpu.fp8_dense is not None:
+        return []
+    message = f"{gpu.name} has no FP8 tensor cores (its fp8_dense is null)"
+    hint = "set precision to bf16, or choose nodes of a GPU that has them, such as h100-8gpu"
+    return [problem("TW135", "train.precision", message, hint)]
+
+
+def dense_layers_are_layers(scenario: Scenario) -> list[Problem]:
+    """The leading dense layers are part of the model's layers."""
+    model = scenario.model
+    if model.moe is None or model.moe.first_dense_layers <= model.layers:
+        return []
+    message = (
+        f"first_dense_layers={model.moe.first_dense_layers} is more than layers={model.layers}"
+    )
+    return [problem("TW112", "model.moe.first_dense_layers", message, f"at most {model.layers}")]
+
+
+def positions_cover_the_sequence(scenario: Scenario) -> list[Problem]:
+    """A table of learned positions is as long as the sequence."""
+    positions, sequence = scenario.model.learned_positions, scenario.train.sequence
+    if not positions or positions >= sequence:
+        return []
+    message = (
+        f"sequence={sequence} is longer than the {positions} learned positions of "
+        f"{scenario.model.name}"
+    )
+    return [problem("TW113", "train.sequence", message, f"at most {positions}tok")]
+
+
+def _tensor_divides(code: str, tensor: int, counts: dict[str, int]) -> list[Problem]:
+    """A problem for each count of the model that the tensor degree does not divide; the fix suits
+    all of them."""
+    fits = divisors(gcd(*counts.values()))
+    return [
+        problem(
+            code,
+            "parallel.tensor",
+            f"tensor={tensor} does not divide {name}={count}",
+            nearest("tensor", tensor, fits),
+        )
+        for name, count in counts.items()
+        if count % tensor
+    ]
+
+
+def problem(code: str, path: str, message: str, hint: str) -> Problem:
+    """A problem that a rule found."""
+    return Problem(code=code, path=path, message=message, hint=hint)
+
+
+def multiples(number: int, of: int) -> list[int]:
+    """The positive multiples of `of` next to a number that is none."""
+    below = number // of * of
+    return [multiple for multiple in (below, below + of) if multiple > 0]
+
+
+def nearest(name: str, wanted: int, candidates: Iterable[int], unit: str = "") -> str:
+    """The candidates next below and next above what was wanted, in words."""
+    near = next_to(wanted, sorted(candidates))
+    values = " or ".join(f"{value}{unit}" for value in near)
+    if not near:
+        return f"no {name} suits; change the number of nodes"
+    return f"nearest {name}={values}" if name else f"nearest {values}"

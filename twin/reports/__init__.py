@@ -1,0 +1,29 @@
+"""Reports: the answers to a run, what they say in words, and how two of them differ."""
+
+from __future__ import annotations
+
+from twin.reports.breakdown import CAUSE_WORDS, CAUSES
+from twin.reports.compare import Comparison, Delta, compare
+from twin.reports.kpis import KPIS, Kpi
+from twin.reports.report import MemoryReport, Report
+from twin.reports.summary import Run, memory_report, report, resolved
+from twin.reports.verdict import difference, fitting, verdict
+
+__all__ = [
+    "CAUSES",
+    "CAUSE_WORDS",
+    "KPIS",
+    "Comparison",
+    "Delta",
+    "Kpi",
+    "MemoryReport",
+    "Report",
+    "Run",
+    "compare",
+    "difference",
+    "fitting",
+    "memory_report",
+    "report",
+    "resolved",
+    "verdict",
+]

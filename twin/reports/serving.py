@@ -1,0 +1,271 @@
+"""The engines of a scenario over concurrent users and context, how far that may lie off, and what
+twice the heads would do to it.
+
+Kimi K2's report (arXiv:2507.20534, section 2.3) turns down 128 heads for the inference FLOP that
+they add at 128k. FLOP are no seconds: attention to a cache waits for memory, which twice the heads
+read once as well, and prompts wait for arithmetic. So FLOP, by the report's own count and as
+engines decode, stand beside seconds and bytes here.
+
+Intervals: no published run tells of a whole curve, so every number of the engine, the calibration
+and the links that has a range is put to either end, one at a time, and what that makes of a step
+adds up as independent errors do, in logarithms. They are ranges of inputs: nobody can say how many
+of ten cases lie inside. What an engine loses over hours (`utilisation`) is not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, hypot, log
+from typing import Any, Final, Literal
+
+from pydantic import ValidationError
+
+from twin.arch.inference import with_heads
+from twin.errors import Problem, ScenarioError
+from twin.inference import Engine, cached_bytes, decode_pass, engine, room
+from twin.inference.curve import WRITTEN, AtContext, Curve, curve, most, point
+from twin.inference.pace import Request
+from twin.loading.ends import ranges, with_number
+from twin.reports.inference import LONG, conventions
+from twin.scenario import Scenario
+from twin.spec.inference import EngineSpec
+from twin.spec.model import LatentAttention, ModelSpec
+
+ROLLOUT: Final = "rl.rollout.engine"
+DATA: Final = "data.engine"
+ROOTS: Final = (
+    "calibration",
+    "cluster.fabric",
+    "cluster.node.gpu.memory_bandwidth",
+    "cluster.node.nic",
+    "cluster.node.nvlink",
+)
+"""What moves a step beside the engine's own numbers."""
+FLOP_KEYS: Final = ("flop_report", "flop_whole", "flop_absorbed", "flop_prompt")
+"""Ways to count FLOP, in the order of `conventions`; without a latent the second and the last."""
+_SHOWN: Final = 3
+"""Numbers that are named, of those that move a step most."""
+_LEAST: Final = 0.002
+"""Changes below this are not named."""
+
+NONE: Final = Problem(
+    "TW190",
+    DATA,
+    "the scenario has no inference engine",
+    "add `data: {engine: deepep-32gpu}`, or `rl.rollout` with an engine",
+)
+"""What is wrong where no engine is declared."""
+
+Interval = tuple[float, float]
+Unit = Literal["FLOP", "s", "bytes", "users", "tok/s/GPU"]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubled:
+    """A figure with the model's heads and with twice as many; None: there is no room for one
+    sequence."""
+
+    key: str
+    name: str
+    unit: Unit
+    own: float | None
+    twice: float | None
+
+    @property
+    def change(self) -> float | None:
+        """How much more twice the heads have, as a share."""
+        return self.twice / self.own - 1 if self.own and self.twice is not None else None
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields and the change."""
+        pair = {"own": self.own, "twice": self.twice}
+        said = {"key": self.key, "name": self.name, "unit": self.unit}
+        return said | pair | {"change": self.change}
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """By how much tokens per second at the largest batch of a context may be less and more, as
+    factors, and the numbers that move them most."""
+
+    low: float
+    high: float
+    drivers: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return {"low": self.low, "high": self.high, "drivers": list(self.drivers)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The engine with the number at a path at either end of its range, where there can be one."""
+
+    path: str
+    engines: tuple[Engine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """One engine of a scenario, written at `path`. `reach` is by context, `doubled` are figures at
+    131,072 tokens, `kept` is the share of these rates that the engine keeps over hours."""
+
+    path: str
+    engine: EngineSpec
+    model: ModelSpec
+    curve: Curve
+    reach: Mapping[int, Reach]
+    doubled: tuple[Doubled, ...]
+    kept: Interval
+
+    def twice(self, key: str) -> Doubled | None:
+        """A figure beside that of twice the heads; None where there is none to compare."""
+        return next((one for one in self.doubled if one.key == key), None)
+
+    @property
+    def heads(self) -> int:
+        """The model's query heads."""
+        return self.model.attention.heads
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it in plain data."""
+        return {
+            "engine": {"path": self.path, "name": self.engine.name, "model": self.model.name},
+            "curve": self.curve.to_json(),
+            "intervals": {str(at): one.to_json() for at, one in self.reach.items()},
+            "utilisation": {"value": self.engine.utilisation, "range": list(self.kept)},
+            "heads": self.heads,
+            "twice_the_heads_at": LONG,
+            "twice_the_heads": [one.to_json() for one in self.doubled],
+        }
+
+
+def engines_of(scenario: Scenario) -> dict[str, Engine]:
+    """Engines that a scenario declares, by where they are written: of its rollouts, of its data.
+
+    Raises `ScenarioError` where one cannot be.
+    """
+    wanted: dict[str, tuple[EngineSpec, ModelSpec | None]] = {}
+    if scenario.rl is not None:
+        own = scenario.rl.rollout
+        wanted[ROLLOUT] = own.engine, own.model
+    if scenario.data is not None and scenario.data.engine is not None:
+        wanted[DATA] = scenario.data.engine, scenario.data.model
+    cluster, profile = scenario.cluster, scenario.calibration
+    return {
+        path: engine(spec, model or scenario.model, cluster, profile, path)
+        for path, (spec, model) in wanted.items()
+    }
+
+
+def serving(scenario: Scenario) -> tuple[Serving, ...]:
+    """Every engine of a scenario over users and context.
+
+    Raises `ScenarioError` where there is none, or one cannot be.
+    """
+    try:
+        found = engines_of(scenario)
+    except ScenarioError as error:
+        raise ScenarioError(scenario.locate(error.problems)) from None
+    if not found:
+        raise ScenarioError(scenario.locate([NONE]))
+    return tuple(_serving(scenario, path, server) for path, server in found.items())
+
+
+def _serving(scenario: Scenario, path: str, server: Engine) -> Serving:
+    found, own, ends = curve(server), _model(scenario, path), _ends(scenario, path)
+    moves = {
+        at.context: _reach(server, at, found.written, ends) for at in found.contexts if at.points
+    }
+    return Serving(
+        path, server.spec, own, found, moves, doubled(server, own), _kept(scenario, path, server)
+    )
+
+
+def _kept(scenario: Scenario, path: str, server: Engine) -> Interval:
+    """The range of what the engine keeps over hours; the number itself where it has none."""
+    known = scenario.ledger.get(f"{path}.utilisation")
+    if known is None or known.range is None:
+        return server.spec.utilisation, server.spec.utilisation
+    low, high = (float(str(end)) for end in known.range)
+    return low, high
+
+
+def _model(scenario: Scenario, path: str) -> ModelSpec:
+    if path == ROLLOUT:
+        return (scenario.rl.rollout.model if scenario.rl else None) or scenario.model
+    return (scenario.data.model if scenario.data else None) or scenario.model
+
+
+def _reach(server: Engine, at: AtContext, written: int, ends: Sequence[_Ends]) -> Reach:
+    """How far tokens per second at the largest batch of a context lie off."""
+    now, low, high = _step(server, at, written), 0.0, 0.0
+    sizes: list[tuple[float, str]] = []
+    for one in ends:
+        # A longer step gives fewer tokens.
+        changes = [log(now / _step(other, at, written)) for other in one.engines]
+        low, high = hypot(low, min(0.0, 0.0, *changes)), hypot(high, max(0.0, 0.0, *changes))
+        sizes.append((max(map(abs, changes), default=0.0), one.path))
+    named = tuple(path for size, path in sorted(sizes, reverse=True)[:_SHOWN] if size > _LEAST)
+    return Reach(exp(-low), exp(high), named)
+
+
+def _ends(scenario: Scenario, path: str) -> list[_Ends]:
+    """The engine at either end of every range that a step may depend on."""
+    found: list[_Ends] = []
+    for name, *pair in ranges(scenario, (f"{path}.", *ROOTS)):
+        if name in (f"{path}.utilisation", f"{path}.batch"):
+            continue  # neither is part of a step
+        others = (_other(scenario, path, name, end) for end in pair)
+        found.append(_Ends(name, tuple(one for one in others if one)))
+    return found
+
+
+def _other(scenario: Scenario, path: str, name: str, value: Any) -> Engine | None:
+    """The engine with another number; None where there can be none."""
+    try:
+        return engines_of(with_number(scenario, name, value))[path]
+    except (ScenarioError, ValidationError):
+        return None
+
+
+def _step(server: Engine, at: AtContext, written: int) -> float:
+    return decode_pass(server, at.most, at.context - written / 2).seconds
+
+
+def doubled(server: Engine, model: ModelSpec) -> tuple[Doubled, ...]:
+    """What twice the heads do at 131,072 tokens: FLOP per token by the report's count and as
+    engines decode, then seconds, bytes, and users that memory has room for."""
+    other = with_heads(model, 2 * model.attention.heads)
+    twin_of = with_heads(server.model, 2 * model.attention.heads)
+    twice = Engine(server.spec, twin_of, server.cluster, server.calibration)
+    counts = conventions(model, other)[:-1]  # the last is training
+    keys = FLOP_KEYS if isinstance(model.attention, LatentAttention) else FLOP_KEYS[1::2]
+    rows = [
+        Doubled(key, f"FLOP per token: {one.name}", "FLOP", one.own, one.twice)
+        for key, one in zip(keys, counts, strict=True)
+    ]
+    pair, tops = (server, twice), [most(one, LONG)[0] for one in (server, twice)]
+    request = Request(float(LONG - WRITTEN), 0.0, float(WRITTEN))
+    few = min(tops)
+    if few:
+        steps = [point(one, request, few) for one in pair]
+        users = f"{few * server.groups:,} users"
+        rows.append(Doubled("step", f"Step with {users}", "s", *(one.step for one in steps)))
+        prompts = (one.pace.prefill_seconds for one in steps)
+        rows.append(Doubled("prompt", f"Prompt of {LONG - WRITTEN:,} tokens", "s", *prompts))
+    caches = (cached_bytes(one) * LONG for one in pair)
+    weights = (room(one).weights for one in pair)
+    held = (float(top * server.groups) for top in tops)
+    rates = (
+        point(one, request, top).per_gpu if top else None
+        for one, top in zip(pair, tops, strict=True)
+    )
+    return (
+        *rows,
+        Doubled("cache", "Cache of a sequence on a GPU", "bytes", *caches),
+        Doubled("weights", "Weights of a GPU", "bytes", *weights),
+        Doubled("users", "Users of an engine, at most", "users", *held),
+        Doubled("rate", "Tokens per second and GPU with so many", "tok/s/GPU", *rates),
+    )

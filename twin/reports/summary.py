@@ -1,0 +1,183 @@
+"""Plan and Trace to Report: the last of the five verbs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from math import isfinite
+from typing import Any
+
+from twin.arch import again
+from twin.arch.ops import Layer, Op, Work
+from twin.engine.trace import Trace
+from twin.hardware import speed_of_light
+from twin.loading import scenario_hash
+from twin.planning.types import Memory, Plan, StageMemory
+from twin.reports.breakdown import CAUSES, mean
+from twin.reports.cost import bill
+from twin.reports.expect import FITS, judge
+from twin.reports.exposure import exposures
+from twin.reports.kpi_intervals import intervals
+from twin.reports.kpis import kpis
+from twin.reports.overlap import overlap
+from twin.reports.report import (
+    CatalogUse,
+    LinkUse,
+    MemoryReport,
+    Provenance,
+    Report,
+    RoleBreakdown,
+    StagePeak,
+)
+from twin.reports.with_data import data_of
+from twin.reports.with_failures import NO_GOODPUT, goodput_of, with_spans
+from twin.scenario import Root, Scenario
+from twin.sources import KINDS, Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Circumstances of a run that are no part of its answer: seconds on the wall clock, and the
+    command that repeats it."""
+
+    wall_seconds: float | None = None
+    command: str | None = None
+
+
+def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
+    """The answers to a run: key figures, a breakdown that sums to the step, memory, links,
+    warnings, provenance."""
+    scenario = plan.scenario
+    breakdown_ns = mean(trace.breakdown_ns)
+    assert sum(breakdown_ns.values()) == trace.step_ns, "the breakdown must sum to the step"
+    spans, doubts = intervals(scenario, kpis(plan, trace.step_ns, breakdown_ns))
+    failed = goodput_of(plan, trace.step_ns)
+    figures = kpis(plan, trace.step_ns, breakdown_ns, failed)
+    gpu_hours = figures["gpu_hours"]
+    assert gpu_hours is not None, "a run has a length"
+    paid = bill(scenario.cluster, scenario.cost, gpu_hours, breakdown_ns)
+    return Report(
+        name=scenario.name,
+        scenario=resolved(scenario),
+        tokens=scenario.train.tokens,
+        hash=scenario_hash(scenario),
+        fits=plan.memory.fits,
+        kpis=figures,
+        intervals=with_spans(spans, figures, failed),
+        step_ns=trace.step_ns,
+        breakdown_ns=breakdown_ns,
+        roles=tuple(_role(*pair) for pair in zip(trace.roles, trace.breakdown_ns, strict=True)),
+        memory=memory_report(plan.memory),
+        links={
+            name: LinkUse(size, trace.link_busy[name]) for name, size in trace.link_bytes.items()
+        },
+        extrapolated_fraction=trace.extrapolated_fraction,
+        speed_of_light_seconds=speed_of_light_seconds(plan),
+        warnings=(
+            *plan.warnings,
+            *paid.warnings,
+            *(failed.warnings if failed else (NO_GOODPUT,)),
+            *doubts,
+        ),
+        provenance=_provenance(scenario, trace, run),
+        expectations=judge(scenario.expect, {FITS: plan.memory.fits, **figures}),
+        exposure=exposures(trace, breakdown_ns),
+        overlap=overlap(plan),
+        bill=paid,
+        goodput=failed,
+        generated=data_of(scenario),
+    )
+
+
+def resolved(scenario: Root) -> dict[str, Any]:
+    """The resolved scenario as a planner would write it, in plain data: quantities with their
+    units."""
+    return scenario.model_dump(mode="json", by_alias=True)
+
+
+def memory_report(memory: Memory) -> MemoryReport:
+    """The ledger's peaks against capacity, reserve and budget, in bytes."""
+    return MemoryReport(
+        peak=_peak(memory.peak),
+        capacity=memory.capacity,
+        reserve=dict(memory.reserve),
+        budget=memory.budget,
+        stages=tuple(_peak(stage) for stage in memory.stages),
+        host=dict(memory.host),
+        host_capacity=memory.host_capacity if isfinite(memory.host_capacity) else None,
+        unique_bytes=memory.unique_bytes,
+    )
+
+
+def speed_of_light_seconds(plan: Plan) -> float:
+    """Lower bound of the step: the busiest stage's kernels at the hardware's peak rates (roofline
+    with efficiency one), what the memory policy computes again included, with no launch,
+    communication, bubble or optimizer step."""
+    busy = [0.0] * plan.mesh.pipeline
+    for chunk in plan.chunks:
+        for layer in chunk.layers:
+            busy[chunk.stage] += _layer_seconds(layer, plan) * plan.runs_per_chunk
+    return max(busy)
+
+
+def _layer_seconds(layer: Layer, plan: Plan) -> float:
+    gpu, repeated = plan.scenario.cluster.node.gpu, again(layer, plan.scenario.memory.recompute)
+
+    def work(op: Op) -> list[Work]:
+        return [op.forward, op.backward, op.weight, *[op.forward] * (op.name in repeated)]
+
+    ops = (item for item in layer.items if isinstance(item, Op))
+    return sum(speed_of_light(one, gpu) for op in ops for one in work(op))
+
+
+def _role(name: str, row: Mapping[str, int]) -> RoleBreakdown:
+    return RoleBreakdown(name, {cause: int(row.get(cause, 0)) for cause in CAUSES})
+
+
+def _peak(stage: StageMemory) -> StagePeak:
+    return StagePeak(
+        stage.stage,
+        stage.peak_bytes,
+        stage.peak_moment,
+        stage.in_flight,
+        dict(stage.categories),
+        stage.kept_bytes,
+        dict(stage.host),
+    )
+
+
+def _provenance(scenario: Scenario, trace: Trace, run: Run) -> Provenance:
+    return Provenance(
+        twin_version=version("twin"),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        wall_seconds=run.wall_seconds,
+        calibration=scenario.calibration.name,
+        fidelity="events",
+        events=trace.events,
+        played_microbatches=trace.played_microbatches,
+        microbatches=trace.microbatches,
+        catalog=catalog_use(scenario.ledger),
+        reproduce=run.command,
+    )
+
+
+def catalog_use(ledger: Ledger) -> CatalogUse:
+    """The works that the catalog numbers of a scenario come from, how many numbers of each kind
+    there are, and a digest of the whole ledger."""
+    cited = {entry.source.id: entry.source for entry in ledger.values() if entry.source}
+    kinds = Counter(entry.kind for entry in ledger.values())
+    return CatalogUse(
+        digest=_sha256({path: asdict(entry) for path, entry in ledger.items()}),
+        numbers={kind: kinds[kind] for kind in KINDS},
+        sources=tuple(cited[key] for key in sorted(cited)),
+    )
+
+
+def _sha256(values: Mapping[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

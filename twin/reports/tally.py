@@ -1,0 +1,191 @@
+"""What one rank runs and sends in a step, mean over the stages, by what binds it: the sums behind
+the formulas of `twin.reports.explain`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from twin.arch import again
+from twin.arch.ops import Op, Work
+from twin.collectives.traffic import Traffic
+from twin.engine.breakdown import EXPOSED
+from twin.engine.program import FROM_HOST, SEND_FORWARD, TO_HOST, Program, Step, parts
+from twin.engine.trace import Trace
+from twin.engine.turns import NOWHERE, turns
+from twin.hardware import Price, matmul, measured_apart, price
+from twin.planning.offload import offloaded
+from twin.planning.types import Plan
+from twin.schedules.action import Pass
+
+Precision = Literal["bf16_dense", "fp8_dense"]
+"""The peak that kernels are measured against, by the name of the GPU's field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """Kernels of one class on one rank per step that arithmetic bounds: their FLOP, and their
+    seconds without launches. `by_shape`: their efficiencies follow from their shapes."""
+
+    peak: Precision
+    flop: float = 0.0
+    seconds: float = 0.0
+    by_shape: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Work of all passes on one rank per step."""
+
+    arithmetic: Mapping[str, Arithmetic]
+    """By the class of the calibration, with `_fp8` where that is their precision."""
+    bytes: Mapping[str, float]
+    """Of kernels bound by device memory, by the field that says which share of it they reach."""
+    launched: Mapping[str, float]
+    """Kernels by the field that says what each launch adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Transfers of one kind on one rank per step."""
+
+    bytes: Mapping[str, float]
+    """By the path that each takes longest on, as in `Program.capacity`."""
+    latency_ns: float
+    """Of all, one after another."""
+
+
+def kernels(plan: Plan) -> Kernels:
+    """Work of all passes: forward, what is run again, and both halves of the backward."""
+    per_chunk = plan.runs_per_chunk / plan.mesh.pipeline
+    found: dict[str, Arithmetic] = {}
+    launched: Counter[str] = Counter()
+    size: Counter[str] = Counter()
+    for op, name, work in _runs(plan):
+        price = _price(plan, op, name, work)
+        known = matmul.law(work.product, plan.scenario.calibration)
+        apart = measured_apart(op.kind, plan.scenario.calibration) is not None
+        field = f"calibration.streaming.{op.kind}" if apart else "calibration"
+        launch = _launch_field(work) if known is not None else f"{field}.launch"
+        if getattr(plan.scenario.calibration, f"{name}_launch", None) is not None:
+            launch = f"calibration.{name}_launch"  # attention, in one direction
+        launched[launch] += work.kernels * per_chunk  # pyright: ignore[reportArgumentType]
+        if known is not None and work.product is not None and work.product.groups > 1:
+            each = launch.replace(".launch", ".group_launch")
+            groups = bool(known.group_launch) * work.product.groups
+            launched[each] += groups * work.kernels * per_chunk  # pyright: ignore[reportArgumentType]
+        if price.overlaps and price.arithmetic <= price.memory:
+            size[f"{field}.bandwidth"] += work.bytes * per_chunk  # pyright: ignore[reportArgumentType]
+            continue
+        by_shape = known is not None or op.kind == "attention"
+        key = f"{name}_fp8" if _peak(work) == "fp8_dense" else name
+        before = found.get(key, Arithmetic(_peak(work)))
+        found[key] = Arithmetic(
+            before.peak,
+            before.flop + work.flop * per_chunk,
+            before.seconds + price.busy * per_chunk,
+            before.by_shape or by_shape,
+        )
+    moved = {field: count for field, count in size.items() if count}
+    return Kernels(found, moved, {field: count for field, count in launched.items() if count})
+
+
+def _launch_field(work: Work) -> str:
+    """The field of the scenario that says what launching a product of known shape adds."""
+    assert work.product is not None
+    return f"calibration.matmuls.{work.product.precision}.launch"
+
+
+def _peak(work: Work) -> Precision:
+    return "fp8_dense" if work.product and work.product.precision == "fp8" else "bf16_dense"
+
+
+def _price(plan: Plan, op: Op, name: str, work: Work) -> Price:
+    scenario = plan.scenario
+    backward = name == "attention_backward"
+    return price(op.kind, work, scenario.cluster.node.gpu, scenario.calibration, backward)
+
+
+def _runs(plan: Plan) -> Iterator[tuple[Op, str, Work]]:
+    """Every time that kernels of an op run for one micro-batch: the op, the class of their
+    efficiency, and their work."""
+    for layer in (layer for chunk in plan.chunks for layer in chunk.layers):
+        repeated = again(layer, plan.scenario.memory.recompute)
+        for op in (item for item in layer.items if isinstance(item, Op)):
+            ways = ("attention_forward", "attention_backward")
+            forward, backward = ways if op.kind == "attention" else (op.kind, op.kind)
+            for _ in range(1 + (op.name in repeated)):
+                yield op, forward, op.forward
+            yield op, backward, op.backward
+            yield op, backward, op.weight
+
+
+def transfers(program: Program, trace: Trace, cause: str) -> Transfers:
+    """Transfers whose waits are this category of the breakdown, as often as the schedule runs
+    them."""
+    size: Counter[str] = Counter()
+    latency = 0.0
+    for step, times in _sent(program, trace):
+        if EXPOSED.get(step.stream) != cause:
+            continue
+        share = times / program.stages
+        latency += step.duration_ns * share
+        sizes = parts(step.traffic or Traffic())
+        if not sizes:
+            continue
+        path = max(sizes, key=lambda one: sizes[one] / program.capacity[one])
+        size[path] += sizes[path] * share  # pyright: ignore[reportArgumentType]
+    return Transfers({path: total for path, total in size.items() if total}, latency)
+
+
+def _sent(program: Program, trace: Trace) -> Iterator[tuple[Step, float]]:
+    """Every communication step of all stages, and how often it comes in the whole step."""
+    known = turns(
+        program.schedule,  # pyright: ignore[reportArgumentType]  (frozen, so it has a hash)
+        program.stages,
+        program.chunks_per_stage,
+        trace.played_microbatches,
+    )
+    scale = trace.microbatches / trace.played_microbatches
+    passes: Counter[tuple[Pass, int]] = Counter()
+    messages = gathers = 0
+    for place, _, lanes in (turn for stage in known.stages for turn in stage):
+        passes.update(known.passes[place])
+        messages += sum(lane[2] != NOWHERE for lane in lanes)
+        gathers += sum(lane[0] != NOWHERE for lane in lanes)
+    for one, count in passes.items():
+        yield from ((step, count * scale) for step in program.passes[one])
+    if program.stages > 1:
+        yield from ((step, gathers * scale) for step in program.receive)
+    yield message_step(program), messages * scale
+    yield from ((step, times * scale) for step, times in _copies(program, trace))
+    for steps in (*program.opening, *program.finish):
+        yield from ((step, 1.0) for step in steps)
+
+
+def _copies(program: Program, trace: Trace) -> Iterator[tuple[Step, float]]:
+    """Copies of activations to the host and back, and how often each comes in what was played."""
+    offload = program.offload
+    if offload is None:
+        return
+    orders = program.schedule.order(
+        program.stages, program.chunks_per_stage, trace.played_microbatches
+    )
+    away = Counter(chunk for order in orders for chunk, _ in offloaded(order))
+    for chunk, times in away.items():
+        size = offload.bytes[chunk]
+        for stream, flow in (
+            (TO_HOST, Traffic(to_host_bytes=size)),
+            (FROM_HOST, Traffic(from_host_bytes=size)),
+        ):
+            yield Step("copy", stream, offload.latency_ns, (), flow), float(times)
+
+
+def message_step(program: Program) -> Step:
+    """A message between stages as a step of its sender."""
+    message = program.message
+    nvlink = message.bytes if message.link == "nvlink" else 0.0
+    flow = Traffic(nvlink_bytes=nvlink, nic_bytes=message.bytes - nvlink)
+    return Step("send", SEND_FORWARD, message.latency_ns, (), flow)

@@ -1,0 +1,162 @@
+"""The verdict: plain sentences that answer does it fit, how long, how much, and what is the
+bottleneck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from twin.reports.breakdown import CAUSE_WORDS, bottleneck
+from twin.reports.numbers import count, digits, duration, gibibytes, show
+from twin.reports.with_data import data_words
+
+if TYPE_CHECKING:  # a Report prints its own verdict
+    from twin.reports.compare import Delta
+    from twin.reports.report import MemoryReport, Report
+    from twin.scenario import Scenario
+
+PLAIN: Final = "plain-all-to-all"
+"""The warning of a plan whose all-to-all sends a copy of a token per chosen expert."""
+_NAMED_TENSORS = 3
+"""Categories that the sentence about a plan that does not fit names, largest first."""
+
+
+def verdict(report: Report) -> str:
+    """Does it fit, how long, how much, and what is the bottleneck; if it does not fit, what is too
+    large and where."""
+    answer, losses = _time_and_money(report), _bottleneck(report)
+    before = f" {data_words(report.generated)}" if report.generated else ""
+    if report.fits:
+        return f"{fitting(report.memory)} {answer} {losses}{before}"
+    told = f"If it did fit: {answer[0].lower()}{answer[1:]} {losses}{before}"
+    return f"{fitting(report.memory)} {told}"
+
+
+def scope(scenario: Scenario) -> str | None:
+    """What the answer to the step of a scenario leaves out, where `twin run` answers more; None
+    where the step is all there is."""
+    if scenario.rl:
+        more = "iteration of reinforcement learning" if scenario.rl.iteration else "rollouts"
+        return f"the trainer's step alone, for all of its tokens. `twin run` answers the {more}."
+    if scenario.phases:
+        return (
+            f"the step of the scenario itself, for all of its tokens. `twin run` answers its "
+            f"{len(scenario.phases)} phases."
+        )
+    return None
+
+
+def fitting(memory: MemoryReport) -> str:
+    """Does it fit: the room left, or which stage is over, by how much, with which tensors, and how
+    many more are over; the same of host memory, where anything is kept there."""
+    worst = memory.peak
+    if memory.fits_device:
+        free = gibibytes(memory.budget - worst.peak_bytes)
+        room = f"{free} to spare on the fullest GPU (stage {worst.stage})"
+        if not memory.fits_host:
+            return f"Does not fit: {_host_is_full(memory)} The GPUs have room: {room}."
+        if memory.host and memory.host_capacity is not None:
+            left = gibibytes(memory.host_capacity - memory.host_per_node)
+            room += f" and {left} in the host memory of the fullest node"
+        return f"Fits with {room}."
+    full = "" if memory.fits_host else f" Nor does it fit on the host: {_host_is_full(memory)}"
+    over = [stage for stage in memory.stages if stage.peak_bytes > memory.budget]
+    reserve = gibibytes(sum(memory.reserve.values()))
+    return (
+        f"Does not fit: stage {worst.stage} needs {gibibytes(worst.peak_bytes)} for tensors and "
+        f"has {gibibytes(memory.budget)} ({gibibytes(memory.capacity)} less {reserve} reserve), "
+        f"{gibibytes(worst.peak_bytes - memory.budget)} too much; "
+        f"largest there: {_named(worst.categories)}. "
+        f"{len(over)} of {len(memory.stages)} stages are over.{full}"
+    )
+
+
+def _host_is_full(memory: MemoryReport) -> str:
+    """Host memory that does not suffice: how much of it is wanted, and for what."""
+    capacity = memory.host_capacity or 0.0
+    return (
+        f"a node has {gibibytes(capacity)} of host memory and its GPUs keep "
+        f"{gibibytes(memory.host_per_node)} there, "
+        f"{gibibytes(memory.host_per_node - capacity)} too much; "
+        f"largest there: {_named(memory.host)}."
+    )
+
+
+def difference(baseline: Report, delta: Delta) -> str:
+    """One sentence on a candidate: whether it can run at all, how much its step differs from the
+    baseline's, and the largest cause."""
+    change = _change(baseline, delta)
+    if not delta.fits:
+        return f"{delta.name} does not fit. If it did, {change}"
+    if not baseline.fits:
+        return f"{delta.name}: {change[:-1]}, if that fitted."
+    return f"{delta.name}: {change}"
+
+
+def _change(baseline: Report, delta: Delta) -> str:
+    change = delta.step_delta_ns
+    if not change:
+        return f"a step takes as long as in {baseline.name}."
+    word = "faster" if change < 0 else "slower"
+    share = digits(100 * abs(change) / baseline.step_ns)
+    cause = max(delta.breakdown_ns, key=lambda c: delta.breakdown_ns[c] * (1 if change > 0 else -1))
+    return (
+        f"a step is {duration(abs(change) / 1e9)} ({share} %) {word} than in "
+        f"{baseline.name}; "
+        f"the largest part is {CAUSE_WORDS[cause]} ({_signed(delta.breakdown_ns[cause])})."
+    )
+
+
+def _signed(ns: int) -> str:
+    return f"{'-' if ns < 0 else '+'}{duration(abs(ns) / 1e9)}"
+
+
+def _time_and_money(report: Report) -> str:
+    kpis, tokens = report.kpis, report.tokens
+    cost = kpis["cost_usd"]
+    money = f" and cost {show(cost, 'USD')}" if cost is not None else ""
+    return (
+        f"A step takes {show(kpis['step_seconds'], 's')}; {count(tokens)} tokens take "
+        f"{digits(kpis['days'] or 0.0)} days, {count(kpis['gpu_hours'] or 0.0)} GPU-hours{money} "
+        f"without failures, at {show(kpis['mfu'], '%')} MFU.{_with_failures(report)}"
+    )
+
+
+def _with_failures(report: Report) -> str:
+    """What failures make of time and money; nothing where the scenario says nothing of them."""
+    goodput, kpis = report.goodput, report.kpis
+    if goodput is None:
+        return ""
+    low, high = (digits(100 * share) for share in goodput.interval)
+    days, cost = kpis["days_with_failures"], kpis["cost_usd_with_failures"]
+    if days is None:
+        return " With failures it never ends."
+    money = f" and {show(cost, 'USD')}" if cost is not None else ""
+    return (
+        f" With failures {show(goodput.fraction, '%')} of the time is progress ({low} to {high} % "
+        f"in 80 % of simulated runs): {digits(days)} days{money}."
+    )
+
+
+def _bottleneck(report: Report) -> str:
+    worst = bottleneck(report.breakdown_ns)
+    share = f"{_share(report.breakdown_ns[worst], report)} of the step"
+    if worst == "compute":
+        return f"Nothing but compute takes time ({share})."
+    loss = f"The largest loss beside compute is {CAUSE_WORDS[worst]}, {share}"
+    split = report.exposure.get(worst)
+    if split is not None and split.ramp_ns:
+        loss += f" ({_share(split.ramp_ns, report)} while the pipeline fills and drains)"
+    if worst == "exposed_expert" and PLAIN in {one.code for one in report.warnings}:
+        return f"{loss}: it is a plain all-to-all, so that part is an upper bound."
+    return f"{loss}."
+
+
+def _share(ns: int, report: Report) -> str:
+    return f"{digits(100 * ns / report.step_ns)} %"
+
+
+def _named(categories: Mapping[str, float]) -> str:
+    ranked = sorted(categories.items(), key=lambda item: (-item[1], item[0]))
+    words = [f"{name.replace('_', ' ')} {gibibytes(size)}" for name, size in ranked if size > 0]
+    return ", ".join(words[:_NAMED_TENSORS])
