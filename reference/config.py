@@ -7,18 +7,16 @@ and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, Strict, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, Strict, ValidationInfo, field_validator
 
-from reference.data.dialogs.spec import DialogsSpec
-from reference.data.spec import DataSpec
-from reference.evaluate.spec import EverySpec
 from reference.optim.schedule import ScheduleSpec
 from reference.optim.spec import OptimizerSpec
 from reference.parallel.spec import ParallelSpec
+from reference.text.spec import DataSpec, DialogsSpec
 from twin.errors import FieldError, Problem, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint
@@ -33,6 +31,8 @@ LearningRate = Annotated[float, Strict(), Field(gt=0, le=1)]
 """What an update is multiplied with."""
 Small = Annotated[float, Strict(), Field(ge=0, le=1)]
 """A rate or coefficient; 0 turns its cause off."""
+Temperature = Annotated[float, Field(ge=0, le=10)]
+"""Of sampled answers; 0: the likeliest token."""
 
 
 class TrainSpec(Spec):
@@ -135,6 +135,44 @@ class StageSpec(Spec):
         description="factor by which YaRN stretches positions from here on; null: as before. Its "
         "other numbers are the model's, its original context `train.sequence` where that has none",
     )
+
+
+class TaskChoice(Spec):
+    """A task of an evaluation, and the fields of it to change."""
+
+    name: str = Field(description="a built-in task, or the YAML file of one")
+    limit: Count | None = Field(default=None, description="the first cases only")
+    samples: Count | None = Field(default=None, description="answers to each case")
+    ks: tuple[Count, ...] | None = Field(default=None, description="pass@k for these k")
+    temperature: Temperature | None = Field(default=None, description="of answers")
+    output_tokens: Count | None = Field(default=None, description="tokens of an answer at most")
+    context_tokens: Count | None = Field(default=None, description="tokens of prompt and answer")
+
+    @property
+    def changes(self) -> Mapping[str, Any]:
+        """The fields of the task to change."""
+        return self.model_dump(exclude={"name"}, exclude_none=True)
+
+
+def _named(value: object) -> object:
+    """Task names as mappings."""
+    if isinstance(value, list | tuple):
+        return tuple({"name": one} if isinstance(one, str) else one for one in value)
+    return value
+
+
+TaskChoices = Annotated[tuple[TaskChoice, ...], BeforeValidator(_named)]
+
+
+class EverySpec(Spec):
+    """Tasks that a training run asks its own model from time to time."""
+
+    every: Whole = Field(default=0, description="steps between two evaluations; 0: none")
+    tasks: TaskChoices = Field(
+        default=(TaskChoice(name="copying"),), min_length=1, description="what is asked"
+    )
+    limit: Count | None = Field(default=32, description="cases of each task at most")
+    seed: Whole = Field(default=0, description="of sampled answers")
 
 
 class RunSpec(Spec):

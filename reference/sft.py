@@ -9,7 +9,7 @@ the text that this was trained on are those of the run that is named by `start`.
 The folder that is written is a run's like any other: it is served, evaluated, converted, resumed
 and fine-tuned again. Options and exit codes are those of `reference.train`.
 
-OURS, since K2's report does not say: rates, batch, packing (`reference.data.dialogs.rows`), and
+OURS, since K2's report does not say: rates, batch, packing (`reference.text.dialogs.rows`), and
 that every learned token of a step counts alike.
 """
 
@@ -26,6 +26,7 @@ from pydantic import Field
 from reference.config import (
     PRESETS,
     BalanceSpec,
+    EverySpec,
     RunSpec,
     StageSpec,
     TrainSpec,
@@ -34,11 +35,10 @@ from reference.config import (
     run_section,
 )
 from reference.convert.trained import Trained, begun_from
-from reference.data.dialogs.spec import DialogsSpec
-from reference.evaluate.spec import EverySpec
 from reference.optim.schedule import ScheduleSpec
 from reference.optim.spec import OptimizerSpec
 from reference.parallel.spec import ParallelSpec
+from reference.text.spec import DialogsSpec
 from reference.train import main as train_main
 from reference.trainer.command import Program
 from twin.loading.config import load_config

@@ -1,88 +1,34 @@
 """Train a model: `python -m reference.train CONFIG [--set a.b=value ...] [--resume | --fresh]`.
 
-CONFIG is a file or the name of a preset. A step is in `reference.trainer.step` (Kimi K2,
-arXiv:2507.20534, algorithm 1; DeepSeek-V3, arXiv:2412.19437, section 2.1.2). Under `torchrun` the
-run's ranks share the work as the section `parallel` says; the first one speaks for all.
+CONFIG is a file or the name of a preset. The loop is `reference.trainer.loop`. Under `torchrun` the
+ranks of the run share the work as the section `parallel` says.
 
-OURS, since K2's report does not say: gradients are not clipped. Muon's update has the same size
-whatever the gradient's norm is, so that a global norm would only rescale AdamW's few weights, by
-the norm of weights that do not care. The norm is logged.
-
-Exit codes: 0 done, 1 a bug, 2 usage, 3 invalid configuration, 5 the loss is no number any more, 6
-another rank is gone, 130 and 143 ended by SIGINT and SIGTERM, with a checkpoint.
+Exit codes: 0 done, 1 a bug, 2 usage, 3 invalid configuration, 5 the loss is not finite, 6 another
+rank is gone, 130 and 143 ended by SIGINT and SIGTERM, with a checkpoint.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from collections.abc import Callable, Sequence
 
-import torch
-
-from reference.checkpoint import Checkpoint
-from reference.checkpoint.ranks import on_first
 from reference.config import RunSpec
 from reference.ending import say
-from reference.evaluate.every import asked, line, refuse_impossible
-from reference.memory.idle import idle
-from reference.metrics import Evaluation, Metrics, Step
-from reference.model import Transformer
+from reference.evaluate import every
+from reference.metrics import Step
 from reference.parallel.lost import LOST, is_lost, left, lost
-from reference.parallel.world import World, environment, joined
-from reference.trainer.balance import balanced
+from reference.parallel.world import environment
+from reference.trainer import loop
 from reference.trainer.command import TRAIN, Asked, Program, parse
-from reference.trainer.evaluate import evaluate
-from reference.trainer.folder import Existing, opened
+from reference.trainer.folder import Existing
+from reference.trainer.loop import Result
 from reference.trainer.progress import progress_bar
-from reference.trainer.resume import find, put_back
-from reference.trainer.save import save
-from reference.trainer.settings import settings
 from reference.trainer.signals import Stop, ending_on_signals
-from reference.trainer.spectra import spectra_of
-from reference.trainer.stages import Stage, microbatches, stages_of
-from reference.trainer.step import train_step
-from reference.trainer.timeline import writing
-from reference.trainer.trainee import Trainee, build
+from reference.trainer.stages import stages_of
 from twin.errors import TwinError
 
 DIVERGED = 5
-Ended = Literal["done", "interrupted", "diverged"]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A run that ended: its history (what earlier processes did of it, too), and the model."""
-
-    ended: Ended
-    steps: tuple[Step, ...]
-    evaluations: tuple[Evaluation, ...]
-    step: int
-    """Steps done."""
-    parts: Mapping[int, Transformer]
-    """The parts of the model that this rank holds, by chunk."""
-
-    @property
-    def model(self) -> Transformer:
-        """The whole model, where one rank holds it in one part."""
-        (found,) = self.parts.values()
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """One process's part of a run, and who watches it."""
-
-    run: RunSpec
-    trainee: Trainee
-    log: Metrics
-    progress: Callable[[Step], None]
-    tell: Callable[[str], None]
-    stop: Stop
 
 
 def train(
@@ -93,133 +39,8 @@ def train(
     existing: Existing = "refuse",
     stop: Stop | None = None,
 ) -> Result:
-    """Train to the end, or until `stop` says so; `progress` is called with every step, `tell` with
-    what a person should know.
-
-    Writes metrics and checkpoints where `train.output` names a folder. Raises UsageError and
-    ScenarioError for what a user can mend.
-    """
-    with ExitStack() as stack:
-        device = stack.enter_context(settings(run.train))
-        world = stack.enter_context(joined(run.parallel, microbatches(run), device))
-        if run.evaluate.every:
-            refuse_impossible(run.evaluate, world.ranks)
-        speaks = world.first
-        tell = tell if tell is not None and speaks else _silent
-        progress = progress if progress is not None and speaks else _silent
-        folder, group = _folder(run), world.groups["world"].handle
-        if folder is not None:
-            _open(stack, world, folder, existing)
-        checkpoint, refused = find(run, folder, tell, group) if folder else (None, ())
-        for warning in idle(run.memory, run.model, device):
-            tell(f"{warning.path}: {warning.message}")
-        trainee = _built(run, world, device, checkpoint, tell)
-        last = checkpoint.step if checkpoint else None
-        own = folder if speaks else None
-        log = Metrics(own, last_step=last, tensorboard=run.train.tensorboard)
-        stack.enter_context(log)
-        if folder is not None and run.train.timeline:
-            stack.enter_context(writing(world, folder, run))
-        for problem in refused:
-            log.event("refused", trainee.step, message=problem.message)
-        if checkpoint is not None:
-            log.event("resume", trainee.step, name=checkpoint.path.name)
-        session = _Session(run, trainee, log, progress, tell, stop or Stop())
-        ended: Ended = "done"
-        for stage in stages_of(run):
-            if trainee.step <= stage.end and ended == "done":
-                ended = _train_stage(session, stage)
-        if ended == "interrupted":
-            log.event("interrupted", trainee.step, signal=session.stop.signal)
-        steps, evaluations = tuple(log.steps), tuple(log.evaluations)
-        return Result(ended, steps, evaluations, trainee.step, trainee.parts)
-
-
-def _built(
-    run: RunSpec,
-    world: World,
-    device: torch.device,
-    checkpoint: Checkpoint | None,
-    tell: Callable[[str], None],
-) -> Trainee:
-    """The trainee where the run goes on from, or as it begins."""
-    trainee = build(run, world, device, resumes=checkpoint is not None)
-    if run.dialogs is not None:
-        tell(str(trainee.prepared.facts))
-    if checkpoint is not None:
-        put_back(checkpoint, trainee, tell)
-    return trainee
-
-
-def _train_stage(session: _Session, stage: Stage) -> Ended:
-    """The steps of a stage that are left, with evaluations and checkpoints between them."""
-    run, trainee, log, stop = session.run, session.trainee, session.log, session.stop
-    trainee.enter(stage)
-    if trainee.step == stage.first:
-        log.event("stage", trainee.step, name=stage.name, sequence=stage.sequence)
-    stopped = False
-    with balanced(trainee.models, run.balance.sequence_loss / stage.accumulate, stage.sequence):
-        while trainee.step < stage.end:
-            made = train_step(run, stage, trainee, stop)
-            step, stopped = made.step, made.stopped
-            if step is None:
-                log.event("diverged", trainee.step)
-                session.tell(f"the loss of step {trainee.step + 1} is no number; it was not made")
-                return "diverged"
-            log.step(step)
-            session.progress(step)
-            if _due(step.step, run.train.spectra_every):
-                log.event("spectra", step.step, roles=spectra_of(trainee))
-            over = step.step == stage.end
-            if not over and _due(step.step, run.train.evaluate_every):
-                _evaluate(session, stage, run.train.evaluate_sequences)
-            if _due(step.step, run.evaluate.every):
-                _ask(session)
-            # Several ranks agree on it in the next step.
-            stopped = stopped or (trainee.world.ranks == 1 and stop.signal is not None)
-            if over or stopped or _due(step.step, run.train.checkpoint_every):
-                save(run, trainee, log)
-            if stopped and not over:
-                return "interrupted"
-    group = trainee.world.groups["world"].handle
-    if on_first(group, lambda: not any(one.step == stage.end for one in log.evaluations)):
-        # After the checkpoint: it may take long, and can be made up for.
-        _evaluate(session, stage, run.train.final_sequences)
-    return "done" if not on_first(group, lambda: stop.signal is not None) else "interrupted"
-
-
-def _evaluate(session: _Session, stage: Stage, sequences: int | None) -> None:
-    found = evaluate(session.trainee, stage, sequences, session.stop)
-    if found is not None:
-        session.log.evaluation(found)
-        shown = f"{found.bits_per_byte:.4f} bits per byte of {found.tokens:,} held-out tokens"
-        session.tell(f"step {found.step}: {shown}")
-
-
-def _ask(session: _Session) -> None:
-    """The tasks of `run.evaluate`, asked of the model as it is."""
-    found = asked(session.run, session.trainee, session.stop)
-    if found is not None:
-        session.log.event("tasks", session.trainee.step, tasks=found)
-        session.tell(f"step {session.trainee.step}: {line(found)}")
-
-
-def _folder(run: RunSpec) -> Path | None:
-    return None if run.train.output is None else Path(run.train.output)
-
-
-def _open(stack: ExitStack, world: World, folder: Path, existing: Existing) -> None:
-    """Hold the folder, by the first rank for all."""
-    opening = opened(folder, existing)
-    on_first(world.groups["world"].handle, lambda: stack.enter_context(opening))
-
-
-def _silent(_: object) -> None:
-    """What ranks do that do not speak."""
-
-
-def _due(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0
+    """`reference.trainer.loop.train`, with the tasks of `reference.evaluate` between steps."""
+    return loop.train(run, every, progress=progress, tell=tell, existing=existing, stop=stop)
 
 
 def main(arguments: Sequence[str] | None = None, program: Program = TRAIN) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from reference.agentic.sampling import Candidate
 from reference.agentic.tasks.task import Task
 from reference.dialog import Dialog, dialog_json
-from reference.inference.template import weighed
+from reference.text.template import weighed
 
 
 def row_of(task: Task, at: int, kept: Candidate, generator: str, segments: bool) -> dict[str, Any]:

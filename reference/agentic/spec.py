@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, Strict, model_validator
 
-from reference.data.build.spec import NearSpec
+from reference.text.near import NearSpec
 from twin.errors import FieldError
 from twin.spec.base import Count, Flag, Part, Spec, Whole
 

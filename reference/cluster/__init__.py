@@ -2,6 +2,6 @@
 and ranks that are started and ended together.
 
 `spec` says what it is, `namespaces` lays it out, `launch` runs a program on it (`python -m
-reference.cluster`), `posted` has the collectives that gloo lacks or does badly, `timing` measures
-what collectives cost over its links, `patterns` are those it measures.
+reference.cluster`), `timing` measures what collectives cost over its links, `patterns` are
+those it measures.
 """

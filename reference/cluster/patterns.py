@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import torch
 import torch.distributed as dist
 
-from reference.cluster import posted
+from reference.parallel import gloo_collectives
 
 Call: TypeAlias = Callable[[], object]
 
@@ -91,13 +91,13 @@ def all_to_all_posted(ranks: Ranks, size: int) -> Call:
     """Of messages, receives first, with equal shares."""
     del ranks
     x_X, y_X = _bytes(size), _bytes(size)
-    return lambda: posted.all_to_all(y_X, x_X).wait()
+    return lambda: gloo_collectives.all_to_all(y_X, x_X).wait()
 
 
 def all_to_all_posted_uneven(ranks: Ranks, size: int) -> Call:
     """Of messages, receives first, shares as `all_to_all_uneven`."""
     sent, received, x_X, y_X = _uneven(ranks, size)
-    return lambda: posted.all_to_all(y_X, x_X, received, sent).wait()
+    return lambda: gloo_collectives.all_to_all(y_X, x_X, received, sent).wait()
 
 
 def all_reduce(ranks: Ranks, size: int) -> Call:
@@ -115,7 +115,7 @@ def reduce_scatter(ranks: Ranks, size: int) -> Call:
 def reduce_scatter_posted(ranks: Ranks, size: int) -> Call:
     """Of messages, receives first."""
     whole_X, part_X = _values(ranks, size)
-    return lambda: posted.reduce_scatter(part_X, whole_X)
+    return lambda: gloo_collectives.reduce_scatter(part_X, whole_X)
 
 
 def all_gather(ranks: Ranks, size: int) -> Call:
@@ -127,7 +127,7 @@ def all_gather(ranks: Ranks, size: int) -> Call:
 def all_gather_posted(ranks: Ranks, size: int) -> Call:
     """Of messages, receives first."""
     whole_X, part_X = _values(ranks, size)
-    return lambda: posted.all_gather(whole_X, part_X)
+    return lambda: gloo_collectives.all_gather(whole_X, part_X)
 
 
 def broadcast(ranks: Ranks, size: int) -> Call:

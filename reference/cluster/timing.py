@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster.patterns import PATTERNS, Call, Ranks
-from reference.measure.machine import inspect
+from reference.machine import inspect
 from twin import units
 from twin.errors import Problem, TwinError, UsageError
 

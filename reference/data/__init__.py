@@ -1,1 +1,1 @@
-"""From text to batches: a corpus, its split, a tokenizer, and tokens packed without waste."""
+"""Pre-training data: raw files to shards with provenance, parts of it rephrased."""

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from reference.data.build.manifest import damages, read_manifest
 from reference.data.build.pipeline import build
 from reference.data.build.show import lines_of
 from reference.data.build.spec import BuildSpec
 from reference.data.demo import demo
 from reference.ending import answer, exit_code, say
+from reference.text.build_folder import damages, read_manifest
 from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
 

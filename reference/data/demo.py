@@ -18,7 +18,7 @@ from typing import Any
 
 from reference.data.build.pipeline import build
 from reference.data.build.spec import BuildSpec
-from reference.data.toy import write_raw
+from reference.text.toy import write_raw
 
 _TASKS = ["held-out", "copying", "repeat"]
 """Bits per byte of the held-out text, a choice of answers, and answers that are written."""

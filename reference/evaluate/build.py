@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from reference.data.toy import Town, towns
 from reference.evaluate.task import FOLDER
+from reference.text.toy import Town, towns
 
 Row = dict[str, Any]
 SYLLABLES: Final = tuple(f"{first}{second}" for first in "bdfgklmnprst" for second in "aeio")

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from reference.generate.request import Reply
-from reference.inference.template import (
+from reference.sandbox.tools.schema import errors_of
+from reference.text.template import (
     ARGUMENTS,
     CALL,
     CALL_END,
@@ -19,7 +20,6 @@ from reference.inference.template import (
     Segment,
     segments_of,
 )
-from reference.sandbox.tools.schema import errors_of
 
 Fault = Literal["form", "name", "json", "arguments"]
 """What is wrong with a call: not closed or without `functions.NAME:INDEX`; a tool that is not

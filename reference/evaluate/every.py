@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
-from reference.config import RunSpec
-from reference.data.prepare import prepare
-from reference.data.prepared import Prepared
+from reference.config import EverySpec, RunSpec
 from reference.evaluate.ask.way import Asking
 from reference.evaluate.run import judge
-from reference.evaluate.spec import EverySpec
 from reference.evaluate.subjects.trained import copied
 from reference.evaluate.task import open_task
+from reference.text.prepare import prepare
+from reference.text.prepared import Prepared
 from reference.trainer.signals import Stop
 from reference.trainer.trainee import Trainee
 from twin.errors import Problem, ScenarioError

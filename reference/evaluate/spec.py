@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import Field, field_validator
 
+from reference.config import TaskChoice, TaskChoices, Temperature
 from twin.errors import FieldError
 from twin.spec.base import Count, Part, Spec, Whole
 
 Ask = Literal["read", "choose", "generate", "needle", "act", "attack"]
 """Ways to ask: bits per byte of text; the likeliest of several continuations; an answer; a fact
 hidden in a long text; a dialogue with tools; attempts to make it say what it must not."""
-_Temperature = Annotated[float, Field(ge=0, le=10)]
 
 
 class NeedleSpec(Spec):
@@ -61,7 +60,7 @@ class TaskSpec(Spec):
     limit: Count | None = Field(default=None, description="the first cases only; null: all")
     samples: Count = Field(default=1, description="answers to each case")
     ks: tuple[Count, ...] = Field(default=(), description="pass@k for these k, besides pass@1")
-    temperature: _Temperature = Field(default=0.0, description="0: the likeliest token")
+    temperature: Temperature = Field(default=0.0, description="0: the likeliest token")
     top_p: Part = Field(default=1.0, description="share of the probability that is kept")
     output_tokens: Count = Field(
         default=64,
@@ -88,33 +87,6 @@ class TaskSpec(Spec):
         return tuple(sorted(set(ks) - {1}))
 
 
-class Choice(Spec):
-    """A task that is asked, and what is asked otherwise than it says."""
-
-    name: str = Field(description="a built-in task, or the YAML file of one")
-    limit: Count | None = Field(default=None, description="the first cases only")
-    samples: Count | None = Field(default=None, description="answers to each case")
-    ks: tuple[Count, ...] | None = Field(default=None, description="pass@k for these k")
-    temperature: _Temperature | None = Field(default=None, description="of answers")
-    output_tokens: Count | None = Field(default=None, description="tokens of an answer at most")
-    context_tokens: Count | None = Field(default=None, description="tokens of prompt and answer")
-
-    @property
-    def changes(self) -> Mapping[str, Any]:
-        """What it says of a task's fields."""
-        return self.model_dump(exclude={"name"}, exclude_none=True)
-
-
-def _named(value: object) -> object:
-    """A task may be written by its name alone."""
-    if isinstance(value, list | tuple):
-        return tuple({"name": one} if isinstance(one, str) else one for one in value)
-    return value
-
-
-Choices = Annotated[tuple[Choice, ...], BeforeValidator(_named)]
-
-
 class EvaluateSpec(Spec):
     """One evaluation."""
 
@@ -122,7 +94,7 @@ class EvaluateSpec(Spec):
         description="a training run's folder or one of its checkpoints; the address of an "
         "OpenAI-compatible server, for what is generated; or `rules`"
     )
-    tasks: Choices = Field(min_length=1, description="what is asked, in order")
+    tasks: TaskChoices = Field(min_length=1, description="what is asked, in order")
     output: str | None = Field(
         default=None,
         description="folder of cases and result; null: runs/evaluate/ and the configuration's name",
@@ -151,20 +123,9 @@ class EvaluateSpec(Spec):
 
     @field_validator("tasks")
     @classmethod
-    def _names_differ(cls, tasks: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    def _names_differ(cls, tasks: tuple[TaskChoice, ...]) -> tuple[TaskChoice, ...]:
         names = [one.name for one in tasks]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise FieldError("TW580", f"the task `{twice}` is named twice", "name it once")
         return tasks
-
-
-class EverySpec(Spec):
-    """Tasks that a training run asks its own model from time to time."""
-
-    every: Whole = Field(default=0, description="steps between two evaluations; 0: none")
-    tasks: Choices = Field(
-        default=(Choice(name="copying"),), min_length=1, description="what is asked"
-    )
-    limit: Count | None = Field(default=32, description="cases of each task at most")
-    seed: Whole = Field(default=0, description="of sampled answers")

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from reference.config import TaskChoice
 from reference.evaluate.scorers.scorer import scorer
-from reference.evaluate.spec import Choice, TaskSpec
+from reference.evaluate.spec import TaskSpec
 from twin.errors import Problem, ScenarioError, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint
@@ -60,7 +61,7 @@ def names() -> list[str]:
 
 
 def open_task(
-    choice: Choice, limit: int | None = None, held_out: Sequence[str] | None = None
+    choice: TaskChoice, limit: int | None = None, held_out: Sequence[str] | None = None
 ) -> Task:
     """The task that is chosen, with its first `limit` cases at most. `held_out` are the held-out
     documents of the run that is judged, None where there is none.

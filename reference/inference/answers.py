@@ -11,7 +11,7 @@ from reference.inference.openai.asked import Asked, usage_of
 from reference.inference.openai.fields import ApiError
 from reference.inference.request import Update
 from reference.inference.service import Stream
-from reference.inference.vocabulary import Vocabulary
+from reference.text.vocabulary import Vocabulary
 
 
 class Choice(Protocol):

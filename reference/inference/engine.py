@@ -29,9 +29,9 @@ from reference.inference.sampling import Drawn, draw
 from reference.inference.scheduler import Plan, Scheduler
 from reference.inference.sequence import Sequence, sequences_of
 from reference.inference.spec import EngineSpec
-from reference.inference.vocabulary import Vocabulary
 from reference.inference.weights import put_weights
 from reference.model import Transformer
+from reference.text.vocabulary import Vocabulary
 
 
 @dataclass(slots=True)

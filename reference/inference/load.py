@@ -8,13 +8,13 @@ import torch
 
 from reference.config import RunSpec, load_run
 from reference.convert.trained import Trained, config_of, is_trained
-from reference.data.prepare import prepare
-from reference.data.tokenizer import Tokenizer
 from reference.inference.engine import Engine
 from reference.inference.spec import EngineSpec
-from reference.inference.vocabulary import Vocabulary
 from reference.inference.weights import put_weights
 from reference.model import Transformer
+from reference.text.prepare import prepare
+from reference.text.tokenizer import Tokenizer
+from reference.text.vocabulary import Vocabulary
 from twin.errors import Problem, UsageError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}

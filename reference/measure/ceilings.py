@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from reference.machine import Machine
 from reference.measure.case import BF16
-from reference.measure.machine import Machine
 from reference.measure.point import Point, Statistic
 from twin.loading import catalog_parts, load_part
 

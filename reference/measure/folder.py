@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reference.measure.machine import Machine
+from reference.machine import Machine
 from reference.measure.point import Point, read_point
 from twin.errors import Problem, UsageError
 

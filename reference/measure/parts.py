@@ -17,9 +17,9 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from reference.inference.spec import EngineSpec
+from reference.machine import Machine
 from reference.measure.ceilings import Best
 from reference.measure.links import Links
-from reference.measure.machine import Machine
 from reference.measure.point import Statistic
 from reference.measure.profile import Key, Number, Profile
 from reference.measure.serving import Serving

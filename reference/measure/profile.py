@@ -16,11 +16,11 @@ from typing import Final, Literal
 
 import numpy as np
 
+from reference.machine import Machine
 from reference.measure import laws
 from reference.measure.case import BF16
 from reference.measure.ceilings import Best
 from reference.measure.laws import AttentionLaw, Ceilings, MatmulLaw
-from reference.measure.machine import Machine
 from reference.measure.point import Point, Statistic
 from reference.measure.solve import Array, Solution, Unknown, solve
 from twin.units import Dimension

@@ -10,6 +10,7 @@ from typing import Final
 
 import torch
 
+from reference.machine import Machine, busy, inspect, pick, state
 from reference.measure import clock
 from reference.measure.case import Case, Setting, Skip
 from reference.measure.ceilings import best
@@ -17,7 +18,6 @@ from reference.measure.clock import Effort
 from reference.measure.folder import open_folder, read_points, write_group
 from reference.measure.groups import GROUPS
 from reference.measure.links import fit_links
-from reference.measure.machine import Machine, busy, inspect, pick, state
 from reference.measure.parts import write_parts
 from reference.measure.point import Point, Statistic
 from reference.measure.profile import Profile, fit_profile

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from reference.machine import Machine
 from reference.measure.case import BF16
-from reference.measure.machine import Machine
 from reference.measure.point import Point, Statistic
 from reference.measure.serving import Serving
 from twin.units import format_quantity

@@ -13,7 +13,7 @@ from typing import Literal
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.cluster import posted
+from reference.parallel import gloo_collectives
 from reference.parallel.mesh import Kind
 from reference.parallel.timeline import Tape, Transfer
 
@@ -40,7 +40,7 @@ class Group:
 
     def posts(self, x: Tensor) -> bool:
         """Whether a tensor travels as messages whose receives are posted first: over gloo, whose
-        own collectives take up to twice as long (`reference.cluster.posted`)."""
+        own collectives take up to twice as long (`reference.parallel.gloo_collectives`)."""
         return not x.is_cuda and "gloo" in dist.get_backend(self.handle)
 
     def all_reduce(self, x: Tensor, name: str, reduction: Reduction = "sum") -> Tensor:
@@ -69,7 +69,7 @@ class Group:
         out = x.new_empty(rows, *x.shape[1:])
         transfer = self.tape.transfer("expert", name, x.nbytes, self.kind, "all_to_all")
         if self.posts(x):
-            exchange = posted.all_to_all(out, x, received, sent, self.handle)
+            exchange = gloo_collectives.all_to_all(out, x, received, sent, self.handle)
             return Moving(out, x, exchange, transfer)
         work = dist.all_to_all_single(
             out, x, _listed(received), _listed(sent), group=self.handle, async_op=True
@@ -88,7 +88,7 @@ class Moving:
     out: Tensor
     kept: Tensor | None
     """What is sent must stay alive."""
-    work: dist.Work | posted.Exchange
+    work: dist.Work | gloo_collectives.Exchange
     transfer: Transfer
 
     def of(self, place: tuple[int, int]) -> Moving:

@@ -13,7 +13,7 @@ from time import time_ns
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.cluster import posted
+from reference.parallel import gloo_collectives
 from reference.parallel.groups import Group
 from reference.parallel.timeline import Transfer
 
@@ -96,7 +96,7 @@ def _all_reduce(into: Tensor, x_X: Tensor, group: Group) -> dist.Work | None:
 
 def _reduce_scatter(part: Tensor, x_X: Tensor, group: Group) -> dist.Work | None:
     if group.posts(x_X):
-        posted.reduce_scatter(part, x_X, group.handle)
+        gloo_collectives.reduce_scatter(part, x_X, group.handle)
         return None
     return dist.reduce_scatter_single(part, x_X, group=group.handle, async_op=True)
 
@@ -109,7 +109,7 @@ def all_gather(group: Group, tensors: Sequence[Tensor], name: str) -> None:
             for x_X in tensors:
                 own = x_X.tensor_split(group.size)[group.index]
                 if group.posts(x_X):
-                    posted.all_gather(x_X, own, group.handle)
+                    gloo_collectives.all_gather(x_X, own, group.handle)
                 else:
                     dist.all_gather_single(x_X, own, group=group.handle)
 

@@ -27,7 +27,6 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from reference.data.loader import Batch, Weighed
 from reference.kernels.late import Late, split_by
 from reference.memory.held import KeptBytes
 from reference.memory.stash import Stash
@@ -35,6 +34,7 @@ from reference.model import Transformer
 from reference.parallel.messages import Key, Messages
 from reference.parallel.pace import Pace
 from reference.parallel.turns import Pair, Running, Turns
+from reference.text.loader import Batch, Weighed
 from twin.schedules import Action, Pass
 from twin.spec.memory import MemorySpec
 

@@ -13,11 +13,11 @@ import torch
 from pydantic import Field, Strict
 
 from reference.config import RunSpec
-from reference.data.dialogs.prepare import prepare_dialogs
-from reference.data.dialogs.rows import DialogLoader
-from reference.data.dialogs.spec import DialogsSpec
-from reference.data.loader import IGNORED, Loader, Weighed
-from reference.data.prepared import Prepared
+from reference.text.dialogs.prepare import prepare_dialogs
+from reference.text.dialogs.rows import DialogLoader
+from reference.text.loader import IGNORED, Loader, Weighed
+from reference.text.prepared import Prepared
+from reference.text.spec import DialogsSpec
 from twin.spec.base import Count, Spec
 
 

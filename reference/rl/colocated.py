@@ -15,8 +15,8 @@ from torch import Tensor
 from reference.inference.cache import PagedCache
 from reference.inference.engine import Engine
 from reference.inference.spec import EngineSpec
-from reference.inference.vocabulary import Vocabulary
 from reference.model import Transformer
+from reference.text.vocabulary import Vocabulary
 from reference.weight_sync.local import Colocated as HostCopies
 from reference.weight_sync.spec import SyncSpec
 from reference.weight_sync.target import Served

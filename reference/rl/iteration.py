@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from reference.data.loader import Weighed
 from reference.rl.beside import beside
 from reference.rl.checkpoints import save
 from reference.rl.colocated import receive, sleep, wake
@@ -30,6 +29,7 @@ from reference.rl.rewards import give, parts
 from reference.rl.rollout import DivergedError
 from reference.rl.session import Session, asked_for
 from reference.rl.temperature import temperature
+from reference.text.loader import Weighed
 
 
 class StoppedError(Exception):

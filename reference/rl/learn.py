@@ -20,7 +20,6 @@ from pydantic import Field, Strict
 from torch import Tensor
 
 from reference.config import RunSpec
-from reference.data.loader import IGNORED, Weighed
 from reference.metrics import Step
 from reference.rl.objective import kimi_k15, squared_error
 from reference.rl.objective.baselines import Baseline
@@ -28,6 +27,7 @@ from reference.rl.objective.group import Group
 from reference.rl.objective.tokens import weighted
 from reference.rl.records import Asked
 from reference.rl.rows import Batches, LearnFrom, Row, batch_of, cut, row_of
+from reference.text.loader import IGNORED, Weighed
 from reference.trainer.balance import balanced
 from reference.trainer.signals import Stop
 from reference.trainer.stages import Stage

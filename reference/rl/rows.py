@@ -15,8 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from reference.data.loader import IGNORED, Weighed
 from reference.rl.records import Response
+from reference.text.loader import IGNORED, Weighed
 
 LearnFrom = Literal["all", "newest"]
 

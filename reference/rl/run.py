@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 from reference.config import RunSpec
-from reference.data.prepared import Prepared
-from reference.inference.template import special_tokens
-from reference.inference.vocabulary import Vocabulary
 from reference.model import Transformer
 from reference.parallel.world import environment, joined
 from reference.rl.beside import loader_of
@@ -32,6 +29,9 @@ from reference.rl.spec import RlSpec, run_of
 from reference.rl.tasks import Task, tasks_of
 from reference.rl.turns import opening
 from reference.rl.workers import open_environments
+from reference.text.prepared import Prepared
+from reference.text.template import special_tokens
+from reference.text.vocabulary import Vocabulary
 from reference.trainer.folder import Existing, opened
 from reference.trainer.resume import find
 from reference.trainer.settings import settings

@@ -9,8 +9,6 @@ from time import perf_counter
 from typing import Any, Literal
 
 from reference.config import RunSpec
-from reference.data.dialogs.rows import DialogLoader
-from reference.data.loader import Loader
 from reference.rl.colocated import Updater, copied
 from reference.rl.critique.loop import Critique
 from reference.rl.log import Iteration, Log
@@ -20,6 +18,8 @@ from reference.rl.rollout import Rollout
 from reference.rl.spec import RlSpec
 from reference.rl.tasks import Task
 from reference.rl.turns import opening
+from reference.text.dialogs.rows import DialogLoader
+from reference.text.loader import Loader
 from reference.trainer.signals import Stop
 from reference.trainer.trainee import Trainee
 

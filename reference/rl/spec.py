@@ -12,7 +12,6 @@ from pydantic import Field
 from reference.config import PRESETS as OTHERS
 from reference.config import BalanceSpec, RunSpec, TrainSpec, find_config, presets, run_section
 from reference.convert.trained import Trained, begun_from
-from reference.data.spec import DataSpec
 from reference.inference.spec import EngineSpec
 from reference.optim.schedule import ScheduleSpec
 from reference.optim.spec import OptimizerSpec
@@ -25,6 +24,7 @@ from reference.rl.rewards import RewardsSpec
 from reference.rl.rollout import RolloutSpec
 from reference.rl.tasks import TasksSpec
 from reference.rl.temperature import TemperatureSpec
+from reference.text.spec import DataSpec
 from reference.weight_sync.spec import SyncSpec
 from twin.errors import Problem, UsageError
 from twin.loading.config import load_config

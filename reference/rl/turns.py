@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reference.dialog import Dialog, Message, calls_of
-from reference.inference.template import END, parse_answer, render
-from reference.inference.vocabulary import Vocabulary
 from reference.rl.records import Response
+from reference.text.template import END, parse_answer, render
+from reference.text.vocabulary import Vocabulary
 
 
 def opening(words: Vocabulary, dialog: Dialog) -> tuple[int, ...]:

@@ -11,8 +11,6 @@ import torch
 from torch import nn
 
 from reference.config import RunSpec
-from reference.data.loader import Batch, Loader
-from reference.data.prepared import Prepared
 from reference.kernels.work import counted
 from reference.memory.held import KeptBytes
 from reference.memory.meter import Bytes, standing
@@ -22,6 +20,8 @@ from reference.parallel.world import World, world_of
 from reference.shapes.place import Places
 from reference.shapes.pretend import DEVICE, pretended
 from reference.shapes.watch import Pass, Storage, Watch, fullest
+from reference.text.loader import Batch, Loader
+from reference.text.prepared import Prepared
 from reference.trainer.balance import balanced
 from reference.trainer.signals import Stop
 from reference.trainer.stages import microbatches, stages_of

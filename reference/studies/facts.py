@@ -2,7 +2,7 @@
 
 Kimi K2 (arXiv:2507.20534, section 2.2, table 1) repeats knowledge in three ways and asks SimpleQA:
 raw text for 10 epochs 23.76, one rephrasing for 10 epochs 27.39, ten rephrasings for one epoch
-28.94. Here the facts are about towns that nobody else knows (`reference.data.toy`), the model is
+28.94. Here the facts are about towns that nobody else knows (`reference.text.toy`), the model is
 `kimi-k2-nano`, and the rephrasings are those of the rules: this shows what the pipeline does, and
 is no test of Kimi K2's numbers.
 
@@ -32,15 +32,15 @@ from reference.config import load_run
 from reference.data.build.pipeline import build
 from reference.data.build.record import Record, read_records, write_records
 from reference.data.build.spec import BuildSpec
-from reference.data.prepare import prepare
 from reference.data.rephrase.styles import STYLES
-from reference.data.tokenizer import Tokenizer
-from reference.data.toy import Fact, Town, towns
 from reference.evaluate.statistics.intervals import Interval, grouped, ratio, share
 from reference.model import Transformer
 from reference.studies.command import main
 from reference.studies.report import Report, Table
 from reference.studies.runs import Workplace
+from reference.text.prepare import prepare
+from reference.text.tokenizer import Tokenizer
+from reference.text.toy import Fact, Town, towns
 from reference.train import train
 
 CHOICES: Final = 8

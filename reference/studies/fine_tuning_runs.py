@@ -22,7 +22,6 @@ import torch
 from reference.agentic.run import TRAJECTORIES, Scene, scene_of, synthesise
 from reference.agentic.spec import SynthesisSpec
 from reference.config import RunSpec, load_run
-from reference.data.dialogs.read import HELD_OUT
 from reference.evaluate.subjects.trained import open_trained
 from reference.evaluate.tool_use import ToolUse, tool_use
 from reference.generate.request import Sampling
@@ -30,6 +29,7 @@ from reference.sft import TuneSpec, run_of
 from reference.studies.fine_tuning_renamed import renamed, without_mistakes
 from reference.studies.fine_tuning_text import write_texts
 from reference.studies.keep import named
+from reference.text.dialogs.read import HELD_OUT
 from reference.train import train
 from twin.loading.config import load_config
 

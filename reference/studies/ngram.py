@@ -36,10 +36,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference.config import RunSpec, load_run
-from reference.data.loader import Loader
-from reference.data.packing import Tokens
-from reference.data.prepare import prepare
 from reference.metrics import NAME, read_lines
+from reference.text.loader import Loader
+from reference.text.packing import Tokens
+from reference.text.prepare import prepare
 from twin.errors import Problem, TwinError, UsageError
 
 Ids = NDArray[np.integer]

@@ -14,7 +14,7 @@ from textwrap import wrap
 
 import torch
 
-from reference.measure.machine import inspect
+from reference.machine import inspect
 from reference.studies import figure
 from reference.studies.figure import Figure
 from twin.errors import Problem, UsageError

@@ -15,8 +15,8 @@ from typing import TypeVar
 import torch
 
 from reference.config import RunSpec
-from reference.data.prepare import prepare
 from reference.studies.outcome import Outcome, key_of, outcome_of, read, write
+from reference.text.prepare import prepare
 from reference.train import train
 from twin.errors import Problem, UsageError
 

@@ -9,10 +9,10 @@ from math import log
 import torch
 from torch.nn import functional
 
-from reference.data.loader import Batch
 from reference.metrics import Evaluation
 from reference.model.transformer import IGNORED
 from reference.parallel.mesh import Mesh
+from reference.text.loader import Batch
 from reference.trainer.signals import Stop
 from reference.trainer.stages import Stage
 from reference.trainer.trainee import Trainee

@@ -13,10 +13,6 @@ import torch
 
 from reference.checkpoint.ranks import on_first
 from reference.config import RunSpec
-from reference.data.dialogs.prepare import PreparedDialogs, prepare_dialogs
-from reference.data.loader import Batch, Loader, Weighed
-from reference.data.prepare import prepare
-from reference.data.prepared import Prepared
 from reference.memory.optimizer_states import OptimizerStates
 from reference.model import Transformer
 from reference.model.initialize import initialize
@@ -29,6 +25,10 @@ from reference.parallel.runtime import Runtime
 from reference.parallel.stage import stage_of
 from reference.parallel.turns import Turns
 from reference.parallel.world import World
+from reference.text.dialogs.prepare import PreparedDialogs, prepare_dialogs
+from reference.text.loader import Batch, Loader, Weighed
+from reference.text.prepare import prepare
+from reference.text.prepared import Prepared
 from reference.trainer.flop import peak_flop_per_s
 from reference.trainer.settings import DTYPES
 from reference.trainer.stages import Stage, stages_of

@@ -15,10 +15,7 @@ import numpy as np
 
 from reference.agentic.domain import entities
 from reference.agentic.tools.spec import ToolSpec
-from reference.data.build.near import shingles, signature, without_copies
-from reference.data.build.record import Record
-from reference.data.build.spec import NearSpec
-from reference.data.build.tally import Loss
+from reference.text.near import NearSpec, near_copies, shingles, signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +31,14 @@ def sift(tools: Iterable[ToolSpec], spec: NearSpec, nouns: bool = False) -> Sift
     listed = list(tools)
     if spec.off:
         return Sifted(tuple(listed), ())
-    by_name = {one.name: one for one in listed}
-    records = (Record(one.name, one.application, "code", masked(one, nouns)) for one in listed)
     kept: list[ToolSpec] = []
     rejected: list[str] = []
-    for found in without_copies(records, spec):
-        if isinstance(found, Loss):
-            rejected.append(found.place)
+    texts = ((tool.name, masked(tool, nouns)) for tool in listed)
+    for tool, copy in zip(listed, near_copies(texts, spec), strict=True):
+        if copy is None:
+            kept.append(tool)
         else:
-            kept.append(by_name[found.id])
+            rejected.append(f"{tool.name} {copy}")
     return Sifted(tuple(kept), tuple(rejected))
 
 

@@ -18,22 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference.data.build.record import FILE, Record
-from reference.data.tokenizer import Tokenizer
+from reference.text.build_folder import id_type
+from reference.text.tokenizer import Tokenizer
 
 SIDES: Final = ("training", "held_out")
 _BATCH: Final = 64
-
-
-def kind_of(vocabulary: int) -> np.dtype[Any]:
-    """The type of an id on disk, little-endian."""
-    return np.dtype("<u2" if vocabulary <= 2**16 else "<u4")
 
 
 def encode_side(
     records: Iterable[Record], tokenizer: Tokenizer, side: str, folder: Path, table: IO[str]
 ) -> tuple[int, int]:
     """Appends a side's ids, each document with its end, and its rows; documents and tokens."""
-    kind, waiting = kind_of(tokenizer.vocabulary), iter(records)
+    kind, waiting = id_type(tokenizer.vocabulary), iter(records)
     end = np.array([tokenizer.end], dtype=kind)
     documents = tokens = 0
     with (folder / f"{side}.bin").open("wb") as file:

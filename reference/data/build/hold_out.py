@@ -1,4 +1,4 @@
-"""Which documents are never trained on nor rephrased: by a hash of the id (`reference.data.split`),
+"""Which documents are never trained on nor rephrased: by a hash of the id (`reference.text.split`),
 so that more documents move none. Near copies across the sides are gone before (`near`)."""
 
 from __future__ import annotations

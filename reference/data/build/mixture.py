@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference.data.build.spec import Domain, MixtureSpec
-from reference.data.packing import numbered
+from reference.text.packing import numbered
 from twin.errors import Problem, UsageError
 
 Lengths = Mapping[str, tuple[NDArray[np.int64], NDArray[np.int64]]]

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, tee
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
 
-from reference.data.build import exact, hold_out, ingest, near, quality
-from reference.data.build.encode import SIDES, encode_side, ends_of, kind_of, read_table
-from reference.data.build.manifest import (
-    FORMAT,
-    MANIFEST,
-    VERSION,
-    config_hash,
-    file_digest,
-)
+from reference.data.build import exact, hold_out, ingest, quality
+from reference.data.build.encode import SIDES, encode_side, ends_of, read_table
 from reference.data.build.mixture import mix
 from reference.data.build.record import FILE, ORIGINAL, Record, line_of, read_records
 from reference.data.build.shards import Visits, write_shards
@@ -29,9 +23,17 @@ from reference.data.build.spec import BuildSpec
 from reference.data.build.stage import Hook, Stage, Work, run_stages, write_json
 from reference.data.build.tally import Loss, Tally
 from reference.data.rephrase.run import REWRITES, rephrase
-from reference.data.tokenizer import ByteTokenizer, read_tokenizer, train_bpe
 from reference.generate.generator import Generator
-from reference.inference.template import special_tokens
+from reference.text.build_folder import (
+    FORMAT,
+    MANIFEST,
+    VERSION,
+    file_digest,
+    id_type,
+)
+from reference.text.near import NearSpec, near_copies
+from reference.text.template import special_tokens
+from reference.text.tokenizer import ByteTokenizer, read_tokenizer, train_bpe
 from twin.errors import Problem, UsageError
 
 CONFIG: Final = "build.json"
@@ -128,8 +130,26 @@ def _ingest(work: Work) -> dict[str, Any]:
     return _sifted(work, found)
 
 
+def config_hash(spec: BuildSpec) -> str:
+    """Of everything that decides the bytes: all but the folder."""
+    plain = spec.model_dump(mode="json", exclude={"output"})
+    text = json.dumps(plain, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
 def _near(work: Work, found: Iterator[Record]) -> Iterable[Record | Loss]:
-    return found if work.spec.near.off else near.without_copies(found, work.spec.near)
+    return found if work.spec.near.off else without_near_copies(found, work.spec.near)
+
+
+def without_near_copies(records: Iterable[Record], spec: NearSpec) -> Iterator[Record | Loss]:
+    """Each record that no kept record resembles, and a loss for each other."""
+    records, read_ahead = tee(records)
+    copies = near_copies(((record.id, record.text) for record in read_ahead), spec)
+    for record, copy in zip(records, copies, strict=True):
+        if copy is None:
+            yield record
+        else:
+            yield Loss(record.source, "near-duplicate", f"{record.id} {copy}")
 
 
 def _passing(
@@ -221,7 +241,7 @@ def _shards(work: Work) -> dict[str, Any]:
     for side in SIDES:
         own = [at for at, row in enumerate(rows) if row["side"] == side]
         path = work.of("encode", f"{side}.bin")
-        kind = kind_of(vocabulary)
+        kind = id_type(vocabulary)
         ids = np.memmap(path, kind, "r") if path.stat().st_size else np.zeros(0, kind)
         lengths_D = np.array([rows[at]["tokens"] for at in own], dtype=np.int64)
         order = mixture.order_V if side == SIDES[0] else np.array(own, dtype=np.int64)

@@ -9,7 +9,8 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from reference.data.rephrase.styles import STYLES
-from reference.data.spec import HeldOut, TokenizerSpec
+from reference.text.near import NearSpec
+from reference.text.spec import HeldOut, TokenizerSpec
 from twin.errors import FieldError
 from twin.spec.base import Count, Flag, Part, Spec, Whole
 
@@ -50,21 +51,6 @@ class IngestSpec(Spec):
     control: Part = Field(
         default=0.01, description="share of control characters above which it is not text; OURS"
     )
-
-
-class NearSpec(Spec):
-    """Near-duplicates by MinHash (Broder 1997) and banding. Gopher drops documents from 0.8 on, of
-    13-word shingles (Rae et al. 2021, arXiv:2112.11446, section A1.1); FineWeb aims at 0.75 with
-    112 functions and 5 words (Penedo et al. 2024, arXiv:2406.17557, section 3.4)."""
-
-    threshold: Annotated[float, Strict(), Field(gt=0, le=1)] = Field(
-        default=0.8, description="estimated Jaccard similarity from which a document is dropped"
-    )
-    permutations: Annotated[Count, Field(ge=16, le=1024)] = Field(
-        default=128, description="hash functions of a signature; the error is at most 0.5/sqrt(n)"
-    )
-    shingle: Annotated[Count, Field(le=20)] = Field(default=5, description="words of a shingle")
-    off: Flag = Field(default=False, description="keep near-duplicates")
 
 
 class RephraseSpec(Spec):

@@ -21,8 +21,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
-from reference.data.rephrase.pieces import sentences
 from reference.data.rephrase.styles import Kind
+from reference.text.sentences import sentences
 
 _WORD: Final = re.compile(
     r"[A-Za-z\u00c0-\u024f]+(?:['\u2019][a-z]+)?|[\u4e00-\u9fff]|\d[\d,.]*\d|\d"

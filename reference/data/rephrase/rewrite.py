@@ -10,11 +10,11 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from reference.data.rephrase.pieces import cut
 from reference.data.rephrase.styles import Style
 from reference.dialog import Message
 from reference.generate.generator import Generator
 from reference.generate.request import Request, Sampling
+from reference.text.sentences import cut
 
 _ROOM: Final = 4
 """Tokens that an answer may have per word of the piece: about 1.3 tokens a word, three times as

@@ -20,10 +20,6 @@ from torch.nn import functional
 
 from reference.config import RunSpec, load_run
 from reference.convert.trained import config_of
-from reference.data.loader import Batch, windows
-from reference.data.packing import pack
-from reference.data.prepare import prepare
-from reference.data.prepared import Prepared
 from reference.dialog import Dialog
 from reference.evaluate.subjects.decoder import NO_MARKERS, Decoder
 from reference.evaluate.subjects.subject import Answer, Fit, Prompt, Read
@@ -35,10 +31,14 @@ from reference.inference.request import Request as Asked
 from reference.inference.request import Update
 from reference.inference.sampling import Sampling
 from reference.inference.spec import EngineSpec
-from reference.inference.vocabulary import Vocabulary
 from reference.inference.weights import put_weights
 from reference.model import Transformer
 from reference.model.transformer import IGNORED
+from reference.text.loader import Batch, windows
+from reference.text.packing import pack
+from reference.text.prepare import prepare
+from reference.text.prepared import Prepared
+from reference.text.vocabulary import Vocabulary
 
 _ROWS: Final = 32
 """Rows of one pass."""

@@ -14,8 +14,8 @@ import random
 import re
 from typing import Final
 
-from reference.data.rephrase.pieces import sentences
 from reference.generate.skill import Answer, Skill, Task
+from reference.text.sentences import sentences
 from twin.errors import Problem, UsageError
 
 FRAMES: Final[dict[str, tuple[str, ...]]] = {

@@ -27,7 +27,7 @@ from reference.inference.grammar.machine import (
     value_machine,
 )
 from reference.inference.grammar.schema import Node
-from reference.inference.template import (
+from reference.text.template import (
     ARGUMENTS,
     CALL,
     CALL_END,
@@ -35,7 +35,7 @@ from reference.inference.template import (
     CALLS_END,
     END,
 )
-from reference.inference.vocabulary import Vocabulary
+from reference.text.vocabulary import Vocabulary
 
 Calls = Literal["none", "may", "must"]
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from reference.inference.openai.fields import ApiError, Fields, wrong
 from reference.inference.request import Request, Told, Update
 from reference.inference.sampling import Sampling
-from reference.inference.vocabulary import Vocabulary
+from reference.text.vocabulary import Vocabulary
 
 _SEED: Final = 2**63 - 1
 _IGNORED: Final = ("user", "metadata", "store", "service_tier", "prompt_cache_key")

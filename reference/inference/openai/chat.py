@@ -33,7 +33,7 @@ from reference.inference.openai.asked import (
 )
 from reference.inference.openai.fields import FINISHES, ApiError, Fields, wrong
 from reference.inference.request import Request, Told, Update
-from reference.inference.template import (
+from reference.text.template import (
     ARGUMENTS,
     CALL,
     CALL_END,
@@ -43,7 +43,7 @@ from reference.inference.template import (
     parse_answer,
     render,
 )
-from reference.inference.vocabulary import Vocabulary
+from reference.text.vocabulary import Vocabulary
 
 OBJECT = "chat.completion"
 _ROLES: Final[dict[str, Role]] = {

@@ -17,7 +17,7 @@ from reference.inference.openai.asked import (
 )
 from reference.inference.openai.fields import FINISHES, Fields, wrong
 from reference.inference.request import Request, Told, Update
-from reference.inference.vocabulary import Vocabulary
+from reference.text.vocabulary import Vocabulary
 
 OBJECT = "text_completion"
 

@@ -18,13 +18,11 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from reference.data.tokenizer import ByteTokenizer
 from reference.inference.engine import Engine
 from reference.inference.request import Request
 from reference.inference.sampling import Sampling
 from reference.inference.scheduler import Plan
 from reference.inference.spec import EngineSpec
-from reference.inference.vocabulary import Vocabulary
 from reference.measure import clock
 from reference.measure.case import BF16, TYPES, Case, Setting, Skip
 from reference.measure.point import Timing
@@ -32,6 +30,8 @@ from reference.measure.scenario import LEARNED
 from reference.model.initialize import initialize
 from reference.model.transformer import Transformer
 from reference.rl.colocated import engine_like, receive, sleep, through_host, wake
+from reference.text.tokenizer import ByteTokenizer
+from reference.text.vocabulary import Vocabulary
 from reference.weight_sync.spec import SyncSpec
 from reference.weight_sync.units import full_set
 from twin.spec.model import ModelSpec

@@ -17,13 +17,10 @@ from math import exp
 import torch
 from torch import Tensor
 
-from reference.data.loader import IGNORED, Weighed
 from reference.dialog import Dialog
 from reference.generate.choose import choose
 from reference.inference.engine import Engine
 from reference.inference.request import Request
-from reference.inference.template import Segment, weighed
-from reference.inference.vocabulary import Vocabulary
 from reference.rl.critique.compare import FIRST, SECOND, Critic, by_generator
 from reference.rl.critique.rank import win_rates
 from reference.rl.critique.rubric import Rubric, rubrics
@@ -32,6 +29,9 @@ from reference.rl.critique.verified import Outcome, agreement, dialogues, outcom
 from reference.rl.records import Asked, Response
 from reference.rl.tasks import Task
 from reference.rl.turns import opening
+from reference.text.loader import IGNORED, Weighed
+from reference.text.template import Segment, weighed
+from reference.text.vocabulary import Vocabulary
 from twin.errors import Problem, UsageError
 
 

@@ -5,7 +5,7 @@
     observation, reward, terminated, truncated, info = play.step(".-")
 
 Observations and actions are text; an action spells out the template's markers where it calls tools
-(`reference.inference.template`). Everything follows from family, level and seed: the object holds a
+(`reference.text.template`). Everything follows from family, level and seed: the object holds a
 dialogue and the world's state, which are values, and no chance of its own. The API is that of
 Gymnasium 1.x (https://gymnasium.farama.org/api/env).
 """
@@ -17,8 +17,8 @@ from typing import Any
 from reference.agentic.course import Course
 from reference.agentic.environment import Verdict
 from reference.dialog import Dialog, Message, calls_of
-from reference.inference.template import parse_answer, segments_of
 from reference.rl.gym.family import Item, item
+from reference.text.template import parse_answer, segments_of
 
 Step = tuple[str, float, bool, bool, dict[str, Any]]
 """Observation, reward, terminated, truncated, info."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from reference.data.loader import IGNORED
+from reference.text.loader import IGNORED
 
 
 def log_probability(logits_BTW: Tensor, targets_BT: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import pytest
 
 from reference.agentic.logs import read_logs
 from reference.dialog import Dialog, Message, declared, dialog_json, dialog_of, numbered
-from reference.inference.template import render
+from reference.text.template import render
 from twin.errors import UsageError
 
 TOOL = declared(

@@ -18,7 +18,7 @@ from reference.agentic.run import JOURNAL, REPORT, TRAJECTORIES, synthesise
 from reference.dialog import dialog_of
 from reference.generate.request import Reply, Request
 from reference.generate.rules import Rules
-from reference.inference.template import weighed
+from reference.text.template import weighed
 from tests.reference.agentic.worlds import SMALL, spec_of
 from twin.errors import Problem, ScenarioError, UsageError
 

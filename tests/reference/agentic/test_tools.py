@@ -17,7 +17,7 @@ from reference.agentic.tools.evolve import evolve
 from reference.agentic.tools.imported import read_tools
 from reference.agentic.tools.near import form_of, masked, share_near, sift
 from reference.agentic.tools.spec import ToolSpec
-from reference.data.build.spec import NearSpec
+from reference.text.near import NearSpec
 from tests.reference.agentic.worlds import scene
 from twin.errors import ScenarioError, UsageError
 

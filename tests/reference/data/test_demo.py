@@ -15,7 +15,7 @@ import pytest
 
 from reference.data.__main__ import main
 from reference.data.build.encode import read_table
-from reference.data.build.manifest import read_manifest
+from reference.text.build_folder import read_manifest
 from tests.reference.data.build.raw import bytes_of
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from reference.config import TaskChoice
 from reference.dialog import Dialog
 from reference.evaluate import heatmap
 from reference.evaluate.ask.way import Asking, way
-from reference.evaluate.spec import Choice, NeedleSpec
+from reference.evaluate.spec import NeedleSpec
 from reference.evaluate.subjects.subject import Answer
 from reference.evaluate.subjects.trained import open_trained
 from reference.evaluate.task import open_task
@@ -25,7 +26,7 @@ def subject(run):
 
 
 def _needle(lengths, **fields):
-    task = open_task(Choice(name="needle"))
+    task = open_task(TaskChoice(name="needle"))
     grid = NeedleSpec(lengths=lengths, facts=2, **fields)
     spec = task.spec.model_copy(update={"needle": grid, "context_tokens": 700})
     return replace(task, spec=spec)
@@ -91,7 +92,7 @@ class _Target:
 
 
 def test_each_attack_is_judged_in_its_cell_and_turns_hear_the_answers():
-    task = open_task(Choice(name="canary"))
+    task = open_task(TaskChoice(name="canary"))
     target = _Target()
     rows = way("attack").ask(task, task.cases, Asking(cast("Any", target), 0))
     found = way("attack").sum_up(task, rows)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from reference.config import TaskChoice
 from reference.evaluate.build import CASES, text_of
-from reference.evaluate.spec import Choice
 from reference.evaluate.task import FOLDER, names, open_task
 from twin.errors import TwinError
 
@@ -19,7 +19,7 @@ def test_the_cases_in_the_tree_are_those_that_are_built():
 
 @pytest.mark.parametrize("name", names())
 def test_every_built_in_task_opens_and_names_its_source(name):
-    task = open_task(Choice(name=name), held_out=["a document"])
+    task = open_task(TaskChoice(name=name), held_out=["a document"])
     assert task.cases
     assert task.spec.source
     assert len({case.id for case in task.cases}) == len(task.cases)
@@ -29,17 +29,17 @@ def test_every_built_in_task_opens_and_names_its_source(name):
 
 
 def test_the_digest_follows_cases_and_settings():
-    one = open_task(Choice(name="copying"))
-    assert one.digest == open_task(Choice(name="copying")).digest
-    assert one.digest != open_task(Choice(name="copying", limit=3)).digest
-    assert one.digest != open_task(Choice(name="copying", context_tokens=100)).digest
+    one = open_task(TaskChoice(name="copying"))
+    assert one.digest == open_task(TaskChoice(name="copying")).digest
+    assert one.digest != open_task(TaskChoice(name="copying", limit=3)).digest
+    assert one.digest != open_task(TaskChoice(name="copying", context_tokens=100)).digest
 
 
 def _task(tmp_path, lines, **fields):
     said = {"name": "own", "about": "x.", "source": "here", "ask": "generate", "cases": "own.jsonl"}
     (tmp_path / "own.yaml").write_text(json.dumps({**said, "scorer": "exact", **fields}))
     (tmp_path / "own.jsonl").write_text(lines)
-    return Choice(name=str(tmp_path / "own.yaml"))
+    return TaskChoice(name=str(tmp_path / "own.yaml"))
 
 
 GOOD = '{"prompt": "a", "target": "b"}\n'
@@ -70,5 +70,5 @@ def test_what_contradicts_itself_is_refused_with_its_code(tmp_path, lines, field
 
 def test_a_name_that_is_none_is_told_with_the_nearest():
     with pytest.raises(TwinError, match="TW581") as caught:
-        open_task(Choice(name="copyng"))
+        open_task(TaskChoice(name="copyng"))
     assert "copying" in str(caught.value)

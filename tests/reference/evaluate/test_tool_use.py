@@ -9,7 +9,7 @@ from reference.evaluate.calls import attempts, attempts_in, fault_of
 from reference.evaluate.tool_use import tool_use
 from reference.evaluate.worlds.store import Store
 from reference.generate.request import Reply, Tokens
-from reference.inference.template import parse_answer, segments_of
+from reference.text.template import parse_answer, segments_of
 from twin.errors import Problem, UsageError
 
 TOOLS = Store((), (), "", "").opening.tools

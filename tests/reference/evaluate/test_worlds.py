@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reference.evaluate.spec import Choice
+from reference.config import TaskChoice
 from reference.evaluate.task import open_task
 from reference.evaluate.tool_use import tool_use
 from reference.evaluate.worlds.synthetic import errand, function
@@ -14,7 +14,7 @@ from twin.errors import TwinError
 
 @pytest.mark.slow  # evolving the tools takes seconds
 def test_errands_follow_from_their_rows_and_rules_can_play_them():
-    rows = [case.row for case in open_task(Choice(name="errands"), limit=4).cases]
+    rows = [case.row for case in open_task(TaskChoice(name="errands"), limit=4).cases]
     first, second = ([errand(row).opening for row in rows] for _ in range(2))
     assert first == second
     assert len({repr(one.messages) for one in first}) == 4

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.data.rephrase.styles import STYLES
-from reference.data.toy import sums
 from reference.dialog import Message
 from reference.generate.__main__ import main
 from reference.generate.choose import choose
@@ -21,7 +20,7 @@ from reference.generate.request import Request, Sampling, Tokens
 from reference.generate.rules import Rules
 from reference.generate.skill import skills
 from reference.generate.skills import rephrase
-from reference.generate.skills.translate import FOREIGN
+from reference.text.toy import FOREIGN, sums
 from twin.errors import UsageError
 
 TEXT = (

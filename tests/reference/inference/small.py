@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from reference.data.tokenizer import ByteTokenizer
 from reference.inference.engine import Engine
 from reference.inference.request import Request, Told, Update
 from reference.inference.sampling import Sampling
 from reference.inference.spec import EngineSpec
-from reference.inference.vocabulary import Vocabulary
 from reference.model import Transformer
 from reference.model.initialize import initialize
+from reference.text.tokenizer import ByteTokenizer
+from reference.text.vocabulary import Vocabulary
 from twin.spec.model import ModelSpec
 
 WORDS = 272

@@ -13,7 +13,7 @@ from reference.inference.grammar.error import SchemaError
 from reference.inference.grammar.machine import branches, value_machine
 from reference.inference.grammar.schema import read_schema
 from reference.inference.sampling import Sampling
-from reference.inference.template import END, parse_answer
+from reference.text.template import END, parse_answer
 from tests.reference.inference.small import VOCABULARY, asked, engine, ids, run
 
 WORDS = [bytes([value]) for value in range(256)] + [

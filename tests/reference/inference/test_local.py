@@ -21,7 +21,7 @@ from reference.inference.openai.chat import ChatChoice
 from reference.inference.request import Told, Update
 from reference.inference.server import Server
 from reference.inference.service import Service
-from reference.inference.template import Segment, parse_answer, segments_of
+from reference.text.template import Segment, parse_answer, segments_of
 from tests.reference.inference.small import VOCABULARY, engine
 from twin.errors import UsageError
 

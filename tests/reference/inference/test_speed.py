@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from reference.config import load_run
-from reference.data.tokenizer import ByteTokenizer
 from reference.inference.engine import Engine
 from reference.inference.request import Request
 from reference.inference.sampling import Sampling
 from reference.inference.spec import EngineSpec
-from reference.inference.vocabulary import Vocabulary
 from reference.model import Transformer
 from reference.model.initialize import initialize
+from reference.text.tokenizer import ByteTokenizer
+from reference.text.vocabulary import Vocabulary
 from tests.reference.inference.small import run
 
 pytestmark = pytest.mark.benchmark

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import torch
 
+from reference.machine import Machine
 from reference.measure.case import Case, Setting, Skip
 from reference.measure.clock import Effort
-from reference.measure.machine import Machine
 from reference.measure.point import Point, Timing
 from twin.loading import load_part
 

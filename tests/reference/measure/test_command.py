@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import twin
-from reference.measure import machine, run
+from reference import machine
+from reference.measure import run
 from reference.measure.__main__ import main
 from reference.measure.groups import GROUPS
 from twin.loading import load_part

@@ -10,7 +10,7 @@ from typing import Any
 from reference.dialog import Call, Dialog, Message, call_id
 from reference.inference.engine import Counts
 from reference.inference.request import Request, Told, Update
-from reference.inference.template import CALL, Weighed, render, weighed
+from reference.text.template import CALL, Weighed, render, weighed
 from tests.reference.inference.small import VOCABULARY
 
 Plan = Callable[[int, int], Message]

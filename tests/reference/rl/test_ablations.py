@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from reference.data.prepare import prepare
 from reference.rl.run import Result, learn_from
 from reference.rl.spec import run_of
+from reference.text.prepare import prepare
 from tests.reference.rl.mini import spec
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from reference.agentic.environment import Verdict
-from reference.data.loader import IGNORED
 from reference.rl.beside import PtxSpec, beside, loader_of
 from reference.rl.prompts import History, PromptsSpec, draw
 from reference.rl.records import Asked, Ended
@@ -19,6 +18,7 @@ from reference.rl.spec import load_rl, named, run_of
 from reference.rl.tasks import Task, tasks_of
 from reference.rl.temperature import TemperatureSpec, temperature
 from reference.rl.toys.characters import Characters
+from reference.text.loader import IGNORED
 from tests.reference.rl.mini import spec
 from tests.reference.rl.worlds import CHARACTERS, responses
 
@@ -129,7 +129,7 @@ def test_a_repeat_is_a_piece_that_fills_the_window_often_enough() -> None:
 def test_ptx_weighs_all_its_targets_alike_and_together_its_weight(tmp_path: Path) -> None:
     given = spec(tmp_path, ptx={"weight": 0.3, "rows": 6})
     run = run_of(given)
-    from reference.data.prepare import prepare  # noqa: PLC0415
+    from reference.text.prepare import prepare  # noqa: PLC0415
 
     loader = loader_of(PtxSpec(weight=0.3, rows=6), run, prepare(run.data, run.model.vocab))
     batches = beside(PtxSpec(weight=0.3, rows=6), loader)

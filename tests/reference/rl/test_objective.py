@@ -9,13 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.data.loader import IGNORED
 from reference.model import Transformer
 from reference.model.initialize import initialize
 from reference.rl.objective import kimi_k15, squared_error
 from reference.rl.objective.baselines import BASELINES, Baseline, log_z
 from reference.rl.objective.group import Group
 from reference.rl.objective.tokens import log_probability, weighted
+from reference.text.loader import IGNORED
 from tests.reference.inference.small import LATENT
 from twin.spec.model import ModelSpec
 

@@ -12,12 +12,12 @@ import torch
 from reference.dialog import Message
 from reference.inference.engine import Engine
 from reference.inference.spec import EngineSpec
-from reference.inference.template import render
 from reference.model import Transformer
 from reference.model.cache import Cache
 from reference.model.initialize import initialize
 from reference.rl.records import NOBODY, Asked, Response, asked_json, asked_of
 from reference.rl.rollout import DivergedError
+from reference.text.template import render
 from tests.reference.inference.small import LATENT, VOCABULARY, engine
 from tests.reference.rl.scripted import Scripted
 from tests.reference.rl.worlds import CHARACTERS, SUMS, adds, responses, rollout, steps_to

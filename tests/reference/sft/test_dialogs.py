@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from reference.data.dialogs.prepare import PreparedDialogs, prepare_dialogs
-from reference.data.dialogs.rows import DialogLoader, Packing
-from reference.data.dialogs.spec import DialogsSpec
-from reference.data.loader import IGNORED
-from reference.data.packing import pack
-from reference.data.prepared import Facts, Prepared
-from reference.data.tokenizer import ByteTokenizer
-from reference.inference.vocabulary import Vocabulary
+from reference.text.dialogs.prepare import PreparedDialogs, prepare_dialogs
+from reference.text.dialogs.rows import DialogLoader, Packing
+from reference.text.loader import IGNORED
+from reference.text.packing import pack
+from reference.text.prepared import Facts, Prepared
+from reference.text.spec import DialogsSpec
+from reference.text.tokenizer import ByteTokenizer
+from reference.text.vocabulary import Vocabulary
 from tests.reference.sft.dialogues import ROOM, row, write
 from twin.errors import UsageError
 

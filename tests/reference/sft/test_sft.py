@@ -11,15 +11,15 @@ import torch
 from torch.nn import functional
 
 from reference.convert.trained import Trained
-from reference.data.dialogs.prepare import prepare_dialogs
-from reference.data.dialogs.rows import epoch_of
-from reference.data.loader import IGNORED
-from reference.data.prepare import prepare
 from reference.inference.load import load_engine
 from reference.inference.spec import EngineSpec
 from reference.metrics import Step
 from reference.model import Transformer
 from reference.sft import main
+from reference.text.dialogs.prepare import prepare_dialogs
+from reference.text.dialogs.rows import epoch_of
+from reference.text.loader import IGNORED
+from reference.text.prepare import prepare
 from reference.train import Result, train
 from reference.trainer.signals import Stop
 from tests.reference.sft.conftest import Tune

@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from reference.data.build.record import Record, write_records
-from reference.data.tokenizer import ByteTokenizer
-from reference.data.toy import Town, towns
 from reference.studies.facts import (
     ARMS,
     CARRIERS,
@@ -23,6 +21,8 @@ from reference.studies.facts import (
     run_arm,
     survival,
 )
+from reference.text.tokenizer import ByteTokenizer
+from reference.text.toy import Town, towns
 
 KNOWN = towns(9, seed=1)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from reference.inference.template import special_tokens
 from reference.studies import fine_tuning
 from reference.studies.fine_tuning import ADAMW, MUON, PLAN, SHUFFLED, Found, gains, interval
 from reference.studies.fine_tuning_renamed import common_words, renamed, without_mistakes
 from reference.studies.fine_tuning_runs import Judged, Kind, name_of, shuffled
 from reference.studies.fine_tuning_text import texts
 from reference.studies.report import text
+from reference.text.template import special_tokens
 from tests.house.pages import unsourced
 from tests.reference.sft.dialogues import row
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.config import load_run
-from reference.data.loader import Loader
-from reference.data.prepare import prepare
 from reference.studies.ngram import _discounts, baseline, fit, main
+from reference.text.loader import Loader
+from reference.text.prepare import prepare
 from twin.errors import UsageError
 
 BEGIN = -1

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from reference.data.prepare import prepare
 from reference.metrics import NAME, read_lines
 from reference.parallel.runtime import Outcome
+from reference.text.prepare import prepare
 from reference.train import Result, main, train
 from reference.trainer import step
 from reference.trainer.folder import opened

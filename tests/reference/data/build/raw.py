@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from reference.data.build.spec import BuildSpec
-from reference.data.toy import write_raw
+from reference.text.toy import write_raw
 
 
 def small_build(folder: Path, **changed: Any) -> BuildSpec:

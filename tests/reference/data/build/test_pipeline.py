@@ -15,16 +15,15 @@ import numpy as np
 import pytest
 
 from reference.data.build.encode import SIDES, read_table
-from reference.data.build.manifest import damages, provenance, read_manifest
 from reference.data.build.pipeline import build
 from reference.data.build.record import read_records
-from reference.data.build.sharded import open_build
 from reference.data.build.spec import BuildSpec
-from reference.data.prepare import prepare
-from reference.data.spec import DataSpec
 from reference.generate.request import Reply, Request
 from reference.generate.rules import Rules
-from reference.inference.template import special_tokens
+from reference.text.build_folder import damages, open_build, provenance, read_manifest
+from reference.text.prepare import prepare
+from reference.text.spec import DataSpec
+from reference.text.template import special_tokens
 from tests.reference.data.build.raw import bytes_of, small_build
 from twin.errors import FieldError, TwinError, UsageError
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 import pytest
 
 from reference.data.rephrase.fidelity import judge
-from reference.data.rephrase.pieces import cut, sentences
 from reference.data.rephrase.rewrite import rewrite
 from reference.data.rephrase.styles import STYLES
-from reference.data.toy import towns
 from reference.generate.request import Reply, Request, Tokens
 from reference.generate.rules import Rules
+from reference.text.sentences import cut, sentences
+from reference.text.toy import towns
 
 TOWNS = towns(60, 7)
 STYLE_NAMES = ("plain", "lecture", "wikipedia", "reporter")

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from reference.agentic.environment import Verdict
-from reference.data.loader import IGNORED
 from reference.dialog import Dialog, Message
 from reference.rl.critique.compare import Pair, by_generator, dialog_of
 from reference.rl.critique.loop import Critique, beside, by_engine, refuse
@@ -23,6 +22,7 @@ from reference.rl.run import learn_from
 from reference.rl.tasks import Task, TasksSpec, tasks_of
 from reference.rl.toys.characters import Characters
 from reference.rl.turns import opening
+from reference.text.loader import IGNORED
 from tests.reference.inference.small import VOCABULARY, engine, model
 from tests.reference.rl.critique.critics import INTENT, Judges
 from tests.reference.rl.mini import spec

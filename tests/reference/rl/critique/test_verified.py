@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from reference.data.dialogs.read import read_examples
 from reference.rl.critique.__main__ import main
 from reference.rl.critique.compare import by_generator
 from reference.rl.critique.rubric import Rubric, rubrics
@@ -20,6 +19,7 @@ from reference.rl.critique.verified import (
     refined,
     rows,
 )
+from reference.text.dialogs.read import read_examples
 from tests.reference.rl.critique.critics import INTENT, Judges
 
 RIGHT = Rubric(name="right", asks="It is right.")

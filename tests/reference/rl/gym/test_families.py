@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.agentic.code.follow import Turn, follow, judged
-from reference.data.dialogs.read import read_examples
 from reference.generate.request import Piece, Reply, Request, Tokens
 from reference.rl.gym.__main__ import main
 from reference.rl.gym.families.morse import CODE
@@ -20,6 +19,7 @@ from reference.rl.gym.families.safety import Attacked
 from reference.rl.gym.families.twentyfour import value_of
 from reference.rl.gym.family import Item, family, item, names
 from reference.rl.gym.question import said
+from reference.text.dialogs.read import read_examples
 from twin.errors import UsageError
 
 TEXTS = (

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from reference.dialog import Message, numbered
-from reference.inference.template import ARGUMENTS, CALL, CALL_END, CALLS, CALLS_END
 from reference.rl.gym.family import item
 from reference.rl.gym.play import Play
+from reference.text.template import ARGUMENTS, CALL, CALL_END, CALLS, CALLS_END
 
 
 def test_one_right_answer_ends_a_question_with_a_reward_of_one() -> None:

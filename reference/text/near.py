@@ -23,14 +23,13 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, Strict
 
-from reference.data.build.record import Record
-from reference.data.build.spec import NearSpec
-from reference.data.build.tally import Loss
+from twin.spec.base import Count, Flag, Spec
 
 _WORD: Final = re.compile(r"\w+")
 _CAUGHT: Final = 0.99
@@ -38,6 +37,34 @@ _CAUGHT: Final = 0.99
 _CHUNK: Final = 1024
 """Shingles that are hashed at a time: with 128 functions 1 MB."""
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+class NearSpec(Spec):
+    """Near-duplicates by MinHash (Broder 1997) and banding. Gopher drops documents from 0.8 on, of
+    13-word shingles (Rae et al. 2021, arXiv:2112.11446, section A1.1); FineWeb aims at 0.75 with
+    112 functions and 5 words (Penedo et al. 2024, arXiv:2406.17557, section 3.4)."""
+
+    threshold: Annotated[float, Strict(), Field(gt=0, le=1)] = Field(
+        default=0.8, description="estimated Jaccard similarity from which a document is dropped"
+    )
+    permutations: Annotated[Count, Field(ge=16, le=1024)] = Field(
+        default=128, description="hash functions of a signature; the error is at most 0.5/sqrt(n)"
+    )
+    shingle: Annotated[Count, Field(le=20)] = Field(default=5, description="words of a shingle")
+    off: Flag = Field(default=False, description="keep near-duplicates")
+
+
+@dataclass(frozen=True, slots=True)
+class NearCopy:
+    """A text that resembles one before it."""
+
+    of: str
+    """The name of that text."""
+    similarity: float
+    """The estimate of the Jaccard similarity, 0 to 1."""
+
+    def __str__(self) -> str:
+        return f"of {self.of} ({self.similarity:.2f})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +116,29 @@ def similarity(one_P: NDArray[np.uint64], other_P: NDArray[np.uint64]) -> float:
     return float((one_P == other_P).mean())
 
 
-def without_copies(records: Iterable[Record], spec: NearSpec) -> Iterator[Record | Loss]:
-    """Each record that no kept one resembles, and a loss for each other. Records without a word
-    are kept."""
+def near_copies(texts: Iterable[tuple[str, str]], spec: NearSpec) -> Iterator[NearCopy | None]:
+    """For each (name, text) the kept text that it resembles; None keeps it. A text without a word
+    resembles none."""
     bands = bands_of(spec.permutations, spec.threshold)
     tables: list[dict[bytes, list[int]]] = [{} for _ in range(bands.bands)]
     kept: list[tuple[str, NDArray[np.uint64]]] = []
-    for record in records:
-        shingle_S = shingles(record.text, spec.shingle)
+    for name, text in texts:
+        shingle_S = shingles(text, spec.shingle)
         if not len(shingle_S):
-            yield record
+            yield None
             continue
         own_P = signature(shingle_S, spec.permutations)
         keys = _keys(own_P, bands)
-        candidates = sorted({one for at, key in enumerate(keys) for one in tables[at].get(key, ())})
-        alike = ((kept[one][0], similarity(own_P, kept[one][1])) for one in candidates)
-        first = next((pair for pair in alike if pair[1] >= spec.threshold), None)
-        if first is not None:
-            place = f"{record.id} of {first[0]} ({first[1]:.2f})"
-            yield Loss(record.source, "near-duplicate", place)
-            continue
-        for at, key in enumerate(keys):
-            tables[at].setdefault(key, []).append(len(kept))
-        kept.append((record.id, own_P))
-        yield record
+        candidates = sorted(
+            {at for table, key in zip(tables, keys, strict=True) for at in table.get(key, ())}
+        )
+        alike = (NearCopy(kept[at][0], similarity(own_P, kept[at][1])) for at in candidates)
+        copy = next((near for near in alike if near.similarity >= spec.threshold), None)
+        if copy is None:
+            for table, key in zip(tables, keys, strict=True):
+                table.setdefault(key, []).append(len(kept))
+            kept.append((name, own_P))
+        yield copy
 
 
 def _keys(signature_P: NDArray[np.uint64], bands: Bands) -> list[bytes]:

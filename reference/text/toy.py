@@ -14,9 +14,52 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from reference.data import stdlib
-from reference.generate.skills.translate import ENGLISH, FOREIGN, GOODS
+from reference.text import stdlib
 
+ENGLISH: Final = (
+    "{name} has {have} boxes of {goods} and buys {more} more boxes.",
+    "First we compute the sum: {have} + {more} = {sum} boxes.",
+    "Each box holds {times} pieces of {goods}, none of them broken.",
+    "Then we multiply: {sum} x {times} = {all} pieces.",
+    "Therefore {name} has {all} pieces of {goods}.",
+)
+"""A sum in five sentences."""
+FOREIGN: Final[dict[str, tuple[str, ...]]] = {
+    "de": (
+        "{name} hat {have} Kisten mit {goods} und kauft {more} weitere Kisten.",
+        "Zuerst berechnen wir die Summe: {have} + {more} = {sum} Kisten.",
+        "In jeder Kiste liegen {times} Stück {goods}, keines davon zerbrochen.",
+        "Dann multiplizieren wir: {sum} x {times} = {all} Stück.",
+        "Also hat {name} {all} Stück {goods}.",
+    ),
+    "fr": (
+        "{name} a {have} caisses de {goods} et achète {more} caisses de plus.",
+        "D'abord nous calculons la somme : {have} + {more} = {sum} caisses.",
+        "Chaque caisse contient {times} pièces de {goods}, dont aucune n'est cassée.",
+        "Ensuite nous multiplions : {sum} x {times} = {all} pièces.",
+        "Donc {name} a {all} pièces de {goods}.",
+    ),
+    "zh": (
+        "{name}有{have}箱{goods}，又买了{more}箱。",
+        "首先我们求和：{have} + {more} = {sum}箱。",
+        "每箱装有{times}件{goods}，没有一件是坏的。",
+        "然后我们相乘：{sum} x {times} = {all}件。",
+        "因此{name}有{all}件{goods}。",
+    ),
+}
+"""The same five sentences by language."""
+GOODS: Final[dict[str, dict[str, str]]] = {
+    "de": {"glass": "Glas", "paper": "Papier", "tea": "Tee", "lace": "Spitze", "cheese": "Käse"},
+    "fr": {
+        "glass": "verre",
+        "paper": "papier",
+        "tea": "thé",
+        "lace": "dentelle",
+        "cheese": "fromage",
+    },
+    "zh": {"glass": "玻璃", "paper": "纸张", "tea": "茶", "lace": "花边", "cheese": "奶酪"},
+}
+"""English goods and their names by language."""
 _FIRST: Final = [
     "Bar",
     "Cal",

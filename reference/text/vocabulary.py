@@ -1,7 +1,7 @@
 """What the ids of a model mean: pieces of text, the end of a document, the template's markers.
 
 The markers are added tokens: they take the ids behind the tokenizer's last one, in the order of
-`reference.inference.template.special_tokens`, where the model has that many ids to spare. A run
+`reference.text.template.special_tokens`, where the model has that many ids to spare. A run
 reserves them by `data.tokenizer.vocab`: the model's ids less the number of markers. No text encodes
 to a marker, whatever it spells. Ids behind them mean nothing and are never sampled.
 
@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from reference.data.tokenizer import Tokenizer
-from reference.inference.template import Segment, special_tokens
+from reference.text.template import Segment, special_tokens
+from reference.text.tokenizer import Tokenizer
 
 
 class Vocabulary:

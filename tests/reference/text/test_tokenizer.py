@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.data.tokenizer import BpeTokenizer, ByteTokenizer, Tokenizer, read_tokenizer
-from reference.data.tokenizer import train_bpe as train
+from reference.text.tokenizer import BpeTokenizer, ByteTokenizer, Tokenizer, read_tokenizer
+from reference.text.tokenizer import train_bpe as train
 
 TEXTS = [
     "def area(width, height):\n    return width * height  # in metres\n" * 3,
@@ -73,7 +73,7 @@ def test_what_was_written_reads_back(tokenizer: Tokenizer) -> None:
 
 CODE = """
 import hashlib, random
-from reference.data.tokenizer import train_bpe
+from reference.text.tokenizer import train_bpe
 chance = random.Random(3)
 words = ["".join(chance.choices("abcde", k=chance.randint(1, 6))) for _ in range(3000)]
 print(hashlib.sha256(train_bpe([" ".join(words)] * 4, 700).text().encode()).hexdigest())

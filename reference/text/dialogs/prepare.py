@@ -1,7 +1,7 @@
 """Dialogues as ids with loss masks, for a model and its tokenizer.
 
 A dialogue is rendered in Kimi K2's template, markers as ids of their own behind the tokenizer's.
-Learned is what `reference.inference.template.weighed` says a model is trained to say, of the
+Learned is what `reference.text.template.weighed` says a model is trained to say, of the
 messages that a line of the file marks as learned.
 """
 
@@ -15,15 +15,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reference.data.dialogs.read import Example, read_examples
-from reference.data.dialogs.rows import DialogLoader, Learned, epoch_of
-from reference.data.dialogs.spec import DialogsSpec
-from reference.data.loader import Batch
-from reference.data.packing import Tokens
-from reference.data.prepared import Prepared
-from reference.data.tokenizer import Tokenizer
-from reference.inference.template import END, Segment, special_tokens, weighed
-from reference.inference.vocabulary import Vocabulary
+from reference.text.dialogs.read import Example, read_examples
+from reference.text.dialogs.rows import DialogLoader, Learned, epoch_of
+from reference.text.loader import Batch
+from reference.text.packing import Tokens
+from reference.text.prepared import Prepared
+from reference.text.spec import DialogsSpec
+from reference.text.template import END, Segment, special_tokens, weighed
+from reference.text.tokenizer import Tokenizer
+from reference.text.vocabulary import Vocabulary
 from twin.errors import Problem, UsageError
 
 
@@ -66,7 +66,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class PreparedDialogs:
-    """The dialogues of a run, in the place of `reference.data.prepared.Prepared`."""
+    """The dialogues of a run, in the place of `reference.text.prepared.Prepared`."""
 
     facts: Facts
     tokenizer: Tokenizer

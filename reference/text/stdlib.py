@@ -16,7 +16,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from reference.data.files import decoded
+from reference.text.files import decoded
 
 _PACKAGES = {"site-packages", "dist-packages"}
 _TESTS = {"test", "tests", "idle_test"}

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from reference.data.build.spec import BuildSpec
+from reference.text.packing import Tokens
+from reference.text.prepared import Facts, Prepared
+from reference.text.tokenizer import read_tokenizer
 from twin.errors import Problem, UsageError
 
 MANIFEST: Final = "manifest.json"
@@ -20,11 +22,9 @@ VERSION: Final = 1
 _BUFFER: Final = 1 << 20
 
 
-def config_hash(spec: BuildSpec) -> str:
-    """Of everything that decides the bytes: all but the folder."""
-    plain = spec.model_dump(mode="json", exclude={"output"})
-    text = json.dumps(plain, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+def id_type(vocabulary: int) -> np.dtype[Any]:
+    """The type of an id on disk, little-endian."""
+    return np.dtype("<u2" if vocabulary <= 2**16 else "<u4")
 
 
 def is_build(folder: Path) -> bool:
@@ -95,6 +95,58 @@ def file_digest(path: Path) -> str | None:
     except OSError:
         return None
     return whole.hexdigest()
+
+
+def open_build(folder: Path, vocabulary: int) -> Prepared:
+    """The tokens of a build for a model of `vocabulary` ids.
+
+    Raises `UsageError`: TW225 where the build has more ids, TW473 no manifest, TW474 each file that
+    is damaged.
+    """
+    manifest = read_manifest(folder)
+    if manifest["vocabulary"] > vocabulary:
+        wrong = f"`{folder}` has {manifest['vocabulary']:,} token ids, the model {vocabulary:,}"
+        hint = f"build with `tokenizer.vocab: {vocabulary}`"
+        raise UsageError([Problem("TW225", "data.source", wrong, hint)])
+    found = damages(folder, manifest)
+    if found:
+        raise UsageError(found)
+    text = (folder / manifest["tokenizer"]["file"]).read_text(encoding="utf-8")
+    tokenizer = read_tokenizer(manifest["tokenizer"]["kind"], text)
+    digest = str(file_digest(folder / MANIFEST))[:16]
+    sides = (_tokens(folder, manifest, side, digest) for side in ("training", "held_out"))
+    return Prepared(_facts(folder, manifest), tokenizer, *sides)
+
+
+def _tokens(folder: Path, manifest: dict[str, Any], side: str, digest: str) -> Tokens:
+    kind = id_type(manifest["vocabulary"])
+    rows = manifest[side]
+    parts = [np.fromfile(folder / "shards" / row["file"], dtype=kind) for row in rows]
+    counts = [np.load(folder / "shards" / row["index"])[:, 3] for row in rows]
+    ids = np.concatenate([np.zeros(0, dtype=kind), *parts])
+    ends = np.cumsum(np.concatenate([np.zeros(0, dtype=np.int64), *counts]))
+    return Tokens(ids, ends, digest)
+
+
+def _facts(folder: Path, manifest: dict[str, Any]) -> Facts:
+    stages, sides = manifest["stages"], manifest["sides"]
+    lost = [row for stage in stages.values() for row in stage.get("left_out", [])]
+
+    def count(*reasons: str) -> int:
+        return sum(row["documents"] for row in lost if row["reason"] in reasons)
+
+    return Facts(
+        title=f"the build in {folder}",
+        tokenizer=manifest["tokenizer"]["kind"],
+        training_documents=sides["training"]["documents"],
+        training_bytes=sides["training"]["bytes"],
+        held_out_documents=sides["held_out"]["documents"],
+        held_out_bytes=sides["held_out"]["bytes"],
+        near_copies=count("near-duplicate"),
+        duplicates=count("duplicate"),
+        undecodable=count("not UTF-8"),
+        empty=count("empty"),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,13 @@ import hashlib
 import json
 from pathlib import Path
 
-from reference.data.build.manifest import is_build
-from reference.data.build.sharded import open_build
-from reference.data.corpus import Corpus, Document, read_corpus, size
-from reference.data.packing import Tokens, pack
-from reference.data.prepared import Facts, Prepared, put, take
-from reference.data.spec import DataSpec
-from reference.data.split import split
-from reference.data.tokenizer import ByteTokenizer, Tokenizer, train_bpe
+from reference.text.build_folder import is_build, open_build
+from reference.text.corpus import Corpus, Document, read_corpus, size
+from reference.text.packing import Tokens, pack
+from reference.text.prepared import Facts, Prepared, put, take
+from reference.text.spec import DataSpec
+from reference.text.split import split
+from reference.text.tokenizer import ByteTokenizer, Tokenizer, train_bpe
 from twin.errors import Problem, UsageError
 
 _FORMAT = 1

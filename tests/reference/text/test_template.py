@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.dialog import Call, Dialog, Message, call_id
-from reference.inference.template import (
+from reference.text.template import (
     parse,
     parse_answer,
     render,

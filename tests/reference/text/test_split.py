@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from reference.data.corpus import Document, read_corpus
-from reference.data.spec import DataSpec
-from reference.data.split import copied_shares, split
+from reference.text.corpus import Document, read_corpus
+from reference.text.spec import DataSpec
+from reference.text.split import copied_shares, split
 from twin.errors import UsageError
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reference.data.packing import Stream, Tokens, numbered
+from reference.text.packing import Stream, Tokens, numbered
 from twin.errors import Problem, UsageError
 
 Batch = tuple[torch.Tensor, torch.Tensor]

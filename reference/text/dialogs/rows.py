@@ -4,7 +4,7 @@ OURS, since K2's report does not say. Whole dialogues lie in a row, each with an
 behind it, as many as fit (`shared`) or one (`alone`), in the order of the epoch. What is left of a
 row is filled with the beginnings of those that come next, of which nothing is learned there: so
 every dialogue is learned once an epoch, and experts see no tokens but those of dialogues. Attention
-is causal and not masked between dialogues, as in pre-training (`reference.data.packing`): under
+is causal and not masked between dialogues, as in pre-training (`reference.text.packing`): under
 `shared` a dialogue sees those before it in its row; under `alone` it sees itself only, since what
 fills the row stands behind it.
 
@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reference.data.loader import IGNORED, Batch
-from reference.data.packing import Tokens, numbered
+from reference.text.loader import IGNORED, Batch
+from reference.text.packing import Tokens, numbered
 from twin.errors import Problem, UsageError
 
 Packing = Literal["shared", "alone"]
@@ -108,7 +108,7 @@ def epoch_of(dialogues: Learned, seed: int, epoch: int, sequence: int, packing: 
 
 
 class DialogLoader:
-    """An endless iterator of batches of one rank: `reference.data.loader.Loader` on dialogues.
+    """An endless iterator of batches of one rank: `reference.text.loader.Loader` on dialogues.
 
     Raises UsageError TW606 where there are none to learn.
     """

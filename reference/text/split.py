@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.data.corpus import Document
+from reference.text.corpus import Document
 from twin.errors import Problem, UsageError
 
 _DOUBLINGS = 6

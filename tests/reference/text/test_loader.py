@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.data.loader import IGNORED, Loader, windows
-from reference.data.packing import Stream, Tokens, _mix, pack
+from reference.text.loader import IGNORED, Loader, windows
+from reference.text.packing import Stream, Tokens, _mix, pack
 from twin.errors import UsageError
 
 END = 99
@@ -110,7 +110,7 @@ def test_neighbours_of_a_batch_are_rarely_neighbours_in_the_text() -> None:
 
 
 def test_a_longer_text_is_shuffled_in_blocks(monkeypatch) -> None:
-    monkeypatch.setattr("reference.data.loader.BLOCK", 50)
+    monkeypatch.setattr("reference.text.loader.BLOCK", 50)
     loader = Loader(TOKENS, 5, 1, seed=0)
     starts = [loader._start(index) for index in range(20)]
     assert sorted(starts[:10]) == list(range(0, 50, 5)) != starts[:10]

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from reference.data.corpus import gather, read_corpus
-from reference.data.spec import DataSpec
+from reference.text.corpus import gather, read_corpus
+from reference.text.spec import DataSpec
 from twin.errors import UsageError
 
 
@@ -47,8 +47,8 @@ def test_the_standard_library_is_there_without_packages_tests_and_tables() -> No
 
 def test_another_process_reads_the_same_corpus() -> None:
     code = (
-        "from reference.data.corpus import read_corpus\n"
-        "from reference.data.spec import DataSpec\n"
+        "from reference.text.corpus import read_corpus\n"
+        "from reference.text.spec import DataSpec\n"
         "print(read_corpus(DataSpec()).digest)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

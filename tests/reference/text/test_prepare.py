@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from reference.data.loader import IGNORED
-from reference.data.prepare import prepare
-from reference.data.spec import DataSpec
+from reference.text.loader import IGNORED
+from reference.text.prepare import prepare
+from reference.text.spec import DataSpec
 from twin.errors import UsageError
 
 
@@ -91,7 +91,7 @@ def test_a_loss_becomes_bits_per_byte_exactly(spec: DataSpec) -> None:
 
 def test_the_second_time_nothing_is_made(spec: DataSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepare(spec, 400)
-    monkeypatch.setattr("reference.data.prepare.train_bpe", None)
+    monkeypatch.setattr("reference.text.prepare.train_bpe", None)
     second = prepare(spec, 400)
     assert second.facts == first.facts
     assert second.training.digest == first.training.digest

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from reference.data import files, stdlib
-from reference.data.spec import STDLIB, DataSpec
+from reference.text import files, stdlib
+from reference.text.spec import STDLIB, DataSpec
 from twin.errors import Problem, UsageError
 
 

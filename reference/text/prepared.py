@@ -17,9 +17,9 @@ from typing import Literal
 
 import torch
 
-from reference.data.loader import Batch, windows
-from reference.data.packing import Tokens, open_tokens
-from reference.data.tokenizer import Tokenizer, read_tokenizer
+from reference.text.loader import Batch, windows
+from reference.text.packing import Tokens, open_tokens
+from reference.text.tokenizer import Tokenizer, read_tokenizer
 
 
 @dataclass(frozen=True, slots=True)

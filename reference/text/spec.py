@@ -16,7 +16,7 @@ HeldOut = Annotated[float, Strict(), Field(ge=0, le=0.5)]
 
 
 def _listed(value: object) -> object:
-    """One source may be written without a list."""
+    """A single source, written without a list, as a list."""
     return (value,) if isinstance(value, str | Path) else value
 
 
@@ -58,4 +58,22 @@ class DataSpec(Spec):
     cache: str = Field(
         default="runs/data",
         description="folder of the tokenizers and tokens already made, by their content",
+    )
+
+
+class DialogsSpec(Spec):
+    """Dialogues that a run learns from instead of its text, which still gives the tokenizer. Only
+    what the assistant says has targets. `data.seed` orders them in each epoch."""
+
+    source: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)] = Field(
+        description="JSONL files, a dialogue per line, as `python -m reference.agentic` writes them"
+    )
+    packing: Literal["shared", "alone"] = Field(
+        default="shared",
+        description="shared: whole dialogues follow each other in a sequence, and later ones see "
+        "the earlier; alone: each begins a sequence of its own, and sees no other",
+    )
+    too_long: Literal["leave_out", "cut"] = Field(
+        default="leave_out",
+        description="what is done with a dialogue longer than a sequence; both are counted",
     )

@@ -1,0 +1,1 @@
+"""From text to batches: corpus, split, tokenizer, chat template, packed tokens, a loader."""
