@@ -20,7 +20,7 @@ import pytest
 
 import twin
 from tests.cli.conftest import SMALL
-from twin.answers import Run, answer, recall, run, shelf, stored
+from twin.answers import Run, answer, recall, run, store, stored
 from twin.answers.key import key
 from twin.engine import lower, simulate
 from twin.loading import load, scenario_hash
@@ -225,7 +225,7 @@ def _run_often(path: str, times: int) -> list[tuple[bool, int]]:
         one: Run = run(scenario)
         found.append((one.stored is not None, one.trace.step_ns))
         if one.stored:
-            shelf._discard(one.stored / "run.json")
+            store.discard(one.stored / "run.json")
     return found
 
 

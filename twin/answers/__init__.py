@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from twin.answers.answer import Run, run
 from twin.answers.key import Fidelity
-from twin.answers.shelf import StoredRun, find, older, recall, remove, runs_folder, stored
+from twin.answers.run_store import StoredRun, find, older, recall, stored
+from twin.answers.store import remove, runs_folder
 
 __all__ = [
     "Fidelity",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from twin.answers.key import Fidelity, key
-from twin.answers.shelf import Made, put, take
+from twin.answers.run_store import Made, put, take
 from twin.engine import lower, simulate
 from twin.engine.trace import Trace
 from twin.planning import plan

@@ -112,7 +112,7 @@ def _remove(names: list[str], older_than: str | None, output: Output) -> None:
     else:
         chosen = stored() if older_than is None else older(_seconds(older_than))
     for entry in chosen:
-        remove(entry)
+        remove(entry.path)
     removed = [entry.path.name for entry in chosen]
     output.document({"version": VERSION, "removed": removed})
     size = _size(sum(entry.bytes for entry in chosen))

@@ -164,7 +164,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_costs_nothing_else(
     in_the_way.write_text("")
     assert answer_point(point(), in_the_way).status == "fits"
     assert answer_point(point(), in_the_way).status == "fits"
-    assert caplog.text.count("Points are not kept") == 1
+    assert caplog.text.count("Points are not stored") == 1
 
 
 def test_what_a_killed_process_left_half_written_is_deleted_once_it_is_old(tmp_path: Path):

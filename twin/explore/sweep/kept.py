@@ -1,34 +1,28 @@
 """Outcomes kept by content, one small file each: `runs/points/<2 digits>/<hash>-<fidelity>.json`.
 
-A file is written aside and renamed into place, so that a process that is killed leaves a whole one
-or none, and sweeps that run at once may share a folder. It carries the digest of the code that
-answered: after an edit it is as absent. Whatever is wrong with a file, it is no answer.
+A file carries the digest of the code that answered: other code never reads it. A damaged file
+counts as absent.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import secrets
-import time
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from twin.answers import runs_folder
 from twin.answers.key import source_digest
+from twin.answers.store import discard_abandoned, optional, runs_folder, write_file
 from twin.explore.sweep.outcome import Outcome, Way
 
 _LOG = logging.getLogger(__name__)
 
 VERSION: Final = 1
 """Version of the files."""
-_ABANDONED: Final = 3600
-"""Seconds after which what another process was writing is taken for abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +67,12 @@ def recall(folder: Path, name: str, fidelity: Way) -> Outcome | None:
 def keep(folder: Path, outcome: Outcome) -> None:
     """Keep an outcome; where the folder cannot be written, say so once and go on without."""
     path = place(folder, outcome.hash, outcome.fidelity)
-    aside = path.with_name(f".{path.name}-{secrets.token_hex(6)}.tmp")
     kept = _Kept(VERSION, version("twin"), source_digest(), outcome)
     text = json.dumps(asdict(kept), allow_nan=False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            aside.write_text(text, encoding="ascii")
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
-    except OSError as error:
-        _say_once(str(folder), error.strerror or str(error))
+    with optional("Points", folder):
+        write_file(path, text.encode())
 
 
 def tidy(folder: Path) -> None:
     """Delete what killed processes left half-written."""
-    for path in folder.glob("??/.*.tmp"):
-        try:
-            if time.time() - path.stat().st_mtime > _ABANDONED:
-                path.unlink(missing_ok=True)
-        except OSError:
-            continue
-
-
-@cache
-def _say_once(folder: str, why: str) -> None:
-    _LOG.warning("Points are not kept: `%s` cannot be written (%s).", folder, why)
+    discard_abandoned(folder, "??/.*.tmp")

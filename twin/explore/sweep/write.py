@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from twin.answers.parquet import Column, to_parquet
+from twin.answers.store import unwritable, write_file
 from twin.errors import Problem, UsageError
 from twin.explore.study.variants import written
 from twin.explore.sweep.sweep import Sweep
@@ -35,16 +35,10 @@ def write(sweep: Sweep, path: Path) -> None:
     """Write the file whole or not at all, in the format that its name ends with; it takes the place
     of what an earlier sweep wrote there. Raises `UsageError` where the system refuses."""
     data = WRITERS[path.suffix](sweep)
-    aside = path.with_name(f".{path.name}-{secrets.token_hex(6)}.tmp")
     try:
-        try:
-            aside.write_bytes(data)
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
+        write_file(path, data)
     except OSError as error:
-        message = f"`{path}` cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW063", "", message)]) from None
+        raise unwritable(path, error) from None
 
 
 def table(sweep: Sweep) -> dict[str, list[Any]]:

@@ -4,7 +4,6 @@ becomes files."""
 from __future__ import annotations
 
 import gzip
-import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.answers import Run
+from twin.answers.store import unwritable, write_file
 from twin.engine.program import STREAMS
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
@@ -197,7 +197,7 @@ def check(name: str, output: Path, *, force: bool) -> None:
     try:
         _check_place(output, parts, force=force)
     except OSError as error:
-        raise _unwritable(output, error) from None
+        raise unwritable(output, error) from None
 
 
 def _check_place(output: Path, parts: tuple[str, ...], *, force: bool) -> None:
@@ -220,16 +220,6 @@ def _place(path: Path, data: bytes) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(data)
             return
-        target = path.resolve()
-        aside = target.with_name(f".{secrets.token_hex(8)}.tmp")
-        try:
-            aside.write_bytes(data)
-            aside.replace(target)
-        finally:
-            aside.unlink(missing_ok=True)
+        write_file(path.resolve(), data)
     except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-def _unwritable(path: Path, error: OSError) -> UsageError:
-    return UsageError([Problem("TW063", "", f"`{path}` cannot be written: {error.strerror}")])
+        raise unwritable(path, error) from None

@@ -9,14 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import secrets
-import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -24,6 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from twin.answers.key import Fidelity, Key, source_digest
 from twin.answers.record import REST, SPANS, trace_files, trace_of
+from twin.answers.store import discard_abandoned, optional, runs_folder, write_folder
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
 from twin.loading import resolve, scenario_hash
@@ -37,8 +33,6 @@ _LOG = logging.getLogger(__name__)
 RUN = "run.json"
 VERSION: Final = 1
 """Version of an entry's files."""
-_ABANDONED = 3600
-"""Seconds after which what another process was writing is taken for abandoned."""
 _LEDGER = TypeAdapter(dict[str, Sourced])
 _Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -119,11 +113,6 @@ class _Said:
 _RECORD, _SAID = TypeAdapter(_Record), TypeAdapter(_Said)
 
 
-def runs_folder() -> Path:
-    """Where runs are stored: `TWIN_RUNS`, or `runs` where the command runs."""
-    return Path(os.environ.get("TWIN_RUNS") or "runs")
-
-
 def take(key: Key) -> tuple[Trace, Made, Path] | None:
     """The stored trace of this key with its circumstances; None where there is no sound one."""
     path = runs_folder() / key.folder
@@ -143,22 +132,12 @@ def take(key: Key) -> tuple[Trace, Made, Path] | None:
 
 
 def put(key: Key, scenario: Scenario, trace: Trace, report: Report) -> Path | None:
-    """Store an answer; where the folder cannot be written, say so once and go on without."""
+    """Store an answer. Returns its folder; None, after one warning, where it cannot be written."""
     root = runs_folder()
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        _sweep(root)
-        aside = root / f".{key.folder}-{secrets.token_hex(6)}.tmp"
-        aside.mkdir()
-        try:
-            for name, data in _files(key, scenario, trace, report).items():
-                (aside / name).write_bytes(data)
-            return _place(aside, root / key.folder)
-        finally:
-            _discard(aside)
-    except OSError as error:
-        _say_once(str(root), error.strerror or str(error))
-        return None
+    with optional("Runs", root):
+        discard_abandoned(root)
+        return write_folder(root / key.folder, _files(key, scenario, trace, report))
+    return None
 
 
 def stored() -> list[StoredRun]:
@@ -212,17 +191,6 @@ def recall(entry: StoredRun) -> Scenario:
     return scenario
 
 
-def remove(entry: StoredRun) -> None:
-    """Delete a stored run. Raises `UsageError` where the system refuses."""
-    try:
-        aside = entry.path.with_name(f".{entry.path.name}-{secrets.token_hex(6)}.tmp")
-        entry.path.rename(aside)
-        shutil.rmtree(aside)
-    except OSError as error:
-        message = f"`{entry.path}` cannot be removed: {error.strerror}"
-        raise UsageError([Problem("TW063", "", message)]) from None
-
-
 def _files(key: Key, scenario: Scenario, trace: Trace, report: Report) -> dict[str, bytes]:
     """All files of an entry, by name."""
     played = trace_files(trace, {"twin." + name: text for name, text in asdict(key).items()})
@@ -253,42 +221,6 @@ def _text(document: Mapping[str, Any]) -> bytes:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _place(aside: Path, target: Path) -> Path | None:
-    """Rename a finished entry into place; what stands there is moved aside first. Between the two
-    there is no entry, which costs another process an answer that it computes itself."""
-    for _ in range(3):
-        try:
-            aside.rename(target)
-        except OSError:
-            old = target.with_name(f".{target.name}-{secrets.token_hex(6)}.tmp")
-            try:
-                target.rename(old)
-            except FileNotFoundError:  # another process moved it: try again
-                continue
-            _discard(old)
-        else:
-            return target
-    return target if target.is_dir() else None
-
-
-def _discard(path: Path) -> None:
-    """Delete a file or folder, if it is there and can be."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _sweep(root: Path) -> None:
-    """Delete what killed processes left behind."""
-    for path in root.glob(".*.tmp"):
-        try:
-            if time.time() - path.stat().st_mtime > _ABANDONED:
-                _discard(path)
-        except OSError:
-            continue
 
 
 def _entry(path: Path) -> StoredRun | None:
@@ -333,8 +265,3 @@ def _unreadable(entry: StoredRun, why: str) -> UsageError:
     message = f"the stored run `{entry.path.name}` cannot be read: {why}"
     again = entry.command or "twin run SCENARIO"
     return UsageError([Problem("TW062", "", message, f"store it again: `{again}`")])
-
-
-@cache
-def _say_once(root: str, why: str) -> None:
-    _LOG.warning("Runs are not stored: `%s` cannot be written (%s).", root, why)
