@@ -9,7 +9,7 @@ the text that this was trained on are those of the run that is named by `start`.
 The folder that is written is a run's like any other: it is served, evaluated, converted, resumed
 and fine-tuned again. Options and exit codes are those of `reference.train`.
 
-OURS, since K2's report does not say: rates, batch, packing (`reference.text.dialogs.rows`), and
+OURS, since K2's report does not say: rates, batch, packing (`reference.text.dialog_loader`), and
 that every learned token of a step counts alike.
 """
 

@@ -13,11 +13,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from reference.data.build.pipeline import build
-from reference.data.build.show import lines_of
-from reference.data.build.spec import BuildSpec
-from reference.data.demo import demo
+from reference.data.pipeline import build
+from reference.data.spec import BuildSpec
+from reference.data.stage import report_line
 from reference.ending import answer, exit_code, say
 from reference.text.build_folder import damages, read_manifest
 from twin.errors import Problem, UsageError
@@ -44,7 +44,7 @@ def _build(words: argparse.Namespace) -> int:
     spec = load_config(BuildSpec, path, words.set)
     existing = "resume" if words.resume else "fresh" if words.fresh else "refuse"
     manifest = build(spec, existing=existing, tell=say)
-    answer(manifest, [f"done: `{spec.output}`", *lines_of(manifest)], as_json=words.json)
+    answer(manifest, [f"done: `{spec.output}`", *_lines(manifest)], as_json=words.json)
     return 0
 
 
@@ -60,14 +60,40 @@ def _check(words: argparse.Namespace) -> int:
 
 def _show(words: argparse.Namespace) -> int:
     manifest = read_manifest(Path(words.folder))
-    answer(manifest, lines_of(manifest), as_json=words.json)
+    answer(manifest, _lines(manifest), as_json=words.json)
     return 0
 
 
 def _demo(words: argparse.Namespace) -> int:
+    from reference.data.demo import demo  # noqa: PLC0415 - torch and the model
+
     report = demo(Path(words.output), words.steps, say)
     answer(report, [f"{key}: {value}" for key, value in report.items()], as_json=words.json)
     return 0
+
+
+def _lines(manifest: dict[str, Any]) -> list[str]:
+    """Stages with what each left out, the mixture with its epochs, and the shards."""
+    lines: list[str] = []
+    for name, report in manifest["stages"].items():
+        lines.append(report_line(name, report))
+        lines += [
+            f"  {row['source']}: {row['documents']:,} {row['reason']}, first {row['first']}"
+            for row in report.get("left_out", [])
+        ]
+    for row in manifest["mixture"]["domains"]:
+        read = f"{row['tokens']:,} tokens, {row['epochs']:.2f} epochs of {row['available']:,}"
+        lines.append(f"{row['domain']}: weight {row['weight']:.3f}, {read}")
+    capped = manifest["mixture"]["capped_by"]
+    if capped:
+        lines.append(f"fewer tokens than asked for: `{capped}` would be read too often")
+    for side in ("training", "held_out"):
+        rows = manifest[side]
+        tokens = sum(row["tokens"] for row in rows)
+        counts = manifest["sides"][side]
+        texts = f"{counts['documents']:,} documents, {counts['rewrites']:,} of them rewritten"
+        lines.append(f"{side}: {tokens:,} tokens in {len(rows)} shards; {texts}")
+    return lines
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -16,9 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reference.data.build.pipeline import build
-from reference.data.build.spec import BuildSpec
+from reference.config import load_run
+from reference.data.pipeline import build
+from reference.data.spec import BuildSpec
+from reference.evaluate.run import evaluate
+from reference.evaluate.spec import EvaluateSpec
 from reference.text.toy import write_raw
+from reference.train import train
 
 _TASKS = ["held-out", "copying", "repeat"]
 """Bits per byte of the held-out text, a choice of answers, and answers that are written."""
@@ -47,9 +51,6 @@ def demo(output: Path, steps: int, tell: Callable[[str], None]) -> dict[str, Any
 
 def _train(output: Path, steps: int, tell: Callable[[str], None]) -> int:
     """Trains nano on the build, or goes on; the step that it ended at."""
-    from reference.config import load_run  # noqa: PLC0415 - torch and the model
-    from reference.train import train  # noqa: PLC0415 - as above
-
     shown = [f"data.source={output / 'build'}", f"train.output={output / 'run'}"]
     # The schedule of the preset is for its 1,200 steps; the same shape for fewer.
     shape = {"warmup_steps": steps // 10, "constant_steps": steps // 2}
@@ -67,9 +68,6 @@ def _train(output: Path, steps: int, tell: Callable[[str], None]) -> int:
 
 def _evaluate(output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     """The metrics of each task by its name: value, low and high of a 95 % interval."""
-    from reference.evaluate.run import evaluate  # noqa: PLC0415 - torch and the model
-    from reference.evaluate.spec import EvaluateSpec  # noqa: PLC0415 - as above
-
     folders = {"model": str(output / "run"), "output": str(output / "evaluation")}
     spec = EvaluateSpec.model_validate({**folders, "tasks": _TASKS, "limit": 16})
     document = evaluate(spec, existing="resume")

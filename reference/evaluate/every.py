@@ -16,8 +16,7 @@ from reference.evaluate.ask.way import Asking
 from reference.evaluate.run import judge
 from reference.evaluate.subjects.trained import copied
 from reference.evaluate.task import open_task
-from reference.text.prepare import prepare
-from reference.text.prepared import Prepared
+from reference.text.prepare import Prepared, prepare
 from reference.trainer.signals import Stop
 from reference.trainer.trainee import Trainee
 from twin.errors import Problem, ScenarioError

@@ -13,10 +13,10 @@ import torch
 from pydantic import Field, Strict
 
 from reference.config import RunSpec
-from reference.text.dialogs.prepare import prepare_dialogs
-from reference.text.dialogs.rows import DialogLoader
+from reference.text.dialog_loader import DialogLoader
+from reference.text.dialogs import prepare_dialogs
 from reference.text.loader import IGNORED, Loader, Weighed
-from reference.text.prepared import Prepared
+from reference.text.prepare import Prepared
 from reference.text.spec import DialogsSpec
 from twin.spec.base import Count, Spec
 

@@ -29,7 +29,7 @@ from reference.rl.spec import RlSpec, run_of
 from reference.rl.tasks import Task, tasks_of
 from reference.rl.turns import opening
 from reference.rl.workers import open_environments
-from reference.text.prepared import Prepared
+from reference.text.prepare import Prepared
 from reference.text.template import special_tokens
 from reference.text.vocabulary import Vocabulary
 from reference.trainer.folder import Existing, opened

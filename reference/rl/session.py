@@ -18,7 +18,7 @@ from reference.rl.rollout import Rollout
 from reference.rl.spec import RlSpec
 from reference.rl.tasks import Task
 from reference.rl.turns import opening
-from reference.text.dialogs.rows import DialogLoader
+from reference.text.dialog_loader import DialogLoader
 from reference.text.loader import Loader
 from reference.trainer.signals import Stop
 from reference.trainer.trainee import Trainee

@@ -21,7 +21,7 @@ from reference.shapes.place import Places
 from reference.shapes.pretend import DEVICE, pretended
 from reference.shapes.watch import Pass, Storage, Watch, fullest
 from reference.text.loader import Batch, Loader
-from reference.text.prepared import Prepared
+from reference.text.prepare import Prepared
 from reference.trainer.balance import balanced
 from reference.trainer.signals import Stop
 from reference.trainer.stages import microbatches, stages_of

@@ -29,10 +29,9 @@ import torch
 from torch.nn import functional
 
 from reference.config import load_run
-from reference.data.build.pipeline import build
-from reference.data.build.record import Record, read_records, write_records
-from reference.data.build.spec import BuildSpec
-from reference.data.rephrase.styles import STYLES
+from reference.data.pipeline import build
+from reference.data.spec import STYLES, BuildSpec
+from reference.data.stage import Record, read_records, write_records
 from reference.evaluate.statistics.intervals import Interval, grouped, ratio, share
 from reference.model import Transformer
 from reference.studies.command import main

@@ -1,6 +1,6 @@
 """How many corrupted rewritings does the fidelity check catch, how many good ones does it refuse?
 
-The check of `reference.data.rephrase.fidelity` was made on the towns of `reference.text.toy`. Here
+The check of `reference.data.fidelity` was made on the towns of `reference.text.toy`. Here
 it judges other texts: prose of the standard library's modules, invented voyages with units and
 several names, and sums told in words. Each is rewritten by the rules; a corruption of one kind is
 planted in the rewriting where it has room for one.
@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reference.data.rephrase.fidelity import judge
-from reference.data.rephrase.rewrite import rewrite
-from reference.data.rephrase.styles import STYLES
+from reference.data.fidelity import judge
+from reference.data.rephrase import rewrite
+from reference.data.spec import STYLES
 from reference.evaluate.statistics.intervals import wilson
 from reference.generate.rules import Rules
 from reference.studies.command import main

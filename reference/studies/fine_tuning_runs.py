@@ -29,14 +29,14 @@ from reference.sft import TuneSpec, run_of
 from reference.studies.fine_tuning_renamed import renamed, without_mistakes
 from reference.studies.fine_tuning_text import write_texts
 from reference.studies.keep import named
-from reference.text.dialogs.read import HELD_OUT
+from reference.text.dialogs import HELD_OUT
 from reference.train import train
 from twin.loading.config import load_config
 
 Kind = Literal["muonclip", "adamw"]
 Labels = Literal["own", "shuffled"]
 _ROOT: Final = Path(__file__).parents[1]
-_TRAINS: Final = ("model", "kernels", "optim", "trainer", "data/dialogs", "agentic", "inference")
+_TRAINS: Final = ("model", "kernels", "optim", "trainer", "text", "agentic", "inference")
 _ROLES: Final = ("assistant",)
 _WINDOW: Final = 640
 """Tokens of a dialogue with its answer, of every model alike, however short it was trained."""

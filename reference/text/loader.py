@@ -1,6 +1,6 @@
 """Batches from packed tokens: resumable, the same however steps are cut into micro-batches.
 
-A loader cuts the endless stream of `packing.Stream` into blocks, and a block into sequences, which
+A loader cuts the endless `packing.TokenStream` into blocks, and a block into sequences, which
 it takes in an order of their own: neighbours in the stream are parts of one document, and a step
 made of those would see nothing else. A block is an epoch, or `BLOCK` tokens of a longer one.
 
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reference.text.packing import Stream, Tokens, numbered
+from reference.text.packing import Tokens, TokenStream, numbered
 from twin.errors import Problem, UsageError
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -50,7 +50,7 @@ class Loader:
     ) -> None:
         if not len(tokens):
             raise UsageError([Problem("TW223", "data.source", "there is no token to train on")])
-        self.stream = Stream(tokens, seed)
+        self.stream = TokenStream(tokens, seed)
         self.sequence = sequence
         self.micro_batch = micro_batch
         self.rank = rank

@@ -12,7 +12,7 @@ hash is SplitMix64's finalizer of the shingle and a number: no permutation drawn
 tests against exact similarity see no difference.
 
 Memory: per kept document 8 P bytes of signature and B entries of some 100 bytes: 4 KB with 128
-functions. Times in `tests/reference/data/build/test_near.py`.
+functions. Times in `tests/reference/text/test_near.py`.
 
 Legend: S shingles of a document, P hash functions.
 """

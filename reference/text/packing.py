@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,9 +50,14 @@ class Tokens:
         np.save(folder / f"{name}_ends.npy", self.ends_D)
 
 
+def id_type(vocabulary: int) -> np.dtype[Any]:
+    """The type of ids below `vocabulary`, little-endian on the disk."""
+    return np.dtype("<u2" if vocabulary <= 2**16 else "<u4")
+
+
 def pack(documents: Sequence[Ids], vocabulary: int, digest: str = "") -> Tokens:
     """Documents of ids below `vocabulary` in a row; its last id ends each of them."""
-    kind = np.dtype(np.uint16 if vocabulary <= 2**16 else np.uint32)
+    kind = id_type(vocabulary)
     end = np.array([vocabulary - 1], dtype=kind)
     rows = [part.astype(kind, copy=False) for ids in documents for part in (ids, end)]
     lengths = np.array([len(ids) + 1 for ids in documents], dtype=np.int64)
@@ -67,7 +73,7 @@ def open_tokens(folder: Path, name: str, digest: str) -> Tokens:
     return Tokens(ids_N, ends_D, digest)
 
 
-class Stream:
+class TokenStream:
     """The documents in a new order each epoch, for ever; any stretch of it by its position.
 
     The order depends on (seed, epoch) alone, not on the version of NumPy: documents are sorted by

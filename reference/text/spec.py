@@ -16,8 +16,11 @@ HeldOut = Annotated[float, Strict(), Field(ge=0, le=0.5)]
 
 
 def _listed(value: object) -> object:
-    """A single source, written without a list, as a list."""
     return (value,) if isinstance(value, str | Path) else value
+
+
+Paths = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
+"""Files or folders; a single one may be written without a list."""
 
 
 class TokenizerSpec(Spec):
@@ -38,7 +41,7 @@ class DataSpec(Spec):
     """The text of a run. Which documents are held out depends on their names alone, so that runs
     with different seeds, tokenizers or lengths are judged by the same text."""
 
-    source: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)] = Field(
+    source: Paths = Field(
         default=(STDLIB,),
         description="`stdlib` (source text of the standard library of the running Python), or "
         "files and folders by path: .jsonl, .parquet, .txt, .md, .rst, .py; or the folder of a "
@@ -65,7 +68,7 @@ class DialogsSpec(Spec):
     """Dialogues that a run learns from instead of its text, which still gives the tokenizer. Only
     what the assistant says has targets. `data.seed` orders them in each epoch."""
 
-    source: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)] = Field(
+    source: Paths = Field(
         description="JSONL files, a dialogue per line, as `python -m reference.agentic` writes them"
     )
     packing: Literal["shared", "alone"] = Field(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.text.corpus import Document
+from reference.text.documents import Document
 from twin.errors import Problem, UsageError
 
 _DOUBLINGS = 6
@@ -55,7 +55,7 @@ def split(documents: Sequence[Document], share: float) -> Split:
         hint = "split it into several files, or set data.held_out to 0"
         wrong = f"the only document, `{documents[0].name}`, cannot be held out and trained on"
         raise UsageError([Problem("TW224", "data.held_out", wrong, hint)])
-    hashes = [_fraction(document.name) for document in documents]
+    hashes = [fraction(document.name) for document in documents]
     order = sorted(range(len(documents)), key=lambda place: (hashes[place], place))
     count = min(max(1, sum(value < share for value in hashes)), len(documents) - 1)
     training = tuple(documents[place] for place in sorted(order[count:]))
@@ -116,7 +116,7 @@ def _runs(content: bytes) -> NDArray[np.uint64]:
     return hash_W
 
 
-def _fraction(name: str) -> float:
+def fraction(name: str) -> float:
     """A hash of the name, even in [0, 1)."""
     digest = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from reference.text.packing import id_type
 from twin.errors import Problem, UsageError
 
 _BATCH = 64
@@ -90,7 +91,7 @@ class BpeTokenizer(Tokenizer):
 
     def encode(self, texts: Sequence[str]) -> Iterator[NDArray[np.unsignedinteger]]:
         """The ids of each text. Raises `UsageError` TW228 without the `tokenizers` package."""
-        kind = np.uint16 if self.vocabulary <= 2**16 else np.uint32
+        kind = id_type(self.vocabulary)
         for start in range(0, len(texts), _BATCH):
             for encoding in self._backend.encode_batch_fast(list(texts[start : start + _BATCH])):
                 yield np.array(encoding.ids, dtype=kind)

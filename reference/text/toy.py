@@ -12,96 +12,21 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from reference.text import stdlib
+import yaml
 
-ENGLISH: Final = (
-    "{name} has {have} boxes of {goods} and buys {more} more boxes.",
-    "First we compute the sum: {have} + {more} = {sum} boxes.",
-    "Each box holds {times} pieces of {goods}, none of them broken.",
-    "Then we multiply: {sum} x {times} = {all} pieces.",
-    "Therefore {name} has {all} pieces of {goods}.",
+from reference.text.documents import stdlib_texts
+
+_PARTS: Final[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
 )
+ENGLISH: Final[list[str]] = _PARTS["english"]
 """A sum in five sentences."""
-FOREIGN: Final[dict[str, tuple[str, ...]]] = {
-    "de": (
-        "{name} hat {have} Kisten mit {goods} und kauft {more} weitere Kisten.",
-        "Zuerst berechnen wir die Summe: {have} + {more} = {sum} Kisten.",
-        "In jeder Kiste liegen {times} Stück {goods}, keines davon zerbrochen.",
-        "Dann multiplizieren wir: {sum} x {times} = {all} Stück.",
-        "Also hat {name} {all} Stück {goods}.",
-    ),
-    "fr": (
-        "{name} a {have} caisses de {goods} et achète {more} caisses de plus.",
-        "D'abord nous calculons la somme : {have} + {more} = {sum} caisses.",
-        "Chaque caisse contient {times} pièces de {goods}, dont aucune n'est cassée.",
-        "Ensuite nous multiplions : {sum} x {times} = {all} pièces.",
-        "Donc {name} a {all} pièces de {goods}.",
-    ),
-    "zh": (
-        "{name}有{have}箱{goods}，又买了{more}箱。",
-        "首先我们求和：{have} + {more} = {sum}箱。",
-        "每箱装有{times}件{goods}，没有一件是坏的。",
-        "然后我们相乘：{sum} x {times} = {all}件。",
-        "因此{name}有{all}件{goods}。",
-    ),
-}
+FOREIGN: Final[dict[str, list[str]]] = _PARTS["foreign"]
 """The same five sentences by language."""
-GOODS: Final[dict[str, dict[str, str]]] = {
-    "de": {"glass": "Glas", "paper": "Papier", "tea": "Tee", "lace": "Spitze", "cheese": "Käse"},
-    "fr": {
-        "glass": "verre",
-        "paper": "papier",
-        "tea": "thé",
-        "lace": "dentelle",
-        "cheese": "fromage",
-    },
-    "zh": {"glass": "玻璃", "paper": "纸张", "tea": "茶", "lace": "花边", "cheese": "奶酪"},
-}
+GOODS: Final[dict[str, dict[str, str]]] = _PARTS["translated"]
 """English goods and their names by language."""
-_FIRST: Final = [
-    "Bar",
-    "Cal",
-    "Dor",
-    "Fen",
-    "Gal",
-    "Hul",
-    "Jor",
-    "Kel",
-    "Lam",
-    "Mor",
-    "Nar",
-    "Ost",
-    "Pel",
-    "Quin",
-    "Ras",
-    "Sol",
-    "Tev",
-    "Ul",
-    "Vel",
-    "Wes",
-]
-_MIDDLE: Final = ["a", "e", "i", "o", "u", "ari", "eno", "ilo", "ovu", "una"]
-_TOWN: Final = ["berg", "dale", "ford", "mere", "stad", "ton", "vik", "wick"]
-_PERSON: Final = ["dan", "lin", "mar", "nes", "rik", "sen", "tor", "vald"]
-_GOODS: Final = [
-    "bells",
-    "boats",
-    "bread",
-    "cheese",
-    "clocks",
-    "glass",
-    "ink",
-    "lace",
-    "paper",
-    "rope",
-    "salt",
-    "silk",
-    "tea",
-    "tiles",
-]
-_METALS: Final = ["brass", "copper", "iron", "silver", "stone", "timber"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +62,25 @@ class Town:
 def towns(count: int, seed: int) -> tuple[Town, ...]:
     """So many towns, each with four facts in a text of eight sentences."""
     chance = random.Random(f"towns {seed}")
-    names = _names(chance, count, _TOWN)
-    people = _names(chance, count, _PERSON)
+    names = _names(chance, count, _PARTS["town"])
+    people = _names(chance, count, _PARTS["person"])
     return tuple(_town(*pair, chance) for pair in zip(names, people, strict=True))
 
 
 def _names(chance: random.Random, count: int, ends: list[str]) -> list[str]:
     found: dict[str, None] = {}
     while len(found) < count:
-        parts = (chance.choice(_FIRST), chance.choice(_MIDDLE), chance.choice(ends))
+        parts = (
+            chance.choice(_PARTS["first"]),
+            chance.choice(_PARTS["middle"]),
+            chance.choice(ends),
+        )
         found["".join(parts)] = None
     return list(found)
 
 
 def _town(name: str, founder: str, chance: random.Random) -> Town:
-    goods, metal = chance.choice(_GOODS), chance.choice(_METALS)
+    goods, metal = chance.choice(_PARTS["goods"]), chance.choice(_PARTS["metals"])
     facts = (
         Fact(name, f"The town of {name} was founded in", str(chance.randint(1000, 1899)), name),
         Fact(name, f"The first mayor of {name} was", founder, name),
@@ -199,9 +128,14 @@ def sums(count: int, seed: int, languages: Sequence[str] = ("en",)) -> Iterator[
     chance = random.Random(f"sums {seed}")
     for number in range(count):
         language = languages[number % len(languages)]
-        goods = chance.choice(_GOODS if language == "en" else sorted(GOODS[language]))
+        goods = chance.choice(_PARTS["goods"] if language == "en" else sorted(GOODS[language]))
         have, more, times = chance.randint(11, 99), chance.randint(2, 60), chance.randint(2, 9)
-        slots = {"name": _names(chance, 1, _PERSON)[0], "have": have, "more": more, "times": times}
+        slots = {
+            "name": _names(chance, 1, _PARTS["person"])[0],
+            "have": have,
+            "more": more,
+            "times": times,
+        }
         slots |= {"sum": have + more, "all": (have + more) * times}
         english = " ".join(ENGLISH).format(**slots, goods=goods)
         if language == "en":
@@ -212,7 +146,7 @@ def sums(count: int, seed: int, languages: Sequence[str] = ("en",)) -> Iterator[
 
 
 def _programs() -> Iterator[tuple[str, str]]:
-    for name, text in sorted(stdlib.texts(), key=lambda pair: pair[0]):
+    for name, text in sorted(stdlib_texts(), key=lambda pair: pair[0]):
         if text and 500 < len(text) < 20_000:
             yield name, text
 

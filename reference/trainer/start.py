@@ -15,7 +15,7 @@ import torch
 from reference.checkpoint import MANIFEST, Checkpoint, DamagedError, Piece, load_tensors, newest
 from reference.checkpoint import read as read_checkpoint
 from reference.model import Transformer
-from reference.text.prepared import Prepared
+from reference.text.prepare import Prepared
 from reference.trainer.folder import CHECKPOINTS
 from reference.trainer.weights import weights_of
 from twin.errors import Problem, UsageError

@@ -25,10 +25,9 @@ from reference.parallel.runtime import Runtime
 from reference.parallel.stage import stage_of
 from reference.parallel.turns import Turns
 from reference.parallel.world import World
-from reference.text.dialogs.prepare import PreparedDialogs, prepare_dialogs
+from reference.text.dialogs import PreparedDialogs, prepare_dialogs
 from reference.text.loader import Batch, Loader, Weighed
-from reference.text.prepare import prepare
-from reference.text.prepared import Prepared
+from reference.text.prepare import Prepared, prepare
 from reference.trainer.flop import peak_flop_per_s
 from reference.trainer.settings import DTYPES
 from reference.trainer.stages import Stage, stages_of

@@ -36,8 +36,7 @@ from reference.model import Transformer
 from reference.model.transformer import IGNORED
 from reference.text.loader import Batch, windows
 from reference.text.packing import pack
-from reference.text.prepare import prepare
-from reference.text.prepared import Prepared
+from reference.text.prepare import Prepared, prepare
 from reference.text.vocabulary import Vocabulary
 
 _ROWS: Final = 32

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reference.data.__main__ import main
-from tests.reference.data.build.raw import small_build
+from tests.reference.data.raw import small_build
 
 
 @pytest.fixture

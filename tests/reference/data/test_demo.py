@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from reference.data.__main__ import main
-from reference.data.build.encode import read_table
+from reference.data.shards import read_table
 from reference.text.build_folder import read_manifest
-from tests.reference.data.build.raw import bytes_of
+from tests.reference.data.raw import bytes_of
 
 pytestmark = pytest.mark.slow
 STEPS = 8

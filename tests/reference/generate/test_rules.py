@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.data.rephrase.styles import STYLES
+from reference.data.spec import STYLES
 from reference.dialog import Message
 from reference.generate.__main__ import main
 from reference.generate.choose import choose

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from reference.text.dialogs.prepare import PreparedDialogs, prepare_dialogs
-from reference.text.dialogs.rows import DialogLoader, Packing
+from reference.text.dialog_loader import DialogLoader, Packing
+from reference.text.dialogs import PreparedDialogs, prepare_dialogs
 from reference.text.loader import IGNORED
 from reference.text.packing import pack
-from reference.text.prepared import Facts, Prepared
+from reference.text.prepare import Prepared, TextFacts
 from reference.text.spec import DialogsSpec
 from reference.text.tokenizer import ByteTokenizer
 from reference.text.vocabulary import Vocabulary
@@ -25,7 +25,7 @@ WORDS = 267
 
 
 def text() -> Prepared:
-    facts = Facts("nothing", "bytes", *[0] * 8)
+    facts = TextFacts("nothing", "bytes", *[0] * 8)
     return Prepared(facts, ByteTokenizer(), pack([], 257, "text"), pack([], 257))
 
 

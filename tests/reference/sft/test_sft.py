@@ -16,8 +16,8 @@ from reference.inference.spec import EngineSpec
 from reference.metrics import Step
 from reference.model import Transformer
 from reference.sft import main
-from reference.text.dialogs.prepare import prepare_dialogs
-from reference.text.dialogs.rows import epoch_of
+from reference.text.dialog_loader import epoch_of
+from reference.text.dialogs import prepare_dialogs
 from reference.text.loader import IGNORED
 from reference.text.prepare import prepare
 from reference.train import Result, train

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from reference.data.build.record import Record, write_records
+from reference.data.stage import Record, write_records
 from reference.studies.facts import (
     ARMS,
     CARRIERS,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.text.loader import IGNORED, Loader, windows
-from reference.text.packing import Stream, Tokens, _mix, pack
+from reference.text.packing import Tokens, TokenStream, _mix, pack
 from twin.errors import UsageError
 
 END = 99
@@ -38,7 +38,7 @@ def taken(loader: Loader, batches: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("seed", [0, 5])
 def test_every_epoch_has_each_document_once_in_an_order_of_its_own(seed: int) -> None:
-    stream = Stream(TOKENS, seed)
+    stream = TokenStream(TOKENS, seed)
     orders = []
     for epoch in range(3):
         ids = stream.read(epoch * N, N)
@@ -50,12 +50,12 @@ def test_every_epoch_has_each_document_once_in_an_order_of_its_own(seed: int) ->
 
 
 def test_seeds_give_different_orders() -> None:
-    assert not np.array_equal(Stream(TOKENS, 0).read(0, N), Stream(TOKENS, 1).read(0, N))
+    assert not np.array_equal(TokenStream(TOKENS, 0).read(0, N), TokenStream(TOKENS, 1).read(0, N))
 
 
 def test_the_order_is_the_same_on_every_machine() -> None:
-    ids = Stream(made(documents=6), 3).read(0, 1000)
-    numbers = Stream(pack([np.array([n]) for n in range(6)], END + 1), 3).read(0, 12)[::2]
+    ids = TokenStream(made(documents=6), 3).read(0, 1000)
+    numbers = TokenStream(pack([np.array([n]) for n in range(6)], END + 1), 3).read(0, 12)[::2]
     assert numbers.tolist() == [5, 3, 0, 2, 1, 4]
     assert ids[0] == 5  # whatever the documents' lengths are
 
@@ -72,8 +72,8 @@ def test_mixing_is_splitmix64() -> None:
 
 @given(start=st.integers(0, 3 * N), count=st.integers(1, 2 * N))
 def test_any_stretch_of_the_stream_is_that_of_one_long_reading(start: int, count: int) -> None:
-    whole = Stream(TOKENS, 4).read(0, 5 * N)
-    assert np.array_equal(Stream(TOKENS, 4).read(start, count), whole[start : start + count])
+    whole = TokenStream(TOKENS, 4).read(0, 5 * N)
+    assert np.array_equal(TokenStream(TOKENS, 4).read(start, count), whole[start : start + count])
 
 
 def test_targets_are_the_next_tokens_of_the_text() -> None:
@@ -82,7 +82,7 @@ def test_targets_are_the_next_tokens_of_the_text() -> None:
     assert tokens.shape == targets.shape == (3, 7)
     assert tokens.dtype == targets.dtype == torch.int64
     assert torch.equal(tokens[:, 1:], targets[:, :-1])
-    whole = Stream(TOKENS, 2).read(0, 2 * N).tolist()
+    whole = TokenStream(TOKENS, 2).read(0, 2 * N).tolist()
     for row in torch.cat((tokens, targets[:, -1:]), 1).tolist():
         assert any(whole[at : at + 8] == row for at in range(N))
 
@@ -90,7 +90,7 @@ def test_targets_are_the_next_tokens_of_the_text() -> None:
 def test_a_block_has_each_of_its_sequences_once_and_not_in_the_text_s_order() -> None:
     sequence, count = 7, N // 7
     tokens, _ = taken(Loader(TOKENS, sequence, 1, seed=2), 2 * count)
-    text = Stream(TOKENS, 2).read(0, 2 * count * sequence).reshape(2, count, sequence)
+    text = TokenStream(TOKENS, 2).read(0, 2 * count * sequence).reshape(2, count, sequence)
     read = tokens.numpy().reshape(2, count, sequence)
     for block in range(2):
         assert sorted(map(tuple, read[block])) == sorted(map(tuple, text[block]))
@@ -124,7 +124,7 @@ def test_what_was_consumed_is_what_batches_held_in_the_text_s_order() -> None:
     assert sorted(consumed.tolist()) == sorted(tokens.tolist())
     whole = Loader(TOKENS, 5, 1, seed=1)
     whole.taken = N // 5
-    assert whole.consumed().tolist() == Stream(TOKENS, 1).read(0, N // 5 * 5).tolist()
+    assert whole.consumed().tolist() == TokenStream(TOKENS, 1).read(0, N // 5 * 5).tolist()
 
 
 @given(before=st.integers(0, 30), micro_batch=WHOLE)

@@ -9,10 +9,9 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from reference.data.build.exact import first_of_each
-from reference.data.build.record import Record
-from reference.data.build.spec import NearSpec
-from reference.data.build.tally import Loss
+from reference.data.pipeline import first_of_each
+from reference.data.spec import NearSpec
+from reference.data.stage import Dropped, Record
 from reference.text.near import (
     Bands,
     bands_of,
@@ -103,7 +102,7 @@ def test_shingles_ignore_case_and_marks_and_short_texts_have_one() -> None:
 def test_exact_copies_after_normalisation_go_and_the_first_stays() -> None:
     texts = ["Caf\u00e9  is\nopen", "cafe\u0301 IS open ", "cafe is open"]
     found = list(first_of_each(record(str(at), text) for at, text in enumerate(texts)))
-    assert [isinstance(one, Loss) for one in found] == [False, True, False]
+    assert [isinstance(one, Dropped) for one in found] == [False, True, False]
 
 
 @pytest.mark.benchmark

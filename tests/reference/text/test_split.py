@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from reference.text.corpus import Document, read_corpus
+from reference.text.documents import Document, read_corpus
 from reference.text.spec import DataSpec
 from reference.text.split import copied_shares, split
 from twin.errors import UsageError

@@ -19,7 +19,7 @@ from reference.rl.critique.verified import (
     refined,
     rows,
 )
-from reference.text.dialogs.read import read_examples
+from reference.text.dialogs import read_examples
 from tests.reference.rl.critique.critics import INTENT, Judges
 
 RIGHT = Rubric(name="right", asks="It is right.")

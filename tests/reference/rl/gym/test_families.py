@@ -19,7 +19,7 @@ from reference.rl.gym.families.safety import Attacked
 from reference.rl.gym.families.twentyfour import value_of
 from reference.rl.gym.family import Item, family, item, names
 from reference.rl.gym.question import said
-from reference.text.dialogs.read import read_examples
+from reference.text.dialogs import read_examples
 from twin.errors import UsageError
 
 TEXTS = (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reference.data.build.quality import OF_DOMAIN, RULES, Text, good, rules_of
-from reference.data.build.record import Record
-from reference.data.build.spec import SourceSpec
-from reference.data.build.tally import Loss
+from reference.data.quality import OF_DOMAIN, RULES, Text, good, rules_of
+from reference.data.spec import SourceSpec
+from reference.data.stage import Dropped, Record
 from twin.errors import UsageError
 
 PLAIN = (
@@ -67,7 +66,7 @@ def test_a_document_is_counted_under_the_first_rule_that_it_breaks() -> None:
     source = SourceSpec(name="s", domain="web", path=("x",))
     kept, lost = good(records, {"s": rules_of(source)})
     assert kept == records[0]
-    assert lost == Loss("s", "gopher-length", "b")
+    assert lost == Dropped("s", "gopher-length", "b")
 
 
 def test_an_unknown_rule_is_refused_and_domains_name_known_ones() -> None:

@@ -3,27 +3,55 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, Strict, model_validator
+import yaml
+from pydantic import Field, Strict, model_validator
 
-from reference.data.rephrase.styles import STYLES
 from reference.text.near import NearSpec
-from reference.text.spec import HeldOut, TokenizerSpec
+from reference.text.spec import HeldOut, Paths, TokenizerSpec
 from twin.errors import FieldError
 from twin.spec.base import Count, Flag, Part, Spec, Whole
 
 Domain = Literal["web", "code", "maths", "knowledge"]
 """The four parts of Kimi K2's pre-training text (arXiv:2507.20534, section 2.2)."""
+Kind = Literal["rewrite", "translate"]
 LIMIT: Final = 2
 """Rephrasings per corpus at most (Kimi K2, arXiv:2507.20534, section 2.2)."""
 Weight = Annotated[float, Strict(), Field(ge=0, le=1e6)]
 Epochs = Annotated[float, Strict(), Field(gt=0, le=1000)]
 
 
-def _listed(value: object) -> object:
-    return (value,) if isinstance(value, str | Path) else value
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a piece is to be rewritten.
+
+    WRAP (Maini et al. 2024, arXiv:2401.16380, section 3.1) rewrites web text in four styles (easy,
+    medium, hard, question and answer); Kimi K2 (arXiv:2507.20534, section 2.2) asks for diverse
+    styles and perspectives, and turns mathematics into learning notes after SwallowMath (Fujii et
+    al. 2025, arXiv:2505.02881), and into English.
+    """
+
+    name: str
+    instruction: str
+    kind: Kind = "rewrite"
+
+
+def _styles() -> dict[str, Style]:
+    path = Path(__file__).with_name("styles.yaml")
+    plain: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    kinds: tuple[Kind, ...] = ("rewrite", "translate")
+    return {
+        name: Style(name, f"{text} {plain['keep']}", kind)
+        for kind in kinds
+        for name, text in plain[kind].items()
+    }
+
+
+STYLES: Final = _styles()
+"""Every style by its name."""
 
 
 class SourceSpec(Spec):
@@ -33,9 +61,7 @@ class SourceSpec(Spec):
         description="what reports and provenance call it"
     )
     domain: Domain = Field(description="which part of the mixture it belongs to")
-    path: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)] = Field(
-        description="files and folders: .jsonl, .parquet, .txt, .md, .rst, .py"
-    )
+    path: Paths = Field(description="files and folders: .jsonl, .parquet, .txt, .md, .rst, .py")
     field: str = Field(default="text", description="key or column of the text")
     rules: tuple[str, ...] | None = Field(
         default=None, description="quality rules by name; null: those of its domain"

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import pytest
 
-from reference.data.rephrase.fidelity import judge
-from reference.data.rephrase.rewrite import rewrite
-from reference.data.rephrase.styles import STYLES
+from reference.data.fidelity import judge
+from reference.data.rephrase import rewrite
+from reference.data.spec import STYLES
 from reference.generate.request import Reply, Request, Tokens
 from reference.generate.rules import Rules
 from reference.text.sentences import cut, sentences

@@ -19,110 +19,22 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
-from reference.data.rephrase.styles import Kind
+import yaml
+
+from reference.data.spec import Kind
 from reference.text.sentences import sentences
 
 _WORD: Final = re.compile(
     r"[A-Za-z\u00c0-\u024f]+(?:['\u2019][a-z]+)?|[\u4e00-\u9fff]|\d[\d,.]*\d|\d"
 )
-_NEGATIONS: Final = frozenset(
-    ["not", "no", "never", "none", "nobody", "nothing", "neither", "nor", "cannot", "without"]
+_WORDS: Final[dict[str, str]] = yaml.safe_load(
+    Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
 )
-_FUNCTION: Final = frozenset(
-    [
-        "the",
-        "a",
-        "an",
-        "and",
-        "or",
-        "but",
-        "of",
-        "in",
-        "on",
-        "at",
-        "to",
-        "for",
-        "from",
-        "by",
-        "with",
-        "as",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "it",
-        "its",
-        "this",
-        "that",
-        "these",
-        "those",
-        "he",
-        "she",
-        "they",
-        "we",
-        "you",
-        "i",
-        "who",
-        "which",
-        "what",
-        "when",
-        "where",
-        "how",
-        "has",
-        "have",
-        "had",
-        "do",
-        "does",
-        "did",
-        "will",
-        "would",
-        "can",
-        "could",
-        "may",
-        "might",
-        "than",
-        "then",
-        "there",
-        "here",
-        "so",
-        "if",
-        "also",
-        "yet",
-        "since",
-        "because",
-        "into",
-        "over",
-        "all",
-        "any",
-        "each",
-        "more",
-        "most",
-        "other",
-        "some",
-        "such",
-        "only",
-        "own",
-        "same",
-        "too",
-        "very",
-        "just",
-        "let",
-        "me",
-        "us",
-        "our",
-        "your",
-        "his",
-        "her",
-        "their",
-        "one",
-        "not",
-        "no",
-    ]
-)
+_NEGATIONS: Final = frozenset(_WORDS["negations"].split())
+_FUNCTION: Final = frozenset(_WORDS["function"].split())
 _LONG: Final = 4
 _COVERED: Final = 0.5
 """Share of a source sentence's content words that its counterpart must have."""

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from reference.data.build.mixture import Lengths, mix
-from reference.data.build.spec import MixtureSpec
+from reference.data.mixture import Lengths, mix
+from reference.data.spec import MixtureSpec
 from twin.errors import UsageError
 
 LENGTHS: Lengths = {

@@ -1,4 +1,10 @@
-"""Dialogues as ids with loss masks, for a model and its tokenizer.
+"""Dialogues from JSONL files, one per line, as ids with loss masks.
+
+    {"id", "messages", "tools", "learned": [bool per message], "provenance": {"split": ...}}
+
+`messages` and `tools` are in OpenAI's form (`reference.dialog`). Without `learned` all messages of
+the assistant are; a message of anybody else never is. Lines whose split is `held_out` judge, others
+train. Further keys are left alone.
 
 A dialogue is rendered in Kimi K2's template, markers as ids of their own behind the tokenizer's.
 Learned is what `reference.text.template.weighed` says a model is trained to say, of the
@@ -8,23 +14,91 @@ messages that a line of the file marks as learned.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reference.text.dialogs.read import Example, read_examples
-from reference.text.dialogs.rows import DialogLoader, Learned, epoch_of
+from reference.dialog import Dialog, dialog_of
+from reference.text.dialog_loader import DialogLoader, DialogTokens, epoch_of
 from reference.text.loader import Batch
 from reference.text.packing import Tokens
-from reference.text.prepared import Prepared
+from reference.text.prepare import Prepared
 from reference.text.spec import DialogsSpec
 from reference.text.template import END, Segment, special_tokens, weighed
 from reference.text.tokenizer import Tokenizer
 from reference.text.vocabulary import Vocabulary
 from twin.errors import Problem, UsageError
+
+HELD_OUT: Final = "held_out"
+_ROLES: Final = frozenset({"system", "user", "assistant", "tool"})
+_SHOWN: Final = 4
+"""Wrong lines named in one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingDialog:
+    """A dialogue, and which of its messages are to be learned."""
+
+    dialog: Dialog
+    learned: tuple[bool, ...]
+    held_out: bool
+
+
+def read_examples(sources: Sequence[str]) -> list[TrainingDialog]:
+    """All dialogues of the files, in order. Raises UsageError TW600 for a file that cannot be read,
+    TW601 with the first lines that are no dialogues."""
+    found: list[TrainingDialog] = []
+    wrong: list[Problem] = []
+    for source in sources:
+        for number, line in _lines(Path(source).expanduser()):
+            try:
+                found.append(_example(json.loads(line)))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                wrong.append(_refused(f"{source}:{number}", error))
+            if len(wrong) == _SHOWN:
+                raise UsageError(wrong)
+    if wrong:
+        raise UsageError(wrong)
+    return found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines that hold anything, numbered from 1."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        message = f"cannot read `{path}`: {(why or str(error)).lower()}"
+        fix = "`python -m reference.agentic` writes such files"
+        raise UsageError([Problem("TW600", "dialogs.source", message, fix)]) from None
+    rows = enumerate(text.splitlines(), start=1)
+    return ((number, line) for number, line in rows if line.strip())
+
+
+def _example(row: Mapping[str, Any]) -> TrainingDialog:
+    dialog = dialog_of(row)
+    strange = {message.role for message in dialog.messages} - _ROLES
+    if strange:
+        raise ValueError(f"nobody is called `{min(strange)}`")
+    said = [message.role == "assistant" for message in dialog.messages]
+    given = row.get("learned", said)
+    if len(given) != len(said) or not all(isinstance(one, bool) for one in given):
+        raise ValueError(f"`learned` has not one true or false for each of {len(said)} messages")
+    learned = tuple(wanted and own for wanted, own in zip(given, said, strict=True))
+    held_out = (row.get("provenance") or {}).get("split") == HELD_OUT
+    return TrainingDialog(dialog, learned, held_out)
+
+
+def _refused(where: str, error: Exception) -> Problem:
+    why = f"`{error.args[0]}` is missing" if isinstance(error, KeyError) else str(error)
+    fix = "a line is an object with `messages` and `tools` in OpenAI's form"
+    return Problem("TW601", "dialogs.source", f"{where} is no dialogue: {why}", fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +114,7 @@ class Masked:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DialogFacts:
     """What became of the dialogues."""
 
     training: int
@@ -66,13 +140,13 @@ class Facts:
 
 @dataclass(frozen=True)
 class PreparedDialogs:
-    """The dialogues of a run, in the place of `reference.text.prepared.Prepared`."""
+    """The dialogues of a run, in the place of `reference.text.prepare.Prepared`."""
 
-    facts: Facts
+    facts: DialogFacts
     tokenizer: Tokenizer
     spec: DialogsSpec
-    training: Learned
-    held_out_dialogs: Learned
+    training: DialogTokens
+    held_out_dialogs: DialogTokens
 
     def loader(
         self, shape: tuple[int, int], seed: int, place: tuple[int, int] = (0, 1)
@@ -124,7 +198,7 @@ def prepare_dialogs(
         cut += long
         sides[example.held_out].append(fits)
     training, held_out = (_side(side, text) for side in sides)
-    facts = Facts(
+    facts = DialogFacts(
         training=len(training),
         held_out=len(held_out),
         learned=int(training.learned_N.sum()),
@@ -136,7 +210,7 @@ def prepare_dialogs(
     return PreparedDialogs(facts, text.tokenizer, spec, training, held_out)
 
 
-def masked(examples: Sequence[Example], words: Vocabulary) -> Iterator[Masked]:
+def masked(examples: Sequence[TrainingDialog], words: Vocabulary) -> Iterator[Masked]:
     """Each dialogue's ids, and which of them are learned."""
     parts = [list(_parts(example)) for example in examples]
     # A tokenizer reads itself anew for each list of texts.
@@ -152,7 +226,7 @@ def _one(words: Vocabulary, marker: str) -> NDArray[np.uint32]:
     return np.array([words.markers[marker]], dtype=np.uint32)
 
 
-def _parts(example: Example) -> Iterator[tuple[Segment, bool]]:
+def _parts(example: TrainingDialog) -> Iterator[tuple[Segment, bool]]:
     """Markers and texts of a dialogue, and whether each is learned."""
     allowed = iter([*[False] * bool(example.dialog.tools), *example.learned])
     wanted = next(allowed, False)
@@ -162,7 +236,7 @@ def _parts(example: Example) -> Iterator[tuple[Segment, bool]]:
             wanted = next(allowed, False)
 
 
-def _side(dialogues: Sequence[Masked], text: Prepared) -> Learned:
+def _side(dialogues: Sequence[Masked], text: Prepared) -> DialogTokens:
     """In a row, with an end of document behind each that nobody learns."""
     digest = hashlib.blake2b(text.training.digest.encode(), digest_size=8)
     for one in dialogues:
@@ -173,4 +247,4 @@ def _side(dialogues: Sequence[Masked], text: Prepared) -> Learned:
     lengths = np.array([len(one.ids_N) + 1 for one in dialogues], dtype=np.int64)
     tokens = Tokens(np.concatenate([end[:0], *rows]), np.cumsum(lengths), digest.hexdigest())
     learned_N = np.concatenate([np.zeros(0, dtype=np.bool_), *masks])
-    return Learned(tokens, learned_N, text.training.digest)
+    return DialogTokens(tokens, learned_N, text.training.digest)

@@ -32,7 +32,7 @@ Row = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Learned:
+class DialogTokens:
     """Dialogues as ids, each with the end of a document behind it."""
 
     tokens: Tokens
@@ -62,7 +62,7 @@ class Learned:
 class Epoch:
     """One order of the dialogues, cut into rows of T + 1 ids, so that T are predicted."""
 
-    dialogues: Learned
+    dialogues: DialogTokens
     order_D: NDArray[np.int64]
     rows: tuple[Row, ...]
     sequence: int
@@ -88,7 +88,9 @@ class Epoch:
         return ids[:width], wanted[:width]
 
 
-def epoch_of(dialogues: Learned, seed: int, epoch: int, sequence: int, packing: Packing) -> Epoch:
+def epoch_of(
+    dialogues: DialogTokens, seed: int, epoch: int, sequence: int, packing: Packing
+) -> Epoch:
     """The epoch's order, which depends on seed and epoch alone, and its rows."""
     order_D = np.argsort(numbered(seed, epoch, len(dialogues)), kind="stable")
     lengths = dialogues.lengths[order_D].tolist()
@@ -115,7 +117,7 @@ class DialogLoader:
 
     def __init__(
         self,
-        dialogues: Learned,
+        dialogues: DialogTokens,
         packing: Packing,
         shape: tuple[int, int],
         seed: int,

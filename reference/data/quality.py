@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from reference.data.build.record import Record
-from reference.data.build.spec import Domain, SourceSpec
-from reference.data.build.tally import Loss
+from reference.data.spec import Domain, SourceSpec
+from reference.data.stage import Dropped, Record
 from twin.errors import Problem, UsageError
 
 _STOP: Final = frozenset({"the", "be", "to", "of", "and", "that", "have", "with"})
@@ -231,9 +230,11 @@ def rules_of(source: SourceSpec) -> tuple[str, ...]:
     return names
 
 
-def good(records: Iterable[Record], rules: Mapping[str, Sequence[str]]) -> Iterator[Record | Loss]:
-    """Each record that breaks no rule of its source, and a loss that names the first broken one."""
+def good(
+    records: Iterable[Record], rules: Mapping[str, Sequence[str]]
+) -> Iterator[Record | Dropped]:
+    """Each record that breaks no rule of its source; for others what is dropped, and why."""
     for record in records:
         text = Text(record.text)
         broken = next((name for name in rules[record.source] if RULES[name](text)), None)
-        yield record if broken is None else Loss(record.source, broken, record.id)
+        yield record if broken is None else Dropped(record.source, broken, record.id)

@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.data.build.spec import Domain, MixtureSpec
+from reference.data.spec import Domain, MixtureSpec
 from reference.text.packing import numbered
 from twin.errors import Problem, UsageError
 

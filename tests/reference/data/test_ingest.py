@@ -11,16 +11,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from reference.data.build.ingest import read_source
-from reference.data.build.record import Record
-from reference.data.build.spec import IngestSpec, SourceSpec
-from reference.data.build.tally import Loss
+from reference.data.ingest import read_source
+from reference.data.spec import IngestSpec, SourceSpec
+from reference.data.stage import Dropped, Record
 from twin.errors import UsageError
 
 LIMITS = IngestSpec(max_bytes=200)
 
 
-def found_in(*paths: Path, limits: IngestSpec = LIMITS) -> list[Record | Loss]:
+def found_in(*paths: Path, limits: IngestSpec = LIMITS) -> list[Record | Dropped]:
     names = tuple(map(str, paths))
     return list(read_source(SourceSpec(name="raw", domain="web", path=names), limits))
 
@@ -47,7 +46,7 @@ def test_each_kind_of_bad_input_is_counted_with_its_place(tmp_path: Path) -> Non
     found = found_in(folder)
     records = [one for one in found if isinstance(one, Record)]
     assert [one.id for one in records] == ["raw/all/a.jsonl:1", "raw/all/a.jsonl:13"]
-    losses = [one for one in found if isinstance(one, Loss)]
+    losses = [one for one in found if isinstance(one, Dropped)]
     assert {(one.place.removeprefix("all/"), one.reason) for one in losses} == {
         ("a.jsonl:2", "not JSON"),
         ("a.jsonl:3", "no text in `text`"),
@@ -72,10 +71,10 @@ def test_parquet_gives_rows_and_counts_those_without_text(tmp_path: Path) -> Non
     table: Any = pa.table({"text": ["one", None, "three"], "number": [1, 2, 3]})
     parquet.write_table(table, tmp_path / "t.parquet")
     found = found_in(tmp_path / "t.parquet")
-    assert Counter(type(one).__name__ for one in found) == {"Record": 2, "Loss": 1}
+    assert Counter(type(one).__name__ for one in found) == {"Record": 2, "Dropped": 1}
     other = SourceSpec(name="raw", domain="web", path=(str(tmp_path),), field="number")
     (loss,) = read_source(other, LIMITS)
-    assert isinstance(loss, Loss)
+    assert isinstance(loss, Dropped)
     assert loss.reason == "no column of text `number`"
 
 

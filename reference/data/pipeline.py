@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import shutil
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, tee
@@ -14,24 +15,30 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from reference.data.build import exact, hold_out, ingest, quality
-from reference.data.build.encode import SIDES, encode_side, ends_of, read_table
-from reference.data.build.mixture import mix
-from reference.data.build.record import FILE, ORIGINAL, Record, line_of, read_records
-from reference.data.build.shards import Visits, write_shards
-from reference.data.build.spec import BuildSpec
-from reference.data.build.stage import Hook, Stage, Work, run_stages, write_json
-from reference.data.build.tally import Loss, Tally
-from reference.data.rephrase.run import REWRITES, rephrase
-from reference.generate.generator import Generator
-from reference.text.build_folder import (
-    FORMAT,
-    MANIFEST,
-    VERSION,
-    file_digest,
-    id_type,
+from reference.data import ingest, quality
+from reference.data.mixture import mix
+from reference.data.rephrase import REWRITES, rephrase
+from reference.data.shards import SIDES, Visits, encode_side, ends_of, read_table, write_shards
+from reference.data.spec import BuildSpec
+from reference.data.stage import (
+    FILE,
+    ORIGINAL,
+    BuildStage,
+    Dropped,
+    Hook,
+    Record,
+    StageWork,
+    Tally,
+    line_of,
+    read_records,
+    run_stages,
+    write_json,
 )
+from reference.generate.generator import Generator
+from reference.text.build_folder import FORMAT, MANIFEST, VERSION, file_digest
 from reference.text.near import NearSpec, near_copies
+from reference.text.packing import id_type
+from reference.text.split import fraction
 from reference.text.template import special_tokens
 from reference.text.tokenizer import ByteTokenizer, read_tokenizer, train_bpe
 from twin.errors import Problem, UsageError
@@ -65,21 +72,28 @@ def build(
     rules = {source.name: quality.rules_of(source) for source in spec.sources}
     with _opened(folder, spec, existing):
         stages = (
-            Stage("ingest", _ingest),
-            Stage("exact", _passing("ingest", lambda _, found: exact.first_of_each(found))),
-            Stage("near", _passing("exact", _near)),
-            Stage("quality", _passing("near", lambda _, found: quality.good(found, rules))),
-            Stage("hold_out", _hold_out),
-            Stage("rephrase", lambda work: rephrase(work, generator), resumes=True),
-            Stage("vocabulary", _vocabulary),
-            Stage("encode", _encode),
-            Stage("shards", _shards, resumes=True),
+            BuildStage("ingest", _ingest),
+            BuildStage("exact", _passing("ingest", lambda _, found: first_of_each(found))),
+            BuildStage("near", _passing("exact", _near)),
+            BuildStage("quality", _passing("near", lambda _, found: quality.good(found, rules))),
+            BuildStage("hold_out", _hold_out),
+            BuildStage("rephrase", lambda work: rephrase(work, generator), resumes=True),
+            BuildStage("vocabulary", _vocabulary),
+            BuildStage("encode", _encode),
+            BuildStage("shards", _shards, resumes=True),
         )
         reports = run_stages(stages, spec, folder, reached, tell)
         if not (folder / MANIFEST).exists():
             write_json(folder / MANIFEST, _manifest(spec, folder, reports))
             reached("manifest")
         return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+
+
+def config_hash(spec: BuildSpec) -> str:
+    """Of everything that decides the bytes: all but the folder."""
+    plain = spec.model_dump(mode="json", exclude={"output"})
+    text = json.dumps(plain, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 @contextmanager
@@ -124,47 +138,61 @@ def _refused(folder: Path, why: str, hint: str) -> UsageError:
     return UsageError([Problem("TW470", "output", f"`{folder}` {why}", hint)])
 
 
-def _ingest(work: Work) -> dict[str, Any]:
+def normalised(text: str) -> str:
+    """The text by which copies are found: Unicode composition (NFC), case (casefold) and white
+    space (runs of it to one space, none around) make no difference."""
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+
+
+def first_of_each(records: Iterable[Record]) -> Iterator[Record | Dropped]:
+    """Each record whose text is new, and a drop for each that is not. First is what comes first in
+    the order of ingestion: sources as configured, paths sorted, records by number. Memory: 16 bytes
+    of hash per kept document, about 150 with the set's and the place's."""
+    seen: dict[bytes, str] = {}
+    for record in records:
+        digest = hashlib.blake2b(normalised(record.text).encode(), digest_size=16).digest()
+        if digest in seen:
+            place = f"{record.id} of {seen[digest]}"
+            yield Dropped(record.source, "duplicate", place)
+        else:
+            seen[digest] = record.id
+            yield record
+
+
+def _ingest(work: StageWork) -> dict[str, Any]:
     limits = work.spec.ingest
     found = chain.from_iterable(ingest.read_source(one, limits) for one in work.spec.sources)
     return _sifted(work, found)
 
 
-def config_hash(spec: BuildSpec) -> str:
-    """Of everything that decides the bytes: all but the folder."""
-    plain = spec.model_dump(mode="json", exclude={"output"})
-    text = json.dumps(plain, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _near(work: Work, found: Iterator[Record]) -> Iterable[Record | Loss]:
+def _near(work: StageWork, found: Iterator[Record]) -> Iterable[Record | Dropped]:
     return found if work.spec.near.off else without_near_copies(found, work.spec.near)
 
 
-def without_near_copies(records: Iterable[Record], spec: NearSpec) -> Iterator[Record | Loss]:
-    """Each record that no kept record resembles, and a loss for each other."""
+def without_near_copies(records: Iterable[Record], spec: NearSpec) -> Iterator[Record | Dropped]:
+    """Each record that no kept record resembles, and what is dropped."""
     records, read_ahead = tee(records)
     copies = near_copies(((record.id, record.text) for record in read_ahead), spec)
     for record, copy in zip(records, copies, strict=True):
         if copy is None:
             yield record
         else:
-            yield Loss(record.source, "near-duplicate", f"{record.id} {copy}")
+            yield Dropped(record.source, "near-duplicate", f"{record.id} {copy}")
 
 
 def _passing(
-    before: str, sift: Callable[[Work, Iterator[Record]], Iterable[Record | Loss]]
-) -> Callable[[Work], dict[str, Any]]:
+    before: str, sift: Callable[[StageWork, Iterator[Record]], Iterable[Record | Dropped]]
+) -> Callable[[StageWork], dict[str, Any]]:
     """A stage that reads the documents of the one before, and keeps some."""
     return lambda work: _sifted(work, sift(work, read_records(work.of(before, FILE))))
 
 
-def _sifted(work: Work, found: Iterable[Record | Loss]) -> dict[str, Any]:
+def _sifted(work: StageWork, found: Iterable[Record | Dropped]) -> dict[str, Any]:
     tally = Tally()
     with (work.own / FILE).open("w", encoding="utf-8", newline="\n") as lines:
         for one in found:
-            if isinstance(one, Loss):
-                tally.lose(one)
+            if isinstance(one, Dropped):
+                tally.drop(one)
             else:
                 tally.keep(one.text)
                 lines.write(line_of(one))
@@ -172,10 +200,19 @@ def _sifted(work: Work, found: Iterable[Record | Loss]) -> dict[str, Any]:
     return tally.report()
 
 
-def _hold_out(work: Work) -> dict[str, Any]:
-    found = read_records(work.of("quality", FILE))
-    sides = (work.own / f"{side}.jsonl" for side in SIDES)
-    counts = hold_out.part(found, work.spec.held_out, *sides)
+def _hold_out(work: StageWork) -> dict[str, Any]:
+    """Writes the documents that are never trained on nor rephrased apart from the others: by a hash
+    of the id, so that more documents move none. Near copies across the sides are gone before."""
+    counts = [0, 0]
+    paths = [work.own / f"{side}.jsonl" for side in SIDES]
+    with (
+        paths[0].open("w", encoding="utf-8", newline="\n") as training,
+        paths[1].open("w", encoding="utf-8", newline="\n") as held_out,
+    ):
+        for record in read_records(work.of("quality", FILE)):
+            apart = fraction(record.id) < work.spec.held_out
+            (held_out if apart else training).write(line_of(record))
+            counts[apart] += 1
     if not counts[0]:
         wrong = "no document is left to train on"
         hint = "the reports `done.json` of each stage say what was left out, and why"
@@ -183,7 +220,7 @@ def _hold_out(work: Work) -> dict[str, Any]:
     return dict(zip(SIDES, counts, strict=True))
 
 
-def _training(work: Work) -> Iterator[Record]:
+def _training(work: StageWork) -> Iterator[Record]:
     """What training reads, each document once."""
     rephrased = {one.source for one in work.spec.rephrase}
     for record in read_records(work.of("hold_out", "training.jsonl")):
@@ -192,7 +229,7 @@ def _training(work: Work) -> Iterator[Record]:
     yield from read_records(work.of("rephrase", REWRITES))
 
 
-def _vocabulary(work: Work) -> dict[str, Any]:
+def _vocabulary(work: StageWork) -> dict[str, Any]:
     """The tokenizer. Of the ids that the configuration gives, those behind the end of a document
     are left to the special tokens of the chat template, which no text encodes to."""
     spec = work.spec.tokenizer
@@ -209,12 +246,12 @@ def _vocabulary(work: Work) -> dict[str, Any]:
     return {"kind": spec.kind, "ids": tokenizer.vocabulary, "reserved": kept}
 
 
-def _encode(work: Work) -> dict[str, Any]:
+def _encode(work: StageWork) -> dict[str, Any]:
     text = work.of("vocabulary", _TOKENIZER).read_text(encoding="utf-8")
     tokenizer = read_tokenizer(work.spec.tokenizer.kind, text)
     held_out = sorted(
         read_records(work.of("hold_out", "held_out.jsonl")),
-        key=lambda record: hold_out.fraction(record.id),
+        key=lambda record: fraction(record.id),
     )
     report: dict[str, Any] = {}
     with (work.own / FILE).open("w", encoding="utf-8", newline="\n") as table:
@@ -224,7 +261,7 @@ def _encode(work: Work) -> dict[str, Any]:
     return {"vocabulary": tokenizer.vocabulary, **report}
 
 
-def _shards(work: Work) -> dict[str, Any]:
+def _shards(work: StageWork) -> dict[str, Any]:
     rows = list(read_table(work.folder / "encode"))
     names = [f"{row['source']}:{row['origin']}" for row in rows]
     vocabulary = json.loads(work.of("encode", "done.json").read_text())["vocabulary"]

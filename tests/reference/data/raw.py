@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reference.data.build.spec import BuildSpec
+from reference.data.spec import BuildSpec
 from reference.text.toy import write_raw
 
 

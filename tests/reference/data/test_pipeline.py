@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference.data.build.encode import SIDES, read_table
-from reference.data.build.pipeline import build
-from reference.data.build.record import read_records
-from reference.data.build.spec import BuildSpec
+from reference.data.pipeline import build
+from reference.data.shards import SIDES, read_table
+from reference.data.spec import BuildSpec
+from reference.data.stage import read_records
 from reference.generate.request import Reply, Request
 from reference.generate.rules import Rules
-from reference.text.build_folder import damages, open_build, provenance, read_manifest
-from reference.text.prepare import prepare
+from reference.text.build_folder import damages, provenance, read_manifest
+from reference.text.prepare import open_build, prepare
 from reference.text.spec import DataSpec
 from reference.text.template import special_tokens
-from tests.reference.data.build.raw import bytes_of, small_build
+from tests.reference.data.raw import bytes_of, small_build
 from twin.errors import FieldError, TwinError, UsageError
 
 POINTS = [

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from reference.text.corpus import gather, read_corpus
+from reference.text.documents import gather, read_corpus
 from reference.text.spec import DataSpec
 from twin.errors import UsageError
 
@@ -47,7 +47,7 @@ def test_the_standard_library_is_there_without_packages_tests_and_tables() -> No
 
 def test_another_process_reads_the_same_corpus() -> None:
     code = (
-        "from reference.text.corpus import read_corpus\n"
+        "from reference.text.documents import read_corpus\n"
         "from reference.text.spec import DataSpec\n"
         "print(read_corpus(DataSpec()).digest)"
     )

@@ -1,1 +1,0 @@
-"""From raw files to token shards whose every token keeps its provenance, in resumable stages."""

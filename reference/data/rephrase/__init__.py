@@ -1,1 +1,0 @@
-"""Rewriting documents with a generator: styles, pieces, what must not be lost on the way."""

@@ -1,1 +1,0 @@
-"""Dialogues as what a run learns from: read, rendered with loss masks, laid out in rows."""
