@@ -16,26 +16,29 @@ import torch
 from torch import Tensor
 
 from reference.inference.cache import PagedCache
-from reference.inference.forward import Piece, forward
+from reference.inference.forward import SequenceChunk, forward
 from reference.inference.request import (
+    EngineRequest,
     Finish,
+    GeneratedToken,
     QueueFullError,
     RefusedError,
-    Request,
-    Told,
     Update,
 )
 from reference.inference.sampling import Drawn, draw
-from reference.inference.scheduler import Plan, Scheduler
+from reference.inference.scheduler import Scheduler, StepPlan
 from reference.inference.sequence import Sequence, sequences_of
 from reference.inference.spec import EngineSpec
-from reference.inference.weights import put_weights
 from reference.model import Transformer
 from reference.text.vocabulary import Vocabulary
+from twin.errors import Problem, UsageError
+
+_SHOWN = 8
+"""Tensors named in one message."""
 
 
 @dataclass(slots=True)
-class Counts:
+class EngineCounts:
     """What an engine has done since it began; a prompt counts once per choice, when that ends."""
 
     steps: int = 0
@@ -55,7 +58,7 @@ class Engine:
             model.spec, spec.blocks, spec.block_tokens, model.final_norm.gain.detach()
         )
         self.scheduler = Scheduler(spec)
-        self.counts = Counts()
+        self.counts = EngineCounts()
         self.weights = 0
         """Version of the weights; each replacement counts one up, or says its own."""
         self._requests = 0
@@ -68,7 +71,7 @@ class Engine:
         """Whether nobody runs or waits."""
         return not self.scheduler.running and not self.scheduler.waiting
 
-    def add(self, request: Request) -> int:
+    def add(self, request: EngineRequest) -> int:
         """Put a request in line; its number. Raises RefusedError for what can never be served, and
         QueueFullError where too many wait."""
         self._refuse_impossible(request)
@@ -103,7 +106,7 @@ class Engine:
                 updates.append(self._extend(sequence, logits_W))
         return updates
 
-    def compute(self, plan: Plan) -> Tensor:
+    def compute(self, plan: StepPlan) -> Tensor:
         """Logits behind the last token that the plan takes of each sequence, [sequences, W]."""
         return forward(self.model, [_piece(*one) for one in plan], self.cache)
 
@@ -116,7 +119,7 @@ class Engine:
         self.weights = self.weights + 1 if version is None else version
         return self.weights
 
-    def _refuse_impossible(self, request: Request) -> None:
+    def _refuse_impossible(self, request: EngineRequest) -> None:
         words = self.model.spec.vocab
         if not request.prompt:
             raise RefusedError("prompt", "an empty prompt has no next token")
@@ -141,7 +144,8 @@ class Engine:
         structured = sequence.constraint is not None and sequence.constraint.structured
         sequence.tokens.append(drawn.token)
         self.counts.generated_tokens += 1
-        told = Told(drawn.token, drawn.logprob, drawn.sampled_logprob, drawn.top, self.weights)
+        logprobs = drawn.logprob, drawn.sampled_logprob, drawn.top
+        told = GeneratedToken(drawn.token, *logprobs, self.weights)
         if drawn.token == self.vocabulary.end or drawn.token in request.stop_tokens:
             return self._last(sequence, told, "", "stop")
         if sequence.constraint is not None:
@@ -167,7 +171,9 @@ class Engine:
         place = (sequence.choice, sequence.made)
         return draw(logits_W, allowed_W, request.sampling, place, request.top)
 
-    def _last(self, sequence: Sequence, told: Told | None, text: str, finish: Finish) -> Update:
+    def _last(
+        self, sequence: Sequence, told: GeneratedToken | None, text: str, finish: Finish
+    ) -> Update:
         text += sequence.words.end()
         self._end(sequence, finish)
         cached = max(sequence.cached, 0)
@@ -181,11 +187,32 @@ class Engine:
         if all(one.ended for one in self.live.get(sequence.number, [])):
             self.live.pop(sequence.number, None)
 
-    def _count(self, plan: Plan) -> None:
+    def _count(self, plan: StepPlan) -> None:
         self.counts.steps += 1
         self.counts.computed_tokens += sum(count for _, count in plan)
 
 
-def _piece(sequence: Sequence, count: int) -> Piece:
+def _piece(sequence: Sequence, count: int) -> SequenceChunk:
     start = sequence.computed
-    return Piece(sequence.tokens[start : start + count], start, sequence.blocks)
+    return SequenceChunk(sequence.tokens[start : start + count], start, sequence.blocks)
+
+
+@torch.no_grad()
+def put_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
+    """Copy `weights`, by the names of the model's state, over its own; types may differ.
+
+    Raises UsageError TW490 with the names that are missing, unknown or of another shape.
+    """
+    own = model.state_dict()
+    wrong = sorted(
+        name
+        for name in own.keys() | weights.keys()
+        if name not in own or name not in weights or own[name].shape != weights[name].shape
+    )
+    if wrong:
+        shown = ", ".join(f"`{name}`" for name in wrong[:_SHOWN])
+        more = f", and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        message = f"the new weights lack, add or reshape {shown}{more}"
+        raise UsageError([Problem("TW490", "weights", message, "give all tensors of the model")])
+    for name, tensor in own.items():
+        tensor.copy_(weights[name])

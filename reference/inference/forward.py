@@ -1,10 +1,18 @@
-"""One forward pass over pieces of many sequences, through the modules of the model itself.
+"""One forward pass over chunks of many sequences, through the modules of the model itself, with
+attention on a paged cache.
 
-All tokens of a step stand in one row, so that every matrix product and every expert runs once;
-attention alone is done per group of pieces. Each piece follows what the cache holds of its
+All tokens of a step are one row, so that every matrix product and every expert runs once;
+attention alone is done per group of chunks. Each chunk follows what the cache holds of its
 sequence. The numbers are those of `Transformer.forward` up to the order of sums.
 
-Legend: N tokens of all pieces, D hidden, W words, B pieces of a group, T tokens of each.
+Latent attention runs absorbed (DeepSeek-V2, arXiv:2405.04434, section 2.1.2): the key's
+up-projection goes into the query and the value's comes after, so that all heads read the cached
+latents and no key or value is made. That holds for chunks of prompts, too: more multiplications
+than whole keys would take where a chunk is long, and the same numbers.
+
+Legend: N tokens of a step, D hidden, B chunks of a group, T tokens of each, S tokens seen, H heads,
+G key-value heads, P width without position, R rotary width, Q query-key width, V value width, C
+latent, W width of a cache row, or words in logits.
 """
 
 from __future__ import annotations
@@ -16,14 +24,126 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from reference.inference.attention import Group, attend
 from reference.inference.cache import PagedCache
 from reference.model import Transformer
+from reference.model.attention import Attention
 from reference.model.block import Block
+from reference.model.gqa import GroupedQueryAttention
+from reference.model.mla import MultiLatentAttention
+from reference.model.norm import RmsNorm
+from reference.model.rope import rotate, rotate_halves
+
+Place = tuple[PagedCache, int, Tensor]
+"""The cache, the layer, and the slots of the step's tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ChunkGroup:
+    """Pieces of equal length: their rows in the step, the slots that they see, and how many."""
+
+    rows_BT: Tensor
+    slots_BS: Tensor
+    lengths_B: Tensor
+
+    @property
+    def visible(self) -> Tensor:
+        """[B, T, S]: whether token t of a piece sees slot s: those up to itself."""
+        T, S = self.rows_BT.shape[1], self.slots_BS.shape[1]
+        last_BT = self.lengths_B[:, None] - T + torch.arange(T)
+        return torch.arange(S) <= last_BT[:, :, None]
+
+
+def attend(
+    block: Attention, x_1ND: Tensor, turns_NR: Tensor, place: Place, groups: list[ChunkGroup]
+) -> Tensor:
+    """The block's output for all tokens of a step, [1, N, D], whose rows enter the cache."""
+    if isinstance(block, MultiLatentAttention):
+        return _latent(block, x_1ND, turns_NR, place, groups)
+    if isinstance(block, GroupedQueryAttention):
+        return _grouped(block, x_1ND, turns_NR, place, groups)
+    raise TypeError(f"no paged attention for {type(block).__name__}")
+
+
+def _latent(
+    block: MultiLatentAttention,
+    x_1ND: Tensor,
+    turns_NR: Tensor,
+    place: Place,
+    groups: list[ChunkGroup],
+) -> Tensor:
+    cache, layer, slots_N = place
+    whole = hasattr(block, "q")
+    queries = block.q(x_1ND) if whole else block.q_up(block.q_norm(block.q_down(x_1ND)))
+    nope_1NHP, rope_1NHR = queries.unflatten(-1, (block.heads, -1)).split(
+        (block.nope, block.rotary), -1
+    )
+    weight_HXC = block.kv_up.weight.unflatten(0, (block.heads, -1))
+    key_HPC, value_HVC = weight_HXC.split((block.nope, block.value), 1)
+    asked_NHC = torch.einsum("nhp,hpc->nhc", nope_1NHP[0], key_HPC)
+    q_NHW = torch.cat((asked_NHC, rotate(rope_1NHR, turns_NR)[0]), -1)
+    latent_1NC, shared_1NR = block.kv_down(x_1ND).split((block.rank, block.rotary), -1)
+    turned_1NR = rotate(shared_1NR[:, :, None], turns_NR)[:, :, 0]
+    cache.write(layer, slots_N, torch.cat((block.kv_norm(latent_1NC), turned_1NR), -1)[0])
+    read_NHC = torch.empty_like(asked_NHC)
+    for group in groups:
+        seen_BSW = cache.read(layer, group.slots_BS)
+        q_BTHW = q_NHW[group.rows_BT]
+        made = _weighed(q_BTHW, seen_BSW, seen_BSW[..., : block.rank], group, block.scale)
+        read_NHC[group.rows_BT] = made
+    out_NHV = torch.einsum("nhc,hvc->nhv", read_NHC, value_HVC)
+    return block.out(out_NHV.flatten(1)[None])
+
+
+def _grouped(
+    block: GroupedQueryAttention,
+    x_1ND: Tensor,
+    turns_NR: Tensor,
+    place: Place,
+    groups: list[ChunkGroup],
+) -> Tensor:
+    cache, layer, slots_N = place
+    q_NHQ = _turned(block, block.q(x_1ND), block.heads, block.q_norm, turns_NR)
+    k_NGQ = _turned(block, block.k(x_1ND), block.kv_heads, block.k_norm, turns_NR)
+    cache.write(layer, slots_N, torch.cat((k_NGQ.flatten(1), block.v(x_1ND)[0]), -1))
+    out_NHQ = torch.empty_like(q_NHQ)
+    shared = block.heads // block.kv_heads
+    for group in groups:
+        rows_BSGW = cache.read(layer, group.slots_BS).unflatten(-1, (2 * block.kv_heads, -1))
+        k_BSGQ, v_BSGQ = rows_BSGW.split(block.kv_heads, 2)
+        for head in range(block.kv_heads):
+            some = slice(head * shared, (head + 1) * shared)
+            q_BTJQ = q_NHQ[:, some][group.rows_BT]
+            seen = (k_BSGQ[:, :, head], v_BSGQ[:, :, head])
+            out_NHQ[:, some][group.rows_BT] = _weighed(q_BTJQ, *seen, group, block.scale)
+    return block.out(out_NHQ.flatten(1)[None])
+
+
+def _turned(
+    block: GroupedQueryAttention, x_1NX: Tensor, heads: int, norm: RmsNorm | None, turns: Tensor
+) -> Tensor:
+    x_1NHQ = x_1NX.unflatten(-1, (heads, -1))
+    if norm is not None:
+        x_1NHQ = norm(x_1NHQ)
+    return (rotate_halves(x_1NHQ, turns) if block.rotary else x_1NHQ)[0]
+
+
+def _weighed(
+    q_BTHW: Tensor, k_BSW: Tensor, v_BSV: Tensor, group: ChunkGroup, scale: float
+) -> Tensor:
+    """Attention of all heads to one key and value per token, softmax in fp32 (float64 for
+    float64): [B, T, H, V]."""
+    B, T, H, _ = q_BTHW.shape
+    wide = torch.promote_types(q_BTHW.dtype, torch.float32)
+    q_BNW = q_BTHW.flatten(1, 2).to(wide)
+    logits_BNS = torch.bmm(q_BNW, k_BSW.to(wide).transpose(1, 2)).mul_(scale)
+    logits_BTHS = logits_BNS.view(B, T, H, -1)
+    logits_BTHS.masked_fill_(~group.visible[:, :, None], -torch.inf)
+    p_BNS = torch.softmax(logits_BNS, -1).to(v_BSV.dtype)
+    return torch.bmm(p_BNS, v_BSV).view(B, T, H, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceChunk:
     """Tokens of one sequence that follow the `start` tokens that the cache holds already."""
 
     tokens: Sequence[int]
@@ -34,7 +154,7 @@ class Piece:
 
 @torch.no_grad()
 def forward(
-    model: Transformer, pieces: Sequence[Piece], cache: PagedCache, *, every: bool = False
+    model: Transformer, pieces: Sequence[SequenceChunk], cache: PagedCache, *, every: bool = False
 ) -> Tensor:
     """Logits after the last token of each piece, [pieces, W], or after `every` token, [N, W]."""
     ids_N = torch.tensor([token for piece in pieces for token in piece.tokens])
@@ -59,10 +179,10 @@ def forward(
     return model.head(model.final_norm(hidden_ND))
 
 
-def _groups(pieces: Sequence[Piece], cache: PagedCache) -> tuple[list[Group], Tensor]:
+def _groups(pieces: Sequence[SequenceChunk], cache: PagedCache) -> tuple[list[ChunkGroup], Tensor]:
     """Pieces of one token together, each other alone; and where each piece ends."""
-    single: list[tuple[int, Piece]] = []
-    groups: list[Group] = []
+    single: list[tuple[int, SequenceChunk]] = []
+    groups: list[ChunkGroup] = []
     ends: list[int] = []
     first = 0
     for piece in pieces:
@@ -73,7 +193,7 @@ def _groups(pieces: Sequence[Piece], cache: PagedCache) -> tuple[list[Group], Te
             seen_S = cache.slots(piece.blocks, 0, piece.start + count)
             rows_T = torch.arange(first, first + count)
             lengths = torch.tensor([piece.start + count])
-            groups.append(Group(rows_T[None], seen_S[None], lengths))
+            groups.append(ChunkGroup(rows_T[None], seen_S[None], lengths))
         first += count
         ends.append(first - 1)
     if single:
@@ -81,10 +201,10 @@ def _groups(pieces: Sequence[Piece], cache: PagedCache) -> tuple[list[Group], Te
     return groups, torch.tensor(ends)
 
 
-def _together(single: Sequence[tuple[int, Piece]], cache: PagedCache) -> Group:
+def _together(single: Sequence[tuple[int, SequenceChunk]], cache: PagedCache) -> ChunkGroup:
     """One token of each of many sequences; slots behind a sequence's end are hidden later."""
     lengths_B = torch.tensor([piece.start + 1 for _, piece in single])
     slots_BS = torch.zeros(len(single), int(lengths_B.max()), dtype=torch.int64)
     for row, (_, piece) in enumerate(single):
         slots_BS[row, : piece.start + 1] = cache.slots(piece.blocks, 0, piece.start + 1)
-    return Group(torch.tensor([[at] for at, _ in single]), slots_BS, lengths_B)
+    return ChunkGroup(torch.tensor([[at] for at, _ in single]), slots_BS, lengths_B)

@@ -8,9 +8,8 @@ import torch
 
 from reference.config import RunSpec, load_run
 from reference.convert.trained import Trained, config_of, is_trained
-from reference.inference.engine import Engine
+from reference.inference.engine import Engine, put_weights
 from reference.inference.spec import EngineSpec
-from reference.inference.weights import put_weights
 from reference.model import Transformer
 from reference.text.prepare import prepare
 from reference.text.tokenizer import Tokenizer

@@ -16,10 +16,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from reference.inference.desk import Desk
 from reference.inference.load import load_engine
-from reference.inference.openai.asked import Asked
-from reference.inference.openai.fields import ApiError
+from reference.inference.openai.api import OpenAiApi
+from reference.inference.openai.body import ApiError, ApiRequest
 from reference.inference.request import QueueFullError, RefusedError
 from reference.inference.service import DrainingError, EngineFailedError, Service
 from reference.inference.spec import EngineSpec
@@ -35,13 +34,13 @@ class LocalChat:
 
     def __init__(self, service: Service, name: str, *, constrained: bool = True) -> None:
         self.service, self.name = service, name
-        self._desk = Desk(service, name)
+        self._api = OpenAiApi(service, name)
         self._fields = {"model": name, "constrained": constrained, "return_raw": True}
 
     @property
     def capacity(self) -> int:
         """Tokens of a prompt with its answer, at most."""
-        return self._desk.host.capacity
+        return self._api.served.capacity
 
     def chat(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The whole answer. Raises UsageError (TW550 to TW552), as over HTTP."""
@@ -55,15 +54,15 @@ class LocalChat:
 
     @contextmanager
     def _begin(self, body: Mapping[str, Any]) -> Iterator[Any]:
-        asked = self._desk.read_chat({**body, **self._fields})
+        asked = self._api.read_chat({**body, **self._fields})
         with ExitStack() as stack:
             yield self._entered(stack, asked)
 
-    def _entered(self, stack: ExitStack, asked: Asked) -> Any:
+    def _entered(self, stack: ExitStack, asked: ApiRequest) -> Any:
         """The begun answer. A full queue empties: whoever asks from this process can wait."""
         while True:
             try:
-                return stack.enter_context(self._desk.begin(asked))
+                return stack.enter_context(self._api.begin(asked))
             except QueueFullError:
                 time.sleep(_WAIT)
 

@@ -31,7 +31,7 @@ class Constraint(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EngineRequest:
     """A prompt, and how to go on from it."""
 
     prompt: tuple[int, ...]
@@ -50,7 +50,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class GeneratedToken:
     """One token of a choice."""
 
     token: int
@@ -69,7 +69,7 @@ class Update:
 
     request: int
     choice: int
-    told: Told | None
+    told: GeneratedToken | None
     """None where the choice ends without a token."""
     text: str
     """Further text that no stop string can take back any more."""

@@ -1,23 +1,23 @@
 """Which tokens the next step computes: continuous batching (Yu et al. 2022, Orca, section 3.1) with
-prompts in pieces beside decoding (Agrawal et al. 2023, Sarathi, arXiv:2308.16369).
+chunked prompts beside decoding (Agrawal et al. 2023, Sarathi, arXiv:2308.16369).
 
-Sequences join and leave between steps. A step takes one token of everyone who decodes, oldest
-first, then pieces of prompts up to `step_tokens`. Who waits comes in by order of arrival, when the
-free blocks hold all its tokens so far. When a running sequence finds no block, the youngest gives
-all of its blocks back, waits at the head of the line, and is computed again later; it keeps its
-tokens, so nothing that was told changes. No request is larger than the cache, so the oldest always
-moves on.
+Sequences join and leave between steps. A step takes one token of each sequence that decodes, oldest
+first, then chunks of prompts up to `step_tokens`. Waiting sequences start in the order of arrival,
+when the free blocks hold all their tokens so far. When a running sequence finds no block, the
+youngest gives all of its blocks back, waits at the head of the queue, and is computed again later;
+it keeps its tokens, so that what was told stays true. No request is larger than the cache, so the
+oldest always advances.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from reference.inference.blocks import BlockPool, chain
+from reference.inference.cache import BlockPool, chain
 from reference.inference.sequence import Sequence
 from reference.inference.spec import EngineSpec
 
-Plan = list[tuple[Sequence, int]]
+StepPlan = list[tuple[Sequence, int]]
 """Sequences, and how many of their pending tokens the step takes."""
 
 
@@ -36,7 +36,7 @@ class Scheduler:
         """Tokens that one sequence can have."""
         return self.spec.blocks * self.spec.block_tokens
 
-    def plan(self) -> Plan:
+    def plan(self) -> StepPlan:
         """The next step; every sequence in it has blocks for the tokens that it takes."""
         before = self.preemptions
         plan: dict[Sequence, int] = {}

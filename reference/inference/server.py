@@ -15,12 +15,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, Final
 
-from reference.inference.answers import metrics, models
-from reference.inference.desk import Desk
-from reference.inference.openai.asked import Asked
-from reference.inference.openai.fields import ApiError, wrong
+from reference.inference.openai.api import OpenAiApi
+from reference.inference.openai.body import ApiError, ApiRequest, wrong
 from reference.inference.request import QueueFullError, RefusedError, Update
-from reference.inference.service import DrainingError, EngineFailedError, Service, Stream
+from reference.inference.service import (
+    DrainingError,
+    EngineFailedError,
+    Service,
+    UpdateStream,
+    metrics,
+)
 
 _BODY: Final = 32 << 20
 """Bytes of a body, at most."""
@@ -36,7 +40,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, service: Service, name: str, address: tuple[str, int]) -> None:
         super().__init__(address, Handler)
         self.service = service
-        self.desk = Desk(service, name)
+        self.api = OpenAiApi(service, name)
 
     @property
     def url(self) -> str:
@@ -87,17 +91,21 @@ class Handler(BaseHTTPRequestHandler):
             text = metrics(service.figures())
             self._send(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
         elif path == "/v1/models":
-            self._send_json(200, models(self.server.desk.host.model))
-        elif path == f"/v1/models/{self.server.desk.host.model}":
-            self._send_json(200, models(self.server.desk.host.model)["data"][0])
+            self._send_json(200, {"object": "list", "data": [self._model()]})
+        elif path == f"/v1/models/{self.server.api.served.name}":
+            self._send_json(200, self._model())
         else:
             raise ApiError(404, f"there is no `{path}`")
 
+    def _model(self) -> dict[str, Any]:
+        name = self.server.api.served.name
+        return {"id": name, "object": "model", "created": 0, "owned_by": "reference"}
+
     def _post(self) -> None:
         path = self.path.partition("?")[0]
-        readers: dict[str, Callable[[Any], Asked]] = {
-            "/v1/completions": self.server.desk.read_completion,
-            "/v1/chat/completions": self.server.desk.read_chat,
+        readers: dict[str, Callable[[Any], ApiRequest]] = {
+            "/v1/completions": self.server.api.read_completion,
+            "/v1/chat/completions": self.server.api.read_chat,
         }
         body = self._body()
         if path not in readers:
@@ -106,16 +114,16 @@ class Handler(BaseHTTPRequestHandler):
             raise DrainingError
         self._answer(readers[path](body))
 
-    def _answer(self, asked: Asked) -> None:
-        with self.server.desk.begin(asked, self._gone) as (answer, updates, stream):
-            if asked.options.stream:
+    def _answer(self, asked: ApiRequest) -> None:
+        with self.server.api.begin(asked, self._gone) as (answer, updates, stream):
+            if asked.body.stream:
                 self._send_events(answer.chunks(self._reading(updates, stream)))
                 return
             document = answer.whole(updates)
             if stream.over:
                 self._send_json(200, document)
 
-    def _reading(self, updates: Iterator[Update], stream: Stream) -> Iterator[Update]:
+    def _reading(self, updates: Iterator[Update], stream: UpdateStream) -> Iterator[Update]:
         """The updates; raises ConnectionAbortedError where the reader went away."""
         yield from updates
         if not stream.over:

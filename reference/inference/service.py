@@ -1,6 +1,7 @@
-"""An engine on a thread of its own, asked by many others.
+"""An engine on a thread of its own that serves many others, and its metrics.
 
-Whatever touches the engine is done between two steps by its thread: others hand it over and wait.
+What touches the engine is done by its thread between two steps: other threads hand it over and
+wait.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeVar
 from torch import Tensor
 
 from reference.inference.engine import Engine
-from reference.inference.request import Request, Update
+from reference.inference.request import EngineRequest, Update
 
 T = TypeVar("T")
 _WINDOW: Final = 10.0
@@ -31,14 +32,16 @@ class EngineFailedError(RuntimeError):
     """A step failed; nothing is served any more."""
 
 
-class Stream:
+class UpdateStream:
     """The updates of one request as they come."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: EngineRequest) -> None:
         self.request = request
         self.number = -1
         self.updates: Queue[Update | None] = Queue()
         self._left = request.choices
+        self.untold = request.choices
+        """Choices whose end the engine has not told."""
 
     def read(self, gone: Callable[[], bool], every: float = 0.2) -> Iterator[Update]:
         """Updates until every choice has ended; ends early where `gone`, asked at each update and
@@ -70,27 +73,27 @@ class Service:
         self.failure: BaseException | None = None
         self._tasks: deque[Callable[[], None]] = deque()
         self._changed = Condition()
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, UpdateStream] = {}
         self._recent: deque[tuple[float, int]] = deque()
         self._closed = False
         self._thread = Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    def submit(self, request: Request) -> Stream:
+    def submit(self, request: EngineRequest) -> UpdateStream:
         """The updates of a new request. Raises what `Engine.add` does, DrainingError and
         EngineFailedError."""
 
-        def add() -> Stream:
+        def add() -> UpdateStream:
             if self.draining:
                 raise DrainingError
-            stream = Stream(request)
+            stream = UpdateStream(request)
             stream.number = self.engine.add(request)
             self._streams[stream.number] = stream
             return stream
 
         return self._between(add)
 
-    def cancel(self, stream: Stream) -> None:
+    def cancel(self, stream: UpdateStream) -> None:
         """Nobody reads on."""
 
         def drop() -> None:
@@ -105,7 +108,7 @@ class Service:
         return self._between(lambda: self.engine.update_weights(weights, version))
 
     def figures(self) -> dict[str, float]:
-        """What is going on, for whoever watches."""
+        """The present state, as `metrics` shows it."""
         return self._between(self._figures)
 
     def drain(self) -> None:
@@ -171,10 +174,9 @@ class Service:
         if stream is None:
             return
         stream.updates.put(update)
-        if update.finish is not None:
-            ended = update.request not in self.engine.live
-            if ended:
-                del self._streams[update.request]
+        stream.untold -= update.finish is not None
+        if not stream.untold:
+            del self._streams[update.request]
 
     def _figures(self) -> dict[str, Any]:
         engine, scheduler = self.engine, self.engine.scheduler
@@ -196,3 +198,34 @@ class Service:
             "computed_tokens": engine.counts.computed_tokens,
             "generated_tokens": engine.counts.generated_tokens,
         }
+
+
+_GAUGES: Final = {
+    "running": "Sequences in the current steps.",
+    "waiting": "Sequences that wait for blocks or for their turn.",
+    "blocks": "Blocks of the cache.",
+    "blocks_used": "Blocks that running sequences hold.",
+    "blocks_kept": "Blocks kept for prefixes that may come again.",
+    "cache_bytes": "Bytes of the cache, used or not.",
+    "tokens_per_second": "Generated tokens per second over the last 10 seconds.",
+    "weights": "Version of the weights.",
+}
+_COUNTERS: Final = {
+    "preemptions": "Sequences that gave their blocks back.",
+    "steps": "Forward passes.",
+    "prompt_tokens": "Tokens of prompts of choices that ended.",
+    "cached_tokens": "Tokens of these that were found in the cache.",
+    "computed_tokens": "Tokens through the model.",
+    "generated_tokens": "Tokens drawn.",
+}
+
+
+def metrics(figures: Mapping[str, float]) -> str:
+    """Prometheus' text format, version 0.0.4."""
+    lines: list[str] = []
+    for kind, listed in (("gauge", _GAUGES), ("counter", _COUNTERS)):
+        for name, meaning in listed.items():
+            full = f"inference_{name}{'_total' if kind == 'counter' else ''}"
+            lines += [f"# HELP {full} {meaning}", f"# TYPE {full} {kind}"]
+            lines.append(f"{full} {figures[name]:g}")
+    return "\n".join(lines) + "\n"

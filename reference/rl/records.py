@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from reference.agentic.environment import Verdict
 from reference.dialog import Dialog, dialog_json, dialog_of
-from reference.inference.request import Told
+from reference.inference.request import GeneratedToken
 
 NOBODY: Final = -1
 """The version of a token that no weights wrote."""
@@ -87,7 +87,7 @@ class Response:
         """How many of them there are."""
         return sum(version != NOBODY for version in self.versions)
 
-    def write(self, told: Told) -> None:
+    def write(self, told: GeneratedToken) -> None:
         """The next token of the policy."""
         self.tokens.append(told.token)
         self.behaviour.append(told.sampled_logprob)

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from reference.agentic.environment import Verdict
 from reference.inference.engine import Engine
-from reference.inference.request import Request, Update
+from reference.inference.request import EngineRequest, Update
 from reference.inference.sampling import Sampling
 from reference.rl.jobs import Done, Job, Mode
 from reference.rl.latency import EnvironmentsSpec, due, latency
@@ -160,7 +160,7 @@ class Rollout:
         if more < 1:
             self._end(one, "context" if room < 1 else "budget")
             return
-        request = Request(
+        request = EngineRequest(
             one.prompt,
             len(one.tokens) + more,
             sampling=Sampling(self.temperature, self.spec.top_p, 0, one.seed),

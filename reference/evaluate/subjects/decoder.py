@@ -14,13 +14,12 @@ from typing import Any, Final
 from reference.generate import chat
 from reference.generate.account import Account, Prices
 from reference.generate.request import Piece, Reply, Request
+from reference.inference.constraint import TokenMasks
 from reference.inference.engine import Engine
-from reference.inference.grammar.answer import Speech
-from reference.inference.openai.asked import Asked, Host, usage_of
-from reference.inference.openai.chat import ChatChoice, read_chat
-from reference.inference.openai.fields import ApiError
-from reference.inference.request import Request as EngineRequest
-from reference.inference.request import Update
+from reference.inference.openai.body import ApiError, ApiRequest, ServedModel
+from reference.inference.openai.chat import read_chat
+from reference.inference.openai.choices import ChatChoice, usage_of
+from reference.inference.request import EngineRequest, Update
 from twin.errors import Problem, UsageError
 
 NO_MARKERS: Final = "the model has no ids for the markers of the chat template"
@@ -38,7 +37,7 @@ class Decoder:
         self.engine, self.window, self._constrained = engine, window, constrained
         self.account = Account(Prices())
         self._lock = threading.Lock()
-        self._speech: Speech | None = None
+        self._masks: TokenMasks | None = None
 
     def begin(self) -> None:
         """Forget prefixes that earlier requests left in the cache."""
@@ -65,9 +64,9 @@ class Decoder:
             raise UsageError([Problem("TW584", "model", NO_MARKERS, _RESERVE)])
         with self._lock:
             asked = [self._asked(request) for request in requests]
-            told = iter(self._run([one.request for one in asked if isinstance(one, Asked)]))
+            told = iter(self._run([one.engine for one in asked if isinstance(one, ApiRequest)]))
             return [
-                self._reply(request, one, next(told)) if isinstance(one, Asked) else one
+                self._reply(request, one, next(told)) if isinstance(one, ApiRequest) else one
                 for request, one in zip(requests, asked, strict=True)
             ]
 
@@ -87,24 +86,24 @@ class Decoder:
             found += told.values()
         return found
 
-    def _asked(self, request: Request) -> Asked | UsageError:
-        self._speech = self._speech or Speech(self.engine.vocabulary)
-        host = Host(_NAME, self.engine.vocabulary, self.window, lambda: 0)
+    def _asked(self, request: Request) -> ApiRequest | UsageError:
+        self._masks = self._masks or TokenMasks(self.engine.vocabulary)
+        served = ServedModel(_NAME, self.engine.vocabulary, self.window, lambda: 0)
         more: dict[str, Any] = {"constrained": self._constrained, "return_raw": True}
         try:
             body = chat.body(request, _NAME, stream=False)
-            return read_chat({**body, **more}, host, self._speech)
+            return read_chat({**body, **more}, served, self._masks)
         except ApiError as error:
             long = error.param in ("messages", "max_tokens")
             fix = "shorten the dialogue, or raise the context" if long else "change the request"
             code = "TW552" if long else "TW551"
             return UsageError([Problem(code, "generator", error.message, fix)])
 
-    def _reply(self, request: Request, asked: Asked, updates: Sequence[Update]) -> Reply:
+    def _reply(self, request: Request, asked: ApiRequest, updates: Sequence[Update]) -> Reply:
         choice = ChatChoice(self.engine.vocabulary, asked, 0)
         for update in updates:
             choice.add(update)
-        whole = {"choices": [choice.whole()], "usage": usage_of(asked.request, updates)}
+        whole = {"choices": [choice.whole()], "usage": usage_of(asked.engine, updates)}
         found = chat.reply(whole, request)
         self.account.reply(found.tokens)
         return found

@@ -24,14 +24,12 @@ from reference.dialog import Dialog
 from reference.evaluate.subjects.decoder import NO_MARKERS, Decoder
 from reference.evaluate.subjects.subject import Answer, Fit, Prompt, Read
 from reference.generate.request import Reply, Request, Tokens
-from reference.inference.engine import Engine
+from reference.inference.engine import Engine, put_weights
 from reference.inference.load import load_engine
-from reference.inference.openai.fields import FINISHES
-from reference.inference.request import Request as Asked
-from reference.inference.request import Update
+from reference.inference.openai.choices import FINISHES
+from reference.inference.request import EngineRequest, Update
 from reference.inference.sampling import Sampling
 from reference.inference.spec import EngineSpec
-from reference.inference.weights import put_weights
 from reference.model import Transformer
 from reference.model.transformer import IGNORED
 from reference.text.loader import Batch, windows
@@ -126,13 +124,15 @@ class Trained:
             for (one, cut), updates in zip(asked, told, strict=True)
         ]
 
-    def _text(self, prompt: Prompt) -> tuple[Asked, int]:
+    def _text(self, prompt: Prompt) -> tuple[EngineRequest, int]:
         assert isinstance(prompt.said, str)
         ids = [self.engine.vocabulary.end, *self.engine.vocabulary.encode(prompt.said)]
         sampling = prompt.sampling
         room = max(1, self.window(prompt.context) - sampling.max_tokens)
         drawn = Sampling(sampling.temperature, sampling.top_p, 0, sampling.seed)
-        asked = Asked(tuple(ids[-room:]), sampling.max_tokens, sampling=drawn, stop=sampling.stop)
+        asked = EngineRequest(
+            tuple(ids[-room:]), sampling.max_tokens, sampling=drawn, stop=sampling.stop
+        )
         return asked, max(0, len(ids) - room)
 
     def _joined(self, before: str, after: str) -> tuple[list[int], int]:
@@ -228,7 +228,7 @@ def _request(prompt: Prompt) -> Request:
     return Request(prompt.said.messages, prompt.said.tools, prompt.sampling, prompt.metadata)
 
 
-def _reply(asked: Asked, updates: Sequence[Update]) -> Reply:
+def _reply(asked: EngineRequest, updates: Sequence[Update]) -> Reply:
     text = "".join(update.text for update in updates)
     made = sum(update.told is not None for update in updates)
     finish = FINISHES.get(updates[-1].finish or "stop", "stop")

@@ -1,7 +1,7 @@
-"""OpenAI's HTTP interface (platform.openai.com/docs/api-reference): what bodies mean, and answers.
+"""OpenAI's HTTP interface (platform.openai.com/docs/api-reference).
 
-fields.py        typed fields of a body, and mistakes by field
-asked.py         what completions and chats have in common
-completion.py    /v1/completions
-chat.py          /v1/chat/completions
+body.py       fields of a body, errors, /v1/completions
+chat.py       /v1/chat/completions
+choices.py    choices as documents
+api.py        both over one engine
 """

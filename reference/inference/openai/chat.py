@@ -1,311 +1,234 @@
-"""/v1/chat/completions: messages, tools, and answers that may call them.
+"""/v1/chat/completions: messages, tools, and the constraint on their answer.
 
-OURS: `constrained: false` lets the model write what it will, calls that no grammar holds included
-(`tools` are declared, their schemas not read); `return_raw` tells the answer's markers as text.
+OURS: `constrained: false` lets the model write anything, calls without a grammar included (`tools`
+are declared, their schemas not read); `return_raw` adds the answer's markers as text.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field
 
 from reference.dialog import Call, Dialog, Message, Role, calls_of
-from reference.inference.grammar.answer import Calls, Rules, Speech, begin
-from reference.inference.grammar.error import SchemaError
-from reference.inference.grammar.schema import (
-    DEPTH,
-    Free,
-    Node,
-    any_value,
-    read_schema,
-)
-from reference.inference.openai.asked import (
+from reference.inference.constraint import AnswerRules, Calls, TokenMasks, begin
+from reference.inference.json_grammar import SchemaError, schema_grammar
+from reference.inference.openai.body import (
     TOP,
-    Asked,
-    Host,
-    logprob_of,
-    raw_of,
-    read_bound,
-    read_options,
-    read_sampling,
-    read_stop,
+    ApiError,
+    ApiRequest,
+    Body,
+    Part,
+    ServedModel,
+    check,
+    most_tokens,
+    only,
+    parse,
+    sampling,
+    wrong,
 )
-from reference.inference.openai.fields import FINISHES, ApiError, Fields, wrong
-from reference.inference.request import Request, Told, Update
-from reference.text.template import (
-    ARGUMENTS,
-    CALL,
-    CALL_END,
-    CALLS_END,
-    END,
-    Segment,
-    parse_answer,
-    render,
-)
-from reference.text.vocabulary import Vocabulary
+from reference.inference.request import EngineRequest
+from reference.text.template import END, render
 
-OBJECT = "chat.completion"
-_ROLES: Final[dict[str, Role]] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-}
-_NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_CALLS: Final[dict[str, Calls]] = {"none": "none", "auto": "may", "required": "must"}
+_NO_PARAMETERS: Final = {"type": "object", "additionalProperties": False}
+_FUNCTION = Annotated[Any, only("function")]
 
 
-def read_chat(body: Any, host: Host, speech: Speech) -> Asked:
-    """What a body asks for. Raises ApiError."""
-    if not host.vocabulary.markers:
+class TextPart(Part):
+    """A part of a message's content."""
+
+    type: Literal["text"]
+    text: str
+
+
+def _parts(value: Any) -> Any:
+    return [TextPart(type="text", text=value)] if isinstance(value, str) else value
+
+
+Content = Annotated[list[TextPart], BeforeValidator(_parts)]
+
+
+class CalledFunction(Part):
+    """What a call names."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class ToolCall(Part):
+    """A call in an assistant's message."""
+
+    id: str
+    type: _FUNCTION = "function"
+    function: CalledFunction
+
+
+class ChatMessage(Part):
+    """One message."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    tool_calls: tuple[ToolCall, ...] = Field(default=(), strict=False)
+    tool_call_id: str = ""
+
+
+class ToolFunction(Part):
+    """A function that may be called."""
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
+    parameters: dict[str, Any] = Field(default_factory=lambda: dict(_NO_PARAMETERS))
+
+
+class Tool(Part):
+    """A tool that is declared."""
+
+    type: _FUNCTION = "function"
+    function: ToolFunction
+
+
+class ResponseFormat(Part):
+    """The form of an answer that calls no tool."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: dict[str, Any] | None = None
+
+
+class ChatBody(Body):
+    """A body of /v1/chat/completions."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    tools: tuple[Any, ...] = Field(default=(), strict=False)
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
+    response_format: ResponseFormat | None = None
+    logprobs: bool = False
+    top_logprobs: int = Field(default=0, ge=0, le=TOP)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    constrained: bool = True
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether the answer has log-probabilities."""
+        return self.logprobs
+
+
+def read_chat(fields: Any, served: ServedModel, masks: TokenMasks) -> ApiRequest:
+    """The request of a body. Raises ApiError."""
+    vocabulary = served.vocabulary
+    if not vocabulary.markers:
         message = "this model's tokenizer has no room for the chat template's markers"
         raise ApiError(400, message, "model", "no_chat_template")
-    fields = Fields(body)
-    wanted = fields.flag("logprobs")
-    top = fields.whole("top_logprobs", 0, 0, TOP)
-    if top and not wanted:
-        raise wrong("top_logprobs", "needs `logprobs: true`")
-    options = read_options(fields, host, logprobs=wanted)
-    messages = _messages(fields)
+    body = parse(ChatBody, fields)
+    check(body, served)
+    _check_constrained(body)
+    messages = tuple(_message(each, f"messages.{at}") for at, each in enumerate(body.messages))
     first_call = calls_of(messages)
-    rules = _rules(fields, speech, first_call) if _constrained(fields) else None
-    tools = tuple(fields.listed("tools"))
-    prompt = host.vocabulary.ids(render(Dialog(messages, tools), ask=True))
-    bounds = ["max_completion_tokens", "max_tokens"]
-    request = Request(
+    rules = _rules(body, masks, first_call) if body.constrained else None
+    prompt = vocabulary.ids(render(Dialog(messages, body.tools), ask=True))
+    name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
+    bound = name, body.max_completion_tokens or body.max_tokens
+    request = EngineRequest(
         tuple(prompt),
-        read_bound(fields, bounds, host, len(prompt), host.capacity),
-        fields.whole("n", 1, 1, 128),
-        read_sampling(fields, host),
-        read_stop(fields),
-        frozenset({host.vocabulary.markers[END]}),
-        top,
+        most_tokens(bound, served, len(prompt), served.capacity),
+        body.n,
+        sampling(body, served),
+        tuple(body.stop),
+        frozenset({vocabulary.markers[END]}),
+        body.top_logprobs,
         None if rules is None else begin(rules),
     )
-    fields.refuse_unknown()
-    return Asked(request, options, first_call)
+    return ApiRequest(request, body, first_call)
 
 
-def _constrained(fields: Fields) -> bool:
-    """Whether a grammar holds the answer; without one nothing may be asked of its form."""
-    found = fields.flag("constrained", default=True)
-    if not found:
-        fields.only("tool_choice", "auto", "none")
-        fields.only("parallel_tool_calls", True)
-        fields.only("response_format", {"type": "text"})
-    return found
+def _check_constrained(body: ChatBody) -> None:
+    """Without a grammar nothing may be asked of the answer's form."""
+    if body.top_logprobs and not body.logprobs:
+        raise wrong("top_logprobs", "needs `logprobs: true`")
+    free = {
+        "tool_choice": body.tool_choice in (None, "auto", "none"),
+        "parallel_tool_calls": body.parallel_tool_calls,
+        "response_format": body.response_format is None or body.response_format.type == "text",
+    }
+    for name, fits in free.items():
+        if not (body.constrained or fits):
+            raise wrong(name, "is not supported", "unsupported_parameter")
 
 
-def _messages(fields: Fields) -> tuple[Message, ...]:
-    listed = fields.listed("messages")
-    if not listed:
-        raise wrong("messages", "must hold a message")
-    return tuple(_message(Fields(one, f"messages.{at}")) for at, one in enumerate(listed))
-
-
-def _message(fields: Fields) -> Message:
-    role = _ROLES.get(fields.text("role"))
-    if role is None:
-        raise wrong(fields.at("role"), f"must be one of {', '.join(_ROLES)}")
+def _message(given: ChatMessage, path: str) -> Message:
     calls = tuple(
-        _call(Fields(one, f"{fields.at('tool_calls')}.{at}"))
-        for at, one in enumerate(fields.listed("tool_calls"))
+        Call(call.id, call.function.name, call.function.arguments) for call in given.tool_calls
     )
-    if calls and role != "assistant":
-        raise wrong(fields.at("tool_calls"), "belongs to an assistant's message")
-    answers = fields.text("tool_call_id", "")
-    if role == "tool" and not answers:
-        raise wrong(fields.at("tool_call_id"), "names the call that a tool answers")
-    return Message(role, _content(fields, needed=not calls), calls, answers)
+    if calls and given.role != "assistant":
+        raise wrong(f"{path}.tool_calls", "belongs to an assistant's message")
+    if given.role == "tool" and not given.tool_call_id:
+        raise wrong(f"{path}.tool_call_id", "must name the call that the tool answers")
+    if given.content is None and not calls:
+        raise wrong(f"{path}.content", "must be text, or a list of parts of type `text`")
+    role: Role = "system" if given.role == "developer" else given.role
+    text = "".join(part.text for part in given.content or ())
+    return Message(role, text, calls, given.tool_call_id)
 
 
-def _content(fields: Fields, *, needed: bool) -> str:
-    given = fields.value("content", None if needed else "")
-    if isinstance(given, str):
-        return given
-    if not isinstance(given, list):
-        raise wrong(fields.at("content"), "must be text, or a list of parts of type `text`")
-    parts = [Fields(one, f"{fields.at('content')}.{at}") for at, one in enumerate(given)]
-    for part in parts:
-        if part.text("type") != "text":
-            raise wrong(part.at("type"), "only text is read")
-    return "".join(part.text("text") for part in parts)
-
-
-def _call(fields: Fields) -> Call:
-    fields.only("type", "function")
-    function = Fields(fields.value("function"), fields.at("function"))
-    return Call(fields.text("id"), function.text("name"), function.text("arguments", "{}"))
-
-
-def _rules(fields: Fields, speech: Speech, first_call: int) -> Rules:
-    """What the answer may hold, from `tools`, `tool_choice`, `parallel_tool_calls` and
-    `response_format`."""
-    tools = _tools(fields)
-    calls, named = _choice(fields, tools)
-    several = fields.flag("parallel_tool_calls", default=True) and named is None
+def _rules(body: ChatBody, masks: TokenMasks, first_call: int) -> AnswerRules:
+    """What the answer may hold."""
+    tools = _tools(body.tools, masks)
+    calls, named = _choice(body, tools)
+    several = body.parallel_tool_calls and named is None
     if named is not None:
         tools = {named: tools[named]}
-    most = None if several else 1
-    return Rules(speech, tools, calls, first_call, most, _format(fields))
+    form = body.response_format
+    json = None if form is None else _form(form, masks)
+    return AnswerRules(masks, tools, calls, first_call, None if several else 1, json)
 
 
-def _tools(fields: Fields) -> dict[str, Node]:
-    found: dict[str, Node] = {}
-    for at, one in enumerate(fields.listed("tools")):
-        tool = Fields(one, f"tools.{at}")
-        tool.only("type", "function")
-        function = Fields(tool.value("function"), tool.at("function"))
-        name = function.text("name")
-        if not _NAME.fullmatch(name) or name in found:
-            raise wrong(function.at("name"), "must be 1 to 64 letters, digits, _, ., - and unique")
-        schema = function.value("parameters", {"type": "object", "additionalProperties": False})
-        path = function.at("parameters")
-        found[name] = _schema({"type": "object", **Fields(schema, path).body}, path)
-        if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
-            raise wrong(path, "must describe an object")
+def _tools(listed: Sequence[Any], masks: TokenMasks) -> dict[str, str]:
+    """The grammar of each tool's arguments."""
+    found: dict[str, str] = {}
+    for at, fields in enumerate(listed):
+        function = parse(Tool, fields, f"tools.{at}").function
+        path = f"tools.{at}.function"
+        if function.name in found:
+            raise wrong(f"{path}.name", "must be unique")
+        if function.parameters.get("type", "object") != "object":
+            raise wrong(f"{path}.parameters", "must describe an object")
+        schema = {"type": "object", **function.parameters}
+        found[function.name] = _grammar(schema, f"{path}.parameters", masks)
     return found
 
 
-def _schema(schema: Any, path: str) -> Node:
+def _grammar(schema: Any, path: str, masks: TokenMasks) -> str:
     try:
-        return read_schema(schema)
+        grammar = schema_grammar(schema)
+        masks.matcher(grammar)
     except SchemaError as error:
-        where = f"{path}.{error.path.strip('.')}".strip(".")
+        where = f"{path}.{error.path}".strip(".")
         raise ApiError(400, f"`{where}`: {error}", where, "unsupported_schema") from None
+    return grammar
 
 
-def _choice(fields: Fields, tools: Mapping[str, Node]) -> tuple[Calls, str | None]:
+def _choice(body: ChatBody, tools: Mapping[str, str]) -> tuple[Calls, str | None]:
     """Whether the answer calls, and which function where it must be one."""
-    given = fields.value("tool_choice", "auto" if tools else "none")
+    given = body.tool_choice or ("auto" if tools else "none")
     if given != "none" and not tools:
         raise wrong("tool_choice", "there are no `tools` to choose from")
     if isinstance(given, str):
-        known: dict[str, Calls] = {"none": "none", "auto": "may", "required": "must"}
-        if given not in known:
+        if given not in _CALLS:
             raise wrong("tool_choice", "must be none, auto, required or a named function")
-        return known[given], None
-    chosen = Fields(given, "tool_choice")
-    chosen.only("type", "function")
-    name = Fields(chosen.value("function"), "tool_choice.function").text("name")
-    if name not in tools:
-        raise wrong("tool_choice.function.name", f"`{name}` is not among `tools`")
-    return "must", name
+        return _CALLS[given], None
+    chosen = parse(Tool, given, "tool_choice").function.name
+    if chosen not in tools:
+        raise wrong("tool_choice.function.name", f"`{chosen}` is not among `tools`")
+    return "must", chosen
 
 
-def _format(fields: Fields) -> Node | None:
-    given = fields.value("response_format")
-    if given is None:
+def _form(form: ResponseFormat, masks: TokenMasks) -> str | None:
+    if form.type == "text":
         return None
-    form = Fields(given, "response_format")
-    kind = form.text("type")
-    if kind == "text":
-        return None
-    if kind == "json_object":
-        return Free(any_value(DEPTH))
-    if kind != "json_schema":
-        raise wrong("response_format.type", "must be text, json_object or json_schema")
-    described = Fields(form.value("json_schema"), "response_format.json_schema")
-    return _schema(described.value("schema", {}), described.at("schema"))
-
-
-class ChatChoice:
-    """One choice as its tokens come: content, and calls as they are written."""
-
-    def __init__(self, vocabulary: Vocabulary, asked: Asked, index: int) -> None:
-        self._vocabulary, self._asked, self._index = vocabulary, asked, index
-        self._first_call = asked.first_call or 0
-        self._free = asked.request.constraint is None
-        self._content = ""
-        self._told: list[Told] = []
-        self._inside = ""
-        self._head: list[int] = []
-        self._calls = 0
-        self._finish: str | None = None
-
-    def opening(self) -> list[dict[str, Any]]:
-        """What a stream begins with."""
-        return [self._delta({"role": "assistant", "content": ""}, [], None)]
-
-    def add(self, update: Update) -> list[dict[str, Any]]:
-        """What a stream tells now: a delta, or nothing."""
-        told = [update.told] if update.told else []
-        self._told += told
-        delta = self._said(update)
-        if update.finish:
-            called = update.finish == "stop" and self._parsed().calls
-            self._finish = "tool_calls" if called else FINISHES[update.finish]
-            if self._free and (calls := self._parsed().calls):
-                shown = [{"index": at, **_shown_call(call)} for at, call in enumerate(calls)]
-                delta = {**delta, "tool_calls": shown}
-        silent = not (delta or self._finish or self._asked.options.logprobs)
-        return [] if silent else [self._delta(delta, told, self._finish)]
-
-    def whole(self) -> dict[str, Any]:
-        """The choice when it is over; calls that were not closed are left out."""
-        calls = self._parsed().calls
-        message: dict[str, Any] = {"role": "assistant", "content": self._content or None}
-        if calls:
-            message["tool_calls"] = [_shown_call(call) for call in calls]
-        else:
-            message["content"] = self._content
-        return self._shown({"message": message}, self._told, self._finish)
-
-    def _parsed(self) -> Message:
-        ids = [one.token for one in self._told]
-        return parse_answer(self._vocabulary.segments(ids), self._first_call)
-
-    def _said(self, update: Update) -> dict[str, Any]:
-        """What a token adds to the message."""
-        token = None if update.told is None else update.told.token
-        name = None if token is None else self._vocabulary.marker(token)
-        outside = self._inside in ("", CALLS_END)
-        self._inside = self._inside if name is None else name
-        if outside:
-            self._content += update.text
-            return {"content": update.text} if update.text else {}
-        if self._free:
-            return {}  # what a call is shows only when it is closed
-        if name == CALL:
-            self._head = []
-        elif name == ARGUMENTS:
-            return {"tool_calls": [self._opened()]}
-        elif name == CALL_END:
-            self._calls += 1
-        elif self._inside == CALL and token is not None:
-            self._head.append(token)
-        elif self._inside == ARGUMENTS and update.text:
-            function = {"arguments": update.text}
-            return {"tool_calls": [{"index": self._calls, "function": function}]}
-        return {}
-
-    def _opened(self) -> dict[str, Any]:
-        ends = [Segment(ARGUMENTS, marker=True), Segment(CALL_END, marker=True)]
-        head = [Segment(CALL, marker=True), *self._vocabulary.segments(self._head), *ends]
-        call = parse_answer(head, self._first_call + self._calls).calls[0]
-        function = {"name": call.name, "arguments": ""}
-        return {"index": self._calls, "id": call.id, "type": "function", "function": function}
-
-    def _delta(
-        self, delta: dict[str, Any], told: Sequence[Told], finish: str | None
-    ) -> dict[str, Any]:
-        return self._shown({"delta": delta}, told, finish)
-
-    def _shown(
-        self, said: dict[str, Any], told: Sequence[Told], finish: str | None
-    ) -> dict[str, Any]:
-        options = self._asked.options
-        shown = {"index": self._index, **said, "finish_reason": finish, "logprobs": None}
-        if options.logprobs:
-            shown["logprobs"] = {"content": [logprob_of(self._vocabulary, one) for one in told]}
-        if options.token_ids:
-            shown["token_ids"] = [one.token for one in told]
-        if options.raw and finish:
-            shown["raw"] = raw_of(self._vocabulary, self._told)
-        return shown
-
-
-def _shown_call(call: Call) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}
+    if form.type == "json_object":
+        return schema_grammar({"type": "object"})
+    if form.json_schema is None:
+        raise wrong("response_format.json_schema", "must be an object")
+    path = "response_format.json_schema.schema"
+    return _grammar(form.json_schema.get("schema", {}), path, masks)

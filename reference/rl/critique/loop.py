@@ -20,7 +20,7 @@ from torch import Tensor
 from reference.dialog import Dialog
 from reference.generate.choose import choose
 from reference.inference.engine import Engine
-from reference.inference.request import Request
+from reference.inference.request import EngineRequest
 from reference.rl.critique.compare import FIRST, SECOND, Critic, by_generator
 from reference.rl.critique.rank import win_rates
 from reference.rl.critique.rubric import Rubric, rubrics
@@ -144,7 +144,7 @@ def by_engine(engine: Engine) -> Critic:
         for at, dialog in enumerate(dialogs):
             prompt = opening(words, dialog)
             if len(prompt) < engine.scheduler.capacity:
-                request = Request(prompt, 1, constraint=OneOf(held))
+                request = EngineRequest(prompt, 1, constraint=OneOf(held))
                 asked[engine.add(request)] = at
             if len(asked) >= engine.spec.queue:
                 _drain(engine, asked, first, said)

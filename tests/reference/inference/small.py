@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from reference.inference.engine import Engine
-from reference.inference.request import Request, Told, Update
+from reference.inference.request import EngineRequest, GeneratedToken, Update
 from reference.inference.sampling import Sampling
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
@@ -63,10 +63,10 @@ def engine(seed: int = 0, **fields: Any) -> Engine:
     return Engine(model(seed), VOCABULARY, EngineSpec.model_validate(fields))
 
 
-def asked(text: str, tokens: int = 12, **fields: Any) -> Request:
+def asked(text: str, tokens: int = 12, **fields: Any) -> EngineRequest:
     """A greedy request, unless the fields say more."""
     fields = {"sampling": Sampling(temperature=0.0), **fields}
-    return Request(tuple(text.encode()), tokens, **fields)
+    return EngineRequest(tuple(text.encode()), tokens, **fields)
 
 
 def run(served: Engine) -> list[Update]:
@@ -79,7 +79,7 @@ def run(served: Engine) -> list[Update]:
     raise AssertionError("the engine does not come to an end")
 
 
-def told(updates: list[Update], number: int, choice: int = 0) -> list[Told]:
+def told(updates: list[Update], number: int, choice: int = 0) -> list[GeneratedToken]:
     """The tokens of one choice."""
     own = [one for one in updates if (one.request, one.choice) == (number, choice)]
     return [one.told for one in own if one.told is not None]

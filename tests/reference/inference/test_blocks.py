@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from reference.inference.blocks import BlockPool, chain
-from reference.inference.words import Words
+from reference.inference.cache import BlockPool, chain
+from reference.inference.sequence import TextDecoder
 from tests.reference.inference.small import asked, engine, ids, run
 
 
@@ -85,7 +85,7 @@ def test_no_block_is_lost_or_given_twice(seed: int) -> None:
 
 
 def test_text_holds_back_what_may_become_a_stop_string_and_half_characters() -> None:
-    words = Words(["END", "\n\n"])
+    words = TextDecoder(["END", "\n\n"])
     assert [words.add(piece) for piece in (b"a", b"E", b"N", b"x", b"\xc3", b"\xa9", b"\n")] == [
         *("a", "", "", "ENx", "", "é", ""),
     ]
@@ -94,4 +94,4 @@ def test_text_holds_back_what_may_become_a_stop_string_and_half_characters() -> 
     assert words.add(b"D more") == ""
     assert words.stopped
     assert words.end() == ""
-    assert Words(["END"]).end() == ""
+    assert TextDecoder(["END"]).end() == ""

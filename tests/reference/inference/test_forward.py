@@ -7,7 +7,7 @@ import torch
 
 from reference.config import load_run
 from reference.inference.cache import PagedCache, row_width
-from reference.inference.forward import Piece, forward
+from reference.inference.forward import SequenceChunk, forward
 from reference.model import Transformer
 from reference.model.initialize import initialize
 from tests.reference.inference.small import LATENT
@@ -82,7 +82,8 @@ def pieced(model: Transformer, tokens_BT: torch.Tensor) -> torch.Tensor:
     found: list[list[torch.Tensor]] = [[], []]
     for step in STEPS:
         pieces = [
-            Piece(tokens_BT[row, a:b].tolist(), a, blocks[row]) for row, (a, b) in step.items()
+            SequenceChunk(tokens_BT[row, a:b].tolist(), a, blocks[row])
+            for row, (a, b) in step.items()
         ]
         logits = forward(model, pieces, cache, every=True)
         parts = logits.split([b - a for a, b in step.values()])

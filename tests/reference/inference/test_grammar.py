@@ -8,18 +8,26 @@ from random import Random
 import jsonschema
 import pytest
 
-from reference.inference.grammar.answer import Answer, Rules, Speech, begin
-from reference.inference.grammar.error import SchemaError
-from reference.inference.grammar.machine import branches, value_machine
-from reference.inference.grammar.schema import read_schema
+from reference.inference.constraint import AnswerConstraint, AnswerRules, TokenMasks, begin
+from reference.inference.json_grammar import SchemaError, schema_grammar
 from reference.inference.sampling import Sampling
 from reference.text.template import END, parse_answer
+from reference.text.tokenizer import ByteTokenizer
+from reference.text.vocabulary import Vocabulary
 from tests.reference.inference.small import VOCABULARY, asked, engine, ids, run
 
 WORDS = [bytes([value]) for value in range(256)] + [
     b'"', b'{"', b'": ', b', "', b'"}', b"true", b"12", b"e-", b"\xc3\xa9", b'x", "', b"\\u00",
 ]  # fmt: skip
-TREE = branches(WORDS)
+
+
+class Wordy(ByteTokenizer):
+    """Bytes, and some tokens of several."""
+
+    pieces = tuple(WORDS)
+
+
+MASKS = TokenMasks(Vocabulary(Wordy(), len(WORDS) + 1))
 PERSON = {
     "type": "object",
     "properties": {
@@ -49,16 +57,23 @@ SCHEMAS = {
 
 def written(schema, seed: int) -> str:
     """A value of random words, all that may be followed by ones that end it after 60."""
-    machine = value_machine(read_schema(schema), TREE, len(WORDS))
-    random, state, made = Random(seed), machine.start, b""
-    while not (state.complete and (not state.stacks - {()} or random.random() < 0.3)):
-        allowed = machine.allowed(state).nonzero().flatten().tolist()
+    matcher = MASKS.matcher(schema_grammar(schema))
+    random, made = Random(seed), b""
+    while True:
+        allowed = MASKS.allowed(matcher).nonzero().flatten().tolist()
+        if matcher.is_accepting() and (not allowed or random.random() < 0.3):
+            return made.decode()
         closing = [word for word in allowed if WORDS[word][-1:] in b'"}]']
         word = random.choice(closing if closing and len(made) > 60 else allowed)
         made += WORDS[word]
-        state = machine.after(state, WORDS[word])
-        assert state is not None
-    return made.decode()
+        assert matcher.consume_token(word)
+
+
+def accepts(schema, text: bytes, *, whole: bool = True) -> bool:
+    """Whether the grammar takes these bytes, as a whole value or as the beginning of one."""
+    matcher = MASKS.matcher(schema_grammar(schema))
+    taken = matcher.try_consume_tokens(list(text)) == len(text)
+    return taken and (matcher.is_accepting() or not whole)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -80,12 +95,9 @@ def test_every_value_that_ends_parses_and_validates(name: str) -> None:
 )
 @pytest.mark.parametrize("separators", [(", ", ": "), (",", ":")])
 def test_what_json_writes_of_a_valid_value_is_allowed(value, separators) -> None:
-    machine = value_machine(read_schema(PERSON), TREE, len(WORDS))
     text = json.dumps(value, ensure_ascii=False, separators=separators)
     # A constant is written as `json.dumps` does by default.
-    state = machine.after(machine.start, text.replace('{"a":[1]}', '{"a": [1]}').encode())
-    assert state is not None
-    assert state.complete
+    assert accepts(PERSON, text.replace('{"a":[1]}', '{"a": [1]}').encode())
 
 
 @pytest.mark.parametrize(
@@ -104,15 +116,13 @@ def test_what_json_writes_of_a_valid_value_is_allowed(value, separators) -> None
     ],
 )
 def test_what_does_not_validate_has_no_way(text: str) -> None:
-    machine = value_machine(read_schema(PERSON), TREE, len(WORDS))
-    state = machine.after(machine.start, text.encode())
-    assert state is None or not state.complete
+    assert not accepts(PERSON, text.encode())
 
 
 def test_half_characters_and_bytes_that_are_no_utf_8_are_not_allowed() -> None:
-    machine = value_machine(read_schema({"type": "string"}), TREE, len(WORDS))
+    assert accepts({"type": "string"}, '"é'.encode(), whole=False)
     for wrong in (b'"\xc3"', b'"\xff', b'"\xed\xa0\x80', b'"\xc0\x80', b'"\xf5'):
-        assert machine.after(machine.start, wrong) is None
+        assert not accepts({"type": "string"}, wrong, whole=False)
 
 
 HELD = {"$ref": "#/$defs/a"}
@@ -130,14 +140,15 @@ def test_definitions_stand_where_they_are_referred_to() -> None:
         "required": ["from", "to"],
         "$defs": {"Day": day},
     }
-    machine = value_machine(read_schema(referring), TREE, len(WORDS))
-    state = machine.start
-    for byte in b'{"from":{"$ref":1},"to":{"$ref":2}}':
-        assert bool(machine.allowed(state)[byte])
-        following = machine.after(state, bytes([byte]))
-        assert following is not None
-        state = following
-    assert state.complete
+    assert accepts(referring, b'{"from":{"$ref":1},"to":{"$ref":2}}')
+    assert not accepts(referring, b'{"from":{"$ref":3},"to":{"$ref":2}}')
+
+
+def test_a_number_is_a_finite_double_and_a_lone_value_nests_six_deep() -> None:
+    for text, fits in ((b"1e99", True), (b"1e999", False), (b"9" * 15, True), (b"9" * 16, False)):
+        assert accepts({"type": "number"}, text) is fits
+    for depth in (6, 7):
+        assert accepts({}, b"[" * depth + b"]" * depth) is (depth == 6)
 
 
 @pytest.mark.parametrize(
@@ -167,11 +178,11 @@ def test_definitions_stand_where_they_are_referred_to() -> None:
 )
 def test_what_cannot_be_enforced_is_refused_by_path_and_keyword(schema, path, keyword) -> None:
     with pytest.raises(SchemaError) as refused:
-        read_schema(schema)
+        schema_grammar(schema)
     assert (refused.value.path.strip("."), refused.value.keyword) == (path, keyword)
 
 
-SPEECH = Speech(VOCABULARY)
+SPEECH = TokenMasks(VOCABULARY)
 SMALL = {
     "type": "object",
     "properties": {"n": {"type": "integer"}, "s": {"enum": ["a", "b"]}, "b": {"type": "boolean"}},
@@ -180,12 +191,12 @@ SMALL = {
 TOOLS = {"add": SMALL, "addition": {"type": "object", "additionalProperties": False}}
 
 
-def answer(**fields) -> Answer:
-    tools = {name: read_schema(schema) for name, schema in TOOLS.items()}
-    return begin(Rules(**{"speech": SPEECH, "tools": tools, "calls": "must", **fields}))
+def answer(**fields) -> AnswerConstraint:
+    tools = {name: schema_grammar(schema) for name, schema in TOOLS.items()}
+    return begin(AnswerRules(**{"masks": SPEECH, "tools": tools, "calls": "must", **fields}))
 
 
-def said(constraint: Answer, seed: int, tokens: int = 250, **fields):
+def said(constraint: AnswerConstraint, seed: int, tokens: int = 250, **fields):
     """What a model of random weights says under a constraint, and why it ended."""
     served = engine()
     end = frozenset({VOCABULARY.markers[END]})
@@ -223,6 +234,6 @@ def test_under_auto_a_call_that_begins_is_constrained_and_one_that_need_not_does
 @pytest.mark.parametrize("seed", range(3))
 def test_an_answer_in_json_validates(seed: int) -> None:
     schema = {**SMALL, "required": ["n", "b"], "additionalProperties": False}
-    message, finish = said(answer(calls="none", json=read_schema(schema)), seed)
+    message, finish = said(answer(calls="none", json=schema_grammar(schema)), seed)
     assert finish == "stop"
     jsonschema.validate(json.loads(message.content), schema)

@@ -17,8 +17,8 @@ from reference.generate.request import Reply, Request, Sampling
 from reference.generate.server import Server as Client
 from reference.generate.server import ServerSpec
 from reference.inference.local import LocalChat
-from reference.inference.openai.chat import ChatChoice
-from reference.inference.request import Told, Update
+from reference.inference.openai.choices import ChatChoice
+from reference.inference.request import GeneratedToken, Update
 from reference.inference.server import Server
 from reference.inference.service import Service
 from reference.text.template import Segment, parse_answer, segments_of
@@ -99,13 +99,13 @@ def test_a_free_answer_may_hold_any_marker_and_streams_to_the_same(service: Serv
 
 
 def test_calls_between_markers_are_read_from_what_a_model_wrote(service: Service) -> None:
-    desk = LocalChat(service, "mini", constrained=False)._desk
+    api = LocalChat(service, "mini", constrained=False)._api
     said = "Well.<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
     said += '<|tool_call_argument_begin|>{"a": <|tool_call_end|><|tool_call_begin|>cut off'
     body = {"messages": [{"role": "user", "content": "x"}], "constrained": False}
-    choice = ChatChoice(VOCABULARY, desk.read_chat({**body, "return_raw": True}), 0)
+    choice = ChatChoice(VOCABULARY, api.read_chat({**body, "return_raw": True}), 0)
     ids = VOCABULARY.ids(segments_of(said))
-    told = [Told(token, 0.0, 0.0, (), 0) for token in ids]
+    told = [GeneratedToken(token, 0.0, 0.0, (), 0) for token in ids]
     streamed = [
         document
         for at, one in enumerate(told, 1)

@@ -100,6 +100,11 @@ def test_the_same_seed_gives_the_same_choices_streamed_or_whole(server: Server) 
     assert len({one["text"] for one in whole}) == 3
 
 
+def test_choices_that_end_in_one_step_all_arrive(server: Server) -> None:
+    found = complete(server, prompt="def f", max_tokens=1, n=3)["choices"]
+    assert [choice["finish_reason"] for choice in found] == ["length"] * 3
+
+
 def test_a_second_turn_finds_the_first_one_in_the_cache(server: Server) -> None:
     prompt = "a prompt of more than two blocks of sixteen"
     complete(server, prompt=prompt)

@@ -10,7 +10,7 @@ import torch
 
 from reference.config import load_run
 from reference.inference.engine import Engine
-from reference.inference.request import Request
+from reference.inference.request import EngineRequest
 from reference.inference.sampling import Sampling
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
@@ -45,7 +45,7 @@ def prompt(number: int) -> tuple[int, ...]:
 
 def seconds(engine: Engine, count: int) -> float:
     for number in range(count):
-        engine.add(Request(prompt(number), ANSWER, sampling=Sampling(temperature=0.0)))
+        engine.add(EngineRequest(prompt(number), ANSWER, sampling=Sampling(temperature=0.0)))
     begun = time.perf_counter()
     run(engine)
     return time.perf_counter() - begun
@@ -78,7 +78,7 @@ def test_a_shared_prefix_is_computed_once() -> None:
         engine = served(share_prefixes=shares)
         for number in range(8):
             words = (*prompt(0), *prompt(1), number)
-            engine.add(Request(words, 2, sampling=Sampling(temperature=0.0)))
+            engine.add(EngineRequest(words, 2, sampling=Sampling(temperature=0.0)))
             run(engine)
         computed[shares] = engine.counts.computed_tokens
     print("tokens computed with shared prefixes, without:", computed[True], computed[False])

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reference.dialog import Call, Dialog, Message, call_id
-from reference.inference.engine import Counts
-from reference.inference.request import Request, Told, Update
+from reference.inference.engine import EngineCounts
+from reference.inference.request import EngineRequest, GeneratedToken, Update
 from reference.text.template import CALL, Weighed, render, weighed
 from tests.reference.inference.small import VOCABULARY
 
@@ -32,7 +32,7 @@ def ids_of(message: Message, calls: int = 0) -> list[int]:
 class Line:
     """A request in line."""
 
-    request: Request
+    request: EngineRequest
     number: int
     tokens: list[int]
     rest: Iterator[int] | None = None
@@ -53,7 +53,7 @@ class Scripted:
     most: int = 0
     """Requests in line at once."""
     live: dict[int, list[Line]] = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
+    counts: EngineCounts = field(default_factory=EngineCounts)
     vocabulary: Any = VOCABULARY
     numbers: int = 0
 
@@ -68,7 +68,7 @@ class Scripted:
     def forget(self) -> None:
         assert not self.live
 
-    def add(self, request: Request) -> int:
+    def add(self, request: EngineRequest) -> int:
         self.numbers += 1
         self.live[self.numbers] = [Line(request, self.numbers, list(request.prompt))]
         self.most = max(self.most, len(self.live))
@@ -86,7 +86,7 @@ class Scripted:
         token = next(line.rest)
         line.tokens.append(token)
         self.drawn += 1
-        told = Told(token, -1.0, -0.5, (), self.weights)
+        told = GeneratedToken(token, -1.0, -0.5, (), self.weights)
         finish = None
         if token in line.request.stop_tokens or token == VOCABULARY.end:
             finish = "stop"
