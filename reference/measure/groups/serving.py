@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from reference.inference.engine import Engine
-from reference.inference.request import Request
+from reference.inference.request import EngineRequest
 from reference.inference.sampling import Sampling
-from reference.inference.scheduler import Plan
+from reference.inference.scheduler import StepPlan
 from reference.inference.spec import EngineSpec
 from reference.measure import clock
 from reference.measure.case import BF16, TYPES, Case, Setting, Skip
@@ -80,7 +80,7 @@ class _Timed(Engine):
     now: Callable[[], float]
     passed: float = 0.0
 
-    def compute(self, plan: Plan) -> Tensor:
+    def compute(self, plan: StepPlan) -> Tensor:
         """As every engine's."""
         began = self.now()
         try:
@@ -119,9 +119,9 @@ def _engine(spec: ModelSpec, batch: int) -> _Timed:
     return _Timed(model, words, room)
 
 
-def _request(seed: int, tokens: int = WRITES) -> Request:
+def _request(seed: int, tokens: int = WRITES) -> EngineRequest:
     prompt = tuple(range(1, CACHED + 1))
-    return Request(prompt, tokens, sampling=Sampling(seed=seed), min_tokens=tokens)
+    return EngineRequest(prompt, tokens, sampling=Sampling(seed=seed), min_tokens=tokens)
 
 
 def _turn(spec: ModelSpec) -> list[Case]:

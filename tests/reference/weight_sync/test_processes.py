@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from reference.inference.engine import Engine
-from reference.inference.request import Request
+from reference.inference.request import EngineRequest
 from reference.model import Transformer
 from reference.weight_sync.buckets import Bucket
 from reference.weight_sync.controller import Controller, Job
@@ -210,7 +210,7 @@ class Speaking(Receiver):
 
 def answered(engine: Engine) -> list[int]:
     """What it draws greedily behind some blocks of the cache."""
-    engine.add(Request(prompt=tuple(range(1, 50)), max_tokens=6))
+    engine.add(EngineRequest(prompt=tuple(range(1, 50)), max_tokens=6))
     found: list[int] = []
     while not engine.idle:
         found += [one.told.token for one in engine.step() if one.told]
