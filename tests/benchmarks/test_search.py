@@ -11,12 +11,12 @@ import time
 import pytest
 
 import twin
+from twin.answers.executors import PoolChoice
 from twin.explore.search.goal import Goal
 from twin.explore.search.judge import Judge
 from twin.explore.search.recommend import Asked, recommend
 from twin.explore.search.sizes import nodes_of
 from twin.explore.search.space import space
-from twin.explore.sweep.pool import PoolChoice
 
 pytestmark = pytest.mark.benchmark
 

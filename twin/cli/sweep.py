@@ -12,7 +12,7 @@ from twin.cli.options import JsonOption, NoCacheOption, QuietOption, ScenarioArg
 from twin.cli.output import DOES_NOT_FIT, Output
 
 if TYPE_CHECKING:
-    from twin.explore.sweep.pool import PoolChoice
+    from twin.answers.executors import PoolChoice
     from twin.explore.sweep.sweep import Asked, Sweep
     from twin.scenario import Scenario
 
@@ -117,11 +117,11 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
 
 def pool_choice(jobs: int | None, cluster: str | None) -> PoolChoice:
     """Who plays. Raises `UsageError` for what is no address of a cluster."""
-    from twin.explore.sweep.pool import PoolChoice
+    from twin.answers.executors import PoolChoice
 
     if cluster is None:
         return PoolChoice(jobs)
-    from twin.explore.sweep.clusters import check_cluster
+    from twin.answers.executors import check_cluster
 
     if jobs is not None:
         message = "a cluster has as many workers as it has"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from twin.answers.executors import PoolChoice
 from twin.engine import lower, simulate
 from twin.errors import ScenarioError, UsageError
 from twin.explore.search.goal import Goal
@@ -15,7 +16,6 @@ from twin.explore.search.recommend import Asked, recommend
 from twin.explore.search.sizes import nodes_of
 from twin.explore.search.space import narrowed, only, space
 from twin.explore.study.variants import document, replaced
-from twin.explore.sweep.pool import PoolChoice
 from twin.planning import plan
 
 HERE = PoolChoice(jobs=1)

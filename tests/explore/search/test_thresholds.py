@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 import twin
+from twin.answers.executors import PoolChoice
 from twin.cli.main import main
 from twin.cli.threshold_tables import threshold_tables, threshold_words
 from twin.explore.search.contenders import (
@@ -33,7 +34,6 @@ from twin.explore.search.thresholds import MustBe, find_flips
 from twin.explore.search.tornado import tornado
 from twin.explore.study.variants import Answers, document, replaced, value_at
 from twin.explore.sweep.outcome import failed
-from twin.explore.sweep.pool import PoolChoice
 from twin.planning import plan
 
 HERE = PoolChoice(jobs=1)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.explore.sweep import victims
+from tests.answers import victims
+from twin.answers.executors import Died, PoolChoice, play
 from twin.errors import UsageError
 from twin.explore.sweep.grid import Grid, Source
-from twin.explore.sweep.pool import Died, PoolChoice, play
 from twin.explore.sweep.sweep import Asked, sweep
 from twin.loading import load
 
@@ -89,6 +89,6 @@ def test_a_worker_of_the_cluster_that_dies_costs_only_its_task(cluster: str):
 
 
 def test_a_cluster_that_does_not_answer_says_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("twin.explore.sweep.clusters._CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("twin.answers.executors._CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match="does not answer"):
         list(play(victims.square, range(3), pool=PoolChoice(cluster="dask://127.0.0.1:1")))

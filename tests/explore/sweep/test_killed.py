@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from tests.explore.sweep.conftest import SMALL
+from twin.answers.executors import PoolChoice
 from twin.explore.sweep.flags import grid_of, read_axes
 from twin.explore.sweep.grid import Source
-from twin.explore.sweep.pool import PoolChoice
 from twin.explore.sweep.sweep import Asked, sweep
 from twin.loading import load
 

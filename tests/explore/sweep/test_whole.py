@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.kinds.rl.iterations import BESIDE, NAME, SMALL, reported
+from twin.answers.executors import PoolChoice
 from twin.explore.sweep.grid import Grid, Source
-from twin.explore.sweep.pool import PoolChoice
 from twin.explore.sweep.sweep import Asked, Sweep, sweep
 from twin.kinds.rollouts import rollout
 from twin.loading import load

@@ -15,6 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
+from twin.answers.executors import PoolChoice
 from twin.explore.search.goal import Goal, Kpis
 from twin.explore.search.layout import layout_of, schedule_words
 from twin.explore.search.recommend import Answered, Recommendation, Size, Told
@@ -23,7 +24,6 @@ from twin.explore.study.variants import document, replaced, value_at, written
 from twin.explore.sweep.answers import answer_points
 from twin.explore.sweep.outcome import Outcome
 from twin.explore.sweep.points import Point
-from twin.explore.sweep.pool import PoolChoice
 from twin.scenario import Scenario
 
 MOST: Final = 12

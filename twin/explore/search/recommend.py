@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from twin.answers.executors import Died, Executor, PoolChoice, open_executor, play
 from twin.answers.key import source_digest
 from twin.errors import Problem, UsageError
 from twin.explore.search.goal import Goal, days_and_money
@@ -32,7 +33,6 @@ from twin.explore.study.variants import document
 from twin.explore.sweep.outcome import Outcome, failed
 from twin.explore.sweep.pareto import frontier
 from twin.explore.sweep.points import Point, answer_point
-from twin.explore.sweep.pool import Died, Lanes, PoolChoice, open_lanes, play
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
 
@@ -242,34 +242,34 @@ def _of_size(size: Size, scenario: Scenario) -> dict[str, Any]:
 def recommend(asked: Asked) -> Recommendation:
     """The best layout of a space for a goal. Raises `UsageError` where a cluster of workers cannot
     be reached."""
-    with closing(open_lanes(asked.pool)) as lanes:
-        return _recommended(asked, lanes)
+    with closing(open_executor(asked.pool)) as executor:
+        return _recommended(asked, executor)
 
 
-def _recommended(asked: Asked, lanes: Lanes) -> Recommendation:
-    judged = _judged(asked, lanes)
+def _recommended(asked: Asked, executor: Executor) -> Recommendation:
+    judged = _judged(asked, executor)
     if not any(found.candidates for found in judged.values()):
         # Nothing is done in time: then what comes nearest is of interest.
-        judged = _judged(replace(asked, goal=Goal()), lanes)
+        judged = _judged(replace(asked, goal=Goal()), executor)
     sizes = tuple(Size(nodes, found.candidates, found.left_out) for nodes, found in judged.items())
     pruned: Counter[str] = Counter()
     for found in judged.values():
         pruned.update(found.pruned)
-    _play(asked, sizes, lanes)
-    pick = _confirm(asked, sizes, lanes)
+    _play(asked, sizes, executor)
+    pick = _confirm(asked, sizes, executor)
     examined = sum(found.examined for found in judged.values())
     return Recommendation(asked, examined, dict(pruned.most_common()), sizes, pick)
 
 
-def _judged(asked: Asked, lanes: Lanes) -> dict[int, Judged]:
+def _judged(asked: Asked, executor: Executor) -> dict[int, Judged]:
     """Every size, judged, those of one worker together."""
     nodes = asked.space.nodes
-    count = min(lanes.places, len(nodes))
+    count = min(executor.places, len(nodes))
     groups = [nodes[first::count] for first in range(count)]
     function = partial(judge_sizes, asked.space, asked.goal, asked.most)
     found: dict[int, Judged] = {}
     asked.tell("judging layouts", 0, len(nodes))
-    for place, result in play(function, groups, pool=lanes):
+    for place, result in play(function, groups, pool=executor):
         if isinstance(result, Died):
             sizes = ", ".join(map(str, groups[place]))
             message = f"judging {sizes} nodes was not finished: {result.reason}"
@@ -293,7 +293,7 @@ def judge_sizes(space: Space, goal: Goal, most: int, nodes: Sequence[int]) -> di
     return judged
 
 
-def _play(asked: Asked, sizes: Sequence[Size], lanes: Lanes) -> None:
+def _play(asked: Asked, sizes: Sequence[Size], executor: Executor) -> None:
     """Answer layouts by the fast path, size by size in turn, until no bound is below the best."""
     sent: list[tuple[Size, Candidate]] = []
 
@@ -308,7 +308,7 @@ def _play(asked: Asked, sizes: Sequence[Size], lanes: Lanes) -> None:
             if len(sent) == before:
                 return
 
-    for place, outcome in _answers(asked, tasks(), lanes):
+    for place, outcome in _answers(asked, tasks(), executor):
         size, candidate = sent[place]
         size.played += 1
         if outcome.status == "fits":
@@ -320,15 +320,17 @@ def _play(asked: Asked, sizes: Sequence[Size], lanes: Lanes) -> None:
         asked.tell("playing layouts, fast path", sum(one.played for one in sizes), len(sent))
 
 
-def _answers(asked: Asked, points: Iterator[Point], lanes: Lanes) -> Iterator[tuple[int, Outcome]]:
+def _answers(
+    asked: Asked, points: Iterator[Point], executor: Executor
+) -> Iterator[tuple[int, Outcome]]:
     """What is said of points, each kept as soon as it is known."""
     folder = asked.folder if asked.pool.cluster is None else None
     function = partial(answer_point, folder=folder, play_unfit=False, source=source_digest())
-    for place, result in play(function, points, pool=lanes):
+    for place, result in play(function, points, pool=executor):
         yield place, failed(result.reason) if isinstance(result, Died) else result
 
 
-def _confirm(asked: Asked, sizes: Sequence[Size], lanes: Lanes) -> Answered | None:
+def _confirm(asked: Asked, sizes: Sequence[Size], executor: Executor) -> Answered | None:
     """Play the leaders by events, until each size's leader is confirmed and nothing left by the
     fast path is before it; then the best that meets the goal."""
     done = 0
@@ -347,7 +349,7 @@ def _confirm(asked: Asked, sizes: Sequence[Size], lanes: Lanes) -> Answered | No
         points = (
             Point(base, leader.layout.overrides(asked.scenario), "events") for _, leader in waiting
         )
-        for place, outcome in _answers(asked, points, lanes):
+        for place, outcome in _answers(asked, points, executor):
             size, leader = waiting[place]
             size.fitting.remove(leader)
             if outcome.status == "fits":

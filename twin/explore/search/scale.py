@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from twin.answers.executors import PoolChoice
 from twin.answers.key import Fidelity
 from twin.explore.search.goal import Goal, days_and_money
 from twin.explore.search.layout import layout_of
@@ -16,7 +17,6 @@ from twin.explore.sweep.answers import Told, answer_points
 from twin.explore.sweep.outcome import Outcome
 from twin.explore.sweep.pareto import frontier
 from twin.explore.sweep.points import Point
-from twin.explore.sweep.pool import PoolChoice
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from twin.answers.executors import Died, PoolChoice, play
 from twin.answers.key import source_digest
 from twin.explore.sweep.kept import keep, tidy
 from twin.explore.sweep.outcome import Outcome, failed, impossible
 from twin.explore.sweep.points import Point, answer_point, known_outcome, problem_of
-from twin.explore.sweep.pool import Died, PoolChoice, play
 from twin.loading import scenario_hash
 
 

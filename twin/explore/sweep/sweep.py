@@ -10,12 +10,12 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
+from twin.answers.executors import PoolChoice
 from twin.errors import Problem, UsageError
 from twin.explore.sweep.answers import Counts, Told, answer_points
 from twin.explore.sweep.grid import Grid, Maker, Source, Values
 from twin.explore.sweep.outcome import Outcome, Status, Way
 from twin.explore.sweep.pareto import frontier
-from twin.explore.sweep.pool import PoolChoice
 from twin.kinds.rollouts.compare import is_other_work
 from twin.loading import scenario_hash
 from twin.scenario import Scenario

@@ -10,6 +10,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from twin.answers.executors import PoolChoice
 from twin.answers.key import Fidelity
 from twin.explore.search.contenders import Contest, contest, fixed_contest
 from twin.explore.search.goal import Goal
@@ -28,7 +29,6 @@ from twin.explore.sweep.grid import Grid, Source
 from twin.explore.sweep.kept import points_folder
 from twin.explore.sweep.outcome import Outcome
 from twin.explore.sweep.points import Point
-from twin.explore.sweep.pool import PoolChoice
 from twin.explore.sweep.sweep import Asked as SweptAsked
 from twin.explore.sweep.sweep import Sweep, refuse_size, sweep
 from twin.scenario import Scenario

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from concurrent.futures import Future
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.explore.sweep import victims
+from tests.answers import victims
+from twin.answers.executors import (
+    MOST_IN_A_BATCH,
+    Died,
+    Executor,
+    PoolChoice,
+    _Queue,
+    _results,
+    check_cluster,
+    play,
+    play_batch,
+)
 from twin.errors import UsageError
-from twin.explore.sweep.clusters import check_cluster
-from twin.explore.sweep.lanes import Lanes, Lost, Played, play_batch
-from twin.explore.sweep.pool import MOST_IN_A_BATCH, Died, PoolChoice, _answers, _Course, play
 
 LOCAL = PoolChoice(jobs=2)
 HERE = PoolChoice(jobs=1)
@@ -70,29 +79,29 @@ def test_a_pool_that_is_left_early_ends_its_workers_at_once():
     assert time.monotonic() - begin < 5
 
 
-class Deadly(Lanes):
-    """Lanes whose worker dies of some tasks: always, or the first time."""
+class Deadly(Executor):
+    """Workers that die of some tasks: always, or the first time."""
 
     def __init__(self, always: set[int], once: set[int], places: int) -> None:
-        self.always, self.once, self._places = always, once, places
-        self.out: list[tuple[int, Played[int] | Lost]] = []
+        self.always, self.once, self.count = always, once, places
         self.alone: list[int] = []
 
     @property
     def places(self) -> int:
-        return self._places
+        return self.count
 
-    def send(self, number, function, batch) -> None:
-        assert len(self.out) < self._places
+    def submit(self, function, batch) -> Future:
         indexes = {index for index, _ in batch}
-        if len(batch) == 1 and not self.out:
+        if len(batch) == 1:
             self.alone.append(batch[0][0])
         dies = indexes & (self.always | self.once)
         self.once -= indexes
-        self.out.append((number, Lost("gone") if dies else play_batch(function, batch)))
-
-    def receive(self):
-        return self.out.pop()
+        future = Future()
+        if dies:
+            future.set_exception(RuntimeError("gone"))
+        else:
+            future.set_result(play_batch(function, batch))
+        return future
 
     def close(self) -> None:
         pass
@@ -107,26 +116,26 @@ class Deadly(Lanes):
 def test_whoever_dies_of_what_only_tasks_that_kill_twice_are_lost(
     count: int, always: set[int], once: set[int], places: int
 ):
-    lanes = Deadly(set(always), set(once), places)
-    course = _Course(iter(enumerate(range(count))), count)
-    found = list(_answers(lanes, victims.square, course))
+    executor = Deadly(set(always), set(once), places)
+    course = _Queue(iter(enumerate(range(count))), count)
+    found = list(_results(executor, victims.square, course))
     assert sorted(index for index, _ in found) == list(range(count))
     died = {index for index, result in found if isinstance(result, Died)}
     assert died == {index for index in always if index < count}
-    assert died <= set(lanes.alone)
+    assert died <= set(executor.alone)
 
 
-def test_batches_grow_with_quick_tasks_and_leave_work_for_every_lane():
-    course = _Course(iter(enumerate(range(10_000))), 10_000)
+def test_batches_grow_with_quick_tasks_and_leave_work_for_every_worker():
+    course = _Queue(iter(enumerate(range(10_000))), 10_000)
     assert len(course.next(4)) == 1
     course.note(1, 0.003)
     assert len(course.next(4)) == 100
     course.note(100, 1e-9)
     assert len(course.next(4)) == MOST_IN_A_BATCH
-    slow = _Course(iter(enumerate(range(10))), 10)
+    slow = _Queue(iter(enumerate(range(10))), 10)
     slow.note(1, 20.0)
     assert len(slow.next(4)) == 1
-    few = _Course(iter(enumerate(range(16))), 16)
+    few = _Queue(iter(enumerate(range(16))), 16)
     few.note(1, 0.001)
     assert len(few.next(4)) == 2
 
