@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference.dialog import Call, Dialog, Message, dialog_json, dialog_of
-from reference.sandbox.tools.schema import check_schema, errors_of
+from reference.sandbox.schema import check_schema, errors_of
 from reference.text.template import parse, segments_of, special_tokens
 from twin.errors import Problem, ScenarioError, UsageError
 

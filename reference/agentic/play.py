@@ -1,15 +1,14 @@
-"""Dialogues in an environment: an agent, its tools and a user, with one budget of steps for all."""
+"""Dialogues in an environment: by a generator within a budget of steps, or by a script."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
-from reference.agentic.course import Course
 from reference.agentic.environment import Environment, Verdict
-from reference.dialog import Call, Dialog, Message, call_id, calls_of
+from reference.dialog import Call, Dialog, Message, call_id, calls_of, numbered
 from reference.generate.generator import Generator
 from reference.generate.request import Request, Sampling
 from twin.errors import TwinError
@@ -17,18 +16,50 @@ from twin.errors import TwinError
 State = TypeVar("State")
 
 
+@dataclass(slots=True)
+class Course(Generic[State]):
+    """A dialogue in progress: the environment, its state and the messages so far. An error of the
+    environment leaves the part that was done before it."""
+
+    environment: Environment[State]
+    state: State
+    dialog: Dialog
+
+    def say(self, message: Message) -> None:
+        """Append a message."""
+        self.dialog = replace(self.dialog, messages=(*self.dialog.messages, message))
+
+    def hear(self, most: int | None = None) -> bool:
+        """Append the answers to the assistant's last message: the results of its calls (of the
+        first `most`), or the user's reply. Returns whether the user ended the dialogue."""
+        calls = self.dialog.messages[-1].calls
+        self.run(calls[:most])
+        if calls:
+            return False
+        words = self.environment.reply(self.state, self.dialog)
+        if words is not None:
+            self.say(Message("user", words))
+        return words is None
+
+    def run(self, calls: Iterable[Call]) -> None:
+        """Make the calls and append their results."""
+        for call in calls:
+            self.state, result = self.environment.call(self.state, call)
+            self.say(Message("tool", result, answers=call.id))
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long a dialogue may be, and how the agent's tokens are chosen."""
+    """Length limit of a dialogue, and how the agent samples."""
 
     steps: int = 40
-    """Messages of the agent, calls, and turns of the user behind the first, together."""
+    """Agent messages, calls and later user messages, together."""
     sampling: Sampling = field(default_factory=Sampling)
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A dialogue that was played, and how it did."""
+    """A finished dialogue with its verdict."""
 
     dialog: Dialog
     verdict: Verdict
@@ -38,8 +69,8 @@ class Trajectory:
 
 
 def play(environment: Environment[State], agent: Generator, budget: Budget) -> Trajectory:
-    """One dialogue. Only the user or the budget ends it; an environment may have `hints`, which go
-    to the agent as metadata (rules read them, models are never sent them)."""
+    """One dialogue, ended by the user or the budget. The `hints` of an environment, if any, go to
+    the agent as metadata: rules read them, models never receive them."""
     opening = environment.opening
     course = Course(environment, environment.start(), opening)
     left, ended = budget.steps, "budget"
@@ -48,8 +79,8 @@ def play(environment: Environment[State], agent: Generator, budget: Budget) -> T
         messages = course.dialog.messages
         request = Request(messages, opening.tools, budget.sampling, hints)
         try:
-            said = _renumbered(agent.complete(request).message(), calls_of(messages))
-            course.say(said)
+            message = _renumbered(agent.complete(request).message(), calls_of(messages))
+            course.say(message)
             left -= 1
             over = course.hear(left)
         except TwinError as error:
@@ -58,13 +89,13 @@ def play(environment: Environment[State], agent: Generator, budget: Budget) -> T
         if over:
             ended = "user"
             break
-        left -= len(said.calls) or 1
+        left -= len(message.calls) or 1
     verdict = environment.judge(course.state, course.dialog)
     return Trajectory(course.dialog, verdict, ended, budget.steps - left)
 
 
 def _renumbered(message: Message, first: int) -> Message:
-    """The message with its calls' ids as the template has them: a server may give others."""
+    """The message with call ids as in the template: a server may use others."""
     calls = tuple(
         Call(call_id(call.name, first + at), call.name, call.arguments)
         for at, call in enumerate(message.calls)
@@ -72,21 +103,43 @@ def _renumbered(message: Message, first: int) -> Message:
     return Message("assistant", message.content, calls)
 
 
-def play_many(
-    environments: Iterable[Environment[State]],
-    agent: Generator,
-    budget: Budget,
-    at_once: int = 1,
-    progress: Callable[[Trajectory], None] | None = None,
-) -> list[Trajectory]:
-    """Dialogues in the order of the environments, so many at one time, in threads: a model's agent
-    waits for its server."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A scripted assistant message: text, and calls as names with arguments."""
 
-    def one(environment: Environment[State]) -> Trajectory:
-        found = play(environment, agent, budget)
-        if progress is not None:
-            progress(found)
-        return found
+    text: str = ""
+    calls: tuple[tuple[str, Mapping[str, Any]], ...] = field(default=())
 
-    with ThreadPoolExecutor(at_once, "play") as pool:
-        return list(pool.map(one, environments))
+
+@dataclass(frozen=True, slots=True)
+class HackScript:
+    """A scripted reward hack, which must fail."""
+
+    name: str
+    turns: tuple[Turn, ...]
+
+
+def follow(environment: Environment[State], turns: Sequence[Turn]) -> tuple[State, Dialog]:
+    """The state and the dialogue after these turns, with the user's replies between them."""
+    course = Course(environment, environment.start(), environment.opening)
+    for turn in turns:
+        first = calls_of(course.dialog.messages)
+        calls = tuple(
+            numbered(name, first + at, json.dumps(dict(arguments)))
+            for at, (name, arguments) in enumerate(turn.calls)
+        )
+        course.say(Message("assistant", turn.text, calls))
+        if calls:
+            course.run(calls)
+            continue
+        reply = environment.reply(course.state, course.dialog)
+        if reply is None:
+            break
+        if turn is not turns[-1]:
+            course.say(Message("user", reply))
+    return course.state, course.dialog
+
+
+def judged(environment: Environment[State], turns: Sequence[Turn]) -> Verdict:
+    """The verdict on these turns."""
+    return environment.judge(*follow(environment, turns))

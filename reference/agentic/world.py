@@ -13,7 +13,7 @@ from reference.agentic.spec import ChanceSpec
 from reference.agentic.tables import Refused, Tables
 from reference.agentic.tools.spec import ToolSpec
 from reference.dialog import Call
-from reference.sandbox.tools.schema import errors_of
+from reference.sandbox.schema import errors_of
 
 ERROR: Final = "Error: "
 PASSING: Final = "try again"

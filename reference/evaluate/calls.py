@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from reference.generate.request import Reply
-from reference.sandbox.tools.schema import errors_of
+from reference.sandbox.schema import errors_of
 from reference.text.template import (
     ARGUMENTS,
     CALL,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from reference.agentic.course import Course
 from reference.agentic.environment import Environment, Verdict
+from reference.agentic.play import Course
 from reference.dialog import Dialog
 from reference.evaluate.calls import Fault, attempts, fault_of
 from reference.generate.generator import Generator, complete_many

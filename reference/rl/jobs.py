@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from reference.agentic.course import Course
 from reference.agentic.environment import Verdict
+from reference.agentic.play import Course
 from reference.dialog import Dialog, Message
 from reference.rl.tasks import Task
 

@@ -1,6 +1,6 @@
-"""Untrusted code, run where it can reach nothing, and the tools that models call.
+"""Isolated runs of untrusted code, and the tools that models call.
 
-`reference.sandbox.run.run` is the one verb; `python -m reference.sandbox --probe` says what this
-machine can guarantee. What runs beside the untrusted code is `inside`, which needs nothing but the
-standard library and knows nothing of the rest.
+`reference.sandbox.run.run` runs a command; `python -m reference.sandbox --probe` prints the
+guarantees of this machine. `inside` runs beside the untrusted code; it needs only the standard
+library and imports nothing else of the sandbox.
 """

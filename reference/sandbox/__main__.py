@@ -1,7 +1,9 @@
-"""`python -m reference.sandbox --probe`: what this machine guarantees; `python -m reference.sandbox
-FILE.py`: one run of a Python file, its outcome as JSON.
+"""Untrusted code in the sandbox.
 
-Exit codes: 0 the probe, or a run that ended by itself with 0; 4 a run that did not; 2 usage.
+`python -m reference.sandbox --probe` prints the guarantees of this machine; `python -m
+reference.sandbox FILE.py` runs a Python file and prints the outcome as JSON.
+
+Exit codes: 0 for the probe or a run with exit code 0; 4 for any other run; 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -20,34 +22,34 @@ NOT_OK = 4
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit code; the answer is printed."""
-    asked = _parser().parse_args(words)
+    """Run the command and return its exit code."""
+    options = _parser().parse_args(words)
     from reference.sandbox.run import best  # noqa: PLC0415  `--help` goes without
 
     try:
-        if asked.probe:
+        if options.probe:
             chosen = best()
-            _tell(_probe_json(chosen) if asked.json else _probe_text(chosen))
+            _print(_probe_json(chosen) if options.json else _probe_text(chosen))
             return 0
-        return _run(asked.file)
+        return _run(options.file)
     except TwinError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
 
 
 def _run(file: Path | None) -> int:
-    from reference.sandbox.command import code  # noqa: PLC0415  as above
+    from reference.sandbox.job import python_text  # noqa: PLC0415  as above
     from reference.sandbox.run import run  # noqa: PLC0415  as above
 
     if file is None:
         fix = "name a Python file, or `--probe`"
-        raise UsageError([Problem("TW544", "FILE", "there is nothing to run", fix)])
+        raise UsageError([Problem("TW544", "FILE", "no file to run", fix)])
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read: {error}"
         raise UsageError([Problem("TW544", "FILE", message, "name a Python file")]) from None
-    outcome = run(code(text))
+    outcome = run(python_text(text))
     shown = {
         "version": 1,
         "ended": outcome.ended,
@@ -57,14 +59,14 @@ def _run(file: Path | None) -> int:
         "stderr": outcome.stderr.text,
         "used": asdict(outcome.used),
     }
-    _tell(json.dumps(shown, indent=1))
+    _print(json.dumps(shown, indent=1))
     return 0 if outcome.ok else NOT_OK
 
 
 def _probe_text(chosen: Any) -> str:
-    held = asdict(chosen.guarantees)
-    wide = max(map(len, held))
-    rows = [f"{name:{wide}}  {by or 'NOT GUARANTEED'}" for name, by in held.items()]
+    guarantees = asdict(chosen.guarantees)
+    wide = max(map(len, guarantees))
+    rows = [f"{name:{wide}}  {by or 'NOT GUARANTEED'}" for name, by in guarantees.items()]
     return "\n".join([f"{'isolation':{wide}}  {chosen.kind}", *rows])
 
 
@@ -73,7 +75,7 @@ def _probe_json(chosen: Any) -> str:
     return json.dumps(made, indent=1)
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
@@ -83,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Run untrusted code where it can reach nothing.",
     )
     parser.add_argument("file", nargs="?", type=Path, help="Python text to run")
-    parser.add_argument("--probe", action="store_true", help="say what this machine guarantees")
-    parser.add_argument("--json", action="store_true", help="the probe as one JSON document")
+    parser.add_argument("--probe", action="store_true", help="print the guarantees of this machine")
+    parser.add_argument("--json", action="store_true", help="print the probe as JSON")
     return parser
 
 

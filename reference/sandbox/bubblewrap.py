@@ -20,13 +20,13 @@ from reference.sandbox.isolation import (
     SYSTEM,
     Guarantees,
     Isolation,
-    Place,
+    RunPlace,
     own_python,
+    own_user,
     python_folders,
     supervisor,
 )
-from reference.sandbox.limits import Limits
-from reference.sandbox.users import own_user
+from reference.sandbox.job import RunLimits
 
 ROOT = "/work"
 _SUPERVISOR = "/supervisor"
@@ -50,7 +50,7 @@ _HELD = Guarantees(
 )
 
 
-def bubblewrap(limits: Limits) -> Isolation | None:
+def bubblewrap(limits: RunLimits) -> Isolation | None:
     """The isolation, where the program `bwrap` is installed; a run says whether it works."""
     program = shutil.which("bwrap")
     if program is None:
@@ -60,7 +60,9 @@ def bubblewrap(limits: Limits) -> Isolation | None:
 
 
 @contextmanager
-def _place(program: str, python: Path, limits: Limits, readable: Sequence[str]) -> Iterator[Place]:
+def _place(
+    program: str, python: Path, limits: RunLimits, readable: Sequence[str]
+) -> Iterator[RunPlace]:
     with own_user() as owner:
         size = str(int(limits.scratch))
         words = [program, "--die-with-parent", "--new-session", "--clearenv", "--as-pid-1"]
@@ -89,7 +91,7 @@ def _place(program: str, python: Path, limits: Limits, readable: Sequence[str]) 
             "sized": True,
         }
         command = (*words, *supervisor(str(python), _SUPERVISOR))
-        yield Place(command, ROOT, owner, protect)
+        yield RunPlace(command, ROOT, owner, protect)
 
 
 def _folders(path: str) -> list[str]:

@@ -19,19 +19,18 @@ from functools import cache, partial
 from pathlib import Path
 
 from reference.sandbox.inside import kernel
-from reference.sandbox.inside.means import MOUNTS
 from reference.sandbox.isolation import (
     PACKAGE_ROOT,
     SETTINGS,
     SYSTEM,
     Guarantees,
     Isolation,
-    Place,
+    RunPlace,
     own_python,
+    own_user,
     python_folders,
     supervisor,
 )
-from reference.sandbox.users import own_user
 from twin.errors import Problem, UsageError
 
 _DEVICES = ("/dev/urandom", "/dev/random", "/dev/full")
@@ -57,14 +56,14 @@ def plain(means: Means | None = None) -> Isolation:
 
 @cache
 def _means() -> Means:
-    command = supervisor(str(own_python()), str(PACKAGE_ROOT), "means")
+    command = supervisor(str(own_python()), str(PACKAGE_ROOT), "kernel")
     done = subprocess.run(command, check=True, capture_output=True, env={}, timeout=60)
     return Means(root=os.geteuid() == 0, **json.loads(done.stdout))
 
 
 def _held(means: Means) -> Guarantees:
     """The guarantees that follow from what works."""
-    user, mounts = "a user of its own" if means.root else "", bool(means.namespaces & MOUNTS)
+    user, mounts = "a user of its own" if means.root else "", bool(means.namespaces & kernel.MOUNTS)
     network = means.namespaces & kernel.NEW_NETWORK
     sockets = "no socket can be made (seccomp)" if means.filter else ""
     landlock = f"Landlock {means.landlock}" if means.landlock else ""
@@ -105,8 +104,8 @@ def _reachable(path: Path) -> bool:
 
 
 @contextmanager
-def _place(means: Means, python: Path, readable: Sequence[str]) -> Iterator[Place]:
-    mounts = bool(means.namespaces & MOUNTS)
+def _place(means: Means, python: Path, readable: Sequence[str]) -> Iterator[RunPlace]:
+    mounts = bool(means.namespaces & kernel.MOUNTS)
     seen = [*SYSTEM, *SETTINGS, *_DEVICES, *python_folders(python), *readable]
     protect = {
         "namespaces": means.namespaces,
@@ -119,7 +118,7 @@ def _place(means: Means, python: Path, readable: Sequence[str]) -> Iterator[Plac
     try:
         with own_user() as owner:
             command = supervisor(str(own_python()), str(PACKAGE_ROOT))
-            yield Place(command, folder, owner, protect)
+            yield RunPlace(command, folder, owner, protect)
     finally:
         # Untrusted code may leave folders deeper than Python's own removal can follow.
         removed = [shutil.which("rm") or "/bin/rm", "-rf", "--", folder]

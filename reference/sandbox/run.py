@@ -1,8 +1,8 @@
-"""Run untrusted code, one or hundreds at once, and say what came of it.
+"""Run untrusted code: once, many times in parallel, or in a folder over several commands.
 
-Threads, not asyncio: a run is a process to wait for, callers are loops over tasks, and a worker
-that waits costs nothing. The thread that starts a process waits for it, since the kernel ends the
-process with that thread.
+Threads, not asyncio: a run waits for a process, callers are loops over tasks, and a waiting thread
+costs nothing. The thread that starts a process waits for it, since the kernel ends the process with
+that thread.
 """
 
 from __future__ import annotations
@@ -14,41 +14,50 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from reference.sandbox.bubblewrap import bubblewrap
-from reference.sandbox.command import PYTHON, Command, code, entries
-from reference.sandbox.inside.wire import Entry, packed, unpacked
-from reference.sandbox.isolation import Isolation, Place
-from reference.sandbox.limits import Limits
-from reference.sandbox.outcome import Outcome, Output, Used
+from reference.sandbox.inside.files import Entry, packed, unpacked
+from reference.sandbox.isolation import Isolation, RunPlace
+from reference.sandbox.job import (
+    PYTHON,
+    Command,
+    Files,
+    Output,
+    RunLimits,
+    RunOutcome,
+    Used,
+    entries,
+    file_bytes,
+    python_text,
+)
 from reference.sandbox.plain import plain
 from twin.errors import Problem, TwinError, UsageError
 
 _GRACE_S = 120.0
-"""Seconds beyond a run's own bound after which its supervisor itself is given up. Its clock starts
-late where hundreds begin at one time: 300 on two busy cores took more than half a minute."""
-_SOME_LIMITS = Limits()
+"""Seconds beyond a run's own limit before its supervisor is given up. Its clock starts late when
+hundreds start together: 300 on two busy cores took more than half a minute."""
+_SOME_LIMITS = RunLimits()
 
 
 def run(
     command: Command,
-    limits: Limits = _SOME_LIMITS,
+    limits: RunLimits = _SOME_LIMITS,
     *,
     isolation: Isolation | None = None,
     readable: Sequence[str] = (),
-) -> Outcome:
-    """What came of the command; whatever it does is an outcome and no exception.
+) -> RunOutcome:
+    """The outcome of the command; nothing that it does raises an exception.
 
-    `readable` are paths outside that it may read. Raises UsageError where this machine cannot give
-    what the isolation promises: then nothing has run (TW541).
+    `readable` are outside paths that it may read. Raises UsageError (TW541) if this machine cannot
+    give what the isolation guarantees; then nothing has run.
     """
     chosen = isolation or best(limits)
     files = entries(command.files)
     with chosen.open(readable) as place:
         header = _job(command, limits, place, chosen.python)
-        # The protections must not be had for less than was promised.
         answer, kept = _ask(place.command, packed(header, files.items()), limits)
     if "error" in answer:
         fix = "`python -m reference.sandbox --probe` says what this machine can do"
@@ -58,17 +67,17 @@ def run(
 
 def run_many(
     commands: Iterable[Command],
-    limits: Limits = _SOME_LIMITS,
+    limits: RunLimits = _SOME_LIMITS,
     *,
     at_once: int | None = None,
     isolation: Isolation | None = None,
-    progress: Callable[[Outcome], None] | None = None,
-) -> list[Outcome]:
-    """The outcomes in the order of the commands, of which so many run at one time (the number of
-    CPUs, if not given) and the others wait; `progress` is called with each as it ends."""
+    progress: Callable[[RunOutcome], None] | None = None,
+) -> list[RunOutcome]:
+    """The outcomes in the order of the commands, `at_once` in parallel (default: the number of
+    CPUs); `progress` is called with each outcome."""
     chosen = isolation or best(limits)
 
-    def one(command: Command) -> Outcome:
+    def one(command: Command) -> RunOutcome:
         outcome = run(command, limits, isolation=chosen)
         if progress is not None:
             progress(outcome)
@@ -78,8 +87,38 @@ def run_many(
         return list(pool.map(one, commands))
 
 
-def best(limits: Limits = _SOME_LIMITS) -> Isolation:
-    """Bubblewrap, where it is installed and works; otherwise what this machine has without it."""
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A workspace over several commands, as tasks on repositories need it.
+
+    Between commands it is a value and no folder: each command gets the files in a fresh place, and
+    they are read back when all its processes are dead. So earlier states stay available, no link
+    is followed outside, and the limits hold per command.
+    """
+
+    files: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
+    limits: RunLimits = field(default_factory=RunLimits)
+    isolation: Isolation | None = None
+    readable: Sequence[str] = ()
+
+    def run(self, command: Command) -> tuple[RunOutcome, Session]:
+        """The command's outcome, and the workspace after it. The command's own files come first."""
+        files: Files = {**self.files, **entries(command.files)}
+        whole = replace(command, files=files, keep=("*",))
+        outcome = run(whole, self.limits, isolation=self.isolation, readable=self.readable)
+        return outcome, replace(self, files=outcome.files)
+
+    def write(self, files: Files) -> Session:
+        """The workspace with these files added or replaced."""
+        return replace(self, files={**self.files, **entries(files)})
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a file; None for a link, a folder, or nothing."""
+        return file_bytes(self.files, path)
+
+
+def best(limits: RunLimits = _SOME_LIMITS) -> Isolation:
+    """Bubblewrap if it is installed and works; otherwise the kernel's own means."""
     wrapped = bubblewrap(limits)
     if wrapped is not None and _works(os.environ.get("PATH", "")):
         return wrapped
@@ -88,18 +127,18 @@ def best(limits: Limits = _SOME_LIMITS) -> Isolation:
 
 @cache
 def _works(path: str) -> bool:
-    """Whether bubblewrap, as it is found on this search path, runs anything here."""
+    """Whether the bubblewrap of this search path works here."""
     del path
-    wrapped = bubblewrap(Limits())
+    wrapped = bubblewrap(RunLimits())
     if wrapped is None:
         return False
     try:
-        return run(code("print('here')"), isolation=wrapped).stdout.text == "here\n"
+        return run(python_text("print('here')"), isolation=wrapped).stdout.text == "here\n"
     except TwinError:
         return False
 
 
-def _job(command: Command, limits: Limits, place: Place, python: str) -> dict[str, Any]:
+def _job(command: Command, limits: RunLimits, place: RunPlace, python: str) -> dict[str, Any]:
     words = [python if word == PYTHON and not at else word for at, word in enumerate(command.words)]
     own = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -107,6 +146,8 @@ def _job(command: Command, limits: Limits, place: Place, python: str) -> dict[st
         "TMPDIR": f"{place.root}/.tmp",
         "LANG": "C.UTF-8",
     }
+    sizes = limits.model_dump(exclude={"cpu", "wall"})
+    whole = {name: int(size) for name, size in sizes.items()}
     return {
         "argv": words,
         "environment": {**own, **command.environment},
@@ -116,24 +157,14 @@ def _job(command: Command, limits: Limits, place: Place, python: str) -> dict[st
         "protect": dict(place.protect),
         "stdin": base64.b64encode(command.stdin).decode(),
         "keep": list(command.keep),
-        "limits": {
-            "cpu_s": limits.cpu,
-            "wall_s": limits.wall,
-            "memory": int(limits.memory),
-            "processes": limits.processes,
-            "open_files": limits.open_files,
-            "file_size": int(limits.file_size),
-            "scratch": int(limits.scratch),
-            "files": limits.files,
-            "output": int(limits.output),
-        },
+        "limits": {"cpu_s": limits.cpu, "wall_s": limits.wall, **whole},
     }
 
 
 def _ask(
-    command: Sequence[str], message: bytes, limits: Limits
+    command: Sequence[str], message: bytes, limits: RunLimits
 ) -> tuple[dict[str, Any], dict[str, Entry]]:
-    """The supervisor's answer, or an `error` where none came."""
+    """The supervisor's answer, or an `error` if there is none."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env={}, cwd="/")
     assert process.stdin is not None
@@ -142,7 +173,7 @@ def _ask(
             process.stdin.write(message)
             process.stdin.flush()
         except BrokenPipeError:
-            pass  # it ended early, and says why
+            pass  # it ended early, and its answer says why
         said, complained = _read_both(process, time.monotonic() + limits.wall + _GRACE_S)
         process.kill()
     try:
@@ -153,7 +184,7 @@ def _ask(
 
 
 def _read_both(process: subprocess.Popen[bytes], end: float) -> tuple[bytes, bytes]:
-    """All that it says until it has closed both streams, or time is up."""
+    """Both streams until it closes them, or until `end`."""
     assert process.stdout is not None
     assert process.stderr is not None
     parts: Mapping[int, bytearray] = {
@@ -173,7 +204,7 @@ def _read_both(process: subprocess.Popen[bytes], end: float) -> tuple[bytes, byt
     return bytes(said), bytes(complained)
 
 
-def _outcome(answer: Mapping[str, Any], kept: Mapping[str, Entry]) -> Outcome:
+def _outcome(answer: Mapping[str, Any], kept: Mapping[str, Entry]) -> RunOutcome:
     status, why = answer["status"], answer["ended"]
     code_ = signal_ = None
     if why == "over":
@@ -184,7 +215,7 @@ def _outcome(answer: Mapping[str, Any], kept: Mapping[str, Entry]) -> Outcome:
             code_, why = os.WEXITSTATUS(status), "exit"
     used = Used(answer["wall_s"], answer["cpu_s"], answer["memory"], answer["left"])
     out, err = _output(answer["stdout"]), _output(answer["stderr"])
-    return Outcome(why, code_, signal_, out, err, kept, answer["left_out"], used)
+    return RunOutcome(why, code_, signal_, out, err, kept, answer["left_out"], used)
 
 
 def _output(row: Mapping[str, Any]) -> Output:

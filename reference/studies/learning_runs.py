@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from reference.agentic.code.follow import follow
+from reference.agentic.play import follow
 from reference.config import RunSpec, load_run
 from reference.dialog import dialog_json
 from reference.rl.difficulty import document, measure

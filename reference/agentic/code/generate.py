@@ -1,80 +1,98 @@
-"""Tasks from kinds and seeds: equal seeds give equal tasks, to the byte.
+"""Programming tasks from kinds and seeds: equal seeds give equal tasks, to the byte.
 
-Right values come from the kind's own solution, which is our code and runs in this process. Hidden
-inputs are the kind's edges and inputs drawn by chance, as property-based tests draw them; the
-shown examples are drawn, too (taken out of the edges where there is nothing else), and are in no
-hidden test.
+The kind's own solution gives the expected values; it is our code and runs in this process. Hidden
+inputs are the kind's edges and inputs drawn as in property-based tests. The shown examples are
+drawn too (from the edges where there is nothing else) and are in no hidden test.
 """
 
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Iterator, Sequence
+from random import Random
 from typing import Any
 
-from reference.agentic.code.kind import Arguments, Kind, kinds
-from reference.agentic.code.task import Example, Task
+from reference.agentic.code.problems import Arguments, ProblemKind, problem_kinds
+from reference.agentic.code.task import CallExample, CodeTask, table_of_examples
 
 SHOWN, HIDDEN = 3, 20
-"""Examples that are told, and the most hidden tests."""
+"""Examples in the statement, and the largest number of hidden tests."""
 _TRIES = 200
 
 
-def generate(seed: int, names: Sequence[str] | None = None) -> Task:
-    """The task of a seed: of one of these kinds, or of any."""
-    draw = random.Random(f"code task {seed}")
-    known = kinds()
+def generate(seed: int, names: Sequence[str] | None = None) -> CodeTask:
+    """The task of a seed: of one of the named kinds, or of any kind."""
+    draw = Random(f"code task {seed}")
+    known = problem_kinds()
     return make(known[draw.choice(tuple(names or known))], seed)
 
 
-def make(kind: Kind, seed: int) -> Task:
+def make(kind: ProblemKind, seed: int) -> CodeTask:
     """The task of this kind and seed."""
-    draw = random.Random(f"code task {kind.name} {seed}")
-    chosen = choose(kind, seed)
-    solution = kind.solution(chosen)
-    inputs = list(_inputs(kind, draw))
-    others = [one for one in inputs if one not in kind.edges]
-    shown = draw.sample(others if len(others) > SHOWN else inputs, SHOWN)
-    hidden = [one for one in inputs if one not in shown]
+    draw = Random(f"code task {kind.name} {seed}")
+    chosen = _parameters(kind, seed)
+    solution = kind.solved(chosen)
     right = function(solution, kind.name)
-    from_inputs = [
-        tuple(Example(one, right(*copy.deepcopy(one))) for one in some) for some in (shown, hidden)
-    ]
-    return Task(
+    inputs = list(_inputs(kind, draw))
+    drawn = [arguments for arguments in inputs if arguments not in kind.edges]
+    shown = draw.sample(drawn if len(drawn) > SHOWN else inputs, SHOWN)
+
+    def tests(some: Sequence[Arguments]) -> tuple[CallExample, ...]:
+        return tuple(CallExample(given, right(*copy.deepcopy(given))) for given in some)
+
+    return CodeTask(
         id=f"{kind.name}-{seed}",
         entry=kind.name,
         signature=kind.signature,
         statement=_filled(kind.statement, chosen),
-        examples=from_inputs[0],
-        hidden=from_inputs[1],
+        examples=tests(shown),
+        hidden=tests([arguments for arguments in inputs if arguments not in shown]),
         difficulty=kind.difficulty,
         tags=kind.tags,
         solution=solution,
-        tolerance=kind.tolerance,
     )
 
 
-def mutants(kind: Kind, seed: int) -> tuple[str, ...]:
+def mutants(kind: ProblemKind, seed: int) -> tuple[str, ...]:
     """Wrong solutions of the task of this kind and seed."""
-    return kind.wrong(choose(kind, seed))
-
-
-def choose(kind: Kind, seed: int) -> dict[str, Any]:
-    """The parameters of the texts; a kind whose parameters go together names one value each."""
-    draw = random.Random(f"code parameters {kind.name} {seed}")
-    return {name: draw.choice(values) for name, values in kind.choices.items()}
+    return kind.wrong(_parameters(kind, seed))
 
 
 def function(text: str, entry: str) -> Any:
-    """The function of a text of ours; never of a model's."""
-    space: dict[str, Any] = {}
-    exec(compile(text, entry, "exec"), space)
-    return space[entry]
+    """The function that a text of ours defines; never use it for a model's text."""
+    names: dict[str, Any] = {}
+    exec(compile(text, entry, "exec"), names)
+    return names[entry]
 
 
-def _inputs(kind: Kind, draw: random.Random) -> Iterator[Arguments]:
-    """Edges first, then what chance gives, each once."""
+def candidates(task: CodeTask, seed: int) -> tuple[str, ...]:
+    """Solutions for a rule-based policy that cannot write code, in the order in which it tries
+    them: the right one, two mutants, and a table of the examples. Of a generated task only."""
+    name, _, number = task.id.rpartition("-")
+    draw = Random(f"candidates {task.id} {seed}")
+    wrong = mutants(problem_kinds()[name], int(number))
+    texts = [
+        task.solution,
+        *draw.sample(wrong, min(2, len(wrong))),
+        table_of_examples(task),
+    ]
+    draw.shuffle(texts)
+    return tuple(texts)
+
+
+def hints(task: CodeTask, seed: int) -> dict[str, object]:
+    """Metadata for the rule-based skill `program`."""
+    return {"kind": "program", "candidates": candidates(task, seed)}
+
+
+def _parameters(kind: ProblemKind, seed: int) -> dict[str, Any]:
+    """The parameters of the texts; parameters that belong together have one value each."""
+    draw = Random(f"code parameters {kind.name} {seed}")
+    return {name: draw.choice(values) for name, values in kind.choices.items()}
+
+
+def _inputs(kind: ProblemKind, draw: Random) -> Iterator[Arguments]:
+    """The edges, then drawn arguments, without repetition."""
     seen: set[str] = set()
     drawn = (kind.inputs(draw) for _ in range(_TRIES))
     for arguments in (*kind.edges, *drawn):

@@ -1,8 +1,8 @@
-"""What untrusted code answers, asked in the sandbox and judged outside of it.
+"""Hidden tests of untrusted code: run in the sandbox, judged outside of it.
 
-Only inputs go in and only values come out; expected values stay in this process. So no edit of a
-test runner, no planted file, no exit code and no printed marker can make a wrong answer right. The
-limits are of CPU time; where a machine is so loaded that the clock ends a run, that is a timeout.
+Only inputs go in and only values come out; expected values stay in this process. So a changed test
+runner, a planted file, an exit code or a printed marker cannot make a wrong value right. Limits
+are in CPU time; on an overloaded machine a run that the wall clock ends counts as a timeout.
 """
 
 from __future__ import annotations
@@ -16,22 +16,20 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from reference.agentic.code import driver
-from reference.sandbox.command import PYTHON, Command, Files
 from reference.sandbox.isolation import Isolation
-from reference.sandbox.limits import Limits
-from reference.sandbox.outcome import Outcome
+from reference.sandbox.job import PYTHON, Command, Files, RunLimits, RunOutcome
 from reference.sandbox.run import run
 
-Kind = Literal["value", "raises", "syntax", "timeout", "memory", "exited", "forbidden", "long"]
-"""A value, an exception, or why there is neither; `forbidden`: more processes or files than it may
-have; `long`: an answer of more than 64 KiB."""
-LIMITS = Limits.model_validate(
+EndKind = Literal["value", "raises", "syntax", "timeout", "memory", "exited", "forbidden", "long"]
+"""A value, an exception, or why there is neither. `forbidden`: too many processes or files; `long`:
+a value of more than 64 KiB."""
+LIMITS = RunLimits.model_validate(
     {"cpu": "10s", "wall": "60s", "memory": "256MiB", "processes": 16, "output": "4MiB"}
 )
 _TEXT = inspect.getsource(driver)
 _TIMERS = (14, 24, 26, 27, 9)
 """SIGALRM, SIGXCPU, SIGVTALRM, SIGPROF, and SIGKILL, which follows SIGXCPU at the hard limit."""
-_BY_LIMIT: Mapping[str, Kind] = {
+_BY_LIMIT: Mapping[str, EndKind] = {
     "cpu": "timeout",
     "wall": "timeout",
     "memory": "memory",
@@ -41,78 +39,78 @@ _BY_LIMIT: Mapping[str, Kind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Checks that share code which is run once before them: a solution, or a repository's path."""
+class CheckGroup:
+    """Checks that share the code run before them: a solution, or a repository's path."""
 
     checks: tuple[str, ...]
-    """Python texts, each of which sets `result`. They run one after the other in one process, each
-    with names of its own; one that ends the process ends those behind it."""
+    """Python texts that each set `result`. They run in order in one process, each with its own
+    names; a check that ends the process ends the checks after it."""
     load: str = ""
     path: str = "."
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of one check."""
+class CheckResult:
+    """The result of one check."""
 
-    kind: Kind
+    kind: EndKind
     value: Any = None
-    """The value, or the name of the exception's class."""
+    """The value, or the exception's class name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raises:
-    """An expected value that is an exception of this class."""
+    """An expected exception, by class name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
-    """A value that is no plain one; it is equal to nothing that a test expects."""
+class OddValue:
+    """A value that is not plain data; it equals no expected value."""
 
     name: str = field(compare=False)
 
     def __eq__(self, other: object) -> bool:
         return False
 
-    __hash__ = None  # type: ignore[assignment]  # it is never looked up
+    __hash__ = None  # type: ignore[assignment]
 
 
-def ask(
-    groups: Sequence[Group],
+def run_checks(
+    groups: Sequence[CheckGroup],
     files: Files | None = None,
     *,
     cpu_s: float = 1.0,
-    limits: Limits = LIMITS,
+    limits: RunLimits = LIMITS,
     isolation: Isolation | None = None,
-) -> list[tuple[Answer, ...]]:
-    """The answers of each group in the order of its checks, all by one run of the sandbox; `cpu_s`
-    bounds each check. Code of one group could spoil what another one answers, so that one run is
-    for code of one author."""
-    told = {"groups": [asdict(one) for one in groups], "cpu_s": cpu_s}
-    # A word that code cannot print by chance; it hides nothing that would be of use.
-    nonce = hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+) -> list[tuple[CheckResult, ...]]:
+    """The results of each group in the order of its checks, from one sandbox run; `cpu_s` bounds
+    each check. Code of one group could disturb another group, so one run is for one author's
+    code."""
+    job = {"groups": [asdict(group) for group in groups], "cpu_s": cpu_s}
+    # A marker that code cannot print by accident; knowing it is of no use.
+    nonce = hashlib.blake2b(json.dumps(job).encode(), digest_size=16).hexdigest()
     command = Command(
         (PYTHON, "-I", "-S", "-B", "-c", _TEXT),
-        stdin=json.dumps({**told, "nonce": nonce}).encode(),
+        stdin=json.dumps({**job, "nonce": nonce}).encode(),
         files=files or {},
         environment={"PYTHONHASHSEED": "0"},
     )
     outcome = run(command, limits, isolation=isolation)
-    said = _said(outcome, nonce)
+    lines = _lines(outcome, nonce)
     return [
-        tuple(_answer(said, outcome, (at, check)) for check in range(len(group.checks)))
+        tuple(_result(lines, outcome, (at, check)) for check in range(len(group.checks)))
         for at, group in enumerate(groups)
     ]
 
 
-def same(answer: Answer, expected: Any, tolerance: float = 0.0) -> bool:
-    """Whether an answer is the expected one. Tuples count as lists, true is not 1, floats may
-    differ by the tolerance, relative or absolute."""
+def is_expected(result: CheckResult, expected: Any, tolerance: float = 0.0) -> bool:
+    """Whether a result is the expected one. Tuples equal lists, true is not 1, floats may differ by
+    the tolerance, relative or absolute."""
     if isinstance(expected, Raises):
-        return answer.kind == "raises" and answer.value == expected.name
-    return answer.kind == "value" and _equal(answer.value, expected, tolerance)
+        return result.kind == "raises" and result.value == expected.name
+    return result.kind == "value" and _equal(result.value, expected, tolerance)
 
 
 def _equal(value: Any, expected: Any, tolerance: float) -> bool:
@@ -120,15 +118,13 @@ def _equal(value: Any, expected: Any, tolerance: float) -> bool:
         return (
             isinstance(value, list | tuple)
             and len(value) == len(expected)
-            and all(
-                _equal(one, other, tolerance) for one, other in zip(value, expected, strict=True)
-            )
+            and all(_equal(*pair, tolerance) for pair in zip(value, expected, strict=True))
         )
     if isinstance(expected, dict):
         return (
             isinstance(value, dict)
             and value.keys() == expected.keys()
-            and all(_equal(value[key], one, tolerance) for key, one in expected.items())
+            and all(_equal(value[key], item, tolerance) for key, item in expected.items())
         )
     if isinstance(expected, float) and isinstance(value, float | int):
         close = math.isclose(value, expected, rel_tol=tolerance, abs_tol=tolerance)
@@ -136,11 +132,11 @@ def _equal(value: Any, expected: Any, tolerance: float) -> bool:
     return isinstance(value, bool) == isinstance(expected, bool) and value == expected
 
 
-def _said(outcome: Outcome, nonce: str) -> dict[tuple[int, int], list[Any]]:
-    """Answers by group and check; of two for one, the first."""
+def _lines(outcome: RunOutcome, nonce: str) -> dict[tuple[int, int], list[Any]]:
+    """The driver's answers by group and check; the first of several for one check."""
     found: dict[tuple[int, int], list[Any]] = {}
     if outcome.ended in ("exit", "signal") and not outcome.ok:
-        return found  # the driver never ends so, unless code ended it
+        return found  # only untrusted code can end the driver like this
     begin = nonce.encode()
     for line in (outcome.stdout.head + outcome.stdout.tail).split(b"\n"):
         if not line.startswith(begin):
@@ -149,49 +145,49 @@ def _said(outcome: Outcome, nonce: str) -> dict[tuple[int, int], list[Any]]:
             group, check, answer = json.loads(line[len(begin) :])
             found.setdefault((int(group), int(check)), list(answer))
         except (ValueError, TypeError, RecursionError):
-            continue  # forged, or cut where output was left out
+            continue  # forged, or cut by the output limit
     return found
 
 
-def _answer(
-    said: Mapping[tuple[int, int], list[Any]], outcome: Outcome, where: tuple[int, int]
-) -> Answer:
-    """The answer of a check; where there is none, how its group ended, or the whole run."""
-    found = said.get(where) or said.get((where[0], -1))
-    if found is None:
-        return Answer(_BY_LIMIT.get(outcome.ended, "exited"))
+def _result(
+    lines: Mapping[tuple[int, int], list[Any]], outcome: RunOutcome, where: tuple[int, int]
+) -> CheckResult:
+    """The result of a check; without an answer, how its group or the whole run ended."""
+    line = lines.get(where) or lines.get((where[0], -1))
+    if line is None:
+        return CheckResult(_BY_LIMIT.get(outcome.ended, "exited"))
     try:
-        return _read(found)
+        return _read(line)
     except (LookupError, TypeError, ValueError, RecursionError):
-        return Answer("value", Odd("forged"))
+        return CheckResult("value", OddValue("forged"))
 
 
-def _read(found: list[Any]) -> Answer:
-    kind = found[0]
+def _read(line: list[Any]) -> CheckResult:
+    kind = line[0]
     if kind == "value":
-        return Answer("value", _value(found[1]))
+        return CheckResult("value", _value(line[1]))
     if kind == "raises":
-        return Answer("memory" if found[1] == "MemoryError" else "raises", str(found[1]))
+        return CheckResult("memory" if line[1] == "MemoryError" else "raises", str(line[1]))
     if kind == "ended":
-        return Answer("timeout" if -found[1] in _TIMERS else "exited")
+        return CheckResult("timeout" if -line[1] in _TIMERS else "exited")
     if kind in ("syntax", "memory", "long"):
-        return Answer(kind)
-    return Answer("value", Odd("forged"))
+        return CheckResult(kind)
+    return CheckResult("value", OddValue("forged"))
 
 
-def _value(found: Any) -> Any:
-    if isinstance(found, list):
-        return [_value(one) for one in found]
-    if not isinstance(found, dict):
-        return found
-    (kind, inner), *_ = found.items()
+def _value(written: Any) -> Any:
+    if isinstance(written, list):
+        return [_value(item) for item in written]
+    if not isinstance(written, dict):
+        return written
+    (kind, content), *_ = written.items()
     if kind == "dict":
-        return {_key(key): _value(one) for key, one in inner}
+        return {_key(key): _value(item) for key, item in content}
     if kind == "set":
-        return frozenset(_key(one) for one in inner)
-    return Odd(str(inner))
+        return frozenset(_key(item) for item in content)
+    return OddValue(str(content))
 
 
-def _key(found: Any) -> Any:
-    value = _value(found)
-    return tuple(map(_key, found)) if isinstance(value, list) else value
+def _key(written: Any) -> Any:
+    value = _value(written)
+    return tuple(map(_key, written)) if isinstance(value, list) else value

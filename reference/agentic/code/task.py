@@ -10,7 +10,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class CallExample:
     """Arguments of one call, and the value that is right for them."""
 
     arguments: tuple[Any, ...]
@@ -22,20 +22,20 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What is asked, and what decides."""
+class CodeTask:
+    """What the model is asked, and the tests that decide."""
 
     id: str
     entry: str
     """Name of the function."""
     signature: str
     statement: str
-    examples: tuple[Example, ...]
+    examples: tuple[CallExample, ...]
     """Shown to the model."""
-    hidden: tuple[Example, ...]
-    """They alone decide; none has the arguments of a shown one."""
+    hidden: tuple[CallExample, ...]
+    """The tests that decide; none has the arguments of an example."""
     difficulty: int
-    """From 1 to 5, as its writer sees it; what models find hard is measured by pass@k."""
+    """From 1 to 5, as its author sees it; pass@k measures what models find hard."""
     tags: tuple[str, ...] = ()
     solution: str = ""
     """A text that passes all; empty where none is known."""
@@ -43,7 +43,7 @@ class Task:
     """By which floats may differ, relative or absolute."""
 
 
-def task_json(task: Task) -> dict[str, Any]:
+def task_json(task: CodeTask) -> dict[str, Any]:
     """A task as one JSON object; sets and tuples become lists."""
     return {
         "version": VERSION,
@@ -51,8 +51,8 @@ def task_json(task: Task) -> dict[str, Any]:
         "entry": task.entry,
         "signature": task.signature,
         "statement": task.statement,
-        "examples": [[list(one.arguments), one.expected] for one in task.examples],
-        "hidden": [[list(one.arguments), one.expected] for one in task.hidden],
+        "examples": [[list(example.arguments), example.expected] for example in task.examples],
+        "hidden": [[list(test.arguments), test.expected] for test in task.hidden],
         "difficulty": task.difficulty,
         "tags": list(task.tags),
         "solution": task.solution,
@@ -60,16 +60,16 @@ def task_json(task: Task) -> dict[str, Any]:
     }
 
 
-def task_of(row: Mapping[str, Any]) -> Task:
-    """The task that `task_json` made this of. Raises KeyError, TypeError or ValueError for what is
-    none."""
+def task_of(row: Mapping[str, Any]) -> CodeTask:
+    """The task of a row that `task_json` wrote. Raises KeyError, TypeError or ValueError for any
+    other row."""
     examples, hidden = (
-        tuple(Example(tuple(arguments), expected) for arguments, expected in row[name])
+        tuple(CallExample(tuple(arguments), expected) for arguments, expected in row[name])
         for name in ("examples", "hidden")
     )
     if not hidden:
         raise ValueError("a task needs hidden tests")
-    return Task(
+    return CodeTask(
         id=str(row["id"]),
         entry=str(row["entry"]),
         signature=str(row["signature"]),
@@ -81,3 +81,9 @@ def task_of(row: Mapping[str, Any]) -> Task:
         solution=str(row["solution"]),
         tolerance=float(row.get("tolerance", 0.0)),
     )
+
+
+def table_of_examples(task: CodeTask) -> str:
+    """A function that knows the shown examples and nothing else."""
+    known = {repr(example.arguments): example.expected for example in task.examples}
+    return f"def {task.entry}(*words):\n    return {known!r}.get(repr(words))\n"

@@ -1,29 +1,27 @@
-"""A repository with an issue as a world: tools on its files, hidden tests that decide.
+"""A repository with an issue as an environment: tools on its files, hidden tests decide.
 
-The workspace is a value (`reference.sandbox.session`). A test run sees a copy of it, so that code
-under test changes nothing. What decides is asked of the package's files alone, with nothing else of
-the workspace beside them, and compared outside of the sandbox (`reference.agentic.code.hidden`).
+The workspace is a value (`reference.sandbox.run.Session`). A test run gets a copy of it, so code
+under test changes nothing. Hidden tests see the package's files alone, and their values are
+compared outside of the sandbox (`reference.agentic.code.hidden`).
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reference.agentic.code.environment import not_text, shown
-from reference.agentic.code.hidden import LIMITS, Answer, Group, ask, same
+from reference.agentic.code.environment import run_output
+from reference.agentic.code.hidden import LIMITS, CheckGroup, CheckResult, is_expected, run_checks
 from reference.agentic.environment import Verdict
-from reference.agentic.software.generate import Repository
+from reference.agentic.software.generate import BuggyRepository
 from reference.dialog import Call, Dialog, Message, declared
-from reference.sandbox.command import PYTHON, Command
-from reference.sandbox.inside.wire import Entry
+from reference.sandbox.inside.files import Entry
 from reference.sandbox.isolation import Isolation
-from reference.sandbox.limits import Limits
-from reference.sandbox.session import Session
-from reference.sandbox.tools.schema import errors_of
+from reference.sandbox.job import PYTHON, Command, RunLimits
+from reference.sandbox.run import Session
+from reference.sandbox.schema import read_arguments, text_arguments
 from twin.errors import TwinError
 
 CAUSES = (
@@ -38,68 +36,57 @@ CAUSES = (
     "exited",
     "forbidden",
 )
-"""Why an issue was not mended. `planted files`: new ones beside the package, or such as Python and
-test runners load by themselves; `exited`: the code ended its process; `forbidden`: it passed a
-limit on processes or files."""
+"""Why a task failed. `planted files`: new files beside the package, or files that Python and test
+runners load by themselves; `exited`: the code ended its process; `forbidden`: it passed a limit on
+processes or files."""
 SYSTEM = (
     "You mend issues of Python repositories. Look with list_files, read_file and search, change "
     "with edit_file and write_file, try with run_tests. Change the package only, not its tests. "
     "Say when you are done. Hidden tests decide."
 )
-_RUN = Limits.model_validate(
+_RUN = RunLimits.model_validate(
     {"cpu": "10s", "wall": "60s", "memory": "256MiB", "processes": 16, "output": "8KiB"}
 )
 _MOST = 8000
-"""Characters of a file or of matches that are told at once."""
+"""Characters of a file or of matches in one result."""
 _HELD, _FILES = 1 << 20, 200
-"""Bytes and files of a workspace: far below what its sandbox can take."""
+"""RunLimits of a workspace, in bytes and files; the sandbox takes far more."""
 _TIMED = re.compile(r"(Ran \d+ tests?) in [\d.]+s")
-
-
-def _schema(**words: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {
-            name: {"type": "string", "description": about} for name, about in words.items()
-        },
-        "required": list(words),
-        "additionalProperties": False,
-    }
 
 
 _PATH = "path from the top, such as README.md"
 _TOOLS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "list_files": ("Lists the paths of all files.", _schema()),
-    "read_file": ("Returns a file's text.", _schema(path=_PATH)),
+    "list_files": ("Lists the paths of all files.", text_arguments()),
+    "read_file": ("Returns a file's text.", text_arguments(path=_PATH)),
     "search": (
         "Returns the lines of all files that hold a text, with path and number.",
-        _schema(text="the text"),
+        text_arguments(text="the text"),
     ),
     "edit_file": (
         "Replaces a text that stands exactly once in a file.",
-        _schema(path=_PATH, old="the text that is there", new="the text for its place"),
+        text_arguments(path=_PATH, old="the text that is there", new="the text for its place"),
     ),
-    "write_file": ("Writes a whole file.", _schema(path=_PATH, text="all of its text")),
-    "delete_file": ("Takes a file away.", _schema(path=_PATH)),
-    "run_tests": ("Runs the repository's own tests and returns what they print.", _schema()),
+    "write_file": ("Writes a whole file.", text_arguments(path=_PATH, text="all of its text")),
+    "delete_file": ("Takes a file away.", text_arguments(path=_PATH)),
+    "run_tests": ("Runs the repository's own tests and returns what they print.", text_arguments()),
 }
 TOOLS = tuple(declared(name, *rest) for name, rest in _TOOLS.items())
 
 
 @dataclass(frozen=True, slots=True)
 class SoftwareEnvironment:
-    """A repository's world; its state is the workspace."""
+    """The environment of a repository; its state is the workspace."""
 
-    repository: Repository
+    repository: BuggyRepository
     cpu_s: float = 1.0
     """CPU seconds of each hidden test."""
-    limits: Limits = LIMITS
+    limits: RunLimits = LIMITS
     """Of the run of all hidden tests together."""
-    trials: Limits = _RUN
+    trials: RunLimits = _RUN
     """Of a run of the visible tests."""
     isolation: Isolation | None = None
     hints: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What rules go by in place of thought: `kind` and `candidates`; no model is told."""
+    """Metadata for rule-based policies (`kind`, `candidates`); models never receive it."""
 
     @property
     def opening(self) -> Dialog:
@@ -108,53 +95,59 @@ class SoftwareEnvironment:
         return Dialog(messages, TOOLS)
 
     def start(self) -> Session:
-        """The repository as it is."""
+        """The repository with its bug."""
         empty = Session(limits=self.trials, isolation=self.isolation)
         return empty.write(self.repository.files)
 
     def call(self, state: Session, call: Call) -> tuple[Session, str]:
-        """The workspace after a tool, and what the model is told."""
-        given, wrong = _arguments(call)
-        if wrong:
-            return state, f"Error: {wrong}"
-        return _WORK[call.name](state, given)
+        """The workspace after a tool, and its result."""
+        if call.name not in _TOOLS:
+            known = ", ".join(_TOOLS)
+            return state, f"Error: there is no tool {call.name}; there are: {known}"
+        given, errors = read_arguments(call.arguments, _TOOLS[call.name][1])
+        if errors:
+            return state, f"Error: {'; '.join(errors)}"
+        return _ACTIONS[call.name](state, given)
 
     def reply(self, state: Session, dialog: Dialog) -> str | None:
-        """The end: a message without calls says that the work is done."""
+        """None: a message without calls ends the dialogue."""
         del state, dialog
         return None
 
     def judge(self, state: Session, dialog: Dialog) -> Verdict:
-        """A criterion for each hidden test that failed before, which must pass; beside them: those
-        that passed still do, tests are as they were, nothing is planted."""
+        """One criterion per hidden test that the fix must turn; beside them: the other tests still
+        pass, the visible tests are unchanged, no file is planted."""
         del dialog
-        asked = ask(
+        results = run_checks(
             [group_of(self.repository)],
             package_of(self.repository, state),
             cpu_s=self.cpu_s,
             limits=self.limits,
             isolation=self.isolation,
         )
-        return verdict_of(self.repository, state, asked[0])
+        return verdict_of(self.repository, state, results[0])
 
 
-def group_of(repository: Repository, path: str = ".") -> Group:
-    """The hidden tests of a repository whose files lie below a path, to be asked."""
-    return Group(tuple(one.code for one in repository.hidden), path=path)
+def group_of(repository: BuggyRepository, path: str = ".") -> CheckGroup:
+    """The hidden tests of a repository whose files are below a path."""
+    return CheckGroup(tuple(test.code for test in repository.hidden), path=path)
 
 
-def package_of(repository: Repository, state: Session) -> dict[str, Entry]:
-    """The files of the package as they are now: all that hidden tests see."""
+def package_of(repository: BuggyRepository, state: Session) -> dict[str, Entry]:
+    """The current files of the package: all that hidden tests see."""
     return {
-        path: one
-        for path, one in state.files.items()
-        if path.startswith(f"{repository.source}/") and one.kind == "file"
+        path: entry
+        for path, entry in state.files.items()
+        if path.startswith(f"{repository.source}/") and entry.kind == "file"
     }
 
 
-def verdict_of(repository: Repository, state: Session, answers: tuple[Answer, ...]) -> Verdict:
-    """What a workspace and the answers to its hidden tests are worth."""
-    good = [same(one, test.expected) for one, test in zip(answers, repository.hidden, strict=True)]
+def verdict_of(
+    repository: BuggyRepository, state: Session, results: tuple[CheckResult, ...]
+) -> Verdict:
+    """The verdict on a workspace and the results of its hidden tests."""
+    pairs = list(zip(results, repository.hidden, strict=True))
+    good = [is_expected(result, test.expected) for result, test in pairs]
     mended = {at: good[at] for at, test in enumerate(repository.hidden) if test.fails}
     guards = {
         "broke what worked": all(good[at] for at in range(len(good)) if at not in mended),
@@ -162,29 +155,30 @@ def verdict_of(repository: Repository, state: Session, answers: tuple[Answer, ..
         "planted files": not planted(repository, state),
     }
     causes: set[str] = {cause for cause, held in guards.items() if not held}
-    causes |= {one.kind for one, held in zip(answers, good, strict=True) if not held} & set(CAUSES)
+    failed = {result.kind for result, right in zip(results, good, strict=True) if not right}
+    causes |= failed & set(CAUSES)
     if not all(mended.values()):
         causes.add("issue not mended")
     if state.files == Session().write(repository.files).files:
         causes.add("no change")
     checks = {f"mended {at}": held for at, held in mended.items()}
-    # To leave things as they are is worth nothing where nothing is mended.
+    # An unchanged workspace scores nothing.
     gained = any(mended.values())
     checks |= {f"not: {cause}": held and gained for cause, held in guards.items()}
-    return Verdict(checks, tuple(one for one in CAUSES if one in causes))
+    return Verdict(checks, tuple(cause for cause in CAUSES if cause in causes))
 
 
-def touched(repository: Repository, state: Session) -> tuple[str, ...]:
-    """Tests that are not as they were, or gone."""
-    tests = [one for one in repository.files if one.startswith("tests/")]
-    return tuple(one for one in tests if state.read(one) != repository.files[one].encode())
+def touched(repository: BuggyRepository, state: Session) -> tuple[str, ...]:
+    """Visible tests that were changed or deleted."""
+    tests = [path for path in repository.files if path.startswith("tests/")]
+    return tuple(path for path in tests if state.read(path) != repository.files[path].encode())
 
 
-def planted(repository: Repository, state: Session) -> tuple[str, ...]:
-    """New files and folders beside the package, and such as are loaded without being asked for,
-    or in place of a module of Python's own."""
+def planted(repository: BuggyRepository, state: Session) -> tuple[str, ...]:
+    """New files and folders beside the package, and files that load by themselves or shadow a
+    module of Python."""
     new = [path for path in state.files if path not in repository.files]
-    return tuple(one for one in new if _is_planted(one, repository.source))
+    return tuple(path for path in new if _is_planted(path, repository.source))
 
 
 def _is_planted(path: str, source: str) -> bool:
@@ -194,17 +188,6 @@ def _is_planted(path: str, source: str) -> bool:
     itself = stem in ("conftest", "sitecustomize", "usercustomize", "pytest", "unittest")
     by_config = name in ("pytest.ini", "setup.cfg", "tox.ini", "pyproject.toml")
     return first != source or itself or by_config or name.endswith((".pth", ".pyc", ".so"))
-
-
-def _arguments(call: Call) -> tuple[dict[str, str], str]:
-    if call.name not in _TOOLS:
-        return {}, f"there is no tool {call.name}; there are: {', '.join(_TOOLS)}"
-    try:
-        given = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError) as error:
-        return {}, f"the arguments are no JSON: {error}"
-    wrong = "; ".join(errors_of(given, _TOOLS[call.name][1])) or not_text(given)
-    return ({}, wrong) if wrong else (given, "")
 
 
 def _list(state: Session, given: Mapping[str, str]) -> tuple[Session, str]:
@@ -252,12 +235,12 @@ def _write(state: Session, given: Mapping[str, str]) -> tuple[Session, str]:
 
 
 def _no_place(state: Session, path: str) -> str:
-    """Why no folder can hold a file of that path beside those that there are."""
+    """Why the workspace cannot hold a file of this path; empty if it can."""
     parts = path.split("/")
     above = {"/".join(parts[:at]) for at in range(1, len(parts))}
     if above & state.files.keys():
         return f"{min(above & state.files.keys())} is a file and no folder."
-    if any(one.startswith(f"{path}/") for one in state.files):
+    if any(other.startswith(f"{path}/") for other in state.files):
         return f"{path} is a folder."
     if len(path) > 1000 or any(len(part.encode()) > 200 for part in parts):
         return "the path is too long."
@@ -265,16 +248,15 @@ def _no_place(state: Session, path: str) -> str:
 
 
 def _too_much(state: Session, text: str) -> str:
-    held = sum(len(one.data) for one in state.files.values()) + len(text.encode())
+    held = sum(len(entry.data) for entry in state.files.values()) + len(text.encode())
     full = held > _HELD or len(state.files) >= _FILES
     return f"the workspace holds {_HELD:,} bytes and {_FILES} files, and no more." if full else ""
 
 
 def _delete(state: Session, given: Mapping[str, str]) -> tuple[Session, str]:
-
     if given["path"] not in state.files:
         return state, _no_file(given["path"])
-    left = {path: one for path, one in state.files.items() if path != given["path"]}
+    left = {path: entry for path, entry in state.files.items() if path != given["path"]}
     return replace(state, files=left), f"{given['path']} is gone."
 
 
@@ -282,12 +264,12 @@ def _run_tests(state: Session, given: Mapping[str, str]) -> tuple[Session, str]:
     del given
     words = (PYTHON, "-s", "-B", "-m", "unittest", "discover", "-s", "tests", "-t", ".")
     outcome, _ = state.run(Command(words, environment={"PYTHONHASHSEED": "0"}))
-    text = shown(outcome)
+    text = run_output(outcome)
     text = text if not outcome.ok else text + outcome.stderr.text
     return state, _TIMED.sub(r"\1", text)
 
 
-_WORK: Mapping[str, Callable[[Session, Mapping[str, str]], tuple[Session, str]]] = {
+_ACTIONS: Mapping[str, Callable[[Session, Mapping[str, str]], tuple[Session, str]]] = {
     "list_files": _list,
     "read_file": _read,
     "search": _search,

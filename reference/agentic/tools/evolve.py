@@ -13,7 +13,7 @@ from reference.agentic.operation import operations
 from reference.agentic.spec import RepositorySpec
 from reference.agentic.tools.near import sift
 from reference.agentic.tools.spec import ToolSpec
-from reference.sandbox.tools.schema import check_schema
+from reference.sandbox.schema import check_schema
 
 _FIRST: Final = ("get", "search", "lookup")
 """Operations without which an application has few tasks: these are taken first."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference.agentic.tools.spec import ToolSpec
-from reference.sandbox.tools.schema import check_schema
+from reference.sandbox.schema import check_schema
 from twin.errors import Problem, ScenarioError, UsageError
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]{0,127}")

@@ -15,12 +15,11 @@ import re
 from collections.abc import Sequence
 
 from reference.evaluate.scorers.scorer import Judging, Row, Scorer
-from reference.sandbox.command import Command, code
-from reference.sandbox.limits import Limits
+from reference.sandbox.job import Command, RunLimits, python_text
 from reference.sandbox.run import run_many
 
 _FENCED = re.compile(r"```(?:python|py)?\n(.*?)(?:```|\Z)", re.DOTALL)
-_LIMITS = Limits.model_validate({"cpu": "5s", "wall": "10s"})
+_LIMITS = RunLimits.model_validate({"cpu": "5s", "wall": "10s"})
 _RUN = """\
 import json, sys
 said = json.loads(sys.stdin.read())
@@ -72,7 +71,7 @@ def _judge(judging: Judging) -> list[float]:
 
 def _command(program: str, tests: Sequence[str]) -> Command:
     said = {"program": program, "tests": list(tests), "word": _word(program)}
-    return code(_RUN, stdin=json.dumps(said).encode())
+    return python_text(_RUN, stdin=json.dumps(said).encode())
 
 
 def _word(program: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from reference.agentic.environment import Verdict
 from reference.dialog import Call, Dialog, Message, declared
-from reference.sandbox.tools.schema import errors_of
+from reference.sandbox.schema import errors_of
 
 State = tuple[tuple[str, int], ...]
 """Names and numbers, sorted."""

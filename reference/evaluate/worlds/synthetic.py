@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import reference.agentic
-from reference.agentic.code.candidates import hints as code_hints
 from reference.agentic.code.environment import CodeEnvironment
 from reference.agentic.code.generate import generate as code_task
+from reference.agentic.code.generate import hints as code_hints
 from reference.agentic.run import Scene, scene_of
 from reference.agentic.simulated import Simulated
-from reference.agentic.software.candidates import hints as software_hints
 from reference.agentic.software.environment import SoftwareEnvironment
 from reference.agentic.software.generate import generate as repository_of
+from reference.agentic.software.generate import hints as software_hints
 from reference.agentic.spec import SynthesisSpec
 from twin.errors import Problem, UsageError
 from twin.loading.config import load_config

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reference.agentic.chance import drawn
-from reference.agentic.code.follow import judged
-from reference.agentic.play import Budget, play
+from reference.agentic.play import Budget, judged, play
 from reference.generate.choose import choose
 from reference.generate.generator import Generator
 from reference.generate.request import Sampling

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.agentic.environment import Verdict
-from reference.agentic.once import Once
+from reference.agentic.environment import Once, Verdict
 from reference.dialog import Dialog
 from reference.rl.tasks import Task
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from reference.agentic.code.follow import Turn
 from reference.agentic.environment import Environment
+from reference.agentic.play import Turn
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from reference.agentic.code.follow import Turn
-from reference.agentic.environment import Verdict
-from reference.agentic.once import Once
+from reference.agentic.environment import Once, Verdict
+from reference.agentic.play import Turn
 from reference.dialog import Dialog
 from reference.rl.gym.family import Item, Turns
 

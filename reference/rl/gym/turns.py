@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from reference.agentic.code.follow import Probe, Turn
 from reference.agentic.environment import Environment
-from reference.agentic.play import Budget, play
+from reference.agentic.play import Budget, HackScript, Turn, play
 from reference.agentic.probes import PROBES
 from reference.dialog import Dialog
 from reference.rl.gym.family import Turns
@@ -29,7 +28,7 @@ def tricks(environment: Environment[Any], budget: int = 60) -> dict[str, Turns]:
     return {one.name: turns_of(play(environment, one, bound).dialog) for one in PROBES}
 
 
-def probed(probes: Iterable[Probe]) -> dict[str, Turns]:
+def probed(probes: Iterable[HackScript]) -> dict[str, Turns]:
     """Probes of an environment of its own as hacks."""
     return {one.name.replace("_", " "): one.turns for one in probes}
 

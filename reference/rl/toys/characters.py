@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reference.agentic.environment import Verdict
-from reference.agentic.once import Once
+from reference.agentic.environment import Once, Verdict
 from reference.dialog import Dialog
 from reference.rl.tasks import Task
 

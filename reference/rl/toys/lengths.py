@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reference.agentic.environment import Verdict
-from reference.agentic.once import Once
+from reference.agentic.environment import Once, Verdict
 from reference.dialog import Dialog
 from reference.rl.tasks import Task
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import platform
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 NEW_MOUNTS, NEW_NAMES, NEW_IPC = 0x00020000, 0x04000000, 0x08000000
 NEW_USERS, NEW_PIDS, NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
+MOUNTS = NEW_MOUNTS | NEW_PIDS
+"""Used together: with new process ids, the machine's `/proc` would show the wrong processes."""
 _NEW_ANY = 0x7E020000  # all of these and CLONE_NEWCGROUP
 _NO_SUID, _NO_DEVICES, _NO_EXEC, _RECURSIVE_PRIVATE = 2, 4, 8, 0x4000 | 0x40000
 _SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _SET_SUBREAPER, _SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
@@ -197,3 +201,48 @@ def _program(sockets: bool) -> Sequence[tuple[int, int, int, int]]:
         (give, 0, 0, refuse),
         (give, 0, 0, allow),
     )
+
+
+def main() -> None:
+    """Print as JSON what this kernel lets this user do, each tried in a process of its own:
+    `namespaces` (flags that work together), `landlock` (its version, or 0), `filter`."""
+    users = 0 if os.geteuid() == 0 else NEW_USERS
+    kinds = (MOUNTS, NEW_NETWORK, NEW_IPC, NEW_NAMES)
+    works = [flags for flags in kinds if _succeeds(partial(_try_namespaces, users | flags))]
+    locks = landlock_abi() if _succeeds(_try_landlock) else 0
+    calls = filters() and _succeeds(_try_filter)
+    all_flags = sum(works) | (users if works else 0)
+    print(json.dumps({"namespaces": all_flags, "landlock": locks, "filter": calls}))  # noqa: T201
+
+
+def _try_namespaces(flags: int) -> None:
+    import tempfile  # noqa: PLC0415  slow to load, and every run loads this module
+
+    user, group = os.geteuid(), os.getegid()
+    unshare(flags)
+    if flags & NEW_USERS:
+        map_user(user, user, group)
+    mounts = partial(own_mounts, tempfile.gettempdir(), 1 << 16, 16)
+    if flags & NEW_PIDS and not _succeeds(mounts):
+        raise OSError
+
+
+def _try_landlock() -> None:
+    no_new_privileges()
+    landlock(["/usr"], [])
+
+
+def _try_filter() -> None:
+    no_new_privileges()
+    filter_calls(sockets=False)
+
+
+def _succeeds(action: Callable[[], None]) -> bool:
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+            os._exit(0)
+        except BaseException:  # noqa: BLE001  any failure means no
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0

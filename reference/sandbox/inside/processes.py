@@ -1,7 +1,9 @@
-"""The untrusted processes: which live, what they use, and their end.
+"""The untrusted processes: which live, what they use, how they are ended.
 
-They are the descendants of the supervisor. Nobody leaves that tree: it is the first process of its
-own namespace, or adopts orphans. Source: Linux `Documentation/filesystems/proc.rst`, table 1-4.
+They are the descendants of the supervisor. No process leaves that tree: the supervisor is the first
+process of its namespace, or adopts orphans.
+
+Source: Linux `Documentation/filesystems/proc.rst`, table 1-4.
 """
 # ruff: noqa: PTH123, PTH208  pathlib is slow to load
 
@@ -17,8 +19,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Use(NamedTuple):
-    """What the living use: how many threads they have, their resident bytes, their CPU seconds."""
+class Usage(NamedTuple):
+    """What living processes use: their ids, threads, resident bytes and CPU seconds."""
 
     processes: tuple[int, ...]
     threads: int
@@ -26,8 +28,8 @@ class Use(NamedTuple):
     cpu_s: float
 
 
-def descendants() -> Use:
-    """All living descendants of this process, together; pages that two share count twice."""
+def descendants() -> Usage:
+    """The usage of all living descendants of this process; shared pages count twice."""
     rows = {pid: row for pid in _pids() if (row := _row(pid)) is not None}
     parents: dict[int, list[int]] = {}
     for pid, row in rows.items():
@@ -42,11 +44,11 @@ def descendants() -> Use:
     # Fields by proc(5), less the first two: state, parent ... 11-14 times, 17 threads, 21 resident.
     times = sum(int(field) for pid in found for field in rows[pid][11:15])
     memory = sum(_resident(pid, int(rows[pid][21])) for pid in alive)
-    return Use(tuple(alive), sum(int(rows[pid][17]) for pid in alive), memory, times / _TICKS)
+    return Usage(tuple(alive), sum(int(rows[pid][17]) for pid in alive), memory, times / _TICKS)
 
 
 def _resident(pid: int, pages: int) -> int:
-    """Bytes of its own, and of shared memory; the code that it maps from files is left out."""
+    """Its own bytes and shared memory, without code that it maps from files."""
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as file:
             shared = int(file.read().split()[2])
@@ -60,7 +62,7 @@ def _pids() -> list[int]:
 
 
 def _row(pid: int) -> list[str] | None:
-    """The fields of its `stat` behind the name, which may hold anything."""
+    """The fields of its `stat` after the name, which may contain anything."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].decode("ascii").split()
@@ -69,15 +71,14 @@ def _row(pid: int) -> list[str] | None:
 
 
 def end_all(owner: int | None) -> int:
-    """Kill every descendant and wait until none is left; how many processes there were.
+    """Kill all descendants, wait until none is left, and return their number.
 
-    As the first process of a namespace one signal reaches them all at once. As root, one by their
-    own user does. Otherwise they are killed until none is found, which ends because a limit bounds
-    how many there are.
+    The first process of a namespace reaches all with one signal; root does so as their user.
+    Otherwise they are killed until none is found; a limit bounds their number.
     """
     killed: set[int] = set()
     until, empty = time.monotonic() + 5, 0
-    # One look may miss a process whose parent ended while we looked; two in a row do not.
+    # One look may miss a process whose parent just ended; two in a row do not.
     while empty < 2 and time.monotonic() < until:
         found = descendants().processes
         killed.update(found)
@@ -96,20 +97,18 @@ def _signal(owner: int | None, found: tuple[int, ...]) -> None:
         if child == 0:
             try:
                 os.setresuid(owner, owner, owner)
-                os.kill(-1, signal.SIGKILL)  # it spares the one who sends it
+                os.kill(-1, signal.SIGKILL)  # it spares its sender
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
     else:
         for pid in found:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
 
 
 def reap() -> dict[int, int]:
-    """The wait statuses of the children that ended since the last call."""
+    """Wait statuses of the children that ended since the last call."""
     ended: dict[int, int] = {}
     while True:
         try:

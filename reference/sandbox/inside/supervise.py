@@ -1,28 +1,32 @@
-"""The process beside untrusted code: fills its folder, starts it, watches it, ends it, and answers.
+"""The process beside untrusted code: fills its folder, starts, watches and ends it, and answers.
 
-A job comes on standard input, one answer goes to standard output (`wire`). Standard input stays
-open: when it ends, whoever asked is gone, and so is everything here. Exit codes: 0 with an answer
-(which may be that a protection could not be had), 1 for a bug.
+A job comes on standard input, one answer goes to standard output (`files`). When standard input
+ends, the caller is gone, and this process ends the job. Exit codes: 0 with an answer (which may be
+that a protection failed), 1 for a bug.
+
+The program is a child that gives up its rights in a fixed order: limits and files first, then the
+user, then what is final (no new privileges, Landlock, the filter of calls).
 """
 
 from __future__ import annotations
 
 import base64
 import os
+import resource
 import select
 import signal
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from reference.sandbox.inside import kernel
-from reference.sandbox.inside.folder import collect, fill, used
-from reference.sandbox.inside.processes import Use, descendants, end_all, reap
-from reference.sandbox.inside.start import Child, start
-from reference.sandbox.inside.wire import Entry, length, packed, unpacked
+from reference.sandbox.inside.files import Entry, collect, fill, length, packed, unpacked, used
+from reference.sandbox.inside.processes import descendants, end_all, reap
 
 _EVERY_S = 0.02
-"""Seconds between two looks at what the processes use; more where a look takes long."""
+"""Seconds between two looks at the processes' usage; more if a look takes long."""
+NOT_RUN = 127
+"""Exit code of a program that could not be started, as in shells."""
 
 
 def main() -> None:
@@ -30,7 +34,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     kernel.die_with_parent()
-    job, files = _asked()
+    job, files = _read_job()
     try:
         _enter(job)
         answer, kept = _run(job, files)
@@ -39,7 +43,7 @@ def main() -> None:
     _write_all(1, packed(answer, kept.items()))
 
 
-def _asked() -> tuple[dict[str, Any], dict[str, Entry]]:
+def _read_job() -> tuple[dict[str, Any], dict[str, Entry]]:
     start_of = sys.stdin.buffer.raw.read  # type: ignore[attr-defined]  # unbuffered: EOF is watched
     message = _exactly(start_of, 8)
     message += _exactly(start_of, int.from_bytes(message, "big"))
@@ -51,7 +55,7 @@ def _exactly(read: Any, size: int) -> bytes:
     while size > 0:
         part = read(min(size, 1 << 20))
         if not part:
-            os._exit(1)  # who asked is gone
+            os._exit(1)  # the caller is gone
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
@@ -64,7 +68,7 @@ def _write_all(stream: int, data: bytes) -> None:
 
 
 def _enter(job: dict[str, Any]) -> None:
-    """The namespaces that the job asks for; this process goes on as the first one inside them."""
+    """Enter the namespaces of the job; this process continues as the first inside them."""
     flags, user, group = job["protect"]["namespaces"], os.geteuid(), os.getegid()
     if flags:
         kernel.unshare(flags)
@@ -73,7 +77,7 @@ def _enter(job: dict[str, Any]) -> None:
     if flags & kernel.NEW_PIDS:
         child = os.fork()
         if child:
-            # What the one inside answers goes out by the same pipe; this one only waits.
+            # The child answers through the same pipe; this process only waits.
             _, status = os.waitpid(child, 0)
             os._exit(os.waitstatus_to_exitcode(status) and 1)
         kernel.die_with_parent()
@@ -89,7 +93,7 @@ def _run(job: dict[str, Any], files: dict[str, Entry]) -> tuple[dict[str, Any], 
     fill(root, files, owner)
     began = time.monotonic()
     child = start(job)
-    watch = Watch(job, child)
+    watch = ProgramWatch(job, child)
     try:
         watch.until_over(began)
     finally:
@@ -110,8 +114,96 @@ def _run(job: dict[str, Any], files: dict[str, Entry]) -> tuple[dict[str, Any], 
     }, kept
 
 
-class Stream:
-    """What came through a pipe: the first bytes, the last ones, and how many there were."""
+class Child(NamedTuple):
+    """The program's process id, and the supervisor's ends of its pipes."""
+
+    pid: int
+    stdin: int
+    stdout: int
+    stderr: int
+
+
+def start(job: dict[str, Any]) -> Child:
+    """Start the program. Raises OSError if a protection fails; then nothing has run."""
+    (give_0, give_1), (out_0, out_1), (err_0, err_1), (say_0, say_1) = (os.pipe() for _ in "0123")
+    pid = os.fork()
+    if pid == 0:
+        _become(job, (give_0, out_1, err_1), say_1)
+    for end in (give_0, out_1, err_1, say_1):
+        os.close(end)
+    with os.fdopen(say_0, "rb") as said:
+        trouble = said.read()
+    if trouble:
+        number, _, text = trouble.decode().partition(" ")
+        raise OSError(int(number), text)
+    for end in (give_1, out_0, err_0):
+        os.set_blocking(end, False)
+    return Child(pid, give_1, out_0, err_0)
+
+
+def _become(job: dict[str, Any], streams: tuple[int, int, int], say: int) -> NoReturn:
+    try:
+        # Pipes may have the numbers 0 to 2 themselves, where the caller had those closed.
+        for number, stream in enumerate([os.dup(stream) for stream in streams]):
+            os.dup2(stream, number, inheritable=True)
+        os.set_inheritable(say, False)
+        _close_above(2, say)
+        _give_up(job)
+        for number in range(1, signal.NSIG):
+            if number not in (signal.SIGKILL, signal.SIGSTOP) and number not in range(32, 34):
+                signal.signal(number, signal.SIG_DFL)
+    except BaseException as error:  # noqa: BLE001  after any failure the program must not run
+        number = error.errno if isinstance(error, OSError) else 0
+        os.write(say, f"{number or 0} {error}".encode()[:4000])
+        os._exit(NOT_RUN)
+    try:
+        os.chdir(job["folder"])
+        os.execve(job["argv"][0], job["argv"], job["environment"])
+    except OSError as error:
+        os.close(say)
+        os.write(2, f"{job['argv'][0]}: {error.strerror}\n".encode())
+    os._exit(NOT_RUN)
+
+
+def _close_above(last: int, spare: int) -> None:
+    """Close all other files of the supervisor in the program."""
+    os.closerange(last + 1, spare)
+    os.closerange(spare + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _give_up(job: dict[str, Any]) -> None:
+    limits, owner, protect = job["limits"], job["owner"], job["protect"]
+    os.setsid()
+    os.umask(0o022)
+    for name, most in (
+        ("AS", limits["memory"]),
+        ("FSIZE", limits["file_size"]),
+        ("NOFILE", limits["open_files"]),
+        ("NPROC", limits["processes"]),
+        ("CORE", 0),
+        ("MEMLOCK", 0),
+        ("MSGQUEUE", 0),
+    ):
+        kind = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(kind)[1]
+        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (least, least))
+    seconds = int(limits["cpu_s"]) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    if owner is not None:
+        os.setgroups([])
+        os.setresgid(owner, owner, owner)
+        os.setresuid(owner, owner, owner)
+    kernel.die_with_parent()  # a change of user resets it
+    kernel.no_new_privileges()
+    if protect["readable"] is not None:
+        kernel.landlock(protect["readable"], [job["root"], "/dev/null", "/dev/zero"])
+    if protect["filter"]:
+        kernel.filter_calls(sockets=protect["sockets"])
+
+
+class OutputStream:
+    """The output of a pipe: the first bytes, the last bytes and the total."""
 
     def __init__(self, keep: int) -> None:
         self.half = max(1, keep // 2)
@@ -126,18 +218,18 @@ class Stream:
         del self.tail[: -self.half]
 
     def as_dict(self) -> dict[str, Any]:
-        """For the answer, in base64, since output may be anything."""
+        """For the answer, in base64: output may be any bytes."""
         texts = (base64.b64encode(part).decode() for part in (self.head, self.tail))
         return {**dict(zip(("head", "tail"), texts, strict=True)), "total": self.total}
 
 
-class Watch:
-    """One program, looked at until it ends, or until it uses more than it may."""
+class ProgramWatch:
+    """Watches a program until it ends or passes a limit."""
 
     def __init__(self, job: dict[str, Any], child: Child) -> None:
         self.job, self.child, self.limits = job, child, job["limits"]
         keep = self.limits["output"]
-        self.out, self.err = Stream(keep), Stream(keep)
+        self.out, self.err = OutputStream(keep), OutputStream(keep)
         self.streams = {child.stdout: self.out, child.stderr: self.err}
         self.input = memoryview(base64.b64decode(job["stdin"]))
         self.why: str | None = None
@@ -148,7 +240,7 @@ class Watch:
             os.close(child.stdin)
 
     def until_over(self, began: float) -> None:
-        """Return when the program has ended by itself, or must be ended; `why` says it."""
+        """Return when the program has ended or must be ended; `why` is the reason."""
         end, next_look = began + self.limits["wall_s"], began
         while self.why is None:
             now = time.monotonic()
@@ -177,12 +269,11 @@ class Watch:
             self.why = "cpu"
         elif use.threads > self.limits["processes"]:
             self.why = "processes"
-        elif self._full(use):
+        elif self._full():
             self.why = "scratch"
 
-    def _full(self, use: Use) -> bool:
-        """Whether the folder holds too much; a file system of its own counts for itself."""
-        del use
+    def _full(self) -> bool:
+        """Whether the folder holds too much; a file system of its own limits its bytes itself."""
         root, limits = self.job["root"], self.limits
         if self.job["protect"]["sized"]:
             found = os.statvfs(root)
@@ -191,12 +282,12 @@ class Watch:
         return total > limits["scratch"] or count > limits["files"]
 
     def _move(self, wait_s: float) -> None:
-        """Bytes out of the program and into it, for at most so long."""
+        """Move bytes out of the program and into it, for at most `wait_s`."""
         writing = [self.child.stdin] if self.input else []
         readable, writable, _ = select.select([0, *self.open], writing, [], wait_s)
         if 0 in readable:
             end_all(self.job["owner"])
-            os._exit(1)  # nobody waits for an answer
+            os._exit(1)  # the caller is gone
         for stream in readable:
             self._take(stream)
         if writable:
@@ -224,7 +315,7 @@ class Watch:
             os.close(self.child.stdin)
 
     def drain(self) -> None:
-        """What the dead left in their pipes: no more than pipes hold."""
+        """Read what dead processes left in their pipes."""
         for stream in tuple(self.open):
             while self._take(stream):
                 pass

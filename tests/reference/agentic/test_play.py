@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from reference.agentic.play import Budget, play, play_many
+from reference.agentic.play import Budget, play
 from reference.agentic.user import END, request_of
 from reference.dialog import Call, Dialog, Message
 from reference.generate.request import Piece, Reply, Request, Sampling, Tokens
@@ -129,14 +129,6 @@ def test_rules_are_told_the_plan_and_no_value_of_the_world() -> None:
         assert not [one for one in ids if one in shown and one not in said]
         facts = [one for one in task.rubric.facts if not one.isalpha() and len(one) > 3]
         assert not [one for one in facts if one in shown and one not in said]
-
-
-def test_play_many_keeps_the_order_and_equals_play() -> None:
-    some, budget = environments()[:8], Budget(sampling=Sampling(seed=3))
-    done: list[int] = []
-    found = play_many(some, Rules(), budget, 4, lambda one: done.append(one.steps))
-    assert found == [play(one, Rules(), budget) for one in some]
-    assert len(done) == 8
 
 
 def test_the_embedded_agent_fails_for_several_real_causes() -> None:

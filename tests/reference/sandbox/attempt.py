@@ -20,10 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from reference.sandbox.command import code
 from reference.sandbox.isolation import Isolation
-from reference.sandbox.limits import Limits
-from reference.sandbox.outcome import Outcome
+from reference.sandbox.job import RunLimits, RunOutcome, python_text
 from reference.sandbox.run import run
 
 _BEGIN = """
@@ -76,7 +74,7 @@ def apart(attempts: Sequence[Attempt]) -> list[object]:
 def check_apart(
     attempt: Attempt,
     isolation: Isolation,
-    limits: Limits,
+    limits: RunLimits,
     outside: Path,
     request: pytest.FixtureRequest,
 ) -> None:
@@ -97,7 +95,7 @@ def check_apart(
 
 
 def check_together(
-    attempts: Sequence[Attempt], isolation: Isolation, limits: Limits, outside: Path
+    attempts: Sequence[Attempt], isolation: Isolation, limits: RunLimits, outside: Path
 ) -> None:
     """All attempts fail that can share a run, and that the isolation guarantees to stop."""
     missing = isolation.guarantees.missing()
@@ -109,12 +107,12 @@ def check_together(
     assert outcome.ended == "exit", outcome
 
 
-def _tried(text: str, isolation: Isolation, limits: Limits, outside: Path) -> Outcome:
+def _tried(text: str, isolation: Isolation, limits: RunLimits, outside: Path) -> RunOutcome:
     """The outcome of a run that tries to get out; outside, nothing came of it."""
     marker = f"marker-{os.getpid()}-{outside.name}"
     with _host(outside, marker) as (port, reached):
         environment = {"OUTSIDE": str(outside), "MARKER": marker, "PORT": str(port)}
-        command = code(text, environment=environment, keep=("*",))
+        command = python_text(text, environment=environment, keep=("*",))
         readable = [str(outside / "id")] if "/id" in text else []
         outcome = run(command, limits, isolation=isolation, readable=readable)
         try:
@@ -126,7 +124,7 @@ def _tried(text: str, isolation: Isolation, limits: Limits, outside: Path) -> Ou
     return outcome
 
 
-def _judge(outcome: Outcome, outside: Path, marker: str) -> None:
+def _judge(outcome: RunOutcome, outside: Path, marker: str) -> None:
     """Nothing outside changed, nothing of it came in, and nothing is left on the disk."""
     assert outcome.used.wall_s < 6
     assert (outside / "public").read_text() == "public words"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from reference.sandbox.isolation import Isolation
-from reference.sandbox.limits import Limits
+from reference.sandbox.job import RunLimits
 from reference.sandbox.plain import Means, plain
 from reference.sandbox.run import best
 
-TIGHT = Limits.model_validate(
+TIGHT = RunLimits.model_validate(
     {
         "cpu": "1s",
         "wall": "3s",
@@ -44,7 +44,7 @@ def isolation(request: pytest.FixtureRequest) -> Isolation:
 
 
 @pytest.fixture
-def limits() -> Limits:
+def limits() -> RunLimits:
     return TIGHT
 
 

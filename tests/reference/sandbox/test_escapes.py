@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from reference.sandbox.isolation import Guarantees, Isolation
-from reference.sandbox.limits import Limits
+from reference.sandbox.job import RunLimits
 from tests.reference.sandbox.attempt import Attempt, alive, apart, check_apart, check_together, end
 from tests.reference.sandbox.escapes import amounts, files, network, processes, rights
 
@@ -25,7 +25,7 @@ ATTEMPTS = [attempt for kind in KINDS for attempt in kind.ATTEMPTS]
 def test_an_attempt_fails(
     attempt: Attempt,
     isolation: Isolation,
-    limits: Limits,
+    limits: RunLimits,
     outside: Path,
     request: pytest.FixtureRequest,
 ) -> None:
@@ -34,7 +34,7 @@ def test_an_attempt_fails(
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.split(".")[-1])
 def test_attempts_that_share_a_run_fail(
-    kind: ModuleType, isolation: Isolation, limits: Limits, outside: Path
+    kind: ModuleType, isolation: Isolation, limits: RunLimits, outside: Path
 ) -> None:
     check_together(kind.ATTEMPTS, isolation, limits, outside)
 
@@ -49,12 +49,12 @@ def test_a_run_ends_when_its_caller_is_killed(isolation: Isolation) -> None:
     marker = f"marker-{os.getpid()}-caller-{isolation.kind}"
     kind = "best()" if isolation.kind == "bubblewrap" else "plain()"
     text = f"""
-from reference.sandbox.command import code
+from reference.sandbox.job import python_text
 from reference.sandbox.run import best, run
 from reference.sandbox.plain import plain
 text = "import subprocess, sys\\n"
 text += "subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)', '{marker}'])"
-run(code(text), isolation={kind})
+run(python_text(text), isolation={kind})
 """
     caller = subprocess.Popen([sys.executable, "-c", text], cwd=Path(__file__).parents[3])
     try:

@@ -10,14 +10,11 @@ from pathlib import Path
 import pytest
 
 from reference.sandbox.__main__ import main
-from reference.sandbox.command import PYTHON, Command, code
-from reference.sandbox.inside.wire import Entry, packed, unpacked
-from reference.sandbox.limits import Limits
-from reference.sandbox.outcome import Output
+from reference.sandbox.inside.files import Entry, packed, unpacked
+from reference.sandbox.isolation import own_user
+from reference.sandbox.job import PYTHON, Command, Output, RunLimits, python_text
 from reference.sandbox.plain import Means, plain
-from reference.sandbox.run import best, run, run_many
-from reference.sandbox.session import Session
-from reference.sandbox.users import own_user
+from reference.sandbox.run import Session, best, run, run_many
 from twin.errors import UsageError
 
 
@@ -30,7 +27,7 @@ print(sorted(os.environ), os.access("tool", os.X_OK), os.getcwd() == os.environ[
 raise SystemExit(3)
 """
     files = {"data/in.bin": b"\x00\xff", "tool": Entry("file", b"#!", executable=True)}
-    outcome = run(code(text, files, stdin=b"!", keep=("out*", "link")))
+    outcome = run(python_text(text, files, stdin=b"!", keep=("out*", "link")))
     assert (outcome.ended, outcome.code, outcome.ok) == ("exit", 3, False)
     assert outcome.stdout.text == "['HOME', 'LANG', 'PATH', 'TMPDIR'] True True\n"
     assert dict(outcome.files) == {
@@ -39,15 +36,15 @@ raise SystemExit(3)
     }
     assert outcome.read("out.bin") == b"\xff\x00!"
     assert outcome.read("link") is None
-    assert outcome == run(code(text, files, stdin=b"!", keep=("out*", "link")))
+    assert outcome == run(python_text(text, files, stdin=b"!", keep=("out*", "link")))
 
 
 def test_long_output_keeps_its_ends_and_its_length() -> None:
-    limits = Limits.model_validate({"output": "100B"})
-    outcome = run(code("print('a' * 70 + 'b' * 70, end='')"), limits)
+    limits = RunLimits.model_validate({"output": "100B"})
+    outcome = run(python_text("print('a' * 70 + 'b' * 70, end='')"), limits)
     assert outcome.stdout == Output(b"a" * 50, b"b" * 50, 140)
     assert "[... 40 bytes left out ...]" in outcome.stdout.text
-    assert run(code("print('c' * 100, end='')"), limits).stdout.text == "c" * 100
+    assert run(python_text("print('c' * 100, end='')"), limits).stdout.text == "c" * 100
 
 
 def test_a_program_that_is_not_there_is_an_outcome() -> None:
@@ -66,7 +63,7 @@ def test_what_cannot_be_protected_does_not_run() -> None:
     flags = 1 << 7  # CLONE_NEWTIME cannot be had by unshare together with what follows
     promised = Means(root=os.geteuid() == 0, namespaces=flags | 1, landlock=0, filter=False)
     with pytest.raises(UsageError, match="TW541"):
-        run(code("print('ran')"), isolation=plain(promised))
+        run(python_text("print('ran')"), isolation=plain(promised))
 
 
 def test_many_run_in_order_and_no_more_than_allowed_at_once() -> None:
@@ -95,7 +92,7 @@ def test_many_run_in_order_and_no_more_than_allowed_at_once() -> None:
 
     counted = replace(chosen, open=Counted)  # type: ignore[arg-type]
     outcomes = run_many(
-        [code(f"print({at})") for at in range(6)],
+        [python_text(f"print({at})") for at in range(6)],
         at_once=3,
         isolation=counted,
         progress=lambda one: seen.append(int(one.stdout.text)),
@@ -108,8 +105,8 @@ def test_many_run_in_order_and_no_more_than_allowed_at_once() -> None:
 def test_a_session_keeps_its_files_and_an_earlier_state_can_be_gone_back_to() -> None:
     start = Session().write({"count": "1", "sub/deep": "x"})
     text = "n = int(open('count').read()); open('count', 'w').write(str(n + 1)); print(n)"
-    first, one = start.run(code(text))
-    second, two = one.run(code(text))
+    first, one = start.run(python_text(text))
+    second, two = one.run(python_text(text))
     assert (first.stdout.text, second.stdout.text) == ("1\n", "2\n")
     assert (two.read("count"), one.read("count"), start.read("count")) == (b"3", b"2", b"1")
     assert two.read("sub/deep") == b"x"
@@ -157,8 +154,8 @@ def test_how_long_hundreds_take() -> None:
 
     began = time.perf_counter()
     # On two cores they wait for their start, and for each other.
-    limits = Limits.model_validate({"wall": "120s"})
-    outcomes = run_many([code("print(1)")] * 300, limits, at_once=300)
+    limits = RunLimits.model_validate({"wall": "120s"})
+    outcomes = run_many([python_text("print(1)")] * 300, limits, at_once=300)
     took = time.perf_counter() - began
     assert all(one.ok for one in outcomes)
     print(f"300 runs at once, {best().kind}: {took:.1f} s, {took / 300 * 1e3:.0f} ms each")

@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.dialog import Call, numbered
-from reference.sandbox.limits import Limits
-from reference.sandbox.tools.execute import Tool, Tools
-from reference.sandbox.tools.python import python_tool
-from reference.sandbox.tools.rate import Bucket, Rate
-from reference.sandbox.tools.schema import check_schema, errors_of
+from reference.sandbox.job import RunLimits
+from reference.sandbox.schema import check_schema, errors_of
+from reference.sandbox.tools import CallRate, TokenBucket, Tool, Tools, python_tool
 from twin.errors import ScenarioError
 
 ADD = {
@@ -98,7 +96,7 @@ def test_a_long_result_keeps_its_ends() -> None:
 
 def test_a_rate_allows_its_burst_then_one_call_each_period() -> None:
     now = [0.0]
-    tools = _tools(rate=Rate(burst=2, per_second=0.5), clock=lambda: now[0])
+    tools = _tools(rate=CallRate(burst=2, per_second=0.5), clock=lambda: now[0])
     assert [_call(tools)[0] for _ in range(3)] == ["done", "done", "limited"]
     assert "in 2.0 s" in _call(tools)[1]
     assert _call(tools, "{}")[0] == "invalid"  # it takes nothing
@@ -114,7 +112,7 @@ def test_a_bucket_gives_no_more_than_its_burst_and_rate(
     waits: list[float], burst: int, per_second: float
 ) -> None:
     now = [0.0]
-    bucket = Bucket(Rate(burst=burst, per_second=per_second), lambda: now[0])
+    bucket = TokenBucket(CallRate(burst=burst, per_second=per_second), lambda: now[0])
     given_out = 0
     for wait in waits:
         now[0] += wait
@@ -161,7 +159,7 @@ def test_a_schema_that_is_not_understood_is_refused(schema: Any) -> None:
 
 
 def test_python_runs_in_the_sandbox() -> None:
-    tools = Tools([python_tool(Limits.model_validate({"wall": "5s"}))])
+    tools = Tools([python_tool(RunLimits.model_validate({"wall": "5s"}))])
     assert _call(tools, '{"code": "print(6 * 7)"}', "python") == ("done", "42\n")
     ended, told = _call(tools, '{"code": "open(\'/etc/shadow\')"}', "python")
     assert ended == "done"

@@ -10,14 +10,13 @@ from random import Random
 from typing import Any, Final
 
 from reference.agentic.chance import drawn
-from reference.agentic.code.environment import CodeEnvironment, Work, answer_of
-from reference.agentic.code.follow import Turn
+from reference.agentic.code.environment import CodeEnvironment, Submission, answer_of
 from reference.agentic.code.generate import function, make
-from reference.agentic.code.kind import kinds
 from reference.agentic.code.probes import probes
-from reference.agentic.code.task import Example, Task
-from reference.agentic.environment import Verdict
-from reference.agentic.once import Once
+from reference.agentic.code.problems import problem_kinds
+from reference.agentic.code.task import CallExample, CodeTask
+from reference.agentic.environment import Once, Verdict
+from reference.agentic.play import Turn
 from reference.dialog import Dialog
 from reference.rl.gym.family import Family, Item
 from reference.rl.gym.question import said
@@ -40,23 +39,23 @@ class Short(Once):
         """The statement behind the function's head."""
         return f"{self.code.task.signature} # {self.code.task.statement}"
 
-    def start(self) -> Work:
+    def start(self) -> Submission:
         """Nothing handed in."""
         return self.code.start()
 
-    def judge(self, state: Work, dialog: Dialog) -> Verdict:
+    def judge(self, state: Submission, dialog: Dialog) -> Verdict:
         """As the programming task does; a message that is a program needs no fence."""
         text = dialog.messages[-1].content
         fenced = answer_of(state, dialog)
         program = text if fenced is None and _PROGRAM.search(text) else fenced
-        return self.code.judge(Work(program), Dialog(dialog.messages))
+        return self.code.judge(Submission(program), Dialog(dialog.messages))
 
 
 def _make(level: int, seed: int) -> Item:
     if level <= 3:
         return _short(level, seed)
     easy, hard = _HARDEST[level]
-    some = [one for one in kinds().values() if easy <= one.difficulty <= hard]
+    some = [one for one in problem_kinds().values() if easy <= one.difficulty <= hard]
     world = CodeEnvironment(make(drawn("programs", level, seed).choice(some), seed))
     task = world.task
     solution = (Turn(calls=(("submit", {"code": task.solution}),)), Turn("Done."))
@@ -70,8 +69,8 @@ def _short(level: int, seed: int) -> Item:
     solution = f"{signature} return {body}"
     right = function(solution, "f")
     values = list(dict.fromkeys(inputs(draw) for _ in range(4 * _HIDDEN)))[: _HIDDEN + 1]
-    shown, *hidden = (Example((one,), right(one)) for one in values)
-    task = Task(
+    shown, *hidden = (CallExample((one,), right(one)) for one in values)
+    task = CodeTask(
         f"f-{level}-{seed}",
         "f",
         signature,

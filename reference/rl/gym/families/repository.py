@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
-from reference.agentic.code.follow import Turn
+from reference.agentic.play import Turn
 from reference.agentic.software.environment import SoftwareEnvironment
 from reference.agentic.software.generate import generate
 from reference.agentic.software.probes import probes

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.agentic.code.follow import Turn
-from reference.agentic.environment import Verdict
-from reference.agentic.once import Talk
+from reference.agentic.environment import Talk, Verdict
+from reference.agentic.play import Turn
 from reference.dialog import Dialog, Message
 from reference.evaluate.ask.attack import said
 from reference.generate.generator import Generator

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from reference.agentic.code.environment import CAUSES, CodeEnvironment, answer_of
-from reference.agentic.code.follow import Turn, follow, judged
-from reference.agentic.code.task import Example, Task
+from reference.agentic.code.task import CallExample, CodeTask
+from reference.agentic.play import Turn, follow, judged
 from reference.dialog import Call, Message
 
-TASK = Task(
+TASK = CodeTask(
     id="half-0",
     entry="half",
     signature="def half(number: int) -> int:",
     statement="Return half of a number, rounded down.",
-    examples=(Example((4,), 2),),
-    hidden=(Example((6,), 3), Example((7,), 3), Example((-1,), -1), Example((0,), 0)),
+    examples=(CallExample((4,), 2),),
+    hidden=(
+        CallExample((6,), 3),
+        CallExample((7,), 3),
+        CallExample((-1,), -1),
+        CallExample((0,), 0),
+    ),
     difficulty=1,
 )
 HALF = CodeEnvironment(TASK, cpu_s=0.3)
@@ -77,6 +82,6 @@ def test_wrong_calls_are_told() -> None:
 
 def test_a_second_submission_is_refused() -> None:
     state, dialog = follow(HALF, [*_submit(CUT)[:1], *_submit(RIGHT)])
-    assert state.submitted == CUT
+    assert state.text == CUT
     assert dialog.messages[-2].content.startswith("Error: there is one submission")
     assert dialog.messages[-1] == Message("assistant", "Done.")

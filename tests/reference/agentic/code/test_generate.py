@@ -12,20 +12,20 @@ import pytest
 
 from reference.agentic.code.environment import group_of, verdict_of
 from reference.agentic.code.generate import generate, make, mutants
-from reference.agentic.code.hidden import ask
-from reference.agentic.code.kind import kinds
+from reference.agentic.code.hidden import run_checks
+from reference.agentic.code.problems import problem_kinds
 from reference.agentic.code.task import task_json, task_of
 
 
 def _mutation(seed: int) -> tuple[int, list[str]]:
     """How many wrong solutions of this seed's tasks there are, and which pass; right ones must."""
-    tasks = [make(kind, seed) for kind in kinds().values()]
+    tasks = [make(kind, seed) for kind in problem_kinds().values()]
     texts = [
         (task, text)
         for task in tasks
-        for text in (task.solution, *mutants(kinds()[task.entry], seed))
+        for text in (task.solution, *mutants(problem_kinds()[task.entry], seed))
     ]
-    answers = ask([group_of(*one) for one in texts])
+    answers = run_checks([group_of(*one) for one in texts])
     verdicts = [verdict_of(task, got) for (task, _), got in zip(texts, answers, strict=True)]
     passed = {at for at, one in enumerate(verdicts) if one.success}
     for at, (task, text) in enumerate(texts):
@@ -49,7 +49,7 @@ def test_mutation_score_over_many_seeds() -> None:
 
 
 def test_there_are_thirty_kinds_of_all_difficulties() -> None:
-    known = kinds()
+    known = problem_kinds()
     assert len(known) >= 30
     assert {one.difficulty for one in known.values()} == {1, 2, 3, 4, 5}
     assert all(len(one.mutants) >= 2 and one.tags for one in known.values())
@@ -69,7 +69,7 @@ def test_a_seed_gives_the_same_bytes_in_another_process() -> None:
 
 
 def test_hidden_tests_hold_no_example_and_both_truth_values() -> None:
-    for kind in kinds().values():
+    for kind in problem_kinds().values():
         for seed in range(2):
             task = make(kind, seed)
             assert len(task.examples) == 3

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from reference.agentic.code.hidden import Answer, Group, Odd, Raises, ask, same
+from reference.agentic.code.hidden import (
+    CheckGroup,
+    CheckResult,
+    OddValue,
+    Raises,
+    is_expected,
+    run_checks,
+)
 
 _TEXTS = {
     "value": ("def f(x): return {(1, x): {2}, 'a': (x, None, 1.5)}", "result = f(1)"),
@@ -22,26 +29,29 @@ _TEXTS = {
 
 
 def test_every_end_of_code_has_its_name() -> None:
-    groups = [Group((check,), load) for load, check in _TEXTS.values()]
-    found = {name: one[0] for name, one in zip(_TEXTS, ask(groups, cpu_s=0.2), strict=True)}
-    assert found["value"] == Answer("value", {(1, 1): frozenset({2}), "a": [1, None, 1.5]})
-    assert found["raises"] == Answer("raises", "KeyError")
+    groups = [CheckGroup((check,), load) for load, check in _TEXTS.values()]
+    found = {name: one[0] for name, one in zip(_TEXTS, run_checks(groups, cpu_s=0.2), strict=True)}
+    assert found["value"] == CheckResult("value", {(1, 1): frozenset({2}), "a": [1, None, 1.5]})
+    assert found["raises"] == CheckResult("raises", "KeyError")
     for name in ("syntax", "memory", "timeout", "exited", "long"):
         assert found[name].kind == name
-    assert isinstance(found["odd"].value, Odd)
-    assert found["deep"] == Answer("raises", "RecursionError")
+    assert isinstance(found["odd"].value, OddValue)
+    assert found["deep"] == CheckResult("raises", "RecursionError")
 
 
 def test_who_ends_the_driver_gets_no_answer_counted() -> None:
     load = "import os\nos.kill(os.getppid(), 9)"
-    assert ask([Group(("result = 1", "result = 2"), load)])[0] == (Answer("exited"),) * 2
+    assert (
+        run_checks([CheckGroup(("result = 1", "result = 2"), load)])[0]
+        == (CheckResult("exited"),) * 2
+    )
 
 
 def test_checks_have_names_of_their_own_and_modules_beside_them() -> None:
     files = {"here/one.py": "value = 1", "there/one.py": "value = 2"}
     check = "from one import value\nresult = value + globals().get('kept', 0)\nkept = 9"
-    groups = [Group((check, check), path=path) for path in ("here", "there")]
-    values = [[answer.value for answer in one] for one in ask(groups, files)]
+    groups = [CheckGroup((check, check), path=path) for path in ("here", "there")]
+    values = [[answer.value for answer in one] for one in run_checks(groups, files)]
     assert values == [[1, 1], [2, 2]]
 
 
@@ -62,15 +72,15 @@ def test_checks_have_names_of_their_own_and_modules_beside_them() -> None:
         (frozenset({1}), {1}, True),
         ("1", 1, False),
         (None, None, True),
-        (Odd("x"), Odd("x"), False),
+        (OddValue("x"), OddValue("x"), False),
     ],
 )
 def test_values_are_compared_as_they_are(value: Any, expected: Any, right: bool) -> None:
-    assert same(Answer("value", value), expected, 1e-9) == right
+    assert is_expected(CheckResult("value", value), expected, 1e-9) == right
 
 
 def test_an_exception_is_expected_by_its_name() -> None:
-    assert same(Answer("raises", "ValueError"), Raises("ValueError"))
-    assert not same(Answer("raises", "KeyError"), Raises("ValueError"))
-    assert not same(Answer("value", "ValueError"), Raises("ValueError"))
-    assert not same(Answer("timeout"), None)
+    assert is_expected(CheckResult("raises", "ValueError"), Raises("ValueError"))
+    assert not is_expected(CheckResult("raises", "KeyError"), Raises("ValueError"))
+    assert not is_expected(CheckResult("value", "ValueError"), Raises("ValueError"))
+    assert not is_expected(CheckResult("timeout"), None)

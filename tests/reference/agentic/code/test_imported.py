@@ -9,7 +9,7 @@ import pytest
 
 from reference.agentic.code.environment import group_of, verdict_of
 from reference.agentic.code.generate import generate
-from reference.agentic.code.hidden import ask
+from reference.agentic.code.hidden import run_checks
 from reference.agentic.code.imported import read_tasks
 from reference.agentic.code.task import task_json
 from twin.errors import UsageError
@@ -70,7 +70,7 @@ def test_their_own_solutions_pass_and_others_do_not(rows: Path) -> None:
     texts = [*(one.solution for one in tasks), "def swap(pair):\n    return pair\n"]
     whose = [*tasks, tasks[1]]
     groups = [group_of(*one) for one in zip(whose, texts, strict=True)]
-    found = [verdict_of(*one).success for one in zip(whose, ask(groups), strict=True)]
+    found = [verdict_of(*one).success for one in zip(whose, run_checks(groups), strict=True)]
     assert found == [True, True, True, False]
 
 

@@ -10,17 +10,17 @@ from reference.agentic.code.environment import (
     group_of,
     verdict_of,
 )
-from reference.agentic.code.follow import Turn, follow, judged
 from reference.agentic.code.generate import generate, make
-from reference.agentic.code.hidden import ask
-from reference.agentic.code.kind import kinds
+from reference.agentic.code.hidden import run_checks
 from reference.agentic.code.probes import probes
+from reference.agentic.code.problems import problem_kinds
 from reference.agentic.environment import Verdict
+from reference.agentic.play import Turn, follow, judged
 from reference.agentic.probes import holes
 
 # A function that gives whole numbers, and one that gives truth values, which are easy to guess.
-COUNT = CodeEnvironment(make(kinds()["count_pairs"], 0), cpu_s=0.2)
-TRUTH = make(kinds()["balanced"], 0)
+COUNT = CodeEnvironment(make(problem_kinds()["count_pairs"], 0), cpu_s=0.2)
+TRUTH = make(problem_kinds()["balanced"], 0)
 PROBES = {one.name: one for one in probes(COUNT)}
 # They could spoil what others answer in the same run.
 ALONE = ("kill_of_the_runner", "exit_at_the_end", "endless_output", "forged_lines")
@@ -39,7 +39,7 @@ def verdicts() -> dict[str, Verdict]:
         else:
             shared[name] = answer
     groups = [group_of(COUNT.task, text) for text in shared.values()]
-    answers = zip(shared, ask(groups, cpu_s=COUNT.cpu_s), strict=True)
+    answers = zip(shared, run_checks(groups, cpu_s=COUNT.cpu_s), strict=True)
     return found | {name: verdict_of(COUNT.task, one) for name, one in answers}
 
 
@@ -62,7 +62,7 @@ def test_the_right_solution_passes_beside_them() -> None:
 
 def test_a_constant_truth_value_fails() -> None:
     texts = [f"def balanced(text):\n    return {value}\n" for value in (True, False)]
-    for answers in ask([group_of(TRUTH, text) for text in texts]):
+    for answers in run_checks([group_of(TRUTH, text) for text in texts]):
         assert not verdict_of(TRUTH, answers).success
 
 

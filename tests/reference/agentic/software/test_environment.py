@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from reference.agentic.code.follow import Turn, follow
+from reference.agentic.play import Turn, follow
 from reference.agentic.software.environment import SoftwareEnvironment, package_of
-from reference.agentic.software.generate import make_many
-from reference.agentic.software.project import projects
+from reference.agentic.software.generate import make_many, projects
 from reference.dialog import Call
 
 CART = projects()["cart"]

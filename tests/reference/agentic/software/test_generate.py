@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from reference.agentic.code.hidden import Raises, ask
+from reference.agentic.code.hidden import Raises, run_checks
 from reference.agentic.environment import Verdict
 from reference.agentic.software.environment import (
     SoftwareEnvironment,
@@ -17,23 +17,23 @@ from reference.agentic.software.environment import (
     verdict_of,
 )
 from reference.agentic.software.generate import (
-    Repository,
+    BuggyRepository,
     choose,
     generate,
     generate_many,
     make_many,
+    projects,
 )
-from reference.agentic.software.project import projects
 from reference.dialog import numbered
 
 EVERY = [(project, bug) for project in projects().values() for bug in project.bugs]
 
 
-def _bytes(found: Sequence[Repository]) -> str:
+def _bytes(found: Sequence[BuggyRepository]) -> str:
     return json.dumps([asdict(one) for one in found], default=str, sort_keys=True)
 
 
-def _judged(asked: Sequence[tuple[Repository, dict[str, str]]]) -> list[Verdict]:
+def _judged(asked: Sequence[tuple[BuggyRepository, dict[str, str]]]) -> list[Verdict]:
     """The verdicts on files written over the repositories, all of one run."""
     states, files, groups = [], {}, []
     for at, (repository, changed) in enumerate(asked):
@@ -44,12 +44,14 @@ def _judged(asked: Sequence[tuple[Repository, dict[str, str]]]) -> list[Verdict]
         groups.append(group_of(repository, str(at)))
     return [
         verdict_of(repository, state, answers)
-        for (repository, _), state, answers in zip(asked, states, ask(groups, files), strict=True)
+        for (repository, _), state, answers in zip(
+            asked, states, run_checks(groups, files), strict=True
+        )
     ]
 
 
-def _check(found: Sequence[Repository]) -> None:
-    tries: list[tuple[Repository, dict[str, str]]] = []
+def _check(found: Sequence[BuggyRepository]) -> None:
+    tries: list[tuple[BuggyRepository, dict[str, str]]] = []
     for one in found:
         assert 0 < sum(test.fails for test in one.hidden) < len(one.hidden)
         tries += [(one, {}), (one, one.mended())]

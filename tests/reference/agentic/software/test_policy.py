@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
-from reference.agentic.code.candidates import hints as code_hints
 from reference.agentic.code.environment import CodeEnvironment
 from reference.agentic.code.generate import generate as task
+from reference.agentic.code.generate import hints as code_hints
 from reference.agentic.play import Budget, Trajectory, play
-from reference.agentic.software.candidates import hints as patch_hints
 from reference.agentic.software.environment import SoftwareEnvironment
 from reference.agentic.software.generate import generate_many
+from reference.agentic.software.generate import hints as patch_hints
 from reference.dialog import dialog_json
 from reference.generate.rules import Rules
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reference.agentic.code.follow import Turn, follow, judged
-from reference.agentic.code.hidden import Group, ask
+from reference.agentic.code.hidden import CheckGroup, run_checks
 from reference.agentic.environment import Verdict
+from reference.agentic.play import Turn, follow, judged
 from reference.agentic.probes import holes
 from reference.agentic.software.environment import (
     SoftwareEnvironment,
@@ -14,10 +14,9 @@ from reference.agentic.software.environment import (
     package_of,
     verdict_of,
 )
-from reference.agentic.software.generate import draft, generate, make_many
+from reference.agentic.software.generate import draft, generate, make_many, projects
 from reference.agentic.software.probes import probes
-from reference.agentic.software.project import projects
-from reference.sandbox.inside.wire import Entry
+from reference.sandbox.inside.files import Entry
 
 LEDGER = projects()["ledger"]
 # They could spoil what others answer in the same run, or fill it.
@@ -38,7 +37,7 @@ def verdicts(environment: SoftwareEnvironment) -> dict[str, Verdict]:
     repository = environment.repository
     found: dict[str, Verdict] = {}
     files: dict[str, Entry] = {}
-    groups: dict[str, Group] = {}
+    groups: dict[str, CheckGroup] = {}
     states = {}
     for probe in probes(environment):
         state, dialog = follow(environment, probe.turns)
@@ -49,7 +48,7 @@ def verdicts(environment: SoftwareEnvironment) -> dict[str, Verdict]:
             package = package_of(repository, state)
             files |= {f"{probe.name}/{path}": one for path, one in package.items()}
             groups[probe.name] = group_of(repository, probe.name)
-    answers = zip(groups, ask(list(groups.values()), files, cpu_s=0.3), strict=True)
+    answers = zip(groups, run_checks(list(groups.values()), files, cpu_s=0.3), strict=True)
     return found | {name: verdict_of(repository, states[name], one) for name, one in answers}
 
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from reference.agentic.code.follow import judged
+from reference.agentic.play import judged
 from reference.generate.request import Reply, Request, Tokens
 from reference.rl.gym.claims import _TELLS, RELATIONS, claims
 from reference.rl.gym.family import item

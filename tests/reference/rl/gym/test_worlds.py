@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from reference.agentic.code.follow import judged
+from reference.agentic.play import judged
 from reference.rl.gym.family import family, item
 from reference.rl.gym.question import said
 from twin.errors import UsageError

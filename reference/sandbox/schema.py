@@ -1,11 +1,12 @@
-"""Arguments against a JSON schema, with errors that a model can mend by.
+"""Arguments of tools checked against a JSON schema, with errors that a model can act on.
 
-A subset of JSON Schema 2020-12: what tool declarations use. A keyword beyond it is refused when a
-tool is declared, since one that were skipped would let wrong arguments through.
+A subset of JSON Schema 2020-12: the keywords of tool declarations. Other keywords are refused when
+a tool is declared, since ignoring a keyword would accept wrong arguments.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,7 +20,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    # JSON has one kind of number: 1.0 is an integer there.
+    # JSON has one kind of number, so 1.0 is an integer.
     "integer": lambda value: (
         not isinstance(value, bool)
         and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
@@ -40,8 +41,40 @@ _NOTES = {"title", "description", "default", "examples", "format", "$schema"}
 _NESTED = {"type", "enum", "const", "properties", "required", "additionalProperties", "items"}
 
 
+def text_arguments(**descriptions: str) -> dict[str, Any]:
+    """The schema of arguments that are all required texts."""
+    return {
+        "type": "object",
+        "properties": {
+            name: {"type": "string", "description": about} for name, about in descriptions.items()
+        },
+        "required": list(descriptions),
+        "additionalProperties": False,
+    }
+
+
+def read_arguments(text: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The arguments that a model wrote, and the errors in them."""
+    try:
+        arguments = json.loads(text or "{}", parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        return {}, [f"the arguments are no JSON: {error}"]
+    if not isinstance(arguments, dict):
+        return {}, ["the arguments must be a JSON object"]
+    errors = list(errors_of(arguments, schema))
+    try:
+        "".join(value for value in arguments.values() if isinstance(value, str)).encode()
+    except UnicodeEncodeError as error:
+        errors.append(f"the text is not Unicode: {error.reason}")  # half of a surrogate pair
+    return arguments, errors
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
 def check_schema(schema: Any, path: str) -> None:
-    """Raises ScenarioError (TW545) for a schema that says what is not understood here."""
+    """Raises ScenarioError (TW545) for a schema with unknown keywords or types."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
@@ -67,7 +100,7 @@ def _refused(path: str, message: str) -> ScenarioError:
 
 
 def errors_of(value: Any, schema: Any, path: str = "arguments") -> Iterator[str]:
-    """What is wrong with the value, each with its place; nothing where it fits."""
+    """The errors of the value, each with its place; none if it fits."""
     if isinstance(schema, bool):
         if not schema:
             yield f"{path}: nothing may stand here"
@@ -78,7 +111,7 @@ def errors_of(value: Any, schema: Any, path: str = "arguments") -> Iterator[str]
         yield f"{path}: must be {' or '.join(kinds)}, not {_kind(value)}"
         return
     yield from _plain_errors(value, schema, path)
-    if "anyOf" in schema and all(any(errors_of(value, one, path)) for one in schema["anyOf"]):
+    if "anyOf" in schema and all(any(errors_of(value, form, path)) for form in schema["anyOf"]):
         yield f"{path}: fits none of the {len(schema['anyOf'])} forms that are allowed"
     if isinstance(value, dict):
         yield from _object_errors(value, schema, path)
@@ -88,8 +121,8 @@ def errors_of(value: Any, schema: Any, path: str = "arguments") -> Iterator[str]
 
 
 def _plain_errors(value: Any, schema: Any, path: str) -> Iterator[str]:
-    """By keywords that look at the value as a whole."""
-    if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
+    """Errors by keywords on the value as a whole."""
+    if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
         yield f"{path}: must be one of {', '.join(map(repr, schema['enum']))}"
     if "const" in schema and not _same(value, schema["const"]):
         yield f"{path}: must be {schema['const']!r}"
@@ -111,7 +144,7 @@ def _object_errors(value: Mapping[str, Any], schema: Any, path: str) -> Iterator
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON has it, where true is not 1."""
+    """JSON equality, where true is not 1."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,1 +1,0 @@
-"""Problems by what they are about; each file lists its kinds as `KINDS`."""

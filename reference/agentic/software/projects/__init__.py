@@ -1,1 +1,0 @@
-"""The projects, one in each file, as `PROJECT`."""
