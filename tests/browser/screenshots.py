@@ -90,7 +90,7 @@ def shoot(browser: Browser, address: str, folder: Path, scheme: str, width: int)
 def _search(page: Page, address: str) -> None:
     """Search for layouts of a plan that fits."""
     open_link(page, f"{address}/explore?v=1&plan=gpt-175b-64xa100-full")
-    page.get_by_text("percentage is what each GPU does").wait_for()
+    page.get_by_text("percentage is the throughput per GPU").wait_for()
     page.get_by_role("button", name="Search", exact=True).click()
     page.get_by_text("layouts examined").wait_for()
 

@@ -16,7 +16,7 @@ FULL = "gpt-175b-64xa100-full"
 def test_a_search_finds_layouts_and_a_mark_opens_as_a_scenario(visitor, address):
     page = visitor("dark", 1280, 1700)
     open_link(page, f"{address}/explore?v=1&plan={FULL}")
-    page.get_by_text("percentage is what each GPU does").wait_for()
+    page.get_by_text("percentage is the throughput per GPU").wait_for()
     edit(page, "To, GPUs", "63")
     page.get_by_text("nearest 56 or 64").wait_for()
     edit(page, "From, GPUs", "64")

@@ -6,7 +6,6 @@ from tests.figures.made import layout, report_of, traces
 from twin.figures.differences import (
     Swing,
     attribution,
-    kpi_deltas,
     signed,
     step_deltas,
     tornado,
@@ -25,33 +24,12 @@ SWINGS = [
 def test_deltas_of_the_step_sum_to_its_difference():
     figure = step_deltas(compare([SLOW, FAST]), "light").figure
     assert sum(sum(trace.x) for trace in traces(figure)) == pytest.approx(-5.0)
-    assert {trace.name for trace in traces(figure)} == {"Expert wait", "Bubble"}
+    assert {trace.name for trace in traces(figure)} == {"Expert comm.", "Bubble"}
 
 
 def test_the_title_says_what_changed_most():
     title = step_deltas(compare([SLOW, FAST]), "light").title
-    assert title == "fast: -5.00 s per step, the largest part expert wait (-6.00 s)"
-
-
-def test_key_figures_say_better_or_worse_in_words():
-    picture = kpi_deltas(compare([changed(1.0), changed(2.0)]), "light")
-    texts = [text for trace in traces(picture.figure) for text in trace.text]
-    assert texts
-    assert all(text.endswith(("better", "worse")) for text in texts)
-    assert {trace.name for trace in traces(picture.figure)} == {"Better", "Worse"}
-
-
-def changed(size):
-    """A report whose key figures are all `size`."""
-    report = report_of("a", compute=1.0)
-    object.__setattr__(report, "kpis", dict.fromkeys(report.kpis, size))
-    return report
-
-
-def test_key_figures_that_do_not_change_are_left_out_of_the_figure_but_in_the_table():
-    picture = kpi_deltas(compare([SLOW, FAST]), "light")
-    assert not traces(picture.figure)
-    assert len(picture.table) == len(SLOW.kpis)
+    assert title == "fast: -5.00 s per step, the largest part expert comm. (-6.00 s)"
 
 
 def test_attribution_leads_from_one_step_to_the_other():

@@ -4,7 +4,7 @@ import pytest
 
 from tests.figures.made import layout, traces
 from tests.reports.runs import played
-from twin.figures.memory_time import POINTS, host_over_time, memory_over_time
+from twin.figures.memory import POINTS, host_over_time, memory_over_time
 from twin.reports.memory_series import memory_series
 
 GIB = 2.0**30

@@ -2,8 +2,9 @@
 
 from tests.figures.made import layout, traces
 from tests.reports.runs import played
+from twin.explore.study.figures import hidden_degrees
 from twin.explore.study.hidden import LIMIT, HiddenExpert, Trial
-from twin.figures.overlap import degrees, windows
+from twin.figures.network import windows
 from twin.reports.overlap import KIND_WORDS
 
 SHOWN = Trial(64, 16, fits=False, step_seconds=1.0, ramp_seconds=0.04, steady_seconds=0.2)
@@ -44,7 +45,7 @@ def test_a_line_says_how_much_can_be_hidden():
 
 
 def test_every_degree_that_ran_has_its_steady_and_its_ramp_part():
-    picture = degrees(FOUND, "plan", "light")
+    picture = hidden_degrees(FOUND, "plan", "light")
     steady, ramp = traces(picture.figure)
     assert list(steady.y) == ["64 heads, expert 8", "64 heads, expert 16"]
     assert [list(steady.x), list(ramp.x)] == [[1.0, 20.0], [3.0, 4.0]]
@@ -52,7 +53,7 @@ def test_every_degree_that_ran_has_its_steady_and_its_ramp_part():
 
 
 def test_the_title_says_the_largest_hidden_degree_and_the_table_why_others_cannot_be():
-    picture = degrees(FOUND, "plan", "light")
+    picture = hidden_degrees(FOUND, "plan", "light")
     assert picture.title.startswith("plan: with 64 heads expert parallelism stays hidden up to 8")
     assert picture.table[-1]["Steady"] == f"impossible: {IMPOSSIBLE.impossible}"
     assert picture.table[1]["Memory"] == "does not fit"

@@ -19,7 +19,7 @@ from twin.figures.palette import (
     swatch,
 )
 from twin.figures.step import MEANING as CAUSES
-from twin.figures.waterfall import MEANING as LOSSES
+from twin.figures.step import MEANING as LOSSES
 
 THEMES: tuple[Theme, ...] = ("light", "dark")
 TIMELINE = (

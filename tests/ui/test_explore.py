@@ -228,7 +228,7 @@ def test_the_first_paint_is_the_plan_over_sizes_with_its_command(opened) -> None
     events(FULL)
     app = explored(opened, FULL)
     assert "What more GPUs bring" in [one.value for one in app.subheader]
-    assert "percentage is what each GPU does" in words(app)
+    assert "percentage is the throughput per GPU" in words(app)
     assert f"twin recommend {FULL} --gpus 16,32,64,128,256 --target 480d --fixed-layout" in words(
         app
     )

@@ -1,23 +1,18 @@
-"""Plans against a baseline: key figures, where the time went, which inputs made the difference, and
-which uncertain numbers could."""
+"""Plans against a baseline: step time by cause, by input that differs, and by uncertain number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from twin.figures.cascade import Rung, cascade
+from twin.figures.charts import Rung, cascade, name_axis, row_axis
 from twin.figures.palette import BAD, GOOD, INK, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Drawing, Frame, Mark, Picture, Row, draw
 from twin.figures.step import LEGEND, MEANING
 from twin.reports.breakdown import CAUSES
-from twin.reports.compare import Comparison, Delta, KpiDelta
-from twin.reports.kpis import KPIS, Unit
-from twin.reports.numbers import digits, show
-
-_LABELS: Final = {"mfu": "MFU", "hfu": "HFU", "tokens_per_second_per_gpu": "Tokens/s per GPU"}
-"""Names of key figures that would not fit beside the bars."""
+from twin.reports.compare import Comparison, Delta
+from twin.reports.kpis import Unit
+from twin.reports.numbers import show
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,85 +28,6 @@ class Swing:
     """Change of the key figure there, in its unit."""
     source: str
     """Where the range comes from."""
-
-
-def kpi_deltas(comparison: Comparison, theme: Theme) -> Picture:
-    """How much better or worse every key figure of each candidate is, in percent of the
-    baseline's."""
-    shown = [
-        (delta, kpi.key)
-        for kpi in KPIS
-        for delta in comparison.deltas
-        if delta.kpis[kpi.key].relative not in (None, 0.0)
-    ]
-    several = len(comparison.deltas) > 1
-    drawings: list[Drawing] = [
-        Bars(
-            name=name,
-            swatch=Swatch(colour[theme], colour[theme], pattern),
-            x=[100 * (delta.kpis[key].relative or 0.0) for delta, key in own],
-            y=[_kpi_label(delta, key, several=several) for delta, key in own],
-            text=[_change_words(delta.kpis[key]) for delta, key in own],
-            outside=True,
-            hover="%{y}: %{text}",
-        )
-        for name, verdict, colour, pattern in (
-            ("Better", "better", GOOD, ""),
-            ("Worse", "worse", BAD, "/"),
-        )
-        if (own := [pair for pair in shown if pair[0].kpis[pair[1]].verdict == verdict])
-    ]
-    sizes = [100 * (delta.kpis[key].relative or 0.0) for delta, key in shown]
-    labels = [_kpi_label(delta, key, several=several) for delta, key in shown]
-    reach = max((abs(size) for size in sizes), default=1.0)
-    frame = Frame(
-        x=Axis("Percent of the baseline's figure", span=(-1.04 * reach, 1.04 * reach)),
-        y=Axis(reverse=True, grid=False, names=tuple(labels)),
-        height=60 + 24 * max(len(shown), 1),
-        theme=theme,
-        marks=(Mark(0.0, "baseline", INK[theme], dash="solid", anchor="center"),),
-    )
-    return Picture(
-        title=_kpi_finding(comparison),
-        caption=(
-            f"Change of each key figure against {comparison.reports[0].name}, which is the line; "
-            "figures that do not change are left out."
-        ),
-        figure=draw(drawings, frame),
-        table=tuple(_kpi_row(comparison, kpi.key, kpi.label, kpi.unit) for kpi in KPIS),
-    )
-
-
-def _kpi_label(delta: Delta, key: str, *, several: bool) -> str:
-    label = _LABELS.get(key, next(kpi.label for kpi in KPIS if kpi.key == key))
-    return f"{label}, {delta.name}" if several else label
-
-
-def _change_words(change: KpiDelta) -> str:
-    relative = change.relative or 0.0
-    arrow = "▲" if relative > 0 else "▼"
-    return f"{arrow} {digits(100 * abs(relative))} % {change.verdict}"
-
-
-def _kpi_finding(comparison: Comparison) -> str:
-    """A line per candidate: how many figures are better and worse."""
-    lines: list[str] = []
-    for delta in comparison.deltas:
-        verdicts = [one.verdict for one in delta.kpis.values()]
-        better, worse = verdicts.count("better"), verdicts.count("worse")
-        changed = f"{better + worse} key figures that change" if better + worse else "key figures"
-        lines.append(f"{delta.name}: of {changed}, {better} are better and {worse} worse")
-    return "\n".join(lines)
-
-
-def _kpi_row(comparison: Comparison, key: str, label: str, unit: Unit) -> Row:
-    first = comparison.reports[0]
-    row = {"Key figure": label, first.name: show(first.kpis[key], unit)}
-    for report, delta in zip(comparison.reports[1:], comparison.deltas, strict=True):
-        relative = delta.kpis[key].relative
-        change = f" ({_change_words(delta.kpis[key])})" if relative else ""
-        row[report.name] = f"{show(report.kpis[key], unit)}{change}"
-    return row
 
 
 def step_deltas(comparison: Comparison, theme: Theme) -> Picture:
@@ -131,7 +47,7 @@ def step_deltas(comparison: Comparison, theme: Theme) -> Picture:
     ]
     frame = Frame(
         x=Axis("Seconds of one step, against the baseline"),
-        y=Axis(reverse=True, grid=False),
+        y=name_axis(()),
         height=80 + 44 * len(names),
         theme=theme,
         marks=(Mark(0.0, "baseline", INK[theme], dash="solid", anchor="center"),),
@@ -228,15 +144,7 @@ def tornado(
     reach = max((abs(end) for one in widest for end in (one.at_low, one.at_high)), default=0.0)
     frame = Frame(
         x=Axis(f"Change of {figure}, {unit}", span=(-1.04 * (reach or 1.0), 1.04 * (reach or 1.0))),
-        y=Axis(
-            span=(-0.6, max(len(widest), 1) - 0.4),
-            ticks=tuple(
-                (float(at), f"{one.label}<br>{one.low} to {one.high}")
-                for at, one in enumerate(widest)
-            ),
-            reverse=True,
-            grid=False,
-        ),
+        y=row_axis([f"{one.label}<br>{one.low} to {one.high}" for one in widest]),
         height=60 + 54 * max(len(widest), 1),
         theme=theme,
         marks=(Mark(0.0, "as planned", INK[theme], dash="solid", anchor="center"),),

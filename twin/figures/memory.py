@@ -1,21 +1,38 @@
-"""Does it fit, drawn: device memory by stage and category against budget and capacity, what fills
-the fullest GPU, and what would free most of it."""
+"""Memory: bytes by stage and category against budget and capacity, the parts of the peak, and one
+rank over the step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import Final
 
-from twin.figures.cascade import Rung, cascade
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.engine.trace import Trace
+from twin.figures.charts import Rung, cascade, name_axis
 from twin.figures.palette import ALARM, INK, Meaning, Theme, swatch
-from twin.figures.plotly import Axis, Bars, Cells, Frame, Mark, Picture, Row, draw
-from twin.figures.words import capital
-from twin.reports.memory_series import WEIGHT_GRADIENTS
+from twin.figures.plotly import (
+    Area,
+    Axis,
+    Bars,
+    Cells,
+    Dots,
+    Drawing,
+    Frame,
+    Line,
+    Mark,
+    Note,
+    Picture,
+    Row,
+    draw,
+)
+from twin.figures.text_layout import capital
+from twin.figures.timeline import repeat_mark, repeat_note
+from twin.reports.memory_series import WEIGHT_GRADIENTS, MemorySeries, thinned
 from twin.reports.numbers import gibibytes, show
 from twin.reports.report import MemoryReport, StagePeak
-
-if TYPE_CHECKING:  # studies bring runs and their store along, which no figure needs
-    from twin.explore.study.levers import Lever
 
 MEANING: Final[dict[str, Meaning]] = {
     "parameters": "parameters",
@@ -39,71 +56,49 @@ NARROWEST: Final = 350
 _GIB: Final = 2.0**30
 _NAMED: Final = 6
 """Ops whose activations have a bar of their own; the rest is one."""
+POINTS = 1_000
+"""Points in time that are drawn; beyond, slices of time are drawn at their fullest."""
+_READING = (
+    "Bytes on one GPU over the step, stacked by category; a pass counts at its fullest instant "
+    "from its first kernel to its last. Long series show the fullest instants."
+)
+_HOST_READING = (
+    "Bytes that one GPU keeps in host memory over the step, stacked by category; activations count "
+    "from the start of their copy out to the end of their copy back."
+)
 
 
 def stage_memory(memory: MemoryReport, name: str, theme: Theme, reach: float = 0.0) -> Picture:
-    """Device bytes on one rank of each stage at its fullest moment, by category, in GiB. The axis
-    covers `reach` (bytes) at least, so that figures side by side can share a scale."""
+    """Device bytes on one rank of each stage at its peak, by category, in GiB. The axis covers
+    `reach` (bytes) at least, so that figures side by side can share a scale."""
     labels = [_label(stage, memory.budget, theme) for stage in memory.stages]
-    bars = [
-        Bars(
-            name=words(category),
-            swatch=swatch(MEANING.get(category, "other"), theme),
-            x=[stage.categories.get(category, 0.0) / _GIB for stage in memory.stages],
-            y=labels,
-            detail=[[gibibytes(stage.categories.get(category, 0.0))] for stage in memory.stages],
-            hover=f"%{{y}}<br>{words(category)}: %{{customdata[0]}}",
-        )
-        for category in _categories(memory.stages)
-    ]
-    widest = max(memory.capacity, memory.peak.peak_bytes, reach) / _GIB
-    frame = Frame(
-        x=Axis("GiB on one GPU", span=(0, widest * 1.04)),
-        y=Axis(reverse=True, grid=False),
-        height=60 + 26 * len(labels),
-        theme=theme,
-        width=NARROWEST,
-        marks=_limits(memory, theme),
+    bars = _stacks(
+        {one: stage.categories for one, stage in zip(labels, memory.stages, strict=True)}, theme
     )
+    widest = max(memory.capacity, memory.peak.peak_bytes, reach)
+    frame = _stage_frame("GiB on one GPU", widest, len(labels), theme)
     return Picture(
         title=f"{name}: {_finding(memory)}",
         caption=(
-            "Each bar is one GPU of a pipeline stage at its fullest moment. Tensors must end left "
-            "of the budget line; between budget and capacity lies the runtime's reserve."
+            "Each bar is one GPU of a pipeline stage at its peak. Tensors must end left of the "
+            "budget line; between budget and capacity lies the runtime's reserve."
         ),
-        figure=draw(bars, frame),
+        figure=draw(bars, replace(frame, marks=_limits(memory, theme))),
         table=_table(memory),
     )
 
 
 def host_memory(memory: MemoryReport, name: str, theme: Theme) -> Picture:
-    """Host bytes of one GPU of each stage, by category, in GiB, against its part of the node."""
-    labels = [f"Stage {stage.stage}" for stage in memory.stages]
+    """Host bytes of one GPU of each stage, by category, in GiB."""
     names = list(dict.fromkeys(name for stage in memory.stages for name in stage.host))
-    bars = [
-        Bars(
-            name=words(category),
-            swatch=swatch(MEANING.get(category, "other"), theme),
-            x=[stage.host.get(category, 0.0) / _GIB for stage in memory.stages],
-            y=labels,
-            detail=[[gibibytes(stage.host.get(category, 0.0))] for stage in memory.stages],
-            hover=f"%{{y}}<br>{words(category)}: %{{customdata[0]}}",
-        )
-        for category in names
-    ]
-    widest = max(sum(stage.host.values()) for stage in memory.stages) / _GIB
-    frame = Frame(
-        x=Axis("GiB in host memory of one GPU", span=(0, widest * 1.04)),
-        y=Axis(reverse=True, grid=False),
-        height=60 + 26 * len(labels),
-        theme=theme,
-        width=NARROWEST,
-    )
+    bars = _stacks({f"Stage {stage.stage}": stage.host for stage in memory.stages}, theme)
+    widest = max(sum(stage.host.values()) for stage in memory.stages)
+    frame = _stage_frame("GiB in host memory of one GPU", widest, len(memory.stages), theme)
     return Picture(
         title=f"{name}: {_host_finding(memory)}",
         caption=(
-            "Each bar is what one GPU of a pipeline stage keeps in host memory at its fullest "
-            "moment there, pinned; a node has as many of them as it has GPUs."
+            "Each bar is the pinned host memory of one GPU of a pipeline stage at its peak; a node "
+            "has one such part per GPU."
         ),
         figure=draw(bars, frame),
         table=tuple(
@@ -113,6 +108,33 @@ def host_memory(memory: MemoryReport, name: str, theme: Theme) -> Picture:
             | {"Activations kept before offload": gibibytes(stage.kept_bytes)}
             for stage in memory.stages
         ),
+    )
+
+
+def _stacks(rows: Mapping[str, Mapping[str, float]], theme: Theme) -> list[Bars]:
+    """Bytes by category, a stacked bar in GiB per named row."""
+    categories = dict.fromkeys(name for row in rows.values() for name in row)
+    return [
+        Bars(
+            name=words(category),
+            swatch=swatch(MEANING.get(category, "other"), theme),
+            x=[row.get(category, 0.0) / _GIB for row in rows.values()],
+            y=list(rows),
+            detail=[[gibibytes(row.get(category, 0.0))] for row in rows.values()],
+            hover=f"%{{y}}<br>{words(category)}: %{{customdata[0]}}",
+        )
+        for category in categories
+        if any(row.get(category, 0.0) > 0 for row in rows.values())
+    ]
+
+
+def _stage_frame(title: str, widest: float, rows: int, theme: Theme) -> Frame:
+    return Frame(
+        x=Axis(title, span=(0, widest / _GIB * 1.04)),
+        y=name_axis(()),
+        height=60 + 26 * rows,
+        theme=theme,
+        width=NARROWEST,
     )
 
 
@@ -203,7 +225,7 @@ def memory_map(memory: MemoryReport, name: str, theme: Theme) -> Picture:
     spread = [row[most] for row in values]
     frame = Frame(
         x=Axis(grid=False),
-        y=Axis(reverse=True, grid=False),
+        y=name_axis(()),
         height=110 + 26 * len(memory.stages),
         theme=theme,
         width=NARROWEST,
@@ -228,71 +250,6 @@ def memory_map(memory: MemoryReport, name: str, theme: Theme) -> Picture:
         figure=draw([cells], frame),
         table=_table(memory),
     )
-
-
-def memory_levers(
-    levers: Sequence[Lever], memory: MemoryReport, name: str, theme: Theme
-) -> Picture:
-    """What single changes of the plan would free on the fullest GPU, in GiB."""
-    look = swatch("free", theme)
-    bars = Bars(
-        name="",
-        swatch=look,
-        x=[lever.saved_bytes / _GIB for lever in levers],
-        y=[lever.label for lever in levers],
-        text=[_freed(lever) for lever in levers],
-        outside=True,
-        detail=[[lever.path, lever.price] for lever in levers],
-        hover="%{customdata[0]}, %{y}: %{text}<br>%{customdata[1]}",
-    )
-    widest = max((lever.saved_bytes for lever in levers), default=0.0) / _GIB
-    frame = Frame(
-        x=Axis("GiB freed on the fullest GPU", span=(0.0, 1.04 * max(widest, 0.1))),
-        y=Axis(reverse=True, grid=False),
-        height=60 + 46 * max(len(levers), 1),
-        theme=theme,
-        width=NARROWEST,
-        legend=False,
-    )
-    return Picture(
-        title=f"{name}: {_best(levers, memory)}",
-        caption=(
-            "Each bar is the plan with that one change, planned anew; other stages may become the "
-            "fullest. What it costs is in the table; two changes at once do not add up."
-        ),
-        figure=draw([bars], frame),
-        table=tuple(
-            {
-                "Change": lever.label,
-                "Frees": gibibytes(lever.saved_bytes),
-                "Peak then": gibibytes(lever.peak_bytes),
-                "Fits": "yes" if lever.fits else "no",
-                "Price": lever.price,
-            }
-            | ({} if lever.step_seconds is None else {"Step": _longer(lever.step_seconds)})
-            for lever in levers
-        ),
-    )
-
-
-def _freed(lever: Lever) -> str:
-    price = "" if lever.step_seconds is None else f",<br>step {_longer(lever.step_seconds)}"
-    return f"{gibibytes(lever.saved_bytes)}, {'fits' if lever.fits else 'does not fit'}{price}"
-
-
-def _longer(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else '+'}{show(abs(seconds), 's')}"
-
-
-def _best(levers: Sequence[Lever], memory: MemoryReport) -> str:
-    if not levers:
-        return "no single change of the layout frees memory on the fullest GPU"
-    best = levers[0]
-    saved = f"{best.label} frees most, {gibibytes(best.saved_bytes)}"
-    if memory.peak.peak_bytes <= memory.budget:
-        return saved
-    fitting = sum(lever.fits for lever in levers)
-    return f"{saved}; {fitting} of {len(levers)} single changes make the plan fit"
 
 
 def _finding(memory: MemoryReport) -> str:
@@ -356,3 +313,139 @@ def _table(memory: MemoryReport) -> tuple[Row, ...]:
 def words(category: str) -> str:
     """A category as people read it."""
     return capital(category.replace("_", " "))
+
+
+def memory_over_time(
+    series: MemorySeries, memory: MemoryReport, trace: Trace, theme: Theme
+) -> Picture:
+    """Bytes on one rank over the played part of the step, stacked by category, in GiB."""
+    few = thinned(series, POINTS)
+    drawings = _areas(few, few.categories, theme)
+    drawings += [_limit(memory, series, theme), _peak(series, theme)]
+    top = max(memory.budget, series.peak_bytes) / _GIB
+    frame = Frame(
+        x=_step_axis(series),
+        y=Axis("GiB on one GPU", span=(0.0, 1.14 * top)),
+        height=330,
+        theme=theme,
+        marks=repeat_mark(trace, (0, series.end_ns), theme),
+        notes=(_peak_note(series, memory, theme),),
+    )
+    return Picture(
+        title=f"{capital(series.role)} {_peak_finding(series, memory)}",
+        caption=" ".join([_READING, *repeat_note(trace)]),
+        figure=draw(drawings, frame),
+        table=_series_table(series),
+    )
+
+
+def host_over_time(series: MemorySeries, trace: Trace, theme: Theme) -> Picture:
+    """Bytes of one rank in host memory over the played part of the step, stacked by category, in
+    GiB; for a series that has any."""
+    few = thinned(series, POINTS)
+    most, least = float(series.host_total.max()), float(series.host_total.min())
+    frame = Frame(
+        x=_step_axis(series),
+        y=Axis("GiB of one GPU in host memory", span=(0.0, 1.08 * most / _GIB)),
+        height=330,
+        theme=theme,
+        marks=repeat_mark(trace, (0, series.end_ns), theme),
+    )
+    return Picture(
+        title=(
+            f"{capital(series.role)} keeps up to {gibibytes(most)} in host "
+            f"memory, of which {gibibytes(most - least)} come and go"
+        ),
+        caption=" ".join([_HOST_READING, *repeat_note(trace)]),
+        figure=draw(_areas(few, few.host, theme), frame),
+        table=tuple(
+            {
+                "Category": words(name),
+                "Least": show(float(np.min(sizes)), "bytes"),
+                "Most": show(float(np.max(sizes)), "bytes"),
+            }
+            for name, sizes in {**series.host, "all": series.host_total}.items()
+        ),
+    )
+
+
+def _step_axis(series: MemorySeries) -> Axis:
+    return Axis("Seconds since the step began", span=(0.0, series.end_ns / 1e9), grid=False)
+
+
+def _areas(
+    few: MemorySeries, categories: Mapping[str, NDArray[np.float64]], theme: Theme
+) -> list[Drawing]:
+    """Bytes stacked by category, those that are ever something."""
+    return [
+        Area(
+            name=words(name),
+            swatch=swatch(MEANING.get(name, "other"), theme),
+            x=np.append(few.times, few.end_ns) / 1e9,
+            y=np.append(sizes, sizes[-1]) / _GIB,
+            hover=f"{words(name)}: %{{y:.3~g}} GiB at %{{x:.4~g}} s",
+        )
+        for name, sizes in categories.items()
+        if sizes.any()
+    ]
+
+
+def _peak_finding(series: MemorySeries, memory: MemoryReport) -> str:
+    free = memory.budget - series.peak_bytes
+    swing = float(series.total.max() - series.total.min())
+    verdict = f"{gibibytes(free)} below the budget" if free >= 0 else f"{gibibytes(-free)} over it"
+    return (
+        f"peaks at {gibibytes(series.peak_bytes)}, {verdict}, during the {series.peak_moment}; "
+        f"{gibibytes(swing)} of it come and go"
+    )
+
+
+def _limit(memory: MemoryReport, series: MemorySeries, theme: Theme) -> Line:
+    height = memory.budget / _GIB
+    end = series.end_ns / 1e9
+    name = f"Budget {gibibytes(memory.budget)}"
+    return Line([0.0, end], [height, height], ALARM[theme], name, hover=name)
+
+
+def _peak(series: MemorySeries, theme: Theme) -> Dots:
+    return Dots(
+        name="",
+        x=[series.peak_ns / 1e9],
+        y=[series.peak_bytes / _GIB],
+        fill=INK[theme],
+        line=INK[theme],
+        symbol="triangle-down",
+        size=11,
+        hover=f"{gibibytes(series.peak_bytes)}: {series.peak_moment}",
+    )
+
+
+def _peak_note(series: MemorySeries, memory: MemoryReport, theme: Theme) -> Note:
+    late = series.peak_ns > 0.6 * series.end_ns
+    return Note(
+        series.peak_ns / 1e9,
+        series.peak_bytes / _GIB + 0.05 * memory.budget / _GIB,
+        f"peak {gibibytes(series.peak_bytes)}",
+        INK[theme],
+        "right" if late else "left",
+    )
+
+
+def _series_table(series: MemorySeries) -> tuple[Row, ...]:
+    """Per category: the least, the most, and what it has at the peak."""
+    peak = int(np.searchsorted(series.times, series.peak_ns))
+    rows = [
+        _row(words(name), sizes, float(sizes[peak]))
+        for name, sizes in series.categories.items()
+        if sizes.any()
+    ]
+    return (*rows, _row("All", series.total, series.peak_bytes))
+
+
+def _row(name: str, sizes: Sequence[float] | np.ndarray, at_peak: float) -> Row:
+    return {
+        "Category": name,
+        "Least": show(float(np.min(sizes)), "bytes"),
+        "Most": show(float(np.max(sizes)), "bytes"),
+        "At the peak": show(at_peak, "bytes"),
+    }

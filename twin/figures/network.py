@@ -1,4 +1,5 @@
-"""The cluster by level with the use of its links, groups of ranks on it, and its collectives."""
+"""Network: the cluster by level with the use of its links, groups of ranks on it, collectives, and
+whether the all-to-all of experts can hide under kernels."""
 
 from __future__ import annotations
 
@@ -8,11 +9,27 @@ from typing import Final
 
 import numpy as np
 
+from twin.figures.charts import PERCENT_TICKS, name_axis
 from twin.figures.palette import BACKGROUND, INK, LINKS, Meaning, Theme, swatch
-from twin.figures.plotly import Axis, Bars, Dots, Drawing, Frame, Line, Note, Picture, Row, draw
+from twin.figures.plotly import (
+    Axis,
+    Bars,
+    Dots,
+    Drawing,
+    Frame,
+    Line,
+    Mark,
+    Note,
+    Picture,
+    Row,
+    draw,
+)
+from twin.figures.text_layout import lowered
 from twin.reports.network_map import LEVELS, NetworkMap
-from twin.reports.network_use import Collective, LinkLoad, NetworkUse, sentence
-from twin.reports.numbers import gibibytes, rate, show
+from twin.reports.network_use import Collective, LinkLoad, NetworkUse
+from twin.reports.network_use import sentence as use_sentence
+from twin.reports.numbers import digits, gibibytes, rate, show
+from twin.reports.overlap import KIND_WORDS, LINK_WORDS, Demand, LayerOverlap, sentence
 
 ROLES: Final[dict[str, tuple[str, str, float]]] = {
     "nvswitch": ("NVSwitch", "square", 22.0),
@@ -48,7 +65,7 @@ USE_STEPS: Final = ((0.0, "unused"), (0.001, "under 20 %"), (0.2, "20 to 50 %"),
 """Shares of a link's capacity from which on it is drawn so, in words."""
 _READING: Final = (
     "The more a step uses a class of link, the thicker it is; shares are of what one link can "
-    "carry in one direction, mean of all ranks."
+    "carry in one direction, averaged over ranks."
 )
 _WIDTHS: Final = (0.6, 1.4, 2.6, 4.4)
 _LINK_WORDS: Final = {
@@ -248,14 +265,14 @@ def links(use: NetworkUse, name: str, theme: Theme) -> Picture:
         x=Axis(
             "Percent of the step",
             span=(0.0, max(10.0, 104 * longest)),
-            ticks=tuple((float(at), str(at)) for at in range(0, 101, 20)),
+            ticks=PERCENT_TICKS,
         ),
-        y=Axis(names=tuple(labels), reverse=True, grid=False),
+        y=name_axis(labels),
         height=60 + 40 * max(len(labels), 1),
         theme=theme,
     )
     return Picture(
-        title=f"{name}: {_lowered(sentence(use)).rstrip('.')}",
+        title=f"{name}: {lowered(use_sentence(use)).rstrip('.')}",
         caption=(
             "Each bar is one class of link, mean of all and of both directions: how long something "
             "is under way on it, and how long the same bytes would take at full rate. NIC traffic "
@@ -270,10 +287,6 @@ def _link_text(link: LinkLoad) -> str:
     if link.rate is None:
         return "nothing"
     return f"{show(link.busy, '%')} in use,<br>{rate(link.rate)} of {rate(link.capacity)}"
-
-
-def _lowered(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 def collectives(use: NetworkUse, name: str, theme: Theme) -> Picture:
@@ -295,15 +308,15 @@ def collectives(use: NetworkUse, name: str, theme: Theme) -> Picture:
     longest = max((one.total_seconds for one in shown), default=1.0)
     frame = Frame(
         x=Axis("Seconds per step on one rank", span=(0.0, 1.04 * longest)),
-        y=Axis(reverse=True, grid=False),
+        y=name_axis(()),
         height=60 + 40 * max(len(shown), 1),
         theme=theme,
     )
     return Picture(
         title=f"{name}: {_longest(use)}",
         caption=(
-            "Each bar is all calls of one collective in a step, on the mean rank; beside it how "
-            "often it runs and the bus bandwidth that it reaches, as nccl-tests defines it."
+            "Each bar is all calls of one collective in a step, averaged over ranks; beside it the "
+            "number of calls and the bus bandwidth as nccl-tests defines it."
         ),
         figure=draw(bars, frame),
         table=tuple(_row(one) for one in shown),
@@ -360,6 +373,122 @@ def _row(one: Collective) -> Row:
         "algbw": rate(one.algbw),
         "busbw": rate(one.busbw),
     }
+
+
+_KERNELS: Final[tuple[tuple[str, str, Meaning], ...]] = (
+    ("Forward", "forward", "forward"),
+    ("Recomputation", "recompute", "recompute"),
+    ("Backward (input)", "backward_input", "backward"),
+    ("Weight gradients", "backward_weight", "weight"),
+)
+"""The parts of a layer's kernels: name, field of the window, colour."""
+_BAR: Final = 30
+"""Pixels of one bar."""
+
+
+def windows(found: Sequence[LayerOverlap], name: str, theme: Theme) -> Picture:
+    """Per kind of layer: its kernels, and its all-to-all on each link, in ms per micro-batch."""
+    longest = max(max(one.window.total, one.demand.alone) for one in found) if found else 1.0
+    marks = [
+        Mark(1e3 * one.window.hiding, f"can hide {_ms(one.window.hiding)}", INK[theme])
+        for one in found
+        if one.demand.alone and one.window.hiding
+    ]
+    frame = Frame(
+        x=Axis("Milliseconds per micro-batch", span=(0.0, 1.04e3 * longest)),
+        y=name_axis(_layer_rows(found)),
+        height=70 + _BAR * len(_layer_rows(found)),
+        theme=theme,
+        marks=tuple(marks),
+    )
+    return Picture(
+        title=f"{name}: {lowered(sentence(found)).rstrip('.')}",
+        caption=(
+            "One layer and micro-batch on one rank, each bar alone. What is left of the line can "
+            "hide an all-to-all; what a link's bar reaches beyond it must show."
+        ),
+        figure=draw([*_kernel_bars(found, theme), *_demands(found, theme)], frame),
+        table=tuple(_layer_cells(one) for one in found),
+    )
+
+
+def _layer_rows(found: Sequence[LayerOverlap]) -> list[str]:
+    """The bars from top to bottom."""
+    rows: list[str] = []
+    for one in found:
+        rows.append(_layer(one, "kernels"))
+        if one.demand.alone:
+            rows += [_layer(one, LINK_WORDS[link]) for link in ("nic", "nvlink")]
+    return rows
+
+
+def _layer(one: LayerOverlap, what: str) -> str:
+    return f"{KIND_WORDS[one.kind]} layer, {what}"
+
+
+def _kernel_bars(found: Sequence[LayerOverlap], theme: Theme) -> list[Drawing]:
+    bars: list[Drawing] = []
+    for label, field, meaning in _KERNELS:
+        sizes = [getattr(one.window, field) for one in found]
+        if any(sizes):
+            bars.append(
+                Bars(
+                    name=label,
+                    swatch=swatch(meaning, theme),
+                    x=[1e3 * size for size in sizes],
+                    y=[_layer(one, "kernels") for one in found],
+                    text=[_ms(size) if size else "" for size in sizes],
+                    hover=f"{label}: %{{x:.3~f}} ms",
+                )
+            )
+    return bars
+
+
+def _demands(found: Sequence[LayerOverlap], theme: Theme) -> list[Drawing]:
+    """The bytes of dispatch and combine through one port of each link, forward then backward."""
+    asking = [one for one in found if one.demand.alone]
+    bars: list[Drawing] = []
+    for label, field, pattern in (("forward", "forward", ""), ("backward", "backward", "-")):
+        pairs = [(one, link) for one in asking for link in ("nic", "nvlink")]
+        sizes = [_part(one, field).links[link] for one, link in pairs]
+        look = replace(swatch("expert", theme), pattern=pattern)
+        last = field == "backward"
+        totals = [_ms(one.demand.links[link]) for one, link in pairs]
+        bars.append(
+            Bars(
+                name=f"All-to-all, {label}",
+                swatch=look,
+                x=[1e3 * size for size in sizes],
+                y=[_layer(one, LINK_WORDS[link]) for one, link in pairs],
+                text=totals if last else [""] * len(pairs),
+                outside=last,
+                hover=f"All-to-all, {label}: %{{x:.3~f}} ms",
+            )
+        )
+    return bars if asking else []
+
+
+def _part(one: LayerOverlap, field: str) -> Demand:
+    return one.forward if field == "forward" else one.backward
+
+
+def _layer_cells(one: LayerOverlap) -> Row:
+    window = one.window
+    ratio = "nothing to hide" if not one.demand.alone else "no window"
+    if one.ratio:
+        ratio = f"{digits(100 * one.ratio)} %"
+    return {
+        "Layer": f"{KIND_WORDS[one.kind]} ({one.layers})",
+        **{label: _ms(getattr(window, field)) for label, field, _ in _KERNELS},
+        "Can hide": _ms(window.hiding),
+        **{words: _ms(one.demand.links[link]) for link, words in LINK_WORDS.items()},
+        "All-to-all alone": _ms(one.demand.alone),
+        "Of the window": ratio,
+    }
+
+
+def _ms(seconds: float) -> str:
+    return f"{digits(1e3 * seconds)} ms"
 
 
 assert set(LEVELS) == set(ROLES), "every level of a drawing has a shape"

@@ -33,7 +33,7 @@ from twin.figures.drawing import (
     Values,
 )
 from twin.figures.palette import BACKGROUND, INK, SCALE, Swatch, Theme, contrast
-from twin.figures.room import in_lines, label_width, legend_height, with_room, wrapped
+from twin.figures.text_layout import in_lines, label_width, legend_height, with_room, wrapped
 
 __all__ = [
     "Area",

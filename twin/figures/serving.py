@@ -1,11 +1,12 @@
-"""An engine over concurrent users and context: throughput against what each user gets, what steps
-are made of, and what twice the heads change."""
+"""Serving: throughput against speed per user, the parts of a step, and the effect of twice the
+heads."""
 
 from __future__ import annotations
 
-from math import floor, log10
+from math import log10
 from typing import Final
 
+from twin.figures.charts import Ranked, log_axis, name_axis, ranking
 from twin.figures.palette import BAD, GOOD, INK, Meaning, Theme, series, swatch
 from twin.figures.plotly import (
     Axis,
@@ -19,7 +20,7 @@ from twin.figures.plotly import (
     Row,
     draw,
 )
-from twin.figures.words import capital
+from twin.figures.text_layout import capital
 from twin.inference.curve import PARTS, AtContext, Part, Point
 from twin.reports.numbers import count, digits, duration
 from twin.reports.serving import Doubled, Serving
@@ -66,7 +67,7 @@ def throughput(found: Serving, theme: Theme) -> Picture:
         notes.append(Note(at_left, log10(last.per_gpu), words, INK[theme], "right"))
     frame = Frame(
         x=Axis("Tokens per second of each user", (0.0, 1.06 * fastest)),
-        y=_logarithmic([one.per_gpu for one in points]),
+        y=log_axis("Tokens per second of a GPU", [one.per_gpu for one in points]),
         height=420,
         theme=theme,
         width=640,
@@ -124,19 +125,6 @@ def _told(at: AtContext, one: Point) -> str:
     )
 
 
-def _logarithmic(values: list[float]) -> Axis:
-    low, high = log10(min(values)), log10(max(values))
-    room = 0.08 * (high - low) or 0.3
-    ticks = tuple(
-        (value, count(value))
-        for at in range(floor(low - room), floor(high + room) + 1)
-        for factor in (1, 2, 5)
-        if low - room <= log10(value := factor * 10.0**at) <= high + room
-    )
-    title = "Tokens per second of a GPU"
-    return Axis(title, (low - room, high + room), ticks, logarithmic=True)
-
-
 def _row(found: Serving, at: AtContext, one: Point) -> Row:
     last = one is at.points[-1]
     reach = found.reach.get(at.context) if last else None
@@ -177,7 +165,7 @@ def steps(found: Serving, theme: Theme) -> Picture:
     ]
     frame = Frame(
         x=Axis("Milliseconds", (0.0, 1.02 * max(1e3 * one.step for _, one in rows))),
-        y=Axis(reverse=True, grid=False, names=tuple(name for name, _ in rows)),
+        y=name_axis(name for name, _ in rows),
         height=70 + 26 * len(rows),
         theme=theme,
         width=640,
@@ -212,32 +200,24 @@ def twice_the_heads(found: Serving, theme: Theme) -> Picture:
     """By how much twice the heads change each figure at the longest context."""
     known = [(one, one.change) for one in found.doubled if one.change is not None]
     changes = [100 * change for _, change in known]
-    bars = [
-        Bars(
-            name=_SHORT[one.key],
-            swatch=swatch("ideal" if one.unit == "FLOP" else "achieved", theme),
-            x=[100 * change],
-            y=[_SHORT[one.key]],
-            text=[percent(one)],
-            outside=True,
-            hover=f"{one.name}: {shown(one, one.own)}, then {shown(one, one.twice)}",
-            edge=_edge(one, change, theme),
+    rows = [
+        Ranked(
+            _SHORT[one.key],
+            100 * change,
+            swatch("ideal" if one.unit == "FLOP" else "achieved", theme),
+            percent(one),
+            f"{one.name}: {shown(one, one.own)}, then {shown(one, one.twice)}",
+            _edge(one, change, theme),
         )
         for one, change in known
     ]
-    frame = Frame(
-        x=Axis("Percent more", (min(0.0, 1.1 * min(changes)), 1.1 * max(changes))),
-        y=Axis(reverse=True, grid=False, names=tuple(_SHORT[one.key] for one, _ in known)),
-        height=60 + 40 * len(known),
-        theme=theme,
-        legend=False,
-    )
+    x = Axis("Percent more", (min(0.0, 1.1 * min(changes)), 1.1 * max(changes)))
     return Picture(
         title=heads(found).rstrip("."),
         caption="At 131,072 tokens, with the same engine. FLOP first, then what they cost: a step "
         "that waits for memory reads the cache once for all heads, a prompt waits for arithmetic, "
         "and wider matrices leave less room for the cache.",
-        figure=draw(bars, frame),
+        figure=ranking(rows, x, theme, row=40),
         table=tuple(
             {
                 "Figure": one.name,

@@ -1,22 +1,23 @@
-"""Where the step goes: one stacked bar per scenario, or per pipeline stage of one scenario.
-
-Every bar sums to its step.
-"""
+"""Where the step time goes: causes as stacked bars, and losses from the ideal time to the achieved
+step. Every bar sums to its step."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from twin.figures.palette import Meaning, Theme, swatch
+from twin.figures.charts import Rung, cascade
+from twin.figures.palette import Meaning, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Figure, Frame, Picture, Row, draw
-from twin.figures.words import capital
+from twin.figures.text_layout import capital, lowered
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES, bottleneck
 from twin.reports.compare import compare
 from twin.reports.numbers import digits, show
 from twin.reports.report import Report
 from twin.reports.verdict import difference
+from twin.reports.waterfall import Loss, Waterfall
 
 MEANING: Final[dict[str, Meaning]] = {
     "compute": "compute",
@@ -33,15 +34,28 @@ MEANING: Final[dict[str, Meaning]] = {
 }
 """The colour of each cause of the report's breakdown."""
 
+LOSS_MEANING: Final[dict[str, Meaning]] = {
+    "extra_flop": "compute",
+    "precision": "backward",
+    "memory_bound": "memory_bound",
+    "efficiency": "efficiency",
+    "launch": "launch",
+    "recompute": "recompute",
+    "host": "host",
+    **{cause: colour for cause, colour in MEANING.items() if cause != "compute"},
+}
+"""The colour of each loss, as in every other figure: the parts of computing, and the other causes
+of the breakdown."""
+
 LEGEND: Final[dict[str, str]] = {
     "compute": "Compute",
     "contention": "Slowed kernels",
-    "exposed_tensor": "Tensor wait",
-    "exposed_expert": "Expert wait",
-    "exposed_pipeline": "Pipeline wait",
-    "exposed_data": "Data wait",
-    "exposed_context": "Context wait",
-    "exposed_offload": "Host wait",
+    "exposed_tensor": "Tensor comm.",
+    "exposed_expert": "Expert comm.",
+    "exposed_pipeline": "Pipeline comm.",
+    "exposed_data": "Data comm.",
+    "exposed_context": "Context comm.",
+    "exposed_offload": "Host copies",
     "optimizer": "Optimizer",
     "bubble": "Bubble",
     "other": "Other",
@@ -60,8 +74,8 @@ def scenario_steps(reports: Sequence[Report], theme: Theme) -> Picture:
     return Picture(
         title=_finding(reports),
         caption=(
-            "Each bar is one training step as the mean rank spends it: seconds, and share of that "
-            "step in percent. The first bar is the baseline."
+            "Each bar is one training step, averaged over pipeline stages: seconds, and share of "
+            "the step in percent. The first bar is the baseline."
         ),
         figure=stacked(rows, theme),
         table=causes_table(rows),
@@ -156,3 +170,90 @@ def _seconds_and_share(row: Mapping[str, int], cause: str) -> str:
 
 def _seconds(ns: int) -> str:
     return show(ns / 1e9, "s")
+
+
+def step_losses(waterfall: Waterfall, name: str, theme: Theme) -> Picture:
+    """The losses of a step, in seconds, between the ideal step and the one that was simulated."""
+    rungs = [
+        Rung(
+            "Ideal time at peak FLOP/s",
+            0.0,
+            waterfall.ideal_ns / 1e9,
+            swatch("ideal", theme),
+            f"{_seconds(waterfall.ideal_ns)}, 100 % MFU",
+            "The model's FLOP at the BF16 peak of all GPUs, and nothing else",
+        )
+    ]
+    for loss in waterfall.losses:
+        text = f"{signed(loss.ns)} ({_share(loss.ns, waterfall)})"
+        rungs.append(
+            Rung(
+                loss.label,
+                rungs[-1].end,
+                loss.ns / 1e9,
+                look(loss, theme),
+                text,
+                f"<b>{loss.label}</b>: {text}<br>{loss.reason}",
+            )
+        )
+    achieved = f"{_seconds(waterfall.step_ns)}, {show(waterfall.mfu(waterfall.step_ns), '%')} MFU"
+    step = waterfall.step_ns / 1e9
+    rungs.append(Rung("Achieved step", 0.0, step, swatch("achieved", theme), achieved, achieved))
+    return Picture(
+        title=f"{name}: {_largest_loss(waterfall)}",
+        caption=(
+            "From top to bottom: the model's FLOP at the peak of every GPU, then what each loss "
+            "adds, as seconds of the mean rank and as share of the step, down to the step as "
+            "simulated."
+        ),
+        figure=cascade(rungs, "Seconds of one step", theme),
+        table=_losses_table(waterfall),
+    )
+
+
+def look(loss: Loss, theme: Theme) -> Swatch:
+    """The colour of a loss; hatched, as idle time is, where it falls into the ramp."""
+    usual = swatch(LOSS_MEANING[loss.key], theme)
+    return replace(usual, pattern="/") if loss.phase == "ramp" else usual
+
+
+def _largest_loss(waterfall: Waterfall) -> str:
+    times = digits(waterfall.step_ns / waterfall.ideal_ns)
+    if not waterfall.losses:
+        return "the step takes its theoretical minimum"
+    worst = max(waterfall.losses, key=lambda loss: loss.ns)
+    return (
+        f"a step takes {times}x its theoretical minimum; the largest loss is "
+        f"{lowered(worst.label)}, {_share(worst.ns, waterfall)} of the step"
+    )
+
+
+def _losses_table(waterfall: Waterfall) -> tuple[Row, ...]:
+    """Every rung with the utilisation of a step that ends there."""
+    ideal = {"Step": "Ideal time at peak FLOP/s", "Takes": _seconds(waterfall.ideal_ns)}
+    rows: list[Row] = [
+        ideal | _after(waterfall, waterfall.ideal_ns) | {"Why": "the model's FLOP at peak"}
+    ]
+    spent = waterfall.ideal_ns
+    for loss in waterfall.losses:
+        spent += loss.ns
+        rows.append(
+            {"Step": loss.label, "Takes": signed(loss.ns)}
+            | _after(waterfall, spent)
+            | {"Why": loss.reason}
+        )
+    total = {"Step": "Achieved step", "Takes": _seconds(waterfall.step_ns)}
+    return (*rows, total | _after(waterfall, waterfall.step_ns) | {"Why": ""})
+
+
+def _after(waterfall: Waterfall, spent: int) -> dict[str, str]:
+    return {"Up to here": _seconds(spent), "MFU": show(waterfall.mfu(spent), "%")}
+
+
+def _share(ns: int, waterfall: Waterfall) -> str:
+    return f"{digits(100 * ns / waterfall.step_ns)} %"
+
+
+def signed(ns: int) -> str:
+    """Nanoseconds in words, also where a loss is a gain."""
+    return _seconds(ns) if ns >= 0 else f"-{_seconds(-ns)}"

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from twin.engine.program import STREAMS
 from twin.engine.trace import Trace
-from twin.figures.bars import BUDGET, Drawn, drawn, inside, meaning, paired, slices
 from twin.figures.palette import BACKGROUND, INK, MEANINGS, Meaning, Theme, contrast, swatch
 from twin.figures.plotly import Axis, Bars, Drawing, Figure, Frame, Line, Mark, Picture, Row, draw
+from twin.figures.trace_bars import BUDGET, Drawn, drawn, inside, meaning, paired, slices
 from twin.reports.breakdown import mean
 from twin.reports.numbers import duration, show
 

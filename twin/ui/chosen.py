@@ -11,7 +11,7 @@ from twin.evidence.validate import Answer, score
 from twin.evidence.validate.baselines import BASELINES
 from twin.evidence.validate.score import Key
 from twin.evidence.validate.summary import Summary
-from twin.figures.reality import Held, Missed, Point
+from twin.figures.validation import Coverage, GroupError, RowMark
 from twin.reports.numbers import decimal_bytes, duration, rate, signed
 
 
@@ -118,11 +118,11 @@ def error(one: Answer) -> str:
     return "unknown" if one.error is None else f"{signed(100 * one.error)} %"
 
 
-def points(summary: Summary, choice: Choice, group: str, *, seen: bool) -> tuple[Point, ...]:
+def points(summary: Summary, choice: Choice, group: str, *, seen: bool) -> tuple[RowMark, ...]:
     """Answers as dots; with `seen` those of rows that a fit has seen, too."""
     kind = KINDS[choice.kind]
     return tuple(
-        Point(
+        RowMark(
             one.id,
             name(GROUPS[group](one)),
             one.measured * kind.factor,
@@ -142,7 +142,7 @@ def name(key: Key) -> str:
     )
 
 
-def missed(summary: Summary, group: str) -> tuple[Missed, ...]:
+def missed(summary: Summary, group: str) -> tuple[GroupError, ...]:
     """Median errors of groups that judge, those with most rows first."""
     key = GROUPS[group]
     theirs = [
@@ -151,7 +151,7 @@ def missed(summary: Summary, group: str) -> tuple[Missed, ...]:
     ]
     own = score.grouped(score.judged(summary.answers), key)
     return tuple(
-        Missed(
+        GroupError(
             name(one.key),
             one.errors.rows,
             one.errors.median,
@@ -161,18 +161,18 @@ def missed(summary: Summary, group: str) -> tuple[Missed, ...]:
     )
 
 
-def held(summary: Summary) -> tuple[Held, ...]:
+def held(summary: Summary) -> tuple[Coverage, ...]:
     """Intervals that hold: of all, then by GPU, those with most first."""
     judging = score.judged(summary.answers)
     whole = score.errors(judging)
     if whole is None or not whole.intervals:
         return ()
     found = [
-        Held(one.key[0], one.errors.covered, one.errors.intervals)
+        Coverage(one.key[0], one.errors.covered, one.errors.intervals)
         for one in score.grouped(judging, score.gpu)
         if one.errors.intervals
     ]
     return (
-        Held("All", whole.covered, whole.intervals),
+        Coverage("All", whole.covered, whole.intervals),
         *sorted(found, key=lambda one: -one.intervals),
     )

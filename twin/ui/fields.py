@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, Literal, cast
 
-from twin.figures.words import capital
+from twin.figures.text_layout import capital
 from twin.loading import catalog_parts
 from twin.loading.catalog import SLOTS
 from twin.loading.schema import scenario_schema

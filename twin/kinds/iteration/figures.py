@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from twin.figures.charts import Ranked, name_axis, ranking
 from twin.figures.palette import Meaning, Swatch, Theme, series, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
-from twin.figures.words import capital
+from twin.figures.text_layout import capital
 from twin.kinds.iteration import CAUSES, PHASES, WORKS, IterationReport
 from twin.kinds.iteration.types import Side, Span
 from twin.kinds.rollouts.compare import other_work
@@ -46,7 +47,7 @@ def timeline(report: IterationReport, theme: Theme) -> Picture:
     longest = max(last.spans, key=_seconds_of)
     frame = Frame(
         x=Axis(title, span=(0.0, last.length_ns / 1e9 / unit)),
-        y=Axis(reverse=True, grid=False, names=tuple(map(capital, phases))),
+        y=name_axis(map(capital, phases)),
         height=60 + 36 * len(phases),
         theme=theme,
         legend=len(sides) > 1,
@@ -95,35 +96,22 @@ def _unit(seconds: float) -> tuple[str, float]:
 
 def occupation(report: IterationReport, theme: Theme) -> Picture:
     """What all GPUs do over an iteration, in percent: work, and why they have none."""
-    rows = [(capital(WORKS[work]), share, "compute") for work, share in report.busy.items()]
-    rows += [(capital(CAUSES[cause]), share, "bubble") for cause, share in report.idle.items()]
-    shown = [row for row in rows if row[1] >= _LEAST]
-    meanings: dict[str, Meaning] = {"compute": "compute", "bubble": "bubble"}
-    bars = [
-        Bars(
-            name=name,
-            swatch=swatch(meanings[meaning], theme),
-            x=[100 * share],
-            y=[name],
-            text=[f"{digits(100 * share)} %"],
-            outside=True,
-            hover=f"{name}: {digits(100 * share)} %",
-        )
-        for name, share, meaning in shown
+    rows: list[tuple[str, float, Meaning]] = [
+        *((capital(WORKS[work]), share, "compute") for work, share in report.busy.items()),
+        *((capital(CAUSES[cause]), share, "bubble") for cause, share in report.idle.items()),
     ]
-    frame = Frame(
-        x=Axis("Percent of all GPUs' time", span=(0.0, 112 * max(share for _, share, _ in shown))),
-        y=Axis(reverse=True, grid=False, names=tuple(name for name, _, _ in shown)),
-        height=60 + 44 * len(shown),
-        theme=theme,
-        legend=False,
-    )
+    shown = [
+        Ranked(name, 100 * share, swatch(meaning, theme), f"{digits(100 * share)} %")
+        for name, share, meaning in rows
+        if share >= _LEAST
+    ]
+    x = Axis("Percent of all GPUs' time", span=(0.0, 1.12 * max(one.length for one in shown)))
     idle = show(report.kpis["idle_share"], "%")
     return Picture(
         title=f"GPUs have nothing to do for {idle} of the time",
         caption="Rows sum to all GPUs' time. What GPUs do inside of an optimizer step is the "
         "step's own breakdown, and counts as work here.",
-        figure=draw(bars, frame),
+        figure=ranking(shown, x, theme, row=44),
         table=tuple(
             {"GPUs do": name, "Share": f"{digits(100 * share)} %"}
             for name, share, _ in rows
@@ -141,30 +129,22 @@ def ways(reports: Sequence[IterationReport], theme: Theme) -> Picture:
     told = len({one.mode for one in reports}) == len(reports)
     names = [_MODES[one.mode] if told else one.name for one in reports]
     title, unit = _unit(max(values)) if kpi.unit == "s" else (kpi.label, 1.0)
-    bars = [
-        Bars(
-            name=name,
-            swatch=swatch("achieved" if one is reports[best] else "ideal", theme),
-            x=[value / unit],
-            y=[name],
-            text=[show(value, kpi.unit) + ("" if one.fits else ", does not fit")],
-            outside=True,
-            hover=f"{one.name}: {show(value, kpi.unit)}",
+    rows = [
+        Ranked(
+            name,
+            value / unit,
+            swatch("achieved" if one is reports[best] else "ideal", theme),
+            show(value, kpi.unit) + ("" if one.fits else ", does not fit"),
+            f"{one.name}: {show(value, kpi.unit)}",
         )
         for name, one, value in zip(names, reports, values, strict=True)
     ]
-    frame = Frame(
-        x=Axis(title, span=(0.0, max(values) / unit)),
-        y=Axis(reverse=True, grid=False, names=tuple(names)),
-        height=60 + 44 * len(reports),
-        theme=theme,
-        legend=False,
-    )
+    x = Axis(title, span=(0.0, max(values) / unit))
     return Picture(
         title=f"{best_is}: {names[best]}, {show(values[best], kpi.unit)}",
         caption="Mean of the settled iterations of each scenario."
         + ("" if kpi.unit == "s" else " They do not do the same work, so lengths say little."),
-        figure=draw(bars, frame),
+        figure=ranking(rows, x, theme, row=44),
         table=tuple(map(_row, reports)),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 from typing import Final
 
+from twin.figures.charts import row_axis
 from twin.figures.palette import Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, Row, draw
 from twin.kinds.phases import PhaseRun, Span, WholeRun
@@ -29,11 +30,10 @@ def calendar(found: WholeRun, theme: Theme) -> Picture:
         for costed, look in looks.items()
         if any(found.phases[at].costed == costed for at, _ in known)
     ]
-    names = tuple((float(at), phase.name) for at, phase in enumerate(found.phases))
     frame = Frame(
         x=Axis(_across(found), span=(0.0, 1.02 * end), ticks=_ticks(found.start, end)),
-        y=Axis(span=(-0.6, len(names) - 0.4), ticks=names, reverse=True, grid=False),
-        height=80 + _ROW * len(names),
+        y=row_axis([phase.name for phase in found.phases]),
+        height=80 + _ROW * len(found.phases),
         theme=theme,
     )
     rows = tuple(_row(found, phase, span) for phase, span in zip(found.phases, spans, strict=True))

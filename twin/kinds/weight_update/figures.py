@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
+from twin.figures.charts import PERCENT_TICKS, Ranked, name_axis, ranking
 from twin.figures.palette import Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
-from twin.figures.words import capital
+from twin.figures.text_layout import capital
 from twin.kinds.weight_update.alternatives import Alternative
 from twin.kinds.weight_update.bound import WORDS
 from twin.kinds.weight_update.report import UpdateReport
@@ -28,7 +29,7 @@ _MEANING: Final[dict[Stage, Meaning]] = {
 }
 _SPANS: Final = 400
 """Bars of one stage; where there would be more, those of a round are one."""
-_LINKS: Final = {
+_LINKS: Final[dict[str, tuple[str, Meaning]]] = {
     "nvlink": ("NVLink port", "tensor"),
     "pcie": ("PCIe link", "offload"),
     "nic": ("NIC", "expert"),
@@ -61,7 +62,7 @@ def timeline(
     ]
     frame = Frame(
         x=Axis("Seconds", span=(0.0, report.update_ns / 1e9)),
-        y=Axis(reverse=True, grid=False, names=tuple(capital(WORDS[stage]) for stage in shown)),
+        y=name_axis(capital(WORDS[stage]) for stage in shown),
         height=70 + 44 * len(shown),
         theme=theme,
         legend=False,
@@ -92,34 +93,24 @@ def rounds(report: UpdateReport) -> str:
 
 def pipelines(others: Sequence[Alternative], theme: Theme) -> Picture:
     """The same update by every pipeline."""
-    names = [_name(one) for one in others]
     best = min(others, key=lambda one: one.seconds)
-    bars = [
-        Bars(
-            name=_name(one),
-            swatch=swatch("achieved" if one.change is None else "ideal", theme),
-            x=[one.seconds],
-            y=[_name(one)],
-            text=[_told(one)],
-            outside=True,
-            hover=f"{_name(one)}: {_told(one)}",
+    rows = [
+        Ranked(
+            _name(one),
+            one.seconds,
+            swatch("achieved" if one.change is None else "ideal", theme),
+            _told(one),
         )
         for one in others
     ]
-    frame = Frame(
-        x=Axis("Seconds", span=(0.0, 1.04 * max(one.seconds for one in others))),
-        y=Axis(reverse=True, grid=False, names=tuple(names)),
-        height=60 + 36 * len(others),
-        theme=theme,
-        legend=False,
-    )
+    x = Axis("Seconds", span=(0.0, 1.04 * max(one.seconds for one in others)))
     return Picture(
         title=f"{_stages_compared(others)}\nThe fastest is {_name(best).lower()}: "
         f"{duration(best.seconds)}",
         caption="In three stages, copies from the host run beside broadcasts; both enter GPUs over "
         "PCIe. Point to point is a bound of the links: it needs a map of both layouts, and writes "
         "into the engine's weights. The bar without a change is this scenario.",
-        figure=draw(bars, frame),
+        figure=ranking(rows, x, theme),
         table=tuple(
             {
                 "Pipeline": _name(one),
@@ -137,34 +128,22 @@ def link_use(report: UpdateReport, theme: Theme) -> Picture:
     rows = [(*_LINKS[link], use) for link, use in report.links.items()]
     busiest = max(rows, key=lambda row: row[2].use)
     bars = [
-        Bars(
-            name=name,
-            swatch=swatch(meaning, theme),  # pyright: ignore[reportArgumentType]
-            x=[100 * use.use],
-            y=[name],
-            text=[f"{show(use.use, '%')}, {gibibytes(use.bytes)}"],
-            outside=True,
-            hover=f"{name}: {show(use.use, '%')} busy, {gibibytes(use.bytes)}",
+        Ranked(
+            name,
+            100 * use.use,
+            swatch(meaning, theme),
+            f"{show(use.use, '%')}, {gibibytes(use.bytes)}",
+            f"{name}: {show(use.use, '%')} busy, {gibibytes(use.bytes)}",
         )
         for name, meaning, use in rows
     ]
-    frame = Frame(
-        x=Axis(
-            "Percent of the update",
-            span=(0.0, 104.0),
-            ticks=tuple((float(at), str(at)) for at in range(0, 101, 20)),
-        ),
-        y=Axis(reverse=True, grid=False, names=tuple(name for name, _, _ in rows)),
-        height=60 + 32 * len(rows),
-        theme=theme,
-        legend=False,
-    )
+    x = Axis("Percent of the update", span=(0.0, 104.0), ticks=PERCENT_TICKS)
     return Picture(
         title=f"The busiest class of link is the {busiest[0]}, {show(busiest[2].use, '%')} of the "
         "update",
         caption="Mean of all links of a class. A broadcast keeps few of a node's NICs busy, and "
         "those all of the time.",
-        figure=draw(bars, frame),
+        figure=ranking(bars, x, theme, row=32),
         table=tuple(
             {"Link": name, "Use": show(use.use, "%"), "Bytes of one": gibibytes(use.bytes)}
             for name, _, use in rows

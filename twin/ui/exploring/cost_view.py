@@ -10,7 +10,7 @@ import streamlit as st
 
 from twin.answers import Run
 from twin.explore.search.losses import usual_failures
-from twin.figures.losses import losses, parts
+from twin.figures.cost import amounts, days_lost
 from twin.figures.plotly import Picture
 from twin.loading import catalog_parts, load_part
 from twin.reports import Report
@@ -88,7 +88,7 @@ def _losses(shown: View, report: Report) -> list[Picture]:
         )
         _offer(shown)
         return []
-    picture = losses(found, theme())
+    picture = days_lost(found, theme())
     place(picture, "explore losses")
     saves, largest = found.saves, found.largest
     rows = {
@@ -152,7 +152,7 @@ def _money(report: Report) -> list[Picture]:
     share = report.kpis["goodput_fraction"]
     if share:
         rows["with failures"] = {name: usd / share for name, usd in cost.items()}
-    picture = parts(rows, "USD", "Cost", theme())
+    picture = amounts(rows, "USD", "Cost", theme())
     place(picture, "explore cost")
     return [picture]
 
@@ -162,7 +162,7 @@ def _power(report: Report) -> list[Picture]:
     if watts is None:
         return []
     st.subheader("Power and energy")
-    picture = parts({"per GPU": watts.parts}, "W", "Mean power", theme())
+    picture = amounts({"per GPU": watts.parts}, "W", "Mean power", theme())
     place(picture, "explore power")
     return [picture]
 

@@ -12,7 +12,7 @@ from twin.explore.search.contenders import Contest
 from twin.explore.search.tornado import Bar
 from twin.figures.differences import Swing, tornado
 from twin.figures.plotly import Picture
-from twin.figures.thresholds import Flip, Runway, runways
+from twin.figures.search import Flip, InputRange, break_even
 from twin.scenario import Scenario
 from twin.ui.answers import studied
 from twin.ui.exploring import work
@@ -112,7 +112,7 @@ def _show(scenario: Scenario, found: Found, asked: SearchAsked, made: Conditions
     rows = [runway(one) for one in made.document["thresholds"] if "range" in one]
     pictures: list[Picture] = []
     if rows:
-        pictures.append(runways(rows, decided=found.contest.has_pick, theme=theme()))
+        pictures.append(break_even(rows, decided=found.contest.has_pick, theme=theme()))
         place(pictures[0], "explore thresholds")
     absent = [one for one in made.document["thresholds"] if "range" not in one]
     if absent:
@@ -129,7 +129,7 @@ def _show(scenario: Scenario, found: Found, asked: SearchAsked, made: Conditions
     hand_on(f"{scenario.name} thresholds", command, files, pictures, theme())
 
 
-def runway(row: Mapping[str, Any]) -> Runway:
+def runway(row: Mapping[str, Any]) -> InputRange:
     """A threshold of the document as a row of the picture."""
     low, high = row["range"]
     likely = row["source_range"]
@@ -138,7 +138,7 @@ def runway(row: Mapping[str, Any]) -> Runway:
         for one in sorted(row["flips"], key=lambda one: one["value"])
     ]
     grows = low > 0 and high / low > 10
-    return Runway(
+    return InputRange(
         row["lever"],
         row["unit"],
         low,

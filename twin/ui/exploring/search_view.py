@@ -7,8 +7,8 @@ from typing import Final
 import streamlit as st
 
 from twin.explore.search.goal import days_and_money
-from twin.figures.pareto import Limits, Point, Size, pareto, scaling
 from twin.figures.plotly import Picture
+from twin.figures.search import LayoutMark, Limits, SizeMark, pareto, scaling
 from twin.scenario import Scenario
 from twin.ui.answers import Failure, studied
 from twin.ui.exploring import work
@@ -128,11 +128,11 @@ def _pareto(scenario: Scenario, found: Found, asked: SearchAsked) -> Picture:
     return pareto(points, Limits(goal.days, goal.usd), title, unit, theme())
 
 
-def _point(one: Spot) -> Point:
+def _point(one: Spot) -> LayoutMark:
     days, cost = days_and_money(one.kpis)
     role = one.role if one.role != "tried" else "unfit"
     words = "<br>".join((f"<b>{one.gpus:,} GPUs, {one.words}</b>", *_said(one)))
-    return Point(one.name, f"{one.gpus:,} GPUs", days, cost, role, words)
+    return LayoutMark(one.name, f"{one.gpus:,} GPUs", days, cost, role, words)
 
 
 def _said(one: Spot) -> tuple[str, ...]:
@@ -246,7 +246,7 @@ def _scaled(
     hand_on(f"{scenario.name} sizes", asked.command, files_of(found), pictures, theme())
 
 
-def _size(one: Spot, now: int) -> Size:
+def _size(one: Spot, now: int) -> SizeMark:
     days = one.kpis["days"] if one.status == "fits" else None
     words = "<br>".join((f"<b>{one.gpus:,} GPUs</b>", *_said(one)))
-    return Size(one.gpus, days, words, one.name, one.gpus == now)
+    return SizeMark(one.gpus, days, words, one.name, one.gpus == now)

@@ -14,7 +14,7 @@ from twin.explore.search.levers import Lever, levers
 from twin.explore.study.variants import document
 from twin.explore.sweep.answers import answer_points
 from twin.explore.sweep.points import Point
-from twin.figures.words import capital
+from twin.figures.text_layout import capital
 from twin.reports.numbers import digits, show
 from twin.ui.pictures import table
 

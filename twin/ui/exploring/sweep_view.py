@@ -12,7 +12,7 @@ from twin.errors import TwinError
 from twin.explore.study.variants import written
 from twin.explore.sweep.sweep import Row, Sweep
 from twin.figures.plotly import Picture
-from twin.figures.swept import Answer, one_field, two_fields
+from twin.figures.sweep import SweepMark, one_field, two_fields
 from twin.reports import resolved
 from twin.reports.numbers import gibibytes, show
 from twin.scenario import Scenario
@@ -198,11 +198,11 @@ def _picture(found: Sweep, kpi: Kpi) -> Picture | None:
     return None
 
 
-def _answered(row: Row, fields: tuple[str, ...], kpi: Kpi) -> Answer:
+def _answered(row: Row, fields: tuple[str, ...], kpi: Kpi) -> SweepMark:
     outcome = row.outcome
     figure = outcome.kpis.get(kpi.key)
     values = tuple(written(row.values[path]) if path in row.values else "" for path in fields)
-    return Answer(
+    return SweepMark(
         values,
         figure,
         show(figure, kpi.unit) if figure is not None else "",

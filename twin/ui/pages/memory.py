@@ -5,14 +5,15 @@ from __future__ import annotations
 import streamlit as st
 
 from twin.answers import Run
+from twin.explore.study.figures import memory_levers
 from twin.figures.memory import (
     host_memory,
-    memory_levers,
+    host_over_time,
     memory_map,
+    memory_over_time,
     peak_memory,
     stage_memory,
 )
-from twin.figures.memory_time import host_over_time, memory_over_time
 from twin.reports import fitting
 from twin.reports.memory_series import activations_by_op, memory_series
 from twin.ui.answers import studied

@@ -8,9 +8,9 @@ from typing import Final
 import streamlit as st
 
 from twin.answers import Run
+from twin.explore.study.figures import hidden_degrees
 from twin.explore.study.hidden import HiddenExpert
-from twin.figures.network import GROUP_WORDS, collectives, links, topology
-from twin.figures.overlap import degrees, windows
+from twin.figures.network import GROUP_WORDS, collectives, links, topology, windows
 from twin.reports.network_map import NetworkMap, network_map
 from twin.reports.network_use import NetworkUse, network_use
 from twin.ui.answers import studied
@@ -54,7 +54,7 @@ def _overlap(shown: View, run: Run) -> None:
         if found is None:
             waiting(pending, "Playing the plan at each degree of expert parallelism.")
         elif isinstance(found, HiddenExpert):
-            place(degrees(found, shown.plan.title, theme()), key="degrees")
+            place(hidden_degrees(found, shown.plan.title, theme()), key="degrees")
         else:
             say(shown.plan, found)
 

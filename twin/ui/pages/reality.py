@@ -13,7 +13,7 @@ from twin.evidence.validate.kept import Kept
 from twin.evidence.validate.overview import COLUMNS, line, lines, sentence
 from twin.evidence.validate.report import percent
 from twin.evidence.validate.summary import Summary
-from twin.figures.reality import held, missed, scatter
+from twin.figures.validation import coverage, group_errors, scatter
 from twin.ui import chosen, session
 from twin.ui.answers import Refusal
 from twin.ui.chosen import GROUPS, KINDS, MODELS, Choice
@@ -221,7 +221,7 @@ def _medians(summary: Summary, choice: Choice, group: str) -> None:
     names = BASELINES if KINDS[choice.kind].metrics == ("step_seconds",) else ()
     words = {"GPU": "GPUs", "Source": "sources", "Model": "models", "Family": "families"}[group]
     shown = groups[:_GROUPS]
-    place(missed(shown, names, words, theme()), key=f"medians by {group}")
+    place(group_errors(shown, names, words, theme()), key=f"medians by {group}")
     if len(groups) > len(shown):
         st.caption(f"Drawn are the {len(shown)} of {len(groups):,} {words} with most rows.")
 
@@ -230,7 +230,7 @@ def _intervals(summary: Summary) -> None:
     groups = chosen.held(summary)
     if groups:
         st.subheader("Do intervals hold?")
-        place(held(groups, theme()), key="intervals that hold")
+        place(coverage(groups, theme()), key="intervals that hold")
 
 
 page()

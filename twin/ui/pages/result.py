@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from twin.figures.waterfall import speed_of_light
+from twin.figures.step import step_losses
 from twin.reports.waterfall import waterfall
 from twin.ui.closer import pipeline
 from twin.ui.derivation import derivation
@@ -37,7 +37,7 @@ def page() -> None:
         suggestions(shown)
     st.subheader("Where the step goes")
     losses = waterfall(run.plan, run.report)
-    place(speed_of_light(losses, shown.plan.title, theme()), key="waterfall")
+    place(step_losses(losses, shown.plan.title, theme()), key="waterfall")
     derivation(shown, run)
     pipeline(run)
     generated(run.report)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from twin.answers import Run
-from twin.figures.memory import host_memory, peak_memory, stage_memory
-from twin.figures.memory_time import host_over_time, memory_over_time
+from twin.figures.memory import (
+    host_memory,
+    host_over_time,
+    memory_over_time,
+    peak_memory,
+    stage_memory,
+)
 from twin.figures.network import collectives, topology
 from twin.figures.palette import Theme
 from twin.figures.plotly import Picture
-from twin.figures.step import stage_steps
+from twin.figures.step import stage_steps, step_losses
 from twin.figures.timeline import overview, start_window, timeline
-from twin.figures.waterfall import speed_of_light
 from twin.reports.memory_series import activations_by_op, memory_series
 from twin.reports.network_map import network_map
 from twin.reports.network_use import network_use
@@ -33,7 +37,7 @@ def pictures(run: Run) -> dict[str, tuple[Picture, ...]]:
 
 def _step(run: Run) -> tuple[Picture, ...]:
     losses = waterfall(run.plan, run.report)
-    return speed_of_light(losses, run.report.name, _THEME), stage_steps(run.report, _THEME)
+    return step_losses(losses, run.report.name, _THEME), stage_steps(run.report, _THEME)
 
 
 def _pipeline(run: Run) -> tuple[Picture, ...]:

@@ -1,5 +1,5 @@
-"""Room for words: how wide names and texts are, names in lines, and ranges wide enough that what
-stands beside bars, places and marks ends inside a figure."""
+"""Text in figures: how wide names are, how they wrap, and axis ranges wide enough for the texts
+beside bars and marks."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ _GAP = 6
 """Pixels between a bar and the text beside it."""
 _WORD = re.compile(r"[^ .]*[ .]?")
 _TAG = re.compile(r"<[^>]*>")
+
+
+def capital(words: str) -> str:
+    """The words with a capital first letter."""
+    return words[:1].upper() + words[1:]
+
+
+def lowered(words: str) -> str:
+    """The words with a small first letter."""
+    return words[:1].lower() + words[1:]
 
 
 def legend_height(names: Sequence[str], width: float) -> int:

@@ -7,12 +7,12 @@ from typing import Literal
 import pytest
 
 from twin.figures.plotly import plain
-from twin.figures.thresholds import Flip, Runway, runways
+from twin.figures.search import Flip, InputRange, break_even
 
 
-def rate(*flips: Flip, **changes) -> Runway:
+def rate(*flips: Flip, **changes) -> InputRange:
     usual = {"low": 50.0, "high": 1600.0, "now": 400.0, "logarithmic": True}
-    return Runway("NIC rate", "Gb/s", flips=flips, **{**usual, **changes})
+    return InputRange("NIC rate", "Gb/s", flips=flips, **{**usual, **changes})
 
 
 def test_a_place_is_a_share_of_the_range_by_factors_where_it_is_logarithmic() -> None:
@@ -42,8 +42,10 @@ def test_between_two_flips_the_decision_holds_and_the_winners_are_named() -> Non
 
 def test_the_finding_is_the_nearest_flip() -> None:
     rows = (rate(Flip(100.0, "below", "")), rate(Flip(380.0, "below", ""), likely=(300.0, 400.0)))
-    picture = runways(rows, decided=True, theme="light")
-    assert picture.title.startswith("NIC rate is nearest to a flip: below 380 Gb/s (now 400)")
+    picture = break_even(rows, decided=True, theme="light")
+    assert picture.title.startswith(
+        "NIC rate is nearest to a break-even point: below 380 Gb/s (now 400)"
+    )
     assert picture.table[0]["Beyond it"] == "nothing meets the goal"
     drawn = plain(picture.figure)["data"]
     assert sum(sum(one["x"]) for one in drawn if one["type"] == "bar") == pytest.approx(2.0)
@@ -52,6 +54,6 @@ def test_the_finding_is_the_nearest_flip() -> None:
 
 def test_without_a_flip_it_says_why() -> None:
     row = rate(none="the decision holds over the whole range")
-    picture = runways((row,), decided=True, theme="dark")
-    assert picture.title == "Nothing that was moved flips the decision"
-    assert picture.table[0]["Must be"] == row.none
+    picture = break_even((row,), decided=True, theme="dark")
+    assert picture.title == "No input that was moved changes the decision"
+    assert picture.table[0]["Decision holds"] == row.none

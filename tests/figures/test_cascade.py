@@ -3,11 +3,12 @@
 import pytest
 
 from tests.figures.made import layout, memory_of, traces
+from twin.explore.study.figures import memory_levers
 from twin.explore.study.levers import Lever
-from twin.figures.cascade import Rung, cascade
-from twin.figures.memory import memory_levers, memory_map, peak_memory
+from twin.figures.charts import Rung, cascade
+from twin.figures.memory import memory_map, peak_memory
 from twin.figures.palette import swatch
-from twin.figures.waterfall import MEANING, speed_of_light
+from twin.figures.step import LOSS_MEANING, step_losses
 from twin.reports.waterfall import LOSSES, Loss, LossKey, Waterfall
 
 S = 10**9
@@ -27,24 +28,24 @@ def bars(figure):
 
 
 def test_every_loss_has_a_colour():
-    assert set(MEANING) == set(LOSSES)
+    assert set(LOSS_MEANING) == set(LOSSES)
 
 
 def test_each_bar_begins_where_the_one_above_ends():
-    drawn = bars(speed_of_light(FALL, "plan", "light").figure)
+    drawn = bars(step_losses(FALL, "plan", "light").figure)
     assert drawn == [(0, 4), (4, 5), (9, 1), (0, 10)]
 
 
-def test_the_title_says_how_far_from_the_speed_of_light_and_why():
-    title = speed_of_light(FALL, "plan", "light").title
+def test_the_title_says_how_far_from_the_step_losses_and_why():
+    title = step_losses(FALL, "plan", "light").title
     assert title == (
-        "plan: a step takes 2.50 times its speed of light; the largest loss is kernels below peak, "
+        "plan: a step takes 2.50x its theoretical minimum; the largest loss is kernels below peak, "
         "50.0 % of the step"
     )
 
 
 def test_the_table_ends_at_the_utilisation_that_is_achieved():
-    table = speed_of_light(FALL, "plan", "light").table
+    table = step_losses(FALL, "plan", "light").table
     assert [row["MFU"] for row in table] == ["100 %", "44.4 %", "40.0 %", "40.0 %"]
     assert all(row["Why"] for row in table[:-1])
 
@@ -56,8 +57,8 @@ def test_a_gain_is_drawn_backwards():
 
 
 def test_a_figure_says_in_words_what_it_shows():
-    picture = speed_of_light(FALL, "plan", "dark")
-    assert picture.alt.startswith("plan: a step takes 2.50 times")
+    picture = step_losses(FALL, "plan", "dark")
+    assert picture.alt.startswith("plan: a step takes 2.50x its")
     assert picture.caption in picture.alt
 
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 import pytest
 
 from twin.figures.plotly import plain
-from twin.figures.reality import BAND, Held, Missed, Point, held, missed, scatter
+from twin.figures.validation import (
+    BAND,
+    Coverage,
+    GroupError,
+    RowMark,
+    coverage,
+    group_errors,
+    scatter,
+)
 
 POINTS = (
-    Point("a", "H100", 10.0, 9.0, True, "<b>a</b>"),
-    Point("b", "H100", 100.0, 120.0, False, "<b>b</b>"),
-    Point("c", "A100", 1.0, 1.0, True, "<b>c</b>"),
+    RowMark("a", "H100", 10.0, 9.0, True, "<b>a</b>"),
+    RowMark("b", "H100", 100.0, 120.0, False, "<b>b</b>"),
+    RowMark("c", "A100", 1.0, 1.0, True, "<b>c</b>"),
 )
 
 
@@ -56,17 +64,17 @@ def test_axes_are_logarithmic_alike_and_hold_every_dot() -> None:
 
 
 def test_of_many_groups_the_smallest_share_one_look() -> None:
-    points = [Point(f"{n}-{k}", f"group {n:02}", 1.0 + k, 1.0, True, "") for n in range(20)
+    points = [RowMark(f"{n}-{k}", f"group {n:02}", 1.0 + k, 1.0, True, "") for n in range(20)
               for k in range(20 - n)]  # fmt: skip
     names = [one["name"] for one in dots(points)]
     assert names == [*(f"group {n:02}" for n in range(11)), "others"]
 
 
-GROUPS = (Missed("H100", 9, 0.05, (0.2, None)), Missed("A100", 3, 0.3, (0.1, 2.5)))
+GROUPS = (GroupError("H100", 9, 0.05, (0.2, None)), GroupError("A100", 3, 0.3, (0.1, 2.5)))
 
 
 def test_bars_stand_beside_those_of_the_baselines_and_are_cut_with_their_number() -> None:
-    picture = missed(GROUPS, ("nearest", "efficiency"), "GPUs", "dark")
+    picture = group_errors(GROUPS, ("nearest", "efficiency"), "GPUs", "dark")
     twin, nearest, efficiency = plain(picture.figure)["data"]
     assert [*twin["x"], *nearest["x"], *efficiency["x"]] == [5, 30, 20, 10, 100]
     assert efficiency["text"] == ["250 %"]
@@ -75,16 +83,16 @@ def test_bars_stand_beside_those_of_the_baselines_and_are_cut_with_their_number(
 
 
 def test_without_baselines_the_worst_group_is_named() -> None:
-    alone = [Missed(one.name, one.rows, one.twin, (None, None)) for one in GROUPS]
-    picture = missed(alone, (), "GPUs", "light")
-    assert picture.title == "Of 2 GPUs, A100 is missed most: 30.0 %"
+    alone = [GroupError(one.name, one.rows, one.twin, (None, None)) for one in GROUPS]
+    picture = group_errors(alone, (), "GPUs", "light")
+    assert picture.title == "Of 2 GPUs, A100 has the largest median error: 30.0 %"
     assert len(plain(picture.figure)["data"]) == 1
 
 
 def test_shares_of_intervals_stand_beside_what_they_are_meant_to_hold() -> None:
-    picture = held((Held("All", 9, 12), Held("H100", 5, 5)), "light")
-    assert picture.title.endswith("75.0 % did")
+    picture = coverage((Coverage("All", 9, 12), Coverage("H100", 5, 5)), "light")
+    assert picture.title.startswith("75.0 % of 12 measurements")
     (bars,) = plain(picture.figure)["data"]
     assert bars["x"] == [75, 100]
     assert bars["y"] == ["All (9 of 12)", "H100 (5 of 5)"]
-    assert "meant: 80 %" in str(plain(picture.figure)["layout"]["annotations"])
+    assert "target: 80 %" in str(plain(picture.figure)["layout"]["annotations"])

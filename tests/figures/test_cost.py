@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twin.figures.losses import losses, parts
+from twin.figures.cost import amounts, days_lost
 from twin.figures.plotly import plain
 from twin.goodput import Goodput
 from twin.goodput.types import LargestLoss, Saves
@@ -34,7 +34,7 @@ GOODPUT = Goodput(
 
 
 def test_bars_are_the_days_lost_by_cause_with_what_most_runs_lost() -> None:
-    picture = losses(GOODPUT, "light")
+    picture = days_lost(GOODPUT, "light")
     rework, restart = plain(picture.figure)["data"]
     assert rework["x"] == pytest.approx([0.5, 0.5])
     assert restart["x"] == pytest.approx([0.5, 0.4])
@@ -46,7 +46,7 @@ def test_bars_are_the_days_lost_by_cause_with_what_most_runs_lost() -> None:
 
 def test_parts_of_a_bar_sum_to_what_the_title_says() -> None:
     rows = {"without failures": {"rent": 3e6, "energy": 1e6}, "with failures": {"rent": 4e6}}
-    picture = parts(rows, "USD", "Cost", "dark")
+    picture = amounts(rows, "USD", "Cost", "dark")
     assert picture.title == "Cost: 4.00M USD without failures, 4.00M USD with failures"
     drawn = plain(picture.figure)["data"]
     assert [one["name"] for one in drawn] == ["Rented GPUs", "Energy"]
@@ -54,5 +54,5 @@ def test_parts_of_a_bar_sum_to_what_the_title_says() -> None:
 
 
 def test_a_part_that_is_nothing_is_not_drawn() -> None:
-    picture = parts({"per GPU": {"gpus": 700.0, "network": 0.0}}, "W", "Mean power", "light")
+    picture = amounts({"per GPU": {"gpus": 700.0, "network": 0.0}}, "W", "Mean power", "light")
     assert len(plain(picture.figure)["data"]) == 1

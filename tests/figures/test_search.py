@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from twin.figures.pareto import Limits, Point, Size, pareto, scaling
 from twin.figures.plotly import plain
+from twin.figures.search import LayoutMark, Limits, SizeMark, pareto, scaling
 
 POINTS = (
-    Point("a", "64 GPUs", 40.0, 1e6, "picked", "a"),
-    Point("b", "64 GPUs", 50.0, 1.25e6, "fits", "b"),
-    Point("c", "128 GPUs", 22.0, 1.1e6, "frontier", "c"),
-    Point("d", "128 GPUs", 21.0, 1.05e6, "unfit", "too large"),
+    LayoutMark("a", "64 GPUs", 40.0, 1e6, "picked", "a"),
+    LayoutMark("b", "64 GPUs", 50.0, 1.25e6, "fits", "b"),
+    LayoutMark("c", "128 GPUs", 22.0, 1.1e6, "frontier", "c"),
+    LayoutMark("d", "128 GPUs", 21.0, 1.05e6, "unfit", "too large"),
 )
 
 FREE = Limits()
@@ -43,7 +43,7 @@ def test_every_layout_is_one_mark_at_its_days_and_cost() -> None:
 
 
 def test_the_line_joins_those_on_the_frontier_only() -> None:
-    (line,) = (one for one in data()["data"] if one["name"] == "Frontier")
+    (line,) = (one for one in data()["data"] if one["name"] == "Pareto-optimal")
     assert list(zip(line["x"], line["y"], strict=True)) == [(22.0, 1.1e6), (40.0, 1e6)]
 
 
@@ -64,19 +64,19 @@ def test_an_axis_is_logarithmic_where_figures_differ_much_and_holds_the_limits()
 
 
 SIZES = (
-    Size(32, None, "<b>32 GPUs</b><br>Why not: too large"),
-    Size(64, 40.0, "<b>64 GPUs</b><br>x", now=True),
-    Size(128, 25.0, "<b>128 GPUs</b><br>y"),
+    SizeMark(32, None, "<b>32 GPUs</b><br>Why not: too large"),
+    SizeMark(64, 40.0, "<b>64 GPUs</b><br>x", now=True),
+    SizeMark(128, 25.0, "<b>128 GPUs</b><br>y"),
 )
 
 
 def test_each_gpu_is_compared_with_the_smallest_size_that_fits() -> None:
     picture = scaling(SIZES, "fast estimate", "dark")
     assert [row["Per GPU"] for row in picture.table] == ["", "100 %", "80 %"]
-    assert "each GPU then does 80 %" in picture.title
-    ideal = next(one for one in plain(picture.figure)["data"] if one["name"].startswith("If no"))
+    assert "throughput per GPU falls to 80 %" in picture.title
+    ideal = next(one for one in plain(picture.figure)["data"] if one["name"].startswith("Perfect"))
     assert ideal["y"] == pytest.approx([40.0, 20.0])
-    assert "too large" in picture.table[0]["Said of it"]
+    assert "too large" in picture.table[0]["Details"]
 
 
 def test_one_size_alone_claims_no_scaling() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twin.figures.plotly import plain
-from twin.figures.swept import Answer, one_field, two_fields
+from twin.figures.sweep import SweepMark, one_field, two_fields
 from twin.spec.kpis import KPIS
 
 STEP = KPIS[0]
-FITS, ALSO = Answer(("8",), 20.0, "20 s", True, ""), Answer(("16",), 18.0, "18 s", True, "")
-LARGE = Answer(("4",), 25.0, "25 s", False, "stage 0 is 3 GiB over")
-NEVER = Answer(("7",), None, "", False, "TW102 not whole")
+FITS, ALSO = SweepMark(("8",), 20.0, "20 s", True, ""), SweepMark(("16",), 18.0, "18 s", True, "")
+LARGE = SweepMark(("4",), 25.0, "25 s", False, "stage 0 is 3 GiB over")
+NEVER = SweepMark(("7",), None, "", False, "TW102 not whole")
 
 
 def test_along_one_field_what_fits_is_a_line_and_the_rest_is_grey_with_its_reason() -> None:
@@ -19,7 +19,7 @@ def test_along_one_field_what_fits_is_a_line_and_the_rest_is_grey_with_its_reaso
     line, *dots = plain(picture.figure)["data"]
     assert line["y"] == [None, None, 20.0, 18.0]
     assert [one["name"] for one in dots] == [
-        "Fits", "Does not fit: its figure if it did", "Cannot run"
+        "Fits", "Does not fit: its value if it did", "Cannot run"
     ]  # fmt: skip
     assert "3 GiB over" in dots[1]["customdata"][0][1]
     assert picture.title == "Step time is best at 16: 18 s; worst at 8: 20 s"

@@ -1,15 +1,15 @@
-"""What others measured beside what was predicted: row by row, by family, and how often intervals
-held."""
+"""Accuracy: predictions against published measurements, median errors by group, and the coverage
+of intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import ceil, floor, log10
+from dataclasses import dataclass, replace
 from typing import Final
 
+from twin.figures.charts import CLEAR, Clickable, clickable_dots, log_axis, name_axis, row_axis
 from twin.figures.palette import INK, Meaning, Theme, series, swatch
-from twin.figures.plotly import Axis, Bars, Dots, Drawing, Frame, Line, Mark, Picture, draw
+from twin.figures.plotly import Axis, Bars, Drawing, Frame, Line, Mark, Picture, draw
 from twin.reports.numbers import digits
 
 BAND: Final = 0.2
@@ -20,18 +20,15 @@ _WIDEST: Final = 1.0
 """Error at which a bar is cut; beyond, the number says it."""
 _LEVEL: Final = 0.8
 """Share of measured values that intervals are meant to hold."""
-_CLEAR: Final = "rgba(0,0,0,0)"
 _REST: Final = "others"
 _LETTERS: Final = 21
 """Letters of a name in the legend; of a longer one both ends."""
-_DECADES: Final = 2.5
-"""Powers of ten on an axis that need no values between them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A row: measured and predicted in one unit, above zero; the group whose look it has; whether
-    it judges; and what is told of it beside."""
+class RowMark:
+    """A published row: measured and predicted in one unit, above zero; the group whose look it has;
+    whether it is held out (scored); and its hover text."""
 
     id: str
     group: str
@@ -42,7 +39,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
+class GroupError:
     """Median errors of the same rows: by the twin, and by each baseline that answers them."""
 
     name: str
@@ -52,52 +49,36 @@ class Missed:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Intervals of a group, and how many of them hold what was measured."""
+class Coverage:
+    """Intervals of a group, and how many contain the measurement."""
 
     name: str
     held: int
     intervals: int
 
 
-def scatter(points: Sequence[Point], unit: str, title: str, theme: Theme) -> Picture:
-    """Predicted against measured, log-log, a look per group; rows that a fit has seen are
-    hollow."""
-    low, high = _span(points)
-    span, ticks = (low, high), _ticks(low, high)
+def scatter(points: Sequence[RowMark], unit: str, title: str, theme: Theme) -> Picture:
+    """Predicted against measured, log-log, a look per group; fitted rows are hollow."""
+    values = [value for one in points for value in (one.measured, one.predicted)] or [1.0]
+    x = log_axis(f"Measured, {unit}", values, lambda value: f"{value:g}")
     frame = Frame(
-        x=Axis(f"Measured, {unit}", span, ticks, logarithmic=True),
-        y=Axis(f"Predicted, {unit}", span, ticks, logarithmic=True),
+        x=x,
+        y=replace(x, title=f"Predicted, {unit}"),
         height=520,
         theme=theme,
     )
     return Picture(
         title=title,
-        caption="Each dot is a published row. On the line, predicted is what was measured; the "
-        f"dashed lines are {100 * BAND:.0f} % off; below it too little was predicted. Hollow dots "
-        "are rows that a fit has seen, or near copies of those: they judge nothing.",
-        figure=draw([*_lines(low, high, theme), *_dots(points, theme)], frame),
+        caption="Each dot is a published row. On the line prediction equals measurement; the "
+        f"dashed lines are {100 * BAND:.0f} % off. Hollow dots are fitted rows, or near copies of "
+        "them: they are not scored.",
+        figure=draw([*_lines(x, theme), *_dots(points, theme)], frame),
     )
 
 
-def _span(points: Sequence[Point]) -> tuple[float, float]:
-    """Exponents of ten that both axes reach."""
-    values = [value for one in points for value in (one.measured, one.predicted)] or [1.0]
-    low, high = log10(min(values)), log10(max(values))
-    room = 0.04 * (high - low) + 0.05
-    return low - room, high + room
-
-
-def _ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """Labelled values: powers of ten; where these are few, their doubles and fives, too."""
-    factors = (1, 2, 5) if high - low < _DECADES else (1,)
-    values = (f * 10.0**at for at in range(floor(low), ceil(high) + 1) for f in factors)
-    return tuple((value, f"{value:g}") for value in values if low <= log10(value) <= high)
-
-
-def _lines(low: float, high: float, theme: Theme) -> list[Drawing]:
-    """Where predicted is measured, and a fifth beside it."""
-    x = [10.0**low, 10.0**high]
+def _lines(axis: Axis, theme: Theme) -> list[Drawing]:
+    """The line of perfect prediction, and the errors of `BAND` beside it."""
+    x = [10.0**end for end in axis.span or ()]
     grey = swatch("other", theme).line
     return [
         Line(x, x, INK[theme], width=1.5),
@@ -106,7 +87,7 @@ def _lines(low: float, high: float, theme: Theme) -> list[Drawing]:
     ]
 
 
-def _dots(points: Sequence[Point], theme: Theme) -> list[Drawing]:
+def _dots(points: Sequence[RowMark], theme: Theme) -> list[Drawing]:
     """Dots of each group, the largest group at the back; of a group the hollow ones first."""
     sizes: dict[str, int] = {}
     for one in points:
@@ -123,29 +104,15 @@ def _dots(points: Sequence[Point], theme: Theme) -> list[Drawing]:
             if part:
                 both = judges or not any(one.judges for one in own)
                 label = _short(name) if both else ""
-                fill = look.fill if judges else _CLEAR
-                drawn.append(_series(part, label, (fill, look.line, symbol)))
+                own_look = look if judges else replace(look, fill=CLEAR)
+                marks = [Clickable(one.measured, one.predicted, one.id, one.words) for one in part]
+                drawn.append(clickable_dots(marks, label, own_look, symbol, 7))
     return drawn
 
 
 def _short(name: str) -> str:
     half = _LETTERS // 2
     return name if len(name) <= _LETTERS else f"{name[:half]}…{name[-half:]}"
-
-
-def _series(part: Sequence[Point], label: str, look: tuple[str, str, str]) -> Dots:
-    fill, line, symbol = look
-    return Dots(
-        label,
-        [one.measured for one in part],
-        [one.predicted for one in part],
-        fill,
-        line,
-        symbol,
-        7,
-        "%{customdata[1]}",
-        detail=[[one.id, one.words] for one in part],
-    )
 
 
 _BASELINES: Final = (
@@ -155,7 +122,9 @@ _BASELINES: Final = (
 _BARS: Final[tuple[Meaning, ...]] = ("ideal", "tensor", "other")
 
 
-def missed(groups: Sequence[Missed], names: Sequence[str], what: str, theme: Theme) -> Picture:
+def group_errors(
+    groups: Sequence[GroupError], names: Sequence[str], what: str, theme: Theme
+) -> Picture:
     """Median errors of groups, ours above those of the baselines called `names`."""
     every = ("The twin", *names)
     thickness = 0.8 / len(every)
@@ -181,57 +150,54 @@ def missed(groups: Sequence[Missed], names: Sequence[str], what: str, theme: The
                 hover=f"%{{customdata[0]}}, {name}: %{{text}}",
             )
         )
-    ticks = tuple((float(at), f"{one.name} ({one.rows:,})") for at, one in enumerate(groups))
     frame = Frame(
         x=Axis("Median error, percent", span=(0.0, 104.0 * _WIDEST)),
-        y=Axis(span=(-0.6, len(groups) - 0.4), ticks=ticks, reverse=True, grid=False),
+        y=row_axis([f"{one.name} ({one.rows:,})" for one in groups]),
         height=70 + 58 * max(len(groups), 1),
         theme=theme,
     )
     return Picture(
         title=_beaten(groups, what),
-        caption="Half of a group's rows are missed by less than its bar; how many rows stands in "
+        caption="The median error of each group; the number of rows is in "
         f"brackets. Bars end at {100 * _WIDEST:.0f} %. {_BASELINES if names else ''}",
         figure=draw(drawn, frame),
     )
 
 
-def _beaten(groups: Sequence[Missed], what: str) -> str:
-    """In how many groups the twin is closer than every baseline."""
+def _beaten(groups: Sequence[GroupError], what: str) -> str:
+    """In how many groups the twin has smaller errors than every baseline."""
     known = [one for one in groups if any(other is not None for other in one.others)]
     if not known:
         worst = max(groups, key=lambda one: one.twin)
-        return (
-            f"Of {len(groups):,} {what}, {worst.name} is missed most: {digits(100 * worst.twin)} %"
-        )
+        error = digits(100 * worst.twin)
+        return f"Of {len(groups):,} {what}, {worst.name} has the largest median error: {error} %"
     won = sum(one.twin < min(x for x in one.others if x is not None) for one in known)
     return f"In {won:,} of {len(known):,} {what} the twin is closer than the baselines"
 
 
-def held(groups: Sequence[Held], theme: Theme) -> Picture:
-    """The share of intervals that hold, group by group; the first is of all."""
+def coverage(groups: Sequence[Coverage], theme: Theme) -> Picture:
+    """The share of measurements inside their 80 % interval by group; the first group is all."""
     names = [f"{one.name} ({one.held:,} of {one.intervals:,})" for one in groups]
     bars = Bars(
-        name="Intervals that hold",
+        name="Inside the 80 % interval",
         swatch=swatch("ideal", theme),
         x=[100 * one.held / one.intervals for one in groups],
         y=names,
         hover="%{y}: %{x:.0f} %",
     )
     frame = Frame(
-        x=Axis("Intervals that hold, percent", span=(0.0, 100.0)),
-        y=Axis(reverse=True, grid=False, names=tuple(names)),
+        x=Axis("Measurements inside their 80 % interval, percent", span=(0.0, 100.0)),
+        y=name_axis(names),
         height=60 + 30 * len(groups),
         theme=theme,
         legend=False,
-        marks=(Mark(100 * _LEVEL, "meant: 80 %", INK[theme], anchor="center"),),
+        marks=(Mark(100 * _LEVEL, "target: 80 %", INK[theme], anchor="center"),),
     )
     first = groups[0]
     share = digits(100 * first.held / first.intervals)
     return Picture(
-        title=f"Of {first.intervals:,} intervals meant to hold 80 % of what is measured, "
-        f"{share} % did",
-        caption="Left of the dashed line intervals are too narrow for that group, right of it they "
-        "are wider than they would have to be. A few rows say little.",
+        title=f"{share} % of {first.intervals:,} measurements are inside their 80 % interval",
+        caption="Left of the dashed line the intervals of that group are too narrow, right of it "
+        "too wide. Groups of few rows say little.",
         figure=draw([bars], frame),
     )

@@ -1,10 +1,11 @@
-"""Where a run's time and money go: days lost by cause, dollars and watts by part."""
+"""Cost of a run: days lost by cause, dollars and watts by part."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
+from twin.figures.charts import name_axis
 from twin.figures.palette import Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Drawing, Frame, Picture, Row, draw
 from twin.goodput import LOSSES, Goodput
@@ -20,7 +21,7 @@ _MEANING: Final[dict[Loss, Meaning]] = {
     "stragglers": "contention",
 }
 _NAMES: Final[dict[Loss, str]] = {
-    "rework": "Work done again",
+    "rework": "Recomputed after failures",
     "saving": "Saves",
     "restart": "Restarts",
     "waiting": "Waiting for a repair",
@@ -41,7 +42,7 @@ _SIMULATED: Final = "simulated"
 _CLOSED: Final = "closed form"
 
 
-def losses(found: Goodput, theme: Theme) -> Picture:
+def days_lost(found: Goodput, theme: Theme) -> Picture:
     """Days without progress by cause, in simulation, with what 80 % of the runs lost, and in the
     closed form."""
     wall = found.wall_ns / 86400e9
@@ -68,7 +69,7 @@ def losses(found: Goodput, theme: Theme) -> Picture:
         )
     frame = Frame(
         x=Axis("Days without progress"),
-        y=Axis(reverse=True, grid=False, names=(_SIMULATED, _CLOSED)),
+        y=name_axis((_SIMULATED, _CLOSED)),
         height=170,
         theme=theme,
     )
@@ -76,9 +77,8 @@ def losses(found: Goodput, theme: Theme) -> Picture:
     return Picture(
         title=f"Of {digits(wall)} days {digits(lost)} are lost: {share:.1f} % of the time makes "
         "progress" + (f"; most goes to {_worst(found)}" if rows else ""),
-        caption=f"Mean of {found.seeds} simulated runs; the whisker is what 80 % of them lost in "
-        "all. The closed form is the check beside it: formulas instead of a simulation, and no end "
-        "of spares.",
+        caption=f"Mean of {found.seeds} simulated runs; the whisker spans the total loss of 80 % "
+        "of them. The closed form is a check by formulas, with unlimited spares.",
         figure=draw(drawn, frame),
         table=tuple(_loss_row(name, days, wall) for name, days in rows.items()),
     )
@@ -103,7 +103,9 @@ def _loss_row(name: Loss, days: tuple[float, float], wall: float) -> Row:
     }
 
 
-def parts(rows: Mapping[str, Mapping[str, float]], unit: Unit, what: str, theme: Theme) -> Picture:
+def amounts(
+    rows: Mapping[str, Mapping[str, float]], unit: Unit, what: str, theme: Theme
+) -> Picture:
     """Amounts by part, a stacked bar for each row; `what` names the amount."""
     names = list(dict.fromkeys(name for own in rows.values() for name in own))
     shown = [name for name in names if any(own.get(name) for own in rows.values())]
@@ -120,7 +122,7 @@ def parts(rows: Mapping[str, Mapping[str, float]], unit: Unit, what: str, theme:
     ]
     frame = Frame(
         x=Axis(f"{what}, {unit}"),
-        y=Axis(reverse=True, grid=False, names=tuple(rows)),
+        y=name_axis(rows),
         height=70 + 50 * len(rows),
         theme=theme,
     )
