@@ -18,8 +18,8 @@ from reference.inference.spec import EngineSpec
 from reference.model import Transformer
 from reference.text.vocabulary import Vocabulary
 from reference.weight_sync.local import Colocated as HostCopies
+from reference.weight_sync.local import Served
 from reference.weight_sync.spec import SyncSpec
-from reference.weight_sync.target import Served
 
 Updater = Callable[[Engine, Transformer, int], None]
 """What brings the weights of a model, of some version, into an engine that has room for them."""

@@ -18,9 +18,9 @@ from reference.ending import exit_code, say
 from twin.errors import Problem, UsageError
 
 if TYPE_CHECKING:
-    from reference.weight_sync.buckets import Bucket
-    from reference.weight_sync.controller import Outcome
-    from reference.weight_sync.job import Running, Source
+    from reference.weight_sync.buckets import WeightBucket
+    from reference.weight_sync.controller import UpdateResult
+    from reference.weight_sync.job import Running, WeightSource
     from reference.weight_sync.spec import SyncSpec
 
 _KILLED = 9
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(words: argparse.Namespace) -> int:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # torch takes more than a second to load: `--help` and misspelled options go without.
-    from reference.weight_sync.controller import Job  # noqa: PLC0415  loads torch
+    from reference.weight_sync.controller import SyncJob  # noqa: PLC0415  loads torch
     from reference.weight_sync.job import mesh_for, source_of, started  # noqa: PLC0415  loads torch
     from reference.weight_sync.layout import read_layout  # noqa: PLC0415  loads torch
     from reference.weight_sync.report import text  # noqa: PLC0415  loads torch
@@ -49,7 +49,7 @@ def _command(words: argparse.Namespace) -> int:
         message = f"there is no receiver {number} of {layout.ranks}"
         raise UsageError([Problem("TW620", "--lose", message, f"0 to {layout.ranks - 1}")])
     mesh = mesh_for(source.run, words.ranks)
-    job = Job(source.run.model, source.dtype, mesh, layout, sync)
+    job = SyncJob(source.run.model, source.dtype, mesh, layout, sync)
     with started(source, mesh, job, (number, _ending)) as running:
         document = _done(running, source, words)
     output = json.dumps(document, indent=1) if words.json else text(document)
@@ -57,7 +57,7 @@ def _command(words: argparse.Namespace) -> int:
     return 1 if document["unequal"] else 0
 
 
-def _done(running: Running, source: Source, words: argparse.Namespace) -> dict[str, Any]:
+def _done(running: Running, source: WeightSource, words: argparse.Namespace) -> dict[str, Any]:
     """Keep or read, update as often as asked, recover who was lost; what became of it."""
     from reference.weight_sync.report import (  # noqa: PLC0415  loads torch
         described,
@@ -77,7 +77,7 @@ def _done(running: Running, source: Source, words: argparse.Namespace) -> dict[s
     else:
         controller.keep(version=1)
         controller.spent()
-    outcomes: list[Outcome] = []
+    outcomes: list[UpdateResult] = []
     recoveries: list[dict[str, Any]] = []
     names = ("two", "three") if words.stages == "both" else (words.stages,)
     for _ in range(words.repeat):
@@ -95,7 +95,7 @@ def _done(running: Running, source: Source, words: argparse.Namespace) -> dict[s
     return {**described(controller), **first, **rest}
 
 
-def _ending(bucket: Bucket) -> None:
+def _ending(bucket: WeightBucket) -> None:
     """Ends the process when its second bucket has come, as if it were killed."""
     if bucket.owner or bucket.round:
         os._exit(_KILLED)

@@ -31,7 +31,7 @@ class Buffers:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class WeightBucket:
     """Whole tensors of one owner that travel together."""
 
     owner: int
@@ -79,25 +79,25 @@ def buffers(free: float, limit: float, largest: int) -> Buffers:
     return found
 
 
-def buckets(owned: Sequence[Sequence[Unit]], limit: int) -> tuple[Bucket, ...]:
+def buckets(owned: Sequence[Sequence[Unit]], limit: int) -> tuple[WeightBucket, ...]:
     """All buckets in the order in which they travel: the first one of every owner, then the second
     ones, and so on. `limit` holds every tensor."""
     found = [bucket for owner, own in enumerate(owned) for bucket in _packed(owner, own, limit)]
     return tuple(sorted(found, key=lambda one: (one.round, one.owner)))
 
 
-def _packed(owner: int, own: Iterable[Unit], limit: int) -> list[Bucket]:
-    found: list[Bucket] = []
+def _packed(owner: int, own: Iterable[Unit], limit: int) -> list[WeightBucket]:
+    found: list[WeightBucket] = []
     units: list[tuple[Unit, int]] = []
     start = size = 0
     for unit in own:
         if units and size + padded(unit) > limit:
-            found.append(Bucket(owner, len(found), start, size, tuple(units)))
+            found.append(WeightBucket(owner, len(found), start, size, tuple(units)))
             start, size, units = start + size, 0, []
         units.append((unit, size))
         size += padded(unit)
     if units:
-        found.append(Bucket(owner, len(found), start, size, tuple(units)))
+        found.append(WeightBucket(owner, len(found), start, size, tuple(units)))
     return found
 
 

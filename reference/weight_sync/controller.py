@@ -11,23 +11,23 @@ from typing import Any
 import torch
 
 from reference.parallel.mesh import Mesh
-from reference.weight_sync.buckets import Bucket, Buffers, buckets, buffers, largest, shares
-from reference.weight_sync.fetch import Address
+from reference.weight_sync.buckets import Buffers, WeightBucket, buckets, buffers, largest, shares
+from reference.weight_sync.checkpoint import dealt, saved
+from reference.weight_sync.host_copies import Address
 from reference.weight_sync.layout import LayoutSpec, seats
-from reference.weight_sync.order import Order, Report
-from reference.weight_sync.peers import Done, Failed, Peer, ask
-from reference.weight_sync.read import dealt, saved
-from reference.weight_sync.record import Span
+from reference.weight_sync.peers import Peer, PeerError, PeerValue, ask
+from reference.weight_sync.pipeline import Stages
+from reference.weight_sync.ranks import RankReport, UpdateOrder
+from reference.weight_sync.record import StageSpan
 from reference.weight_sync.spec import SyncSpec
-from reference.weight_sync.stages import Stages
+from reference.weight_sync.transport import Meeting
 from reference.weight_sync.units import Unit, full_set, holders
-from reference.weight_sync.wires import Meeting
 from twin.errors import Problem, UsageError
 from twin.spec.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SyncJob:
     """Whose weights go where."""
 
     model: ModelSpec
@@ -40,15 +40,15 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class UpdateResult:
     """An update, or a part of one that one rank asked for."""
 
     version: int
     start: int
     end: int
     """Nanoseconds of the machine's clock, as the controller saw it."""
-    senders: Mapping[int, Report]
-    receivers: Mapping[int, Report]
+    senders: Mapping[int, RankReport]
+    receivers: Mapping[int, RankReport]
     lost: tuple[int, ...] = ()
     """Receivers whose process is gone."""
     failed: Mapping[int, tuple[Problem, ...]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Controller:
     """The processes of a job: first senders, in the order of the trainer's ranks, then receivers in
     that of the layout."""
 
-    def __init__(self, job: Job, senders: Sequence[Peer], receivers: Sequence[Peer]) -> None:
+    def __init__(self, job: SyncJob, senders: Sequence[Peer], receivers: Sequence[Peer]) -> None:
         self.job, self.senders, self.receivers = job, list(senders), list(receivers)
         self.units = full_set(job.model, job.dtype)
         self._seats = seats(job.layout, job.model)
@@ -91,13 +91,13 @@ class Controller:
         sync, everyone = self.job.sync, [*self.senders, *self._alive]
         free = [sync.free_memory]
         for peer, answer in ask(dict.fromkeys(everyone, ("free", ())), self._patience).items():
-            if isinstance(answer, Done):
+            if isinstance(answer, PeerValue):
                 free.append(answer.value)
             elif peer in self.senders:
                 raise _without(peer)
         return buffers(min(free), sync.bucket, largest(self.units))
 
-    def buckets(self, space: Buffers) -> tuple[Bucket, ...]:
+    def buckets(self, space: Buffers) -> tuple[WeightBucket, ...]:
         """How the full set travels."""
         return buckets(self._owned, space.bytes)
 
@@ -120,7 +120,7 @@ class Controller:
         self.version = version
         return [found[peer] for peer in self.senders]
 
-    def update(self, stages: Stages | None = None) -> Outcome:
+    def update(self, stages: Stages | None = None) -> UpdateResult:
         """Send what was kept to all receivers that are there. One that is lost meanwhile holds
         nobody else up. Raises UsageError TW623 where a sender is gone."""
         assert self.version is not None, "keep weights before"
@@ -135,7 +135,7 @@ class Controller:
             if not broken or len(self._alive) == len(before) or not self._alive:
                 return outcome
 
-    def recover(self, number: int, peer: Peer | None = None) -> Outcome:
+    def recover(self, number: int, peer: Peer | None = None) -> UpdateResult:
         """A receiver, or the process in its place, reads what it needs from host copies; nobody
         else hears of it but their owners' readers."""
         assert self.version is not None, "keep weights before"
@@ -148,7 +148,7 @@ class Controller:
         report = self._told(
             self.receivers[number], "recover", self._addresses, owners, self.version
         )
-        return Outcome(self.version, start, time_ns(), {}, {number: report})
+        return UpdateResult(self.version, start, time_ns(), {}, {number: report})
 
     def unequal(self) -> list[str]:
         """Parts of received tensors that are not, bit for bit, those of the owners' host copies; of
@@ -165,7 +165,7 @@ class Controller:
             found += [f"{name} of receiver {number}" for name in wrong]
         return found
 
-    def spent(self) -> dict[int, tuple[Span, ...]]:
+    def spent(self) -> dict[int, tuple[StageSpan, ...]]:
         """What senders did since the last update: keeping, or reading."""
         found = self._all(dict.fromkeys(self.senders, ("spent", ())))
         return {number: found[peer] for number, peer in enumerate(self.senders)}
@@ -197,7 +197,7 @@ class Controller:
         seat, tied = self._seats[number], self.job.model.tied_embeddings
         return self._told(self.receivers[number], "learn", self.units, seat, tied)
 
-    def _attempt(self, stages: Stages, start: int, attempt: int) -> Outcome:
+    def _attempt(self, stages: Stages, start: int, attempt: int) -> UpdateResult:
         """An update with those that are there."""
         sync, space = self.job.sync, self.buffers
         there = self._alive  # behind the question for memory, which the dead do not answer
@@ -210,32 +210,32 @@ class Controller:
         for rank, peer in enumerate(everyone):
             place = (self._epoch, rank, len(self.senders), len(everyone), sync.patience)
             meeting = Meeting(host, port, *place)
-            asked[peer] = "update", (Order(meeting, sync.wire, stages, made, space, version),)
+            asked[peer] = "update", (UpdateOrder(meeting, sync.wire, stages, made, space, version),)
         found = ask(asked, self._patience)
         senders = self._senders(found)
-        took, failed = dict[int, Report](), dict[int, tuple[Problem, ...]]()
+        took, failed = dict[int, RankReport](), dict[int, tuple[Problem, ...]]()
         for number, peer in enumerate(self.receivers):
             match found.get(peer):
-                case Done(report):
+                case PeerValue(report):
                     took[number] = report
-                case Failed(problems, _):
+                case PeerError(problems, _):
                     failed[number] = problems
                 case _:
                     pass
         lost = tuple(number for number, peer in enumerate(self.receivers) if peer.gone)
-        return Outcome(version, start, time_ns(), senders, took, lost, failed, stages, attempt)
+        return UpdateResult(version, start, time_ns(), senders, took, lost, failed, stages, attempt)
 
-    def _senders(self, found: Mapping[Peer, Any]) -> dict[int, Report]:
+    def _senders(self, found: Mapping[Peer, Any]) -> dict[int, RankReport]:
         """Their reports. One that is gone ends the job; one that another's end has stopped has
         none."""
-        reports: dict[int, Report] = {}
+        reports: dict[int, RankReport] = {}
         for number, peer in enumerate(self.senders):
             match found[peer]:
-                case Done(report):
+                case PeerValue(report):
                     reports[number] = report
-                case Failed(problems, _) if all(one.code == "TW623" for one in problems):
+                case PeerError(problems, _) if all(one.code == "TW623" for one in problems):
                     pass
-                case Failed(problems, _):
+                case PeerError(problems, _):
                     raise UsageError(list(problems))
                 case _:
                     raise _without(peer)
@@ -249,9 +249,9 @@ class Controller:
         values: dict[Peer, Any] = {}
         for peer, answer in ask(asked, self._patience).items():
             match answer:
-                case Done(value):
+                case PeerValue(value):
                     values[peer] = value
-                case Failed(problems, _):
+                case PeerError(problems, _):
                     raise UsageError(list(problems))
                 case _:
                     raise _without(peer)

@@ -28,19 +28,18 @@ from reference.parallel.stage import stage_of
 from reference.trainer.folder import CHECKPOINTS
 from reference.trainer.settings import DTYPES
 from reference.trainer.state import weights_of
-from reference.weight_sync.buckets import Bucket
-from reference.weight_sync.controller import Controller, Job
+from reference.weight_sync.buckets import WeightBucket
+from reference.weight_sync.controller import Controller, SyncJob
+from reference.weight_sync.needs import in_memory
 from reference.weight_sync.peers import Peer, forked, serve
-from reference.weight_sync.receiver import Receiver
-from reference.weight_sync.sender import Sender
-from reference.weight_sync.target import in_memory
+from reference.weight_sync.ranks import Receiver, Sender
 from twin.errors import Problem, UsageError
 
-Hook = Callable[[Bucket], None]
+Hook = Callable[[WeightBucket], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class WeightSource:
     """A run whose weights travel; without a checkpoint they are those that it begins with."""
 
     run: RunSpec
@@ -59,19 +58,19 @@ class _Neighbours:
     size: int
 
 
-def source_of(config: str, overrides: list[str]) -> Source:
+def source_of(config: str, overrides: list[str]) -> WeightSource:
     """The run of a configuration, a preset, a run's folder or one of its checkpoints. Raises what
     `load_run` does, and UsageError TW627 for a folder without a checkpoint."""
     folder = Path(config)
     if not folder.is_dir():
-        return Source(load_run(config, overrides), None)
+        return WeightSource(load_run(config, overrides), None)
     checkpoints = sorted((folder / CHECKPOINTS).glob("step-*"))
     checkpoint = folder if (folder / MANIFEST).is_file() else (checkpoints or [None])[-1]
     if checkpoint is None:
         message = f"`{folder}` holds no checkpoint"
         fix = "name a run's folder, or a configuration: its first weights travel then"
         raise UsageError([Problem("TW627", "CONFIG", message, fix)])
-    return Source(_run_of(checkpoint, overrides), checkpoint)
+    return WeightSource(_run_of(checkpoint, overrides), checkpoint)
 
 
 def _run_of(checkpoint: Path, overrides: list[str]) -> RunSpec:
@@ -98,7 +97,7 @@ def mesh_for(run: RunSpec, ranks: int | None) -> Mesh:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProcessPlace:
     """Where a process runs: its network card, and the device that the run asks for."""
 
     seat: Seat
@@ -119,7 +118,7 @@ class Running:
     """The processes of an update, and how to start one anew."""
 
     controller: Controller
-    places: Sequence[Place]
+    places: Sequence[ProcessPlace]
 
     def again(self, number: int) -> Peer:
         """A new process for a receiver, in its place."""
@@ -128,7 +127,9 @@ class Running:
 
 
 @contextmanager
-def started(source: Source, mesh: Mesh, job: Job, hook: tuple[int, Hook]) -> Iterator[Running]:
+def started(
+    source: WeightSource, mesh: Mesh, job: SyncJob, hook: tuple[int, Hook]
+) -> Iterator[Running]:
     """The processes of a job within, joined by links of a rate if it has one, with a hook for the
     receiver of one number (-1: none)."""
     with ExitStack() as held:
@@ -137,7 +138,7 @@ def started(source: Source, mesh: Mesh, job: Job, hook: tuple[int, Hook]) -> Ite
         if job.sync.rate is not None:
             cluster = LocalCluster(nodes=ranks, rate=job.sync.rate)
             seats = held.enter_context(laid_out(cluster))
-        places = [Place(seat, source.run.train.device) for seat in seats]
+        places = [ProcessPlace(seat, source.run.train.device) for seat in seats]
         peers: list[Peer] = []
         for rank, place in enumerate(places):
             number = rank - mesh.ranks
@@ -156,7 +157,9 @@ def started(source: Source, mesh: Mesh, job: Job, hook: tuple[int, Hook]) -> Ite
                 peer.end()
 
 
-def _send(source: Source, mesh: Mesh, where: tuple[Place, int], connection: Connection) -> None:
+def _send(
+    source: WeightSource, mesh: Mesh, where: tuple[ProcessPlace, int], connection: Connection
+) -> None:
     place, rank = where
     device = place.enter(rank)
     made: list[Transformer] = []
@@ -169,14 +172,14 @@ def _send(source: Source, mesh: Mesh, where: tuple[Place, int], connection: Conn
     serve(Sender(parts, device, place.seat.address), connection)
 
 
-def _receive(hook: Hook | None, where: tuple[Place, int], connection: Connection) -> None:
+def _receive(hook: Hook | None, where: tuple[ProcessPlace, int], connection: Connection) -> None:
     place, rank = where
     device = place.enter(rank)
     hooks = (hook,) if hook is not None else ()
     serve(Receiver(in_memory(device), device, *hooks), connection)
 
 
-def _parts(source: Source, mesh: Mesh, rank: int) -> list[Transformer]:
+def _parts(source: WeightSource, mesh: Mesh, rank: int) -> list[Transformer]:
     """What a rank of the trainer holds."""
     run = source.run
     exchange: Any = _Neighbours(run.parallel.expert) if run.parallel.expert > 1 else None

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from reference.weight_sync.units import Held
+from reference.weight_sync.units import HeldPart
 from twin.errors import Problem, UsageError
 from twin.spec.base import Count, Spec
 from twin.spec.model import LatentAttention, ModelSpec
@@ -39,10 +39,10 @@ class LayoutSpec(Spec):
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankLayout:
     """What one inference rank holds: a part of the model, and which slice of its dense matrices."""
 
-    held: Held
+    held: HeldPart
     slice: int
     slices: int
     names: Names
@@ -65,7 +65,7 @@ def read_layout(text: str) -> LayoutSpec:
         raise UsageError(problems) from None
 
 
-def seats(layout: LayoutSpec, model: ModelSpec) -> tuple[Seat, ...]:
+def seats(layout: LayoutSpec, model: ModelSpec) -> tuple[RankLayout, ...]:
     """What each inference rank holds; ranks of a stage are neighbours, then stages, then instances.
 
     Raises UsageError TW621 with all that the model cannot be cut into.
@@ -73,16 +73,16 @@ def seats(layout: LayoutSpec, model: ModelSpec) -> tuple[Seat, ...]:
     if problems := _problems(layout, model):
         raise UsageError(problems)
     own = model.moe.experts // layout.expert if model.moe else 0
-    found: list[Seat] = []
+    found: list[RankLayout] = []
     for rank in range(layout.ranks):
         stage, place = rank // layout.expert % layout.pipeline, rank % layout.expert
-        held = Held(
+        held = HeldPart(
             *_layers(model.layers, layout.pipeline, stage),
             embedding=stage == 0,
             head=stage == layout.pipeline - 1,
             experts=range(place * own, (place + 1) * own),
         )
-        found.append(Seat(held, place % layout.tensor, layout.tensor, layout.names))
+        found.append(RankLayout(held, place % layout.tensor, layout.tensor, layout.names))
     return tuple(found)
 
 

@@ -3,18 +3,19 @@ sent. What a colocated controller does between a step of training and the next r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
+from torch import Tensor
 
+from reference.inference.engine import Engine
 from reference.model import Transformer
 from reference.weight_sync.buckets import buckets, buffers, largest, shares
-from reference.weight_sync.host import HostCopies
+from reference.weight_sync.host_copies import HostCopies
 from reference.weight_sync.layout import LayoutSpec, seats
-from reference.weight_sync.needs import needs_of, reload
+from reference.weight_sync.needs import Target, needs_of, reload
 from reference.weight_sync.record import Record
 from reference.weight_sync.spec import SyncSpec
-from reference.weight_sync.target import Target
 from reference.weight_sync.units import full_set, values
 from twin.spec.model import ModelSpec
 
@@ -60,3 +61,16 @@ class Colocated:
         if torch.device(device).type == "cuda":
             torch.cuda.synchronize(device)
         target.end(version)
+
+
+class Served:
+    """An engine of one process. It must not step while an update runs: its weights are of two
+    versions then."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.tensors: Mapping[str, Tensor] = engine.model.state_dict()
+
+    def end(self, version: int) -> None:
+        """Drop the cache of the old weights; who runs goes on under the new ones."""
+        self._engine.update_weights(self.tensors, version)  # in place: torch copies nothing

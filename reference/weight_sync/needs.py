@@ -1,4 +1,4 @@
-"""What an inference rank takes of the full set, and where it puts it.
+"""What an inference rank takes of the full set, and where it puts it: tensors by name.
 
 Rows of a tensor of the full set go to rows of one of the rank's own. Of matrices that ranks share,
 projections out of the hidden state and tables are cut along rows (heads, words), projections back
@@ -7,17 +7,17 @@ into it along columns, as Megatron-LM does (Shoeybi et al. 2019, arXiv:1909.0805
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 from torch import Tensor
 
 from reference.convert.names import Part as Rows
-from reference.weight_sync.buckets import Bucket
-from reference.weight_sync.layout import Seat
+from reference.weight_sync.buckets import WeightBucket
+from reference.weight_sync.layout import RankLayout
 from reference.weight_sync.units import Unit
 
 _BY_ROWS: Final = frozenset(
@@ -61,7 +61,7 @@ class Needs:
         }
 
 
-def needs_of(units: Iterable[Unit], seat: Seat, *, tied: bool) -> Needs:
+def needs_of(units: Iterable[Unit], seat: RankLayout, *, tied: bool) -> Needs:
     """What a rank takes of every tensor of the full set."""
     takes: dict[str, tuple[Take, ...]] = {}
     shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
@@ -90,7 +90,7 @@ def needs_of(units: Iterable[Unit], seat: Seat, *, tied: bool) -> Needs:
     return Needs(takes, shapes)
 
 
-def _box(rows: Rows, seat: Seat, *, shared: bool) -> Box:
+def _box(rows: Rows, seat: RankLayout, *, shared: bool) -> Box:
     """Where a released tensor, or the rank's slice of it, lies in the tensor that travels."""
     box = [slice(rows.first_row, rows.first_row + rows.shape[0])]
     box += [slice(0, size) for size in rows.shape[1:]]
@@ -116,7 +116,7 @@ def viewed(memory: Tensor, unit: Unit, offset: int) -> Tensor:
 
 
 @torch.no_grad()
-def reload(bucket: Bucket, half: Tensor, needs: Needs, own: Mapping[str, Tensor]) -> int:
+def reload(bucket: WeightBucket, half: Tensor, needs: Needs, own: Mapping[str, Tensor]) -> int:
     """Put what a rank needs of a bucket, which lies in `half`, into its own tensors; the bytes that
     it kept. Types may differ, shapes may not: RuntimeError."""
     kept = 0
@@ -139,3 +139,31 @@ def digest(tensor: Tensor) -> str:
     """Of the numbers of a tensor, bit for bit."""
     data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
     return blake2b(data.numpy().data, digest_size=16).hexdigest()
+
+
+class Target(Protocol):
+    """The weights of one inference rank."""
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """By name; they are written in place."""
+        ...
+
+    def end(self, version: int) -> None:
+        """All of them are of this version now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Tensors that nobody computes with yet: a rank of a layout that the engine does not run."""
+
+    tensors: Mapping[str, Tensor]
+
+    def end(self, version: int) -> None:
+        """Nobody has to hear of it."""
+
+
+def in_memory(device: torch.device | str = "cpu") -> Callable[[Needs], Target]:
+    """Makes tensors for what a rank needs."""
+    return lambda needs: Memory(needs.tensors(device))

@@ -28,14 +28,14 @@ END: Final = "end"
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class PeerValue:
     """What a peer's work gave."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class PeerError:
     """A peer that could not do it, and goes on."""
 
     problems: tuple[Problem, ...]
@@ -43,11 +43,11 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class PeerGone:
     """A peer that ended, or said nothing for too long."""
 
 
-Answer = Done | Failed | Gone
+PeerAnswer = PeerValue | PeerError | PeerGone
 
 
 @dataclass(slots=True, eq=False)
@@ -98,20 +98,20 @@ def serve(actor: object, connection: Connection) -> None:
         if word == END:
             return
         try:
-            answer: Answer = Done(getattr(actor, word)(*arguments))
+            answer: PeerAnswer = PeerValue(getattr(actor, word)(*arguments))
         except TwinError as error:
-            answer = Failed(tuple(error.problems), traceback.format_exc())
+            answer = PeerError(tuple(error.problems), traceback.format_exc())
         except Exception as error:  # noqa: BLE001  whatever it is, who asked must hear of it
             problem = Problem("TW624", "", f"{type(error).__name__}: {error}")
-            answer = Failed((problem,), traceback.format_exc())
+            answer = PeerError((problem,), traceback.format_exc())
         connection.send(answer)
 
 
-def ask(asked: Mapping[Peer, tuple[str, Sequence[Any]]], patience: float) -> dict[Peer, Answer]:
+def ask(asked: Mapping[Peer, tuple[str, Sequence[Any]]], patience: float) -> dict[Peer, PeerAnswer]:
     """The answers of all, whatever each was asked. One that says nothing is gone after so many
     seconds without a word of anyone."""
     waiting: dict[Any, Peer] = {}
-    found: dict[Peer, Answer] = {}
+    found: dict[Peer, PeerAnswer] = {}
     for peer, (word, arguments) in asked.items():
         try:
             peer.connection.send((word, tuple(arguments)))
@@ -133,9 +133,9 @@ def ask(asked: Mapping[Peer, tuple[str, Sequence[Any]]], patience: float) -> dic
     return found
 
 
-def _gone(peer: Peer) -> Gone:
+def _gone(peer: Peer) -> PeerGone:
     peer.gone = True
-    return Gone()
+    return PeerGone()
 
 
 def _work(parent: int, connection: Connection, work: Callable[[Connection], None]) -> None:

@@ -11,31 +11,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from time import time_ns
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-from reference.weight_sync.buckets import Bucket
+from reference.weight_sync.buckets import WeightBucket
 
 Stage = Literal["keep", "regroup", "read", "host_copy", "fetch", "broadcast", "handover", "reload"]
 """`keep`: model to host memory; `regroup`: those who are there join; `read`: from disk;
 `host_copy`: host to device; `fetch`: another's host copy; `broadcast`: to all receivers;
 `handover`: a receiver waits until its last bucket is reloaded; `reload`: into its own weights."""
-STAGES: Final[tuple[Stage, ...]] = (
-    "keep",
-    "regroup",
-    "read",
-    "host_copy",
-    "fetch",
-    "broadcast",
-    "handover",
-    "reload",
-)
+STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 NONE: Final = -1
 """The round and the owner of what belongs to no bucket."""
 Interval = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class StageSpan:
     """Something that took time in one process."""
 
     stage: Stage
@@ -50,18 +41,20 @@ class Span:
 class Record:
     """The spans of one process."""
 
-    spans: list[Span] = field(default_factory=list[Span])
+    spans: list[StageSpan] = field(default_factory=list[StageSpan])
 
     @contextmanager
-    def span(self, stage: Stage, bucket: Bucket | None = None, size: int = 0) -> Iterator[None]:
+    def span(
+        self, stage: Stage, bucket: WeightBucket | None = None, size: int = 0
+    ) -> Iterator[None]:
         """Within, a stage is at work."""
         round_, owner = (bucket.round, bucket.owner) if bucket else (NONE, NONE)
         start = time_ns()
         yield
         size = bucket.bytes if bucket else size
-        self.spans.append(Span(stage, round_, owner, start, time_ns(), size))
+        self.spans.append(StageSpan(stage, round_, owner, start, time_ns(), size))
 
-    def taken(self) -> tuple[Span, ...]:
+    def taken(self) -> tuple[StageSpan, ...]:
         """All of them, in order of their start; none are left."""
         found = tuple(sorted(self.spans, key=lambda one: one.start))
         self.spans.clear()
@@ -84,7 +77,7 @@ def length(intervals: Iterable[Interval]) -> int:
     return sum(end - start for start, end in intervals)
 
 
-def transfers(senders: Sequence[Span], receivers: Sequence[Span]) -> list[Span]:
+def transfers(senders: Sequence[StageSpan], receivers: Sequence[StageSpan]) -> list[StageSpan]:
     """Broadcasts while bytes could move: an owner waits until the first receiver is there."""
     here: dict[tuple[int, int], int] = {}
     for one in receivers:
@@ -98,7 +91,9 @@ def transfers(senders: Sequence[Span], receivers: Sequence[Span]) -> list[Span]:
     ]
 
 
-def summed(senders: Sequence[Span], receivers: Sequence[Span]) -> dict[str, Mapping[str, float]]:
+def summed(
+    senders: Sequence[StageSpan], receivers: Sequence[StageSpan]
+) -> dict[str, Mapping[str, float]]:
     """By stage: seconds in which it was at work anywhere, spans, and bytes of all spans."""
     moved = [one for one in senders if one.stage != "broadcast"]
     moved += transfers(senders, receivers)
@@ -113,9 +108,9 @@ def summed(senders: Sequence[Span], receivers: Sequence[Span]) -> dict[str, Mapp
     return found
 
 
-def overlapped(senders: Sequence[Span], receivers: Sequence[Span]) -> float:
+def overlapped(senders: Sequence[StageSpan], receivers: Sequence[StageSpan]) -> float:
     """Seconds in which two of host copies, broadcasts and reloads, or all three, ran at once."""
-    kinds: Sequence[Sequence[Span]] = (
+    kinds: Sequence[Sequence[StageSpan]] = (
         [one for one in senders if one.stage == "host_copy"],
         transfers(senders, receivers),
         [one for one in receivers if one.stage == "reload"],

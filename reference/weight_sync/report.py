@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from reference.parallel import timeline
 from reference.weight_sync.buckets import largest
-from reference.weight_sync.controller import Controller, Outcome
-from reference.weight_sync.record import Span, Stage, overlapped, summed
+from reference.weight_sync.controller import Controller, UpdateResult
+from reference.weight_sync.record import Stage, StageSpan, overlapped, summed
 from twin.units import format_quantity
 
 VERSION: Final = 1
@@ -50,7 +50,7 @@ def described(controller: Controller) -> dict[str, Any]:
     }
 
 
-def updated(outcome: Outcome) -> dict[str, Any]:
+def updated(outcome: UpdateResult) -> dict[str, Any]:
     """One update: its time is from the first copy from the host to the end of the last reload;
     `asked_seconds` has joining and the controller's messages, too."""
     senders, receivers = _spans(outcome)
@@ -72,7 +72,7 @@ def updated(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def recovered(outcome: Outcome) -> dict[str, Any]:
+def recovered(outcome: UpdateResult) -> dict[str, Any]:
     """A recovery: the time in which the receiver had its weights again, its process there."""
     ((number, report),) = outcome.receivers.items()
     return {"receiver": number, "seconds": outcome.seconds, "bytes": report.bytes}
@@ -116,7 +116,7 @@ def text(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_timeline(folder: Path, controller: Controller, outcomes: Sequence[Outcome]) -> None:
+def write_timeline(folder: Path, controller: Controller, outcomes: Sequence[UpdateResult]) -> None:
     """The timelines of all ranks, senders first, an update per step: `twin measured FOLDER`."""
     target = folder / timeline.FOLDER
     target.mkdir(parents=True, exist_ok=True)
@@ -149,13 +149,13 @@ def write_timeline(folder: Path, controller: Controller, outcomes: Sequence[Outc
         file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
-def _timeline_span(step: int, span: Span) -> timeline.Span:
+def _timeline_span(step: int, span: StageSpan) -> timeline.Span:
     group = "world" if span.stage == "broadcast" else ""
     place = step, _STREAMS[span.stage], span.stage, timeline.NOWHERE, timeline.NOWHERE
     return timeline.Span(*place, span.start, span.end, span.bytes, group)
 
 
-def _spans(outcome: Outcome) -> tuple[list[Span], list[Span]]:
+def _spans(outcome: UpdateResult) -> tuple[list[StageSpan], list[StageSpan]]:
     senders, receivers = (
         [span for report in reports.values() for span in report.spans]
         for reports in (outcome.senders, outcome.receivers)

@@ -51,7 +51,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldPart:
     """A part of the model: layers `first` up to `end`, with some experts of each."""
 
     first: int
@@ -104,12 +104,12 @@ def values(parts: Iterable[Transformer]) -> dict[str, Tensor]:
     return found
 
 
-def held_by(model: ModelSpec, mesh: Mesh, rank: int) -> tuple[Held, ...]:
+def held_by(model: ModelSpec, mesh: Mesh, rank: int) -> tuple[HeldPart, ...]:
     """The parts of the model that a rank of the trainer holds, one per chunk."""
     parts, chunks = cut(model, mesh.spec), mesh.chunk_map
     experts = _experts(model, mesh.expert_index(rank), mesh.spec.expert)
     return tuple(
-        Held(
+        HeldPart(
             *parts[chunks.part_of[chunk]],
             embedding=chunks.before[chunk] is None,
             head=chunks.after[chunk] is None,

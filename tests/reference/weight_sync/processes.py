@@ -14,14 +14,13 @@ from torch import Tensor
 
 from reference.model.part import Part
 from reference.parallel.mesh import Mesh
-from reference.weight_sync.buckets import Bucket
-from reference.weight_sync.controller import Controller, Job
+from reference.weight_sync.buckets import WeightBucket
+from reference.weight_sync.controller import Controller, SyncJob
 from reference.weight_sync.layout import read_layout, seats
+from reference.weight_sync.needs import in_memory
 from reference.weight_sync.peers import Peer, ask, forked, serve
-from reference.weight_sync.receiver import Receiver
-from reference.weight_sync.sender import Sender
+from reference.weight_sync.ranks import Receiver, Sender
 from reference.weight_sync.spec import SyncSpec
-from reference.weight_sync.target import in_memory
 from tests.reference.weight_sync.small import Neighbours, fill, model, parts_of, served_part
 
 
@@ -55,7 +54,7 @@ class Watched(Receiver):
         tensors["final_norm.gain"] = torch.zeros(3)
 
 
-def receiving(before_reload: Callable[[Bucket], None] | None = None) -> Peer:
+def receiving(before_reload: Callable[[WeightBucket], None] | None = None) -> Peer:
     def work(connection: Connection) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.set_num_threads(1)
@@ -65,11 +64,11 @@ def receiving(before_reload: Callable[[Bucket], None] | None = None) -> Peer:
     return forked("a receiver", work)
 
 
-def dying(at: int) -> Callable[[Bucket], None]:
+def dying(at: int) -> Callable[[WeightBucket], None]:
     """Ends the process, as kill -9 does, when so many buckets have come before."""
     came = []
 
-    def hook(bucket: Bucket) -> None:
+    def hook(bucket: WeightBucket) -> None:
         if len(came) == at:
             os._exit(9)
         came.append(bucket)
@@ -77,7 +76,7 @@ def dying(at: int) -> Callable[[Bucket], None]:
     return hook
 
 
-def slowly(bucket: Bucket) -> None:
+def slowly(bucket: WeightBucket) -> None:
     """A reload that takes longer than the next bucket needs to come."""
     del bucket
     sleep(0.015)
@@ -85,13 +84,16 @@ def slowly(bucket: Bucket) -> None:
 
 @contextmanager
 def running(
-    on: Mesh, layout: str, hooks: dict[int, Callable[[Bucket], None]] | None = None, **sync: Any
+    on: Mesh,
+    layout: str,
+    hooks: dict[int, Callable[[WeightBucket], None]] | None = None,
+    **sync: Any,
 ) -> Iterator[Controller]:
     """A job on processes; a hook for the receiver of a number."""
     spec = SyncSpec.model_validate(
         {"bucket": "4kB", "free_memory": "1MB", "patience": "5s", **sync}
     )
-    job = Job(model(), torch.float32, on, read_layout(layout), spec)
+    job = SyncJob(model(), torch.float32, on, read_layout(layout), spec)
     senders = [
         forked(f"sender {rank}", lambda pipe, rank=rank: serve(Trainer(on, rank), pipe))
         for rank in range(on.ranks)

@@ -23,12 +23,11 @@ from reference.parallel.groups import Group
 from reference.parallel.replicas import Holders, Replicas
 from reference.parallel.timeline import Tape
 from reference.weight_sync.buckets import buckets, buffers, largest, shares
-from reference.weight_sync.host import HostCopies
-from reference.weight_sync.layout import LayoutSpec, Seat, read_layout, seats
-from reference.weight_sync.local import Colocated
-from reference.weight_sync.needs import needs_of, reload
-from reference.weight_sync.target import Memory, Served
-from reference.weight_sync.units import Held, full_set, held_by, holders, values
+from reference.weight_sync.host_copies import HostCopies
+from reference.weight_sync.layout import LayoutSpec, RankLayout, read_layout, seats
+from reference.weight_sync.local import Colocated, Served
+from reference.weight_sync.needs import Memory, needs_of, reload
+from reference.weight_sync.units import HeldPart, full_set, held_by, holders, values
 from tests.reference.inference import small as engines
 from tests.reference.weight_sync.small import Neighbours, mesh, model, parts_of, served_part
 from twin.errors import UsageError
@@ -73,7 +72,7 @@ def kept(trained: str, name: str = "latent") -> tuple[HostCopies, ...]:
 
 def moved(
     copies: tuple[HostCopies, ...], spec: ModelSpec, layout: LayoutSpec, limit: int
-) -> list[tuple[Seat, dict[str, Tensor]]]:
+) -> list[tuple[RankLayout, dict[str, Tensor]]]:
     """What every inference rank has when all buckets have come."""
     units = full_set(spec, torch.float32)
     space = buffers(3 * max(limit, largest(units)), limit, largest(units))
@@ -94,7 +93,7 @@ def moved(
 
 
 @cache
-def expected(held: Held, ranks: int) -> dict[str, Tensor]:
+def expected(held: HeldPart, ranks: int) -> dict[str, Tensor]:
     """The same made by the model itself, which nothing has moved."""
     neighbours: Any = Neighbours(ranks) if ranks > 1 else None
     place = held.experts.start // len(held.experts)

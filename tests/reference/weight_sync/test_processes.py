@@ -13,16 +13,15 @@ import torch
 from reference.inference.engine import Engine
 from reference.inference.request import EngineRequest
 from reference.model import Transformer
-from reference.weight_sync.buckets import Bucket
-from reference.weight_sync.controller import Controller, Job
+from reference.weight_sync.buckets import WeightBucket
+from reference.weight_sync.controller import Controller, SyncJob
 from reference.weight_sync.layout import read_layout
-from reference.weight_sync.peers import Failed, ask, forked, serve
-from reference.weight_sync.receiver import Receiver
+from reference.weight_sync.local import Served
+from reference.weight_sync.peers import PeerError, ask, forked, serve
+from reference.weight_sync.pipeline import Stages
+from reference.weight_sync.ranks import Receiver, Sender
 from reference.weight_sync.record import transfers
-from reference.weight_sync.sender import Sender
 from reference.weight_sync.spec import SyncSpec
-from reference.weight_sync.stages import Stages
-from reference.weight_sync.target import Served
 from tests.reference.inference import small as engines
 from tests.reference.weight_sync.processes import (
     dying,
@@ -152,7 +151,7 @@ def test_host_copies_of_another_version_are_not_read() -> None:
         owners = {unit.name: 0 for unit in job.units}
         asked = {receiver: ("recover", (job._addresses, owners, 9))}
         answer = ask(asked, 20)[receiver]
-        assert isinstance(answer, Failed)
+        assert isinstance(answer, PeerError)
         assert answer.problems[0].code == "TW625"
 
 
@@ -171,7 +170,7 @@ def test_without_a_sender_there_is_no_update() -> None:
 def test_a_sender_killed_within_an_update_ends_it_for_all(wire: str, tmp_path: Path) -> None:
     victim = tmp_path / "pid"
 
-    def kill(bucket: Bucket) -> None:
+    def kill(bucket: WeightBucket) -> None:
         if bucket.round == 1:
             os.kill(int(victim.read_text()), signal.SIGKILL)
 
@@ -222,7 +221,7 @@ def test_an_engine_of_another_process_speaks_with_the_weights_it_was_sent() -> N
     sender = forked("sender 0", lambda pipe: serve(Sender(lambda: [trainer]), pipe))
     receiver = forked("receiver 0", lambda pipe: serve(Speaking(), pipe))
     spec = SyncSpec.model_validate({"bucket": "4kB"})
-    job = Job(trainer.spec, torch.float32, mesh(), read_layout(""), spec)
+    job = SyncJob(trainer.spec, torch.float32, mesh(), read_layout(""), spec)
     controller = Controller(job, [sender], [receiver])
     try:
         before = told(receiver, "answer")

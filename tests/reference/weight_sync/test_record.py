@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from reference.weight_sync.record import Span, overlapped, summed, united
+from reference.weight_sync.record import StageSpan, overlapped, summed, united
 
 
-def span(stage: Any, start: float, end: float, owner: int = 0) -> Span:
-    return Span(stage, 0, owner, round(start * 1e9), round(end * 1e9), 10)
+def span(stage: Any, start: float, end: float, owner: int = 0) -> StageSpan:
+    return StageSpan(stage, 0, owner, round(start * 1e9), round(end * 1e9), 10)
 
 
 def test_times_that_overlap_count_once() -> None:

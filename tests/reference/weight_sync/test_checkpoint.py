@@ -14,8 +14,8 @@ from reference.checkpoint import Pieces, Snapshot, piece_of, save
 from reference.model.part import whole
 from reference.optim.groups import is_expert
 from reference.weight_sync.buckets import shares
-from reference.weight_sync.host import HostCopies
-from reference.weight_sync.read import dealt, read, saved
+from reference.weight_sync.checkpoint import dealt, read, saved
+from reference.weight_sync.host_copies import HostCopies
 from reference.weight_sync.units import full_set
 from tests.reference.weight_sync.small import model, served_part
 from twin.errors import UsageError

@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from reference.checkpoint import MANIFEST
-from reference.weight_sync.host import HostCopies
+from reference.weight_sync.host_copies import HostCopies
 from reference.weight_sync.units import Unit
 from twin.errors import Problem, UsageError
 
@@ -28,7 +28,7 @@ _MODEL: Final = "model/"
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedPiece:
     """A piece of a tensor on disk: numbers `first` up to `end` of the whole, flattened."""
 
     ours: str
@@ -46,7 +46,7 @@ class Saved:
         return unit.ours == self.ours and self.first <= start and start + size <= self.end
 
 
-def saved(checkpoint: Path) -> tuple[Saved, ...]:
+def saved(checkpoint: Path) -> tuple[SavedPiece, ...]:
     """All pieces of the model in a checkpoint. Raises UsageError TW626 where its files are not as
     its manifest says."""
     _check_sizes(checkpoint)
@@ -56,7 +56,7 @@ def saved(checkpoint: Path) -> tuple[Saved, ...]:
 
     metadata = FileSystemReader(checkpoint / _TENSORS).read_metadata()
     places: Mapping[Any, Any] = metadata.storage_data
-    found: list[Saved] = []
+    found: list[SavedPiece] = []
     for index, place in places.items():
         if index.fqn.startswith(_MODEL):
             stored: Any = metadata.state_dict_metadata[index.fqn]
@@ -64,17 +64,17 @@ def saved(checkpoint: Path) -> tuple[Saved, ...]:
             first = index.offset[0]
             own = index.fqn.removeprefix(_MODEL)
             where = place.relative_path, place.offset, place.length
-            found.append(Saved(own, first, first + size, *where))
+            found.append(SavedPiece(own, first, first + size, *where))
     return tuple(sorted(found, key=lambda one: (one.file, one.place)))
 
 
 def dealt(
-    pieces: Sequence[Saved], units: Sequence[Unit], owners: int
-) -> tuple[tuple[tuple[Saved, ...], ...], dict[str, tuple[int, ...]]]:
+    pieces: Sequence[SavedPiece], units: Sequence[Unit], owners: int
+) -> tuple[tuple[tuple[SavedPiece, ...], ...], dict[str, tuple[int, ...]]]:
     """The pieces that each owner reads, about as many bytes for each, and by tensor of the full set
     its owner: who reads it. Raises UsageError TW626 where a tensor is in no piece."""
-    by_name: dict[str, list[tuple[int, Saved]]] = {}
-    own: list[list[Saved]] = [[] for _ in range(owners)]
+    by_name: dict[str, list[tuple[int, SavedPiece]]] = {}
+    own: list[list[SavedPiece]] = [[] for _ in range(owners)]
     filled = [0] * owners
     for piece in sorted(pieces, key=lambda one: -one.bytes):
         owner = filled.index(min(filled))
@@ -91,7 +91,7 @@ def dealt(
     return tuple(map(tuple, own)), found
 
 
-def read(checkpoint: Path, pieces: Iterable[Saved], host: HostCopies, version: int) -> int:
+def read(checkpoint: Path, pieces: Iterable[SavedPiece], host: HostCopies, version: int) -> int:
     """Read an owner's pieces into its host copies; the bytes read from disk. Raises UsageError
     TW626 for a piece that is damaged."""
     by_name: dict[str, list[Unit]] = {}
@@ -116,7 +116,7 @@ def read(checkpoint: Path, pieces: Iterable[Saved], host: HostCopies, version: i
     return total
 
 
-def _numbers(piece: Saved, data: bytearray) -> torch.Tensor:
+def _numbers(piece: SavedPiece, data: bytearray) -> torch.Tensor:
     """The numbers of a piece, flat, its checksums checked."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from reference.weight_sync.buckets import Bucket, Buffers
-from reference.weight_sync.host import HostCopies
-from reference.weight_sync.stages import SENDS, Stages
-from reference.weight_sync.stages.hands import hands_of
+from reference.weight_sync.buckets import Buffers, WeightBucket
+from reference.weight_sync.host_copies import HostCopies
+from reference.weight_sync.pipeline import SENDS, BucketSender, Stages
+from reference.weight_sync.transport import Wire
 
 _BYTES = 64
-_BUCKETS = [Bucket(0, turn, turn * _BYTES, _BYTES, ()) for turn in range(5)]
+_BUCKETS = [WeightBucket(0, turn, turn * _BYTES, _BYTES, ()) for turn in range(5)]
 _PATIENCE = 5.0
 """Seconds until a copy that has not begun is taken to be none."""
 
@@ -25,20 +25,20 @@ class Watched(HostCopies):
     """Host copies that tell of each bucket that is asked for, and whether the last one was on the
     way then: a copy waits for that."""
 
-    def __init__(self, buckets: Sequence[Bucket]) -> None:
+    def __init__(self, buckets: Sequence[WeightBucket]) -> None:
         super().__init__(())
         self.memory = torch.arange(len(buckets) * _BYTES, dtype=torch.int64).to(torch.uint8)
         self.begun, self.on_the_way = ([Event() for _ in buckets] for _ in range(2))
         self.beside: list[bool] = []
 
-    def part(self, bucket: Bucket) -> Tensor:
+    def part(self, bucket: WeightBucket) -> Tensor:
         self.begun[bucket.round].set()
         if bucket.round:
             self.beside.append(self.on_the_way[bucket.round - 1].wait(_PATIENCE))
         return super().part(bucket)
 
 
-class Waiting:
+class Waiting(Wire):
     """A wire on which a bucket is on the way until the copy of the next one begins, or patience is
     over."""
 
@@ -74,7 +74,7 @@ def test_three_stages_with_a_copy_buffer_copy_the_next_bucket_while_one_is_on_th
     host = Watched(_BUCKETS)
     wire = Waiting(host, _PATIENCE if ahead else 0.0)
     SENDS[stages](
-        hands_of(0, _BUCKETS, host, wire, (Buffers(_BYTES, buffers), torch.device("cpu")))
+        BucketSender(0, _BUCKETS, host, wire, (Buffers(_BYTES, buffers), torch.device("cpu")))
     )
     assert wire.ahead == [ahead] * 4
     assert all(host.beside)

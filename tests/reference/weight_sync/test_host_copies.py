@@ -11,9 +11,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from reference.weight_sync import fetch
-from reference.weight_sync.fetch import Address, Library, fetched
-from reference.weight_sync.host import HostCopies
+from reference.weight_sync import host_copies
+from reference.weight_sync.host_copies import Address, HostCopies, Library, fetched
 from reference.weight_sync.units import Unit
 from twin.errors import UsageError
 
@@ -30,7 +29,7 @@ def copies() -> HostCopies:
 
 @pytest.fixture
 def address(copies: HostCopies, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
-    monkeypatch.setattr(fetch, "_STALLED", 0.3)
+    monkeypatch.setattr(host_copies, "_STALLED", 0.3)
     library = Library(copies, "127.0.0.1")
     yield library.address
     library.close()
