@@ -82,7 +82,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command l
     Runs the scenario, or takes a stored run by the beginning of its hash. Every file says which
     scenario, version and command it came from. A plan that does not fit is exported all the same.
     """
-    from twin.evidence.measured import is_run
+    from twin.evidence.measured.run_folder import is_run
     from twin.interop.export.base import check, write
     from twin.reports import verdict
     from twin.reports.numbers import gibibytes
@@ -132,7 +132,10 @@ def _measured(asked: _Real, form: str, path: Path, output: Output) -> None:
     from importlib.metadata import version
 
     from twin.errors import Problem, UsageError
-    from twin.evidence.measured import read, summary, together, trace
+    from twin.evidence.measured.compare import joined_trace
+    from twin.evidence.measured.run_folder import read
+    from twin.evidence.measured.step import trace
+    from twin.evidence.measured.summary import summary
     from twin.interop.export.base import write_parts
     from twin.reports.numbers import show
 
@@ -146,7 +149,7 @@ def _measured(asked: _Real, form: str, path: Path, output: Output) -> None:
     shown = happened = trace(run, found.step)
     if asked.beside is not None:
         answer = _answered(asked.beside, asked.sets, output, asked.fidelity, cache=asked.cache)
-        shown = together(run.layout, happened, answer.trace)
+        shown = joined_trace(run.layout, happened, answer.trace)
     known = {"run": run.name, "step": str(found.step), "model": run.header.model}
     known |= {"created": run.header.created, "twin_version": version("twin")}
     (file,) = write_parts({"": timeline(shown, known)}, path)

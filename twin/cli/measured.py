@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from twin.engine.trace import Trace
-    from twin.evidence.measured import Beside, MeasuredRun, Summary
+    from twin.evidence.measured.compare import StepComparison
+    from twin.evidence.measured.run_folder import MeasuredRun
+    from twin.evidence.measured.summary import RunSummary
 
 VERSION = 1
 """Version of the JSON document."""
@@ -63,7 +65,10 @@ def measured(  # noqa: PLR0913, PLR0917  one parameter per option of the command
     median one went, and how long each kind of action takes. With a scenario, puts beside it what
     the twin predicts.
     """
-    from twin.evidence.measured import beside, read, sentence, summary, trace
+    from twin.evidence.measured.compare import compare_steps, sentence
+    from twin.evidence.measured.run_folder import read
+    from twin.evidence.measured.step import trace
+    from twin.evidence.measured.summary import summary
 
     output = Output(as_json, quiet)
     if folder is None:
@@ -72,12 +77,12 @@ def measured(  # noqa: PLR0913, PLR0917  one parameter per option of the command
     run = read(folder)
     found = summary(run, step)
     happened = trace(run, found.step)
-    compared: Beside | None = None
+    compared: StepComparison | None = None
     if scenario is not None:
         from twin.cli.answer import answered
 
         answer = answered(scenario, sets or [], output, cache=not no_cache, fidelity=fidelity)
-        compared = beside(run, found, happened, answer.plan, answer.trace)
+        compared = compare_steps(run, found, happened, answer.plan, answer.trace)
     elif sets:
         raise typer.BadParameter("--set changes a scenario: name one", param_hint="--set")
     output.document(_document(run, found, happened, compared))
@@ -97,10 +102,11 @@ def _span(low: int, high: int) -> str:
 def _list(output: Output) -> None:
     """The runs in the folder where trainers write by default, the newest first."""
     from twin.answers import runs_folder
-    from twin.evidence.measured import found
 
     folder = runs_folder() / "train"
-    runs = found(folder)
+    from twin.evidence.measured.run_folder import runs_in
+
+    runs = runs_in(folder)
     listed = [{"name": one.name, "path": str(one)} for one in runs]
     output.document({"version": VERSION, "folder": str(folder), "runs": listed})
     if not runs:
@@ -110,7 +116,7 @@ def _list(output: Output) -> None:
 
 
 def _document(
-    run: MeasuredRun, found: Summary, happened: Trace, compared: Beside | None
+    run: MeasuredRun, found: RunSummary, happened: Trace, compared: StepComparison | None
 ) -> dict[str, Any]:
     from twin.reports.breakdown import in_seconds, mean
 
@@ -138,18 +144,18 @@ def _document(
 
 
 def _tables(
-    run: MeasuredRun, found: Summary, happened: Trace, compared: Beside | None
+    run: MeasuredRun, found: RunSummary, happened: Trace, compared: StepComparison | None
 ) -> list[Table]:
-    from twin.evidence.measured.beside import actions_beside
+    from twin.evidence.measured.compare import compare_actions
     from twin.reports.breakdown import mean
 
     row = mean(happened.breakdown_ns)
-    actions = compared.actions if compared else actions_beside(found.actions)
+    actions = compared.actions if compared else compare_actions(found.actions)
     tables = [_step_table(row, compared), _action_table(actions, compared)]
     return [*tables, _rank_table(happened), _run_table(run, found)]
 
 
-def _step_table(row: dict[str, int], compared: Beside | None) -> Table:
+def _step_table(row: dict[str, int], compared: StepComparison | None) -> Table:
     from rich.table import Table
 
     from twin.reports.breakdown import CAUSE_WORDS, CAUSES
@@ -168,7 +174,7 @@ def _step_table(row: dict[str, int], compared: Beside | None) -> Table:
     return table
 
 
-def _action_table(actions: Sequence[Any], compared: Beside | None) -> Table:
+def _action_table(actions: Sequence[Any], compared: StepComparison | None) -> Table:
     from rich.table import Table
 
     from twin.reports.numbers import duration, signed
@@ -184,7 +190,7 @@ def _action_table(actions: Sequence[Any], compared: Beside | None) -> Table:
     return table
 
 
-def _more(compared: Beside | None, last: str) -> list[str]:
+def _more(compared: StepComparison | None, last: str) -> list[str]:
     return ["predicted", last] if compared else []
 
 
@@ -204,7 +210,7 @@ def _rank_table(happened: Trace) -> Table:
     return table
 
 
-def _run_table(run: MeasuredRun, found: Summary) -> Table:
+def _run_table(run: MeasuredRun, found: RunSummary) -> Table:
     from rich.table import Table
 
     from twin.reports.numbers import duration

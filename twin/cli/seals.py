@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from twin.answers import Run
-    from twin.evidence.live import Seal, Shelf
+    from twin.evidence.live.seal import Seal
+    from twin.evidence.live.seals import SealFolder
 
 VERSION = 1
 """Version of the JSON document."""
@@ -114,10 +115,10 @@ def sealed(found: Run, folder: Path | None) -> dict[str, Any]:
 
 
 def _list(output: Output) -> None:
-    from twin.evidence.live import shelf
-    from twin.evidence.live.words import rate
+    from twin.evidence.live.seals import read_seals
+    from twin.evidence.live.wording import rate
 
-    found = shelf()
+    found = read_seals()
     output.document(
         {
             "version": VERSION,
@@ -134,13 +135,12 @@ def _list(output: Output) -> None:
 
 
 def _show(name: str, output: Output) -> None:
-    from twin.evidence.live import shelf
     from twin.evidence.live.seal import sentence
-    from twin.evidence.live.seals import find
-    from twin.evidence.live.words import checked
+    from twin.evidence.live.seals import find, read_seals
+    from twin.evidence.live.wording import checked
 
     one = find(name)
-    found = shelf()
+    found = read_seals()
     output.document({"version": VERSION, "seal": one.to_json(), **_row(one, found)})
     output.sentence(f"{one.name}, sealed {one.sealed}: {sentence(one)}.")
     for row in found.of(one):
@@ -151,14 +151,13 @@ def _show(name: str, output: Output) -> None:
 
 def _check(name: str, told: tuple[str, str, str | None], output: Output) -> None:
     """Hold a seal against a step that somebody measured: seconds, source, when the run began."""
-    from twin.evidence.live.check import check
-    from twin.evidence.live.pace import Pace
-    from twin.evidence.live.seals import add, find, keep
-    from twin.evidence.live.words import checked
+    from twin.evidence.live.seals import add, check, find, keep
+    from twin.evidence.live.step_time_estimate import StepTime
+    from twin.evidence.live.wording import checked
 
     measured, source, began = told
     one = find(name)
-    seconds = Pace(_seconds(measured), None, 0)
+    seconds = StepTime(_seconds(measured), None, 0)
     found = check(one, seconds, source, _date(began) if began else None, datetime.now(UTC))
     keep(one)
     new = add(found)
@@ -194,7 +193,7 @@ def _date(text: str) -> datetime:
     return found.astimezone(UTC)
 
 
-def _refuse(found: Shelf) -> None:
+def _refuse(found: SealFolder) -> None:
     """Say what is no seal any more, whatever was asked."""
     if not found.refused:
         return
@@ -205,7 +204,7 @@ def _refuse(found: Shelf) -> None:
     raise typer.Exit(_REFUSED)
 
 
-def _row(one: Seal, found: Shelf) -> dict[str, Any]:
+def _row(one: Seal, found: SealFolder) -> dict[str, Any]:
     """A seal with its checks as data."""
     return {
         "digest": one.digest,
@@ -220,11 +219,11 @@ def _row(one: Seal, found: Shelf) -> dict[str, Any]:
     }
 
 
-def _table(found: Shelf) -> Table:
+def _table(found: SealFolder) -> Table:
     from rich.table import Table
 
-    from twin.evidence.live.check import counting
-    from twin.evidence.live.words import checked
+    from twin.evidence.live.seals import counting
+    from twin.evidence.live.wording import checked
     from twin.reports.numbers import duration
 
     table = Table("Seal", "Sealed", "Scenario", "Step", "80 % interval", "Checked", box=None)

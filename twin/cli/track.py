@@ -14,7 +14,7 @@ from twin.cli.output import NOT_AS_EXPECTED, Output
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from twin.evidence.live import Follower, Track
+    from twin.evidence.live.follower import Follower, Track
 
 _RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="The folder that a trainer writes metrics.jsonl into.")
@@ -59,7 +59,7 @@ def track(  # noqa: PLR0913  one parameter per option of the command line
     prediction if there is one. --json looks once. Exits with 5 when the measured step lies outside
     of the sealed interval.
     """
-    from twin.evidence.live import follow
+    from twin.evidence.live.follower import follow
 
     output = Output(as_json, quiet)
     single = once or as_json
@@ -131,7 +131,7 @@ def _kept(follower: Follower, *, wanted: bool) -> dict[str, Any] | None:
 
 def _sentence(found: Track) -> str:
     """How the run stands, in one line."""
-    from twin.evidence.live.words import sentence
+    from twin.evidence.live.wording import sentence
 
     return sentence(found)
 
@@ -140,10 +140,10 @@ def tables(found: Track) -> list[RenderableType]:
     """The same in full."""
     from rich.table import Table
 
-    from twin.evidence.live import words
+    from twin.evidence.live.wording import sections
 
     parts: list[RenderableType] = []
-    for title, rows in words.sections(found):
+    for title, rows in sections(found):
         table = Table(title, "", box=None, title_justify="left")
         for name, text in rows:
             table.add_row(name, text)

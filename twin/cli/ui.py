@@ -69,7 +69,7 @@ def ui(
 
 def _real(folder: Path) -> str:
     """The absolute path of a real run's folder. Raises `twin.errors.TwinError` where it is none."""
-    from twin.evidence.measured import read
+    from twin.evidence.measured.run_folder import read
 
     return str(read(folder).folder.absolute())
 

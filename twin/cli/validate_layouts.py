@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from twin.evidence.loop import Asked, Layout, Outcome, Score
-    from twin.evidence.loop.rl import LoopOutcome
+    from twin.evidence.loop.layouts import ReferenceLayout
+    from twin.evidence.loop.outcome import LayoutOutcome, LayoutScore
+    from twin.evidence.loop.rl_loop import LoopOutcome
+    from twin.evidence.loop.run import RunOptions
 
 VERSION = 1
 """Version of the JSON document."""
@@ -47,8 +49,10 @@ class Files:
 def run(wanted: Request, files: Files, output: Output) -> int:
     """Predict layouts, run them with the reference trainer, and compare; the exit code."""
     from twin.answers import runs_folder
-    from twin.evidence.loop import Asked, find, predict_then_run, score
-    from twin.evidence.loop.start import obstacle
+    from twin.evidence.loop.layouts import find
+    from twin.evidence.loop.outcome import score
+    from twin.evidence.loop.run import RunOptions, predict_then_run
+    from twin.evidence.loop.trainer import obstacle
 
     missing = "" if wanted.mode == "rl" else obstacle()
     if missing:
@@ -56,8 +60,8 @@ def run(wanted: Request, files: Files, output: Output) -> int:
     every = find(wanted.names, wanted.mode, wanted.sets, shaped=not missing)
     found = [one for one in every if one.mode != "rl"]
     place = (wanted.folder or runs_folder() / "validate").absolute()
-    asked = Asked(place, not missing, wanted.steps, wanted.rounds, wanted.again)
-    outcomes: list[Outcome] = []
+    asked = RunOptions(place, not missing, wanted.steps, wanted.rounds, wanted.again)
+    outcomes: list[LayoutOutcome] = []
     for one in predict_then_run(found, asked, output.message):
         outcomes.append(one)
         output.message(_line(one))
@@ -90,9 +94,11 @@ def run(wanted: Request, files: Files, output: Output) -> int:
     return NOT_AS_EXPECTED if _beyond(files.limit, scores, loops) else 0
 
 
-def _loops(found: Sequence[Layout], asked: Asked, output: Output) -> list[LoopOutcome]:
+def _loops(
+    found: Sequence[ReferenceLayout], asked: RunOptions, output: Output
+) -> list[LoopOutcome]:
     """Loops of reinforcement learning, predicted and run."""
-    from twin.evidence.loop.rl import predict_then_run
+    from twin.evidence.loop.rl_loop import predict_then_run
 
     outcomes: list[LoopOutcome] = []
     for one in predict_then_run(found, asked, output.message):
@@ -101,16 +107,18 @@ def _loops(found: Sequence[Layout], asked: Asked, output: Output) -> list[LoopOu
     return outcomes
 
 
-def _beyond(limit: float | None, scores: Sequence[Score], loops: Sequence[LoopOutcome]) -> bool:
+def _beyond(
+    limit: float | None, scores: Sequence[LayoutScore], loops: Sequence[LoopOutcome]
+) -> bool:
     """Whether a median error is above the limit, in percent: of a mode, or of a phase of loops."""
-    from twin.evidence.loop.rl.outcome import medians
+    from twin.evidence.loop.rl_loop import medians
 
     errors = [one.median_error for one in scores]
     errors += medians(loops).values() if loops else ()
     return limit is not None and any(100 * one > limit for one in errors)
 
 
-def _line(one: Outcome) -> str:
+def _line(one: LayoutOutcome) -> str:
     from twin.reports.numbers import duration, signed
 
     drift = ", drifted" if one.drifted else ""
@@ -131,7 +139,7 @@ def _loop_line(one: LoopOutcome) -> str:
 
 
 def _of_loops(loops: Sequence[LoopOutcome]) -> str:
-    from twin.evidence.loop.rl.outcome import medians
+    from twin.evidence.loop.rl_loop import medians
 
     errors = [abs(error) for one in loops for error in one.errors.values()]
     near = sum(error <= NEAR for error in errors)
@@ -154,7 +162,7 @@ def _phases(loops: Sequence[LoopOutcome]) -> Table:
     return table
 
 
-def _sentence(one: Score) -> str:
+def _sentence(one: LayoutScore) -> str:
     told = (
         f"{one.layouts} {one.mode} layouts: median error {one.median_error:.1%}, largest "
         f"{one.largest_error:.1%}"
@@ -166,7 +174,7 @@ def _sentence(one: Score) -> str:
     return f"{told}; {one.drifted} drifted."
 
 
-def _table(outcomes: list[Outcome]) -> Table:
+def _table(outcomes: list[LayoutOutcome]) -> Table:
     from rich.table import Table
 
     from twin.evidence.loop.page import COLUMNS, cells

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from twin.errors import TwinError
-from twin.evidence.measured import is_run
+from twin.evidence.measured.run_folder import is_run
 from twin.loading.files import find_scenario, read_family, shipped_folder, shipped_scenarios
 from twin.loading.load import UPDATE
 

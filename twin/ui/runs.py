@@ -11,8 +11,9 @@ from typing import Final
 
 from twin.answers import runs_folder
 from twin.engine.trace import Trace
-from twin.evidence.measured import MeasuredRun, Summary, found, is_run, read, summary, trace
-from twin.evidence.measured.folder import stamp
+from twin.evidence.measured.run_folder import MeasuredRun, is_run, read, runs_in, stamp
+from twin.evidence.measured.step import trace
+from twin.evidence.measured.summary import RunSummary, summary
 from twin.ui.answers import Failure, guarded
 from twin.ui.known import asked_for
 
@@ -25,7 +26,7 @@ class Happened:
     """A real run, the step of it that is shown, and that step as a trace."""
 
     run: MeasuredRun
-    summary: Summary
+    summary: RunSummary
     trace: Trace
 
 
@@ -33,7 +34,7 @@ def runs() -> Mapping[str, Path]:
     """The real runs of this app by name: those that it was opened with, then the newest first."""
     asked = [Path(one) for one in asked_for() if is_run(one)]
     known: dict[str, Path] = {}
-    for one in (*asked, *found(runs_folder() / "train")):
+    for one in (*asked, *runs_in(runs_folder() / "train")):
         name = one.absolute().name
         known.setdefault(name if known.get(name, one) == one else str(one), one)
     return known

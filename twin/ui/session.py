@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from twin.evidence.live import Follower, follow
+from twin.evidence.live.follower import Follower, follow
 from twin.ui.desk import Desk, Draft
 from twin.ui.jobs import Pending
 from twin.ui.known import Known, asked_for, known

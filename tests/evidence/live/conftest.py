@@ -12,8 +12,7 @@ import pytest
 from tests.browser.conftest import address, visitor
 from tests.cli.conftest import SMALL, twin_command
 from twin.answers import Run, run
-from twin.evidence.live.interval import Checked
-from twin.evidence.live.seal import Seal, digest_of, seal
+from twin.evidence.live.seal import Checked, Seal, digest_of, seal
 from twin.loading import load
 from twin.reports import kpi_intervals
 from twin.reports.interval import Known

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.evidence.live.log import Step
+from twin.evidence.live.trainer_log import LoggedStep
 
 MS = 1_000_000
 BEGIN = 1_800_000_000_000_000_000
@@ -29,9 +29,9 @@ def noise(count: int, *, sigma: float, phi: float = 0.0, seed: int = 0) -> NDArr
     return np.exp(found)
 
 
-def steps(seconds: Sequence[float] | NDArray[np.float64]) -> list[Step]:
+def steps(seconds: Sequence[float] | NDArray[np.float64]) -> list[LoggedStep]:
     """Steps of one process, as a log would hold them."""
-    return [Step(n + 1, float(one), None, "", n) for n, one in enumerate(seconds)]
+    return [LoggedStep(n + 1, float(one), None, "", n) for n, one in enumerate(seconds)]
 
 
 def line(step: int, seconds: float, tokens: int = 100, stage: str = "train") -> dict[str, Any]:

@@ -11,11 +11,10 @@ import pytest
 
 from tests.evidence.live.made import BEGIN, line, noise, write_config, write_log, write_timeline
 from twin.errors import UsageError
-from twin.evidence.live import Check, Follower, follow
 from twin.evidence.live.cause import measured
-from twin.evidence.live.seals import keep
-from twin.evidence.live.timeline import window
-from twin.evidence.live.track import Beside
+from twin.evidence.live.follower import Follower, SealComparison, follow
+from twin.evidence.live.seals import Check, keep
+from twin.evidence.live.timeline_window import window
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def beside(run: Path, seal) -> None:
     (run / "prediction.json").write_text(json.dumps(seal.to_json()))
 
 
-def prediction(follower: Follower) -> Beside:
+def prediction(follower: Follower) -> SealComparison:
     """What the run does beside its prediction."""
     found = follower.look().prediction
     assert found is not None

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from tests.evidence.live.made import noise, write_config, write_log
 from tests.evidence.live.test_follower import slowed
 from tests.ui.conftest import APP, PAGES, checked
-from twin.evidence.live import follow
+from twin.evidence.live.follower import follow
 from twin.evidence.live.seals import add, keep
 
 

@@ -12,12 +12,21 @@ import numpy as np
 import pytest
 
 from twin.errors import UsageError
-from twin.evidence.live import shelf
-from twin.evidence.live.check import check, counting, hit_rate, residuals, wilson
-from twin.evidence.live.interval import Checked, NoInterval, checked, reach
-from twin.evidence.live.pace import Pace
-from twin.evidence.live.seal import digest_of, read, seal
-from twin.evidence.live.seals import add, basis, find, keep, load
+from twin.evidence.live.seal import Checked, NoInterval, checked, digest_of, reach, read, seal
+from twin.evidence.live.seals import (
+    add,
+    basis,
+    check,
+    counting,
+    find,
+    hit_rate,
+    keep,
+    load,
+    read_seals,
+    residuals,
+    wilson,
+)
+from twin.evidence.live.step_time_estimate import StepTime
 
 DAY = timedelta(days=1)
 SEALED = datetime(2027, 1, 1, tzinfo=UTC)
@@ -25,7 +34,7 @@ SEALED = datetime(2027, 1, 1, tzinfo=UTC)
 
 def held(one, seconds, run="run", began: datetime | None = SEALED + DAY, now=SEALED + 2 * DAY):
     """A check of a seal against a run with this median."""
-    return check(one, Pace(seconds, None, 100), run, began, now)
+    return check(one, StepTime(seconds, None, 100), run, began, now)
 
 
 def codes(error: pytest.ExceptionInfo[UsageError]) -> list[str]:
@@ -94,7 +103,7 @@ def test_a_changed_seal_is_refused_by_name(sealed, old: str, new: str) -> None:
         load(path)
     assert codes(caught) == ["TW342"]
     assert path.name in str(caught.value)
-    found = shelf()
+    found = read_seals()
     assert found.seals == ()
     assert [one.code for one in found.refused] == ["TW342"]
 
@@ -204,7 +213,7 @@ def test_a_check_is_added_once_and_lines_of_others_are_kept(sealed, seals: Path)
     path = seals / "checks.jsonl"
     text = path.read_text()
     path.write_text(f'{text}{{"version": 9}}\n{text.splitlines()[0][:50]}')
-    found = shelf()
+    found = read_seals()
     assert [row.measured for row in found.of(one)] == [2.0, 2.05]
     assert [one.code for one in found.refused] == ["TW345"]  # the torn last line is no check yet
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import Command, twin_command  # noqa: F401  a fixture
-from twin.evidence.loop import find
-from twin.evidence.loop.start import command
+from twin.evidence.loop.layouts import find
+from twin.evidence.loop.trainer import command
 
 
 def test_layouts_are_not_run_unless_that_is_asked_for(twin_command: Command) -> None:  # noqa: F811

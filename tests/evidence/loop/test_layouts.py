@@ -11,7 +11,7 @@ import twin
 from reference.config import load_run
 from reference.parallel.mesh import mesh_of
 from twin.errors import UsageError
-from twin.evidence.loop.layouts import Layout, find, shipped
+from twin.evidence.loop.layouts import ReferenceLayout, find, shipped
 from twin.evidence.loop.trainer import configuration, problems
 
 PACED = find([], "paced")
@@ -32,7 +32,7 @@ def test_names_say_the_mode() -> None:
 
 
 @pytest.mark.parametrize("layout", [*PACED, *find([], "bare")], ids=lambda one: one.name)
-def test_the_trainer_reads_what_the_plan_says(layout: Layout, tmp_path: Path) -> None:
+def test_the_trainer_reads_what_the_plan_says(layout: ReferenceLayout, tmp_path: Path) -> None:
     plan = twin.plan(layout.scenario)
     assert not problems(plan)
     written = tmp_path / "trainer.json"

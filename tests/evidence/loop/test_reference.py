@@ -9,8 +9,9 @@ import pytest
 
 from reference.cluster.namespaces import obstacle
 from twin.errors import UsageError
-from twin.evidence.loop import Asked, find, predict_then_run
-from twin.evidence.loop.start import command, start
+from twin.evidence.loop.layouts import find
+from twin.evidence.loop.run import RunOptions, predict_then_run
+from twin.evidence.loop.trainer import command, start
 
 SMALL = [
     "train.sequence=32tok",
@@ -27,7 +28,7 @@ def test_two_stages_over_a_slow_link_take_as_long_as_predicted(
 ) -> None:
     """Sealed before the run, within 15 %, and what is kept for backwards within 5 %."""
     monkeypatch.setenv("TWIN_SEALS", str(tmp_path / "seals"))
-    asked = Asked(tmp_path, steps=3, shaped=True)
+    asked = RunOptions(tmp_path, steps=3, shaped=True)
     layouts = find(["pp2-1gbps"], sets=SMALL)
     (found,) = predict_then_run(layouts, asked)
     assert found.sealed
@@ -35,7 +36,7 @@ def test_two_stages_over_a_slow_link_take_as_long_as_predicted(
     predicted, measured = found.kept
     assert measured is not None
     assert abs(predicted / measured - 1) < 0.05
-    assert not found.beside.mismatches
+    assert not found.comparison.mismatches
     before = (found.folder / "metrics.jsonl").stat().st_mtime_ns
     (again,) = predict_then_run(layouts, asked)
     assert again.steps == found.steps

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from scipy.stats import spearmanr
 
-from twin.evidence.loop import Outcome, score
-from twin.evidence.measured import Beside
+from twin.evidence.loop.outcome import LayoutOutcome, score
+from twin.evidence.measured.compare import StepComparison
 
 
-def _outcome(name: str, predicted: float, *steps: float, mode: str = "paced") -> Outcome:
-    beside = Beside(1, round(predicted * 1e9), {}, {}, (), ())
+def _outcome(name: str, predicted: float, *steps: float, mode: str = "paced") -> LayoutOutcome:
+    comparison = StepComparison(1, round(predicted * 1e9), {}, {}, (), ())
     facts = {"links": "1,000 Mbps", "ranks": 2, "kept": (1.0, None), "overruns": 0.0}
     known = {"sealed": True, "interval": (0.9, 1.2), "folder": Path()}
-    return Outcome(name, mode, beside=beside, steps=steps, **known, **facts)
+    return LayoutOutcome(name, mode, comparison=comparison, steps=steps, **known, **facts)
 
 
 def test_errors_are_those_of_the_median_step() -> None:

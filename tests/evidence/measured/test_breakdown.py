@@ -17,9 +17,8 @@ from twin.engine import simulate
 from twin.engine.breakdown import sums
 from twin.engine.program import STREAMS, Message, Program
 from twin.engine.trace import CAUSES, Trace
-from twin.evidence.measured import read, trace
-from twin.evidence.measured.breakdown import pieces
-from twin.evidence.measured.moment import moment
+from twin.evidence.measured.run_folder import read
+from twin.evidence.measured.step import measured_step, pieces, trace
 from twin.schedules import Schedule
 from twin.schedules.dualpipe import DualPipe
 from twin.schedules.gpipe import GPipe
@@ -159,7 +158,7 @@ def test_every_nanosecond_has_one_cause_and_streams_are_in_order(
     parallel = {"pipeline": 2, "virtual": 2, "schedule": "interleaved_1f1b"}
     parallel["expert"] = len(rows) // 2
     run = read(run_of(tmp_path, spans, windows, parallel=parallel))
-    found, shown = moment(run, 1), trace(run, 1)
+    found, shown = measured_step(run, 1), trace(run, 1)
     for rank, row in enumerate(shown.breakdown_ns):
         stretches = pieces(found, rank)
         assert [one[0] for one in stretches] == [0, *(one[1] for one in stretches[:-1])]

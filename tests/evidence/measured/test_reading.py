@@ -21,7 +21,7 @@ from tests.evidence.measured.timelines import (
     write,
 )
 from twin.errors import UsageError
-from twin.evidence.measured import found, is_run, read
+from twin.evidence.measured.run_folder import is_run, read, runs_in
 
 F = ("compute", "F", 0, 0, 0, 10)
 ENDLESS = {key: one for key, one in span(1, F).items() if key != "end"}
@@ -58,9 +58,9 @@ def test_runs_are_found_by_their_timelines_the_newest_first(tmp_path: Path) -> N
         for rank in (0, 1):
             os.utime(file_of(tmp_path / name, rank), (at, at))
     (tmp_path / "empty").mkdir()
-    assert [one.name for one in found(tmp_path)] == ["new", "old"]
+    assert [one.name for one in runs_in(tmp_path)] == ["new", "old"]
     assert not is_run(tmp_path / "empty")
-    assert found(tmp_path / "none") == ()
+    assert runs_in(tmp_path / "none") == ()
 
 
 def test_a_torn_last_line_and_a_step_without_an_end_are_passed_over(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_lines_of_other_kinds_and_further_keys_are_passed_over(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("line", "code", "says"),
     [
-        ("{oops", "TW331", "no JSON"),
-        ("[1, 2]", "TW331", "an object"),
+        ("{oops", "TW331", "not JSON"),
+        ("[1, 2]", "TW331", "be an object"),
         (json.dumps({**span(1, F), "start": "now"}), "TW331", "`start`"),
         (json.dumps({**span(1, F), "start": 1.5}), "TW331", "`start`"),
         (json.dumps({**span(1, F), "stream": "river"}), "TW331", "`stream`"),
@@ -150,7 +150,7 @@ def test_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
     run = write(tmp_path, [[span(1, F), step(1, 0, 12)]])
     assert refused(run).problems[0].code == "TW332"
     file_of(run).write_text("")
-    assert "not even a header" in str(refused(run))
+    assert "has no header" in str(refused(run))
 
 
 def test_a_folder_without_a_timeline_is_refused(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_missing_or_strange_ranks_are_refused(tmp_path: Path) -> None:
     file_of(run, 1).write_text(text.replace("kimi-k2-nano", "another"))
     assert "another model or layout" in str(refused(run))
     file_of(run, 1).write_text(text.replace('"rank": 1', '"rank": 0'))
-    assert "says that it is of rank 0" in str(refused(run))
+    assert "states that it is of rank 0" in str(refused(run))
     file_of(run, 1).write_text(text.replace('"stage": 1', '"stage": 0'))
     assert "stages [0, 0]" in str(refused(run))
     file_of(run, 1).unlink()
@@ -180,7 +180,7 @@ def test_missing_or_strange_ranks_are_refused(tmp_path: Path) -> None:
         ({"pipeline": 3}, "cannot be laid out"),
         ({"expert": 4}, "cannot be laid out"),
         ({"schedule": "zigzag"}, "no schedule 'zigzag'"),
-        ({"order": ["data"]}, "the order of its axes"),
+        ({"order": ["data"]}, "the axis order"),
         ({"schedule": {"kind": "dualpipe"}, "pipeline": 1}, "its schedule cannot have run"),
     ],
 )

@@ -16,7 +16,7 @@ from reference.trainer.state import weights_of
 from reference.weight_sync.__main__ import main
 from tests.reference.train.mini import MINI
 from tests.reference.weight_sync.small import fill
-from twin.evidence.measured.folder import read
+from twin.evidence.measured.run_folder import read
 
 
 @pytest.fixture

@@ -1,16 +1,16 @@
-"""Why a step takes longer than it did, or than was predicted: a slow stage, a slow link, or stalls
-for data, from what the ranks wrote of themselves.
+"""Why a step takes longer than before, or than predicted: a slow stage, a slow link or data stalls,
+from the ranks' records.
 
-Each is a difference that only its own cause makes:
+Each cause makes a difference of its own:
 
-- a stage computes for longer, what it spends in transfers during a pass taken out;
-- of one kind of transfer even the fastest tenth got slower: those wait for nobody, while the others
-  also last longer when a peer is late;
-- the first stage begins its first forward later in the step.
+- slow stage: the stage computes longer, transfers during a pass excluded;
+- slow link: even the fastest tenth of one kind of transfer got slower. Those wait for nobody; the
+  others also take longer when a peer is late;
+- data stall: the first stage begins its first forward later in the step.
 
-Each explains so many seconds of the excess. OURS: what explains at least half is called the likely
-cause; where nothing does, the excess is called not explained. A transfer that hides behind kernels
-explains less than it says, so its seconds are an upper bound.
+Each explains some seconds of the excess. OURS: a cause that explains at least half is called
+likely; otherwise the excess is called not explained. A transfer that hides behind kernels explains
+less than its seconds, which are an upper bound.
 """
 
 from __future__ import annotations
@@ -18,18 +18,47 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Final, Literal
 
 import numpy as np
 
+from twin.answers import Run
+from twin.engine import lower
 from twin.engine.program import COMPUTE
-from twin.evidence.live.expected import StageTime
-from twin.evidence.measured import MeasuredRun
-from twin.evidence.measured.actions import MESSAGE, Action
-from twin.evidence.measured.layout import Layout
-from twin.evidence.measured.moment import SENDS, Line, moment
-from twin.evidence.measured.step import senders
+from twin.evidence.measured.run_folder import MeasuredRun, RunLayout
+from twin.evidence.measured.step import SENDS, RankStep, measured_step, senders
+from twin.evidence.measured.summary import MESSAGE, ActionTimes
 from twin.reports.numbers import digits, duration
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """A pipeline stage in one step: seconds of its compute stream by cause, mean over the ranks
+    that were played."""
+
+    stage: int
+    breakdown_seconds: Mapping[str, float]
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Kernels of passes, slowed as they are by communication beside them."""
+        return sum(self.breakdown_seconds.get(cause, 0.0) for cause in ("compute", "contention"))
+
+
+def stages(run: Run) -> tuple[StageTime, ...]:
+    """Every stage of an answered scenario."""
+    grouped = run.report.provenance.fidelity == "group"
+    program = lower(run.plan, "group") if grouped else lower(run.plan)
+    rows: dict[int, list[Mapping[str, int]]] = defaultdict(list)
+    for role, row in zip(program.roles, run.trace.breakdown_ns, strict=True):
+        rows[role.stage].append(row)
+    return tuple(StageTime(stage, _mean_seconds(rows[stage])) for stage in sorted(rows))
+
+
+def _mean_seconds(rows: list[Mapping[str, int]]) -> dict[str, float]:
+    return {cause: fmean(row[cause] for row in rows) / 1e9 for cause in rows[0]}
+
 
 Kind = Literal["slow_stage", "all_stages", "slow_link", "data_stall"]
 _PASSES: Final = frozenset("FBIW")
@@ -40,7 +69,7 @@ _ENOUGH: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class TransferTimes:
     """One kind of transfer: seconds of its fastest tenth, and how many a rank has per step."""
 
     seconds: float
@@ -57,7 +86,7 @@ class Profile:
     name and chunk, and seconds before the first forward of the first stage."""
 
     stages: Mapping[int, float]
-    wires: Mapping[Place, Wire]
+    wires: Mapping[Place, TransferTimes]
     wait: float
 
 
@@ -158,7 +187,7 @@ def measured(run: MeasuredRun) -> Profile:
     lasted: dict[Place, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     stages = run.layout.stage
     for step in run.steps:
-        for rank, line in enumerate(moment(run, step).ranks):
+        for rank, line in enumerate(measured_step(run, step).ranks):
             kernels[stages[rank], rank].append(_kernel_ns(line))
             if stages[rank] == 0 and (wait := _wait_ns(line)) is not None:
                 waits[rank].append(wait)
@@ -172,22 +201,22 @@ def measured(run: MeasuredRun) -> Profile:
     return Profile(slowest, wires, wait)
 
 
-def predicted(stages: Iterable[StageTime], actions: Iterable[Action]) -> Profile:
+def predicted(stages: Iterable[StageTime], actions: Iterable[ActionTimes]) -> Profile:
     """What a predicted step consists of; of its transfers the faster quarter. It waits for no
     data."""
     kept = (one for one in actions if one.name not in _PASSES and one.name != "optimizer")
-    wires = {(one.name, one.chunk): Wire(one.low / 1e9, 0.0) for one in kept}
+    wires = {(one.name, one.chunk): TransferTimes(one.low / 1e9, 0.0) for one in kept}
     return Profile({one.stage: one.kernel_seconds for one in stages}, wires, 0.0)
 
 
-def _kernel_ns(line: Line) -> int:
+def _kernel_ns(line: RankStep) -> int:
     """Time in passes. Their spans are stretches of computing: transfers lie between them."""
     own = line.spans
     rows = (own.stream == COMPUTE) & np.array([name in _PASSES for name in line.names], bool)
     return int((own.end - own.start)[rows].sum())
 
 
-def _wait_ns(line: Line) -> int | None:
+def _wait_ns(line: RankStep) -> int | None:
     """From the rank's beginning of the step to its first forward."""
     begins = [
         int(start) for start, name in zip(line.spans.start, line.names, strict=True) if name == "F"
@@ -195,7 +224,7 @@ def _wait_ns(line: Line) -> int | None:
     return min(begins) - line.window[0] if begins else None
 
 
-def _transfers(line: Line, layout: Layout) -> list[tuple[Place, int]]:
+def _transfers(line: RankStep, layout: RunLayout) -> list[tuple[Place, int]]:
     """Every transfer of a rank, and how long it took once all its ranks were there."""
     own = line.spans
     rows = np.flatnonzero(own.stream != COMPUTE).tolist()
@@ -209,7 +238,7 @@ def _transfers(line: Line, layout: Layout) -> list[tuple[Place, int]]:
     ]
 
 
-def _wire(by_rank: Mapping[int, Sequence[int]], steps: int) -> Wire:
+def _wire(by_rank: Mapping[int, Sequence[int]], steps: int) -> TransferTimes:
     times = [ns for one in by_rank.values() for ns in one]
     most = max(map(len, by_rank.values()))
-    return Wire(float(np.percentile(times, _FASTEST)) / 1e9, most / steps)
+    return TransferTimes(float(np.percentile(times, _FASTEST)) / 1e9, most / steps)

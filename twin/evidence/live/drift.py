@@ -31,7 +31,7 @@ from math import copysign, exp, log, sqrt
 from statistics import median
 from typing import Final
 
-from twin.evidence.live.log import Step
+from twin.evidence.live.trainer_log import LoggedStep
 
 BLOCK: Final = 5
 """Steps of a block."""
@@ -114,10 +114,10 @@ class _Level:
         return _limited(_normal(t, self.count - 1) / self.widening)
 
 
-def blocks(steps: Sequence[Step]) -> list[Block]:
+def blocks(steps: Sequence[LoggedStep]) -> list[Block]:
     """The steps in blocks, without those of warm-ups; what does not fill a block is left out."""
     found: list[Block] = []
-    taken: list[Step] = []
+    taken: list[LoggedStep] = []
     for step in steps:
         if step.fresh == 0:
             taken = []

@@ -7,9 +7,9 @@ from statistics import median
 from typing import Final
 
 from twin.evidence.live.drift import WARM_UP, Change
-from twin.evidence.live.log import Step
-from twin.evidence.live.track import Track
-from twin.evidence.live.words import change, sentence
+from twin.evidence.live.follower import Track
+from twin.evidence.live.trainer_log import LoggedStep
+from twin.evidence.live.wording import change, sentence
 from twin.figures.palette import BAD, GOOD, INK, Theme, swatch
 from twin.figures.plotly import Axis, Dots, Frame, Line, Mark, Picture, Row, draw
 from twin.reports.numbers import duration
@@ -20,7 +20,7 @@ _LABELLED: Final = 4
 """Changes whose lines are labelled: the newest."""
 
 
-def step_times(steps: Sequence[Step], found: Track, theme: Theme) -> Picture:
+def step_times(steps: Sequence[LoggedStep], found: Track, theme: Theme) -> Picture:
     """Seconds of every step, the levels between changes, and the sealed prediction as a band."""
     size = max(1, -(-len(steps) // _POINTS))
     shown = [steps[at : at + size] for at in range(0, len(steps), size)]
@@ -48,11 +48,13 @@ def step_times(steps: Sequence[Step], found: Track, theme: Theme) -> Picture:
     )
 
 
-def _levels(steps: Sequence[Step], turns: Sequence[Change]) -> tuple[list[float], list[float]]:
+def _levels(
+    steps: Sequence[LoggedStep], turns: Sequence[Change]
+) -> tuple[list[float], list[float]]:
     """The median between changes, and from stage to stage, as a line with gaps."""
     x, y = list[float](), list[float]()
     starts = {one.step for one in turns}
-    part: list[Step] = []
+    part: list[LoggedStep] = []
     for one in [*steps, None]:
         new = one is None or one.step in starts or (part and one.stage != part[-1].stage)
         if new and part:
@@ -66,7 +68,7 @@ def _levels(steps: Sequence[Step], turns: Sequence[Change]) -> tuple[list[float]
     return x, y
 
 
-def _span(steps: Sequence[Step], found: Track) -> tuple[float, float]:
+def _span(steps: Sequence[LoggedStep], found: Track) -> tuple[float, float]:
     """From a little below everything to a little above nearly everything."""
     ordered = sorted(one.seconds for one in steps)
     low, high = ordered[0], ordered[min(len(ordered) - 1, int(0.98 * len(ordered)))]
@@ -78,7 +80,7 @@ def _span(steps: Sequence[Step], found: Track) -> tuple[float, float]:
     return max(0.0, low - room), high + 2 * room
 
 
-def _sealed(steps: Sequence[Step], found: Track, theme: Theme) -> list[Line]:
+def _sealed(steps: Sequence[LoggedStep], found: Track, theme: Theme) -> list[Line]:
     """The sealed step time, across the figure."""
     one = found.prediction
     if one is None:
@@ -107,7 +109,7 @@ def _turns(turns: Sequence[Change], theme: Theme) -> list[Mark]:
     return marks
 
 
-def _table(steps: Sequence[Step], found: Track) -> tuple[Row, ...]:
+def _table(steps: Sequence[LoggedStep], found: Track) -> tuple[Row, ...]:
     """The changes, and the newest steps."""
     rows = [{"What": f"Change {n}", "Is": change(one)} for n, one in enumerate(found.changes, 1)]
     newest = steps[-10:]

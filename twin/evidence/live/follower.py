@@ -1,26 +1,107 @@
-"""Follows a run while it runs: reads what is new in its folder, and says how it stands. Nothing is
-written there."""
+"""Follows a run while it runs: reads new log lines and reports its status. Writes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
 from twin.errors import Problem, UsageError
 from twin.evidence.live.cause import Cause, cause, measured, predicted
-from twin.evidence.live.check import Check, check
-from twin.evidence.live.course import Course, began, course, tokens_per_step
 from twin.evidence.live.drift import WARM_UP, Change, blocks, changes, leaves
-from twin.evidence.live.log import NAME, Log, Step
-from twin.evidence.live.pace import FEWEST, Pace, Remaining, pace, remaining
 from twin.evidence.live.seal import Seal
-from twin.evidence.live.seals import BESIDE, find, load
-from twin.evidence.live.timeline import has_timeline, pause_share, window
-from twin.evidence.live.track import Beside, State, Track
+from twin.evidence.live.seals import BESIDE, Check, check, find, load
+from twin.evidence.live.step_time_estimate import FEWEST, Remaining, StepTime, remaining, step_time
+from twin.evidence.live.timeline_window import has_timeline, pause_share, window
+from twin.evidence.live.trainer_log import (
+    NAME,
+    Log,
+    LoggedStep,
+    RunPlan,
+    began,
+    run_plan,
+    tokens_per_step,
+)
+
+VERSION: Final = 1
+"""Version of the JSON document."""
+State = Literal["waiting", "running", "silent", "done"]
+"""`silent`: not done, and without news for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealComparison:
+    """A sealed prediction beside the run. Seconds of a step."""
+
+    seal: str
+    name: str
+    sealed: str
+    predicted: float
+    interval: tuple[float, float] | None
+    measured: StepTime | None
+    """Over all steps of the predicted size, without warm-ups."""
+    different: str
+    """Why the run's steps are not the predicted ones; empty where they are."""
+    late: bool
+    """Whether it was sealed after the run had begun."""
+    left: int | None
+    """The step at which the run was called outside of the interval, or, where none was sealed, more
+    than 5 % away from the prediction; None where it was not."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted."""
+        return None if self.measured is None else self.measured.seconds / self.predicted
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured median lies in the sealed interval; None where there is none, or not
+        enough was measured."""
+        if self.interval is None or self.measured is None or self.measured.steps < FEWEST:
+            return None
+        return self.interval[0] <= self.measured.seconds <= self.interval[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """How a run stands."""
+
+    run: str
+    state: State
+    step: int
+    steps: int | None
+    """Of the whole run; None where nothing says it."""
+    stage: str
+    tokens: int | None
+    pace: StepTime | None
+    """Of the newest steps since the last change."""
+    tokens_per_second: float | None
+    remaining: Remaining | None
+    ends: str | None
+    """When the last step will be done; ISO 8601, UTC."""
+    pause_share: float | None
+    """Time between steps over time in steps, which `remaining` counts in; None where no timeline
+    says it, and then `remaining` is of steps only."""
+    prediction: SealComparison | None
+    changes: tuple[Change, ...]
+    cause: Cause | None
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """One document of plain data."""
+        beside, why = self.prediction, self.cause
+        found: dict[str, Any] = {"version": VERSION} | asdict(self)
+        found["changes"] = [asdict(one) | {"ratio": one.ratio} for one in self.changes]
+        if beside is not None:
+            found["prediction"] |= {"ratio": beside.ratio, "inside": beside.inside}
+        if why is not None:
+            likely = why.likely.kind if why.likely else None
+            found["cause"] |= {"likely": likely, "words": why.words}
+        return found
+
 
 RECENT: Final = 200
 """Newest steps that pace and remaining time are taken from: OURS. Old ones say less of what
@@ -97,7 +178,7 @@ def _track(follower: Follower, now: datetime) -> Track:
     turns = _changes(log.steps)
     recent = _recent(log.steps, turns)
     tokens = tokens_per_step(log.steps)
-    middle = pace(recent)
+    middle = step_time(recent)
     pauses = pause_share(follower.folder)
     left = _left(found, log, tokens, recent, pauses)
     state = _state(follower, total, middle, now)
@@ -121,22 +202,22 @@ def _track(follower: Follower, now: datetime) -> Track:
     )
 
 
-def _course(follower: Follower) -> Course:
+def _course(follower: Follower) -> RunPlan:
     """What the run's folder says of its end, else what the prediction does."""
-    found = course(follower.folder, follower.known_steps)
+    found = run_plan(follower.folder, follower.known_steps)
     seal = follower.seal
     if found.steps is None and seal is not None and not _different(follower, seal):
-        return course(follower.folder, seal.prediction.steps)
+        return run_plan(follower.folder, seal.prediction.steps)
     return found
 
 
-def _changes(steps: Sequence[Step]) -> tuple[Change, ...]:
+def _changes(steps: Sequence[LoggedStep]) -> tuple[Change, ...]:
     """Changes within each stage: from stage to stage steps differ anyway."""
     stages = (list(rows) for _, rows in groupby(steps, key=lambda one: one.stage))
     return tuple(one for rows in stages for one in changes(blocks(rows)))
 
 
-def _recent(steps: Sequence[Step], turns: Sequence[Change]) -> list[float]:
+def _recent(steps: Sequence[LoggedStep], turns: Sequence[Change]) -> list[float]:
     """Seconds of the newest steps of the stage, since its last change, without warm-ups."""
     since = turns[-1].step if turns else 0
     found: list[float] = []
@@ -149,7 +230,7 @@ def _recent(steps: Sequence[Step], turns: Sequence[Change]) -> list[float]:
 
 
 def _left(
-    found: Course, log: Log, tokens: int | None, recent: Sequence[float], pauses: float | None
+    found: RunPlan, log: Log, tokens: int | None, recent: Sequence[float], pauses: float | None
 ) -> Remaining | None:
     """What is left, with what lies between steps."""
     left = found.left(log.last, tokens)
@@ -163,7 +244,7 @@ def _left(
     return Remaining(steps.seconds * longer, interval, steps.steps)
 
 
-def _state(follower: Follower, total: int | None, middle: Pace | None, now: datetime) -> State:
+def _state(follower: Follower, total: int | None, middle: StepTime | None, now: datetime) -> State:
     if not follower.log.steps:
         return "waiting"
     if total is not None and follower.log.last >= total:
@@ -182,7 +263,7 @@ def _ends(left: Remaining | None, state: State, now: datetime) -> str | None:
     return (now + timedelta(seconds=left.seconds)).isoformat(timespec="seconds")
 
 
-def _beside(follower: Follower) -> Beside | None:
+def _beside(follower: Follower) -> SealComparison | None:
     seal, log = follower.seal, follower.log
     if seal is None:
         return None
@@ -194,13 +275,13 @@ def _beside(follower: Follower) -> Beside | None:
     )
     left = leaves(blocks(own), low, high)
     start = began(follower.folder, log.steps)
-    return Beside(
+    return SealComparison(
         seal=seal.digest,
         name=seal.name,
         sealed=seal.sealed,
         predicted=seal.seconds,
         interval=seal.interval,
-        measured=pace([one.seconds for one in own if one.fresh >= WARM_UP]),
+        measured=step_time([one.seconds for one in own if one.fresh >= WARM_UP]),
         different=different,
         late=start is not None and datetime.fromisoformat(seal.sealed) > start,
         left=None if left is None else left[0],
@@ -215,7 +296,7 @@ def _different(follower: Follower, seal: Seal) -> str:
     return f"its steps have {tokens_per_step(steps):,} tokens, and the predicted ones {wanted:,}"
 
 
-def _like(steps: Sequence[Step], tokens: int) -> list[Step]:
+def _like(steps: Sequence[LoggedStep], tokens: int) -> list[LoggedStep]:
     """The steps of so many tokens; all of a log that does not count them."""
     if not any(one.tokens for one in steps):
         return list(steps)
@@ -227,7 +308,7 @@ def _like(steps: Sequence[Step], tokens: int) -> list[Step]:
     ]
 
 
-def _own_tokens(step: Step, before: Step | None) -> int | None:
+def _own_tokens(step: LoggedStep, before: LoggedStep | None) -> int | None:
     """Tokens of one step; None where lines before it are missing."""
     if step.tokens is None:
         return None
@@ -238,7 +319,9 @@ def _own_tokens(step: Step, before: Step | None) -> int | None:
     return step.tokens - before.tokens
 
 
-def _cause(follower: Follower, turns: Sequence[Change], beside: Beside | None) -> Cause | None:
+def _cause(
+    follower: Follower, turns: Sequence[Change], beside: SealComparison | None
+) -> Cause | None:
     """Why the newest steps are slow: against those before the last change where that made them
     slower, else against the prediction where they have left it."""
     last = follower.log.last
@@ -255,7 +338,9 @@ def _cause(follower: Follower, turns: Sequence[Change], beside: Beside | None) -
     return follower.causes[key]
 
 
-def _found_cause(follower: Follower, turn: Change | None, beside: Beside | None) -> Cause | None:
+def _found_cause(
+    follower: Follower, turn: Change | None, beside: SealComparison | None
+) -> Cause | None:
     folder, last = follower.folder, follower.log.last
     first = max(last - _PROFILED + 1, turn.step if turn else 1)
     now = window(folder, first, last)
@@ -274,7 +359,7 @@ def _found_cause(follower: Follower, turn: Change | None, beside: Beside | None)
     return cause(predicted(said.stages, said.actions), measured(now), excess, "prediction")
 
 
-def _notes(follower: Follower, beside: Beside | None, pauses: float | None) -> list[str]:
+def _notes(follower: Follower, beside: SealComparison | None, pauses: float | None) -> list[str]:
     """What one should know beside the figures."""
     found: list[str] = []
     log = follower.log

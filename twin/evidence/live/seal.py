@@ -1,18 +1,27 @@
 """A seal: what the twin predicted, when, by which code, and a digest over all of it.
 
-It is a file that is written once. Whatever is changed in it later no longer matches its digest, and
-it is refused. That proves that nobody changed a sealed prediction by accident or in passing; who
-rewrites the file and its digest together can still forge one, so a digest that must convince others
-belongs where they can see it before the run (a commit, a message).
+A seal is a file that is written once. After any later change its digest no longer matches, and it
+is refused. That proves that nobody changed a sealed prediction by accident. Someone who rewrites
+the file and its digest can still forge one, so publish the digest before the run (in a commit or a
+message) to convince others.
+
+Intervals are never invented: where nothing is known of the error there is none, and a prediction
+without an interval is never a hit. The report's own intervals come from its calibration. Where it
+has none, earlier checked predictions give one: with the residuals r = ln(measured / predicted) of n
+of them, the interval reaches the ceil(0.8 (n + 1))-th smallest |r| to both sides. The next
+prediction falls inside with a chance of at least 80 %, whatever the distribution, if it is like
+them (split conformal prediction: Lei et al., JASA 113, 2018, 1094-1111, theorem 2.2). It breaks for
+other hardware, other layouts, or a changed twin.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from math import ceil, exp
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -20,11 +29,93 @@ from pydantic import Field, TypeAdapter, ValidationError
 from twin.answers import Run
 from twin.answers.key import source_digest
 from twin.errors import Problem, UsageError
-from twin.evidence.live.expected import StageTime, stages
-from twin.evidence.live.interval import Basis, Calibrated, NoInterval
-from twin.evidence.measured.actions import Action, simulated
+from twin.evidence.live.cause import StageTime, stages
+from twin.evidence.measured.summary import ActionTimes, simulated_actions
 from twin.reports import Report
 from twin.reports.numbers import duration
+from twin.reports.report import Interval
+
+_LEVEL: Final = 0.8
+_AS_THE_STEP: Final = ("step_seconds", "days", "gpu_hours", "cost_usd")
+"""Key figures that grow with the step."""
+_AS_ITS_INVERSE: Final = (
+    "tokens_per_second",
+    "tokens_per_second_per_gpu",
+    "mfu",
+    "hfu",
+    "model_tflops_per_gpu",
+)
+"""Those that shrink with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """The report's intervals."""
+
+    kind: Literal["report"] = "report"
+
+    def intervals(self, report: Report) -> dict[str, Interval | None]:
+        """By key figure."""
+        return dict(report.intervals)
+
+    def words(self) -> str:
+        """In a sentence."""
+        return "an interval of its calibration"
+
+
+@dataclass(frozen=True, slots=True)
+class NoInterval:
+    """Nothing is known of the error."""
+
+    kind: Literal["none"] = "none"
+
+    def intervals(self, report: Report) -> dict[str, Interval | None]:
+        """None for any key figure."""
+        return dict.fromkeys(report.kpis)
+
+    def words(self) -> str:
+        """In a sentence."""
+        return "without an interval: nothing is known of its error"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Predictions that were checked before: how far the interval reaches to both sides, as a factor
+    above 1, and the digests of their seals."""
+
+    factor: float
+    seals: tuple[str, ...]
+    kind: Literal["checked"] = "checked"
+
+    def intervals(self, report: Report) -> dict[str, Interval | None]:
+        """Of the step, and of what follows from it alone."""
+        found: dict[str, Interval | None] = dict.fromkeys(report.kpis)
+        for key in (*_AS_THE_STEP, *_AS_ITS_INVERSE):
+            value = report.kpis.get(key)
+            if value is not None:
+                found[key] = (value / self.factor, value * self.factor)
+        return found
+
+    def words(self) -> str:
+        """In a sentence."""
+        return f"an interval of {len(self.seals)} predictions that were checked before"
+
+
+Basis = Annotated[Calibrated | NoInterval | Checked, Field(discriminator="kind")]
+
+
+def checked(residuals: Mapping[str, float]) -> Checked | None:
+    """The basis that earlier residuals give, by the digests of their seals; None of fewer than
+    four, whose interval would have no end."""
+    factor = reach(tuple(residuals.values()))
+    return None if factor is None else Checked(exp(factor), tuple(residuals))
+
+
+def reach(residuals: Sequence[float]) -> float | None:
+    """How far ln(measured / predicted) lies off, at most, with a chance of 80 %."""
+    place = ceil(_LEVEL * (len(residuals) + 1))
+    return sorted(map(abs, residuals))[place - 1] if 0 < place <= len(residuals) else None
+
 
 VERSION: Final = 1
 """Version of the file; it grows when a key changes its meaning or leaves."""
@@ -58,7 +149,7 @@ class Prediction:
     warnings: tuple[str, ...]
     """Codes of the report's warnings."""
     stages: tuple[StageTime, ...]
-    actions: tuple[Action, ...]
+    actions: tuple[ActionTimes, ...]
     """Passes, messages and collectives, each by chunk."""
 
 
@@ -106,7 +197,7 @@ _KIND = TypeAdapter(Seal)
 
 def seal(run: Run, basis: Basis | None = None) -> Seal:
     """Seal an answer now. `basis` is what the interval of the step time rests on where the report
-    has none (`twin.evidence.live.interval`)."""
+    has none (`twin.evidence.live.seal`)."""
     report = run.report
     basis = _basis(report, basis)
     known = report.provenance
@@ -124,7 +215,7 @@ def seal(run: Run, basis: Basis | None = None) -> Seal:
         basis=basis,
         warnings=tuple(one.code for one in report.warnings),
         stages=stages(run),
-        actions=simulated(run.trace),
+        actions=simulated_actions(run.trace),
     )
     unsealed = Seal(
         version=VERSION,

@@ -1,10 +1,9 @@
 """Which layouts are run: files of scenarios, or all that ship for it (`scenarios/reference`).
 
 A layout with an iteration of reinforcement learning is a loop, run by the reference in one process
-(`twin.evidence.loop.rl`). Of the others, one whose nodes are `stand-in-netns` is run paced: its GPU
-is no device, but what the ranks sleep for, so that what is judged is the schedule and what crosses
-real links. Any other is run bare, a rank per core: the profile is that of the cores here, and ranks
-take as long as they take.
+(`twin.evidence.loop.rl_loop`). A layout whose nodes are `stand-in-netns` runs paced: ranks sleep
+for the time of a GPU, so that the schedule and the real links are judged. Any other layout runs
+bare, one rank per core, as fast as it goes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ LOOPBACK: Final = "cluster.node.nic.bandwidth=16Gbps"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ReferenceLayout:
     """A scenario that the reference can run here."""
 
     path: Path
@@ -65,7 +64,7 @@ def _named(name: str) -> Mode:
 
 def find(
     names: Sequence[str], mode: Mode | None = None, sets: Sequence[str] = (), *, shaped: bool = True
-) -> tuple[Layout, ...]:
+) -> tuple[ReferenceLayout, ...]:
     """The layouts of these files or names, or else all shipped ones; of one mode where it is given.
     Without shaped links each is taken once, whatever its rate.
 
@@ -73,11 +72,11 @@ def find(
     """
     paths = [_path(name) for name in names or shipped(mode)]
     overrides = [*sets, *([] if shaped else [LOOPBACK])]
-    found = [Layout(path, load(path, overrides)) for path in paths]
+    found = [ReferenceLayout(path, load(path, overrides)) for path in paths]
     return tuple(one for one in _once(found) if mode is None or one.mode == mode)
 
 
-def _once(layouts: Iterable[Layout]) -> list[Layout]:
+def _once(layouts: Iterable[ReferenceLayout]) -> list[ReferenceLayout]:
     return list({scenario_hash(one.scenario): one for one in layouts}.values())
 
 

@@ -1,20 +1,76 @@
-"""A layout's prediction beside what was measured."""
+"""A layout's prediction compared with what was measured, and the score over many layouts."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from twin.answers import Run
+from twin.engine.lower import lower
+from twin.engine.program import COMPUTE
 from twin.evidence.live.seal import Seal
-from twin.evidence.loop.layouts import Layout
-from twin.evidence.loop.memory import kept_bytes
-from twin.evidence.loop.overruns import overruns
-from twin.evidence.measured import Beside, MeasuredRun, beside, summary, trace
+from twin.evidence.loop.layouts import ReferenceLayout
+from twin.evidence.measured.compare import StepComparison, compare_steps
+from twin.evidence.measured.run_folder import TIMELINE, MeasuredRun
+from twin.evidence.measured.step import RankStep, measured_step, trace
+from twin.evidence.measured.summary import summary
+from twin.interop.export.pace import stretches
 from twin.reports.breakdown import exposed_communication_ns
+
+_KEPT: Final = '"name": "activations"'
+"""In the line, which is looked for among many others."""
+
+
+def kept_bytes(run: Path) -> int | None:
+    """The most bytes of layers that waited for backwards at once on any rank, on its device and
+    host; None where no rank says."""
+    found = [
+        int(json.loads(line)["bytes"])
+        for path in sorted((run / TIMELINE).glob("rank-*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith('{"kind": "memory"') and _KEPT in line
+    ]
+    return max(found, default=None)
+
+
+MOST: Final = 1.05
+"""Times its pace that a pass may take before it counts: sleep is as exact as that. OURS."""
+
+
+def overruns(real: MeasuredRun, steps: tuple[int, ...], predicted: Run) -> float:
+    """The share of a run's passes, in some of its steps, that took longer than predicted."""
+    wanted = {
+        (kind, chunk): sum(stretches(template))
+        for (kind, chunk), template in lower(predicted.plan).passes.items()
+    }
+    late = [
+        length > MOST * wanted[name, chunk]
+        for step in steps
+        for line in measured_step(real, step).ranks
+        for (name, chunk, _), length in _passes(line).items()
+    ]
+    return sum(late) / len(late) if late else 0.0
+
+
+def _passes(line: RankStep) -> Counter[tuple[str, int, int]]:
+    """Nanoseconds of computing of each pass of a rank, by kind, chunk and micro-batch."""
+    found: Counter[tuple[str, int, int]] = Counter()
+    own = line.spans
+    places = zip(line.names, own.chunk.tolist(), own.microbatch.tolist(), strict=True)
+    lengths = (own.end - own.start).tolist()
+    for place, stream, length in zip(places, own.stream.tolist(), lengths, strict=True):
+        if stream == COMPUTE and place[2] >= 0:
+            found[place] += length
+    return found
+
 
 DRIFTED: Final = 0.05
 """Between the two halves of a run's counted steps, medians: beyond it the machine was not the same
@@ -22,7 +78,7 @@ machine. OURS."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LayoutOutcome:
     """One layout; times in seconds."""
 
     name: str
@@ -30,7 +86,7 @@ class Outcome:
     links: str
     """Rate of its links, or `loopback`."""
     ranks: int
-    beside: Beside
+    comparison: StepComparison
     steps: tuple[float, ...]
     """All that were counted, in order, those of several runs behind each other."""
     kept: tuple[float, float | None]
@@ -46,7 +102,7 @@ class Outcome:
     @property
     def predicted(self) -> float:
         """Seconds of a step."""
-        return self.beside.predicted_ns / 1e9
+        return self.comparison.predicted_ns / 1e9
 
     @property
     def measured(self) -> float:
@@ -81,20 +137,20 @@ class Outcome:
     @property
     def bubble(self) -> tuple[float, float]:
         """Predicted and measured share of the step, mean over ranks."""
-        return _share(self.beside.predicted_row, "bubble"), _share(
-            self.beside.measured_row, "bubble"
+        return _share(self.comparison.predicted_row, "bubble"), _share(
+            self.comparison.measured_row, "bubble"
         )
 
     @property
     def exposed(self) -> tuple[float, float]:
         """Predicted and measured seconds that compute waits for communication."""
-        rows = self.beside.predicted_row, self.beside.measured_row
+        rows = self.comparison.predicted_row, self.comparison.measured_row
         predicted, measured = (exposed_communication_ns(row) / 1e9 for row in rows)
         return predicted, measured
 
     def to_json(self) -> dict[str, Any]:
         """All of it, as plain data."""
-        found = self.beside
+        found = self.comparison
         return {
             "name": self.name,
             "mode": self.mode,
@@ -121,8 +177,8 @@ class Outcome:
 
 
 def outcome(
-    layout: Layout, run: Run, runs: Sequence[MeasuredRun], *, shaped: bool, sealed: Seal
-) -> Outcome:
+    layout: ReferenceLayout, run: Run, runs: Sequence[MeasuredRun], *, shaped: bool, sealed: Seal
+) -> LayoutOutcome:
     """What came of a layout: `run` is its prediction now, `sealed` what was sealed before the
     first of its `runs`. What is beside the prediction in detail is the run whose median step is in
     the middle."""
@@ -131,12 +187,12 @@ def outcome(
     real = runs[middle]
     found = summary(real)
     cluster = layout.scenario.cluster
-    return Outcome(
+    return LayoutOutcome(
         name=layout.name,
         mode=layout.mode,
         links=f"{cluster.node.nic.bandwidth * 8 / 1e6:,.0f} Mbps" if shaped else "loopback",
         ranks=cluster.gpus,
-        beside=beside(real, found, trace(real, found.step), run.plan, run.trace),
+        comparison=compare_steps(real, found, trace(real, found.step), run.plan, run.trace),
         steps=tuple(one for own in steps for one in own),
         kept=(max(one.kept_bytes for one in run.plan.memory.stages), kept_bytes(real.folder)),
         overruns=overruns(real, found.counted, run) if layout.mode == "paced" else 0.0,
@@ -148,3 +204,65 @@ def outcome(
 
 def _share(row: Mapping[str, int], cause: str) -> float:
     return row[cause] / sum(row.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutScore:
+    """Over the layouts of one mode; errors are absolute shares of the measured step."""
+
+    mode: str
+    layouts: int
+    median_error: float
+    largest_error: float
+    rank_correlation: float | None
+    """Spearman's, of predicted and measured steps; None for fewer than three, or where all are
+    equal."""
+    drifted: int
+    unsealed: int
+    """Whose prediction was not on disk before the run, or is another now."""
+    hits: int
+    """Whose measured step lies in the sealed interval."""
+    intervals: int
+    """That had one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def score(outcomes: Sequence[LayoutOutcome]) -> tuple[LayoutScore, ...]:
+    """The score of each mode. Drifted runs count like the others."""
+    modes = dict.fromkeys(one.mode for one in outcomes)
+    return tuple(_of(mode, [one for one in outcomes if one.mode == mode]) for mode in modes)
+
+
+def _of(mode: str, outcomes: Sequence[LayoutOutcome]) -> LayoutScore:
+    errors = [abs(one.error) for one in outcomes]
+    return LayoutScore(
+        mode=mode,
+        layouts=len(outcomes),
+        median_error=median(errors),
+        largest_error=max(errors),
+        rank_correlation=_spearman(outcomes),
+        drifted=sum(one.drifted for one in outcomes),
+        unsealed=sum(not one.sealed for one in outcomes),
+        hits=sum(one.hit is True for one in outcomes),
+        intervals=sum(one.hit is not None for one in outcomes),
+    )
+
+
+def _spearman(outcomes: Sequence[LayoutOutcome]) -> float | None:
+    """Spearman's coefficient (1904): Pearson's, of ranks."""
+    if len(outcomes) < 3:
+        return None
+    predicted = _ranks([one.predicted for one in outcomes])
+    measured = _ranks([one.measured for one in outcomes])
+    if predicted.std() == 0 or measured.std() == 0:
+        return None
+    return float(np.corrcoef(predicted, measured)[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
+    """Places in order; those of equal values are the mean of theirs."""
+    ordered, found = np.sort(values), np.array(values)
+    return (np.searchsorted(ordered, found) + np.searchsorted(ordered, found, "right")) / 2

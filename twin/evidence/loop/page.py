@@ -10,10 +10,9 @@ from statistics import median, quantiles
 from typing import Final
 
 from twin.errors import Problem, UsageError
-from twin.evidence.loop.layouts import Layout
-from twin.evidence.loop.outcome import Outcome
-from twin.evidence.loop.rl.outcome import LoopOutcome
-from twin.evidence.loop.score import Score
+from twin.evidence.loop.layouts import ReferenceLayout
+from twin.evidence.loop.outcome import LayoutOutcome, LayoutScore
+from twin.evidence.loop.rl_loop import LoopOutcome
 from twin.loading.files import display
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES
 from twin.reports.numbers import duration, signed
@@ -36,7 +35,7 @@ COLUMNS: Final = (
 )
 
 
-def cells(one: Outcome) -> tuple[str, ...]:
+def cells(one: LayoutOutcome) -> tuple[str, ...]:
     """A layout's row: step, with the interval that was sealed; bubble and exposed communication,
     predicted and measured; what waits for a backward, likewise."""
     bubble, exposed = (f"{100 * share:.1f}" for share in one.bubble), map(duration, one.exposed)
@@ -78,7 +77,7 @@ def _loop_row(
     return loop, phase, duration(predicted), duration(found), error, spread
 
 
-def _interval(one: Outcome) -> str:
+def _interval(one: LayoutOutcome) -> str:
     """As it was sealed; what missed it is marked."""
     if one.interval is None:
         return "-"
@@ -88,8 +87,8 @@ def _interval(one: Outcome) -> str:
 
 def write(
     path: Path,
-    outcomes: Sequence[Outcome],
-    scores: Sequence[Score],
+    outcomes: Sequence[LayoutOutcome],
+    scores: Sequence[LayoutScore],
     loops: Sequence[LoopOutcome] = (),
 ) -> None:
     """Write the page. Raises UsageError where the file cannot be written."""
@@ -101,7 +100,9 @@ def write(
         raise UsageError([Problem("TW063", "", message)]) from None
 
 
-def write_table(path: Path, layouts: Sequence[Layout], outcomes: Sequence[Outcome]) -> None:
+def write_table(
+    path: Path, layouts: Sequence[ReferenceLayout], outcomes: Sequence[LayoutOutcome]
+) -> None:
     """Write layouts and their measured seconds as rows for `twin calibrate`. Raises UsageError
     where the file cannot be written."""
     places = {one.name: display(one.path) for one in layouts}
@@ -114,7 +115,7 @@ def write_table(path: Path, layouts: Sequence[Layout], outcomes: Sequence[Outcom
         raise UsageError([Problem("TW063", "", message)]) from None
 
 
-def _lines(outcomes: Sequence[Outcome], scores: Sequence[Score]) -> Iterator[str]:
+def _lines(outcomes: Sequence[LayoutOutcome], scores: Sequence[LayoutScore]) -> Iterator[str]:
     today = datetime.now(UTC).date().isoformat()
     yield f"# Predicted, then run: {today}"
     yield ""
@@ -149,7 +150,7 @@ def _of_loops(loops: Sequence[LoopOutcome]) -> Iterator[str]:
     yield from _markdown(LOOP_COLUMNS, (row for one in loops for row in loop_cells(one)))
 
 
-def _summary(one: Score) -> Iterator[str]:
+def _summary(one: LayoutScore) -> Iterator[str]:
     said = "unknown" if one.rank_correlation is None else f"{one.rank_correlation:.3f}"
     yield from _markdown(
         (
@@ -175,7 +176,7 @@ def _summary(one: Score) -> Iterator[str]:
     )
 
 
-def _exposed(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _exposed(outcomes: Sequence[LayoutOutcome]) -> Iterator[str]:
     """What compute waits for, by cause."""
     causes = [
         cause
@@ -196,15 +197,15 @@ def _exposed(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from _markdown(("Where the rest goes", *(CAUSE_WORDS[one] for one in causes)), rows)
 
 
-def _row(one: Outcome, side: int) -> Mapping[str, int]:
-    return (one.beside.predicted_row, one.beside.measured_row)[side]
+def _row(one: LayoutOutcome, side: int) -> Mapping[str, int]:
+    return (one.comparison.predicted_row, one.comparison.measured_row)[side]
 
 
-def _actions(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _actions(outcomes: Sequence[LayoutOutcome]) -> Iterator[str]:
     """Per-action errors over the layouts."""
     found: dict[str, list[float]] = {}
     for one in outcomes:
-        for action in one.beside.actions:
+        for action in one.comparison.actions:
             if action.error is not None:
                 found.setdefault(action.name, []).append(action.error)
     rows = [

@@ -2,7 +2,7 @@
 
 All are predicted before the first is run. Just before its own run each prediction is sealed, on the
 shelf of seals and in that folder, with the interval that those which were checked before give it
-(`twin.evidence.live.interval`); after the run it is checked, and so counts in the hit rate of
+(`twin.evidence.live.seal`); after the run it is checked, and so counts in the hit rate of
 intervals. A folder is named after what is run, so that a list which was interrupted goes on where
 it ended, and a layout that was run is not run again.
 """
@@ -21,15 +21,14 @@ from typing import Final
 from twin.answers import Run, run
 from twin.errors import ScenarioError
 from twin.evidence.live import seals
-from twin.evidence.live.check import check
-from twin.evidence.live.pace import pace
 from twin.evidence.live.seal import read as read_seal
 from twin.evidence.live.seal import seal
-from twin.evidence.loop.layouts import Layout, Mode
-from twin.evidence.loop.outcome import Outcome, outcome
-from twin.evidence.loop.start import command, start
-from twin.evidence.loop.trainer import configuration, problems
-from twin.evidence.measured import is_run, read
+from twin.evidence.live.seals import check
+from twin.evidence.live.step_time_estimate import step_time
+from twin.evidence.loop.layouts import Mode, ReferenceLayout
+from twin.evidence.loop.outcome import LayoutOutcome, outcome
+from twin.evidence.loop.trainer import command, configuration, problems, start
+from twin.evidence.measured.run_folder import is_run, read
 from twin.interop.export.base import render
 from twin.planning import plan
 from twin.reports.numbers import duration
@@ -45,7 +44,7 @@ that no layout should have all of its steps in one such stretch. OURS."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunOptions:
     """How layouts are run."""
 
     output: Path
@@ -57,18 +56,20 @@ class Asked:
     again: bool = False
     """Run also what was run before."""
 
-    def steps_of(self, layout: Layout) -> int:
+    def steps_of(self, layout: ReferenceLayout) -> int:
         """Steps of a layout's run, the first of which is not counted."""
         return self.steps or STEPS[layout.mode]
 
-    def rounds_of(self, layout: Layout) -> int:
+    def rounds_of(self, layout: ReferenceLayout) -> int:
         """How often a layout is run."""
         return self.rounds or ROUNDS[layout.mode]
 
 
 def predict_then_run(
-    layouts: Sequence[Layout], asked: Asked, tell: Callable[[str], None] = lambda _: None
-) -> Iterator[Outcome]:
+    layouts: Sequence[ReferenceLayout],
+    options: RunOptions,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[LayoutOutcome]:
     """What came of each layout, as soon as it is known; all are predicted before the first is run.
     `tell` is told what runs.
 
@@ -77,7 +78,7 @@ def predict_then_run(
     """
     for layout in layouts:
         _refuse(layout)
-    prepared = [_Prepared.of(layout, asked) for layout in layouts]
+    prepared = [_Prepared.of(layout, options) for layout in layouts]
     most = max((one.rounds for one in prepared), default=0)
     turns = [(turn, one) for turn in range(most) for one in prepared if turn < one.rounds]
     for number, (turn, one) in enumerate(turns, 1):
@@ -93,7 +94,7 @@ def predict_then_run(
 class _Prepared:
     """A layout with its prediction, and how it is run."""
 
-    layout: Layout
+    layout: ReferenceLayout
     predicted: Run
     folder: Path
     steps: int
@@ -101,19 +102,19 @@ class _Prepared:
     shaped: bool
 
     @staticmethod
-    def of(layout: Layout, asked: Asked) -> _Prepared:
+    def of(layout: ReferenceLayout, options: RunOptions) -> _Prepared:
         """Predict, and write down what the trainer needs."""
-        predicted, steps = run(layout.scenario), asked.steps_of(layout)
+        predicted, steps = run(layout.scenario), options.steps_of(layout)
         written = render(predicted, "pace")[""] if layout.mode == "paced" else b""
-        name = f"{layout.name}-{_digest(predicted, written, (steps, asked.shaped))}"
-        folder = asked.output / name
-        if asked.again:
+        name = f"{layout.name}-{_digest(predicted, written, (steps, options.shaped))}"
+        folder = options.output / name
+        if options.again:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         if written:
             (folder / PACE).write_bytes(written)
-        rounds = asked.rounds_of(layout)
-        return _Prepared(layout, predicted, folder, steps, rounds, asked.shaped)
+        rounds = options.rounds_of(layout)
+        return _Prepared(layout, predicted, folder, steps, rounds, options.shaped)
 
     def run(self, turn: int) -> None:
         """Seal, if that was not done before, and run once."""
@@ -121,18 +122,18 @@ class _Prepared:
             self._seal()
         pace_file = self.folder / PACE if self.layout.mode == "paced" else None
         place = self._run(turn)
-        asked = configuration(self.predicted.plan, place, self.steps, pace_file)
+        options = configuration(self.predicted.plan, place, self.steps, pace_file)
         written = self.folder / CONFIGURATION
-        written.write_text(json.dumps(asked, indent=2), encoding="utf-8")
+        written.write_text(json.dumps(options, indent=2), encoding="utf-8")
         cluster, pinned = self.layout.scenario.cluster, self.layout.mode == "bare"
         start(command(cluster, written, shaped=self.shaped, pinned=pinned), self.folder / LOG)
 
-    def checked(self) -> Outcome:
+    def checked(self) -> LayoutOutcome:
         """What came of all runs, beside the sealed prediction; kept with the seals."""
         sealed = read_seal((self.folder / SEAL).read_bytes(), str(self.folder / SEAL))
         runs = [read(self._run(turn)) for turn in range(self.rounds)]
         found = outcome(self.layout, self.predicted, runs, shaped=self.shaped, sealed=sealed)
-        measured = pace(found.steps)
+        measured = step_time(found.steps)
         assert measured is not None, "a run has two steps or more"
         began = datetime.fromtimestamp(runs[0].window(runs[0].steps[0])[0] / 1e9, UTC)
         seals.add(check(sealed, measured, str(self.folder), began, datetime.now(UTC)))
@@ -155,7 +156,7 @@ class _Prepared:
         (self.folder / SEAL).write_text(text, encoding="utf-8")
 
 
-def _refuse(layout: Layout) -> None:
+def _refuse(layout: ReferenceLayout) -> None:
     found = problems(plan(layout.scenario))
     if found:
         raise ScenarioError(found)

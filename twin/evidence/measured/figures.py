@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from twin.engine.trace import Trace
-from twin.evidence.measured import Beside
-from twin.evidence.measured.beside import ActionBeside, error
+from twin.evidence.measured.compare import ActionComparison, StepComparison, error
 from twin.figures.palette import BAD, GOOD, INK, Swatch, Theme
 from twin.figures.plotly import Axis, Bars, Drawing, Frame, Mark, Picture, Row, draw
 from twin.figures.step import causes_table, stacked
@@ -21,7 +20,11 @@ _WIDEST: Final = 200.0
 
 
 def both_timelines(
-    both: Trace, compared: Beside, theme: Theme, window: tuple[int, int], lanes: Lanes = "compute"
+    both: Trace,
+    compared: StepComparison,
+    theme: Theme,
+    window: tuple[int, int],
+    lanes: Lanes = "compute",
 ) -> Picture:
     """A window (ns) of both steps, stage by stage, pass by pass."""
     picture = timeline(both, theme, window, lanes)
@@ -31,7 +34,7 @@ def both_timelines(
     return replace(picture, title=title, caption=reading + picture.caption)
 
 
-def both_steps(compared: Beside, theme: Theme) -> Picture:
+def both_steps(compared: StepComparison, theme: Theme) -> Picture:
     """How the mean rank spent its step, and how it was predicted to."""
     rows = [("measured", compared.measured_row), ("predicted", compared.predicted_row)]
     return Picture(
@@ -46,7 +49,7 @@ def both_steps(compared: Beside, theme: Theme) -> Picture:
     )
 
 
-def _gap(compared: Beside) -> str:
+def _gap(compared: StepComparison) -> str:
     """Where the two differ most."""
     mine, other = compared.measured_row, compared.predicted_row
     worst = max(CAUSES, key=lambda cause: abs(other[cause] - mine[cause]))
@@ -57,7 +60,7 @@ def _gap(compared: Beside) -> str:
     return f"They differ most in {CAUSE_WORDS[worst]}: predicted is {duration(abs(off))} {way}"
 
 
-def actions(compared: Beside, theme: Theme) -> Picture:
+def actions(compared: StepComparison, theme: Theme) -> Picture:
     """The error of every action that both know, in percent of what was measured."""
     known = [one for one in compared.actions if one.error is not None]
     errors = [100 * (one.error or 0.0) for one in known]
@@ -97,7 +100,7 @@ def actions(compared: Beside, theme: Theme) -> Picture:
     )
 
 
-def action_rows(actions: Sequence[ActionBeside]) -> tuple[Row, ...]:
+def action_rows(actions: Sequence[ActionComparison]) -> tuple[Row, ...]:
     """Every action: what was measured, what was predicted, and the error."""
     return tuple(
         {
@@ -111,7 +114,7 @@ def action_rows(actions: Sequence[ActionBeside]) -> tuple[Row, ...]:
     )
 
 
-def chunk_rows(actions: Sequence[ActionBeside]) -> tuple[Row, ...]:
+def chunk_rows(actions: Sequence[ActionComparison]) -> tuple[Row, ...]:
     """The actions that run in more than one chunk, chunk by chunk."""
     return tuple(
         {
@@ -131,7 +134,7 @@ def _percent(off: float | None) -> str:
     return "" if off is None else f"{signed(100 * off)} %"
 
 
-def _words(one: ActionBeside) -> str:
+def _words(one: ActionComparison) -> str:
     return f"measured {_time(one.measured_seconds)}, predicted {_time(one.predicted_seconds)}"
 
 
@@ -139,7 +142,7 @@ def _time(seconds: float | None) -> str:
     return "none" if seconds is None else duration(seconds)
 
 
-def _worst(known: Sequence[ActionBeside]) -> str:
+def _worst(known: Sequence[ActionComparison]) -> str:
     if not known:
         return "No action is known on both sides"
     worst = max(known, key=lambda one: one.weight)

@@ -11,7 +11,7 @@ from typing import Final
 import streamlit as st
 
 from twin.answers import Run, runs_folder
-from twin.evidence.measured import Beside, beside, sentence, together
+from twin.evidence.measured.compare import StepComparison, compare_steps, joined_trace, sentence
 from twin.evidence.measured.figures import (
     action_rows,
     actions,
@@ -52,7 +52,7 @@ def page() -> None:
             say_bug(found.text)
         return
     answer = run_or_stop(view())
-    compared = beside(found.run, found.summary, found.trace, answer.plan, answer.trace)
+    compared = compare_steps(found.run, found.summary, found.trace, answer.plan, answer.trace)
     _show(found, compared, answer)
     _origin(found, known[name], answer)
 
@@ -87,7 +87,7 @@ def _choose(name: str, names: list[str]) -> int | None:
         )
 
 
-def _show(found: Happened, compared: Beside, answer: Run) -> None:
+def _show(found: Happened, compared: StepComparison, answer: Run) -> None:
     if compared.mismatches:
         st.warning(
             "**The open plan is not the plan of this run**, so the difference says little: "
@@ -109,7 +109,7 @@ def _show(found: Happened, compared: Beside, answer: Run) -> None:
             table(rows)
 
 
-def _figures(compared: Beside) -> None:
+def _figures(compared: StepComparison) -> None:
     mine, other = compared.measured_row, compared.predicted_row
     took, said = compared.measured_ns, compared.predicted_ns
     off = f"{signed(100 * compared.step_error)} % of measured"
@@ -124,9 +124,9 @@ def _figures(compared: Beside) -> None:
 
 
 @st.fragment
-def _timelines(found: Happened, compared: Beside, answer: Run) -> None:
+def _timelines(found: Happened, compared: StepComparison, answer: Run) -> None:
     """Both steps on one axis; moving the window draws nothing else again."""
-    both = together(found.run.layout, found.trace, answer.trace, _RANKS)
+    both = joined_trace(found.run.layout, found.trace, answer.trace, _RANKS)
     seconds = played_ns(both) / 1e9
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         decimals = max(0, 3 - floor(log10(seconds)))

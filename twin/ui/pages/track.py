@@ -9,12 +9,11 @@ import streamlit as st
 
 from twin.answers import runs_folder
 from twin.errors import TwinError
-from twin.evidence.live import Shelf, Track, seals_folder, shelf
-from twin.evidence.live.check import counting
 from twin.evidence.live.figures import step_times
-from twin.evidence.live.log import NAME
-from twin.evidence.live.seals import BESIDE
-from twin.evidence.live.words import change, checked, left, rate
+from twin.evidence.live.follower import Track
+from twin.evidence.live.seals import BESIDE, SealFolder, counting, read_seals, seals_folder
+from twin.evidence.live.trainer_log import NAME
+from twin.evidence.live.wording import change, checked, left, rate
 from twin.reports.numbers import digits, duration, signed
 from twin.ui import session
 from twin.ui.pictures import place, table, theme
@@ -33,7 +32,7 @@ _STATES: Final = {
 
 def page() -> None:
     """Run the page once, top to bottom."""
-    kept = shelf()
+    kept = read_seals()
     st.subheader("Does the run do what was predicted?")
     with st.sidebar:
         folder, against = _choose(kept)
@@ -49,7 +48,7 @@ def page() -> None:
     _hits(kept)
 
 
-def _choose(kept: Shelf) -> tuple[str | None, str | None]:
+def _choose(kept: SealFolder) -> tuple[str | None, str | None]:
     """Which run is followed, and against which seal."""
     known = _runs()
     named = st.selectbox(
@@ -154,7 +153,7 @@ def _beside(found: Track) -> None:
     st.markdown(f"{told}.")
 
 
-def _hits(kept: Shelf) -> None:
+def _hits(kept: SealFolder) -> None:
     """The hit rate, and every seal with the check that counts."""
     found = kept.hit_rate
     if found.share is not None:

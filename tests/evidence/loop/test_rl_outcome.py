@@ -9,7 +9,7 @@ import pytest
 
 from twin.errors import UsageError
 from twin.evidence.loop.page import loop_cells
-from twin.evidence.loop.rl.outcome import PAIRS, LoopOutcome, measured, medians, predicted
+from twin.evidence.loop.rl_loop import PAIRS, LoopOutcome, measured, medians, predicted
 from twin.kinds.iteration import PHASES
 
 

@@ -15,10 +15,16 @@ from twin.engine import simulate
 from twin.engine.program import Message
 from twin.engine.trace import Trace
 from twin.errors import UsageError
-from twin.evidence.measured import read, sentence, summary, together, trace
-from twin.evidence.measured.actions import simulated
-from twin.evidence.measured.beside import Beside, actions_beside
-from twin.evidence.measured.together import unfolded
+from twin.evidence.measured.compare import (
+    StepComparison,
+    compare_actions,
+    joined_trace,
+    sentence,
+    unfolded,
+)
+from twin.evidence.measured.run_folder import read
+from twin.evidence.measured.step import trace
+from twin.evidence.measured.summary import simulated_actions, summary
 from twin.reports.breakdown import mean
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.schedules.zb_h1 import ZeroBubbleH1
@@ -87,7 +93,7 @@ def test_passes_of_a_simulated_step_have_the_trainers_names() -> None:
         Message(7.0, "nvlink", 3),
         lambda _: segment(40, "backward_weight"),
     )
-    found = {(one.name, one.chunk): one.median for one in simulated(simulate(program))}
+    found = {(one.name, one.chunk): one.median for one in simulated_actions(simulate(program))}
     assert found["F", 0] == 90
     assert found["I", 1] == 60
     assert found["W", 0] == 40
@@ -97,20 +103,20 @@ def test_passes_of_a_simulated_step_have_the_trainers_names() -> None:
 
 def test_what_is_computed_again_belongs_to_the_pass_that_needs_it() -> None:
     rows = [(0, "compute", "recompute", 0, 0, 0, 5), (0, "compute", "backward", 0, 0, 5, 20)]
-    (one,) = simulated(make_trace(rows, 1))
+    (one,) = simulated_actions(make_trace(rows, 1))
     assert (one.name, one.median / MS) == ("B", 20)
 
 
-def made(took: int, said: int) -> Beside:
+def made(took: int, said: int) -> StepComparison:
     """A comparison of two steps of so many ns."""
     row = {"compute": took}
-    return Beside(took, said, row, {"compute": said}, (), ())
+    return StepComparison(took, said, row, {"compute": said}, (), ())
 
 
 def test_errors_are_of_what_was_measured(piped: Path) -> None:
     mine = summary(read(piped)).actions
     other = [replace(one, median=2 * one.median) for one in mine if one.name in ("F", "W")]
-    found = {one.name: one for one in actions_beside(mine, other)}
+    found = {one.name: one for one in compare_actions(mine, other)}
     assert found["F"].error == pytest.approx(1.0)
     assert found["B"].error is None
     assert found["F"].measured_seconds == pytest.approx(10.035e-3)
@@ -133,7 +139,7 @@ def test_both_steps_stand_stage_by_stage_on_one_axis(piped: Path) -> None:
     run = read(piped)
     mine = trace(run, 3)
     other = make_trace([(stage, "compute", "forward", stage, 0, 0, 9) for stage in (0, 1)], 2)
-    both = together(run.layout, mine, other)
+    both = joined_trace(run.layout, mine, other)
     assert both.roles == (
         "rank 0, stage 0, measured",
         "stage 0, predicted",
@@ -153,7 +159,7 @@ def test_of_many_ranks_of_a_stage_some_are_shown(tmp_path: Path) -> None:
     rows = [[("compute", "F", 0, 0, 0, 1)]] * 4
     run = read(run_of(tmp_path, rows, [(0, 2)] * 4, parallel={"pipeline": 1}))
     other = make_trace([(0, "compute", "forward", 0, 0, 0, 9)], 1)
-    both = together(run.layout, trace(run, 1), other, most=2)
+    both = joined_trace(run.layout, trace(run, 1), other, most=2)
     assert [one.split(",")[0] for one in both.roles] == ["rank 0", "rank 1", "stage 0"]
 
 

@@ -9,9 +9,9 @@ import torch
 
 from reference.rl.run import learn_from
 from reference.rl.spec import RlSpec, load_rl
-from twin.evidence.loop import find
-from twin.evidence.loop.rl.outcome import PAIRS, measured
-from twin.evidence.loop.rl.trainer import configuration
+from twin.evidence.loop.layouts import find
+from twin.evidence.loop.rl_loop import PAIRS, measured
+from twin.evidence.loop.rl_trainer import configuration
 from twin.kinds.iteration import plan
 
 SMALL = [

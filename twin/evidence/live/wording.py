@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from twin.evidence.live.check import Check, HitRate
 from twin.evidence.live.drift import Change
-from twin.evidence.live.pace import FEWEST, Pace, Remaining
-from twin.evidence.live.track import Beside, Track
+from twin.evidence.live.follower import SealComparison, Track
+from twin.evidence.live.seals import Check, HitRate
+from twin.evidence.live.step_time_estimate import FEWEST, Remaining, StepTime
 from twin.reports.numbers import count, digits, duration, signed
 
 Rows = list[tuple[str, str]]
@@ -47,7 +47,7 @@ def left(one: Remaining) -> str:
     return f"{duration(one.seconds)}{_span(one.interval)}"
 
 
-def pace(one: Pace) -> str:
+def step_time(one: StepTime) -> str:
     """Seconds of a step with their interval."""
     return f"{duration(one.seconds)}{_span(one.interval)}"
 
@@ -103,7 +103,7 @@ def _progress(found: Track) -> str:
     return f"{words}{'step' if words else 'Step'} {found.step:,} of {found.steps:,} ({share} %)"
 
 
-def _beside(one: Beside) -> str:
+def _beside(one: SealComparison) -> str:
     assert one.ratio is not None, "only what was measured is compared"
     told = f"{digits(one.ratio)} of the sealed {duration(one.predicted)}"
     if one.inside is not None:
@@ -119,7 +119,7 @@ def _run(found: Track) -> Rows:
     if found.tokens is not None:
         rows.append(("Tokens", count(found.tokens)))
     if found.pace is not None:
-        rows.append((f"Step, median of {found.pace.steps:,}", pace(found.pace)))
+        rows.append((f"Step, median of {found.pace.steps:,}", step_time(found.pace)))
     if found.tokens_per_second is not None:
         rows.append(("Tokens per second", count(found.tokens_per_second)))
     if found.remaining is not None and found.state != "done":
@@ -131,18 +131,18 @@ def _run(found: Track) -> Rows:
     return rows
 
 
-def _prediction(one: Beside) -> Rows:
+def _prediction(one: SealComparison) -> Rows:
     rows = [("Seal", f"{one.seal[:8]}, {one.name}, {one.sealed}")]
     rows.append(("Predicted", f"{duration(one.predicted)}{_span(one.interval)}"))
     if one.measured is not None:
-        rows.append((f"Measured, median of {one.measured.steps:,}", pace(one.measured)))
+        rows.append((f"Measured, median of {one.measured.steps:,}", step_time(one.measured)))
     if one.ratio is not None:
         rows.append(("Measured over predicted", digits(one.ratio)))
         rows.append(("Verdict", _verdict(one)))
     return rows
 
 
-def _verdict(one: Beside) -> str:
+def _verdict(one: SealComparison) -> str:
     if one.inside is None:
         short = one.interval is not None
         found = f"too few steps, {FEWEST} are needed" if short else "no interval was sealed"

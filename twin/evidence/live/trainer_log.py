@@ -1,20 +1,25 @@
-"""A trainer's log, read while it is written: one JSON line per step, and one per event.
+"""A trainer's log, read while it is written, and what the run's folder states about its end.
 
-A line counts as a step where it has a whole `step` and positive `seconds`, and either no `kind` or
-the kind `step`; other lines with a `step` are events. The log may appear later, end in a torn line,
-be cut back and continued (a run that resumes), be replaced, or be rotated away. One rule covers all
-of that: a step that comes again replaces itself and everything after it.
+The log has one JSON line per step and per event. A line is a step if it has a whole `step`,
+positive `seconds`, and no `kind` or the kind `step`; other lines with a `step` are events. The log
+may appear later, end in a torn line, be cut back and continued (a resumed run), be replaced, or be
+rotated. One rule covers all of that: a repeated step replaces itself and everything after it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from twin.evidence.live.timeline_window import first_start
 
 NAME: Final = "metrics.jsonl"
 _CHUNK: Final = 1 << 22
@@ -24,7 +29,7 @@ _KNOWN: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LoggedStep:
     """One optimizer step of a log."""
 
     step: int
@@ -50,7 +55,7 @@ class Log:
     """What a log has said so far. `look` reads on; everything else is what is known."""
 
     path: Path
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[LoggedStep] = field(default_factory=list[LoggedStep])
     events: list[Event] = field(default_factory=list[Event])
     damaged: int = 0
     """Whole lines that are no JSON object."""
@@ -147,7 +152,7 @@ class Log:
         if self.steps and self.steps[-1].stage != name:
             self._age = 0
         known = tokens if isinstance(tokens, int) and tokens > 0 else None
-        self.steps.append(Step(step, seconds, known, name, self._age))
+        self.steps.append(LoggedStep(step, seconds, known, name, self._age))
         self._age += 1
 
     def _forget(self, step: int) -> None:
@@ -172,3 +177,107 @@ def _is_time(value: Any) -> bool:
 
 def _positive(value: float) -> bool:
     return isfinite(value) and value > 0
+
+
+CONFIG: Final = "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunStage:
+    """A part of a run whose steps are alike."""
+
+    name: str
+    steps: int
+    tokens: int | None
+    """Per step."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """The stretches of a run in order; none where nothing says what it is going to do."""
+
+    stretches: tuple[RunStage, ...] = ()
+
+    @property
+    def steps(self) -> int | None:
+        """Of the whole run; None where that is unknown."""
+        return sum(one.steps for one in self.stretches) if self.stretches else None
+
+    def left(self, step: int, tokens: int | None) -> tuple[int, float] | None:
+        """Steps after this one, and how many steps of so many tokens they amount to: other
+        stretches' steps count by their tokens. None where the end is unknown."""
+        if self.steps is None:
+            return None
+        end, work = 0, 0.0
+        for one in self.stretches:
+            begin, end = end, end + one.steps
+            weight = one.tokens / tokens if one.tokens and tokens else 1.0
+            work += weight * max(0, end - max(begin, step))
+        return max(0, end - step), work
+
+
+class _Lenient(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class _Batch(_Lenient):
+    steps: int = Field(gt=0)
+    sequence: int = Field(gt=0)
+    micro_batch: int = Field(gt=0)
+    accumulate: int = Field(default=1, gt=0)
+    name: str = "train"
+
+
+class _Run(_Lenient):
+    train: _Batch
+    stages: list[_Batch] = Field(default_factory=list[_Batch])
+
+
+def run_plan(folder: Path, steps: int | None = None) -> RunPlan:
+    """From a run's configuration as `reference.train` writes it (`run.json`), else from a number of
+    steps that somebody knows; without either nothing."""
+    if steps is not None:
+        return RunPlan((RunStage("", steps, None),))
+    try:
+        found = _Run.model_validate(_json(folder / CONFIG))
+    except (OSError, ValueError, RecursionError, ValidationError):
+        return RunPlan()
+    rows = [found.train, *found.stages]
+    return RunPlan(
+        tuple(RunStage(o.name, o.steps, o.sequence * o.micro_batch * o.accumulate) for o in rows)
+    )
+
+
+def began(folder: Path, steps: Sequence[LoggedStep]) -> datetime | None:
+    """The latest moment at which the run can have begun, from the earliest of what is known: the
+    first span of its timeline, when its configuration was written, and when its log was last
+    written less the seconds of all its steps. A folder that was copied without its times, and has
+    no timeline, looks younger than it is. None where nothing is known."""
+    found: list[float] = []
+    if (start := first_start(folder)) is not None:
+        found.append(start / 1e9)
+    found += _written(folder / CONFIG)
+    if steps:
+        found += [at - sum(one.seconds for one in steps) for at in _written(folder / NAME)]
+    return datetime.fromtimestamp(max(0.0, min(found)), UTC) if found else None
+
+
+def tokens_per_step(steps: Sequence[LoggedStep]) -> int | None:
+    """Of the newest step; None where the log does not say."""
+    if len(steps) < 2:
+        return steps[0].tokens if steps and steps[0].step == 1 else None
+    newest, before = steps[-1], steps[-2]
+    if newest.tokens is None or before.tokens is None or newest.step <= before.step:
+        return None
+    return (newest.tokens - before.tokens) // (newest.step - before.step)
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def _written(path: Path) -> list[float]:
+    try:
+        return [path.stat().st_mtime]
+    except OSError:
+        return []

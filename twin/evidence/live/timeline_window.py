@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
 
 from twin.errors import UsageError
-from twin.evidence.measured import MeasuredRun, read
+from twin.evidence.measured.run_folder import MeasuredRun, read
 
 FOLDER: Final = "timeline"
 _HEADER: Final = b'{"kind": "header"'

@@ -6,27 +6,27 @@ import numpy as np
 import pytest
 
 from tests.evidence.live.made import noise
-from twin.evidence.live.pace import FEWEST, pace, remaining, student
+from twin.evidence.live.step_time_estimate import FEWEST, remaining, step_time, student
 
 
 def test_a_median_and_its_ranks_by_hand() -> None:
     """Of 25 the reach is 1.2816 x 5 / 2 = 3.2 ranks: from floor(9.3) to ceil(15.7) + 1. Their order
     alternates, so that neighbours are not alike."""
     high_low = [float(n) for pair in zip(range(13, 25), range(1, 13), strict=True) for n in pair]
-    found = pace([*high_low, 25.0])
+    found = step_time([*high_low, 25.0])
     assert found is not None
     assert found.seconds == 13
     assert found.interval == (9, 17)
 
 
 def test_few_steps_have_no_interval() -> None:
-    found = pace([1.0] * (FEWEST - 1))
+    found = step_time([1.0] * (FEWEST - 1))
     assert found is not None
     assert found.interval is None
     left = remaining([1.0] * (FEWEST - 1), 10)
     assert left is not None
     assert (left.seconds, left.interval) == (10.0, None)
-    assert pace([]) is None
+    assert step_time([]) is None
     assert remaining([], 5) is None
 
 
@@ -70,7 +70,7 @@ def test_eight_of_ten_runs_end_within_their_interval(kind: dict[str, float], lef
 def test_eight_of_ten_medians_lie_within_their_interval(kind: dict[str, float]) -> None:
     held = 0
     for seed in range(400):
-        found = pace(noise(100, seed=seed, **kind).tolist())
+        found = step_time(noise(100, seed=seed, **kind).tolist())
         assert found is not None
         assert found.interval is not None
         held += found.interval[0] <= 1.0 <= found.interval[1]
@@ -79,7 +79,7 @@ def test_eight_of_ten_medians_lie_within_their_interval(kind: dict[str, float]) 
 
 def test_a_slow_stretch_is_in_the_mean_but_not_in_the_median() -> None:
     seconds = [1.0] * 90 + [11.0] * 10
-    middle, left = pace(seconds), remaining(seconds, 10)
+    middle, left = step_time(seconds), remaining(seconds, 10)
     assert middle is not None
     assert left is not None
     assert middle.seconds == 1.0

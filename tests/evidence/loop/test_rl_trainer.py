@@ -9,16 +9,16 @@ import pytest
 
 from reference.rl.spec import RlSpec, load_rl
 from twin.errors import ScenarioError
-from twin.evidence.loop import Asked, find
-from twin.evidence.loop.layouts import Layout
-from twin.evidence.loop.rl import predict_then_run
-from twin.evidence.loop.rl.trainer import TEMPLATE, configuration, problems, samples
+from twin.evidence.loop.layouts import ReferenceLayout, find
+from twin.evidence.loop.rl_loop import predict_then_run
+from twin.evidence.loop.rl_trainer import TEMPLATE, configuration, problems, samples
+from twin.evidence.loop.run import RunOptions
 from twin.kinds.iteration import plan
 
 LOOPS = find([], "rl")
 
 
-def written(layout: Layout, folder: Path, iterations: int = 2) -> RlSpec:
+def written(layout: ReferenceLayout, folder: Path, iterations: int = 2) -> RlSpec:
     file = folder / "trainer.json"
     file.write_text(json.dumps(configuration(plan(layout.scenario), folder, iterations)))
     return load_rl(file)
@@ -30,7 +30,9 @@ def test_six_loops_ship() -> None:
 
 
 @pytest.mark.parametrize("layout", LOOPS, ids=lambda one: one.name)
-def test_the_reference_reads_what_the_scenario_says(layout: Layout, tmp_path: Path) -> None:
+def test_the_reference_reads_what_the_scenario_says(
+    layout: ReferenceLayout, tmp_path: Path
+) -> None:
     made, spec = plan(layout.scenario), written(layout, tmp_path)
     assert not problems(made)
     assert spec.model == layout.scenario.model
@@ -65,5 +67,5 @@ def test_what_the_reference_does_not_do_is_refused_with_its_field(
 ) -> None:
     layouts = find(["rl-updates"], sets=[changed])
     with pytest.raises(ScenarioError, match="TW371") as refused:
-        next(predict_then_run(layouts, Asked(tmp_path, shaped=False)))
+        next(predict_then_run(layouts, RunOptions(tmp_path, shaped=False)))
     assert [one.path for one in refused.value.problems] == [path]

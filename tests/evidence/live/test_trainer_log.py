@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.evidence.live.made import line, write_log
-from twin.evidence.live.log import Event, Log
+from twin.evidence.live.trainer_log import Event, Log
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ FEWEST: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StepTime:
     """The median seconds of a step, its interval at `LEVEL` (None: too few steps), and the steps it
     was taken over."""
 
@@ -42,7 +42,7 @@ class Remaining:
     """That are left."""
 
 
-def pace(seconds: Sequence[float]) -> Pace | None:
+def step_time(seconds: Sequence[float]) -> StepTime | None:
     """The median of some steps with its interval from order statistics (the sign test's; Conover,
     Practical Nonparametric Statistics, section 3.2), whatever the distribution is: for n
     independent steps the ranks n/2 -+ z sqrt(n)/2, here with n divided by how much less n alike
@@ -51,12 +51,12 @@ def pace(seconds: Sequence[float]) -> Pace | None:
         return None
     middle, count = median(seconds), len(seconds)
     if count < FEWEST:
-        return Pace(middle, None, count)
+        return StepTime(middle, None, count)
     ordered = sorted(seconds)
     reach = NormalDist().inv_cdf((1 + LEVEL) / 2) * sqrt(count * _alike(seconds)) / 2
     low = max(1, floor(count / 2 - reach))
     high = min(count, ceil(count / 2 + reach) + 1)
-    return Pace(middle, (ordered[low - 1], ordered[high - 1]), count)
+    return StepTime(middle, (ordered[low - 1], ordered[high - 1]), count)
 
 
 def remaining(seconds: Sequence[float], left: int, work: float | None = None) -> Remaining | None:

@@ -1,0 +1,207 @@
+"""The closed loop of reinforcement learning: predict an iteration, run iterations with the
+reference in one process of this machine, and compare phases.
+
+Each loop has a folder named after what is run, with the prediction as it was before. A finished
+loop is not run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from twin.errors import Problem, ScenarioError, UsageError
+from twin.evidence.loop.layouts import ReferenceLayout
+from twin.evidence.loop.rl_trainer import configuration, problems
+from twin.evidence.loop.run import CONFIGURATION, LOG, RUN, SEAL, RunOptions
+from twin.evidence.loop.trainer import start
+from twin.kinds.iteration import PHASES, IterationReport, plan, report, simulate
+from twin.kinds.iteration.types import Phase
+from twin.reports.numbers import duration
+
+METRICS: Final = "metrics.jsonl"
+"""In the folder of a run."""
+PAIRS: Final[Mapping[str, tuple[Phase, ...]]] = {
+    "rollout": ("rollout", "rewards"),
+    "switch": ("sleep", "load"),
+    "score": ("score",),
+    "train": ("train",),
+    "update": ("unload", "update"),
+    "wake": ("wake",),
+}
+"""The reference's phases, and what of the twin's is compared with each."""
+COUNTED_FROM: Final = 2
+"""The first iteration is not counted: caches are cold then, and buffers new."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOutcome:
+    """One loop; seconds by the reference's phases."""
+
+    name: str
+    predicted: Mapping[str, float]
+    measured: tuple[Mapping[str, float], ...]
+    """Of each iteration that was counted, those of several runs behind each other."""
+    folder: Path
+
+    @property
+    def middle(self) -> dict[str, float]:
+        """Median of each phase."""
+        return {name: median(one[name] for one in self.measured) for name in PAIRS}
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Of each phase: predicted over measured, minus one."""
+        return {name: self.predicted[name] / found - 1 for name, found in self.middle.items()}
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """An iteration's, predicted, and the median of those measured."""
+        return sum(self.predicted.values()), median(sum(one.values()) for one in self.measured)
+
+    @property
+    def error(self) -> float:
+        """Of the iteration."""
+        predicted, measured = self.seconds
+        return predicted / measured - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, as plain data."""
+        predicted, measured = self.seconds
+        return {
+            "name": self.name,
+            "predicted_seconds": predicted,
+            "measured_seconds": measured,
+            "error": self.error,
+            "predicted_phases": dict(self.predicted),
+            "measured_phases": self.middle,
+            "phase_errors": self.errors,
+            "iterations": [dict(one) for one in self.measured],
+            "folder": str(self.folder),
+        }
+
+
+def predicted(phases: Mapping[Phase, float]) -> dict[str, float]:
+    """Seconds by the reference's phases, of those of a report."""
+    left = {*PHASES} - {one for own in PAIRS.values() for one in own}
+    assert not left, f"nothing is compared with {left}"
+    return {name: sum(phases[one] for one in own) for name, own in PAIRS.items()}
+
+
+def measured(folder: Path) -> list[dict[str, float]]:
+    """Seconds by phase of each iteration that counts. Raises UsageError (TW373) where the run has
+    none."""
+    found = [_phases(line) for line in _lines(folder / METRICS) if line["kind"] == "iteration"]
+    if len(found) < COUNTED_FROM:
+        message = f"`{folder}` has {len(found)} iterations, of which the first is not counted"
+        raise UsageError([Problem("TW373", "", message)])
+    return found[COUNTED_FROM - 1 :]
+
+
+def _lines(path: Path) -> Iterable[dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        message = f"`{path}` cannot be read: {error.strerror}"
+        raise UsageError([Problem("TW373", "", message)]) from None
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _phases(line: Mapping[str, Any]) -> dict[str, float]:
+    own = dict(line["phases"])
+    # The pass for log-probabilities is a part of training there.
+    return {**own, "train": own["train"] - line["looked_s"], "score": line["looked_s"]}
+
+
+def medians(outcomes: Sequence[LoopOutcome]) -> dict[str, float]:
+    """Over loops: the median absolute error of each phase."""
+    return {name: median(abs(one.errors[name]) for one in outcomes) for name in PAIRS}
+
+
+def predict_then_run(
+    layouts: Sequence[ReferenceLayout],
+    options: RunOptions,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[LoopOutcome]:
+    """What came of each loop, once all rounds are over; all are predicted before the first is run.
+    `tell` is told what runs.
+
+    Raises ScenarioError where the reference does not do what one of them says, UsageError where a
+    run fails.
+    """
+    prepared = [_Prepared.of(layout, options) for layout in layouts]
+    rounds = max((options.rounds_of(one) for one in layouts), default=0)
+    turns = [(turn, one) for turn in range(rounds) for one in prepared]
+    for number, (turn, one) in enumerate(turns, 1):
+        if not one.done(turn):
+            seconds = duration(one.iterations * sum(one.predicted.values()))
+            tell(f"{number} of {len(turns)}: {one.layout.name}, about {seconds}")
+            one.run(turn)
+        if turn + 1 == rounds:
+            yield one.outcome(rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A loop with its prediction, and what the trainer reads for it."""
+
+    layout: ReferenceLayout
+    predicted: dict[str, float]
+    configuration: dict[str, Any]
+    folder: Path
+    iterations: int
+
+    @staticmethod
+    def of(layout: ReferenceLayout, options: RunOptions) -> _Prepared:
+        made = plan(layout.scenario)
+        if found := problems(made):
+            raise ScenarioError(layout.scenario.locate(found))
+        answer = report(made, simulate(made))
+        iterations = options.steps_of(layout)
+        written = configuration(made, Path(), iterations)
+        folder = options.output / f"{layout.name}-{_digest(answer, written)}"
+        if options.again:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        return _Prepared(layout, predicted(answer.phases), written, folder, iterations)
+
+    def run(self, turn: int) -> None:
+        """Write the prediction down, if that was not done before, and run once."""
+        kept = self.folder / SEAL
+        if not kept.exists():
+            kept.write_text(json.dumps(self.predicted, indent=2) + "\n", encoding="utf-8")
+        place = self._run(turn)
+        train = {**self.configuration["train"], "output": str(place)}
+        written = self.folder / CONFIGURATION
+        text = json.dumps({**self.configuration, "train": train}, indent=2)
+        written.write_text(text, encoding="utf-8")
+        words = [sys.executable, "-m", "reference.rl", str(written), "--fresh"]
+        start(words, self.folder / LOG)
+
+    def done(self, turn: int) -> bool:
+        """Whether this run came to its end before."""
+        place = self._run(turn)
+        return (place / METRICS).is_file() and len(measured(place)) == self.iterations - 1
+
+    def outcome(self, rounds: int) -> LoopOutcome:
+        """What came of all runs, beside the prediction as it was written down."""
+        kept = json.loads((self.folder / SEAL).read_text(encoding="utf-8"))
+        found = [one for turn in range(rounds) for one in measured(self._run(turn))]
+        return LoopOutcome(self.layout.name, kept, tuple(found), self.folder)
+
+    def _run(self, turn: int) -> Path:
+        """The trainer's own folder."""
+        return self.folder / (f"{RUN}-{turn + 1}" if turn else RUN)
+
+
+def _digest(answer: IterationReport, written: dict[str, Any]) -> str:
+    """Of what is predicted, and of what is run."""
+    words = answer.hash + json.dumps(written, sort_keys=True)
+    return hashlib.sha256(words.encode()).hexdigest()[:8]
