@@ -20,8 +20,8 @@ from twin.spec.rollout import RolloutSpec
 from twin.units import format_quantity
 
 TEMPLATE: Final = 18
-"""Tokens of a prompt that are none of the user's: `reference.text.template` around one message
-(tests/evidence/loop/rl/test_reference.py)."""
+"""Tokens of the template around one user message (`reference.text.template`;
+tests/evidence/loop/test_rl_reference.py)."""
 GROUP: Final = 2
 """Responses to a prompt: as few as can be compared, since they are alike, and requests are not."""
 DRAWN: Final = 101
