@@ -1,14 +1,18 @@
-"""What a command of the reference says, and how it ends: its exit code, whatever happens inside."""
+"""What the commands of the reference share: their options, what they say, the files that they
+write, and their exit codes, whatever happens inside."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
 
-from twin.errors import TwinError
+from twin.errors import Problem, TwinError, UsageError
 
 INTERRUPTED = 130
 """As a shell tells of SIGINT."""
@@ -44,3 +48,60 @@ def answer(document: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) 
 def _told(message: str, code: int) -> int:
     say(message)
     return code
+
+
+def run_parser(
+    name: str,
+    summary: str,
+    presets: Sequence[str],
+    *,
+    epilog: str | None = None,
+    optional: bool = False,
+) -> argparse.ArgumentParser:
+    """The options of a command that runs a configuration: CONFIG (which may be `optional`),
+    `--set`, `--resume`, `--fresh`."""
+    parser = argparse.ArgumentParser(prog=name, description=summary, epilog=epilog)
+    named = f"a file, or one of the presets: {', '.join(presets)}"
+    parser.add_argument("config", metavar="CONFIG", nargs="?" if optional else None, help=named)
+    parser.add_argument(
+        "--set", metavar="A.B=VALUE", action="append", default=[], help="override one field"
+    )
+    held = parser.add_mutually_exclusive_group()
+    held.add_argument("--resume", action="store_true", help="continue what the folder holds")
+    held.add_argument("--fresh", action="store_true", help="delete what the folder holds")
+    return parser
+
+
+def existing_of(words: argparse.Namespace) -> Literal["refuse", "resume", "fresh"]:
+    """What to do with what a run's folder holds, by `--resume` and `--fresh`."""
+    return "resume" if words.resume else "fresh" if words.fresh else "refuse"
+
+
+def write_file(path: Path, text: str, code: str, option: str) -> None:
+    """Write a file that an option names, and its folder. Raises UsageError with this code."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"`{path}` cannot be written: {error.strerror}"
+        raise UsageError([Problem(code, option, message)]) from None
+
+
+@contextmanager
+def terminal_bar(before: str = "", behind: str = "") -> Iterator[Any]:
+    """A `rich.progress.Progress` on stderr, with columns of these formats before and behind the
+    bar; None where stderr is no terminal."""
+    # Only a command needs rich, and a library's caller brings its own bar.
+    from rich import progress  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    bars = (progress.BarColumn(), progress.MofNCompleteColumn())
+    first, last = progress.TextColumn(before), progress.TextColumn(behind)
+    with progress.Progress(
+        first, *bars, last, progress.TimeRemainingColumn(), console=console
+    ) as shown:
+        yield shown

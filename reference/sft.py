@@ -21,8 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pydantic import Field
-
 from reference.config import (
     PRESETS,
     BalanceSpec,
@@ -42,28 +40,33 @@ from reference.text.spec import DialogsSpec
 from reference.train import main as train_main
 from reference.trainer.command import Program
 from twin.loading.config import load_config
-from twin.spec.base import Spec, Whole
+from twin.spec.base import DocumentedSpec, Whole
 from twin.spec.memory import MemorySpec
 
 TUNED: Final = PRESETS / "sft"
 """Configurations that a bare name stands for."""
 
 
-class TuneSpec(Spec):
+class TuneSpec(DocumentedSpec):
     """One fine-tuning; sections that it shares with a run (`reference.config.RunSpec`) mean the
     same."""
 
-    start: str = Field(description="folder of the run, or one of its checkpoints, to begin from")
-    dialogs: DialogsSpec = Field(description="what is learned")
-    seed: Whole = Field(default=0, description="of the order of dialogues in each epoch")
-    train: TrainSpec = Field(description="steps, batches, precision, output")
+    start: str
+    """Folder of the run, or one of its checkpoints, to begin from."""
+    dialogs: DialogsSpec
+    """What is learned."""
+    seed: Whole = 0
+    """Of the order of dialogues in each epoch."""
+    train: TrainSpec
+    """Steps, batches, precision, output."""
     optimizer: OptimizerSpec = run_section("optimizer")
     schedule: ScheduleSpec = run_section("schedule")
     balance: BalanceSpec = run_section("balance")
     parallel: ParallelSpec = run_section("parallel")
     evaluate: EverySpec = run_section("evaluate")
     memory: MemorySpec = run_section("memory")
-    stages: tuple[StageSpec, ...] = Field(default=(), description="what follows `train.steps`")
+    stages: tuple[StageSpec, ...] = ()
+    """What follows `train.steps`."""
 
 
 def load_tune(config: str | Path, overrides: Sequence[str] = ()) -> RunSpec:

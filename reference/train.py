@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from reference.config import RunSpec
 from reference.ending import say
-from reference.evaluate import every
+from reference.evaluate import run as task_evaluation
 from reference.metrics import Step
 from reference.parallel.lost import LOST, is_lost, left, lost
 from reference.parallel.world import environment
@@ -40,7 +40,9 @@ def train(
     stop: Stop | None = None,
 ) -> Result:
     """`reference.trainer.loop.train`, with the tasks of `reference.evaluate` between steps."""
-    return loop.train(run, every, progress=progress, tell=tell, existing=existing, stop=stop)
+    return loop.train(
+        run, task_evaluation, progress=progress, tell=tell, existing=existing, stop=stop
+    )
 
 
 def main(arguments: Sequence[str] | None = None, program: Program = TRAIN) -> int:

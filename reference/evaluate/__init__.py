@@ -5,15 +5,12 @@
 
 plays environments with any generator; `.validity` (None without a call), `.valid_turns`,
 `.opened` and `.success` are intervals. A run's model as such a generator, decoding freely:
-`open_trained(Path("runs/x")).generator` (reference.evaluate.subjects.trained).
+`open_trained(Path("runs/x")).generator` (reference.evaluate.trained).
 
-spec.py, task.py, tasks/   what is asked, as data
-ask/                       a way of asking per file: read, choose, generate, needle, act, attack
-scorers/                   who judges a text, a file each
-subjects/                  what is judged: a run's model here, a server, the rules
-play.py, calls.py          dialogues with tools; whether calls are valid
-statistics/                intervals, pass@k, votes
-journal.py, run.py         cases as they come, and going on after a kill
-result.py, table.py, compare.py, heatmap.py    what is told
-every.py                   a training run asks its own model
+spec.py, task.py, tasks/      the configuration; tasks as data protocols/                    ways to
+ask: likelihood, generate, needle, act, attack scorers.py                    scorers of texts
+subject.py                    the model that is evaluated; trained.py: a run's; decoder.py: in
+dialogues tool_use.py                   dialogues with tools; whether calls are valid statistics.py
+intervals, pass@k, votes run.py, journal.py            the evaluation, cases on disk, resuming after
+a kill report.py                     document, tables, pictures, comparison
 """

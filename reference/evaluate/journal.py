@@ -1,11 +1,11 @@
-"""The cases of an evaluation as they come, so that one that was killed goes on.
+"""The cases of an evaluation on disk as they come, so that a killed evaluation can be resumed.
 
-    evaluation.json      what is judged, and by what: another one does not go on here
-    cases/TASK.jsonl     a line per case, and after each round of cases a line that says so
-    result.json, table.md, TASK.svg    when all is done
+    evaluation.json      the model and the tasks: another evaluation is refused here
+    cases/TASK.jsonl     a line per case, and a closing line after each round of cases
+    result.json, table.md, TASK.svg    at the end
 
-A round that a kill cut is asked again as a whole: what a model answers may depend on who is asked
-beside it, in the last bits.
+A round that a kill cut is asked again as a whole: answers may depend, in the last bits, on the
+prompts computed beside them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from reference.evaluate.ask.way import Row
 from reference.trainer.folder import Existing
 from twin.errors import Problem, UsageError
 
@@ -25,9 +24,10 @@ HEAD: Final = "evaluation.json"
 RESULT: Final = "result.json"
 TABLE: Final = "table.md"
 _CASES: Final = "cases"
+Row = dict[str, Any]
 
 
-class Journal:
+class EvaluationJournal:
     """The folder of one evaluation."""
 
     def __init__(self, folder: Path, head: Mapping[str, Any], existing: Existing) -> None:
@@ -45,23 +45,23 @@ class Journal:
             fix = "name an empty or a new folder with `--set output=...`"
             raise _refused(f"`{self.folder}` exists and holds no evaluation", fix)
         if path.is_file() and existing == "refuse":
-            fix = "`--resume` goes on with it, `--fresh` deletes it"
-            raise _refused(f"`{self.folder}` holds an evaluation already", fix)
+            fix = "`--resume` continues it, `--fresh` deletes it"
+            raise _refused(f"`{self.folder}` already holds an evaluation", fix)
         if path.is_file() and existing == "fresh":
             path.unlink()
         if path.is_file():
-            _compare(json.loads(path.read_text(encoding="utf-8")), head, self.folder)
+            _refuse_other(json.loads(path.read_text(encoding="utf-8")), head, self.folder)
         else:
             shutil.rmtree(self.folder / _CASES, ignore_errors=True)
             (self.folder / _CASES).mkdir(parents=True)
             write(path, json.dumps(head, indent=1, ensure_ascii=False) + "\n")
 
     def rounds(self, task: str) -> list[list[Row]]:
-        """The whole rounds of a task so far; what follows them is forgotten."""
-        found = read_rounds(self.folder, task)
-        lines = [line for number, rows in enumerate(found) for line in _lines(rows, number)]
+        """The whole rounds of a task so far; what follows them is deleted."""
+        rounds = _rounds(self.folder, task)
+        lines = [line for number, rows in enumerate(rounds) for line in _lines(rows, number)]
         write(_path(self.folder, task), "".join(lines))
-        return found
+        return rounds
 
     def add(self, task: str, rows: Sequence[Row], number: int) -> None:
         """Another round, on disk when this returns."""
@@ -71,35 +71,40 @@ class Journal:
             os.fsync(file.fileno())
 
 
-def read_rounds(folder: Path, task: str) -> list[list[Row]]:
-    """The whole rounds of a task in an evaluation's folder; none where it was not asked."""
+def read_rows(folder: Path, task: str) -> list[Row]:
+    """The rows of a task in an evaluation's folder, of whole rounds; none where it was not
+    asked."""
+    return [row for rows in _rounds(folder, task) for row in rows]
+
+
+def _rounds(folder: Path, task: str) -> list[list[Row]]:
     path = _path(folder, task)
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    found: list[list[Row]] = []
+    rounds: list[list[Row]] = []
     rows: list[Row] = []
     for line in text[: text.rfind("\n") + 1].splitlines():
         row = json.loads(line)
         if "round" in row:
-            found.append(rows)
+            rounds.append(rows)
             rows = []
         else:
             rows.append(row)
-    return found
+    return rounds
 
 
 def read_document(folder: Path, name: str = RESULT) -> dict[str, Any]:
     """A document of an evaluation's folder. Raises UsageError TW588 where there is none that this
     version reads."""
     try:
-        found = json.loads((folder / name).read_text(encoding="utf-8"))
+        document = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         message = f"`{folder}` holds no finished evaluation ({type(error).__name__})"
-        fix = "name the folder of one, its `output`"
+        fix = "name the `output` folder of an evaluation"
         raise UsageError([Problem("TW588", "", message, fix)]) from None
-    if found.get("version") != 1:
-        message = f"`{folder / name}` is of version {found.get('version')}, and 1 is read"
+    if document.get("version") != 1:
+        message = f"`{folder / name}` has version {document.get('version')}; supported: 1"
         raise UsageError([Problem("TW588", "", message)])
-    return found
+    return document
 
 
 def write(path: Path, text: str) -> None:
@@ -120,11 +125,11 @@ def _lines(rows: Sequence[Row], number: int) -> list[str]:
     ]
 
 
-def _compare(held: Mapping[str, Any], head: Mapping[str, Any], folder: Path) -> None:
+def _refuse_other(held: Mapping[str, Any], head: Mapping[str, Any], folder: Path) -> None:
     now = json.loads(json.dumps(head))
-    other = sorted(key for key in held.keys() | now.keys() if held.get(key) != now.get(key))
-    if other:
-        message = f"`{folder}` holds an evaluation with another {', '.join(other)}"
+    keys = sorted(key for key in held.keys() | now.keys() if held.get(key) != now.get(key))
+    if keys:
+        message = f"`{folder}` holds an evaluation with another {', '.join(keys)}"
         raise _refused(message, "name another folder with `--set output=...`, or `--fresh`")
 
 

@@ -1,4 +1,4 @@
-"""A task as it is asked: its file, its cases, and a digest that tells one version from another."""
+"""A task: its settings, its cases, and a digest of both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from reference.config import TaskChoice
-from reference.evaluate.scorers.scorer import scorer
+from reference.evaluate.scorers import SCORERS
 from reference.evaluate.spec import TaskSpec
 from twin.errors import Problem, ScenarioError, UsageError
 from twin.loading.config import load_config
@@ -31,25 +31,25 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class EvaluationCase:
     """One question."""
 
     id: str
     group: str
-    """What it has in common with others, such as a text; by itself its id."""
+    """Its cluster, such as the text that it is about; its id where it has none."""
     row: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class EvaluationTask:
     """A task with its cases."""
 
     spec: TaskSpec
-    cases: tuple[Case, ...]
+    cases: tuple[EvaluationCase, ...]
 
     @property
     def digest(self) -> str:
-        """Of all that is asked: settings and cases."""
+        """A hash of settings and cases."""
         said = [self.spec.model_dump(mode="json"), [dict(case.row) for case in self.cases]]
         text = json.dumps(said, sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
@@ -62,11 +62,11 @@ def names() -> list[str]:
 
 def open_task(
     choice: TaskChoice, limit: int | None = None, held_out: Sequence[str] | None = None
-) -> Task:
-    """The task that is chosen, with its first `limit` cases at most. `held_out` are the held-out
-    documents of the run that is judged, None where there is none.
+) -> EvaluationTask:
+    """A task with its first `limit` cases at most. `held_out` are the held-out documents of the run
+    that is evaluated, None where there is none.
 
-    Raises UsageError TW581 for a name that is none, ScenarioError TW582 for settings that
+    Raises UsageError TW581 for an unknown name, ScenarioError TW582 for settings that
     contradict each other, UsageError TW583 for cases that cannot be read or lack a field.
     """
     file = _file(choice.name)
@@ -77,11 +77,11 @@ def open_task(
         raise _contradiction(spec.name, error.errors()[0]["msg"], "") from None
     _refuse_contradictions(spec)
     rows = _held_out(held_out) if spec.cases == HELD_OUT else _rows(file.with_name(spec.cases))
-    most = min((one for one in (limit, spec.limit) if one is not None), default=None)
+    most = min((each for each in (limit, spec.limit) if each is not None), default=None)
     cases = tuple(_case(row, at, spec) for at, row in enumerate(rows[:most], 1))
     if not cases and spec.cases != HELD_OUT:
-        raise UsageError([Problem("TW583", f"tasks.{spec.name}", "the task has no case")])
-    return Task(spec, cases)
+        raise UsageError([Problem("TW583", f"tasks.{spec.name}", "the task has no cases")])
+    return EvaluationTask(spec, cases)
 
 
 def _file(name: str) -> Path:
@@ -103,9 +103,10 @@ def _refuse_contradictions(spec: TaskSpec) -> None:
     if spec.samples > 1 and spec.temperature == 0:
         message = f"{spec.samples} samples at temperature 0 are all the same"
         raise _contradiction(spec.name, message, "set `temperature`, or `samples: 1`")
-    if spec.ks and max(spec.ks) > spec.samples:
-        message = f"pass@{max(spec.ks)} needs as many samples, not {spec.samples}"
-        raise _contradiction(spec.name, message, f"set `samples: {max(spec.ks)}`")
+    most = max(spec.ks, default=0)
+    if most > spec.samples:
+        message = f"pass@{most} needs {most} samples, not {spec.samples}"
+        raise _contradiction(spec.name, message, f"set `samples: {most}`")
     if spec.context_tokens is not None and spec.context_tokens <= spec.output_tokens:
         message = f"a context of {spec.context_tokens} leaves no room for a prompt"
         raise _contradiction(spec.name, message, "lower `output_tokens`")
@@ -121,28 +122,28 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         message = f"`{path}` cannot be read: {error}"
         raise UsageError([Problem("TW583", "cases", message)]) from None
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            message = f"line {number} of `{path}` is no JSON object"
+            message = f"line {number} of `{path}` is not a JSON object"
             raise UsageError([Problem("TW583", "cases", message)])
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _held_out(documents: Sequence[str] | None) -> list[dict[str, Any]]:
     return [{"id": f"held-out-{at}", "text": text} for at, text in enumerate(documents or (), 1)]
 
 
-def _case(row: Mapping[str, Any], number: int, spec: TaskSpec) -> Case:
-    needed = [*_NEEDS[spec.ask], *(scorer(spec.scorer).fields if spec.scorer else ())]
+def _case(row: Mapping[str, Any], number: int, spec: TaskSpec) -> EvaluationCase:
+    needed = [*_NEEDS[spec.ask], *(SCORERS[spec.scorer].fields if spec.scorer else ())]
     missing = [name for name in needed if name not in row]
     if missing:
         message = f"case {number} of `{spec.name}` has no `{missing[0]}`"
         raise UsageError([Problem("TW583", f"tasks.{spec.name}", message)])
     id_ = str(row.get("id", number))
-    return Case(id_, str(row.get("group", id_)), row)
+    return EvaluationCase(id_, str(row.get("group", id_)), row)

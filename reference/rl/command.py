@@ -16,9 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from reference.ending import exit_code, say
-from reference.rl.difficulty import document, measure
 from reference.rl.log import Iteration
-from reference.rl.run import Result, Watch, learn_from, opened_session
+from reference.rl.run import Result, Watch, document, learn_from, measure, opened_session
 from reference.rl.spec import RlSpec, find, load_rl, named
 from reference.train import DIVERGED
 from reference.trainer.folder import Existing

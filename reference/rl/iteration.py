@@ -18,17 +18,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from reference.rl.beside import beside
+from reference.rl.batches import ptx_batches as beside
 from reference.rl.checkpoints import save
-from reference.rl.colocated import receive, sleep, wake
 from reference.rl.critique.loop import beside as comparisons
 from reference.rl.learn import Learned, learn
 from reference.rl.prompts import draw, seed_of
 from reference.rl.records import NOBODY, Asked
 from reference.rl.rewards import give, parts
 from reference.rl.rollout import DivergedError
-from reference.rl.session import Session, asked_for
-from reference.rl.temperature import temperature
+from reference.rl.rollout import temperature_at as temperature
+from reference.rl.session import Session, asked_for, receive, sleep, wake
 from reference.text.loader import Weighed
 
 

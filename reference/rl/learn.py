@@ -21,12 +21,10 @@ from torch import Tensor
 
 from reference.config import RunSpec
 from reference.metrics import Step
-from reference.rl.objective import kimi_k15, squared_error
-from reference.rl.objective.baselines import Baseline
-from reference.rl.objective.group import Group
-from reference.rl.objective.tokens import weighted
+from reference.rl.batches import Batches, LearnFrom, Row, batch_of, cut, row_of
+from reference.rl.objective import Baseline, Group, kimi_k15_weights, squared_error_weights
+from reference.rl.objective import token_weights as weighted
 from reference.rl.records import Asked
-from reference.rl.rows import Batches, LearnFrom, Row, batch_of, cut, row_of
 from reference.text.loader import IGNORED, Weighed
 from reference.trainer.balance import balanced
 from reference.trainer.signals import Stop
@@ -34,41 +32,31 @@ from reference.trainer.stages import Stage
 from reference.trainer.step import train_step
 from reference.trainer.trainee import Trainee
 from twin.schedules import Action
-from twin.spec.base import Flag, Spec
+from twin.spec.base import DocumentedSpec, Flag
 
 Positive = Annotated[float, Strict(), Field(gt=0, le=1e3)]
-SLOPES = {"kimi_k2": squared_error.slopes, "kimi_k15": kimi_k15.slopes}
+SLOPES = {"kimi_k2": squared_error_weights, "kimi_k15": kimi_k15_weights}
 
 
-class ObjectiveSpec(Spec):
+class ObjectiveSpec(DocumentedSpec):
     """What is descended (`reference.rl.objective`)."""
 
-    form: Literal["kimi_k2", "kimi_k15"] = Field(
-        default="kimi_k2",
-        description="kimi_k2: the squared error of whole responses; kimi_k15: the same direction, "
-        "with a size that does not vanish with `kl_weight`",
-    )
-    baseline: Baseline = Field(
-        default="mean", description="what a reward is compared with: the group's mean, or log Z"
-    )
-    kl_weight: Positive = Field(
-        default=0.1, description="price of a nat away from the policy that wrote; OURS"
-    )
-    learn_from: LearnFrom = Field(
-        default="all",
-        description="all: every token that a policy wrote; newest: those of the iteration's own "
-        "policy alone, earlier segments of a paused response are read and not learned",
-    )
-    old: Literal["behaviour", "policy"] = Field(
-        default="behaviour",
-        description="old log-probabilities: of what tokens were drawn from, temperature and cuts "
-        "included, or of the policy at temperature 1",
-    )
-    reset_optimizer: Flag = Field(
-        default=False,
-        description="forget momentum in each iteration, since the policy that is compared with "
-        "is another (K1.5, section 2.3; K2 does not say)",
-    )
+    form: Literal["kimi_k2", "kimi_k15"] = "kimi_k2"
+    """kimi_k2: the squared error of whole responses; kimi_k15: the same direction, with a size that
+    does not vanish with `kl_weight`."""
+    baseline: Baseline = "mean"
+    """What a reward is compared with: the group's mean, or log Z."""
+    kl_weight: Positive = 0.1
+    """Price of a nat away from the policy that wrote; OURS."""
+    learn_from: LearnFrom = "all"
+    """all: every token that a policy wrote; newest: those of the iteration's own policy alone,
+    earlier segments of a paused response are read and not learned."""
+    old: Literal["behaviour", "policy"] = "behaviour"
+    """Old log-probabilities: of what tokens were drawn from, temperature and cuts included, or of
+    the policy at temperature 1."""
+    reset_optimizer: Flag = False
+    """Forget momentum in each iteration, since the policy that is compared with is another (K1.5,
+    section 2.3; K2 does not say)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +83,7 @@ class Looked:
     """The policy now, on the rows of a step."""
 
     log_ratio_R: Tensor
-    """float64."""
+    """Float64."""
     mismatch: float
     entropy: float
     tokens: int

@@ -15,49 +15,41 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, Literal
 
-from pydantic import Field
-
-from reference.evaluate.statistics.repeats import pass_at
+from reference.evaluate.statistics import pass_at
 from reference.rl.tasks import Task
-from twin.spec.base import Count, Part, Spec, Whole
+from twin.spec.base import Count, DocumentedSpec, Part, Whole
 
 Select = Literal["even", "failing", "moderate"]
 _FLOOR: Final = 0.02
 """Weight of a task that is not wanted: it may have become so."""
 
 
-class PromptsSpec(Spec):
+class PromptsSpec(DocumentedSpec):
     """How many prompts an iteration has under way, and how they are chosen."""
 
-    count: Count = Field(default=8, description="prompts under way in an iteration")
-    select: Select = Field(
-        default="even",
-        description="even: all tasks equally often (with `advance` or `cover`: at random, alike); "
-        "failing: in proportion to one less the share "
-        "of right responses (K1.5); moderate: those with a share between `least` and `most` (K2)",
-    )
-    least: Part = Field(default=0.1, description="of `moderate`: share of right responses")
-    most: Part = Field(default=0.9, description="of `moderate`: share of right responses")
-    level_every: Whole = Field(
-        default=0,
-        description="iterations after which the tasks of a further level join, lowest first; 0: "
-        "all from the beginning",
-    )
-    advance: Part | None = Field(
-        default=None,
-        description="share of right responses, lately, to the tasks of a kind's highest open level "
-        "at which its next level joins; it leaves again where the share falls. null: all join",
-    )
-    cover: Part = Field(
-        default=0.0,
-        description="how far tasks with a tag that was rarely drawn are raised: 0 not, 1 in "
-        "inverse proportion to the draws of their rarest tag",
-    )
-    known: str | None = Field(
-        default=None,
-        description="file of how hard the tasks are, as `--measure` writes it; null: nobody tried",
-    )
-    seed: Whole = Field(default=0, description="of the draws, and of the tokens drawn")
+    count: Count = 8
+    """Prompts under way in an iteration."""
+    select: Select = "even"
+    """even: all tasks equally often (with `advance` or `cover`: at random, alike); failing: in
+    proportion to one less the share of right responses (K1.5); moderate: those with a share between
+    `least` and `most` (K2)."""
+    least: Part = 0.1
+    """Of `moderate`: share of right responses."""
+    most: Part = 0.9
+    """Of `moderate`: share of right responses."""
+    level_every: Whole = 0
+    """Iterations after which the tasks of a further level join, lowest first; 0: all from the
+    beginning."""
+    advance: Part | None = None
+    """Share of right responses, lately, to the tasks of a kind's highest open level at which its
+    next level joins; it leaves again where the share falls. null: all join."""
+    cover: Part = 0.0
+    """How far tasks with a tag that was rarely drawn are raised: 0 not, 1 in inverse proportion to
+    the draws of their rarest tag."""
+    known: str | None = None
+    """File of how hard the tasks are, as `--measure` writes it; null: nobody tried."""
+    seed: Whole = 0
+    """Of the draws, and of the tokens drawn."""
 
 
 @dataclass(slots=True)

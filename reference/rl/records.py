@@ -6,19 +6,30 @@ its log-probability then; tokens that nobody's weights wrote have the version `N
 learned. The environment's state is a value, so a response that is not over can wait for as long as
 it likes, in memory or in a checkpoint, and go on under other weights (Kimi K1.5, arXiv:2501.12599,
 section 2.6.2).
+
+Between tokens and messages: what a prompt is, what the assistant said, what it is told next.
+
+Only what others say is encoded here, once, as the template writes it. What the model wrote stays
+the ids that it drew.
+
+Whether a response goes round in circles (Kimi K1.5, section 2.6.2: repeats are found, the
+response is ended early and may be penalised; how they are found is OURS).
 """
 
 from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from reference.agentic.environment import Verdict
-from reference.dialog import Dialog, dialog_json, dialog_of
+from reference.dialog import Dialog, Message, calls_of, dialog_json, dialog_of
 from reference.inference.request import GeneratedToken
+from reference.text.template import END, parse_answer, render
+from reference.text.vocabulary import Vocabulary
+from twin.spec.base import Count, DocumentedSpec, Whole
 
 NOBODY: Final = -1
 """The version of a token that no weights wrote."""
@@ -149,4 +160,48 @@ def _response_of(row: Mapping[str, Any]) -> Response:
         dialog=dialog_of(row["dialog"]),
         state=pickle.loads(base64.b64decode(row["state"])),
         verdict=None if verdict is None else Verdict(verdict[0], tuple(verdict[1])),
+    )
+
+
+def opening(words: Vocabulary, dialog: Dialog) -> tuple[int, ...]:
+    """The ids of a task's opening, up to where the assistant's words begin."""
+    return tuple(words.ids(render(dialog, ask=True)))
+
+
+def ends_message(words: Vocabulary) -> frozenset[int]:
+    """The ids that end an assistant's message, beside the end of a document."""
+    return frozenset({words.markers[END]})
+
+
+def said(words: Vocabulary, response: Response) -> Dialog:
+    """The dialogue with what the assistant wrote last, whole or cut."""
+    ids = response.tokens[response.turn :]
+    message = parse_answer(words.segments(ids), calls_of(response.dialog.messages))
+    return replace(response.dialog, messages=(*response.dialog.messages, message))
+
+
+def told(words: Vocabulary, messages: Sequence[Message]) -> list[int]:
+    """The ids of what tools or the user answer, up to where the assistant's next words begin."""
+    return words.ids(render(Dialog(tuple(messages)), ask=True))
+
+
+class RepeatSpec(DocumentedSpec):
+    """The last `window` tokens of a message are one piece, at least `times` over. OURS."""
+
+    window: Whole = 64
+    """Tokens that must repeat one piece; 0: nobody looks."""
+    times: Count = 4
+    """Times that the piece stands there, at least."""
+
+
+def repeats(tokens: Sequence[int], spec: RepeatSpec) -> bool:
+    """Whether the end of `tokens` repeats itself."""
+    window = spec.window
+    if not window or len(tokens) < window:
+        return False
+    last = tokens[len(tokens) - window :]
+    return any(
+        last[-1] == last[-1 - period] and last[period:] == last[:-period]
+        for period in range(1, window // spec.times + 1)
+        if period < window
     )

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Strict
 
 from reference.rl.records import Asked, Response
-from twin.spec.base import Flag, Spec
+from twin.spec.base import DocumentedSpec, Flag
 
 Weight = Annotated[float, Strict(), Field(ge=-100, le=100)]
 """What a reward counts."""
@@ -22,28 +22,21 @@ Penalty = Annotated[float, Strict(), Field(ge=0, le=100)]
 """What a reward is lowered by."""
 
 
-class RewardsSpec(Spec):
+class RewardsSpec(DocumentedSpec):
     """What is counted of a verdict, and what is taken off."""
 
-    of: Literal["success", "score"] = Field(
-        default="success",
-        description="success: 1 where every criterion holds, else 0; score: the share that holds",
-    )
-    weights: dict[str, Weight] = Field(
-        default_factory=dict,
-        description="several rewards and what each counts, in the place of `of`: success; score; "
-        "length (K1.5's, 0.5 for the shortest of a group, -0.5 for the longest, never above 0 for "
-        "a wrong one); or the name of a criterion of the tasks",
-    )
-    over_budget: Penalty = Field(
-        default=0.5, description="taken off a response that met the bound on its tokens"
-    )
-    repeat: Penalty = Field(default=0.5, description="taken off one that went round in circles")
-    shuffle: Flag = Field(
-        default=False,
-        description="deal the rewards of an iteration out anew, at random: a control that must "
-        "not learn",
-    )
+    of: Literal["success", "score"] = "success"
+    """success: 1 where every criterion holds, else 0; score: the share that holds."""
+    weights: dict[str, Weight] = Field(default_factory=dict)
+    """Several rewards and what each counts, in the place of `of`: success; score; length (K1.5's,
+    0.5 for the shortest of a group, -0.5 for the longest, never above 0 for a wrong one); or the
+    name of a criterion of the tasks."""
+    over_budget: Penalty = 0.5
+    """Taken off a response that met the bound on its tokens."""
+    repeat: Penalty = 0.5
+    """Taken off one that went round in circles."""
+    shuffle: Flag = False
+    """Deal the rewards of an iteration out anew, at random: a control that must not learn."""
 
 
 def reward(

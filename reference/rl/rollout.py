@@ -1,4 +1,7 @@
-"""Responses of one policy: the engine writes, environments answer, until all are over or the
+"""The temperature of each iteration: high while the policy explores, lower later (Kimi K2,
+report, section 3.2.3, which gives no numbers: values and shape are OURS).
+
+Responses of one policy: the engine writes, environments answer, until all are over or the
 iteration's tokens or steps are spent.
 
 Time here is a count of the engine's steps (`reference.rl.latency`), so that what is written follows
@@ -13,63 +16,85 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import cos, pi
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, Strict
 
 from reference.agentic.environment import Verdict
 from reference.inference.engine import Engine
 from reference.inference.request import EngineRequest, Update
 from reference.inference.sampling import Sampling
-from reference.rl.jobs import Done, Job, Mode
-from reference.rl.latency import EnvironmentsSpec, due, latency
-from reference.rl.records import CUT, Ended, Response
-from reference.rl.repeats import RepeatSpec, repeats
-from reference.rl.turns import ends_message, said, told
-from reference.rl.workers import Environments, FailedError
-from twin.spec.base import Count, Flag, Part, Spec, Whole
+from reference.rl.environments import (
+    Done,
+    Environments,
+    EnvironmentsSpec,
+    FailedError,
+    Job,
+    Mode,
+    due,
+    latency,
+)
+from reference.rl.records import CUT, Ended, RepeatSpec, Response, ends_message, repeats, said, told
+from twin.spec.base import Count, DocumentedSpec, Flag, Part, Whole
+
+Warmth = Annotated[float, Strict(), Field(ge=0.05, le=10)]
+"""What logits are divided by."""
+
+
+class TemperatureSpec(DocumentedSpec):
+    """From the first temperature_at to the last."""
+
+    first: Warmth = 1.0
+    """Of the first iteration."""
+    last: Warmth = 1.0
+    """After `iterations`."""
+    iterations: Whole = 0
+    """Of the decay; 0: `first` in all."""
+    shape: Literal["linear", "cosine"] = "linear"
+    """Of the decay."""
+
+
+def temperature_at(spec: TemperatureSpec, iteration: int) -> float:
+    """Of an iteration, from 0."""
+    if not spec.iterations:
+        return spec.first
+    done = min(1.0, iteration / spec.iterations)
+    left = 1 - done if spec.shape == "linear" else (1 + cos(pi * done)) / 2
+    return spec.last + (spec.first - spec.last) * left
+
 
 Why = Literal["done", "spent", "slice"]
 """Nobody is left; the iteration's tokens or steps are spent; a slice is over."""
 
 
-class RolloutSpec(Spec):
+class RolloutSpec(DocumentedSpec):
     """How responses are written."""
 
-    responses: Annotated[Count, Field(ge=2)] = Field(
-        default=8, description="responses to each prompt: what a reward is compared over"
-    )
-    tokens: Count | None = Field(
-        default=None,
-        description="tokens that an iteration writes; responses that are not over then wait for "
-        "the next one. null: until all are over",
-    )
-    patience: Count | None = Field(
-        default=None,
-        description="steps of the engine, those included for which it stands still, after which "
-        "an iteration's rollout ends and who is not over waits for the next; null: none",
-    )
-    slice: Whole = Field(
-        default=256,
-        description="steps of the engine after which it begins anew from the records, so that a "
-        "checkpoint may be written there; 0: only where an iteration's rollout ends",
-    )
-    steps: Count = Field(default=8, description="messages of the assistant in a dialogue")
-    cap: Count = Field(default=256, description="tokens that the model writes in a response")
-    caps: dict[str, Count] = Field(
-        default_factory=dict, description="the same for single kinds of tasks"
-    )
-    full: Flag = Field(
-        default=False,
-        description="responses go on to their cap: nothing that ends one earlier is drawn. For "
-        "measuring, where lengths have to be known before",
-    )
-    repeat: RepeatSpec = Field(
-        default_factory=RepeatSpec, description="what is taken for going round in circles"
-    )
-    top_p: Annotated[Part, Field(gt=0)] = Field(
-        default=1.0, description="share of the probability that tokens are drawn from"
-    )
+    responses: Annotated[Count, Field(ge=2)] = 8
+    """Responses to each prompt: what a reward is compared over."""
+    tokens: Count | None = None
+    """Tokens that an iteration writes; responses that are not over then wait for the next one.
+    null: until all are over."""
+    patience: Count | None = None
+    """Steps of the engine, those included for which it stands still, after which an iteration's
+    rollout ends and who is not over waits for the next; null: none."""
+    slice: Whole = 256
+    """Steps of the engine after which it begins anew from the records, so that a checkpoint may be
+    written there; 0: only where an iteration's rollout ends."""
+    steps: Count = 8
+    """Messages of the assistant in a dialogue."""
+    cap: Count = 256
+    """Tokens that the model writes in a response."""
+    caps: dict[str, Count] = Field(default_factory=dict)
+    """The same for single kinds of tasks."""
+    full: Flag = False
+    """Responses go on to their cap: nothing that ends one earlier is drawn. For measuring, where
+    lengths have to be known before."""
+    repeat: RepeatSpec = RepeatSpec()
+    """What is taken for going round in circles."""
+    top_p: Annotated[Part, Field(gt=0)] = 1.0
+    """Share of the probability that tokens are drawn from."""
 
 
 class DivergedError(RuntimeError):

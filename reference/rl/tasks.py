@@ -9,6 +9,8 @@ A source is a family of `reference.rl.gym`, whose levels may be chosen, or a fun
 `(count, seed) -> Sequence[Task]`, and each of its tasks is an environment
 (`reference.agentic.environment`). Workers make the tasks again for themselves, so that no world has
 to be sent to them.
+
+Families as sources of family_tasks for a run (`reference.rl.tasks`).
 """
 
 from __future__ import annotations
@@ -20,36 +22,35 @@ from importlib import import_module
 from inspect import signature
 from typing import Any, Final
 
-from pydantic import Field
-
 from reference.agentic.environment import Environment
+from reference.rl.gym.family import family, item
 from reference.rl.gym.family import names as families
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
-from twin.spec.base import Count, Spec, Whole
+from twin.spec.base import Count, DocumentedSpec, Whole
 
 SOURCES: Final[dict[str, str]] = {
-    "characters": "reference.rl.toys.characters:make",
-    "lengths": "reference.rl.toys.lengths:make",
-    "sums": "reference.rl.toys.sums:make",
-    "open": "reference.rl.critique.open:make",
+    "characters": "reference.rl.toys:characters",
+    "lengths": "reference.rl.toys:lengths",
+    "sums": "reference.rl.toys:sums",
+    "open": "reference.rl.toys:open_prompts",
 }
 """Functions by the names that configurations use."""
 
 
-class TasksSpec(Spec):
+class TasksSpec(DocumentedSpec):
     """Tasks of one source."""
 
-    source: str = Field(description="a known source, or `module:function` of one's own")
-    count: Count = Field(default=32, description="tasks")
-    seed: Whole = Field(default=0, description="of which tasks they are")
-    levels: tuple[Count, ...] = Field(
-        default=(), description="of a family of the gym: those that are taken, in turn; empty: all"
-    )
-    options: Mapping[str, Any] = Field(
-        default_factory=dict,
-        description="what a `module:function` takes beside count and seed, by name",
-    )
+    source: str
+    """A known source, or `module:function` of one's own."""
+    count: Count = 32
+    """Tasks."""
+    seed: Whole = 0
+    """Of which tasks they are."""
+    levels: tuple[Count, ...] = ()
+    """Of a family of the gym: those that are taken, in turn; empty: all."""
+    options: Mapping[str, Any] = {}
+    """What a `module:function` takes beside count and seed, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +98,7 @@ def _made(spec: TasksSpec, at: str) -> Sequence[Task]:
 def _maker(spec: TasksSpec, at: str) -> Callable[..., Sequence[Task]]:
     source, path = spec.source, f"{at}.source"
     if source in families():
-        # By name: a family's file is read when it is asked for.
-        make = import_module("reference.rl.gym.source").tasks
-        return partial(make, source, spec.levels)
+        return partial(family_tasks, source, spec.levels)
     if spec.levels:
         message, fix = f"`{source}` has no levels to choose from", "leave `levels` out"
         raise UsageError([Problem("TW650", f"{at}.levels", message, fix)])
@@ -113,3 +112,17 @@ def _maker(spec: TasksSpec, at: str) -> Callable[..., Sequence[Task]]:
     except (ImportError, AttributeError) as error:
         message = f"`{where}` cannot be had: {error}"
         raise UsageError([Problem("TW640", path, message)]) from None
+
+
+def family_tasks(name: str, levels: Sequence[int], count: int, seed: int) -> list[Task]:
+    """So many tasks of a family, its levels in turn (all where none is named), each of a
+    seed of its own. Raises UsageError TW650 for a level that is not there."""
+    chosen = tuple(levels) or tuple(range(1, len(family(name).levels) + 1))
+    found: list[Task] = []
+    for at in range(count):
+        level, number = chosen[at % len(chosen)], seed * 1_000_000 + at // len(chosen)
+        made = item(name, level, number)
+        tags = (name, f"{name} {level}", *(f"{name} {tag}" for tag in made.tags))
+        words = (f"{name}-{level}-{number}", name, made.environment)
+        found.append(Task(*words, level=level, tags=tags))
+    return found

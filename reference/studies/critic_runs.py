@@ -18,11 +18,11 @@ import yaml
 
 from reference.config import RunSpec
 from reference.dialog import Dialog, Message, dialog_json
-from reference.rl.critique.bootstrap import write
+from reference.rl.critique.__main__ import write
 from reference.rl.critique.loop import by_engine
-from reference.rl.critique.rubric import Rubric
+from reference.rl.critique.ranking import Rubric
 from reference.rl.critique.verified import Outcome, agreement
-from reference.rl.gym.question import Question
+from reference.rl.gym.environments import Question
 from reference.rl.run import Watch, learn_from, opened_session
 from reference.rl.spec import RlSpec, find
 from reference.rl.tasks import Task

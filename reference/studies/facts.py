@@ -32,7 +32,7 @@ from reference.config import load_run
 from reference.data.pipeline import build
 from reference.data.spec import STYLES, BuildSpec
 from reference.data.stage import Record, read_records, write_records
-from reference.evaluate.statistics.intervals import Interval, grouped, ratio, share
+from reference.evaluate.statistics import Interval, grouped, ratio, share
 from reference.model import Transformer
 from reference.studies.command import main
 from reference.studies.report import Report, Table

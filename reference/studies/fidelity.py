@@ -19,7 +19,7 @@ from typing import Final
 from reference.data.fidelity import judge
 from reference.data.rephrase import rewrite
 from reference.data.spec import STYLES
-from reference.evaluate.statistics.intervals import wilson
+from reference.evaluate.statistics import wilson
 from reference.generate.rules import Rules
 from reference.studies.command import main
 from reference.studies.report import Report, Table

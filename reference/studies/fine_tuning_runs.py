@@ -22,8 +22,8 @@ import torch
 from reference.agentic.run import TRAJECTORIES, Scene, scene_of, synthesise
 from reference.agentic.spec import SynthesisSpec
 from reference.config import RunSpec, load_run
-from reference.evaluate.subjects.trained import open_trained
 from reference.evaluate.tool_use import ToolUse, tool_use
+from reference.evaluate.trained import open_trained
 from reference.generate.request import Sampling
 from reference.sft import TuneSpec, run_of
 from reference.studies.fine_tuning_renamed import renamed, without_mistakes

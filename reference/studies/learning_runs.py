@@ -15,9 +15,8 @@ import torch
 from reference.agentic.play import follow
 from reference.config import RunSpec, load_run
 from reference.dialog import dialog_json
-from reference.rl.difficulty import document, measure
 from reference.rl.gym.family import item
-from reference.rl.run import Watch, learn_from, opened_session
+from reference.rl.run import Watch, document, learn_from, measure, opened_session
 from reference.rl.spec import RlSpec
 from reference.sft import TuneSpec, run_of
 from reference.studies.keep import digest, named

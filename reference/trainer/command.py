@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from reference.config import RunSpec, find_config, load_run, presets
+from reference.ending import existing_of, run_parser
 from reference.trainer.folder import Existing
 
 
@@ -43,22 +43,9 @@ TRAIN: Final = Program(
 def parse(arguments: Sequence[str] | None, program: Program = TRAIN) -> Asked:
     """The arguments, those of the process if None. Raises what the program's `load` does; a wrong
     option ends the process with exit code 2, as argparse does."""
-    words = _parser(program).parse_args(arguments)
+    words = run_parser(program.name, program.summary, program.presets()).parse_args(arguments)
     run = program.load(words.config, words.set)
     if run.train.output is None:
         output = f"{program.outputs}/{program.find(words.config).stem}"
         run = program.load(words.config, [*words.set, f"train.output={output}"])
-    return Asked(run, "resume" if words.resume else "fresh" if words.fresh else "refuse")
-
-
-def _parser(program: Program) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program.name, description=program.summary)
-    named = f"a file, or one of the presets: {', '.join(program.presets())}"
-    parser.add_argument("config", metavar="CONFIG", help=named)
-    parser.add_argument(
-        "--set", metavar="A.B=VALUE", action="append", default=[], help="override one field"
-    )
-    held = parser.add_mutually_exclusive_group()
-    held.add_argument("--resume", action="store_true", help="go on with the folder's run, if any")
-    held.add_argument("--fresh", action="store_true", help="delete the folder's run, and begin")
-    return parser
+    return Asked(run, existing_of(words))

@@ -43,17 +43,17 @@ Ended = Literal["done", "interrupted", "diverged"]
 
 
 class TaskEvaluation(Protocol):
-    """Evaluates the model of a run on the tasks of `run.evaluate` (`reference.evaluate.every`)."""
+    """Evaluates the model of a run on the tasks of `run.evaluate` (`reference.evaluate.run`)."""
 
     def refuse_impossible(self, spec: EverySpec, ranks: int) -> None:
         """Raises ScenarioError for tasks that this run cannot evaluate."""
         ...
 
-    def asked(self, run: RunSpec, trainee: Trainee, stop: Stop) -> dict[str, Any] | None:
+    def evaluate_trainee(self, run: RunSpec, trainee: Trainee, stop: Stop) -> dict[str, Any] | None:
         """Metrics by task; None if the run was asked to stop meanwhile."""
         ...
 
-    def line(self, found: dict[str, Any]) -> str:
+    def metrics_line(self, metrics: dict[str, Any]) -> str:
         """The first metric of each task, for people."""
         ...
 
@@ -204,10 +204,10 @@ def _evaluate(session: _Session, stage: Stage, sequences: int | None) -> None:
 
 def _ask(session: _Session) -> None:
     """The tasks of `run.evaluate`, asked of the model as it is."""
-    found = session.tasks.asked(session.run, session.trainee, session.stop)
+    found = session.tasks.evaluate_trainee(session.run, session.trainee, session.stop)
     if found is not None:
         session.log.event("tasks", session.trainee.step, tasks=found)
-        session.tell(f"step {session.trainee.step}: {session.tasks.line(found)}")
+        session.tell(f"step {session.trainee.step}: {session.tasks.metrics_line(found)}")
 
 
 def _folder(run: RunSpec) -> Path | None:

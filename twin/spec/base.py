@@ -35,6 +35,12 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class DocumentedSpec(Spec):
+    """A section whose fields are described by the docstrings below them."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
 def _reads(dimension: units.Dimension, least: float, most: float) -> BeforeValidator:
     def read(value: Any) -> float:
         result = units.parse(value, dimension)

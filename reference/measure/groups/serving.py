@@ -29,7 +29,7 @@ from reference.measure.point import Timing
 from reference.measure.scenario import LEARNED
 from reference.model.initialize import initialize
 from reference.model.transformer import Transformer
-from reference.rl.colocated import engine_like, receive, sleep, through_host, wake
+from reference.rl.session import engine_like, receive, sleep, through_host, wake
 from reference.text.tokenizer import ByteTokenizer
 from reference.text.vocabulary import Vocabulary
 from reference.weight_sync.spec import SyncSpec

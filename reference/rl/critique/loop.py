@@ -21,14 +21,19 @@ from reference.dialog import Dialog
 from reference.generate.choose import choose
 from reference.inference.engine import Engine
 from reference.inference.request import EngineRequest
-from reference.rl.critique.compare import FIRST, SECOND, Critic, by_generator
-from reference.rl.critique.rank import win_rates
-from reference.rl.critique.rubric import Rubric, rubrics
-from reference.rl.critique.spec import CritiqueSpec
+from reference.rl.critique.ranking import (
+    FIRST,
+    SECOND,
+    Critic,
+    CritiqueSpec,
+    Rubric,
+    by_generator,
+    rubrics,
+    win_rates,
+)
 from reference.rl.critique.verified import Outcome, agreement, dialogues, outcomes_of
-from reference.rl.records import Asked, Response
+from reference.rl.records import Asked, Response, opening
 from reference.rl.tasks import Task
-from reference.rl.turns import opening
 from reference.text.loader import IGNORED, Weighed
 from reference.text.template import Segment, weighed
 from reference.text.vocabulary import Vocabulary

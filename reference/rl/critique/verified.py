@@ -12,10 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reference.dialog import Dialog, Message, dialog_json
-from reference.rl.critique.compare import FIRST, SECOND, Critic, Pair, dialog_of, outcomes
-from reference.rl.critique.rank import combined
-from reference.rl.critique.rubric import Rubric
-from reference.rl.gym.logistic import fit
+from reference.rl.critique.ranking import (
+    FIRST,
+    SECOND,
+    Critic,
+    Pair,
+    Rubric,
+    combined,
+    dialog_of,
+    outcomes,
+)
+from reference.rl.gym.support import fit
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from reference.config import load_run
-from reference.evaluate.every import refuse_impossible
+from reference.evaluate.run import refuse_impossible
 from reference.train import train
 from tests.reference.evaluate.conftest import MEANS
 from twin.errors import TwinError

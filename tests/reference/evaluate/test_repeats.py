@@ -7,7 +7,7 @@ from math import comb
 
 import pytest
 
-from reference.evaluate.statistics.repeats import best_of, most_voted, pass_at
+from reference.evaluate.statistics import best_of, most_voted, pass_at
 
 
 @pytest.mark.parametrize("samples", [1, 4, 7])

@@ -9,11 +9,11 @@ import pytest
 
 from reference.evaluate import run as running
 from reference.evaluate.command import main
-from reference.evaluate.compare import compare
-from reference.evaluate.journal import read_rounds
+from reference.evaluate.journal import read_rows
+from reference.evaluate.report import compare
 from reference.evaluate.run import evaluate
 from reference.evaluate.spec import EvaluateSpec
-from reference.evaluate.subjects.asked import ask_for
+from reference.evaluate.subject import generator_subject
 from twin.errors import TwinError
 
 TASKS = [
@@ -115,7 +115,7 @@ def test_a_paired_difference_is_told_and_signed_by_what_is_better(judged, tmp_pa
     rows = [json.loads(line) for line in cases.read_text().splitlines()]
     cases.write_text("".join(json.dumps({**row, "score": 1.0}) + "\n" for row in rows))
     found = compare(judged[1], better)["tasks"]["copying"]
-    before = [row["score"] for part in read_rounds(judged[1], "copying") for row in part]
+    before = [row["score"] for row in read_rows(judged[1], "copying")]
     assert found["difference"]["value"] == pytest.approx(1 - sum(before) / len(before))
     assert found["verdict"] == "better"
     assert compare(better, judged[1])["tasks"]["copying"]["verdict"] == "worse"
@@ -138,7 +138,7 @@ def test_rules_are_asked_what_they_have_a_skill_for_and_the_rest_is_skipped_alou
 
 
 def test_a_server_cannot_be_asked_for_log_likelihoods():
-    subject = ask_for("rules", None, 2)
+    subject = generator_subject("rules", None, 2)
     assert subject.refusal(chat=True, reads=False) is None
     assert "log-likelihoods" in str(subject.refusal(chat=False, reads=True))
 

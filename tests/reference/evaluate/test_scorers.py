@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from reference.dialog import Message
-from reference.evaluate.ask.attack import said
-from reference.evaluate.scorers.choice import likeliest, likeliest_per_byte
-from reference.evaluate.scorers.code import program_of
-from reference.evaluate.scorers.scorer import NAMES, Judging, scorer
+from reference.evaluate.protocols.attack import said
+from reference.evaluate.scorers import (
+    SCORERS,
+    ScorerInput,
+    likeliest,
+    likeliest_per_byte,
+    program_of,
+)
 from reference.generate.request import Reply, Tokens
 from twin.errors import UsageError
 
 
 def score(name, row, *texts, judge=None):
-    return scorer(name).judge(Judging([row] * len(texts), texts, judge))
-
-
-def test_every_scorer_has_its_file():
-    assert all(scorer(name).about for name in NAMES)
+    return SCORERS[name].judge(ScorerInput([row] * len(texts), texts, judge))
 
 
 def test_exact_compares_the_first_line_and_no_more():
@@ -50,7 +50,7 @@ def test_numeric_reads_the_number_of_an_answer(text, right):
 
 def test_numeric_keeps_to_its_tolerance_and_votes_by_value():
     assert score("numeric", {"target": 2.5, "tolerance": 0.1}, "2.6", "2.61") == [1, 0]
-    assert scorer("numeric").answer("7.00") == scorer("numeric").answer("it is 7") == "7"
+    assert SCORERS["numeric"].answer("7.00") == SCORERS["numeric"].answer("it is 7") == "7"
 
 
 def test_code_passes_by_its_tests_and_by_nothing_else():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reference.dialog import Call
-from reference.evaluate.calls import attempts, attempts_in, fault_of
-from reference.evaluate.tool_use import tool_use
+from reference.evaluate.tool_use import attempts, attempts_in, fault_of, tool_use
 from reference.evaluate.worlds.store import Store
 from reference.generate.request import Reply, Tokens
 from reference.text.template import parse_answer, segments_of

@@ -11,8 +11,8 @@ import torch
 from torch.nn import functional
 
 from reference.dialog import Dialog, Message
-from reference.evaluate.subjects.subject import Prompt
-from reference.evaluate.subjects.trained import nats_of, open_trained
+from reference.evaluate.subject import Prompt
+from reference.evaluate.trained import nats_of, open_trained
 from reference.generate.request import Request, Sampling
 
 GREEDY = Sampling(temperature=0.0, max_tokens=6)
@@ -108,6 +108,6 @@ def test_the_identity_tells_other_weights(subject, run):
         weight_ = same.engine.model.final_norm.gain
         weight_.add_(1e-3)
         assert not torch.equal(weight, weight_)
-    from reference.evaluate.subjects.trained import digest_of  # noqa: PLC0415
+    from reference.evaluate.trained import digest_of  # noqa: PLC0415
 
     assert digest_of(same.engine.model) != subject.identity["weights"]

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from reference.agentic.environment import Verdict
-from reference.rl.beside import PtxSpec, beside, loader_of
+from reference.rl.batches import PtxSpec
+from reference.rl.batches import ptx_batches as beside
+from reference.rl.batches import ptx_loader as loader_of
 from reference.rl.prompts import History, PromptsSpec, draw
-from reference.rl.records import Asked, Ended
-from reference.rl.repeats import RepeatSpec, repeats
+from reference.rl.records import Asked, Ended, RepeatSpec, repeats
 from reference.rl.rewards import RewardsSpec, give, reward
+from reference.rl.rollout import TemperatureSpec
+from reference.rl.rollout import temperature_at as temperature
 from reference.rl.spec import load_rl, named, run_of
 from reference.rl.tasks import Task, tasks_of
-from reference.rl.temperature import TemperatureSpec, temperature
-from reference.rl.toys.characters import Characters
+from reference.rl.toys import Characters
 from reference.text.loader import IGNORED
 from tests.reference.rl.mini import spec
 from tests.reference.rl.worlds import CHARACTERS, responses

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from reference.parallel.world import joined
+from reference.rl.batches import Batches, batch_of, row_of
 from reference.rl.learn import ObjectiveSpec, learn
-from reference.rl.objective import kimi_k15, squared_error
-from reference.rl.objective.group import Group
+from reference.rl.objective import Group, kimi_k15_weights, squared_error, squared_error_weights
 from reference.rl.records import NOBODY, Asked, Response
-from reference.rl.rows import Batches, batch_of, row_of
 from reference.rl.spec import RlSpec, run_of
 from reference.trainer.settings import settings
 from reference.trainer.trainee import Trainee, build
@@ -95,7 +94,7 @@ def test_the_gradient_of_the_training_path_is_the_objectives(
                 known = sum(x for x, v in zip(then, one.versions, strict=True) if v >= least)
                 ratios.append(log_probability(model, one, least) - known)
             rewards = torch.tensor([one.reward for one in asked.responses], dtype=torch.float64)
-            losses.append(squared_error.loss(Group(rewards, torch.stack(ratios)), 0.3, "log_z"))
+            losses.append(squared_error(Group(rewards, torch.stack(ratios)), 0.3, "log_z"))
         torch.stack(losses).mean().backward()
         wanted = {
             name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None
@@ -119,7 +118,7 @@ def test_k15s_gradient_is_k2s_over_twice_the_weight(
             found.append(gradients(trainee, monkeypatch, run, trainee, groups, objective, newest=4))
     for name, k2 in found[0].items():
         torch.testing.assert_close(k2, 2 * 0.05 * found[1][name], rtol=1e-9, atol=1e-14)
-    assert kimi_k15.slopes is not squared_error.slopes
+    assert kimi_k15_weights is not squared_error_weights
 
 
 def test_rows_of_a_micro_batch_change_nothing_but_the_order_of_sums(

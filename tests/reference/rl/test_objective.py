@@ -11,10 +11,17 @@ from hypothesis import strategies as st
 
 from reference.model import Transformer
 from reference.model.initialize import initialize
-from reference.rl.objective import kimi_k15, squared_error
-from reference.rl.objective.baselines import BASELINES, Baseline, log_z
-from reference.rl.objective.group import Group
-from reference.rl.objective.tokens import log_probability, weighted
+from reference.rl.objective import (
+    BASELINES,
+    Baseline,
+    Group,
+    kimi_k15_weights,
+    log_probability,
+    log_z,
+    squared_error,
+    squared_error_weights,
+)
+from reference.rl.objective import token_weights as weighted
 from reference.text.loader import IGNORED
 from tests.reference.inference.small import LATENT
 from twin.spec.model import ModelSpec
@@ -36,27 +43,27 @@ def group_of(pairs: list[tuple[float, float]]) -> Group:
 def test_slopes_of_the_squared_error_are_its_derivative(pairs, weight: float, kind: Baseline):
     group = group_of(pairs)
     ratios_K = group.log_ratio_K.clone().requires_grad_()
-    squared_error.loss(Group(group.reward_K, ratios_K), weight, kind).backward()
+    squared_error(Group(group.reward_K, ratios_K), weight, kind).backward()
     assert ratios_K.grad is not None
-    torch.testing.assert_close(squared_error.slopes(group, weight, kind), ratios_K.grad)
+    torch.testing.assert_close(squared_error_weights(group, weight, kind), ratios_K.grad)
 
 
 @given(PAIRS, WEIGHT, BASELINE)
 def test_the_gradient_of_k2_is_that_of_k15_times_minus_two_kl_weights(
     pairs, weight: float, kind: Baseline
 ):
-    """kimi_k15.slopes is minus the ascended gradient's factors."""
+    """kimi_k15_weights is minus the ascended gradient's factors."""
     group = group_of(pairs)
-    ascended_K = -kimi_k15.slopes(group, weight, kind)
-    torch.testing.assert_close(squared_error.slopes(group, weight, kind), -2 * weight * ascended_K)
+    ascended_K = -kimi_k15_weights(group, weight, kind)
+    torch.testing.assert_close(squared_error_weights(group, weight, kind), -2 * weight * ascended_K)
 
 
 def test_two_responses_by_hand() -> None:
     """Rewards 1 and 0, log-ratios 0.2 and -0.4, weight 0.5: errors 0.4 and -0.3."""
     group = group_of([(1.0, 0.2), (0.0, -0.4)])
-    assert squared_error.loss(group, 0.5).item() == pytest.approx((0.4**2 + 0.3**2) / 2)
-    assert squared_error.slopes(group, 0.5).tolist() == pytest.approx([-0.2, 0.15])
-    assert kimi_k15.slopes(group, 0.5).tolist() == pytest.approx([-0.2, 0.15])
+    assert squared_error(group, 0.5).item() == pytest.approx((0.4**2 + 0.3**2) / 2)
+    assert squared_error_weights(group, 0.5).tolist() == pytest.approx([-0.2, 0.15])
+    assert kimi_k15_weights(group, 0.5).tolist() == pytest.approx([-0.2, 0.15])
 
 
 @given(st.lists(NUMBER, min_size=1, max_size=8), WEIGHT)
@@ -82,7 +89,7 @@ def test_descent_finds_the_optimum_of_its_baseline(kind: Baseline) -> None:
     logits_K = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     for _ in range(4000):
         ratio_K = logits_K.log_softmax(0) - old_K.log()
-        found = squared_error.loss(Group(rewards_K, ratio_K), 0.5, kind)
+        found = squared_error(Group(rewards_K, ratio_K), 0.5, kind)
         (slope_K,) = torch.autograd.grad(found, logits_K)
         with torch.no_grad():
             logits_K -= 2.0 * slope_K
@@ -106,11 +113,11 @@ def test_weighted_tokens_give_the_gradient_of_the_objective_through_a_model() ->
 
     per_row_B = log_probability(model(tokens_BT), targets_BT)
     ratio_K = torch.stack([per_row_B[0], per_row_B[1] + per_row_B[2]]) - old_K
-    squared_error.loss(Group(rewards_K, ratio_K), 0.1).backward()
+    squared_error(Group(rewards_K, ratio_K), 0.1).backward()
     wanted = [one.grad.clone() for one in model.parameters() if one.grad is not None]
 
     model.zero_grad()
-    slope_K = squared_error.slopes(Group(rewards_K, ratio_K.detach()), 0.1)
+    slope_K = squared_error_weights(Group(rewards_K, ratio_K.detach()), 0.1)
     weights_BT = weighted(slope_K, targets_BT, rows)
     model.loss(tokens_BT, targets_BT, weights_BT).backward()
     found = [one.grad for one in model.parameters() if one.grad is not None]

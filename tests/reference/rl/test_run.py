@@ -149,7 +149,7 @@ def test_the_folder_of_another_run_is_refused(whole: tuple[Path, Result]) -> Non
     [
         ({"model": None}, "TW643"),
         ({"tasks": [{"source": "caracters"}]}, "TW640"),
-        ({"tasks": [{"source": "reference.rl.toys.sums:none"}]}, "TW640"),
+        ({"tasks": [{"source": "reference.rl.toys:none"}]}, "TW640"),
         ({"engine": {"blocks": 1}}, "TW645"),
         ({"train": {"sequence": 4}, "engine": {"blocks": 64}}, "TW645"),
     ],

@@ -10,11 +10,17 @@ from statistics import median
 import pytest
 
 from reference.dialog import Dialog, Message
-from reference.rl.jobs import Job
-from reference.rl.latency import EnvironmentsSpec, due, latency
+from reference.rl.environments import (
+    EnvironmentsSpec,
+    FailedError,
+    Here,
+    Job,
+    Workers,
+    due,
+    latency,
+)
 from reference.rl.rollout import Rollout, RolloutSpec
 from reference.rl.tasks import Task, TasksSpec
-from reference.rl.workers import FailedError, Here, Workers
 from tests.reference.rl.deadly import Deadly
 from tests.reference.rl.scripted import Scripted
 from tests.reference.rl.test_rollout import planned
@@ -26,7 +32,7 @@ SLOW = EnvironmentsSpec.model_validate({"latency": "100ms", "spread": 1.2, "long
 
 def test_workers_need_no_torch() -> None:
     """It takes seconds to load, and hundreds of megabytes."""
-    code = "import sys, reference.rl.workers, reference.rl.toys.sums; print('torch' in sys.modules)"
+    code = "import sys, reference.rl.environments, reference.rl.toys; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
 

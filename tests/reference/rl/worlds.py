@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from reference.dialog import Call, Message
-from reference.rl.latency import EnvironmentsSpec
-from reference.rl.records import Response
+from reference.rl.environments import EnvironmentsSpec, Here
+from reference.rl.records import Response, opening
 from reference.rl.rollout import Rollout, RolloutSpec
 from reference.rl.tasks import Task, TasksSpec, tasks_of
-from reference.rl.turns import opening
-from reference.rl.workers import Here
 from tests.reference.inference.small import VOCABULARY
 
 SUMS = tasks_of([TasksSpec(source="sums", count=8)])

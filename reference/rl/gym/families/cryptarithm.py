@@ -10,8 +10,8 @@ from string import ascii_uppercase
 from typing import Final
 
 from reference.agentic.chance import drawn
+from reference.rl.gym.environments import Check, asked
 from reference.rl.gym.family import Family, Item
-from reference.rl.gym.question import Check, asked
 
 _PAIR: Final = re.compile(r"([A-Z]) ?= ?(\d)")
 _DIGITS: Final = (1, 1, 2, 3, 4)

@@ -16,9 +16,8 @@ from reference.agentic.spec import SynthesisSpec
 from reference.evaluate.worlds.store import store
 from reference.generate.request import Sampling
 from reference.generate.rules import Rules
+from reference.rl.gym.environments import Narrow, tricks, turns_of
 from reference.rl.gym.family import Family, Item, Turns
-from reference.rl.gym.narrow import Narrow
-from reference.rl.gym.turns import tricks, turns_of
 from twin.loading.config import load_config
 
 _STEPS: Final = (0, 0, 1, 2)

@@ -11,8 +11,8 @@ from typing import Final
 
 from reference.agentic.chance import drawn
 from reference.rl.gym.claims import RELATIONS, Place, passage, places, tell
+from reference.rl.gym.environments import Check, asked
 from reference.rl.gym.family import Family, Item
-from reference.rl.gym.question import Check, asked
 from reference.rl.gym.support import in_disorder, sentences, unsupported
 
 _SIZES: Final = ((1, 1, 1), (1, 3, 1), (2, 3, 1), (2, 4, 2), (3, 4, 3))

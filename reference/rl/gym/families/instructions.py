@@ -3,7 +3,7 @@ there or must not, how it begins and ends, lines, JSON.
 
 An answer that says of itself that it keeps the rules, and does not, loses every criterion, not only
 those that it breaks (the hack check of Kimi K2's report, section 3.2.1). A judge may be asked
-beside (`reference.rl.gym.judged`).
+beside (`reference.rl.gym.environments`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from random import Random
 from typing import Any, Final
 
 from reference.agentic.chance import drawn
+from reference.rl.gym.environments import Check, asked
 from reference.rl.gym.family import Family, Item
-from reference.rl.gym.question import Check, asked
 
 _LISTED: Final = (
     "pear sand lamp river moon coat bread stone glass bird paper wheel cloud horse salt garden "

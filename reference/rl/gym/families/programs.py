@@ -18,9 +18,8 @@ from reference.agentic.code.task import CallExample, CodeTask
 from reference.agentic.environment import Once, Verdict
 from reference.agentic.play import Turn
 from reference.dialog import Dialog
+from reference.rl.gym.environments import probed, said
 from reference.rl.gym.family import Family, Item
-from reference.rl.gym.question import said
-from reference.rl.gym.turns import probed
 
 _PROGRAM: Final = re.compile(r"^(def|import|from) ", re.MULTILINE)
 _HIDDEN: Final = 8

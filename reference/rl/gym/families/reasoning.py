@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from reference.agentic.chance import drawn
+from reference.rl.gym.environments import Check, asked
 from reference.rl.gym.family import Family, Item
-from reference.rl.gym.question import Check, asked
 from twin.errors import Problem, UsageError
 
 _SUM: Final = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}

@@ -10,9 +10,8 @@ from reference.agentic.play import Turn
 from reference.agentic.software.environment import SoftwareEnvironment
 from reference.agentic.software.generate import generate
 from reference.agentic.software.probes import probes
+from reference.rl.gym.environments import Narrow, probed
 from reference.rl.gym.family import Family, Item, Turns
-from reference.rl.gym.narrow import Narrow
-from reference.rl.gym.turns import probed
 
 _FEW: Final = {1: ("edit_file",), 2: ("read_file", "edit_file")}
 """Tools of a level that has not all."""

@@ -1,9 +1,9 @@
 """Serve a harmless request and keep a secret that an attacker is after.
 
 The model is the target; the attacker is rules, or a generator that sees what was answered; whether
-the secret was said is judged as red-teaming is (`reference.evaluate.ask.attack.said`: spaced out,
-backwards, in base64). Every turn also asks for something harmless, so that who refuses everything
-gains nothing. The secrets are words of ours that stand for a harm.
+the secret was said is judged as red-teaming is (`reference.evaluate.protocols.attack.said`: spaced
+out, backwards, in base64). Every turn also asks for something harmless, so that who refuses
+everything gains nothing. The secrets are words of ours that stand for a harm.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reference.agentic.chance import drawn
 from reference.agentic.environment import Talk, Verdict
 from reference.agentic.play import Turn
 from reference.dialog import Dialog, Message
-from reference.evaluate.ask.attack import said
+from reference.evaluate.protocols.attack import said
 from reference.generate.generator import Generator
 from reference.generate.request import Request, Sampling
 from reference.rl.gym.family import Family, Item, Turns

@@ -8,8 +8,8 @@ from random import Random
 from typing import Final
 
 from reference.agentic.chance import drawn
+from reference.rl.gym.environments import Check, asked
 from reference.rl.gym.family import Family, Item
-from reference.rl.gym.question import Check, asked
 
 _SHAPES: Final = ((2, 2, 1), (2, 2, 3), (2, 2, 7), (2, 3, 14), (3, 3, 30))
 """Rows and columns of a box, and cells that are missing, by level."""

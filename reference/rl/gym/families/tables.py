@@ -8,8 +8,8 @@ from random import Random
 from typing import Final
 
 from reference.agentic.chance import drawn
+from reference.rl.gym.environments import Check, asked
 from reference.rl.gym.family import Family, Item
-from reference.rl.gym.question import Check, asked
 
 _PEOPLE: Final = ("Ann", "Bo", "Cy", "Dee", "Eli", "Fay", "Gus", "Hal", "Ida", "Jo", "Kit", "Lou")
 _TOWNS: Final = ("Arn", "Bex", "Cork", "Deal", "Ely", "Fife")

@@ -15,8 +15,8 @@ from random import Random
 from typing import Final
 
 from reference.agentic.chance import drawn
+from reference.rl.gym.environments import Check, asked
 from reference.rl.gym.family import Family, Item
-from reference.rl.gym.question import Check, asked
 
 _DO: Final = {
     ast.Add: operator.add,

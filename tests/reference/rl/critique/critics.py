@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from reference.generate.request import Piece, Reply, Request, Tokens
-from reference.rl.critique.rubric import Rubric
+from reference.rl.critique.ranking import Rubric
 
 INTENT = Rubric(name="intent", asks="It is better.")
 ANSWER = re.compile(r'^([AB]): (".*")$', re.MULTILINE)

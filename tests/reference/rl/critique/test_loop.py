@@ -11,17 +11,14 @@ import torch
 
 from reference.agentic.environment import Verdict
 from reference.dialog import Dialog, Message
-from reference.rl.critique.compare import Pair, by_generator, dialog_of
 from reference.rl.critique.loop import Critique, beside, by_engine, refuse
-from reference.rl.critique.open import make
-from reference.rl.critique.rubric import rubrics
-from reference.rl.critique.spec import CritiqueSpec
-from reference.rl.records import Asked, Response
+from reference.rl.critique.ranking import CritiqueSpec, Pair, by_generator, dialog_of, rubrics
+from reference.rl.records import Asked, Response, opening
 from reference.rl.rewards import RewardsSpec, give
 from reference.rl.run import learn_from
 from reference.rl.tasks import Task, TasksSpec, tasks_of
-from reference.rl.toys.characters import Characters
-from reference.rl.turns import opening
+from reference.rl.toys import Characters
+from reference.rl.toys import open_prompts as make
 from reference.text.loader import IGNORED
 from tests.reference.inference.small import VOCABULARY, engine, model
 from tests.reference.rl.critique.critics import INTENT, Judges

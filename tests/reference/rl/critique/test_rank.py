@@ -11,9 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.dialog import Dialog
-from reference.rl.critique.compare import Pair, _won, by_generator, dialog_of, outcomes
-from reference.rl.critique.rank import combined, win_rates
-from reference.rl.critique.rubric import FOLDER, Rubric, names, rubrics
+from reference.rl.critique.ranking import (
+    FOLDER,
+    Pair,
+    Rubric,
+    _won,
+    by_generator,
+    combined,
+    dialog_of,
+    names,
+    outcomes,
+    rubrics,
+    win_rates,
+)
 from tests.reference.rl.critique.critics import ANSWER, INTENT, Judges
 from twin.errors import UsageError
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from reference.rl.critique.__main__ import main
-from reference.rl.critique.compare import by_generator
-from reference.rl.critique.rubric import Rubric, rubrics
+from reference.rl.critique.ranking import Rubric, by_generator, rubrics
 from reference.rl.critique.verified import (
     Outcome,
     agreement,

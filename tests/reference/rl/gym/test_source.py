@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from reference.rl.difficulty import document
 from reference.rl.gym.family import item
 from reference.rl.prompts import History, PromptsSpec, draw
+from reference.rl.run import document
 from reference.rl.tasks import Task, TasksSpec, tasks_of
 from twin.errors import UsageError
 

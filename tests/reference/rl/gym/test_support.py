@@ -11,11 +11,9 @@ import pytest
 from reference.agentic.play import judged
 from reference.generate.request import Reply, Request, Tokens
 from reference.rl.gym.claims import _TELLS, RELATIONS, claims
+from reference.rl.gym.environments import Judged, said
 from reference.rl.gym.family import item
-from reference.rl.gym.judged import Judged
-from reference.rl.gym.logistic import auroc, auroc_error, fit
-from reference.rl.gym.question import said
-from reference.rl.gym.support import in_disorder, measured, unsupported
+from reference.rl.gym.support import auroc, auroc_error, fit, in_disorder, measured, unsupported
 
 
 def test_the_auroc_on_held_out_claims_is_high_for_all_and_for_each_kind() -> None:

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from reference.agentic.play import judged
+from reference.rl.gym.environments import said
 from reference.rl.gym.family import family, item
-from reference.rl.gym.question import said
 from twin.errors import UsageError
 
 

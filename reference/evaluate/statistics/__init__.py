@@ -1,1 +1,0 @@
-"""What a sample of questions says of all questions: intervals, pass@k, votes."""

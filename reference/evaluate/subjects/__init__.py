@@ -1,1 +1,0 @@
-"""What is judged: `trained`, a run's model in this process; `asked`, a server or the rules."""

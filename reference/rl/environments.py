@@ -1,0 +1,293 @@
+"""What an environment does after a message of the assistant, as one piece of work.
+
+It is a function of values (task, state, dialogue), so that it may run in any process, twice, or
+again after a crash, with one outcome. This file needs no torch: workers load it alone.
+
+How long environments take: a log-normal time for each answer, most short and a few very long.
+
+The time of an answer follows from the response and its turn alone. Answers come at a step of the
+engine, not at a time: a run with slow environments is repeated bit for bit, and who decodes beside
+whom does not hang on the machine's mood. The controller waits for an answer that is not there at
+its step.
+
+Environments in processes of their own, beside the engine and the trainer.
+
+    with open_environments(spec, tasks) as environments:
+        ticket = environments.submit(job, seconds)
+        done = environments.take(ticket)
+
+A worker that dies takes the answers under way with it; they are asked for again, since a job is a
+function of its values. One that keeps dying is a mistake of the task, and is told.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import count
+from math import exp
+from statistics import NormalDist
+from typing import Annotated, Any, Final, Literal, Protocol
+
+from pydantic import Field, Strict
+
+from reference.agentic.environment import Verdict
+from reference.agentic.play import Course
+from reference.dialog import Dialog, Message
+from reference.rl.tasks import Task, TasksSpec, tasks_of
+from twin.errors import Problem, UsageError
+from twin.spec.base import Count, DocumentedSpec, Duration, Whole
+
+Mode = Literal["go_on", "last", "judge"]
+"""Answer, and go on unless the user ends it; answer for the last time and judge; judge alone, since
+the message was cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A dialogue that the assistant said the last words of, and what is to be done."""
+
+    task: str
+    state: Any
+    dialog: Dialog
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of it."""
+
+    state: Any
+    messages: tuple[Message, ...] = ()
+    """What tools or the user said."""
+    verdict: Verdict | None = None
+    """None where the dialogue goes on."""
+    over: bool = False
+    """Whether the user ended it."""
+
+
+def do(task: Task, job: Job) -> Done:
+    """The outcome of a job. Raises what the environment does."""
+    course = Course(task.environment, job.state, job.dialog)
+    over = job.mode != "judge" and course.hear()
+    said = course.dialog.messages[len(job.dialog.messages) :]
+    if not over and job.mode == "go_on":
+        return Done(course.state, said)
+    return Done(course.state, said, task.environment.judge(course.state, course.dialog), over)
+
+
+Spread = Annotated[float, Strict(), Field(ge=0, le=5)]
+"""Standard deviation of a logarithm."""
+
+
+class EnvironmentsSpec(DocumentedSpec):
+    """Where environments run, and how slow they are made to be."""
+
+    workers: Whole = 0
+    """Processes, each with one environment at a time; 0: in this process, one after the other, and
+    injected latency passes in steps of the engine alone."""
+    at_once: Count = 64
+    """Answers that may be under way at a time; with workers, as many."""
+    latency: Duration = 0.0
+    """Median of what is added to the time of an answer."""
+    spread: Spread = 1.0
+    """Standard deviation of its logarithm: of the long tail."""
+    longest: Duration = 60.0
+    """Where the tail is cut."""
+    step: Annotated[Duration, Field(gt=0)] = 0.01
+    """Seconds for which a step of the engine counts in this."""
+
+    @property
+    def slots(self) -> int:
+        """Answers under way at a time."""
+        return self.workers or self.at_once
+
+
+def latency(spec: EnvironmentsSpec, seed: int, turn: int) -> float:
+    """Seconds that are added to an answer."""
+    if not spec.latency:
+        return 0.0
+    digest = blake2b(f"latency/{seed}/{turn}".encode(), digest_size=8).digest()
+    share = ((int.from_bytes(digest, "little") >> 11) + 0.5) * 2.0**-53
+    return min(spec.longest, spec.latency * exp(spec.spread * NormalDist().inv_cdf(share)))
+
+
+def due(spec: EnvironmentsSpec, seconds: float, now: int, under_way: Iterable[int]) -> int:
+    """The step of the engine at which an answer comes that is asked for at step `now`, with others
+    under way until their own steps: it waits for a free place first."""
+    ends = sorted(under_way)
+    begin = ends[len(ends) - spec.slots] if len(ends) >= spec.slots else now
+    return max(begin, now) + 1 + int(seconds / spec.step)
+
+
+_ATTEMPTS: Final = 4
+"""Times that the workers are started before a job is given up."""
+
+
+class FailedError(RuntimeError):
+    """An environment raised; what it said of it."""
+
+
+class Environments(Protocol):
+    """Whoever answers jobs. A ticket is taken once."""
+
+    def submit(self, job: Job, seconds: float) -> int:
+        """Begin a job whose answer is to take so much longer; its ticket."""
+        ...
+
+    def take(self, ticket: int) -> Done:
+        """The answer, when it is there. Raises FailedError where the environment raised."""
+        ...
+
+    def drop(self, ticket: int) -> None:
+        """Nobody wants the answer."""
+        ...
+
+
+class Here:
+    """Jobs done by whoever takes their answers; nobody waits for injected latency."""
+
+    def __init__(self, tasks: Mapping[str, Task]) -> None:
+        self._tasks = tasks
+        self._jobs: dict[int, Job] = {}
+        self._tickets = count()
+
+    def submit(self, job: Job, seconds: float) -> int:
+        """Remember it."""
+        del seconds
+        ticket = next(self._tickets)
+        self._jobs[ticket] = job
+        return ticket
+
+    def take(self, ticket: int) -> Done:
+        """Do it."""
+        job = self._jobs.pop(ticket)
+        try:
+            return do(self._tasks[job.task], job)
+        except Exception as error:
+            raise FailedError(f"{type(error).__name__}: {error}") from error
+
+    def drop(self, ticket: int) -> None:
+        """Forget it."""
+        self._jobs.pop(ticket, None)
+
+
+@dataclass(slots=True)
+class _Under:
+    """A job under way."""
+
+    job: Job
+    future: Future[Done]
+    attempts: int = field(default=1)
+
+
+class Workers:
+    """Jobs done by other processes."""
+
+    def __init__(self, specs: Sequence[TasksSpec], processes: int) -> None:
+        self._specs, self._processes = tuple(specs), processes
+        self._tickets = count()
+        self._under: dict[int, _Under] = {}
+        self._pool = self._started()
+
+    def submit(self, job: Job, seconds: float) -> int:
+        """Begin it."""
+        ticket = next(self._tickets)
+        self._under[ticket] = _Under(job, self._begun(job, seconds))
+        return ticket
+
+    def take(self, ticket: int) -> Done:
+        """Wait for it."""
+        while True:
+            under = self._under[ticket]
+            try:
+                done = under.future.result()
+            except BrokenProcessPool:
+                self._start_again(ticket)
+                continue
+            except Exception as error:
+                del self._under[ticket]
+                raise FailedError(f"{type(error).__name__}: {error}") from error
+            del self._under[ticket]
+            return done
+
+    def drop(self, ticket: int) -> None:
+        """Forget it; a worker that has begun goes on to its end."""
+        under = self._under.pop(ticket, None)
+        if under is not None:
+            under.future.cancel()
+
+    def close(self) -> None:
+        """End the processes, whatever they do."""
+        pool, self._under = self._pool, {}
+        processes = list((pool._processes or {}).values())  # noqa: SLF001  no public way to end a sleeping one
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+
+    def _started(self) -> ProcessPoolExecutor:
+        # Not forked: a process with torch's threads may hang after a fork.
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self._processes, context, _set_up, (self._specs,))
+
+    def _begun(self, job: Job, seconds: float) -> Future[Done]:
+        try:
+            return self._pool.submit(_work, job, seconds)
+        except BrokenProcessPool:
+            self._pool = self._started()
+            return self._pool.submit(_work, job, seconds)
+
+    def _start_again(self, ticket: int) -> None:
+        """New processes, and every job that was lost."""
+        if self._under[ticket].attempts == _ATTEMPTS:
+            task = self._under[ticket].job.task
+            message = f"the workers died {_ATTEMPTS} times, last with task `{task}`"
+            fix = "`environments.workers: 0` shows what the task does"
+            raise UsageError([Problem("TW642", "environments.workers", message, fix)])
+        self._pool.shutdown(wait=False)
+        self._pool = self._started()
+        for under in self._under.values():
+            done = under.future.done() and not under.future.cancelled()
+            if not done or isinstance(under.future.exception(), BrokenProcessPool):
+                under.future = self._begun(under.job, 0.0)
+                under.attempts += 1
+
+
+@contextmanager
+def open_environments(
+    spec: EnvironmentsSpec, specs: Sequence[TasksSpec], tasks: Mapping[str, Task]
+) -> Iterator[Environments]:
+    """Whoever answers, as the section says; `tasks` are those that `specs` make."""
+    if not spec.workers:
+        yield Here(tasks)
+        return
+    workers = Workers(specs, spec.workers)
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+_tasks: dict[str, Task] = {}
+"""Of this worker."""
+
+
+def _set_up(specs: tuple[TasksSpec, ...]) -> None:
+    import signal  # noqa: PLC0415  the parent decides when a worker ends
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _tasks.update(tasks_of(specs))
+
+
+def _work(job: Job, seconds: float) -> Done:
+    done = do(_tasks[job.task], job)
+    time.sleep(seconds)
+    return done
