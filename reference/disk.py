@@ -1,4 +1,4 @@
-"""What must survive a loss of power."""
+"""Files that survive a loss of power."""
 
 from __future__ import annotations
 
@@ -7,9 +7,22 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Puts a file, or a folder's entries, on the disk."""
+    """Put a file, or a folder's entries, on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_synced(path: Path, text: str) -> None:
+    """Write a file and put it on the disk."""
+    path.write_text(text, encoding="utf-8")
+    sync(path)
+
+
+def replace_synced(path: Path, text: str) -> None:
+    """Write a file in one move: a process killed in between leaves the old file."""
+    partial = path.with_name(f".{path.name}.partial")
+    write_synced(partial, text)
+    partial.replace(path)

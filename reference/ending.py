@@ -1,15 +1,19 @@
-"""What the commands of the reference share: their options, what they say, the files that they
-write, and their exit codes, whatever happens inside."""
+"""What the commands of the reference share: options, messages, progress bars, files that options
+name, exit codes, and signals."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 from twin.errors import Problem, TwinError, UsageError
@@ -105,3 +109,38 @@ def terminal_bar(before: str = "", behind: str = "") -> Iterator[Any]:
         first, *bars, last, progress.TimeRemainingColumn(), console=console
     ) as shown:
         yield shown
+
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(slots=True)
+class Stop:
+    """Whether the run was asked to end, and by which signal."""
+
+    signal: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell reports a process that the signal ended: 143 for SIGTERM, 130 for SIGINT."""
+        return 128 + self.signal if self.signal else 0
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[Stop]:
+    """Within, the first signal asks to stop, and a second ends the process at once. What it had
+    begun to write has no checkpoint's name, so nothing is lost but the time."""
+    stop = Stop()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        del frame
+        if stop.signal is not None:
+            os._exit(128 + number)
+        stop.signal = number
+
+    before = {number: signal.signal(number, ask) for number in _ENDING}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -15,6 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, TextIO
 
+from reference.disk import replace_synced
 from twin.errors import Problem, UsageError
 
 NAME: Final = "metrics.jsonl"
@@ -91,7 +92,7 @@ class Metrics:
         earlier = [] if last_step is None else read_lines(path)
         lines = [line for line in earlier if _stays(line, last_step or 0)]
         self._recall(lines)
-        _rewrite(path, lines)
+        replace_synced(path, "".join(map(_line, lines)))
         self._file = path.open("a", encoding="utf-8")
 
     def __enter__(self) -> Self:
@@ -153,16 +154,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def _stays(line: Mapping[str, Any], last_step: int) -> bool:
     """Whether a line tells of nothing that will happen again. A stage begins after a step."""
     return line["step"] < last_step or (line["step"] == last_step and line["kind"] != "stage")
-
-
-def _rewrite(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """The log with these lines, in one move: a kill in between leaves the old one."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.writelines(map(_line, lines))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def _line(facts: Mapping[str, Any]) -> str:

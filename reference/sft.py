@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +28,6 @@ from reference.config import (
     StageSpec,
     TrainSpec,
     find_config,
-    presets,
     run_section,
 )
 from reference.convert.trained import Trained, begun_from
@@ -37,8 +35,8 @@ from reference.optim.schedule import ScheduleSpec
 from reference.optim.spec import OptimizerSpec
 from reference.parallel.spec import ParallelSpec
 from reference.text.spec import DialogsSpec
+from reference.train import Program
 from reference.train import main as train_main
-from reference.trainer.command import Program
 from twin.loading.config import load_config
 from twin.spec.base import DocumentedSpec, Whole
 from twin.spec.memory import MemorySpec
@@ -93,8 +91,7 @@ def run_of(tune: TuneSpec) -> RunSpec:
 PROGRAM: Final = Program(
     "python -m reference.sft",
     "Fine-tune a trained model on dialogues.",
-    partial(presets, TUNED),
-    partial(find_config, folder=TUNED),
+    TUNED,
     load_tune,
     "runs/sft",
 )

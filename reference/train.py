@@ -9,25 +9,51 @@ rank is gone, 130 and 143 ended by SIGINT and SIGTERM, with a checkpoint.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
-from reference.config import RunSpec
-from reference.ending import say
+from reference.config import PRESETS, RunSpec, find_config, load_run, presets
+from reference.ending import (
+    Stop,
+    ending_on_signals,
+    existing_of,
+    run_parser,
+    say,
+    terminal_bar,
+)
 from reference.evaluate import run as task_evaluation
 from reference.metrics import Step
 from reference.parallel.lost import LOST, is_lost, left, lost
 from reference.parallel.world import environment
 from reference.trainer import loop
-from reference.trainer.command import TRAIN, Asked, Program, parse
 from reference.trainer.folder import Existing
 from reference.trainer.loop import Result
-from reference.trainer.progress import progress_bar
-from reference.trainer.signals import Stop, ending_on_signals
 from reference.trainer.stages import stages_of
 from twin.errors import TwinError
 
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A command that trains, and how it reads its configuration."""
+
+    name: str
+    summary: str
+    presets: Path
+    """The folder of its presets."""
+    load: Callable[[str, Sequence[str]], RunSpec]
+    """The run of a configuration under overrides."""
+    outputs: str
+    """The parent folder of runs that name no output."""
+
+
+TRAIN: Final = Program(
+    "python -m reference.train", "Train a model.", PRESETS, load_run, "runs/train"
+)
 DIVERGED = 5
 
 
@@ -48,7 +74,8 @@ def train(
 def main(arguments: Sequence[str] | None = None, program: Program = TRAIN) -> int:
     """The command, or another program that trains; returns its exit code."""
     try:
-        return _command(parse(arguments, program))
+        parser = run_parser(program.name, program.summary, presets(program.presets))
+        return _command(parser.parse_args(arguments), program)
     except SystemExit as end:  # argparse's, after --help or a wrong option
         return end.code if isinstance(end.code, int) else 1
     except TwinError as error:
@@ -63,10 +90,16 @@ def main(arguments: Sequence[str] | None = None, program: Program = TRAIN) -> in
         return left(1)
 
 
-def _command(asked: Asked) -> int:
-    run, steps = asked.run, stages_of(asked.run)[-1].end
-    with ending_on_signals() as stop, progress_bar(steps) as progress:
-        result = train(run, progress=progress, tell=say, existing=asked.existing, stop=stop)
+def _command(words: argparse.Namespace, program: Program) -> int:
+    run = program.load(words.config, words.set)
+    if run.train.output is None:
+        output = f"{program.outputs}/{find_config(words.config, program.presets).stem}"
+        run = program.load(words.config, [*words.set, f"train.output={output}"])
+    behind = "loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} tokens/s"
+    with ending_on_signals() as stop, terminal_bar("{task.fields[stage]}", behind) as bar:
+        progress = None if bar is None else _shown(bar, stages_of(run)[-1].end)
+        existing = existing_of(words)
+        result = train(run, progress=progress, tell=say, existing=existing, stop=stop)
     if result.ended == "diverged":
         return DIVERGED
     if result.ended == "interrupted":
@@ -74,6 +107,16 @@ def _command(asked: Asked) -> int:
         return stop.exit_code
     say(f"done after step {result.step}; metrics and checkpoints are in `{run.train.output}`")
     return 0
+
+
+def _shown(bar: Any, steps: int) -> Callable[[Step], None]:
+    task = bar.add_task("", total=steps, stage="start", loss=float("nan"), speed=0.0)
+
+    def show(step: Step) -> None:
+        facts = {"stage": step.stage, "loss": step.loss, "speed": step.tokens_per_s}
+        bar.update(task, completed=step.step, **facts)
+
+    return show
 
 
 if __name__ == "__main__":

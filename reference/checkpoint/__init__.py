@@ -14,33 +14,3 @@ not see what the others write says so, and all fail.
 The tensors' index is a pickle, as torch writes it: read checkpoints only of people you trust. The
 hashes find damage, not malice.
 """
-
-from __future__ import annotations
-
-from reference.checkpoint.folder import (
-    MANIFEST,
-    Checkpoint,
-    DamagedError,
-    Snapshot,
-    load_tensors,
-    newest,
-    read,
-    remove_unfinished,
-    save,
-)
-from reference.checkpoint.piece import Piece, Pieces, piece_of
-
-__all__ = [
-    "MANIFEST",
-    "Checkpoint",
-    "DamagedError",
-    "Piece",
-    "Pieces",
-    "Snapshot",
-    "load_tensors",
-    "newest",
-    "piece_of",
-    "read",
-    "remove_unfinished",
-    "save",
-]

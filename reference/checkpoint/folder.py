@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import socket
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from torch.distributed import ProcessGroup
 
 from reference.checkpoint.piece import Held, Pieces, Whole, held_by, listed
 from reference.checkpoint.ranks import on_all, on_first
-from reference.disk import sync
+from reference.disk import sync, write_synced
 from twin.errors import Problem, UsageError
 
 VERSION: Final = 2
@@ -230,10 +229,7 @@ def _write_manifest(
         "files": files,
     }
     text = json.dumps({**manifest, "sha256": _digest_of(manifest)}, indent=1)
-    with (partial / MANIFEST).open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    write_synced(partial / MANIFEST, text)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

@@ -9,23 +9,19 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from reference.checkpoint import (
+from reference.checkpoint.folder import (
     MANIFEST,
     Checkpoint,
-    DamagedError,
     load_tensors,
-    newest,
-    piece_of,
-    read,
 )
+from reference.checkpoint.piece import piece_of
 from reference.config import RunSpec, load_run
 from reference.convert.shards import Stored
-from reference.trainer.folder import CHECKPOINTS, CONFIG
+from reference.trainer.folder import CHECKPOINTS, CONFIG, checkpoint_of
 from reference.trainer.stages import stages_of
+from reference.trainer.start import PREFIX
 from twin.errors import Problem, UsageError
 from twin.spec.model import ModelSpec
-
-_PREFIX = "model/"
 
 
 def is_trained(folder: Path) -> bool:
@@ -57,11 +53,11 @@ class Trained:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._checkpoint = _opened(folder)
+        self._checkpoint = checkpoint_of(folder, "TW258")
         self.stored: Mapping[str, Stored] = {
-            name.removeprefix(_PREFIX): Stored(getattr(torch, kind), shape)
+            name.removeprefix(PREFIX): Stored(getattr(torch, kind), shape)
             for name, (kind, shape) in self._checkpoint.shapes.items()
-            if name.startswith(_PREFIX)
+            if name.startswith(PREFIX)
         }
         self.model = _stretched(self._checkpoint)
         self._last: tuple[str, Tensor] | None = None
@@ -72,7 +68,7 @@ class Trained:
             self._last = None
             held = self.stored[name]
             tensor = torch.empty(held.shape, dtype=held.dtype)
-            load_tensors(self._checkpoint, {_PREFIX + name: piece_of(tensor)})
+            load_tensors(self._checkpoint, {PREFIX + name: piece_of(tensor)})
             self._last = (name, tensor)
         return self._last[1]
 
@@ -80,19 +76,6 @@ class Trained:
         """Some rows of a tensor, or of one matrix of a stack."""
         tensor = self.read(name)
         return (tensor if expert is None else tensor[expert])[first : first + count]
-
-
-def _opened(folder: Path) -> Checkpoint:
-    if (folder / MANIFEST).is_file():
-        try:
-            return read(folder)
-        except DamagedError as damage:
-            raise UsageError([Problem("TW258", "", f"`{folder}` is refused: {damage}")]) from None
-    found, refused = newest(folder / CHECKPOINTS)
-    if found is None:
-        message = f"`{folder}` holds no intact checkpoint"
-        raise UsageError([*refused, Problem("TW258", "", message)])
-    return found
 
 
 def _stretched(checkpoint: Checkpoint) -> ModelSpec:

@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 
 from reference.convert.shards import DTYPES, INDEX
-from reference.disk import sync
+from reference.disk import sync, write_synced
 from twin.errors import Problem, UsageError
 
 SHARD: Final = 5_000_000_000
 """Bytes after which a file is full, as Hugging Face's are; a larger tensor has one for itself."""
 _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+_ONLY: Final = "model.safetensors"
 _ALIGNED: Final = 8
 """Tensors begin at multiples of so many bytes."""
 
@@ -86,15 +87,9 @@ def write(folder: Path, tensors: Sequence[Planned]) -> None:
     write_json(folder / INDEX, index)
 
 
-_ONLY: Final = "model.safetensors"
-
-
 def write_json(path: Path, document: object) -> None:
-    """A JSON file, synced to disk."""
-    with path.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(document, indent=2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a JSON file, synced to disk."""
+    write_synced(path, json.dumps(document, indent=2) + "\n")
 
 
 def _grouped(tensors: Sequence[Planned]) -> Iterator[list[Planned]]:

@@ -23,13 +23,19 @@ from typing import Any, Final
 import torch
 
 from reference.config import presets
-from reference.ending import existing_of, exit_code, run_parser, say, terminal_bar
+from reference.ending import (
+    ending_on_signals,
+    existing_of,
+    exit_code,
+    run_parser,
+    say,
+    terminal_bar,
+)
 from reference.evaluate.journal import read_document, read_rows
 from reference.evaluate.report import compare, comparison_table, table, text_of
 from reference.evaluate.run import Progress, evaluate
 from reference.evaluate.spec import EvaluateSpec
 from reference.evaluate.task import names
-from reference.trainer.signals import ending_on_signals
 from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from reference.config import EverySpec, RunSpec
+from reference.ending import Stop
 from reference.evaluate.journal import RESULT, TABLE, EvaluationJournal, write
 from reference.evaluate.protocols.protocol import (
     EvaluationContext,
@@ -32,7 +33,6 @@ from reference.generate.choose import choose
 from reference.generate.server import ServerSpec
 from reference.text.prepare import Prepared, prepare
 from reference.trainer.folder import Existing
-from reference.trainer.signals import Stop
 from reference.trainer.trainee import Trainee
 from twin.errors import Problem, ScenarioError
 

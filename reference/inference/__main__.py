@@ -11,13 +11,12 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from reference.ending import exit_code, say
+from reference.ending import ending_on_signals, exit_code, say
 from reference.inference.engine import Engine
 from reference.inference.load import DTYPES, load_engine
 from reference.inference.server import Server
 from reference.inference.service import Service
 from reference.inference.spec import EngineSpec
-from reference.trainer.signals import ending_on_signals
 from twin.errors import Problem, UsageError
 
 

@@ -13,15 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from reference.checkpoint import Checkpoint, Snapshot
-from reference.checkpoint import save as write
+from reference.checkpoint.folder import Checkpoint, Snapshot
+from reference.checkpoint.folder import save as write
 from reference.rl.prompts import History
 from reference.rl.records import asked_json, asked_of
 from reference.rl.rollout import Seen
 from reference.rl.session import Place, Session
 from reference.rl.spec import RlSpec
 from reference.trainer.folder import CHECKPOINTS
-from reference.trainer.state import restore, written_by
+from reference.trainer.resume import restore, written_by
 from twin.errors import Problem, ScenarioError
 
 MAY_CHANGE: Final = frozenset({"output", "keep", "checkpoint_every"})

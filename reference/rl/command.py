@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from reference.ending import exit_code, say
+from reference.ending import Stop, ending_on_signals, exit_code, say
 from reference.rl.log import Iteration
 from reference.rl.run import Result, Watch, document, learn_from, measure, opened_session
 from reference.rl.spec import RlSpec, find, load_rl, named
 from reference.train import DIVERGED
 from reference.trainer.folder import Existing
-from reference.trainer.signals import Stop, ending_on_signals
 from twin.errors import Problem, UsageError
 
 

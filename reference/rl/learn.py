@@ -20,6 +20,7 @@ from pydantic import Field, Strict
 from torch import Tensor
 
 from reference.config import RunSpec
+from reference.ending import Stop
 from reference.metrics import Step
 from reference.rl.batches import Batches, LearnFrom, Row, batch_of, cut, row_of
 from reference.rl.objective import Baseline, Group, kimi_k15_weights, squared_error_weights
@@ -27,7 +28,6 @@ from reference.rl.objective import token_weights as weighted
 from reference.rl.records import Asked
 from reference.text.loader import IGNORED, Weighed
 from reference.trainer.balance import balanced
-from reference.trainer.signals import Stop
 from reference.trainer.stages import Stage
 from reference.trainer.step import train_step
 from reference.trainer.trainee import Trainee

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reference.config import RunSpec
+from reference.ending import Stop
 from reference.model import Transformer
 from reference.parallel.world import environment, joined
 from reference.rl.batches import Batches
@@ -41,7 +42,6 @@ from reference.text.vocabulary import Vocabulary
 from reference.trainer.folder import Existing, opened
 from reference.trainer.resume import find
 from reference.trainer.settings import settings
-from reference.trainer.signals import Stop
 from reference.trainer.trainee import Trainee, build
 from twin.errors import Problem, UsageError
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from reference.config import RunSpec
+from reference.ending import Stop
 from reference.inference.cache import PagedCache
 from reference.inference.engine import Engine
 from reference.inference.spec import EngineSpec
@@ -33,7 +34,6 @@ from reference.rl.tasks import Task
 from reference.text.dialog_loader import DialogLoader
 from reference.text.loader import Loader
 from reference.text.vocabulary import Vocabulary
-from reference.trainer.signals import Stop
 from reference.trainer.trainee import Trainee
 from reference.weight_sync.local import Colocated as HostCopies
 from reference.weight_sync.local import Served

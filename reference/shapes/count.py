@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from reference.config import RunSpec
+from reference.ending import Stop
 from reference.kernels.work import counted
 from reference.memory.held import KeptBytes
 from reference.memory.meter import Bytes, standing
@@ -23,7 +24,6 @@ from reference.shapes.watch import Pass, Storage, Watch, fullest
 from reference.text.loader import Batch, Loader
 from reference.text.prepare import Prepared
 from reference.trainer.balance import balanced
-from reference.trainer.signals import Stop
 from reference.trainer.stages import microbatches, stages_of
 from reference.trainer.step import train_step
 from reference.trainer.trainee import Trainee, assemble

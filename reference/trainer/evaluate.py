@@ -9,11 +9,11 @@ from math import log
 import torch
 from torch.nn import functional
 
+from reference.ending import Stop
 from reference.metrics import Evaluation
 from reference.model.transformer import IGNORED
 from reference.parallel.mesh import Mesh
 from reference.text.loader import Batch
-from reference.trainer.signals import Stop
 from reference.trainer.stages import Stage
 from reference.trainer.trainee import Trainee
 from twin.schedules import Action

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from reference import metrics
+from reference.checkpoint.folder import MANIFEST, Checkpoint, DamagedError, newest, read
+from reference.disk import replace_synced
 from twin.errors import Problem, UsageError
 
 CONFIG: Final = "run.json"
@@ -61,10 +63,24 @@ def opened(folder: Path, existing: Existing) -> Iterator[None]:
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Say what runs here, in one move."""
-    partial = folder / f".{CONFIG}.partial"
-    partial.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    partial.replace(folder / CONFIG)
+    """Write the configuration of the run in the folder."""
+    replace_synced(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+
+
+def checkpoint_of(folder: Path, code: str, field: str = "", fix: str = "") -> Checkpoint:
+    """The checkpoint at `folder`, or the newest intact one of the run there. Raises UsageError
+    `code` at `field` where there is none."""
+    if (folder / MANIFEST).is_file():
+        try:
+            return read(folder)
+        except DamagedError as damage:
+            message = f"`{folder}` is refused: {damage}"
+            raise UsageError([Problem(code, field, message)]) from None
+    found, refused = newest(folder / CHECKPOINTS)
+    if found is None:
+        message = f"`{folder}` holds no intact checkpoint"
+        raise UsageError([*refused, Problem(code, field, message, fix)])
+    return found
 
 
 def _refuse_foreign(folder: Path) -> None:

@@ -11,32 +11,32 @@ of weights that do not care. The norm is logged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
 
-from reference.checkpoint import Checkpoint
-from reference.checkpoint.ranks import on_first
+from reference.checkpoint.folder import Checkpoint
+from reference.checkpoint.ranks import on_all, on_first
 from reference.config import EverySpec, RunSpec
+from reference.ending import Stop
 from reference.memory.idle import idle
 from reference.metrics import Evaluation, Metrics, Step
 from reference.model import Transformer
+from reference.optim.diagnostics import Spectrum, spectra
+from reference.parallel.timeline import FOLDER
 from reference.parallel.world import World, joined
 from reference.trainer.balance import balanced
 from reference.trainer.evaluate import evaluate
 from reference.trainer.folder import Existing, opened
-from reference.trainer.resume import find, put_back
-from reference.trainer.save import save
+from reference.trainer.resume import find, put_back, save
 from reference.trainer.settings import settings
-from reference.trainer.signals import Stop
-from reference.trainer.spectra import spectra_of
 from reference.trainer.stages import Stage, microbatches, stages_of
 from reference.trainer.step import train_step
-from reference.trainer.timeline import writing
 from reference.trainer.trainee import Trainee, build
 
 Ended = Literal["done", "interrupted", "diverged"]
@@ -226,3 +226,40 @@ def _silent(_: object) -> None:
 
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
+
+
+def spectra_of(trainee: Trainee) -> dict[str, dict[str, float]]:
+    """Largest spectral norm, and mean SVD entropy over the matrices that were looked at, of the
+    weights of each role, in all layers; the same on every rank. Replicas look at the same
+    matrices, and so change no mean."""
+    named = [one for model in trainee.models for one in model.named_parameters()]
+    handle = trainee.world.groups["world"].handle
+    merged: dict[str, list[Spectrum]] = {}
+    for found in on_all(handle, lambda: spectra(named)):
+        for role, spectrum in found.items():
+            merged.setdefault(role, []).append(spectrum)
+    return {role: asdict(_merged(some)) for role, some in merged.items()}
+
+
+def _merged(some: list[Spectrum]) -> Spectrum:
+    matrices = sum(one.matrices for one in some)
+    entropy = sum(one.entropy * one.matrices for one in some) / matrices
+    return Spectrum(max(one.spectral_norm for one in some), entropy, matrices)
+
+
+@contextmanager
+def writing(world: World, folder: Path, run: RunSpec) -> Iterator[None]:
+    """Within, this rank writes down what runs when."""
+    header = {
+        "ranks": world.ranks,
+        "stage": world.mesh.stage(world.rank),
+        "parallel": run.parallel.model_dump(mode="json"),
+        "model": run.model.name,
+        "microbatches": stages_of(run)[0].accumulate // world.mesh.data,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    world.tape.open(folder / FOLDER, world.rank, header)
+    try:
+        yield
+    finally:
+        world.tape.close()

@@ -6,13 +6,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 from torch.distributed import ProcessGroup
 
-from reference.checkpoint import Checkpoint, newest, remove_unfinished
+from reference.checkpoint.folder import (
+    Checkpoint,
+    Snapshot,
+    load_tensors,
+    newest,
+    remove_unfinished,
+)
+from reference.checkpoint.folder import save as save_checkpoint
+from reference.checkpoint.piece import Piece, Pieces, Whole, held_by, piece_of
 from reference.checkpoint.ranks import on_first
 from reference.config import RunSpec
+from reference.metrics import Metrics
+from reference.optim.groups import is_expert
 from reference.trainer.folder import CHECKPOINTS, write_config
-from reference.trainer.state import restore
+from reference.trainer.start import differences, weights_of
 from reference.trainer.trainee import Trainee
 from twin.errors import Problem, ScenarioError, render
 
@@ -107,3 +118,94 @@ def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _shown(leaves: Mapping[str, Any], path: str) -> str:
     return f"{leaves[path]!r}" if path in leaves else "unset"
+
+
+_RNG = "rng/"
+
+
+def tensors_of(trainee: Trainee) -> dict[str, Pieces]:
+    """Parameters, router biases and optimizer states of a rank, as they are and no copies, by
+    name."""
+    found: dict[str, Pieces] = {}
+    for part in trainee.parts.values():
+        found |= weights_of(part)
+    return {**found, **trainee.optimizer.pieces()}
+
+
+def written_by(trainee: Trainee) -> dict[str, Pieces]:
+    """What a rank writes of them, and the states of the random generators: of ranks that hold the
+    same, one."""
+    groups, found = trainee.world.groups, dict[str, Pieces]()
+    for part in trainee.parts.values():
+        found |= {
+            name: piece
+            for name, piece in weights_of(part).items()
+            if groups["expert_data" if is_expert(name) else "data"].index == 0
+        }
+    random = random_states(trainee.device) if trainee.world.first else {}
+    return {**found, **trainee.optimizer.pieces(once=True), **random}
+
+
+def random_states(device: torch.device) -> dict[str, Piece]:
+    """Copies of the states of the random generators."""
+    found = {f"{_RNG}cpu": piece_of(torch.get_rng_state())}
+    if device.type == "cuda":
+        found[f"{_RNG}cuda"] = piece_of(torch.cuda.get_rng_state(device))
+    return found
+
+
+def restore(checkpoint: Checkpoint, trainee: Trainee) -> None:
+    """Put a checkpoint's state into what a rank holds.
+
+    Raises ScenarioError where the checkpoint holds other tensors.
+    """
+    group = trainee.world.groups["world"].handle
+    fill(checkpoint, tensors_of(trainee), trainee.device, group)
+
+
+def fill(
+    checkpoint: Checkpoint,
+    own: Mapping[str, Pieces],
+    device: torch.device,
+    group: ProcessGroup | None = None,
+) -> None:
+    """Put a checkpoint's numbers into the pieces of each rank, and into its random generators.
+
+    Raises ScenarioError, on all ranks, where the checkpoint holds other tensors.
+    """
+    random = random_states(device)
+    wanted = {**own, **random}
+    held = held_by(group, wanted)
+    _refuse_other_shapes(checkpoint, {name: one.whole for name, one in held.items()})
+    nowhere = [name for name, one in held.items() if not one.complete]
+    if nowhere:
+        raise ValueError(f"no rank has some numbers of `{nowhere[0]}`: {held[nowhere[0]]}")
+    load_tensors(checkpoint, wanted, group)
+    torch.set_rng_state(random[f"{_RNG}cpu"].tensor)
+    if f"{_RNG}cuda" in random:
+        torch.cuda.set_rng_state(random[f"{_RNG}cuda"].tensor, device)
+
+
+def _refuse_other_shapes(checkpoint: Checkpoint, here: Mapping[str, Whole]) -> None:
+    if wrong := differences(checkpoint.shapes, here, _facts, 8):
+        message = f"checkpoint `{checkpoint.path.name}` holds other tensors: {wrong}"
+        raise ScenarioError([Problem("TW235", "model", message, "`--fresh` begins anew")])
+
+
+def _facts(tensor: Whole | None) -> str:
+    if tensor is None:
+        return "absent"
+    kind, shape = tensor
+    return f"{kind} {'x'.join(map(str, shape)) or 'scalar'}"
+
+
+def save(run: RunSpec, trainee: Trainee, log: Metrics) -> None:
+    """Write a checkpoint, where the run writes anything."""
+    if run.train.output is None:
+        return
+    log.sync()  # on resume the log must reach as far as the checkpoint
+    facts = {"tokens": trainee.tokens, "loader": trainee.loader.state_dict()}
+    snapshot = Snapshot(trainee.step, written_by(trainee), facts, run.model_dump(mode="json"))
+    group = trainee.world.groups["world"].handle
+    path = save_checkpoint(Path(run.train.output) / CHECKPOINTS, snapshot, run.train.keep, group)
+    log.event("checkpoint", trainee.step, name=path.name)

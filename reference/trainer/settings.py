@@ -8,7 +8,9 @@ batch into micro-batches.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -16,7 +18,6 @@ from typing import Any, Final
 import torch
 
 from reference.config import TrainSpec
-from reference.trainer.allocator import keep_freed_memory
 from twin.errors import Problem, UsageError
 
 DTYPES: Final = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
@@ -66,3 +67,19 @@ def _device(train: TrainSpec) -> torch.device:
         message = "`train.device` is `cuda`, and torch finds no CUDA device"
         raise UsageError([Problem("TW237", "train.device", message, "write `auto` or `cpu`")])
     return torch.device("cuda" if there and train.device != "cpu" else "cpu")
+
+
+_TRIM_THRESHOLD: Final = -1
+_TOP_PAD: Final = -2
+_MMAP_MAX: Final = -4
+"""Parameters of mallopt(3), numbered as in malloc.h."""
+
+
+def keep_freed_memory() -> None:
+    """Let freed memory stay with this process, for as long as it lasts. Results do not change; the
+    process stays as large as it once was."""
+    if platform.libc_ver()[0] != "glibc":
+        return
+    library = ctypes.CDLL(None)
+    for parameter, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 1 << 28)):
+        library.mallopt(parameter, value)

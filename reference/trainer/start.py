@@ -6,100 +6,102 @@ optimizer begins anew, its fp32 masters from these weights, as with any released
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
-from reference.checkpoint import MANIFEST, Checkpoint, DamagedError, Piece, load_tensors, newest
-from reference.checkpoint import read as read_checkpoint
+from reference.checkpoint.folder import Checkpoint, load_tensors
+from reference.checkpoint.piece import Piece, piece_of
 from reference.model import Transformer
+from reference.model.part import Part
+from reference.optim.groups import is_expert
 from reference.text.prepare import Prepared
-from reference.trainer.folder import CHECKPOINTS
-from reference.trainer.weights import weights_of
+from reference.trainer.folder import checkpoint_of
 from twin.errors import Problem, UsageError
 from twin.spec.model import ModelSpec
 
-_SHOWN = 4
-"""Tensors named in one message."""
-_PATH = "start"
+T = TypeVar("T")
+PREFIX = "model/"
+"""Of the names of weights in a checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """A checkpoint to take weights from."""
-
-    checkpoint: Checkpoint
-
-    @property
-    def text(self) -> str:
-        """What tells the tokens of its run from others."""
-        loader = self.checkpoint.facts["loader"]
-        return loader.get("text", loader["tokens"])
-
-    @torch.no_grad()
-    def put(self, parts: Mapping[int, Transformer]) -> None:
-        """Its numbers into the parameters and router biases that are here."""
-        wanted = {
-            name: piece for part in parts.values() for name, piece in weights_of(part).items()
-        }
-        kinds = {name: getattr(torch, self.checkpoint.shapes[name][0]) for name in wanted}
-        read = {
-            name: Piece(torch.empty_like(one.tensor, dtype=kinds[name]), one.offset, one.shape)
-            for name, one in wanted.items()
-        }
-        load_tensors(self.checkpoint, read)
-        for name, one in wanted.items():
-            one.tensor.copy_(read[name].tensor)
-
-    def refuse_other_text(self, text: Prepared) -> None:
-        """Raises UsageError TW604 where the tokens were made of another text or by another
-        tokenizer: ids would mean something else."""
-        if text.training.digest != self.text:
-            message = (
-                f"the run read other tokens (`{self.text}`, of `data` now "
-                f"`{text.training.digest}`), so that ids may mean something else"
-            )
-            raise UsageError([Problem("TW604", "data", message, "give `data` as that run had it")])
+def weights_of(model: Transformer) -> dict[str, Piece]:
+    """Parameters and router biases of a model, or of a part of one, as pieces of the whole model's
+    tensors."""
+    return {
+        PREFIX + name: _placed(model.part, name, tensor)
+        for name, tensor in model.state_dict().items()
+    }
 
 
-def read_start(folder: Path, model: ModelSpec) -> Start:
-    """The newest intact checkpoint of a run's folder, or the one that the folder is.
+def _placed(part: Part, name: str, tensor: Tensor) -> Piece:
+    """A parameter, or a state of one, in the whole model's: of experts [E, ...] a rank has some, in
+    a row."""
+    if not is_expert(name) or tensor.dim() == 0:
+        return piece_of(tensor)
+    here, *rest = tensor.shape
+    offset = part.expert_rank * tensor.numel()
+    return piece_of(tensor, offset, (here * part.expert_ranks, *rest))
+
+
+def read_start(folder: Path, model: ModelSpec) -> Checkpoint:
+    """The newest intact checkpoint of a run's folder, or the checkpoint at the folder.
 
     Raises UsageError: TW602 where there is none, TW603 where its weights are not those of `model`.
     """
-    checkpoint = _checkpoint(folder)
+    fix = "name the folder of a run, `train.output`, that has written one"
+    checkpoint = checkpoint_of(folder, "TW602", "start", fix)
     whole = Transformer(model, device="meta").state_dict()
-    here = {f"model/{name}": tuple(tensor.shape) for name, tensor in whole.items()}
+    here = {name: tuple(tensor.shape) for name, tensor in whole.items()}
     there = {
-        name: shape for name, (_, shape) in checkpoint.shapes.items() if name.startswith("model/")
+        name.removeprefix(PREFIX): shape
+        for name, (_, shape) in checkpoint.shapes.items()
+        if name.startswith(PREFIX)
     }
-    wrong = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
-    if wrong:
-        shown = ", ".join(
-            f"`{name.removeprefix('model/')}` {_size(there.get(name))} -> {_size(here.get(name))}"
-            for name in wrong[:_SHOWN]
+    if wrong := differences(there, here, _size, 4):
+        message = f"`{folder}` holds the weights of another model: {wrong}"
+        raise UsageError([Problem("TW603", "start", message, "give `model` as that run had it")])
+    return checkpoint
+
+
+@torch.no_grad()
+def copy_weights(checkpoint: Checkpoint, parts: Mapping[int, Transformer]) -> None:
+    """The checkpoint's numbers into the parameters and router biases that are here."""
+    wanted = {name: piece for part in parts.values() for name, piece in weights_of(part).items()}
+    kinds = {name: getattr(torch, checkpoint.shapes[name][0]) for name in wanted}
+    read = {
+        name: Piece(torch.empty_like(piece.tensor, dtype=kinds[name]), piece.offset, piece.shape)
+        for name, piece in wanted.items()
+    }
+    load_tensors(checkpoint, read)
+    for name, piece in wanted.items():
+        piece.tensor.copy_(read[name].tensor)
+
+
+def refuse_other_text(checkpoint: Checkpoint, text: Prepared) -> None:
+    """Raises UsageError TW604 where the tokens were made of another text or by another tokenizer:
+    ids would mean something else."""
+    loader = checkpoint.facts["loader"]
+    before, now = loader.get("text", loader["tokens"]), text.training.digest
+    if now != before:
+        message = (
+            f"the run read other tokens (`{before}`, of `data` now `{now}`), so that ids may mean "
+            "something else"
         )
-        more = f", and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        message = f"`{folder}` holds the weights of another model: {shown}{more}"
-        raise UsageError([Problem("TW603", _PATH, message, "give `model` as that run had it")])
-    return Start(checkpoint)
+        raise UsageError([Problem("TW604", "data", message, "give `data` as that run had it")])
 
 
-def _checkpoint(folder: Path) -> Checkpoint:
-    if (folder / MANIFEST).is_file():
-        try:
-            return read_checkpoint(folder)
-        except DamagedError as damage:
-            message = f"`{folder}` is refused: {damage}"
-            raise UsageError([Problem("TW602", _PATH, message)]) from None
-    found, refused = newest(folder / CHECKPOINTS)
-    if found is None:
-        message = f"`{folder}` holds no intact checkpoint to start from"
-        fix = "name the folder of a run, `train.output`, that has written one"
-        raise UsageError([*refused, Problem("TW602", _PATH, message, fix)])
-    return found
+def differences(
+    there: Mapping[str, T], here: Mapping[str, T], show: Callable[[T | None], str], most: int
+) -> str:
+    """The first `most` names whose values differ, with both values; empty where all are equal."""
+    wrong = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
+    shown = [f"`{name}` {show(there.get(name))} -> {show(here.get(name))}" for name in wrong[:most]]
+    more = f", and {len(wrong) - most} more" if len(wrong) > most else ""
+    return ", ".join(shown) + more
 
 
 def _size(shape: tuple[int, ...] | None) -> str:

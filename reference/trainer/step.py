@@ -13,6 +13,7 @@ from time import perf_counter, sleep, time_ns
 import torch
 
 from reference.config import RunSpec
+from reference.ending import Stop
 from reference.metrics import Step
 from reference.optim.qk_clip import ClipReport, clip
 from reference.parallel.agree import agree_loads, agree_maxima, population
@@ -20,7 +21,6 @@ from reference.parallel.runtime import Outcome
 from reference.parallel.timeline import NOWHERE, Span
 from reference.text.loader import IGNORED, Batch, Weighed
 from reference.trainer.flop import flop_per_token
-from reference.trainer.signals import Stop
 from reference.trainer.stages import Stage
 from reference.trainer.trainee import Trainee
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
@@ -31,7 +32,7 @@ from reference.text.prepare import Prepared, prepare
 from reference.trainer.flop import peak_flop_per_s
 from reference.trainer.settings import DTYPES
 from reference.trainer.stages import Stage, stages_of
-from reference.trainer.start import read_start
+from reference.trainer.start import copy_weights, read_start, refuse_other_text
 
 
 class Feed(Protocol):
@@ -140,7 +141,7 @@ def build(run: RunSpec, world: World, device: torch.device, *, resumes: bool = F
     def text() -> Text:
         prepared, train = _prepared(run, world), run.train
         if start is not None:
-            start.refuse_other_text(prepared)
+            refuse_other_text(start, prepared)
         place = world.data_index, world.mesh.data
         shape = train.sequence, train.micro_batch
         if run.dialogs is None:
@@ -149,7 +150,8 @@ def build(run: RunSpec, world: World, device: torch.device, *, resumes: bool = F
         given = prepare_dialogs(run.dialogs, prepared, run.model.vocab, shortest)
         return given, given.loader(shape, run.data.seed, place)
 
-    return assemble(run, world, device, text, begin=None if start is None else start.put)
+    begin = None if start is None else partial(copy_weights, start)
+    return assemble(run, world, device, text, begin=begin)
 
 
 def assemble(

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from reference.checkpoint import MANIFEST
+from reference.checkpoint.folder import MANIFEST
 from reference.weight_sync.host_copies import HostCopies
 from reference.weight_sync.units import Unit
 from twin.errors import Problem, UsageError

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from reference.checkpoint import MANIFEST, Checkpoint, DamagedError, load_tensors
-from reference.checkpoint import read as read_checkpoint
+from reference.checkpoint.folder import MANIFEST, Checkpoint, DamagedError, load_tensors
+from reference.checkpoint.folder import read as read_checkpoint
 from reference.cluster.namespaces import LOOPBACK, Seat, laid_out
 from reference.cluster.spec import LocalCluster
 from reference.config import RunSpec, load_run
@@ -27,7 +27,7 @@ from reference.parallel.mesh import Mesh, mesh_of
 from reference.parallel.stage import stage_of
 from reference.trainer.folder import CHECKPOINTS
 from reference.trainer.settings import DTYPES
-from reference.trainer.state import weights_of
+from reference.trainer.start import weights_of
 from reference.weight_sync.buckets import WeightBucket
 from reference.weight_sync.controller import Controller, SyncJob
 from reference.weight_sync.needs import in_memory

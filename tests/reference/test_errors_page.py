@@ -6,9 +6,9 @@ import re
 import signal
 from pathlib import Path
 
+from reference.ending import Stop
 from reference.sandbox.__main__ import NOT_OK
 from reference.train import DIVERGED
-from reference.trainer.signals import Stop
 from twin.errors import ScenarioError, UsageError
 
 PAGE = Path(__file__).parents[2] / "docs" / "trainer-errors.md"

@@ -11,8 +11,9 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-from reference.checkpoint import Snapshot, piece_of
-from reference.checkpoint import save as save_checkpoint
+from reference.checkpoint.folder import Snapshot
+from reference.checkpoint.folder import save as save_checkpoint
+from reference.checkpoint.piece import piece_of
 from reference.config import load_run
 from reference.convert import from_hf, load, save, shards, to_hf, writer
 from reference.model import Transformer

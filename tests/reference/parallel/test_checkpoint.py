@@ -21,19 +21,17 @@ from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 import reference.checkpoint.tensors  # noqa: F401  loaded once here, not in each rank
-from reference.checkpoint import (
-    Piece,
+from reference.checkpoint.folder import (
     Snapshot,
     folder,
     load_tensors,
     newest,
-    piece_of,
     remove_unfinished,
     save,
 )
+from reference.checkpoint.piece import Piece, piece_of
 from reference.config import load_run
-from reference.trainer.resume import find
-from reference.trainer.state import fill
+from reference.trainer.resume import fill, find
 from tests.reference.parallel.ranks import run_ranks
 from twin.errors import TwinError
 

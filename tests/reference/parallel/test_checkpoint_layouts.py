@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 import reference.checkpoint.tensors  # noqa: F401  loaded once here, not in each rank
-from reference.checkpoint import Piece, Pieces, Snapshot, load_tensors, newest, save
-from reference.checkpoint.piece import listed
+from reference.checkpoint.folder import Snapshot, load_tensors, newest, save
+from reference.checkpoint.piece import Piece, Pieces, listed
 from reference.config import RunSpec, load_run
 from reference.model import Transformer
 from reference.model.part import Part, whole
@@ -19,7 +19,8 @@ from reference.optim.groups import is_expert
 from reference.parallel.groups import Group
 from reference.parallel.replicas import Holders, Replicas
 from reference.parallel.timeline import Tape
-from reference.trainer.state import fill, random_states, weights_of
+from reference.trainer.resume import fill, random_states
+from reference.trainer.start import weights_of
 from tests.reference.parallel.ranks import run_ranks
 
 RANKS = 4

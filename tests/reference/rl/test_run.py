@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from reference.checkpoint import newest
+from reference.checkpoint.folder import newest
+from reference.ending import Stop
 from reference.rl.log import Iteration
 from reference.rl.run import Result, Watch, learn_from
-from reference.trainer.signals import Stop
 from tests.reference.rl.mini import spec
 from twin.errors import ScenarioError, UsageError
 

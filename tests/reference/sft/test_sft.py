@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from reference.convert.trained import Trained
+from reference.ending import Stop
 from reference.inference.load import load_engine
 from reference.inference.spec import EngineSpec
 from reference.metrics import Step
@@ -21,7 +22,6 @@ from reference.text.dialogs import prepare_dialogs
 from reference.text.loader import IGNORED
 from reference.text.prepare import prepare
 from reference.train import Result, train
-from reference.trainer.signals import Stop
 from tests.reference.sft.conftest import Tune
 from tests.reference.sft.dialogues import ROOM, row, write
 from twin.errors import UsageError

@@ -9,19 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from reference.checkpoint import (
+from reference.checkpoint.folder import (
     DamagedError,
-    Piece,
     Snapshot,
     folder,
     load_tensors,
     newest,
-    piece_of,
     read,
     remove_unfinished,
     save,
 )
-from reference.checkpoint.piece import Whole
+from reference.checkpoint.piece import Piece, Whole, piece_of
 
 
 def snapshot(step: int) -> Snapshot:

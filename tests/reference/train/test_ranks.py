@@ -18,10 +18,10 @@ import pytest
 from numpy.typing import NDArray
 
 from reference.config import RunSpec
+from reference.ending import Stop
 from reference.metrics import NAME, read_lines
 from reference.parallel.timeline import FOLDER
 from reference.train import Result, train
-from reference.trainer.signals import Stop
 from tests.reference.parallel.ranks import run_ranks
 from tests.reference.train.mini import Load
 

@@ -13,10 +13,10 @@ from random import Random
 import pytest
 import torch
 
-from reference.checkpoint import Pieces
+from reference.checkpoint.piece import Pieces
+from reference.ending import Stop
 from reference.metrics import NAME, Step, read_lines
 from reference.train import Result, train
-from reference.trainer.signals import Stop
 from reference.trainer.trainee import Trainee
 from tests.reference.train.child import in_a_child
 from tests.reference.train.mini import Load
@@ -74,7 +74,7 @@ def test_a_step_after_a_resume_needs_everything_that_was_saved(
     """The proof that the test above can fail: without the optimizer's states it does."""
     whole = train(load("train.output=null"))
     interrupted(load, [], 5)
-    tensors_of = __import__("reference.trainer.state", fromlist=["tensors_of"]).tensors_of
+    tensors_of = __import__("reference.trainer.resume", fromlist=["tensors_of"]).tensors_of
 
     def forgetful(trainee: Trainee) -> dict[str, Pieces]:
         found = tensors_of(trainee)
@@ -83,7 +83,7 @@ def test_a_step_after_a_resume_needs_everything_that_was_saved(
             for name, piece in found.items()
         }
 
-    monkeypatch.setattr("reference.trainer.state.tensors_of", forgetful)
+    monkeypatch.setattr("reference.trainer.resume.tensors_of", forgetful)
     resumed = train(load(), existing="resume")
     assert curve(resumed)[:6] == curve(whole)[:6]
     assert curve(resumed) != curve(whole)

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from reference.ending import ending_on_signals
 from reference.metrics import NAME, read_lines
 from reference.parallel.runtime import Outcome
 from reference.text.prepare import prepare
 from reference.train import Result, main, train
 from reference.trainer import step
 from reference.trainer.folder import opened
-from reference.trainer.signals import ending_on_signals
 from reference.trainer.stages import Stage
 from reference.trainer.trainee import Trainee
 from tests.reference.train.child import in_a_child

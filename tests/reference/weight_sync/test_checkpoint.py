@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import reference.checkpoint.tensors  # noqa: F401  a second to load, not in a test's time
-from reference.checkpoint import Pieces, Snapshot, piece_of, save
+from reference.checkpoint.folder import Snapshot, save
+from reference.checkpoint.piece import Pieces, piece_of
 from reference.model.part import whole
 from reference.optim.groups import is_expert
 from reference.weight_sync.buckets import shares
