@@ -13,9 +13,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, Strict, ValidationInfo, field_validator
 
-from reference.optim.schedule import ScheduleSpec
-from reference.optim.spec import OptimizerSpec
-from reference.parallel.spec import ParallelSpec
+from reference.optim.spec import OptimizerSpec, ScheduleSpec
+from reference.parallel.mesh import ParallelSpec
 from reference.text.spec import DataSpec, DialogsSpec
 from twin.errors import FieldError, Problem, UsageError
 from twin.loading.config import load_config

@@ -31,9 +31,8 @@ from reference.config import (
     run_section,
 )
 from reference.convert.trained import Trained, begun_from
-from reference.optim.schedule import ScheduleSpec
-from reference.optim.spec import OptimizerSpec
-from reference.parallel.spec import ParallelSpec
+from reference.optim.spec import OptimizerSpec, ScheduleSpec
+from reference.parallel.mesh import ParallelSpec
 from reference.text.spec import DialogsSpec
 from reference.train import Program
 from reference.train import main as train_main

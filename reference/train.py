@@ -28,8 +28,7 @@ from reference.ending import (
 )
 from reference.evaluate import run as task_evaluation
 from reference.metrics import Step
-from reference.parallel.lost import LOST, is_lost, left, lost
-from reference.parallel.world import environment
+from reference.parallel.world import LOST, environment, is_lost, left, lost
 from reference.trainer import loop
 from reference.trainer.folder import Existing
 from reference.trainer.loop import Result

@@ -27,10 +27,10 @@ from torch import Tensor
 from reference.inference.cache import PagedCache
 from reference.model import Transformer
 from reference.model.attention import Attention
-from reference.model.block import Block
+from reference.model.transformer import Block
 from reference.model.gqa import GroupedQueryAttention
 from reference.model.mla import MultiLatentAttention
-from reference.model.norm import RmsNorm
+from reference.model.layers import RmsNorm
 from reference.model.rope import rotate, rotate_halves
 
 Place = tuple[PagedCache, int, Tensor]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from reference.kernels import attention_blocks, attention_cuda
-from reference.kernels.work import computes
+from reference.kernels.path import computes
 
 
 def attention(

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from reference.kernels.late import current
+from reference.kernels.deferred_wgrad import current
 
 
 def embedding(tokens_BT: Tensor, weight_WD: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ def embedding(tokens_BT: Tensor, weight_WD: Tensor) -> Tensor:
 
     Where the weight has a gradient, its backward adds to that by itself, in the gradient's type and
     the same order every time (under deterministic algorithms), and it may wait for its second half
-    (`reference.kernels.late`); else it gives a whole one.
+    (`reference.kernels.deferred_wgrad`); else it gives a whole one.
     """
     return _Embedding.apply(tokens_BT, weight_WD)  # pyright: ignore[reportReturnType]
 

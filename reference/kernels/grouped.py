@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import grouped_mm
 
-from reference.kernels.late import current, weight_gradient
-from reference.kernels.work import computes
+from reference.kernels.deferred_wgrad import current, weight_gradient
+from reference.kernels.path import computes
 
 _GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 """What torch 2.13's grouped product takes; it refuses float64."""

@@ -1,4 +1,4 @@
-"""A product with one weight, whose gradient may wait (`reference.kernels.late`).
+"""A product with one weight, whose gradient may wait (`reference.kernels.deferred_wgrad`).
 
 Legend: X any leading dimensions, I inputs, O outputs.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from reference.kernels.late import current, weight_gradient
+from reference.kernels.deferred_wgrad import current, weight_gradient
 
 
 def linear(x_XI: Tensor, weight_OI: Tensor) -> Tensor:

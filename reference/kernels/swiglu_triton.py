@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from reference.kernels.rounding_triton import rounded
+from reference.kernels.fp8_triton import rounded
 
 _COLUMNS = 1024
 """Columns that a program holds at a time, OURS: 8 values per thread of 4 warps."""

@@ -11,10 +11,9 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from reference.memory.held import KeptBytes, key
 from reference.memory.optimizer_states import OptimizerStates
-from reference.optim.block import Block
-from reference.optim.states import States
+from reference.memory.saved_tensor import KeptBytes, key
+from reference.optim.blocks import Block, States
 
 K = TypeVar("K")
 

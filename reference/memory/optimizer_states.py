@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from reference.memory.host import beside, host_like
-from reference.optim.block import Block
-from reference.optim.states import States
+from reference.optim.blocks import Block, States
 from twin.spec.memory import MemorySpec
 
 _ON_DEVICE: Final = MemorySpec()

@@ -30,10 +30,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 
-from reference.memory.frame import Frame
-from reference.memory.held import (
+from reference.memory.saved_tensor import (
     Again,
     Form,
+    Frame,
     Handle,
     Held,
     Kept,
@@ -41,10 +41,10 @@ from reference.memory.held import (
     Near,
     Packed,
     Sent,
+    Unit,
     key,
+    now,
 )
-from reference.memory.now import now
-from reference.memory.unit import Unit
 from twin.spec.memory import MemorySpec
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from reference.model.attention import Attention
 from reference.model.cache import LayerCache
-from reference.model.linear import Linear
-from reference.model.norm import RmsNorm
+from reference.model.layers import Linear, RmsNorm
 from reference.model.rope import Positions, rotate_halves
 from twin.spec.model import GroupedAttention, ModelSpec
 

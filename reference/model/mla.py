@@ -18,8 +18,7 @@ from reference.kernels.attention import attention
 from reference.memory.stash import op
 from reference.model.attention import Attention
 from reference.model.cache import LayerCache
-from reference.model.linear import Linear
-from reference.model.norm import RmsNorm
+from reference.model.layers import Linear, RmsNorm
 from reference.model.rope import Positions, rotate
 from twin.spec.model import LatentAttention, ModelSpec
 

@@ -17,7 +17,7 @@ from reference.kernels.swiglu import swiglu
 from reference.memory.stash import mark, op
 from reference.model.dispatch import Order, gather, order_of, spread
 from reference.model.exchange import combine, dispatch, route
-from reference.model.ffn import SwiGlu
+from reference.model.layers import SwiGlu
 from reference.model.part import Part
 from reference.model.router import Router
 from twin.spec.model import Moe as MoeSpec

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from reference.kernels.late import current, weight_gradient
+from reference.kernels.deferred_wgrad import current, weight_gradient
 from reference.memory.stash import recomputing
 from twin.spec.model import Moe as MoeSpec
 

@@ -1,4 +1,10 @@
-"""The whole model: embedding, blocks, a last norm, and the projection to the vocabulary.
+"""The whole model: embedding, pre-norm blocks, a last norm, and the projection to the vocabulary.
+
+A block is x + attention(norm(x)), then x + ffn(norm(x)).
+
+First weights are normal, with a seed for each matrix that follows from its name: a weight starts
+with the same numbers on any device, and on a rank that holds only some layers or experts. The
+standard deviation is DeepSeek-V3's, 0.02 in its released configuration; K2's report names none.
 
 Shapes: B batch, T tokens, D hidden, W words of the vocabulary.
 """
@@ -6,6 +12,7 @@ Shapes: B batch, T tokens, D hidden, W words of the vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +21,16 @@ from torch.nn import functional
 from reference.kernels.embedding import embedding
 from reference.memory.stash import layer
 from reference.model.attention import Attention
-from reference.model.block import Block
-from reference.model.cache import Cache
-from reference.model.linear import Linear
-from reference.model.norm import RmsNorm
+from reference.model.cache import Cache, LayerCache
+from reference.model.gqa import GroupedQueryAttention
+from reference.model.layers import Linear, RmsNorm, SwiGlu
+from reference.model.mla import MultiLatentAttention
+from reference.model.moe import Moe
 from reference.model.part import Part, whole
 from reference.model.rope import Positions
 from reference.model.router import Router
-from reference.model.support import refuse_unsupported
-from twin.spec.model import LatentAttention, ModelSpec, Rope
+from twin.errors import Problem, ScenarioError
+from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec, Rope
 
 IGNORED = -100
 """A target that no loss counts."""
@@ -44,7 +52,7 @@ class Transformer(nn.Module):
     """A decoder-only transformer of the shape that a model YAML says, or a part of one, whose
     parameters have the names that they have in the whole.
 
-    Parameters have no values until `reference.model.initialize.initialize` or a checkpoint gives
+    Parameters have no values until `reference.model.transformer.initialize` or a checkpoint gives
     them. Raises ScenarioError for what no block here can run.
     """
 
@@ -123,3 +131,104 @@ def _positions(spec: ModelSpec, rope: Rope) -> Positions:
     attention = spec.attention
     latent = isinstance(attention, LatentAttention)
     return Positions(rope, attention.qk_rope_head_dim if latent else attention.head_dim)
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward block, dense or of experts."""
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        layer: int,
+        part: Part,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        place = (device, dtype)
+        self.attention_norm = RmsNorm(model.hidden, model.norm_eps, *place)
+        self.attention = _attention(model, *place)
+        self.ffn_norm = RmsNorm(model.hidden, model.norm_eps, *place)
+        has_experts = model.moe is not None and model.has_experts(layer)
+        self.ffn = (
+            Moe(model.moe, model.hidden, part, *place)
+            if model.moe is not None and has_experts
+            else SwiGlu(model.hidden, model.ffn.width, *place)
+        )
+
+    def forward(
+        self, x_BTD: Tensor, positions: Positions, cache: LayerCache | None = None
+    ) -> Tensor:
+        """The next layer's input, [B, T, D]."""
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), positions, cache)
+        return x_BTD + self.ffn(self.ffn_norm(x_BTD))
+
+
+def _attention(model: ModelSpec, device: torch.device, dtype: torch.dtype) -> Attention:
+    spec = model.attention
+    if isinstance(spec, LatentAttention):
+        return MultiLatentAttention(model, spec, device, dtype)
+    return GroupedQueryAttention(model, spec, device, dtype)
+
+
+CODE = "TW270"
+
+
+def refuse_unsupported(model: ModelSpec) -> None:
+    """Raises ScenarioError that names everything in the model that no block here can run."""
+    attention, moe = model.attention, model.moe
+    grouped = attention if isinstance(attention, GroupedAttention) else None
+    found = {
+        "attention.bias": grouped is not None and (grouped.bias or grouped.qkv_bias),
+        "attention.sinks": grouped is not None and grouped.sinks,
+        "ffn.kind": model.ffn.kind != "swiglu",
+        "ffn.bias": model.ffn.bias,
+        "moe.bias": moe is not None and moe.bias,
+        "moe.shared_gate": moe is not None and moe.shared_gate,
+        "norm": model.norm != "rmsnorm",
+        "learned_positions": model.learned_positions > 0,
+        "embedding_norm": model.embedding_norm,
+        "dropout": model.dropout,
+        "mtp_layers": model.mtp_layers > 0,
+    }
+    problems = [
+        Problem(
+            CODE,
+            f"model.{field}",
+            f"the reference cannot run `{field}` of {model.name}",
+            "it runs RMSNorm, rotary positions, SwiGLU, latent or grouped attention and experts; "
+            f"`--set model.{field}=...` changes the field",
+        )
+        for field, wrong in found.items()
+        if wrong
+    ]
+    if problems:
+        raise ScenarioError(problems)
+
+
+STANDARD_DEVIATION = 0.02
+
+
+@torch.no_grad()
+def initialize(model: nn.Module, seed: int, first_expert: int = 0) -> None:
+    """Fill every parameter in place: gains with 1, matrices at random; biases of routers with 0.
+
+    `first_expert` is the number of the first expert that this model holds.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            parameter.fill_(1.0)
+        elif parameter.dim() == 2:
+            _fill(parameter, seed, name)
+        else:
+            for index, matrix in enumerate(parameter):
+                _fill(matrix, seed, f"{name}.{first_expert + index}")
+
+
+def _fill(matrix: Tensor, seed: int, name: str) -> None:
+    if matrix.is_meta:
+        return
+    digest = blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little", signed=True))
+    drawn = torch.randn(matrix.shape, generator=generator) * STANDARD_DEVIATION
+    matrix.copy_(drawn)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from reference.optim.block import Block
+from reference.optim.blocks import FIRST, MASTER, SECOND, STEP, Block
 from reference.optim.spec import OptimizerSpec
-from reference.optim.states import FIRST, MASTER, SECOND, STEP
 
 
 def update(block: Block, state: dict[str, Tensor], lr: float, spec: OptimizerSpec) -> None:

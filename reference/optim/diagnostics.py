@@ -18,7 +18,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from reference.optim.groups import matrices
+from reference.optim.blocks import matrices
 
 ITERATIONS: Final = 32
 """Of the power method: within 2% for Gaussian matrices up to 512 x 512, whose largest singular

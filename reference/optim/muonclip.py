@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from reference.optim import adamw, muon
-from reference.optim.block import blocks
+from reference.optim.blocks import MASTER, ParameterState, States, blocks, first_states
 from reference.optim.spec import OptimizerSpec
-from reference.optim.states import MASTER, ParameterState, States, first_states
 from twin.errors import Problem, ScenarioError, UsageError
 
 

@@ -1,4 +1,4 @@
-"""Which rank is where, and who speaks with whom.
+"""The section `parallel` of a run: which rank is where, and which ranks speak with each other.
 
 The same ranks are counted twice, as in Megatron-LM's parallel folding (arXiv:2504.14960): for dense
 weights over data and pipeline; for experts over expert, their replicas (in data's place) and
@@ -11,11 +11,37 @@ then the ranks of both.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from reference.parallel.spec import ParallelSpec
+from pydantic import Field
+
 from twin.errors import Problem, UsageError
-from twin.schedules import ChunkMap
+from twin.schedules import ChunkMap, Schedule
+from twin.schedules.one_f_one_b import OneForwardOneBackward
+from twin.spec.axis import Axis
+from twin.spec.base import Count, Exactly, Spec, Whole
+from twin.spec.rank_order import AXES, RankOrder
+
+
+class ParallelSpec(Spec):
+    """How the work is cut over ranks. Replicas are what remains: ranks / pipeline. The experts of
+    a stage are shared by `expert` of its ranks, and what remains of those holds copies."""
+
+    pipeline: Count = Field(default=1, description="pipeline stages")
+    virtual: Count = Field(default=1, description="chunks per stage")
+    expert: Count = Field(default=1, description="ranks that share one set of experts")
+    zero: Annotated[Literal[0, 1], Exactly] = Field(
+        default=1, description="1: optimizer states are sharded over replicas"
+    )
+    schedule: Annotated[Schedule, Axis("twin.schedules")] = Field(
+        default_factory=OneForwardOneBackward,
+        description="the order in which stages run their passes",
+    )
+    layers: tuple[Whole, ...] | None = Field(
+        default=None, description="layers per chunk, chunk-major; null: as even as can be"
+    )
+    order: RankOrder = Field(default=AXES, description="axes over ranks, fastest first")
+
 
 Grid = Literal["dense", "experts"]
 """The two ways in which the ranks are counted."""

@@ -27,14 +27,13 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from reference.checkpoint.piece import Piece
+from reference.checkpoint.piece import Piece, piece_of
 from reference.optim import adamw, muon
-from reference.optim.block import Block
-from reference.optim.newton_schulz import orthogonalize
+from reference.optim.blocks import MASTER, MOMENTUM, Block, States, first_states
+from reference.optim.muon import orthogonalize
+from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
-from reference.optim.states import MASTER, MOMENTUM, States, first_states
-from reference.parallel.groups import Group
-from reference.parallel.replicas_collectives import Sums, all_gather
+from reference.parallel.groups import Group, Sums, all_gather_parts
 from reference.parallel.shards import Cut, Member, Region, Shard, regions, shards
 from reference.parallel.timeline import NOWHERE
 from twin.errors import Problem, UsageError
@@ -163,7 +162,7 @@ class Replicas:
         if self.holders.zero:
             for group, some in self._apart():
                 muons = [region.directions for region in some if region.algorithm == "muon"]
-                all_gather(group, muons, "momentum_gather")
+                all_gather_parts(group, muons, "momentum_gather")
 
     @torch.no_grad()
     def move(self) -> None:
@@ -184,7 +183,7 @@ class Replicas:
         """Give the new weights of the own shard to the other replicas, and get theirs."""
         if self.holders.zero:
             for group, some in self._apart():
-                all_gather(group, [region.values_X for region in some], "all_gather_weights")
+                all_gather_parts(group, [region.values_X for region in some], "all_gather_weights")
 
     @torch.no_grad()
     def zero_grad(self) -> None:
@@ -308,3 +307,37 @@ def _assert_gradients(region: Region) -> None:
             message = f"the gradient of `{member.name}` is not in the optimizer's buffer"
             fix = "clear gradients with the optimizer's `zero_grad`, and assign none"
             raise UsageError([Problem("TW300", member.name, message, fix)])
+
+
+class Alone(MuonClip):
+    """MuonClip of one rank."""
+
+    def advance(self) -> None:
+        """All of the step is its move."""
+
+    def gather(self) -> None:
+        """Every state is whole."""
+
+    def move(self) -> None:
+        """All of the step."""
+        self.step()
+
+    def reduce(self, part: int, chunk: int = NOWHERE) -> None:
+        """The gradients are summed already."""
+
+    def norm_squares(self) -> Tensor:
+        """The sum of squares of all gradients, 0-dimensional."""
+        gradients = [one.grad for one in self.param_groups[0]["params"] if one.grad is not None]
+        return torch.nn.utils.get_total_norm(gradients).square()
+
+    def publish(self) -> None:
+        """Nobody else needs the new weights."""
+
+    def pieces(self, *, once: bool = False) -> dict[str, Piece]:
+        """All states, as they are and no copies: `optimizer/<parameter>/<state>`."""
+        del once
+        return {
+            f"optimizer/{name}/{key}": piece_of(tensor)
+            for name, states in self.state_dict()["state"].items()
+            for key, tensor in states.items()
+        }

@@ -6,7 +6,7 @@ backward begins at, and what the memory policy keeps: what goes to host memory i
 forward after the next, and comes back under the backward before its own (Kimi K2,
 arXiv:2507.20534, section 2.4.3). The actions are the simulator's own objects (`twin.schedules`), in
 its order; a forward that is `paired` takes turns with the backward behind it
-(`reference.parallel.turns`).
+(`reference.parallel.overlap`).
 
 Shapes: B batch, T tokens, D hidden.
 """
@@ -27,13 +27,12 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from reference.kernels.late import Late, split_by
-from reference.memory.held import KeptBytes
+from reference.kernels.deferred_wgrad import Late, split_by
+from reference.memory.saved_tensor import KeptBytes
 from reference.memory.stash import Stash
 from reference.model import Transformer
 from reference.parallel.messages import Key, Messages
-from reference.parallel.pace import Pace
-from reference.parallel.turns import Pair, Running, Turns
+from reference.parallel.overlap import Pace, Pair, Running, Turns
 from reference.text.loader import Batch, Weighed
 from twin.schedules import Action, Pass
 from twin.spec.memory import MemorySpec

@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from reference.optim.block import Algorithm, Block, most_weights
-from reference.optim.groups import is_expert, matrices
-from reference.optim.newton_schulz import precision
+from reference.optim.blocks import Algorithm, Block, is_expert, matrices, most_weights
+from reference.optim.muon import precision
 
 Shape = tuple[int, int]
 Kind = tuple[bool, Algorithm, torch.dtype, torch.device]

@@ -9,9 +9,8 @@ import torch
 
 from reference.model import Transformer
 from reference.model.part import Part
-from reference.parallel.exchange import ExpertExchange
-from reference.parallel.mesh import Mesh
-from reference.parallel.spec import ParallelSpec
+from reference.parallel.mesh import Mesh, ParallelSpec
+from reference.parallel.overlap import ExpertExchange
 from twin.errors import Problem, UsageError
 from twin.spec.model import ModelSpec
 

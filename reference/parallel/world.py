@@ -2,11 +2,15 @@
 
 `torchrun` and its like set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Without them a run has
 one rank, and nothing is joined.
+
+A rank that finds another rank gone says so and ends at once, so that the launcher can end the rest.
+Its own threads may hang in transfers that nobody will answer.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +21,8 @@ import torch
 import torch.distributed as dist
 
 from reference.parallel.groups import Group
-from reference.parallel.mesh import KINDS, Kind, Mesh, mesh_of
+from reference.parallel.mesh import KINDS, Kind, Mesh, ParallelSpec, mesh_of
 from reference.parallel.messages import Direction, Route
-from reference.parallel.spec import ParallelSpec
 from reference.parallel.timeline import Tape
 
 PATIENCE: Final = timedelta(minutes=10)
@@ -111,3 +114,43 @@ def _handle(ranks: tuple[int, ...]) -> dist.ProcessGroup | None:
     made = dist.new_group(list(ranks), timeout=PATIENCE, use_local_synchronization=True)
     assert isinstance(made, dist.ProcessGroup), "this rank is one of them"
     return made
+
+
+LOST: Final = 6
+"""Exit code."""
+_SIGNS: Final = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection refused",
+    "broken pipe",
+    "timed out waiting",
+    "application timeout",
+    "socket closed",
+)
+"""What gloo, NCCL and the store say of a peer that is gone."""
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an error says that another rank is gone."""
+    text = str(error).lower()
+    known = isinstance(error, dist.DistError | RuntimeError)
+    return environment()[1] > 1 and known and any(sign in text for sign in _SIGNS)
+
+
+def lost(error: BaseException) -> str:
+    """The same for people."""
+    rank, ranks = environment()
+    first = str(error).strip().splitlines()[0]
+    return (
+        f"rank {rank} of {ranks}: another rank is gone, so this one ends ({first}); start again "
+        "with `--resume` to go on from the last checkpoint"
+    )
+
+
+def left(code: int) -> int:
+    """The exit code; of several ranks the process ends here with it."""
+    if environment()[1] > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code

@@ -1,26 +1,38 @@
-"""One step of one rank, counted: the trainer's own code under `reference.shapes.watch`."""
+"""One step of one rank, counted: the trainer's own code under `reference.shapes.watch`, without the
+other ranks and without the device.
+
+Tensors of the device are on torch's meta device under a `FakeTensorMode`, which keeps apart what is
+on a host; collectives and messages end when they begin. Where the code asks for a number there is
+none to give: `Answers` says 1, so that the loss is finite, nothing is divided by zero, and every
+attention head counts as one that QK-clip scales, as late in a bad run.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
+from unittest.mock import patch
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference.config import RunSpec
 from reference.ending import Stop
-from reference.kernels.work import counted
-from reference.memory.held import KeptBytes
+from reference.kernels.path import counted
 from reference.memory.meter import Bytes, standing
+from reference.memory.saved_tensor import KeptBytes
 from reference.memory.stash import persistent
+from reference.model.rope import forget_tables
 from reference.parallel.mesh import mesh_of
 from reference.parallel.world import World, world_of
-from reference.shapes.place import Places
-from reference.shapes.pretend import DEVICE, pretended
-from reference.shapes.watch import Pass, Storage, Watch, fullest
+from reference.shapes.watch import Pass, Places, Storage, Watch, fullest
 from reference.text.loader import Batch, Loader
 from reference.text.prepare import Prepared
 from reference.trainer.balance import balanced
@@ -28,6 +40,41 @@ from reference.trainer.stages import microbatches, stages_of
 from reference.trainer.step import train_step
 from reference.trainer.trainee import Trainee, assemble
 from twin.errors import Problem, UsageError
+
+DEVICE: Final = torch.device("meta")
+"""What stands for the device."""
+
+
+class Answers(TorchDispatchMode):
+    """Says 1, in the type that is asked for, where a tensor without numbers is asked for its."""
+
+    def __init__(self, fake: FakeTensorMode) -> None:
+        super().__init__()
+        self._fake = fake
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001 - its only name
+            kind = args[0].dtype
+            return 1.0 if kind.is_floating_point else kind == torch.bool or 1
+        if func.overloadpacket is torch.ops.aten.set_:
+            # torch remembers what such a call gave by its arguments: storages, which it so keeps.
+            with patch.object(self._fake, "cache_enabled", new=False):
+                return func(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def pretended(rank: int, ranks: int) -> Iterator[None]:
+    """Within, this process is one rank of so many, without a device."""
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    forget_tables()
+    try:
+        with FakeTensorMode() as fake, Answers(fake):
+            yield
+    finally:
+        forget_tables()
+        dist.destroy_process_group()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,77 @@
 and the arithmetic of each matrix product.
 
 A storage counts from the first tensor on it that comes out of an operation until the last one is
-gone: what an allocator without fragments would hold. It is called after where it is made
-(`reference.shapes.place`); a copy to or from a host is called what it copies, and what travels
-between stages a message. Kernels that only make shapes say what they would compute
-(`reference.kernels.work`).
+gone: what an allocator without fragments would hold. Its name is the place where it is made: the
+module whose forward runs, or the node of autograd whose backward does (`Places`). A copy to or from
+a host has the name of what it copies; what travels between stages is a message. Kernels that only
+make shapes say what they would compute (`reference.kernels.path`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import local
 from typing import Any, Final
 from weakref import ref
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from reference.memory.held import key
+from reference.memory.saved_tensor import key
+
+
+class _Stack(local):
+    """The modules whose forward runs in a thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+
+class Places:
+    """The modules of a rank's parts, by name, as they run."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._stack = _Stack()
+
+    @contextmanager
+    def followed(self, parts: Iterable[nn.Module]) -> Iterator[None]:
+        """Within, `now` knows these."""
+        self._names = {id(one): name for part in parts for name, one in part.named_modules()}
+
+        def enter(module: nn.Module, given: Any) -> None:
+            del given
+            self._stack.names.append(self._names.get(id(module), ""))
+
+        def leave(module: nn.Module, given: Any, made: Any) -> None:
+            del module, given, made
+            self._stack.names.pop()
+
+        handles = (
+            register_module_forward_pre_hook(enter),
+            register_module_forward_hook(leave, always_call=True),
+        )
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def now(self) -> str:
+        """`layers.3.attention.out`, `GroupedMatmulBackward`, or "" outside of both."""
+        if self._stack.names:
+            return self._stack.names[-1]
+        node = torch._C._current_autograd_node()  # noqa: SLF001 - it has no public name
+        return node.name().lstrip("_") if node is not None else ""
+
 
 aten, c10d = torch.ops.aten, torch.ops.c10d
 Pass = tuple[str, int, int]
@@ -40,7 +92,7 @@ class Storage:
     bytes: int
     host: bool
     key: int
-    """What tells it from all others that are alive (`reference.memory.held.key`)."""
+    """What tells it from all others that are alive (`reference.memory.saved_tensor.key`)."""
     born: int
     """Which of all births and deaths it was."""
     died: int | None = None

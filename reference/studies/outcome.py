@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from reference.config import RunSpec
+from reference.optim.blocks import matrices
 from reference.optim.diagnostics import svd_entropy
-from reference.optim.groups import matrices
 from reference.train import Result
 from reference.trainer.flop import flop_per_token
 

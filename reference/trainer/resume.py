@@ -1,4 +1,9 @@
-"""Going on with a run: which checkpoint, whether it is this configuration's, and its state."""
+"""A run to disk and back: its checkpoints, whether they are this configuration's, and its state.
+
+The state is all that the next step depends on: parameters, router biases and optimizer states as
+pieces of tensors by name, the place in the text, the count of steps, and the states of the random
+generators. These are the first rank's, for all ranks: no step draws a number.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ from reference.checkpoint.piece import Piece, Pieces, Whole, held_by, piece_of
 from reference.checkpoint.ranks import on_first
 from reference.config import RunSpec
 from reference.metrics import Metrics
-from reference.optim.groups import is_expert
+from reference.optim.blocks import is_expert
 from reference.trainer.folder import CHECKPOINTS, write_config
 from reference.trainer.start import differences, weights_of
 from reference.trainer.trainee import Trainee

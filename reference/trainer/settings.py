@@ -4,6 +4,10 @@ Bit-equal, with one configuration on one machine with one version of torch: a ru
 repetition, and a run and its continuation from a checkpoint. Not bit-equal: other CPUs (their
 matrix kernels sum in another order), other numbers of threads, other devices, other splits of a
 batch into micro-batches.
+
+On a CPU freed memory stays with the process. glibc gives large blocks back to the kernel, which
+clears every page of them at the next use: a third to a half of a small model's step (a step of
+`nano`, 16 x 256 tokens in bf16 on two cores: 0.40 s so, 0.24 s with memory kept; 2026-11-20).
 """
 
 from __future__ import annotations

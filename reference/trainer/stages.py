@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from reference.config import MAIN, RunSpec, StageSpec, TrainSpec
-from reference.optim.schedule import learning_rate
+from reference.optim.spec import learning_rate
 from twin.spec.model import Rope, Yarn
 
 

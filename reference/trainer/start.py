@@ -17,7 +17,7 @@ from reference.checkpoint.folder import Checkpoint, load_tensors
 from reference.checkpoint.piece import Piece, piece_of
 from reference.model import Transformer
 from reference.model.part import Part
-from reference.optim.groups import is_expert
+from reference.optim.blocks import is_expert
 from reference.text.prepare import Prepared
 from reference.trainer.folder import checkpoint_of
 from twin.errors import Problem, UsageError

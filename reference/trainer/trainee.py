@@ -16,15 +16,12 @@ from reference.checkpoint.ranks import on_first
 from reference.config import RunSpec
 from reference.memory.optimizer_states import OptimizerStates
 from reference.model import Transformer
-from reference.model.initialize import initialize
-from reference.parallel.alone import Alone
-from reference.parallel.exchange import ExpertExchange
+from reference.model.transformer import initialize
 from reference.parallel.messages import Messages
-from reference.parallel.pace import Pace, load_pace
-from reference.parallel.replicas import Holders, Replicas
+from reference.parallel.overlap import ExpertExchange, Pace, Turns, load_pace
+from reference.parallel.replicas import Alone, Holders, Replicas
 from reference.parallel.runtime import Runtime
 from reference.parallel.stage import stage_of
-from reference.parallel.turns import Turns
 from reference.parallel.world import World
 from reference.text.dialogs import PreparedDialogs, prepare_dialogs
 from reference.text.loader import Batch, Loader, Weighed

@@ -22,7 +22,7 @@ from reference.cluster.namespaces import LOOPBACK, Seat, laid_out
 from reference.cluster.spec import LocalCluster
 from reference.config import RunSpec, load_run
 from reference.model import Transformer
-from reference.model.initialize import initialize
+from reference.model.transformer import initialize
 from reference.parallel.mesh import Mesh, mesh_of
 from reference.parallel.stage import stage_of
 from reference.trainer.folder import CHECKPOINTS

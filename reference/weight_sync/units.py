@@ -15,7 +15,7 @@ from torch import Tensor
 from reference.convert.names import Part as Rows
 from reference.convert.names import tensors
 from reference.model import Transformer
-from reference.optim.groups import is_expert
+from reference.optim.blocks import is_expert
 from reference.parallel.mesh import Mesh
 from reference.parallel.stage import cut
 from twin.spec.model import ModelSpec

@@ -13,7 +13,7 @@ from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
 from reference.convert.config import config_of
 from reference.model import Transformer
-from reference.model.initialize import initialize
+from reference.model.transformer import initialize
 from twin.loading import load_part
 
 pytestmark = pytest.mark.benchmark

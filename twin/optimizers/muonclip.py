@@ -4,7 +4,7 @@ Source: Kimi K2 report (arXiv:2507.20534), algorithm 1. After the update, the qu
 of every head whose largest logit of the step is above a threshold are scaled down. The largest
 logit per head comes out of the attention kernels and costs nothing there; the ranks that hold the
 same heads then agree on it, by one small all-reduce for all layers of a rank, and each scales the
-fp32 masters of its shard (`reference.parallel.agree`; Megatron-LM has one all-reduce per layer,
+fp32 masters of its shard (`reference.trainer.step`; Megatron-LM has one all-reduce per layer,
 megatron/core/optimizer/qk_clip.py). Every head is counted as clipped, which
 is an upper bound: late in training none is.
 """

@@ -52,7 +52,7 @@ OTHER_STATE_BYTES = 12.0
 """Per other weight, as AdamW: fp32 master, momentum and variance."""
 BATCH_WEIGHTS = 1 << 26
 """Most weights in one batched matrix product. Matrices of one shape go through Newton-Schulz
-together up to here, as in the reference trainer (`reference.optim.block.SHARED_WEIGHTS`) and in
+together up to here, as in the reference trainer (`reference.optim.blocks.SHARED_WEIGHTS`) and in
 Microsoft's `dion`; beyond it a launch is nothing beside the product. OURS."""
 BF16_BYTES = 2.0
 """Momentum travels and is orthogonalised in bf16 (arXiv:2502.16982, algorithm 1)."""

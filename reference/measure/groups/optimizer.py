@@ -16,8 +16,8 @@ from reference.measure.case import BF16, TYPES, Case, Setting, Skip, of_reach, r
 from reference.measure.clock import Call
 from reference.measure.groups.gemm import projections
 from reference.measure.groups.grouped import RANK
+from reference.optim.muon import muon_flop, orthogonalize
 from reference.optim.muonclip import MuonClip
-from reference.optim.newton_schulz import muon_flop, orthogonalize
 from reference.optim.spec import OptimizerSpec
 
 ADAMW = 30.0

@@ -11,8 +11,7 @@ import torch
 from reference.measure import clock
 from reference.measure.case import BF16, TYPES, Case, Setting, Skip
 from reference.measure.point import Timing
-from reference.model.initialize import initialize
-from reference.model.transformer import Transformer
+from reference.model.transformer import Transformer, initialize
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
 from reference.trainer.flop import flop_per_token

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import twin
-from reference.parallel.pace import load_pace
+from reference.parallel.overlap import load_pace
 from twin.answers import run
 from twin.engine.program import COMPUTE, EXPERT, Step
 from twin.interop.export.base import render

@@ -17,7 +17,7 @@ from reference.checkpoint.piece import piece_of
 from reference.config import load_run
 from reference.convert import from_hf, load, save, shards, to_hf, writer
 from reference.model import Transformer
-from reference.model.initialize import STANDARD_DEVIATION, initialize
+from reference.model.transformer import STANDARD_DEVIATION, initialize
 from tests.reference.convert.folders import SMALL, put, released, same, saved, weights_of
 from tests.reference.model.peers import GROUPED, LATENT, changed, peer
 from twin.spec.model import ModelSpec

@@ -10,7 +10,7 @@ from reference.inference.request import EngineRequest, GeneratedToken, Update
 from reference.inference.sampling import Sampling
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
-from reference.model.initialize import initialize
+from reference.model.transformer import initialize
 from reference.text.tokenizer import ByteTokenizer
 from reference.text.vocabulary import Vocabulary
 from twin.spec.model import ModelSpec

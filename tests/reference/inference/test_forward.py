@@ -9,7 +9,7 @@ from reference.config import load_run
 from reference.inference.cache import PagedCache, row_width
 from reference.inference.forward import SequenceChunk, forward
 from reference.model import Transformer
-from reference.model.initialize import initialize
+from reference.model.transformer import initialize
 from tests.reference.inference.small import LATENT
 from twin.spec.model import ModelSpec
 

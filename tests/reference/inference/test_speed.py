@@ -14,7 +14,7 @@ from reference.inference.request import EngineRequest
 from reference.inference.sampling import Sampling
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
-from reference.model.initialize import initialize
+from reference.model.transformer import initialize
 from reference.text.tokenizer import ByteTokenizer
 from reference.text.vocabulary import Vocabulary
 from tests.reference.inference.small import run

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from reference.kernels.deferred_wgrad import Late, split_by
 from reference.kernels.embedding import embedding
-from reference.kernels.late import Late, split_by
 
 TOKENS = torch.tensor([[1, 4, 1], [0, 1, 4]])
 """One word three times, one twice, two never."""

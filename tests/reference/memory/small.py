@@ -10,7 +10,7 @@ from torch import Tensor
 
 from reference.memory.stash import Stash
 from reference.model import Transformer
-from reference.model.initialize import initialize
+from reference.model.transformer import initialize
 from twin.loading import load_part
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec

@@ -87,11 +87,13 @@ def test_every_number_is_off_by_a_sixteenth_at_most(width: int):
 
 
 def test_it_is_unpacked_once_for_all_readers(monkeypatch: pytest.MonkeyPatch):
-    from reference.memory import held  # noqa: PLC0415
+    from reference.memory import saved_tensor  # noqa: PLC0415
 
     unpacked: list[int] = []
-    dequantize = held.dequantize
-    monkeypatch.setattr(held, "dequantize", lambda *one: unpacked.append(1) or dequantize(*one))
+    dequantize = saved_tensor.dequantize
+    monkeypatch.setattr(
+        saved_tensor, "dequantize", lambda *one: unpacked.append(1) or dequantize(*one)
+    )
     x = torch.ones(4, 128, requires_grad=True)
     with Stash(MemorySpec(fp8_store=("swiglu_input",), recompute=("swiglu",))):
         y = mark("swiglu_input", x * 1)

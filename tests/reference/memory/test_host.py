@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from reference.memory.host import Parcel, fetch, send
+from reference.memory.saved_tensor import Unit
 from reference.memory.stash import Stash, layer
-from reference.memory.unit import Unit
 from tests.reference.memory.small import KIMI_K2, forward, model, tokens
 from twin.spec.memory import MemorySpec
 

@@ -9,7 +9,7 @@ from reference.memory.meter import peak, reset_peak
 from reference.memory.optimizer_states import OptimizerStates
 from reference.memory.stash import Stash
 from reference.model import Transformer
-from reference.model.initialize import initialize
+from reference.model.transformer import initialize
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
 from tests.reference.memory.small import EXACT, KIMI_K2, assert_same_bits, spec, step, tokens

@@ -9,10 +9,9 @@ from torch import Tensor
 from reference.memory.meter import Bytes, standing
 from reference.memory.optimizer_states import OptimizerStates
 from reference.model import Transformer
-from reference.optim.block import Block
+from reference.optim.blocks import MASTER, Block, States
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
-from reference.optim.states import MASTER, States
 from tests.reference.memory.small import model
 from twin.spec.memory import MemorySpec
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from reference.memory.frame import Frame
-from reference.memory.held import Again
+from reference.memory.saved_tensor import Again, Frame
 from reference.memory.stash import Stash, layer, mark, op, persistent, recomputing
 from tests.reference.memory.small import EXACT, forward, model, tokens
 from twin.spec.memory import MemorySpec

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from reference.model import Cache, Transformer
-from reference.model.initialize import initialize
+from reference.model.transformer import initialize
 from tests.reference.model.peers import GROUPED, LATENT, changed, yarn
 from twin.spec.model import LatentAttention
 

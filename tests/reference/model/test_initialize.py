@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from reference.model import Transformer
-from reference.model.initialize import STANDARD_DEVIATION, initialize
+from reference.model.transformer import STANDARD_DEVIATION, initialize
 from twin.loading import load_part
 
 NANO = load_part("models", "kimi-k2-nano").spec

@@ -7,8 +7,7 @@ import torch
 from torch.nn import functional
 
 from reference.model import Transformer
-from reference.model.initialize import initialize
-from reference.model.transformer import IGNORED
+from reference.model.transformer import IGNORED, initialize
 from twin.loading import load_part
 from twin.spec.model import ModelSpec
 

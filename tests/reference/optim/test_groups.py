@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from reference.model import Transformer
-from reference.optim.groups import Counts, count, is_expert, matrices, shapes
+from reference.optim.blocks import Counts, count, is_expert, matrices, shapes
 from twin.loading import load_part
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from reference.optim import block
-from reference.optim.groups import matrices
+from reference.optim import blocks
+from reference.optim.blocks import matrices
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
 from tests.reference.optim.weights import give_gradients, parameters
@@ -68,7 +68,7 @@ def run_beside_torch(
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_twenty_steps_with_an_averaged_buffer_have_the_bits_of_torch(nesterov, limit, monkeypatch):
     # The smaller limit cuts shared blocks apart and the experts' stack into several pieces.
-    monkeypatch.setitem(block.SHARED_WEIGHTS, "cpu", limit)
+    monkeypatch.setitem(blocks.SHARED_WEIGHTS, "cpu", limit)
     spec = OptimizerSpec(lr=0.02, nesterov=nesterov, momentum_buffer="average")
     ours, theirs = run_beside_torch(spec)
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))

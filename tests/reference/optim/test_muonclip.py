@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from reference.optim.block import Block
+from reference.optim.blocks import Block, States
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
-from reference.optim.states import States
 from tests.reference.optim.weights import give_gradients, parameters
 from twin.errors import ScenarioError, UsageError
 from twin.optimizers.orthogonal import MATRIX_STATE_BYTES, OTHER_STATE_BYTES

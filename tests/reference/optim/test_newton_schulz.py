@@ -7,8 +7,8 @@ from math import sqrt
 import pytest
 import torch
 
-from reference.optim import groups
-from reference.optim.newton_schulz import muon_flop, orthogonalize
+from reference.optim.blocks import Counts
+from reference.optim.muon import muon_flop, orthogonalize
 
 SHAPES = [(64, 128), (128, 64), (96, 96), (256, 40)]
 
@@ -85,6 +85,6 @@ def test_flop_count_by_hand_and_for_kimi_k2():
     }
     assert sum(k2.values()) == 69_668
     assert muon_flop(k2) == pytest.approx(4.8e16, rel=0.02)
-    assert groups.Counts(69_668, sum(r * c * n for (r, c), n in k2.items()), 0).muon_weights == (
+    assert Counts(69_668, sum(r * c * n for (r, c), n in k2.items()), 0).muon_weights == (
         1_024_058_392_576
     )

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from reference.model import Transformer
-from reference.model.initialize import initialize
+from reference.model.transformer import initialize
 from reference.optim.muonclip import MuonClip
 from reference.optim.qk_clip import clip
 from reference.optim.spec import OptimizerSpec, QkClipSpec

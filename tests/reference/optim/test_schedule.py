@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reference.optim.schedule import ScheduleSpec, learning_rate
+from reference.optim.spec import ScheduleSpec, learning_rate
 
 TOKENS_PER_STEP = 2**26
 """Kimi K2's batch of 67M tokens."""

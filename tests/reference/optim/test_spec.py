@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from reference.optim.schedule import ScheduleSpec
-from reference.optim.spec import OptimizerSpec, QkClipSpec
+from reference.optim.spec import OptimizerSpec, QkClipSpec, ScheduleSpec
 
 
 def test_defaults_are_kimi_k2s_and_moonlights():

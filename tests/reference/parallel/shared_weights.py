@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from reference.optim.groups import is_expert
+from reference.optim.blocks import States, is_expert
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
-from reference.optim.states import States
 from reference.parallel.replicas import Holders, Replicas
 from reference.parallel.timeline import Tape
 from tests.reference.parallel.ranks import groups_of

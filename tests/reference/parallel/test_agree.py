@@ -12,9 +12,9 @@ from reference.model.router import Router
 from reference.optim.muonclip import MuonClip
 from reference.optim.qk_clip import clip
 from reference.optim.spec import OptimizerSpec, QkClipSpec
-from reference.parallel.agree import agree_loads, agree_maxima, population
 from reference.parallel.replicas import Holders, Replicas
 from reference.parallel.timeline import Tape
+from reference.trainer.step import agree_loads, agree_maxima, population
 from tests.reference.optim.heads import Latent, Plain
 from tests.reference.parallel.ranks import groups_of, run_ranks
 from twin.spec.model import Moe

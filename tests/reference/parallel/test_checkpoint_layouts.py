@@ -15,7 +15,7 @@ from reference.checkpoint.piece import Piece, Pieces, listed
 from reference.config import RunSpec, load_run
 from reference.model import Transformer
 from reference.model.part import Part, whole
-from reference.optim.groups import is_expert
+from reference.optim.blocks import is_expert
 from reference.parallel.groups import Group
 from reference.parallel.replicas import Holders, Replicas
 from reference.parallel.timeline import Tape

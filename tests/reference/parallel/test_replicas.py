@@ -15,11 +15,10 @@ from torch import Tensor
 
 from reference.memory.meter import unique_bytes
 from reference.memory.optimizer_states import OptimizerStates
-from reference.optim import block
-from reference.optim.groups import is_expert, matrices
+from reference.optim import blocks
+from reference.optim.blocks import MASTER, is_expert, matrices
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
-from reference.optim.states import MASTER
 from reference.parallel import replicas
 from reference.parallel.groups import Group
 from reference.parallel.replicas import Holders, Replicas
@@ -63,7 +62,7 @@ def test_ranks_train_what_one_process_trains(
     ranks: int, expert_ranks: int, monkeypatch: pytest.MonkeyPatch
 ):
     # Two to five matrices at a time, so that shards have several blocks.
-    monkeypatch.setitem(block.SHARED_WEIGHTS, "cpu", 100)
+    monkeypatch.setitem(blocks.SHARED_WEIGHTS, "cpu", 100)
     cases = [replace(case, expert_ranks=expert_ranks) for case in CASES]
     results = run_ranks(ranks, trained, cases)
     for number, case in enumerate(cases):
@@ -257,7 +256,7 @@ def offloaded(rank: int, world: int, cases: list[Case]) -> None:
 
 def test_states_in_host_memory_give_the_same_bits(monkeypatch: pytest.MonkeyPatch):
     # Several blocks in a shard.
-    monkeypatch.setitem(block.SHARED_WEIGHTS, "cpu", 200)
+    monkeypatch.setitem(blocks.SHARED_WEIGHTS, "cpu", 200)
     cases = [Case(MUON, shapes=WIDE, dtype=kind) for kind in (torch.bfloat16, torch.float32)]
     run_ranks(2, offloaded, cases)
 

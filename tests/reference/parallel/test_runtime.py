@@ -9,15 +9,12 @@ import torch
 from torch import Tensor
 
 from reference.model import Transformer
-from reference.model.initialize import initialize
-from reference.parallel.exchange import ExpertExchange
-from reference.parallel.mesh import mesh_of
+from reference.model.transformer import initialize
+from reference.parallel.mesh import ParallelSpec, mesh_of
 from reference.parallel.messages import Messages
-from reference.parallel.pace import Pace
+from reference.parallel.overlap import ExpertExchange, Pace, Turns
 from reference.parallel.runtime import Runtime
-from reference.parallel.spec import ParallelSpec
 from reference.parallel.stage import stage_of
-from reference.parallel.turns import Turns
 from reference.parallel.world import world_of
 from tests.reference.parallel.ranks import run_ranks
 from twin.errors import UsageError

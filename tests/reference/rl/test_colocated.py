@@ -6,7 +6,7 @@ import pytest
 
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
-from reference.model.initialize import initialize
+from reference.model.transformer import initialize
 from reference.rl.session import engine_like, receive, sleep, wake
 from tests.reference.inference.small import VOCABULARY, asked, ids, model, run
 

@@ -14,7 +14,7 @@ from reference.inference.engine import Engine
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
 from reference.model.cache import Cache
-from reference.model.initialize import initialize
+from reference.model.transformer import initialize
 from reference.rl.records import NOBODY, Asked, Response, asked_json, asked_of
 from reference.rl.rollout import DivergedError
 from reference.text.template import render

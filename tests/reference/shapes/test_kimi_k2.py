@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 
 from reference.shapes.count import Counts, count
-from reference.shapes.fullest import NAMED, by_category, held
+from reference.shapes.report import NAMED, by_category, held
 from reference.shapes.report import flop as flop_of
 from tests.reference.shapes.plans import (
     collectives,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from reference.shapes.pretend import DEVICE, pretended
+from reference.shapes.count import DEVICE, pretended
 from reference.shapes.watch import Pass, Storage, Watch, fullest
 
 KIB = 1024

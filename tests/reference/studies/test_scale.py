@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reference.optim.schedule import learning_rate
+from reference.optim.spec import learning_rate
 from reference.studies.scale import nano, with_experts
 
 

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from reference.model import Transformer
-from reference.model.initialize import initialize
 from reference.model.part import Part
-from reference.parallel.mesh import Mesh, mesh_of
-from reference.parallel.spec import ParallelSpec
+from reference.model.transformer import initialize
+from reference.parallel.mesh import Mesh, ParallelSpec, mesh_of
 from reference.parallel.stage import stage_of
 from twin.spec.model import ModelSpec
 

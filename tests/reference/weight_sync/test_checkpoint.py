@@ -13,7 +13,7 @@ import reference.checkpoint.tensors  # noqa: F401  a second to load, not in a te
 from reference.checkpoint.folder import Snapshot, save
 from reference.checkpoint.piece import Pieces, piece_of
 from reference.model.part import whole
-from reference.optim.groups import is_expert
+from reference.optim.blocks import is_expert
 from reference.weight_sync.buckets import shares
 from reference.weight_sync.checkpoint import dealt, read, saved
 from reference.weight_sync.host_copies import HostCopies

@@ -1,8 +1,19 @@
-"""The forms in which a tensor waits for its backward pass: kept, in FP8, or made again.
+"""Tensors that wait for a backward pass: kept, in FP8, in host memory, or made again.
 
 What waits is a storage, not a tensor: several of the tensors that autograd saves may lie on one
 storage, which is kept, packed, copied or made again once. A `Handle` is what autograd holds in a
 tensor's place; with the last handle on it a storage is free.
+
+A `Frame` is a forward that runs again in the backward pass: one op, or a whole layer. While it runs
+for the first time, what autograd saves inside gets handles on nothing; only its inputs wait. The
+first handle that is read runs it again, with gradients on, so that autograd saves the same tensors
+in the same order, to the same bits. The backward itself is that of the first run. Random numbers
+and autocast are not restored: the model uses neither.
+
+A `Unit` is what one layer keeps of a forward pass. It leaves for host memory when its forward is
+over, under the forward of the next layer; the layer after that waits until it is out, so that the
+device holds two layers' at most. It comes back when the backward of the layer behind it begins
+(Kimi K2, arXiv:2507.20534, section 2.4.3: the copy engine fetches ahead for the next backward).
 """
 
 from __future__ import annotations
@@ -19,8 +30,50 @@ from reference.kernels.fp8 import Fp8, dequantize, quantize
 from reference.memory.host import Parcel
 
 if TYPE_CHECKING:
-    from reference.memory.frame import Frame
-    from reference.memory.unit import Unit
+    from reference.memory.saved_tensor import Frame, Unit
+
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import local
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reference.memory.stash import Stash
+
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import ref
+
+from torch.autograd.graph import saved_tensors_hooks
+
+from reference.kernels.deferred_wgrad import current, split_by
+from reference.memory.host import Underway, fetch, send
+
+if TYPE_CHECKING:
+    from reference.memory.saved_tensor import Held
+
+
+class Now(local):
+    """The state of one thread."""
+
+    stash: Stash | None = None
+    """Whose policy holds for what runs."""
+    again: bool = False
+    """Whether a backward pass runs a forward again."""
+
+    @contextmanager
+    def running_again(self) -> Iterator[None]:
+        """While a forward runs again."""
+        before, self.again = self.again, True
+        try:
+            yield
+        finally:
+            self.again = before
+
+
+now = Now()
 
 
 class Form(ABC):
@@ -206,3 +259,110 @@ def key(tensor: Tensor) -> int:
 def _bytes(parcels: tuple[Parcel, ...]) -> tuple[int, int]:
     host = sum(one.value.nbytes for one in parcels if one.on_host)
     return sum(one.value.nbytes for one in parcels) - host, host
+
+
+Place = tuple[Literal["saved", "output"], int]
+"""Which tensor of a run: the n-th that autograd saves, or the n-th output."""
+
+
+class Frame:
+    """One call of `fn(*inputs)`, and who needs what it made."""
+
+    def __init__(
+        self, fn: Callable[..., Any], inputs: tuple[Any, ...], wait: Callable[[Tensor], Any]
+    ) -> None:
+        """`wait` gives what stands for an input until the backward pass."""
+        self._fn = fn
+        self._late = current()
+        self._inputs = tuple(wait(one) if isinstance(one, Tensor) else one for one in inputs)
+        self._need = tuple(isinstance(one, Tensor) and one.requires_grad for one in inputs)
+        self._wanted: dict[Place, ref[Held]] = {}
+        self.saved = 0
+        """Tensors that autograd has saved inside."""
+
+    def want(self, place: Place, held: Held) -> None:
+        """A storage that the second run will make."""
+        self._wanted[place] = ref(held)
+
+    def run(self) -> None:
+        """Run again, and give everybody who is still there what was made."""
+        inputs = map(_input, self._inputs, self._need)
+        count = 0
+
+        def keep(tensor: Tensor) -> None:
+            nonlocal count
+            self._give(("saved", count), tensor)
+            count += 1
+
+        with (
+            now.running_again(),
+            torch.enable_grad(),
+            saved_tensors_hooks(keep, _never),
+            split_by(self._late),
+        ):
+            outputs = self._fn(*inputs)
+        for place, output in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
+            if isinstance(output, Tensor):
+                self._give(("output", place), output)
+        self._inputs, self._wanted = (), {}
+
+    def _give(self, place: Place, tensor: Tensor) -> None:
+        wanted = self._wanted.get(place)
+        held = wanted() if wanted else None
+        if held is not None and isinstance(held.form, Again):
+            held.form.made = tensor.untyped_storage()
+
+
+def _input(waits: Any, needs_gradient: bool) -> Any:
+    if isinstance(waits, Handle):
+        waits = waits.tensor()
+    return waits.requires_grad_(needs_gradient) if isinstance(waits, Tensor) else waits
+
+
+def _never(_: None) -> Tensor:
+    raise AssertionError("the second run has no backward of its own")
+
+
+class Unit:
+    """What one layer, or everything outside of layers, keeps of one forward pass."""
+
+    def __init__(self, layer: int | None, before: Unit | None = None) -> None:
+        self.layer = layer
+        self.before = before
+        """The layer whose backward follows this one's."""
+        self._helds: list[ref[Held]] = []
+        self._sent: torch.Event | Underway | None = None
+        self._begun = False
+
+    def settle(self, helds: Iterable[ref[Held]]) -> None:
+        """The forward is over, and these are what autograd may still hold of it."""
+        self._helds.extend(helds)
+
+    def helds(self) -> list[Held]:
+        """What the backward pass still needs."""
+        return [held for one in self._helds if (held := one()) is not None]
+
+    def send(self) -> None:
+        """Begin to copy all of it to the host."""
+        self._sent = send(self._parcels())
+
+    def wait(self) -> None:
+        """Let the device wait until all is out."""
+        if self._sent is not None:
+            self._sent.wait()
+
+    def begin(self) -> None:
+        """Fetch what is on the host, here and one layer ahead: this unit's backward begins."""
+        if self._begun:
+            return
+        self._begun = True
+        self.fetch()
+        if self.before is not None:
+            self.before.fetch()
+
+    def fetch(self) -> None:
+        """Begin to copy back what is on the host."""
+        fetch(self._parcels(), self._sent)
+
+    def _parcels(self) -> list[Parcel]:
+        return [part for held in self.helds() if held.form for part in held.form.parcels()]
