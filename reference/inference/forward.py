@@ -27,11 +27,11 @@ from torch import Tensor
 from reference.inference.cache import PagedCache
 from reference.model import Transformer
 from reference.model.attention import Attention
-from reference.model.transformer import Block
 from reference.model.gqa import GroupedQueryAttention
-from reference.model.mla import MultiLatentAttention
 from reference.model.layers import RmsNorm
+from reference.model.mla import MultiLatentAttention
 from reference.model.rope import rotate, rotate_halves
+from reference.model.transformer import Block
 
 Place = tuple[PagedCache, int, Tensor]
 """The cache, the layer, and the slots of the step's tokens."""

@@ -13,8 +13,7 @@ from reference.config import PRESETS as OTHERS
 from reference.config import BalanceSpec, RunSpec, TrainSpec, find_config, presets, run_section
 from reference.convert.trained import Trained, begun_from
 from reference.inference.spec import EngineSpec
-from reference.optim.spec import ScheduleSpec
-from reference.optim.spec import OptimizerSpec
+from reference.optim.spec import OptimizerSpec, ScheduleSpec
 from reference.rl.batches import PtxSpec
 from reference.rl.critique.ranking import CritiqueSpec
 from reference.rl.environments import EnvironmentsSpec

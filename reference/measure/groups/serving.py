@@ -27,8 +27,7 @@ from reference.measure import clock
 from reference.measure.case import BF16, TYPES, Case, Setting, Skip
 from reference.measure.point import Timing
 from reference.measure.scenario import LEARNED
-from reference.model.transformer import initialize
-from reference.model.transformer import Transformer
+from reference.model.transformer import Transformer, initialize
 from reference.rl.session import engine_like, receive, sleep, through_host, wake
 from reference.text.tokenizer import ByteTokenizer
 from reference.text.vocabulary import Vocabulary

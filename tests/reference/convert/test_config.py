@@ -15,7 +15,7 @@ from twin.errors import UsageError
 from twin.loading import load_part
 from twin.spec.model import ModelSpec
 
-CONFIGS = Path(__file__).parents[2] / "importing" / "configs"
+CONFIGS = Path(__file__).parents[2] / "interop" / "importing" / "configs"
 CHANGES: dict[str, Any] = {
     "layers": 5,
     "hidden": 48,

@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 import reference.checkpoint.tensors  # noqa: F401  loaded once here, not in each rank
+from reference.checkpoint import folder
 from reference.checkpoint.folder import (
     Snapshot,
-    folder,
     load_tensors,
     newest,
     remove_unfinished,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from reference.checkpoint import folder
 from reference.checkpoint.folder import (
     DamagedError,
     Snapshot,
-    folder,
     load_tensors,
     newest,
     read,
