@@ -16,10 +16,10 @@ def main(words: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words)
     # torch takes more than a second to load: `--help` and misspelled options go without.
     from reference.measure import report  # noqa: PLC0415
-    from reference.measure.run import Request, run  # noqa: PLC0415
+    from reference.measure.run import MeasureRequest, run  # noqa: PLC0415
 
     only = tuple(name for name in (options.only or "").split(",") if name)
-    request = Request(
+    request = MeasureRequest(
         options.device,
         options.model,
         options.output,

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from reference.measure.point import Timing
+from reference.measure.points import Timing
 
 Call = Callable[[], object]
 

@@ -15,8 +15,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from reference.measure.point import Point
-from reference.measure.solve import Array
+from reference.measure.fitting import Array
+from reference.measure.points import MeasuredPoint
 
 OVERLAP: Final = 3
 """Exponent that joins arithmetic and memory (docs/kernels.md)."""
@@ -53,7 +53,7 @@ class Products:
     weight: Array
 
 
-def products(points: Sequence[Point], sms: int, whole_tiles: bool) -> Products:
+def products(points: Sequence[MeasuredPoint], sms: int, whole_tiles: bool) -> Products:
     """The products behind points whose shape has rows (of a group), cols, inner, and groups."""
     shapes = [point.shape for point in points]
     tiles = [idle(shape, sms) if whole_tiles else 1.0 for shape in shapes]
@@ -113,7 +113,9 @@ class AttentionLaw:
     launch: float
 
 
-def attention_seconds(points: Sequence[Point], law: AttentionLaw, ceilings: Ceilings) -> Array:
+def attention_seconds(
+    points: Sequence[MeasuredPoint], law: AttentionLaw, ceilings: Ceilings
+) -> Array:
     """Seconds of each attention kernel."""
     flop = np.array([point.flop for point in points])
     moved = np.array([point.bytes for point in points])

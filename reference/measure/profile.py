@@ -12,127 +12,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from reference.machine import Machine
 from reference.measure import laws
-from reference.measure.case import BF16
-from reference.measure.ceilings import Best
+from reference.measure.cases import BF16
+from reference.measure.fitting import Array, Fit, Number, Residuals, Unknown, fit
 from reference.measure.laws import AttentionLaw, Ceilings, MatmulLaw
-from reference.measure.point import Point, Statistic
-from reference.measure.solve import Array, Solution, Unknown, solve
-from twin.units import Dimension
+from reference.measure.limits import DeviceLimits
+from reference.measure.points import MeasuredPoint, Statistic
 
 SHARE: Final = (1e-3, 1.0)
 RAMP: Final = (1e-2, 1e5)
-"""Bounds of the twin's fields; a ramp at its least is written as none."""
-LAUNCH: Final = (1e-9, 1.0)
+"""Bounds of the twin's fields."""
+LAUNCH: Final = (1e-9, 1.0, "seconds")
 """Bounds of seconds."""
 FEWEST: Final = 4
 """Points below which nothing is fitted."""
-
-Key = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """One number of a part: its value in SI units, its dimension if it has one, the range in which
-    it may lie, how it is known, and what it rests on."""
-
-    value: float
-    low: float
-    high: float
-    note: str
-    kind: Literal["measured", "fitted", "assumed"] = "fitted"
-    dimension: Dimension | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Residuals:
-    """How far a fit is from its points, as shares."""
-
-    name: str
-    points: int
-    median: float
-    ninetieth: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name}: {self.points} points, median error {self.median:.1%}, "
-            f"90th percentile {self.ninetieth:.1%}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """The numbers of a calibration by their keys, and the errors behind them."""
-
-    numbers: dict[Key, Number]
-    spans: dict[Key, tuple[int, int]]
-    whole_tiles: bool
-    residuals: tuple[Residuals, ...]
-
-
-def fit_profile(
-    points: Sequence[Point], machine: Machine, best: Best, statistic: Statistic
-) -> Profile:
-    """The profile of a machine. Raises `LookupError` naming the groups that are missing."""
-    _require(points)
-    share, launch, moved = _memory_bound(points, SUMS, best.bandwidth, statistic)
-    kinds, rest = _kinds(points, best.bandwidth, statistic)
-    reached = best.bandwidth * share.value
-    ceilings = Ceilings(best.peak, reached, machine.units, launch.value)
-    law, whole_tiles, residuals = _matmuls(points, ceilings, machine, statistic)
-    numbers: dict[Key, Number] = {
-        ("gemm",): _rate(_of(points, "gemm", "gemm_input"), best.peak, statistic, "dense"),
-        ("grouped_gemm",): _grouped_rate(points, best.peak, law, statistic),
-        **{("matmuls", "bf16", *key): number for key, number in law.items()},
-    }
-    found = [moved, *rest, *residuals]
-    for direction in ("forward", "backward"):
-        law, errors = _attention(points, direction, ceilings, statistic)
-        for end, number in zip(("", "_ramp", "_width", "_launch"), law, strict=True):
-            numbers[(f"attention_{direction}{end}",)] = number
-        found.append(errors)
-    numbers |= {("bandwidth",): share, ("launch",): launch, **kinds}
-    numbers[("dispatch",)] = _dispatch(points, statistic)
-    return Profile(numbers, _spans(points), whole_tiles, tuple(found))
-
-
-def _require(points: Sequence[Point]) -> None:
-    wanted = {
-        "launch": _of(points, "launch"),
-        "bandwidth": _of(points, *SUMS),
-        "gemm": _of(points, "gemm"),
-        "attention": _of(points, "attention_forward"),
-    }
-    missing = [name for name, own in wanted.items() if not own]
-    if missing:
-        raise LookupError(", ".join(missing))
-
-
-def _of(points: Sequence[Point], *ops: str) -> list[Point]:
-    """The bf16 points of some operations."""
-    return [point for point in points if point.op in ops and point.dtype == BF16]
-
-
-def _seconds(points: Sequence[Point], statistic: Statistic) -> Array:
-    return np.array([point.timing.seconds(statistic) for point in points])
-
-
-def _dispatch(points: Sequence[Point], statistic: Statistic) -> Number:
-    """The host's time per kernel."""
-    own = _of(points, "dispatch", "dispatch_gemm", "dispatch_autograd") or _of(points, "launch")
-    times = _seconds(own, statistic) / [point.kernels for point in own]
-    note = "the host's time per elementwise kernel; the range holds products and autograd"
-    ends = float(times.min()), float(times.max())
-    return Number(float(times[0]), *ends, note, "measured", "seconds")
-
-
 SUMS: Final = ("add", "accumulate")
-"""What stands for all kernels bound by memory that have no kind of their own. A copy is the
+"""These stand for all kernels bound by memory that have no kind of their own. A copy is the
 ceiling, and no kernel of a step."""
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "norm": ("rms_norm", "rms_norm_backward"),
@@ -145,224 +45,222 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "update": ("adamw",),
 }
 """Operations of each kind that the twin tells apart (`twin.spec.calibration.StreamingSpec`)."""
+HELD: Final[dict[tuple[str, ...], dict[str, Unknown]]] = {
+    ("grouped",): {
+        "grouped": Unknown(0.8, *SHARE),
+        "group_launch": Unknown(1e-6, *LAUNCH),
+    },
+    ("gemm_weight", "grouped_weight"): {"weight_gradient": Unknown(0.8, *SHARE)},
+}
+"""Numbers of the law of products that are fitted on some operations when the first are known."""
+
+Key = tuple[str, ...]
 
 
-def _kinds(
-    points: Sequence[Point], bandwidth: float, statistic: Statistic
-) -> tuple[dict[Key, Number], list[Residuals]]:
-    """Each kind that was measured in enough sizes."""
-    numbers: dict[Key, Number] = {}
-    residuals: list[Residuals] = []
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The numbers of a calibration by their keys, and the errors behind them."""
+
+    numbers: dict[Key, Number]
+    spans: dict[Key, tuple[int, int]]
+    whole_tiles: bool
+    residuals: tuple[Residuals, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """The bf16 points of some operations, with the statistic that fits take."""
+
+    every: Sequence[MeasuredPoint]
+    statistic: Statistic
+
+    def of(self, *ops: str) -> _Points:
+        own = [point for point in self.every if point.op in ops and point.dtype == BF16]
+        return _Points(own, self.statistic)
+
+    @property
+    def seconds(self) -> Array:
+        return np.array([point.timing.seconds(self.statistic) for point in self.every])
+
+    @property
+    def kernels(self) -> Array:
+        return np.array([float(point.kernels) for point in self.every])
+
+    def __len__(self) -> int:
+        return len(self.every)
+
+
+def fit_profile(
+    points: Sequence[MeasuredPoint], machine: Machine, limits: DeviceLimits, statistic: Statistic
+) -> Profile:
+    """The profile of a machine. Raises `LookupError` naming the groups that are missing."""
+    own = _Points(points, statistic)
+    wanted = {"launch": ("launch",), "bandwidth": SUMS, "gemm": ("gemm",)}
+    wanted["attention"] = ("attention_forward",)
+    if missing := [name for name, ops in wanted.items() if not own.of(*ops)]:
+        raise LookupError(", ".join(missing))
+    share, launch, moved = _memory_bound(own.of(*SUMS), limits.bandwidth, "bandwidth and launch")
+    reached = limits.bandwidth * share.value
+    ceilings = Ceilings(limits.peak, reached, machine.units, launch.value)
+    law, whole_tiles, residuals = _matmuls(own, ceilings, tiled=machine.kind == "cuda")
+    numbers: dict[Key, Number] = {
+        ("gemm",): _rate(own.of("gemm", "gemm_input"), limits.peak, "dense"),
+        ("grouped_gemm",): _grouped_rate(own.of("grouped"), limits.peak, law["efficiency"]),
+        **{("matmuls", "bf16", name): number for name, number in law.items()},
+    }
+    kinds: list[Residuals] = []
+    streaming: dict[Key, Number] = {}
     for kind, ops in KINDS.items():
-        if len(_of(points, *ops)) < FEWEST:
-            continue
-        share, launch, errors = _memory_bound(points, ops, bandwidth, statistic)
-        numbers[("streaming", kind, "bandwidth")] = share
-        numbers[("streaming", kind, "launch")] = launch
-        residuals.append(replace(errors, name=f"{kind}, bandwidth and launch"))
-    return numbers, residuals
+        if len(found := own.of(*ops)) >= FEWEST:
+            named = f"{kind}, bandwidth and launch"
+            of_kind, of_launch, errors = _memory_bound(found, limits.bandwidth, named)
+            streaming[("streaming", kind, "bandwidth")] = of_kind
+            streaming[("streaming", kind, "launch")] = of_launch
+            kinds.append(errors)
+    attention: list[Residuals] = []
+    for direction in ("forward", "backward"):
+        found = _attention(own.of(f"attention_{direction}"), ceilings)
+        listed = found.numbers(_lengths(own.of(f"attention_{direction}")))
+        for end, number in zip(("", "_ramp", "_width", "_launch"), listed, strict=True):
+            numbers[(f"attention_{direction}{end}",)] = number
+        attention.append(found.residuals(f"attention, {direction}"))
+    numbers |= {("bandwidth",): share, ("launch",): launch, **streaming}
+    numbers[("dispatch",)] = _dispatch(own)
+    every = (moved, *kinds, *residuals, *attention)
+    return Profile(numbers, _spans(own), whole_tiles, every)
 
 
-def _memory_bound(
-    points: Sequence[Point], ops: Sequence[str], bandwidth: float, statistic: Statistic
-) -> tuple[Number, Number, Residuals]:
+def _dispatch(points: _Points) -> Number:
+    """The host's time per kernel."""
+    own = points.of("dispatch", "dispatch_gemm", "dispatch_autograd") or points.of("launch")
+    times = own.seconds / own.kernels
+    note = "the host's time per elementwise kernel; the range holds products and autograd"
+    ends = float(times.min()), float(times.max())
+    return Number(float(times[0]), *ends, note, "measured", "seconds")
+
+
+def _memory_bound(own: _Points, bandwidth: float, name: str) -> tuple[Number, Number, Residuals]:
     """The share of the memory's bandwidth that kernels reach which wait for it, and what each adds
     beside: over sizes from a few tokens to many."""
-    own = _of(points, *ops)
-    moved = np.array([point.bytes for point in own]) / bandwidth
-    kernels = np.array([point.kernels for point in own])
-    measured = _seconds(own, statistic)
+    moved = np.array([point.bytes for point in own.every]) / bandwidth
+    measured, kernels = own.seconds, own.kernels
 
     def predict(at: Array) -> Array:
         return moved / at[0] + kernels * at[1]
 
     start = max(1e-8, float((measured / kernels).min()))
-    solution = solve(predict, measured, [Unknown(0.5, *SHARE), Unknown(start, *LAUNCH)])
-    alone = np.maximum(measured - kernels * solution.values[1], 0.1 * measured)
-    by_op = {op: _middle(moved / alone, own, op) for op in sorted({point.op for point in own})}
+    found = fit(predict, measured, [Unknown(0.5, *SHARE), Unknown(start, *LAUNCH)])
+    alone = np.maximum(measured - kernels * found.values[1], 0.1 * measured)
+    shares: dict[str, list[float]] = {}
+    for point, value in zip(own.every, moved / alone, strict=True):
+        shares.setdefault(point.op, []).append(float(value))
+    by_op = {op: float(np.median(shares[op])) for op in sorted(shares)}
     worst, top = min(by_op, key=by_op.__getitem__), max(by_op, key=by_op.__getitem__)
     apart = f"median of {worst} {by_op[worst]:.2g}, of {top} {by_op[top]:.2g}"
     told = apart if worst != top else f"median {by_op[top]:.2g}"
-    note = (
+    share, launch = found.numbers(
         f"{len(own)} kernels; {told} (above 1: operands in a cache). Bytes are those of one fused "
         "kernel"
     )
-    share = _fitted(solution, 0, SHARE, note)
-    launch = replace(_fitted(solution, 1, LAUNCH, note), dimension="seconds")
-    return share, launch, _residuals("bandwidth and launch", solution)
-
-
-def _middle(values: Array, points: Sequence[Point], op: str) -> float:
-    return float(np.median([v for v, p in zip(values, points, strict=True) if p.op == op]))
+    return share, launch, found.residuals(name)
 
 
 def _matmuls(
-    points: Sequence[Point], ceilings: Ceilings, machine: Machine, statistic: Statistic
-) -> tuple[dict[Key, Number], bool, list[Residuals]]:
+    points: _Points, ceilings: Ceilings, *, tiled: bool
+) -> tuple[dict[str, Number], bool, list[Residuals]]:
     """The law of bf16 products. Whole tiles or a split inner sum, whichever is closer; a CPU has no
     such tiles."""
-    dense = _of(points, "gemm", "gemm_input")
-    choices = (False, True) if machine.kind == "cuda" else (False,)
-    tried = {whole: _dense(dense, ceilings, whole, statistic) for whole in choices}
-    whole = min(tried, key=lambda one: tried[one].cost)
-    solution = tried[whole]
-    law = MatmulLaw(*solution.values)
+    dense = points.of("gemm", "gemm_input")
+    choices = (False, True) if tiled else (False,)
+    tried = {whole: _dense(dense, ceilings, whole) for whole in choices}
+    whole = min(tried, key=lambda each: tried[each].cost)
+    found = tried[whole]
     note = f"{len(dense)} dense products, forward and for the input's gradient"
-    scales: tuple[tuple[float, float], ...] = (SHARE, RAMP, LAUNCH)
-    names: tuple[tuple[str, Dimension | None], ...] = (
-        ("efficiency", None),
-        ("ramp", None),
-        ("launch", "seconds"),
+    numbers: dict[str, Number] = dict(
+        zip(("efficiency", "ramp", "launch"), found.numbers(note), strict=True)
     )
-    numbers: dict[Key, Number] = {}
-    for i, (name, dimension) in enumerate(names):
-        number = _fitted(solution, i, scales[i], note)
-        numbers[(name,)] = replace(number, dimension=dimension)
-    residuals = [_residuals("bf16 products", solution)]
-    for unknown, ops in (((GROUPED, GROUP_LAUNCH), ("grouped",)), ((WEIGHT,), _WEIGHTS)):
-        own, name = _of(points, *ops), unknown[0].name
+    law, residuals = MatmulLaw(*found.values), [found.residuals("bf16 products")]
+    for ops, unknowns in HELD.items():
+        own, name = points.of(*ops), next(iter(unknowns))
         if len(own) < FEWEST:
-            assumed = f"assumed: fewer than {FEWEST} points"
-            numbers[(name,)] = Number(1.0, 0.5, 1.0, assumed, "assumed")
+            numbers[name] = Number(1.0, 0.5, 1.0, f"assumed: fewer than {FEWEST} points", "assumed")
             continue
-        solution = _rest(unknown, own, law, ceilings, whole, statistic)
-        for i, one in enumerate(unknown):
-            number = _fitted(solution, i, one.bounds, f"{len(own)} products, the law held")
-            numbers[(one.name,)] = replace(number, dimension=one.dimension)
-            law = replace(law, **{one.name: solution.values[i]})
-        residuals.append(_residuals(f"bf16 products, {name}", solution))
+        found = _held(own, unknowns, law, (ceilings, whole))
+        law = replace(law, **dict(zip(unknowns, found.values, strict=True)))
+        listed = found.numbers(f"{len(own)} products, the law held")
+        numbers |= dict(zip(unknowns, listed, strict=True))
+        residuals.append(found.residuals(f"bf16 products, {name}"))
     return numbers, whole, residuals
 
 
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    """A number of the law that is fitted when the first ones are known."""
-
-    name: str
-    bounds: tuple[float, float]
-    start: float
-    dimension: Dimension | None = None
-
-
-GROUPED: Final = _Rest("grouped", SHARE, 0.8)
-GROUP_LAUNCH: Final = _Rest("group_launch", LAUNCH, 1e-6, "seconds")
-WEIGHT: Final = _Rest("weight_gradient", SHARE, 0.8)
-
-
-_WEIGHTS: Final = ("gemm_weight", "grouped_weight")
-
-
-def _dense(
-    points: Sequence[Point], ceilings: Ceilings, whole: bool, statistic: Statistic
-) -> Solution:
+def _dense(own: _Points, ceilings: Ceilings, whole: bool) -> Fit:
     """Efficiency, ramp and launch, from two starts: a long ramp and a low efficiency can look like
     a short one and a high efficiency."""
-    work = laws.products(points, ceilings.sms, whole)
-    measured = _seconds(points, statistic)
+    work = laws.products(own.every, ceilings.sms, whole)
 
     def predict(at: Array) -> Array:
         return laws.product_seconds(work, MatmulLaw(*map(float, at)), ceilings)
 
-    launch = max(1e-9, min(float(measured.min()) / 2, ceilings.launch))
-    solutions = [
-        solve(
-            predict,
-            measured,
-            [Unknown(0.7, *SHARE), Unknown(ramp, *RAMP), Unknown(launch, *LAUNCH)],
-        )
-        for ramp in (10.0, 500.0)
-    ]
-    return min(solutions, key=lambda one: one.cost)
+    launch = max(1e-9, min(float(own.seconds.min()) / 2, ceilings.launch))
+    ends = Unknown(0.7, *SHARE), Unknown(launch, *LAUNCH)
+    starts = [[ends[0], Unknown(ramp, *RAMP), ends[1]] for ramp in (10.0, 500.0)]
+    return fit(predict, own.seconds, *starts)
 
 
-def _rest(
-    unknown: Sequence[_Rest],
-    points: Sequence[Point],
-    law: MatmulLaw,
-    ceilings: Ceilings,
-    whole: bool,
-    statistic: Statistic,
-) -> Solution:
+def _held(
+    own: _Points, unknowns: dict[str, Unknown], law: MatmulLaw, where: tuple[Ceilings, bool]
+) -> Fit:
     """Some numbers of the law, everything else held."""
-    work = laws.products(points, ceilings.sms, whole)
+    ceilings, whole = where
+    work = laws.products(own.every, ceilings.sms, whole)
 
     def predict(at: Array) -> Array:
-        found = {one.name: float(value) for one, value in zip(unknown, at, strict=True)}
+        found = dict(zip(unknowns, map(float, at), strict=True))
         return laws.product_seconds(work, replace(law, **found), ceilings)
 
-    starts = [Unknown(one.start, *one.bounds) for one in unknown]
-    return solve(predict, _seconds(points, statistic), starts)
+    return fit(predict, own.seconds, list(unknowns.values()))
 
 
-def _attention(
-    points: Sequence[Point], direction: str, ceilings: Ceilings, statistic: Statistic
-) -> tuple[list[Number], Residuals]:
+def _attention(own: _Points, ceilings: Ceilings) -> Fit:
     """Share of the peak on long sequences of wide heads, the ramp of short ones and the width of
-    narrow ones."""
-    own = _of(points, f"attention_{direction}")
+    narrow ones, and the launch."""
 
     def predict(at: Array) -> Array:
-        return laws.attention_seconds(own, AttentionLaw(*map(float, at)), ceilings)
+        return laws.attention_seconds(own.every, AttentionLaw(*map(float, at)), ceilings)
 
-    measured = _seconds(own, statistic)
-    least = float((measured / [point.kernels for point in own]).min())
-    starts = product((1.0, 300.0), (1.0, 100.0), (ceilings.launch, least / 2))
-    scales = (SHARE, RAMP, RAMP, LAUNCH)
-    solution = min(
-        (
-            solve(
-                predict, measured, [Unknown(x, *s) for x, s in zip((0.3, *at), scales, strict=True)]
-            )
-            for at in starts
-        ),
-        key=lambda one: one.cost,
-    )
-    note = f"{len(own)} kernels, {_lengths(own)} tokens"
-    found = [_fitted(solution, i, scale, note) for i, scale in enumerate(scales)]
-    found[-1] = replace(found[-1], dimension="seconds")
-    return found, _residuals(f"attention, {direction}", solution)
+    least = float((own.seconds / own.kernels).min())
+    starts = [
+        [Unknown(0.3, *SHARE), Unknown(ramp, *RAMP), Unknown(width, *RAMP), Unknown(start, *LAUNCH)]
+        for ramp, width, start in product((1.0, 300.0), (1.0, 100.0), (ceilings.launch, least / 2))
+    ]
+    return fit(predict, own.seconds, *starts)
 
 
-def _lengths(points: Sequence[Point]) -> str:
-    lengths = [point.shape["tokens"] for point in points]
-    return f"{min(lengths):,} to {max(lengths):,}"
+def _lengths(own: _Points) -> str:
+    lengths = [point.shape["tokens"] for point in own.every]
+    return f"{len(own)} kernels, {min(lengths):,} to {max(lengths):,} tokens"
 
 
-def _rate(points: Sequence[Point], peak: float, statistic: Statistic, what: str) -> Number:
+def _rate(own: _Points, peak: float, what: str) -> Number:
     """Share of the peak of the larger half of some products, by FLOP."""
-    large = sorted(points, key=lambda point: point.flop)[len(points) // 2 :]
-    shares = np.clip([point.rate(statistic) / peak for point in large], *SHARE)
+    large = sorted(own.every, key=lambda point: point.flop)[len(own) // 2 :]
+    shares = np.clip([point.rate(own.statistic) / peak for point in large], *SHARE)
     value, low, high = (float(v) for v in np.quantile(shares, (0.5, 0.1, 0.9)))
     note = f"only for products without a shape; median of the larger {len(large)} {what} products"
     return Number(value, low, high, note, "measured")
 
 
-def _grouped_rate(
-    points: Sequence[Point], peak: float, law: dict[Key, Number], statistic: Statistic
-) -> Number:
-    own = _of(points, "grouped")
+def _grouped_rate(own: _Points, peak: float, dense: Number) -> Number:
     if own:
-        return _rate(own, peak, statistic, "grouped")
-    value = law[("efficiency",)].value
-    return Number(value, SHARE[0], 1.0, "assumed as dense: no grouped product ran", "assumed")
+        return _rate(own, peak, "grouped")
+    note = "assumed as dense: no grouped product ran"
+    return Number(dense.value, SHARE[0], 1.0, note, "assumed")
 
 
-def _spans(points: Sequence[Point]) -> dict[Key, tuple[int, int]]:
+def _spans(points: _Points) -> dict[Key, tuple[int, int]]:
     """Sides and inner sums of the products measured."""
-    own = _of(points, "gemm", "gemm_input", "grouped")
+    own = points.of("gemm", "gemm_input", "grouped").every
     sides = [point.shape[side] for point in own for side in ("rows", "cols")]
     inner = [point.shape["inner"] for point in own]
     spans = {"sides": (min(sides), max(sides)), "inner": (min(inner), max(inner))}
     return {("matmuls", "bf16", name): span for name, span in spans.items()}
-
-
-def _fitted(solution: Solution, index: int, bounds: tuple[float, float], note: str) -> Number:
-    """A fitted number; its range are two standard errors, within its bounds."""
-    value, error = solution.values[index], solution.errors[index]
-    low, high = (float(np.clip(value + sign * 2 * error, *bounds)) for sign in (-1, 1))
-    return Number(value, low, high, f"{note}; standard error {error:.2g}")
-
-
-def _residuals(name: str, solution: Solution) -> Residuals:
-    errors = np.expm1(np.abs(solution.residuals))
-    return Residuals(name, len(errors), *(float(v) for v in np.quantile(errors, (0.5, 0.9))))

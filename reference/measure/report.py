@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from reference.measure.case import BF16
-from reference.measure.point import Point
-from reference.measure.run import Result
+from reference.measure.cases import BF16
+from reference.measure.points import MeasuredPoint
+from reference.measure.run import Measurement
 
 BARS: Final = {"mfu": 0.25, "attention": 0.60, "grouped": 0.60}
 """Of the `small` preset's step, and of the dense products' rate, in bf16 on a Hopper GPU."""
@@ -17,7 +17,7 @@ SPREAD: Final = 1.1
 """Median over least from which a point was disturbed."""
 
 
-def summary(result: Result) -> dict[str, Any]:
+def summary(result: Measurement) -> dict[str, Any]:
     """Everything as plain data."""
     rates = shares(result)
     return {
@@ -38,7 +38,7 @@ def summary(result: Result) -> dict[str, Any]:
     }
 
 
-def shares(result: Result) -> list[dict[str, Any]]:
+def shares(result: Measurement) -> list[dict[str, Any]]:
     """The best rate of each operation in FLOP/s, as a share of the dense products' best and, of
     steps, of the peak (MFU)."""
     own = [point for point in result.points if point.dtype == BF16 and point.flop > 0]
@@ -55,7 +55,7 @@ def shares(result: Result) -> list[dict[str, Any]]:
     return rows
 
 
-def bars(result: Result, rates: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def bars(result: Measurement, rates: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each bar with what was reached, at its worst shape; empty on anything but a Hopper GPU."""
     if not result.machine.hopper:
         return []
@@ -77,7 +77,7 @@ def _held(reached: dict[str, float | None], name: str) -> bool | None:
     return None if value is None else value >= BARS[name]
 
 
-def _worst(result: Result, ops: Sequence[str], dense: float | None) -> float | None:
+def _worst(result: Measurement, ops: Sequence[str], dense: float | None) -> float | None:
     """Of every operation, with each pair of widths, the share of the dense rate that its best
     length or number of rows reaches; the least of these."""
     best: dict[tuple[object, ...], float] = {}
@@ -89,7 +89,7 @@ def _worst(result: Result, ops: Sequence[str], dense: float | None) -> float | N
     return min(best.values(), default=None)
 
 
-def _weight(point: Point) -> tuple[int, int] | None:
+def _weight(point: MeasuredPoint) -> tuple[int, int] | None:
     """The sides of an expert's matrix; None of attention."""
     if "inner" not in point.shape:
         return None
@@ -97,21 +97,21 @@ def _weight(point: Point) -> tuple[int, int] | None:
     return point.shape[other], point.shape["cols"]
 
 
-def disturbed(points: Iterable[Point]) -> list[Point]:
+def disturbed(points: Iterable[MeasuredPoint]) -> list[MeasuredPoint]:
     """Points whose median lies well above their least, by the wall's clock where there is one:
     something else ran meanwhile."""
     return [point for point in points if _median(point) > SPREAD * _least(point)]
 
 
-def _median(point: Point) -> float:
+def _median(point: MeasuredPoint) -> float:
     return point.timing.wall_median or point.timing.median
 
 
-def _least(point: Point) -> float:
+def _least(point: MeasuredPoint) -> float:
     return point.timing.wall_least or point.timing.least
 
 
-def text(result: Result) -> str:
+def text(result: Measurement) -> str:
     """The same for a person."""
     machine = result.machine
     lines = [f"{machine.device}, {machine.software}, {machine.date}", ""]
@@ -137,7 +137,7 @@ _UNJUDGED = (
 )
 
 
-def _state(result: Result) -> list[str]:
+def _state(result: Measurement) -> list[str]:
     count, total = len(disturbed(result.points)), len(result.points)
     load = max(result.loads, default=0.0)
     word = "busy" if result.was_busy else "quiet"
@@ -167,10 +167,10 @@ def _bar(bar: dict[str, Any]) -> str:
     return f"bar {bar['bar']}: {bar['reached']:.0%} of {bar['wanted']:.0%} wanted, {word}"
 
 
-def _best(points: Sequence[Point], result: Result) -> tuple[Point, float]:
+def _best(points: Sequence[MeasuredPoint], result: Measurement) -> tuple[MeasuredPoint, float]:
     fastest = max(points, key=lambda point: point.rate(result.statistic))
     return fastest, fastest.rate(result.statistic)
 
 
-def _ops(points: Iterable[Point]) -> list[str]:
+def _ops(points: Iterable[MeasuredPoint]) -> list[str]:
     return [op for op in dict.fromkeys(point.op for point in points) if "dispatch" not in op]

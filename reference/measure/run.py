@@ -12,17 +12,13 @@ import torch
 
 from reference.machine import Machine, busy, inspect, pick, state
 from reference.measure import clock
-from reference.measure.case import Case, Setting, Skip
-from reference.measure.ceilings import best
+from reference.measure.cases import Setting, Skip, TimedCase
+from reference.measure.catalog import write_loop, write_parts, write_passes, write_steps
 from reference.measure.clock import Effort
-from reference.measure.folder import open_folder, read_points, write_group
 from reference.measure.groups import GROUPS
-from reference.measure.links import fit_links
-from reference.measure.parts import write_parts
-from reference.measure.point import Point, Statistic
+from reference.measure.limits import device_limits, fit_engine, fit_links
+from reference.measure.points import MeasuredPoint, Statistic, open_folder, read_points, write_group
 from reference.measure.profile import Profile, fit_profile
-from reference.measure.scenario import write_loop, write_passes, write_scenario
-from reference.measure.serving import fit_serving
 from twin.errors import Problem, UsageError
 from twin.loading import load_part
 from twin.loading.suggest import hint
@@ -39,7 +35,7 @@ CACHES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MeasureRequest:
     """What to measure, and where to keep it."""
 
     device: str = "auto"
@@ -53,7 +49,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Measurement:
     """What came of it: points of this run and of all groups in the folder, what was skipped, the
     profile (None where groups are missing, named in `missing`), and the files written."""
 
@@ -61,7 +57,7 @@ class Result:
     folder: Path
     model: str
     statistic: Statistic
-    points: tuple[Point, ...]
+    points: tuple[MeasuredPoint, ...]
     skips: tuple[Skip, ...]
     profile: Profile | None
     missing: str
@@ -79,7 +75,7 @@ Tell = Callable[[str, int, int, float], None]
 """Told of every case before it runs: what, how many are done, how many in all, seconds left."""
 
 
-def run(request: Request, tell: Tell) -> Result:
+def run(request: MeasureRequest, tell: Tell) -> Measurement:
     """Measures, writes and fits. Raises `UsageError` for what cannot be asked for here."""
     groups = _groups(request.only)
     _check(request)
@@ -97,23 +93,23 @@ def run(request: Request, tell: Tell) -> Result:
         raise UsageError([Problem("TW264", "--only", message, "measure other groups, too")])
     points = read_points(folder)
     statistic: Statistic = "median" if setting.cuda else "least"
-    limits = best(points, machine, statistic)
+    limits = device_limits(points, machine, statistic)
     profile, missing = None, ""
     files: list[Path] = sorted((folder / "points").glob("*.jsonl"))
     try:
         profile = fit_profile(points, machine, limits, statistic)
         links = fit_links(points, limits, statistic)
-        serving = fit_serving(points, limits, links)
+        serving = fit_engine(points, limits, links)
         files += write_parts(folder, machine, limits, profile, links, serving)
         if serving is not None:
             files += [
                 write_loop(folder, machine, setting.model, serving),
                 write_passes(folder, setting.model, points),
             ]
-        files += write_scenario(folder, machine, points, statistic)
+        files += write_steps(folder, machine, points, statistic)
     except LookupError as error:
         missing = str(error.args[0])
-    return Result(
+    return Measurement(
         machine,
         folder,
         setting.model,
@@ -129,27 +125,27 @@ def run(request: Request, tell: Tell) -> Result:
 
 
 def _measure(
-    plans: dict[str, list[Case | Skip]],
+    plans: dict[str, list[TimedCase | Skip]],
     setting: Setting,
     machine: Machine,
     folder: Path,
     tell: Tell,
-) -> tuple[list[Point], list[Skip], list[float]]:
+) -> tuple[list[MeasuredPoint], list[Skip], list[float]]:
     """Every group in turn, each written once it has ended."""
-    done, total = 0, sum(isinstance(c, Case) for cases in plans.values() for c in cases)
-    points: list[Point] = []
+    done, total = 0, sum(isinstance(c, TimedCase) for cases in plans.values() for c in cases)
+    points: list[MeasuredPoint] = []
     skips: list[Skip] = []
     loads: list[float] = []
     start = time.perf_counter()
     for group, cases in plans.items():
         before = state()
-        own: list[Point] = []
+        own: list[MeasuredPoint] = []
         left = [case for case in cases if isinstance(case, Skip)]
-        for case in (case for case in cases if isinstance(case, Case)):
+        for case in (case for case in cases if isinstance(case, TimedCase)):
             pace = (time.perf_counter() - start) / done if done else setting.effort.seconds
             tell(f"{group}: {case}", done, total, pace * (total - done))
             point = _point(group, case, setting)
-            own += [point] if isinstance(point, Point) else []
+            own += [point] if isinstance(point, MeasuredPoint) else []
             left += [point] if isinstance(point, Skip) else []
             done += 1
         after = state()
@@ -159,7 +155,7 @@ def _measure(
     return points, skips, loads
 
 
-def _point(group: str, case: Case, setting: Setting) -> Point | Skip:
+def _point(group: str, case: TimedCase, setting: Setting) -> MeasuredPoint | Skip:
     """The case measured; what a device cannot run or hold is skipped, and says why."""
     try:
         return case.measured(group, setting)
@@ -180,7 +176,7 @@ def _groups(only: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in GROUPS if name in wanted)
 
 
-def _check(request: Request) -> None:
+def _check(request: MeasureRequest) -> None:
     if request.seconds is not None and not 0 < request.seconds <= 60:
         message = f"{request.seconds:g} s are no time for one case"
         raise UsageError([Problem("TW265", "--seconds", message, "write 0.01 to 60")])
@@ -189,7 +185,7 @@ def _check(request: Request) -> None:
         raise UsageError([Problem("TW265", "--threads", message, "write 1 or more")])
 
 
-def _setting(request: Request, device: torch.device, machine: Machine) -> Setting:
+def _setting(request: MeasureRequest, device: torch.device, machine: Machine) -> Setting:
     kind = device.type
     model = request.model or ("kimi-k2" if kind == "cuda" else "kimi-k2-nano")
     seconds = QUICK_SECONDS if request.quick else SECONDS[kind]

@@ -1,37 +1,29 @@
-"""What is measured, one file per group: `cases(setting)` lists the operations of one, cheapest to
-explain first, and what of it cannot run here."""
+"""What is measured: per group a list of cases, cheapest to explain first, and what cannot run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from reference.measure.case import Case, Setting, Skip
-from reference.measure.groups import (
-    attention,
-    bandwidth,
-    collectives,
-    copies,
-    gemm,
-    grouped,
-    launch,
-    optimizer,
-    serving,
-    steps,
-)
+from reference.measure.cases import Setting, Skip, TimedCase
+from reference.measure.groups.collectives import collective_cases
+from reference.measure.groups.memory import bandwidth_cases, copy_cases, launch_cases
+from reference.measure.groups.products import attention_cases, gemm_cases, grouped_cases
+from reference.measure.groups.serving import serving_cases
+from reference.measure.groups.training import optimizer_cases, step_cases
 
-GROUPS: Mapping[str, Callable[[Setting], list[Case | Skip]]] = MappingProxyType(
+GROUPS: Mapping[str, Callable[[Setting], list[TimedCase | Skip]]] = MappingProxyType(
     {
-        "launch": launch.cases,
-        "bandwidth": bandwidth.cases,
-        "gemm": gemm.cases,
-        "grouped": grouped.cases,
-        "attention": attention.cases,
-        "optimizer": optimizer.cases,
-        "copies": copies.cases,
-        "collectives": collectives.cases,
-        "steps": steps.cases,
-        "serving": serving.cases,
+        "launch": launch_cases,
+        "bandwidth": bandwidth_cases,
+        "gemm": gemm_cases,
+        "grouped": grouped_cases,
+        "attention": attention_cases,
+        "optimizer": optimizer_cases,
+        "copies": copy_cases,
+        "collectives": collective_cases,
+        "steps": step_cases,
+        "serving": serving_cases,
     }
 )
 """Every group by name, in the order in which they run."""

@@ -20,9 +20,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from reference.measure import clock
-from reference.measure.case import WIDTH, Case, Setting, Skip
+from reference.measure.cases import WIDTH, Setting, Skip, TimedCase
 from reference.measure.laws import Collective
-from reference.measure.point import Timing
+from reference.measure.points import Timing
 
 KINDS: tuple[Collective, ...] = get_args(Collective)
 FP32 = "fp32"
@@ -32,7 +32,7 @@ PATIENCE = 300
 """Seconds after which ranks that do not meet are given up."""
 
 
-def cases(setting: Setting) -> list[Case | Skip]:
+def collective_cases(setting: Setting) -> list[TimedCase | Skip]:
     """Each collective at each size, in steps of 16. Bytes are the payload as the twin counts it:
     the whole tensor, gathered or not yet scattered; of all-to-all what one rank sends."""
     if setting.ranks < 2:
@@ -41,7 +41,7 @@ def cases(setting: Setting) -> list[Case | Skip]:
     exponents = (12, 20) if setting.quick else (12, 16, 20, 24)
     sizes = [2**exponent for exponent in exponents if 2**exponent <= setting.most_bytes]
     return [
-        Case(kind, {"bytes": size, "ranks": setting.ranks}, FP32, 0.0, float(size), 1, run)
+        TimedCase(kind, {"bytes": size, "ranks": setting.ranks}, FP32, 0.0, float(size), 1, run)
         for kind in KINDS
         for size in sizes
         for run in [partial(_one, kind=kind, size=size, sizes=tuple(sizes))]

@@ -24,9 +24,9 @@ from reference.inference.sampling import Sampling
 from reference.inference.scheduler import StepPlan
 from reference.inference.spec import EngineSpec
 from reference.measure import clock
-from reference.measure.case import BF16, TYPES, Case, Setting, Skip
-from reference.measure.point import Timing
-from reference.measure.scenario import LEARNED
+from reference.measure.cases import BF16, TYPES, Setting, Skip, TimedCase
+from reference.measure.catalog import LEARNED
+from reference.measure.points import Timing
 from reference.model.transformer import Transformer, initialize
 from reference.rl.session import engine_like, receive, sleep, through_host, wake
 from reference.text.tokenizer import ByteTokenizer
@@ -53,7 +53,7 @@ SERVED: Final = (16, 8)
 """Sequences before a turn, and tokens that each writes."""
 
 
-def cases(setting: Setting) -> list[Case | Skip]:
+def serving_cases(setting: Setting) -> list[TimedCase | Skip]:
     """Batches in steps of two."""
     if setting.cuda:
         return [Skip("serving", "the inference engine", "it runs on the CPU")]
@@ -62,7 +62,7 @@ def cases(setting: Setting) -> list[Case | Skip]:
     return [*steps, *_turn(setting.spec)]
 
 
-def _step(spent: Spent, spec: ModelSpec, batch: int) -> Case:
+def _step(spent: Spent, spec: ModelSpec, batch: int) -> TimedCase:
     def run(setting: Setting) -> Timing:
         made = _steps(spec, batch, setting)
         seconds = [passed if spent == "pass" else whole - passed for whole, passed in made]
@@ -70,7 +70,7 @@ def _step(spent: Spent, spec: ModelSpec, batch: int) -> Case:
 
     # Half-way: each has written half of its tokens.
     shape = {"sequences": batch, "cached": CACHED + WRITES // 2}
-    return Case(f"engine_{spent}", shape, BF16, 0.0, 0.0, 0, run)
+    return TimedCase(f"engine_{spent}", shape, BF16, 0.0, 0.0, 0, run)
 
 
 class _Timed(Engine):
@@ -123,7 +123,7 @@ def _request(seed: int, tokens: int = WRITES) -> EngineRequest:
     return EngineRequest(prompt, tokens, sampling=Sampling(seed=seed), min_tokens=tokens)
 
 
-def _turn(spec: ModelSpec) -> list[Case]:
+def _turn(spec: ModelSpec) -> list[TimedCase]:
     """A case for each part of the same turns."""
     units = full_set(spec, TYPES[BF16])
     size = float(sum(unit.bytes for unit in units))
@@ -138,7 +138,8 @@ def _turn(spec: ModelSpec) -> list[Case]:
     # As released: a fused matrix is two of them.
     shape = {"tensors": sum(len(unit.rows) for unit in units)}
     return [
-        Case(f"engine_{part}", shape, BF16, 0.0, size, 0, partial(timed, part)) for part in PARTS
+        TimedCase(f"engine_{part}", shape, BF16, 0.0, size, 0, partial(timed, part))
+        for part in PARTS
     ]
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 
 from reference.machine import Machine
-from reference.measure.case import Case, Setting, Skip
+from reference.measure.cases import Setting, Skip, TimedCase
 from reference.measure.clock import Effort
-from reference.measure.point import Point, Timing
+from reference.measure.points import MeasuredPoint, Timing
 from twin.loading import load_part
 
 CORE = Machine(
@@ -60,13 +60,13 @@ def setting(kind: str, model: str, quick: bool = False, ranks: int = 1) -> Setti
     )
 
 
-def timed(group: str, case: Case, seconds: float) -> Point:
+def timed(group: str, case: TimedCase, seconds: float) -> MeasuredPoint:
     """The point of a case that took so long."""
     shape = dict(case.shape)
     own = (case.flop, case.bytes, case.kernels)
-    return Point(group, case.op, shape, case.dtype, *own, exactly(seconds))
+    return MeasuredPoint(group, case.op, shape, case.dtype, *own, exactly(seconds))
 
 
-def runnable(cases: list[Case | Skip]) -> list[Case]:
+def runnable(cases: list[TimedCase | Skip]) -> list[TimedCase]:
     """The cases that are to be timed."""
-    return [case for case in cases if isinstance(case, Case)]
+    return [case for case in cases if isinstance(case, TimedCase)]

@@ -138,8 +138,8 @@ def test_groups_that_ended_before_an_interruption_are_kept(
     def stopped(_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    def interrupted(_: object) -> list[run.Case]:
-        return [run.Case("step", {}, "bf16", 0.0, 0.0, 1, stopped)]
+    def interrupted(_: object) -> list[run.TimedCase]:
+        return [run.TimedCase("step", {}, "bf16", 0.0, 0.0, 1, stopped)]
 
     monkeypatch.setattr(run, "GROUPS", {**GROUPS, "steps": interrupted})
     words = ["--device", "cpu", "--quick", "--output", str(tmp_path), "--only", "copies,steps"]
@@ -155,8 +155,8 @@ def test_what_a_device_cannot_run_is_skipped_with_the_reason(
     def fails(_: object) -> NoReturn:
         raise RuntimeError("out of memory\nat some depth")
 
-    def cases(_: object) -> list[run.Case]:
-        return [run.Case("huge", {"rows": 9}, "bf16", 0.0, 0.0, 1, fails)]
+    def cases(_: object) -> list[run.TimedCase]:
+        return [run.TimedCase("huge", {"rows": 9}, "bf16", 0.0, 0.0, 1, fails)]
 
     monkeypatch.setattr(run, "GROUPS", {**GROUPS, "grouped": cases})
     words = ["--device", "cpu", "--quick", "--output", str(tmp_path), "--only"]

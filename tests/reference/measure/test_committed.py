@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import twin
-from reference.measure.ceilings import best
-from reference.measure.folder import read_machine, read_points
-from reference.measure.point import Statistic
+from reference.measure.limits import device_limits
+from reference.measure.points import Statistic, read_machine, read_points
 from reference.measure.profile import fit_profile
 from twin.loading import load_part
 
@@ -22,7 +21,7 @@ STEPS = [path for folder in FOLDERS for path in sorted(folder.glob("step-*.yaml"
 def test_a_profile_is_what_its_points_say(folder: Path) -> None:
     points, machine = read_points(folder), read_machine(folder)
     statistic: Statistic = "median" if machine.kind == "cuda" else "least"
-    found = fit_profile(points, machine, best(points, machine, statistic), statistic)
+    found = fit_profile(points, machine, device_limits(points, machine, statistic), statistic)
     text = load_part("calibrations", folder.name, [folder]).spec
     for key, number in found.numbers.items():
         value: object = text

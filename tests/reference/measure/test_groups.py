@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from reference.measure import clock
-from reference.measure.case import Case, Skip
-from reference.measure.groups import GROUPS, attention, bandwidth, gemm, grouped, optimizer, steps
-from reference.measure.groups.grouped import skewed
+from reference.measure.cases import Skip, TimedCase
+from reference.measure.groups import GROUPS, products, training
+from reference.measure.groups.products import skewed
 from tests.reference.measure.machines import exactly, runnable, setting
 from twin.arch import attention as twin_attention
 from twin.arch import kernels
@@ -53,15 +53,15 @@ def test_every_case_of_a_gpu_runs_with_tensors_that_have_shapes_alone(
 
 def test_a_step_runs_with_tensors_that_have_shapes_alone() -> None:
     spec = load_part("models", "kimi-k2-small").spec.model_copy(update={"layers": 2})
-    steps.prepare(spec, torch.bfloat16, 1, 64, torch.device("meta"))()
+    training.prepare(spec, torch.bfloat16, 1, 64, torch.device("meta"))()
 
 
 def test_products_do_the_work_that_the_twin_counts() -> None:
-    for rows, (outputs, inputs) in [(4096, pair) for pair in gemm.projections(HERE.spec)]:
+    for rows, (outputs, inputs) in [(4096, pair) for pair in products.projections(HERE.spec)]:
         twin = kernels.Matmul(rows, inputs, outputs)
-        forward = gemm.forward("bf16", rows, outputs, inputs)
-        inward = gemm.input_gradient("bf16", rows, outputs, inputs)
-        weight = gemm.weight_gradient("bf16", rows, outputs, inputs)
+        forward = products.forward("bf16", rows, outputs, inputs)
+        inward = products.input_gradient("bf16", rows, outputs, inputs)
+        weight = products.weight_gradient("bf16", rows, outputs, inputs)
         assert (forward.flop, forward.bytes) == (twin.forward().flop, twin.forward().bytes)
         assert (inward.flop, inward.bytes) == (
             twin.input_gradient().flop,
@@ -74,7 +74,7 @@ def test_products_do_the_work_that_the_twin_counts() -> None:
 
 
 def test_attention_does_the_work_that_the_twin_counts() -> None:
-    cases = runnable(attention.cases(HERE))
+    cases = runnable(GROUPS["attention"](HERE))
     assert {case.shape["heads"] for case in cases} == {64, 128}
     assert {(64, 192, 128, 4096), (128, 192, 128, 4096)} <= {
         (c.shape["heads"], c.shape["query_key"], c.shape["value"], c.shape["tokens"]) for c in cases
@@ -90,7 +90,9 @@ def test_attention_does_the_work_that_the_twin_counts() -> None:
 
 
 def test_kernels_bound_by_memory_move_what_the_twin_counts() -> None:
-    by_op = {case.op: case for case in runnable(bandwidth.cases(HERE)) if case.shape["tokens"] == 8}
+    by_op = {
+        case.op: case for case in runnable(GROUPS["bandwidth"](HERE)) if case.shape["tokens"] == 8
+    }
     norm, gate = kernels.norm("n", 8, 7168), kernels.swiglu("s", 8, 7168)
     add = kernels.residual("r", 8, 7168, dropout=False, keep=False)
     wanted = {
@@ -105,7 +107,7 @@ def test_kernels_bound_by_memory_move_what_the_twin_counts() -> None:
 
 
 def test_the_optimizer_does_the_work_that_the_twin_counts() -> None:
-    for case in runnable(optimizer.cases(HERE)):
+    for case in runnable(GROUPS["optimizer"](HERE)):
         rows, cols = case.shape["rows"], case.shape["cols"]
         if case.op == "adamw":
             assert case.bytes == adamw_update(rows * cols).bytes
@@ -115,7 +117,7 @@ def test_the_optimizer_does_the_work_that_the_twin_counts() -> None:
 
 
 def test_steps_are_counted_in_the_models_flop() -> None:
-    for case in runnable(steps.cases(HERE)):
+    for case in runnable(GROUPS["steps"](HERE)):
         tokens = case.shape["tokens"]
         spec = load_part("models", case.op.partition(":")[2]).spec
         twin = case.shape["sequences"] * tokens * flop_per_token(spec, tokens)
@@ -124,12 +126,12 @@ def test_steps_are_counted_in_the_models_flop() -> None:
 
 
 def test_kimi_k2s_experts_are_24_a_rank_with_512_to_8192_rows() -> None:
-    cases = [case for case in runnable(grouped.cases(HERE)) if case.op == "grouped"]
+    cases = [case for case in runnable(GROUPS["grouped"](HERE)) if case.op == "grouped"]
     shapes = {(c.shape["inner"], c.shape["cols"]) for c in cases}
     assert shapes == {(7168, 4096), (2048, 7168)}
     assert {c.shape["rows"] for c in cases} == {512, 1024, 2048, 4096, 8192}
     assert {c.shape["groups"] for c in cases} == {24}
-    weights = [case for case in runnable(grouped.cases(HERE)) if case.op == "grouped_weight"]
+    weights = [case for case in runnable(GROUPS["grouped"](HERE)) if case.op == "grouped_weight"]
     assert len(weights) == len(cases)
 
 
@@ -150,8 +152,8 @@ def test_a_model_without_experts_and_a_lone_device_say_what_they_leave_out() -> 
 
 def test_shapes_beyond_the_device_are_counted() -> None:
     here = setting("cpu", "kimi-k2")
-    found = gemm.cases(here)
-    kept = [case for case in found if isinstance(case, Case)]
+    found = GROUPS["gemm"](here)
+    kept = [case for case in found if isinstance(case, TimedCase)]
     beyond = [skip for skip in found if isinstance(skip, Skip) and "beyond" in skip.why]
     assert all(case.flop <= here.most_flop for case in kept)
     assert len(beyond) == 1

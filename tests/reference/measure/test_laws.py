@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reference.measure import laws
-from reference.measure.groups import attention, gemm, grouped
+from reference.measure.groups import GROUPS
 from reference.measure.laws import AttentionLaw, Ceilings, Collective, MatmulLaw
 from tests.reference.measure.machines import runnable, setting, timed
 from tests.reference.measure.twins import twin_seconds
@@ -34,8 +34,8 @@ def test_products_take_as_long_as_the_twin_says(whole_tiles: bool) -> None:
         update={"matmuls": PROFILE.matmuls.model_copy(update={"bf16": known})}
     )
     here = setting("cuda", "kimi-k2")
-    cases = [c for c in runnable(gemm.cases(here)) if c.dtype == "bf16"]
-    cases += [c for c in runnable(grouped.cases(here)) if c.op in ("grouped", "grouped_weight")]
+    cases = [c for c in runnable(GROUPS["gemm"](here)) if c.dtype == "bf16"]
+    cases += [c for c in runnable(GROUPS["grouped"](here)) if c.op in ("grouped", "grouped_weight")]
     points = [timed("gemm", case, 1.0) for case in cases]
     law = MatmulLaw(known.efficiency, known.ramp, known.launch, known.grouped, 3e-6, 0.9)
     own = laws.product_seconds(laws.products(points, GPU.sms, whole_tiles), law, CEILINGS)
@@ -47,7 +47,7 @@ def test_products_take_as_long_as_the_twin_says(whole_tiles: bool) -> None:
 def test_attention_takes_as_long_as_the_twin_says(direction: str) -> None:
     cases = [
         case
-        for case in runnable(attention.cases(setting("cuda", "kimi-k2")))
+        for case in runnable(GROUPS["attention"](setting("cuda", "kimi-k2")))
         if case.op == f"attention_{direction}"
     ]
     own = {f"attention_{direction}_width": 37.0, f"attention_{direction}_launch": 8e-6}

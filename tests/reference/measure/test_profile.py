@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 
 import twin
-from reference.measure.case import Case
-from reference.measure.ceilings import best
-from reference.measure.groups import attention, bandwidth, gemm, grouped, launch, optimizer
-from reference.measure.links import fit_links
-from reference.measure.parts import write_parts
-from reference.measure.point import Point
+from reference.measure.cases import TimedCase
+from reference.measure.catalog import write_loop, write_parts
+from reference.measure.groups import GROUPS
+from reference.measure.limits import EngineTimes, device_limits, fit_links
+from reference.measure.points import MeasuredPoint
 from reference.measure.profile import Number, Profile, fit_profile
-from reference.measure.scenario import write_loop
-from reference.measure.serving import Serving
 from tests.reference.measure.machines import CORE, H200, runnable, setting, timed
 from tests.reference.measure.twins import twin_seconds
 from twin.kinds.iteration import plan, simulate
@@ -84,20 +81,21 @@ def truth(whole_tiles: bool) -> CalibrationSpec:
     )
 
 
-def points(profile: CalibrationSpec, noise: Callable[[], float] = lambda: 1.0) -> list[Point]:
+def points(
+    profile: CalibrationSpec, noise: Callable[[], float] = lambda: 1.0
+) -> list[MeasuredPoint]:
     """Every case of a GPU, as long as the twin says of it, times noise."""
     here = setting("cuda", "kimi-k2")
-    groups = {"launch": launch, "bandwidth": bandwidth, "gemm": gemm, "grouped": grouped}
-    groups |= {"attention": attention, "optimizer": optimizer}
+    names = ("launch", "bandwidth", "gemm", "grouped", "attention", "optimizer")
     return [
         timed(name, case, _seconds(case, profile) * noise())
-        for name, group in groups.items()
-        for case in runnable(group.cases(here))
+        for name in names
+        for case in runnable(GROUPS[name](here))
         if case.op != "newton_schulz"
     ]
 
 
-def _seconds(case: Case, profile: CalibrationSpec) -> float:
+def _seconds(case: TimedCase, profile: CalibrationSpec) -> float:
     if case.op.startswith("dispatch"):
         return case.kernels * profile.dispatch
     if case.op == "grouped_uneven":
@@ -105,8 +103,8 @@ def _seconds(case: Case, profile: CalibrationSpec) -> float:
     return twin_seconds(case, GPU, profile)
 
 
-def fitted(own: list[Point]) -> Profile:
-    return fit_profile(own, H200, best(own, H200, "median"), "median")
+def fitted(own: list[MeasuredPoint]) -> Profile:
+    return fit_profile(own, H200, device_limits(own, H200, "median"), "median")
 
 
 ENDS = ("", "_ramp", "_width", "_launch")
@@ -166,7 +164,7 @@ def test_written_parts_load_as_what_was_fitted_and_a_scenario_that_names_them_ru
     tmp_path: Path,
 ) -> None:
     own = points(truth(whole_tiles=False))
-    limits = best(own, H200, "median")
+    limits = device_limits(own, H200, "median")
     found = fit_profile(own, H200, limits, "median")
     write_parts(tmp_path, H200, limits, found, fit_links(own, limits, "median"), None)
     part = load_part("calibrations", "h200-here", [tmp_path])
@@ -192,16 +190,16 @@ def test_written_parts_load_as_what_was_fitted_and_a_scenario_that_names_them_ru
 def test_a_core_without_a_datasheet_has_its_fastest_product_as_its_peak() -> None:
     own = points(truth(whole_tiles=False))
     fastest = max(p.flop / p.timing.median for p in own if p.group == "gemm" and p.dtype == "bf16")
-    assert best(own, CORE, "median").peak >= fastest
-    assert best(own, CORE, "median").gpu is None
+    assert device_limits(own, CORE, "median").peak >= fastest
+    assert device_limits(own, CORE, "median").gpu is None
 
 
 def test_an_engine_and_an_updater_are_written_where_they_were_measured(tmp_path: Path) -> None:
     """And the loop that names them is a scenario with all of its phases."""
     own = points(truth(whole_tiles=False))
-    limits = best(own, CORE, "least")
+    limits = device_limits(own, CORE, "least")
     found, links = fit_profile(own, CORE, limits, "least"), fit_links(own, limits, "least")
-    host = Serving(*(Number(n * 1e-4, 0.0, 1.0, "", "fitted", "seconds") for n in range(1, 6)))
+    host = EngineTimes(*(Number(n * 1e-4, 0.0, 1.0, "", "fitted", "seconds") for n in range(1, 6)))
     written = write_parts(tmp_path, CORE, limits, found, links, host)
     assert {path.parent.name for path in written} >= {"engines", "updaters"}
     made = plan(twin.load(write_loop(tmp_path, CORE, "kimi-k2-nano", host)))
@@ -217,4 +215,4 @@ def test_an_engine_and_an_updater_are_written_where_they_were_measured(tmp_path:
 def test_without_a_group_there_is_no_profile_and_its_name_is_told(missing: str) -> None:
     own = [point for point in points(truth(whole_tiles=False)) if point.group != missing]
     with pytest.raises(LookupError, match=missing):
-        fit_profile(own, H200, best(own, H200, "median"), "median")
+        fit_profile(own, H200, device_limits(own, H200, "median"), "median")

@@ -9,26 +9,25 @@ from typing import Any
 import pytest
 
 from reference.measure import report
-from reference.measure.groups import attention, gemm, grouped, steps
-from reference.measure.point import Point
-from reference.measure.run import Result
+from reference.measure.groups import GROUPS
+from reference.measure.points import MeasuredPoint
+from reference.measure.run import Measurement
 from tests.reference.measure.machines import CORE, H200, exactly, runnable, setting, timed
 
 HERE = setting("cuda", "kimi-k2")
 
 
-def points(rates: dict[str, float]) -> list[Point]:
+def points(rates: dict[str, float]) -> list[MeasuredPoint]:
     """Every case at the rate of its group."""
-    groups = {"gemm": gemm, "grouped": grouped, "attention": attention, "steps": steps}
     return [
         timed(name, case, case.flop / rates[name])
-        for name, group in groups.items()
-        for case in runnable(group.cases(HERE))
+        for name in rates
+        for case in runnable(GROUPS[name](HERE))
     ]
 
 
-def result(own: list[Point], **changes: Any) -> Result:
-    found = Result(
+def result(own: list[MeasuredPoint], **changes: Any) -> Measurement:
+    found = Measurement(
         H200, Path(), "kimi-k2", "median", tuple(own), (), None, "launch", (), 989e12, (0.5,)
     )
     return replace(found, **changes)
@@ -48,7 +47,7 @@ def test_bars_are_shares_of_dense_products_and_of_the_peak() -> None:
 
 
 def test_one_slow_shape_misses_its_bar() -> None:
-    def slower(point: Point) -> Point:
+    def slower(point: MeasuredPoint) -> MeasuredPoint:
         slow = point.op == "grouped_weight" and point.shape["cols"] == 7168
         timing = exactly(point.timing.median * 2)
         return replace(point, timing=timing) if slow else point

@@ -7,27 +7,25 @@ from pathlib import Path
 import pytest
 import torch
 
-from reference.measure.case import Case
-from reference.measure.ceilings import Best
+from reference.measure.cases import TimedCase
+from reference.measure.catalog import write_passes
 from reference.measure.clock import summary
-from reference.measure.groups.serving import CACHED, PARTS, cases
-from reference.measure.links import fit_links
-from reference.measure.point import Point
-from reference.measure.scenario import write_passes
-from reference.measure.serving import fit_serving
+from reference.measure.groups.serving import CACHED, PARTS, serving_cases
+from reference.measure.limits import DeviceLimits, fit_engine, fit_links
+from reference.measure.points import MeasuredPoint
 from tests.reference.measure.machines import setting
 
-BEST = Best(1e11, 1e10, "", "")
+BEST = DeviceLimits(1e11, 1e10, "", "")
 LINKS = fit_links([], BEST, "least")
 STEP, SEQUENCE, PER_TENSOR = 1e-3, 5e-4, 4e-5
 
 
-def point(op: str, shape: dict[str, int], seconds: float, size: float = 0.0) -> Point:
-    return Point("serving", op, shape, "bf16", 0.0, size, 0, summary([seconds] * 3, 1))
+def point(op: str, shape: dict[str, int], seconds: float, size: float = 0.0) -> MeasuredPoint:
+    return MeasuredPoint("serving", op, shape, "bf16", 0.0, size, 0, summary([seconds] * 3, 1))
 
 
-def points() -> list[Point]:
-    found: list[Point] = []
+def points() -> list[MeasuredPoint]:
+    found: list[MeasuredPoint] = []
     for batch in (1, 4, 16, 64):
         shape = {"sequences": batch, "cached": CACHED}
         found.append(point("engine_pass", shape, 0.01 + 1e-4 * batch))
@@ -39,7 +37,7 @@ def points() -> list[Point]:
 
 
 def test_what_steps_take_beside_their_passes_is_found_again() -> None:
-    found = fit_serving(points(), BEST, LINKS)
+    found = fit_engine(points(), BEST, LINKS)
     assert found is not None
     assert found.step.value == pytest.approx(STEP, rel=1e-3)
     assert found.sequence.value == pytest.approx(SEQUENCE, rel=1e-3)
@@ -48,9 +46,9 @@ def test_what_steps_take_beside_their_passes_is_found_again() -> None:
 
 
 def test_without_an_engine_nothing_is_said() -> None:
-    assert fit_serving([], BEST, LINKS) is None
+    assert fit_engine([], BEST, LINKS) is None
     for op in ("engine_wake", "engine_host"):
-        assert fit_serving([one for one in points() if one.op != op], BEST, LINKS) is None
+        assert fit_engine([one for one in points() if one.op != op], BEST, LINKS) is None
 
 
 @pytest.mark.slow
@@ -58,7 +56,7 @@ def test_the_engine_is_measured_and_its_passes_are_written_as_a_table(tmp_path: 
     """The real engine, with few samples: all is above nothing, and four draw longer than one."""
     torch.set_num_threads(1)
     here = setting("cpu", "kimi-k2-nano", quick=True)
-    made = [one for one in cases(here) if isinstance(one, Case)]
+    made = [one for one in serving_cases(here) if isinstance(one, TimedCase)]
     found = [one.measured("serving", here) for one in made]
     took = {(one.op, one.shape.get("sequences", 0)): one.timing.median for one in found}
     assert min(took.values()) > 0

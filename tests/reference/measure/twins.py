@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reference.measure.case import Case
+from reference.measure.cases import TimedCase
 from twin.arch.ops import OpClass, Product, Work
 from twin.evidence.calibrate.measured import KINDS
 from twin.hardware import seconds
@@ -10,13 +10,13 @@ from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 
 
-def twin_seconds(case: Case, gpu: GpuSpec, profile: CalibrationSpec) -> float:
+def twin_seconds(case: TimedCase, gpu: GpuSpec, profile: CalibrationSpec) -> float:
     """Seconds by the twin's own roofline."""
     kind, work = twin_work(case)
     return seconds(kind, work, gpu, profile, case.op == "attention_backward")
 
 
-def twin_work(case: Case) -> tuple[OpClass, Work]:
+def twin_work(case: TimedCase) -> tuple[OpClass, Work]:
     """The case in the twin's words."""
     shape = case.shape
     if case.op.startswith("attention"):

@@ -10,25 +10,24 @@ from typing import Any, cast
 import pytest
 
 from reference.measure import laws
-from reference.measure.ceilings import Best, best
-from reference.measure.groups import collectives, copies
-from reference.measure.links import fit_links
-from reference.measure.parts import gpu_text, node_text, several_text
-from reference.measure.point import Point
+from reference.measure.catalog import gpu_text, node_text, several_text
+from reference.measure.groups import GROUPS
+from reference.measure.limits import DeviceLimits, device_limits, fit_links
+from reference.measure.points import MeasuredPoint
 from tests.reference.measure.machines import CORE, H200, runnable, setting, timed
 from twin.loading import load_part
 
-BEST = Best(1e11, 40e9, "fastest product", "fastest copy")
+BEST = DeviceLimits(1e11, 40e9, "fastest product", "fastest copy")
 
 
-def copied(kind: str, rate: float, latency: float) -> list[Point]:
-    cases = runnable(copies.cases(setting(kind, "kimi-k2-nano")))
+def copied(kind: str, rate: float, latency: float) -> list[MeasuredPoint]:
+    cases = runnable(GROUPS["copies"](setting(kind, "kimi-k2-nano")))
     return [timed("copies", case, latency + case.bytes / rate) for case in cases]
 
 
-def collected(ranks: int, rate: float, hop: float) -> list[Point]:
-    found: list[Point] = []
-    for case in runnable(collectives.cases(setting("cpu", "kimi-k2-nano", ranks=ranks))):
+def collected(ranks: int, rate: float, hop: float) -> list[MeasuredPoint]:
+    found: list[MeasuredPoint] = []
+    for case in runnable(GROUPS["collectives"](setting("cpu", "kimi-k2-nano", ranks=ranks))):
         sent, hops = laws.sent(cast("Any", case.op), case.bytes, ranks)
         found.append(timed("collectives", case, sent / rate + hops * hop))
     return found
@@ -77,7 +76,7 @@ def test_the_node_of_a_core_has_these_links(tmp_path: Path) -> None:
 
 def test_a_gpu_that_the_catalog_knows_extends_its_parts(tmp_path: Path) -> None:
     own = copied("cuda", 50e9, 8e-6)
-    limits = best(own, H200, "median")
+    limits = device_limits(own, H200, "median")
     assert (limits.gpu, limits.node) == ("h200", "h200-8gpu")
     text_of(tmp_path, "gpus", "h200-here", gpu_text(H200, limits))
     text_of(
@@ -106,5 +105,5 @@ def test_a_gpu_is_known_by_its_name_memory_and_sms(
     device: str, memory: int, units: int, known: str | None
 ) -> None:
     machine = replace(H200, device=device, memory=memory, units=units)
-    own: Sequence[Point] = ()
-    assert best(own, machine, "median").gpu == known
+    own: Sequence[MeasuredPoint] = ()
+    assert device_limits(own, machine, "median").gpu == known

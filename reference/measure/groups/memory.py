@@ -1,10 +1,19 @@
-"""Kernels that wait for memory: copy, add, RMSNorm, SwiGLU, rotary positions, the cast to FP8, the
-sum of a weight's gradient into fp32, copies of rows for their experts and back, and the loss over
-the vocabulary, in the sizes of a micro-batch.
+"""What a kernel costs beside arithmetic: launches and the host's time (`launch`), kernels that wait
+for memory (`bandwidth`), copies between host and device (`copies`).
 
-Legend: T tokens, D width, K experts per token, E experts, W words. Bytes are those of one fused
-kernel that reads its inputs once and writes its outputs once, as the twin counts: what an unfused
-implementation moves beyond that shows as a lower share of the bandwidth.
+`launch` is a chain of tiny kernels, per kernel once the host is ahead; `dispatch` the host's time
+to enqueue one. On a CPU nothing runs ahead, and both are the time of a tiny operation.
+
+`bandwidth` has copy, add, RMSNorm, SwiGLU, rotary positions, the cast to FP8, the sum of a weight's
+gradient into fp32, copies of rows for their experts and back, and the loss over the vocabulary, in
+the sizes of a micro-batch. Bytes are those of one fused kernel that reads its inputs once and
+writes its outputs once, as the twin counts: what an unfused implementation moves beyond that shows
+as a lower share of the bandwidth.
+
+`copies` are pinned memory over PCIe each way where there is a GPU, from memory to memory where the
+device is the host: offload on a CPU run, which reads and writes the same memory.
+
+Legend: T tokens, D width, K experts per token, E experts, W words.
 """
 
 from __future__ import annotations
@@ -17,13 +26,77 @@ from torch.nn import functional
 from reference.kernels.fp8 import quantize
 from reference.kernels.norm import rms_norm
 from reference.kernels.swiglu import swiglu
-from reference.measure.case import BF16, TYPES, Case, Setting, Skip, of_reach, random, timed
+from reference.measure import clock
+from reference.measure.cases import BF16, TYPES, Setting, Skip, TimedCase, of_reach, random, timed
 from reference.measure.clock import Call
-from reference.measure.point import Timing
+from reference.measure.points import Timing
 from reference.model.dispatch import gather, order_of, spread
 from reference.model.rope import Positions, rotate
 from reference.model.router import Router
 from twin.spec.model import ModelSpec, Moe, Rope
+
+CHAIN = 20
+"""Kernels in a chain."""
+TINY = 8
+"""Numbers that each works on."""
+
+
+def launch_cases(setting: Setting) -> list[TimedCase | Skip]:
+    """Chains of one elementwise kernel, and of a product, on a few numbers."""
+    del setting
+    shape = {"chain": CHAIN, "values": TINY}
+    size = 2.0 * CHAIN * TINY * 2
+    product = {"rows": TINY, "cols": TINY, "inner": TINY}
+    return [
+        TimedCase("launch", shape, BF16, 0.0, size, CHAIN, timed(_chain, size)),
+        TimedCase("dispatch", {"values": TINY}, BF16, 0.0, size / CHAIN, 1, _host(_tiny)),
+        TimedCase(
+            "dispatch_gemm", product, BF16, 2.0 * TINY**3, 6.0 * TINY**2, 1, _host(_tiny_gemm)
+        ),
+        TimedCase(
+            "dispatch_autograd",
+            product,
+            BF16,
+            6.0 * TINY**3,
+            18.0 * TINY**2,
+            3,
+            _host(_tiny_linear),
+        ),
+    ]
+
+
+def _chain(device: torch.device) -> Call:
+    x = random(device, TYPES[BF16], TINY)
+
+    def call() -> None:
+        for _ in range(CHAIN):
+            x.neg_()  # magnitudes stay, however long the chain
+
+    return call
+
+
+def _tiny(device: torch.device) -> Call:
+    return random(device, TYPES[BF16], TINY).neg_
+
+
+def _tiny_gemm(device: torch.device) -> Call:
+    x, w = random(device, TYPES[BF16], TINY, TINY), random(device, TYPES[BF16], TINY, TINY)
+    return lambda: x @ w
+
+
+def _tiny_linear(device: torch.device) -> Call:
+    """A linear layer forward and both gradients: three kernels."""
+    x, w = (random(device, TYPES[BF16], TINY, TINY).requires_grad_() for _ in range(2))
+    dy = random(device, TYPES[BF16], TINY, TINY)
+    return lambda: torch.autograd.grad(x @ w, (x, w), dy)
+
+
+def _host(make):  # noqa: ANN001, ANN202
+    def run(setting: Setting) -> Timing:
+        return clock.host_seconds(make(setting.device), setting.device, setting.effort)
+
+    return run
+
 
 Make = Callable[[torch.device], Call]
 
@@ -33,23 +106,25 @@ ROTARY = 64
 """Width of the rotary part of a head (Kimi K2, DeepSeek-V3)."""
 
 
-def cases(setting: Setting) -> list[Case | Skip]:
+def bandwidth_cases(setting: Setting) -> list[TimedCase | Skip]:
     """Every kernel at every size."""
     D = setting.spec.hidden
     found = [
-        _case(op, T, D, *kernel) for T in _tokens(setting) for op, kernel in _kernels(T, D).items()
+        _memory_case(op, T, D, *kernel)
+        for T in _tokens(setting)
+        for op, kernel in _kernels(T, D).items()
     ]
     found += [one for T in _tokens(setting) for one in _of_model(setting.spec, T)]
     if not setting.cuda:
         # What the memory of the host moves: more than its caches hold, no new pages.
         T, D = (2048, 4096) if setting.quick else (4096, 4096)
-        found += [_case(op, T, D, *_kernels(T, D)[op]) for op in ("copy", "accumulate")]
+        found += [_memory_case(op, T, D, *_kernels(T, D)[op]) for op in ("copy", "accumulate")]
     return of_reach(found, "bandwidth", setting)
 
 
-def _case(op: str, T: int, D: int, width: float, kernels: int, make: Make) -> Case:
+def _memory_case(op: str, T: int, D: int, width: float, kernels: int, make: Make) -> TimedCase:
     size = width * T * D
-    return Case(op, {"tokens": T, "width": D}, BF16, 0.0, size, kernels, timed(make, size))
+    return TimedCase(op, {"tokens": T, "width": D}, BF16, 0.0, size, kernels, timed(make, size))
 
 
 def _tokens(setting: Setting) -> tuple[int, ...]:
@@ -74,25 +149,25 @@ def _kernels(T: int, D: int) -> dict[str, tuple[float, int, Make]]:
     }
 
 
-def _of_model(spec: ModelSpec, T: int) -> Iterator[Case]:
+def _of_model(spec: ModelSpec, T: int) -> Iterator[TimedCase]:
     """Loss and routed rows of a model. Bytes and kernels are those of the twin's ops: `loss_max`,
     `loss_exp` and `loss_softmax` (26 bytes per logit forward, 14 backward); `dispatch_permute` and
     `combine_unpermute`, whose backwards are each other's forward; `router_scores`."""
     D, W = spec.hidden, spec.vocab
     for op, width, kernels in (("loss", 26.0, 4), ("loss_backward", 14.0, 2)):
         make = _loss(T, W, backward=op == "loss_backward")
-        yield Case(op, {"tokens": T, "width": W}, BF16, 0.0, width * T * W, kernels, make)
+        yield TimedCase(op, {"tokens": T, "width": W}, BF16, 0.0, width * T * W, kernels, make)
     if spec.moe is None:
         return
     K, E = spec.moe.top_k, spec.moe.experts
     size = 2.0 * (1 + K) * T * D
     shape = {"tokens": T, "width": D, "copies": K}
     for op in ("spread", "gather"):
-        yield Case(op, shape, BF16, 0.0, size, 1, timed(_rows(op, T, D, (K, E)), size))
+        yield TimedCase(op, shape, BF16, 0.0, size, 1, timed(_rows(op, T, D, (K, E)), size))
     for op, times in (("route", 3), ("route_backward", 2)):
         size = 4.0 * times * T * E + 8.0 * T * K
         make = timed(_route(spec.moe, T, backward=times == 2), size)
-        yield Case(op, {"tokens": T, "experts": E, "copies": K}, BF16, 0.0, size, 7, make)
+        yield TimedCase(op, {"tokens": T, "experts": E, "copies": K}, BF16, 0.0, size, 7, make)
 
 
 def _loss(T: int, W: int, *, backward: bool) -> Callable[[Setting], Timing]:
@@ -178,3 +253,46 @@ def _accumulate(device: torch.device, T: int, D: int) -> Call:
 def _gradient(out: torch.Tensor, *inputs: torch.Tensor) -> Call:
     dout = torch.randn_like(out)
     return lambda: torch.autograd.grad(out, inputs, dout, retain_graph=True)
+
+
+BYTE = "uint8"
+
+
+def copy_cases(setting: Setting) -> list[TimedCase | Skip]:
+    """Sizes in steps of eight, each way; bytes are those of the payload."""
+    exponents = (16, 19) if setting.quick else (12, 15, 18, 21, 24, 27)
+    sizes = [2**exponent for exponent in exponents]
+    if not setting.cuda:
+        found = [_copy_case("host_copy", size, _within) for size in sizes]
+        return [
+            *of_reach(found, "copies", setting),
+            Skip("copies", "pinned copies to and from a GPU", "no GPU; memory copies instead"),
+        ]
+    down = [_copy_case("device_to_host", size, _down) for size in sizes]
+    return of_reach(
+        [_copy_case("host_to_device", size, _up) for size in sizes] + down, "copies", setting
+    )
+
+
+def _copy_case(op: str, size: int, make) -> TimedCase:  # noqa: ANN001
+    run = timed(lambda device: make(device, size), size)
+    return TimedCase(op, {"bytes": size}, BYTE, 0.0, float(size), 1, run)
+
+
+def _within(device: torch.device, size: int) -> Call:
+    source, target = (_random_bytes(size, device) for _ in range(2))
+    return lambda: target.copy_(source)
+
+
+def _up(device: torch.device, size: int) -> Call:
+    source, target = _random_bytes(size).pin_memory(), _random_bytes(size, device)
+    return lambda: target.copy_(source, non_blocking=True)
+
+
+def _down(device: torch.device, size: int) -> Call:
+    source, target = _random_bytes(size, device), _random_bytes(size).pin_memory()
+    return lambda: target.copy_(source, non_blocking=True)
+
+
+def _random_bytes(size: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    return torch.randint(256, (size,), dtype=torch.uint8, device=device)

@@ -10,7 +10,7 @@ import torch
 
 from reference.measure import clock
 from reference.measure.clock import Call, Effort
-from reference.measure.point import Point, Timing
+from reference.measure.points import MeasuredPoint, Timing
 from twin.spec.model import ModelSpec
 
 BF16 = "bf16"
@@ -44,7 +44,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class TimedCase:
     """One operation of one shape with its FLOP, bytes and kernels (`Point` has the conventions);
     `run` times it."""
 
@@ -56,11 +56,13 @@ class Case:
     kernels: int
     run: Callable[[Setting], Timing]
 
-    def measured(self, group: str, setting: Setting) -> Point:
+    def measured(self, group: str, setting: Setting) -> MeasuredPoint:
         """The point that comes of it."""
         timing = self.run(setting)
         shape = dict(self.shape)
-        return Point(group, self.op, shape, self.dtype, self.flop, self.bytes, self.kernels, timing)
+        return MeasuredPoint(
+            group, self.op, shape, self.dtype, self.flop, self.bytes, self.kernels, timing
+        )
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name} {value:,}" for name, value in self.shape.items())
@@ -96,9 +98,9 @@ def random(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tenso
     return torch.randn(shape, device=device, dtype=dtype)
 
 
-def of_reach(cases: list[Case], group: str, setting: Setting) -> list[Case | Skip]:
+def of_reach(cases: list[TimedCase], group: str, setting: Setting) -> list[TimedCase | Skip]:
     """The cases that the bounds of the setting admit, and in one word what they leave out."""
-    kept: list[Case | Skip] = []
+    kept: list[TimedCase | Skip] = []
     beyond = 0
     for case in cases:
         if case.flop <= setting.most_flop and case.bytes <= setting.most_bytes:

@@ -1,0 +1,312 @@
+"""A measured machine in files that the twin loads: catalog parts, and scenarios that name them.
+
+In `catalog/` a folder gets `gpus/NAME.yaml`, `nodes/NAME.yaml` of one device (and NAME-xN of the N
+that collectives ran over), `calibrations/NAME.yaml`, `engines/NAME.yaml` and `updaters/NAME.yaml`
+where the inference engine ran, and an entry NAME in `sources.yaml`; a scenario beside `catalog`
+then names NAME. A GPU that the shipped catalog knows extends its part there, and has only what was
+measured of this one. Each measured training step becomes a scenario that says its seconds, and the
+engine a loop of reinforcement learning with a table of the engine's passes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+
+from reference.inference.spec import EngineSpec
+from reference.machine import Machine
+from reference.measure.cases import BF16
+from reference.measure.fitting import Number, exactly
+from reference.measure.limits import DeviceLimits, EngineTimes, Links
+from reference.measure.points import MeasuredPoint, Statistic
+from reference.measure.profile import Profile
+from twin.loading import load_part
+from twin.units import Dimension, format_quantity
+
+DIGITS: Final = 4
+"""Significant digits that are written; no timing is known better."""
+LEARNED: Final = (8, 160)
+"""Rows of a loop's micro-batch, and tokens of each: how much memory the trainer leaves behind
+decides whether waking finds pages or must ask for new ones."""
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+
+
+def write_parts(
+    folder: Path,
+    machine: Machine,
+    limits: DeviceLimits,
+    profile: Profile,
+    links: Links,
+    engine: EngineTimes | None,
+) -> list[Path]:
+    """Writes the parts and the source that they cite; returns what was written. Without `engine`
+    there is no engine and no updater."""
+    catalog, name = folder / "catalog", machine.name
+    texts = {
+        f"gpus/{name}": gpu_text(machine, limits),
+        f"nodes/{name}": node_text(machine, limits, links),
+        f"calibrations/{name}": calibration_text(machine, limits, profile, links.statistic),
+    }
+    if engine is not None:
+        texts[f"engines/{name}"] = engine_text(machine, engine)
+        texts[f"updaters/{name}"] = updater_text(machine, engine)
+    if links.ranks > 1:
+        texts[f"nodes/{name}-x{links.ranks}"] = several_text(machine, links.ranks)
+    files = {catalog / f"{place}.yaml": text for place, text in texts.items()}
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return [*files, _cite(catalog / "sources.yaml", machine)]
+
+
+def gpu_text(machine: Machine, limits: DeviceLimits) -> str:
+    """The device as the twin's GPU."""
+    cuda = machine.kind == "cuda"
+    memory = machine.memory if cuda else machine.memory // machine.count
+    note = "as the driver exposes it" if cuda else "a core's part of the host's"
+    exposed = exactly(memory, note, "bytes")
+    if limits.gpu is not None:
+        title = f"{machine.device}: the catalog's {limits.gpu}"
+        known = load_part("gpus", limits.gpu).spec.name
+        own = {"extends": limits.gpu, "name": known, "memory": exposed}
+    else:
+        title = machine.device
+        own = {
+            "name": machine.name,
+            "memory": exposed,
+            "memory_bandwidth": exactly(limits.bandwidth, limits.bandwidth_note, "bytes_per_s"),
+            "bf16_dense": exactly(limits.peak, limits.peak_note, "flop_per_s"),
+            "sms": f"{machine.units}  # {'SMs' if cuda else 'threads'}",
+        }
+    return _part(machine, title, {**own, "calibration": machine.name})
+
+
+def node_text(machine: Machine, limits: DeviceLimits, links: Links) -> str:
+    """The host with its devices; links that no byte crosses are said to be assumed."""
+    named = {"name": machine.name, "gpu": machine.name, "gpus": 1}
+    if limits.node is not None:
+        pcie = load_part("nodes", limits.node).spec.host.pcie
+        efficiency = _share(links.pcie_rate, 1 / pcie.bandwidth)
+        own = {"efficiency": efficiency, "latency": links.pcie_latency}
+        fields = {"extends": limits.node, **named, "host": {"pcie": own}}
+    else:
+        host = {
+            "memory": format_quantity(machine.host_memory, "bytes"),
+            "memory_bandwidth_per_socket": links.dram,
+            "sockets": 1,
+            "pcie": _link(links.pcie_rate, links.pcie_latency),
+        }
+        nic = _link(links.nic_rate, links.nic_latency)
+        fields = {**named, "nvlink": _link(links.rate, links.latency), "nic": nic, "host": host}
+    return _part(machine, f"One host: {machine.device}", fields)
+
+
+def engine_text(machine: Machine, engine: EngineTimes) -> str:
+    """`reference.inference` with its defaults, on one device, which is its host, too."""
+    own = EngineSpec()
+    fields = {
+        "name": machine.name,
+        "gpus": 1,
+        "tensor": 1,
+        "precision": "bf16",
+        "cache": "bf16",
+        "two_batches": "false",
+        "batch": own.running,
+        "chunk": f"{own.step_tokens}tok",
+        "prefix_cache": "false",
+        "step_overhead": engine.step,
+        "sequence_overhead": engine.sequence,
+    }
+    return _part(machine, f"The reference's inference engine on {machine.device}", fields)
+
+
+def updater_text(machine: Machine, engine: EngineTimes) -> str:
+    """New weights through host memory to an engine of the same process: nothing is sent."""
+    fields = {
+        **_software(machine, machine.name),
+        "nics": 1,
+        "efficiency": 1.0,
+        "hop": "0s",
+        "per_tensor": engine.per_tensor,
+        "gather": "0s",
+        "regroup": "0s",
+    }
+    return _part(machine, f"Weight updates within a process on {machine.device}", fields)
+
+
+def several_text(machine: Machine, ranks: int) -> str:
+    """The same host with as many devices as collectives ran over."""
+    fields = {"extends": machine.name, "name": f"{machine.name}-x{ranks}", "gpus": ranks}
+    return _part(machine, f"{ranks} ranks on one host: {machine.device}", fields)
+
+
+def calibration_text(
+    machine: Machine, limits: DeviceLimits, profile: Profile, statistic: Statistic
+) -> str:
+    """The profile, its residuals as comments above it."""
+    known = load_part("gpus", limits.gpu).spec if limits.gpu else None
+    parent = {"extends": known.calibration} if known else {}
+    taken = "least of" if statistic == "least" else "median of"
+    alone = ", of the process's own time" if machine.kind == "cpu" and machine.units == 1 else ""
+    comments = [
+        f"{machine.device}, {machine.date}: seconds are the {taken} repeated samples{alone}",
+        *map(str, profile.residuals),
+    ]
+    spans = {key: f"[{_whole(low)}, {_whole(high)}]" for key, (low, high) in profile.spans.items()}
+    law = {("matmuls", "bf16", "whole_tiles"): str(profile.whole_tiles).lower()}
+    numbers: dict[str, Any] = {}
+    for key, value in {**law, **profile.numbers, **spans}.items():
+        section = numbers
+        for name in key[:-1]:
+            section = section.setdefault(name, {})
+        section[key[-1]] = value
+    # `gemm` first, as the fits are.
+    ordered = {key[0]: numbers[key[0]] for key in (*profile.numbers, *profile.spans)}
+    software = _software(machine, known.name if known else machine.name)
+    return _yaml(comments, {**_about(machine), **parent, **software, **ordered})
+
+
+def write_steps(
+    folder: Path, machine: Machine, points: Sequence[MeasuredPoint], statistic: Statistic
+) -> list[Path]:
+    """A scenario per bf16 step, beside `catalog`; returns them."""
+    written: list[Path] = []
+    for point in points:
+        if point.group != "steps" or point.dtype != BF16:
+            continue
+        model, timing = point.op.partition(":")[2], point.timing
+        sequences, length = point.shape["sequences"], point.shape["tokens"]
+        path = folder / f"step-{model}-{sequences}x{length}.yaml"
+        fields = {
+            "seconds": f"{timing.seconds(statistic):.4g}",
+            "statistic": statistic,
+            "samples": timing.samples,
+            "lower": f"{timing.lower:.4g}",
+            "upper": f"{timing.upper:.4g}",
+            "sequences": sequences,
+            "length": length,
+            "total": sequences * length * 1000,
+        }
+        written.append(_filled("step", path, machine, {"model": model, **fields}))
+    return written
+
+
+def write_loop(folder: Path, machine: Machine, model: str, engine: EngineTimes) -> Path:
+    """A loop of one process, in which the engine and the trainer take turns; others extend it."""
+    fields = {
+        "model": model,
+        "rows": LEARNED[0],
+        "length": LEARNED[1],
+        "sleep": format_quantity(engine.sleep.value, "seconds"),
+        "sleep_note": engine.sleep.note,
+        "wake": format_quantity(engine.wake.value, "seconds"),
+        "wake_note": engine.wake.note,
+    }
+    return _filled("loop", folder / f"loop-{model}.yaml", machine, fields)
+
+
+def write_passes(folder: Path, model: str, points: Sequence[MeasuredPoint]) -> Path:
+    """The engine's passes as a table for `twin calibrate`, beside the loop that names the
+    engine."""
+    path, loop = folder / "passes.csv", folder / f"loop-{model}.yaml"
+    lines = ["name,scenario,decoding,cached,seconds"]
+    for point in points:
+        if point.op == "engine_pass":
+            batch, cached = point.shape["sequences"], point.shape["cached"]
+            seconds = f"{point.timing.median:.4g}"
+            lines.append(f"{batch} sequences,{loop},{batch},{cached},{seconds}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def _filled(template: str, path: Path, machine: Machine, fields: Mapping[str, object]) -> Path:
+    text = Template((_TEMPLATES / f"{template}.yaml").read_text(encoding="utf-8"))
+    here = {"node": machine.name, "device": machine.device, "date": machine.date}
+    path.write_text(text.substitute(here, **fields), encoding="utf-8")
+    return path
+
+
+def _whole(value: int) -> str:
+    return f"{{value: {value}, kind: measured}}"
+
+
+def _link(rate: Number, latency: Number) -> dict[str, Any]:
+    """A link whose line rate is what was reached of it."""
+    whole = f'{{value: 1.0, kind: {rate.kind}, note: "the rate above is what was reached"}}'
+    return {"bandwidth": rate, "efficiency": whole, "latency": latency}
+
+
+def _share(number: Number, factor: float) -> Number:
+    """A number as a share of another: at most 1."""
+    low, value, high = (min(1.0, v * factor) for v in (number.low, number.value, number.high))
+    return replace(number, value=value, low=low, high=high, dimension=None)
+
+
+def _part(machine: Machine, title: str, fields: Mapping[str, Any]) -> str:
+    title = f"{title}. Measured by `python -m reference.measure`"
+    return _yaml([title], {**_about(machine), **fields})
+
+
+def _about(machine: Machine) -> dict[str, str]:
+    return {"source": machine.name, "kind": "measured"}
+
+
+def _software(machine: Machine, gpu: str) -> dict[str, str]:
+    software, date = json.dumps(machine.software), f'"{machine.date}"'
+    return {"name": machine.name, "gpu": gpu, "software": software, "date": date}
+
+
+def _yaml(comments: Iterable[str], fields: Mapping[str, Any]) -> str:
+    return "\n".join([*(f"# {comment}." for comment in comments), *_lines(fields)]) + "\n"
+
+
+def _lines(fields: Mapping[str, Any], pad: str = "") -> list[str]:
+    """Fields as lines of YAML, sections indented."""
+    lines: list[str] = []
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            lines += [f"{pad}{name}:", *_lines(value, f"{pad}  ")]
+        else:
+            lines.append(f"{pad}{name}: {leaf(value) if isinstance(value, Number) else value}")
+    return lines
+
+
+def leaf(number: Number) -> str:
+    """A number with its range, kind and note, in flow style; value and range are rounded alike, so
+    that the value stays inside."""
+    value, low, high = (_rounded(v) for v in (number.value, number.low, number.high))
+    ends = (_written(v, number.dimension) for v in (min(low, value), max(high, value)))
+    spread = f", range: [{', '.join(ends)}]" if number.low < number.high else ""
+    note = json.dumps(number.note, ensure_ascii=False)
+    shown = _written(value, number.dimension)
+    return f"{{value: {shown}, kind: {number.kind}{spread}, note: {note}}}"
+
+
+def _rounded(value: float) -> float:
+    return value if float(value).is_integer() and value < 1e15 else float(f"{value:.{DIGITS}g}")
+
+
+def _written(value: float, dimension: Dimension | None) -> str:
+    return repr(float(value)) if dimension is None else format_quantity(value, dimension)
+
+
+def _cite(path: Path, machine: Machine) -> Path:
+    """Adds what was measured to the catalog's list of sources; what is there already stays."""
+    # ruamel leaves the type of its streams open.
+    yaml: Any = YAML()
+    yaml.width = 1000
+    known: Mapping[str, Any] = (yaml.load(path) if path.exists() else None) or {}
+    entry = {
+        "title": f"{machine.device}, measured by `python -m reference.measure`",
+        "url": "points",
+        "date": machine.date,
+    }
+    with path.open("w", encoding="utf-8") as stream:
+        yaml.dump({**known, machine.name: entry}, stream)
+    return path
