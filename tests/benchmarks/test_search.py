@@ -12,10 +12,9 @@ import pytest
 
 import twin
 from twin.answers.executors import PoolChoice
-from twin.explore.search.goal import Goal
+from twin.explore.search.goal import Goal, nodes_of
 from twin.explore.search.judge import Judge
-from twin.explore.search.recommend import Asked, recommend
-from twin.explore.search.sizes import nodes_of
+from twin.explore.search.recommend import SearchRequest, recommend
 from twin.explore.search.space import space
 
 pytestmark = pytest.mark.benchmark
@@ -41,7 +40,7 @@ def test_kimi_k2_on_256_to_4096_gpus_takes_less_than_two_minutes(goal):
     scenario = twin.load("kimi-k2-256xh800")
     whole = space(scenario, nodes_of(scenario, "256:4096"))
     begin = time.perf_counter()
-    found = recommend(Asked(whole, goal, PoolChoice(jobs=2)))
+    found = recommend(SearchRequest(whole, goal, PoolChoice(jobs=2)))
     seconds = time.perf_counter() - begin
     print(
         f"\n{found.examined:,} layouts examined in {seconds:.0f} s, {found.evaluated} played by "

@@ -4,7 +4,7 @@ import pytest
 
 from tests.figures.made import layout, memory_of, traces
 from twin.explore.study.figures import memory_levers
-from twin.explore.study.levers import Lever
+from twin.explore.study.nearest import MemoryLever
 from twin.figures.charts import Rung, cascade
 from twin.figures.memory import memory_map, peak_memory
 from twin.figures.palette import swatch
@@ -104,7 +104,7 @@ def test_the_map_has_a_cell_per_stage_and_category():
 @pytest.mark.parametrize(("fits", "words"), [(True, "1 of 1 single"), (False, "0 of 1 single")])
 def test_levers_say_what_they_free_and_whether_that_is_enough(fits, words):
     memory = memory_of({"parameters": 90.0})
-    lever = Lever("memory.recompute", "[full]", 2.0**30, 20 * 2.0**30, fits, 1.5)
+    lever = MemoryLever("memory.recompute", "[full]", 2.0**30, 20 * 2.0**30, fits, 1.5)
     picture = memory_levers([lever], memory, "plan", "light")
     assert words in picture.title
     assert "20 GiB" in picture.title

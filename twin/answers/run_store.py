@@ -10,17 +10,18 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from twin.answers.key import Fidelity, Key, source_digest
-from twin.answers.record import REST, SPANS, trace_files, trace_of
+from twin.answers.parquet import Column, from_parquet, to_parquet
 from twin.answers.store import discard_abandoned, optional, runs_folder, write_folder
-from twin.engine.trace import Trace
+from twin.engine.trace import Spans, Trace
 from twin.errors import Problem, UsageError
 from twin.loading import resolve, scenario_hash
 from twin.loading.suggest import hint
@@ -265,3 +266,38 @@ def _unreadable(entry: StoredRun, why: str) -> UsageError:
     message = f"the stored run `{entry.path.name}` cannot be read: {why}"
     again = entry.command or "twin run SCENARIO"
     return UsageError([Problem("TW062", "", message, f"store it again: `{again}`")])
+
+
+SPANS, REST = "trace.parquet", "trace.json"
+"""The files of a Trace."""
+_UNITS = {"start": "ns", "end": "ns"}
+
+
+def trace_files(trace: Trace, about: Mapping[str, str]) -> dict[str, bytes]:
+    """The files that hold a trace, by name; `about` is written into the table's metadata."""
+    columns = {
+        one.name: Column(
+            getattr(trace.spans, one.name),
+            {"unit": _UNITS[one.name]} if one.name in _UNITS else {},
+        )
+        for one in fields(Spans)
+    }
+    rest = {
+        name: kind.dump_python(getattr(trace, name), mode="json") for name, kind in _rest().items()
+    }
+    return {SPANS: to_parquet(columns, about), REST: json.dumps(rest).encode()}
+
+
+def trace_of(files: Mapping[str, bytes]) -> Trace:
+    """The trace that was written. Raises whatever the readers raise at files that are none."""
+    columns, _ = from_parquet(files[SPANS])
+    rest = json.loads(files[REST])
+    known = {name: kind.validate_python(rest[name]) for name, kind in _rest().items()}
+    return Trace(spans=Spans(**{one.name: columns[one.name] for one in fields(Spans)}), **known)
+
+
+@cache
+def _rest() -> dict[str, TypeAdapter[Any]]:
+    """What reads and writes each field of a Trace beside its spans."""
+    hints = get_type_hints(Trace)
+    return {one.name: TypeAdapter(hints[one.name]) for one in fields(Trace) if one.name != "spans"}

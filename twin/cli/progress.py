@@ -13,7 +13,7 @@ from twin.cli.output import Output, complain
 if TYPE_CHECKING:
     from twin.explore.search.recommend import Progress as SearchProgress
     from twin.explore.search.recommend import Told as SearchTold
-    from twin.explore.sweep.answers import Counts, Told
+    from twin.explore.sweep.sweep import SweepProgress, Told
 
 T = TypeVar("T")
 _EVERY_SECONDS = 10.0
@@ -45,14 +45,14 @@ def sweep_progress(output: Output) -> AbstractContextManager[Told | None]:
     """What to tell how far a sweep is; None where nobody wants to know."""
     speed = _Speed()
 
-    def drawn(counts: Counts) -> tuple[str, int, int]:
+    def drawn(counts: SweepProgress) -> tuple[str, int, int]:
         return _words(counts, speed.of(counts)), counts.done, counts.points
 
     return _progress(output, drawn, _NowAndThen().tell)
 
 
-def _words(counts: Counts, per_second: float | None) -> str:
-    """Counts in words."""
+def _words(counts: SweepProgress, per_second: float | None) -> str:
+    """SweepProgress in words."""
     parts = [f"{counts.done:,} of {counts.points:,} points"]
     parts += [f"{counts.cached:,} known"] * bool(counts.cached)
     parts += [f"{counts.failed:,} failed"] * bool(counts.failed)
@@ -68,7 +68,7 @@ class _Speed:
     def __init__(self) -> None:
         self.begin: tuple[float, int] | None = None
 
-    def of(self, counts: Counts) -> float | None:
+    def of(self, counts: SweepProgress) -> float | None:
         now = time.monotonic()
         if self.begin is None:
             self.begin = (now, counts.done)
@@ -83,7 +83,7 @@ class _NowAndThen:
         self.speed = _Speed()
         self.said = time.monotonic()
 
-    def tell(self, counts: Counts) -> None:
+    def tell(self, counts: SweepProgress) -> None:
         per_second = self.speed.of(counts)
         if time.monotonic() - self.said >= _EVERY_SECONDS:
             self.said = time.monotonic()

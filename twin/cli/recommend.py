@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from twin.explore.search.recommend import Recommendation
     from twin.explore.search.scale import Scaling
     from twin.explore.search.space import Space
-    from twin.explore.search.thresholds import MustBe
+    from twin.explore.search.thresholds import BreakEven
     from twin.scenario import Scenario
 
 _GpusOption = Annotated[
@@ -89,8 +89,8 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     budget, with 4 when nothing fits, with 3 when no layout is possible at all.
     """
     from twin.cli.answer import say_what_is_answered, training
-    from twin.explore.search.sizes import nodes_of
-    from twin.explore.sweep.kept import points_folder
+    from twin.explore.search.goal import nodes_of
+    from twin.explore.sweep.points import points_folder
     from twin.loading import load_any
 
     goal = _goal(target, budget, fastest=max_throughput)
@@ -110,25 +110,25 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
             rows = scale(loaded, Sizes(nodes, goal), pool=pool, folder=folder, progress=told)
         must = None
         if thresholds:
-            from twin.explore.search.contenders import fixed_contest
-            from twin.explore.search.thresholds import must_be
+            from twin.explore.search.candidates import fixed_contest
+            from twin.explore.search.thresholds import break_even
 
             with search_progress(output) as progress:
-                must = must_be(fixed_contest(rows, pool=pool, folder=folder, progress=progress))
+                must = break_even(fixed_contest(rows, pool=pool, folder=folder, progress=progress))
         _say_scaling(rows, output, must)
         return
-    from twin.explore.search.recommend import Asked
+    from twin.explore.search.recommend import SearchRequest
     from twin.explore.search.recommend import recommend as found_by
 
     whole = _space(loaded, nodes, axis or [])
     with search_progress(output) as progress:
-        found = found_by(Asked(whole, goal, pool, folder, most, progress))
+        found = found_by(SearchRequest(whole, goal, pool, folder, most, progress))
         must = None
         if thresholds:
-            from twin.explore.search.contenders import contest
-            from twin.explore.search.thresholds import must_be
+            from twin.explore.search.candidates import contest
+            from twin.explore.search.thresholds import break_even
 
-            must = must_be(contest(found))
+            must = break_even(contest(found))
     _say(found, output, must)
 
 
@@ -169,12 +169,12 @@ def _goal(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
 def _space(scenario: Scenario, nodes: tuple[int, ...], axes: list[str]) -> Space:
     """The space of the search."""
     from twin.explore.search.space import narrowed, space
-    from twin.explore.sweep.flags import read_axes
+    from twin.explore.sweep.grid import read_axes
 
     return narrowed(space(scenario, nodes), {one.path: one.values for one in read_axes(axes)})
 
 
-def _say(found: Recommendation, output: Output, must: MustBe | None) -> None:
+def _say(found: Recommendation, output: Output, must: BreakEven | None) -> None:
     """The recommendation as JSON, or in words and tables; exits with its code."""
     from twin.cli.search_tables import recommendation_tables, recommendation_words
 
@@ -188,7 +188,7 @@ def _say(found: Recommendation, output: Output, must: MustBe | None) -> None:
         raise typer.Exit(_unanswered(found.ends))
 
 
-def _say_thresholds(must: MustBe | None, output: Output) -> None:
+def _say_thresholds(must: BreakEven | None, output: Output) -> None:
     """What must be true, if that was asked."""
     if must is None:
         return
@@ -200,7 +200,7 @@ def _say_thresholds(must: MustBe | None, output: Output) -> None:
         output.show(*threshold_tables(must))
 
 
-def _say_scaling(found: Scaling, output: Output, must: MustBe | None) -> None:
+def _say_scaling(found: Scaling, output: Output, must: BreakEven | None) -> None:
     """The scaling as JSON, or in words and a table; exits with its code."""
     from twin.cli.search_tables import scaling_table, scaling_words
 

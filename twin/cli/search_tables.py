@@ -10,7 +10,7 @@ from twin.explore.search.judge import words
 from twin.explore.search.recommend import Answered, Recommendation, Size
 from twin.explore.search.scale import Scaling
 from twin.explore.study.variants import written
-from twin.explore.sweep.outcome import Outcome
+from twin.explore.sweep.points import PointOutcome
 from twin.reports.numbers import gibibytes, show
 from twin.scenario import Scenario
 from twin.spec.kpis import KPIS, Unit
@@ -101,7 +101,7 @@ def _why_none(size: Size) -> str:
     return "none fits" if size.asked else "no layout is left: too large, too slow or not possible"
 
 
-def _figures(outcome: Outcome) -> list[str]:
+def _figures(outcome: PointOutcome) -> list[str]:
     room = "" if outcome.headroom_bytes is None else gibibytes(outcome.headroom_bytes)
     return [*(show(outcome.kpis[key], _UNITS[key]) for key in _FIGURES), room]
 

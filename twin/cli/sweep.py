@@ -13,7 +13,7 @@ from twin.cli.output import DOES_NOT_FIT, Output
 
 if TYPE_CHECKING:
     from twin.answers.executors import PoolChoice
-    from twin.explore.sweep.sweep import Asked, Sweep
+    from twin.explore.sweep.sweep import Sweep, SweepRequest
     from twin.scenario import Scenario
 
 BUG, IMPOSSIBLE = 1, 3
@@ -90,7 +90,7 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     """
     from twin.cli.answer import say_what_is_answered
     from twin.cli.progress import sweep_progress
-    from twin.explore.sweep.kept import points_folder
+    from twin.explore.sweep.points import points_folder
     from twin.explore.sweep.sweep import sweep as answered
 
     pool = pool_choice(jobs, cluster)
@@ -132,16 +132,15 @@ def pool_choice(jobs: int | None, cluster: str | None) -> PoolChoice:
 
 def _asked(
     path: str, sets: list[str], grid: list[str], fidelity: SweepFidelity | None, limit: int
-) -> tuple[Scenario, Asked]:
+) -> tuple[Scenario, SweepRequest]:
     """The scenario, and what is to be swept; everything that is wrong with it is told here."""
     from twin.cli.answer import training
-    from twin.explore.sweep.flags import check_values, grid_of, read_axes
-    from twin.explore.sweep.grid import Source
-    from twin.explore.sweep.sweep import Asked, refuse_size
+    from twin.explore.sweep.grid import ScenarioSource, check_values, grid_of, read_axes
+    from twin.explore.sweep.sweep import SweepRequest, refuse_size
     from twin.loading import load_any
 
     axes = read_axes(grid)
-    source = Source(path, tuple(sets))
+    source = ScenarioSource(path, tuple(sets))
     loaded = training(load_any(path, sets))
     whole = grid_of(loaded, axes)
     refuse_size(whole, limit)
@@ -151,7 +150,7 @@ def _asked(
         raise typer.BadParameter(message, param_hint="--fidelity")
     of_file = loaded.sweep.fidelity if loaded.sweep else "fast"
     way = "whole" if loaded.rl else fidelity.value if fidelity else of_file
-    return loaded, Asked(loaded, source, whole, way)
+    return loaded, SweepRequest(loaded, source, whole, way)
 
 
 def _shown(show: str | None, loaded: Scenario) -> tuple[str, ...]:

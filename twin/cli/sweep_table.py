@@ -10,7 +10,7 @@ from typing import Final
 from rich.table import Table
 
 from twin.explore.study.variants import written
-from twin.explore.sweep.sweep import Row, Sweep
+from twin.explore.sweep.sweep import Sweep, SweepRow
 from twin.reports.numbers import gibibytes, show
 from twin.spec.kpis import Kpi
 
@@ -110,7 +110,7 @@ def _usual(found: Sweep) -> Sequence[str]:
     return next(keys for keys in _USUAL if keys[0] in own)
 
 
-def _cells(row: Row, fields: Sequence[str], kpis: Sequence[Kpi], *, marked: bool) -> list[str]:
+def _cells(row: SweepRow, fields: Sequence[str], kpis: Sequence[Kpi], *, marked: bool) -> list[str]:
     outcome = row.outcome
     values = [written(row.values[path]) if path in row.values else "" for path in fields]
     figures = [show(outcome.kpis.get(kpi.key), kpi.unit) if outcome.kpis else "" for kpi in kpis]

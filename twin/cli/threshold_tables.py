@@ -6,17 +6,16 @@ from typing import Final
 
 from rich.table import Table
 
-from twin.explore.search.contenders import MOST, REACH, TIE, Contender, Contest
+from twin.explore.search.candidates import MOST, REACH, TIE, Contender, Decision
 from twin.explore.search.levers import Lever
-from twin.explore.search.thresholds import Flip, MustBe, Threshold
-from twin.explore.search.tornado import Bar
+from twin.explore.search.thresholds import Bar, BreakEven, Flip, Threshold
 from twin.reports.numbers import count, digits
 
 _BARS: Final = 10
 """Uncertain inputs that are shown: the most influential."""
 
 
-def threshold_words(found: MustBe) -> list[str]:
+def threshold_words(found: BreakEven) -> list[str]:
     """Each value at which the decision flips, then what does not flip it, then how it was found."""
     if not found.contest.contenders:
         return ["What must be true: no layout fits, so there is nothing to decide."]
@@ -34,7 +33,7 @@ def threshold_words(found: MustBe) -> list[str]:
     return ["", head, *flips, *_rest(found), *notes, *_how(found)]
 
 
-def _flip(contest: Contest, one: Threshold, flip: Flip) -> str:
+def _flip(contest: Decision, one: Threshold, flip: Flip) -> str:
     """One flip in a sentence."""
     lever, last = one.lever, flip.value
     at_least = flip.side == "below"
@@ -67,7 +66,7 @@ def _holds(lever: Lever, flip: Flip) -> str:
     return "" if above == (flip.side == "below") else ", so it does not hold"
 
 
-def _beyond(contest: Contest, flip: Flip) -> str:
+def _beyond(contest: Decision, flip: Flip) -> str:
     """What is so where the decision does not hold."""
     pick, wins = contest.pick, flip.wins
     where = "above" if flip.side == "above" else "below"
@@ -109,7 +108,7 @@ def _likely(lever: Lever, flip: Flip) -> str:
     return f"; {'within' if inside else 'beyond'} the range of its source, {ends}"
 
 
-def _rest(found: MustBe) -> list[str]:
+def _rest(found: BreakEven) -> list[str]:
     """What does not flip the decision, and what was not asked."""
     still = [one for one in found.thresholds if not one.flips]
     said = [
@@ -121,7 +120,7 @@ def _rest(found: MustBe) -> list[str]:
     return [f"No flip: {'; '.join(said)}."] if said else []
 
 
-def _how(found: MustBe) -> list[str]:
+def _how(found: BreakEven) -> list[str]:
     """What was evaluated, of whom, and with which fidelity."""
     contest, near = found.contest, found.contest.near
     own = sum(one.own_ratio for one in near)
@@ -157,12 +156,12 @@ def _plain(lever: Lever, value: float) -> str:
     return digits(value / lever.per_unit)
 
 
-def threshold_tables(found: MustBe) -> tuple[Table, ...]:
+def threshold_tables(found: BreakEven) -> tuple[Table, ...]:
     """The tornado: what uncertain inputs make of the pick."""
     return (_tornado(found),) if found.bars else ()
 
 
-def _tornado(found: MustBe) -> Table:
+def _tornado(found: BreakEven) -> Table:
     table = Table(title="Most uncertain inputs of the pick", title_justify="left", box=None)
     table.add_column("input")
     for heading in ("now", "from", "to", "days", "cost"):

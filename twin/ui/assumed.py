@@ -12,7 +12,7 @@ import streamlit as st
 from twin.errors import DEFAULT, printable
 from twin.explore.study import Influence
 from twin.explore.study.influence import with_split
-from twin.explore.study.variants import Answer, Answers, document, replaced
+from twin.explore.study.variants import StepAnswer, StepAnswers, document, replaced
 from twin.figures.differences import Swing
 from twin.loading import Row
 from twin.loading.sourcing import is_number
@@ -95,11 +95,11 @@ def sliders(shown: View, report: Report, influences: Sequence[Influence]) -> Non
                 chosen[one.path] = value
     base, moved = what_if(shown.asked, ()), what_if(shown.asked, tuple(chosen.items()))
     for answer in (base, moved):
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, StepAnswer):
             say(shown.plan, answer)
             return
-    assert isinstance(base, Answer)
-    assert isinstance(moved, Answer)
+    assert isinstance(base, StepAnswer)
+    assert isinstance(moved, StepAnswer)
     _outcome(report, base, moved)
     st.button(
         "Keep as a variant",
@@ -119,14 +119,14 @@ def _slider(shown: View, one: Influence, stops: list[str]) -> str:
 
 
 @lru_cache(_KEPT)
-def what_if(asked: Question, values: tuple[tuple[str, str], ...]) -> Answer | Failure:
+def what_if(asked: Question, values: tuple[tuple[str, str], ...]) -> StepAnswer | Failure:
     """The fast answer to a plan with some numbers replaced, its split of layers kept."""
     planned = plan_of(asked)
     if not isinstance(planned, Plan):
         return planned
     base = with_split(document(planned.scenario), planned)
     changed = {path: _plain(value) for path, value in values}
-    return guarded(lambda: Answers().of(replaced(base, changed)))
+    return guarded(lambda: StepAnswers().of(replaced(base, changed)))
 
 
 def between(low: str, value: str, high: str) -> list[str]:
@@ -185,7 +185,7 @@ def _plain(value: str) -> str | float | int:
     return value
 
 
-def _outcome(report: Report, base: Answer, moved: Answer) -> None:
+def _outcome(report: Report, base: StepAnswer, moved: StepAnswer) -> None:
     """The report's figures, changed by as much as the fast path's are: untouched, they are those
     beside the page."""
     seconds, days = (moved.step_ns - base.step_ns) / 1e9, moved.days - base.days

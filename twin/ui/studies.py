@@ -14,7 +14,7 @@ from twin.explore.study import (
     nearest_fit,
 )
 from twin.explore.study.hidden import HiddenExpert, hidden_expert
-from twin.explore.study.levers import Lever, levers
+from twin.explore.study.nearest import MemoryLever, levers
 from twin.scenario import Scenario
 from twin.ui.answers import Failure, Question, guarded, scenario_of
 from twin.ui.worker import Note
@@ -33,7 +33,7 @@ def influences(asked: Question, note: Note) -> tuple[Influence, ...] | Failure:
     return _of(asked, lambda scenario: influence(scenario, note))
 
 
-def freeing(asked: Question, note: Note) -> tuple[Lever, ...] | Failure:
+def freeing(asked: Question, note: Note) -> tuple[MemoryLever, ...] | Failure:
     """What single changes would free on the fullest GPU, and what they cost."""
     del note
     return _of(asked, lambda scenario: levers(scenario, timed=True))

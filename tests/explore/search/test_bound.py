@@ -9,7 +9,7 @@ import pytest
 
 from twin.engine import lower, simulate
 from twin.errors import ScenarioError
-from twin.explore.search.course import Course
+from twin.explore.search.bounds import TimeBound
 from twin.explore.search.judge import Judge
 from twin.explore.search.space import space
 from twin.planning import plan
@@ -57,7 +57,7 @@ def test_events_are_no_shorter_than_the_bound_either(small):
 def test_the_bound_of_equal_stages_is_the_formula_of_1f1b():
     stages, forward, backward, runs = 4, 3.0, 5.0, 8
     each = np.arange(stages).astype(np.float64)
-    course = Course(
+    bound = TimeBound(
         parts=(),
         chunk_map=looped(stages, 1),
         arrival=each * forward,
@@ -68,7 +68,7 @@ def test_the_bound_of_equal_stages_is_the_formula_of_1f1b():
         kept=np.zeros(stages),
     )
     # (m + p - 1)(F + B): Narayanan et al. 2021, section 2.2.1.
-    assert course.nanoseconds(runs) == (runs + stages - 1) * (forward + backward)
+    assert bound.nanoseconds(runs) == (runs + stages - 1) * (forward + backward)
 
 
 def test_the_bound_is_close_where_nothing_is_shared(small):
@@ -81,9 +81,9 @@ def test_the_bound_is_close_where_nothing_is_shared(small):
         and one.layout.tensor == 1
     )
     scenario = layout.applied(small)
-    course = Judge(space(small, (1,))).course(layout, scenario)
+    bound = Judge(space(small, (1,))).bound(layout, scenario)
     step = simulate(lower(plan(scenario)), fidelity="fast").step_ns
-    assert course.nanoseconds(microbatches(scenario)) > 0.7 * step
+    assert bound.nanoseconds(microbatches(scenario)) > 0.7 * step
 
 
 @pytest.mark.slow

@@ -9,12 +9,10 @@ import pytest
 from twin.answers.executors import PoolChoice
 from twin.engine import lower, simulate
 from twin.errors import ScenarioError, UsageError
-from twin.explore.search.goal import Goal
+from twin.explore.search.goal import Goal, nodes_of
 from twin.explore.search.judge import Judge
-from twin.explore.search.layout import layout_of
-from twin.explore.search.recommend import Asked, recommend
-from twin.explore.search.sizes import nodes_of
-from twin.explore.search.space import narrowed, only, space
+from twin.explore.search.recommend import SearchRequest, recommend
+from twin.explore.search.space import layout_of, narrowed, only, space
 from twin.explore.study.variants import document, replaced
 from twin.planning import plan
 
@@ -51,7 +49,7 @@ def exhaustive(found):
 
 
 def test_the_optimum_of_a_small_space_is_that_of_trying_all(narrow):
-    found = recommend(Asked(narrow, Goal(), HERE, most=10_000))
+    found = recommend(SearchRequest(narrow, Goal(), HERE, most=10_000))
     steps = dict(exhaustive(narrow))
     assert found.examined == narrow.size > len(steps) > 10
     for size in found.sizes:
@@ -64,7 +62,7 @@ def test_the_optimum_of_a_small_space_is_that_of_trying_all(narrow):
 
 
 def test_a_deadline_takes_the_cheapest_in_time_and_a_budget_the_fastest_within_it(narrow):
-    fastest = recommend(Asked(narrow, Goal(), HERE))
+    fastest = recommend(SearchRequest(narrow, Goal(), HERE))
     leaders = {size.nodes: size.leader for size in fastest.sizes}
     days, cost = (
         {n: one.best.kpis[key] or 0.0 for n, one in leaders.items() if one}
@@ -72,22 +70,22 @@ def test_a_deadline_takes_the_cheapest_in_time_and_a_budget_the_fastest_within_i
     )
     assert days[2] < days[1]
     assert cost[1] < cost[2]
-    slow = recommend(Asked(narrow, Goal(days=days[1] * 1.01), HERE)).pick
+    slow = recommend(SearchRequest(narrow, Goal(days=days[1] * 1.01), HERE)).pick
     assert slow is not None
     assert slow.layout.nodes == 1
-    quick = recommend(Asked(narrow, Goal(days=days[2] * 1.01), HERE)).pick
+    quick = recommend(SearchRequest(narrow, Goal(days=days[2] * 1.01), HERE)).pick
     assert quick is not None
     assert quick.layout.nodes == 2
-    poor = recommend(Asked(narrow, Goal(usd=cost[1] * 1.01), HERE)).pick
+    poor = recommend(SearchRequest(narrow, Goal(usd=cost[1] * 1.01), HERE)).pick
     assert poor is not None
     assert poor.layout.nodes == 1
-    never = recommend(Asked(narrow, Goal(days=days[2] / 100), HERE))
+    never = recommend(SearchRequest(narrow, Goal(days=days[2] / 100), HERE))
     assert never.pick is None
     assert any(size.leader for size in never.sizes), "what comes nearest is said"
 
 
 def test_a_recommendation_says_what_became_of_every_layout(narrow):
-    said = recommend(Asked(narrow, Goal(), HERE)).to_json()
+    said = recommend(SearchRequest(narrow, Goal(), HERE)).to_json()
     left = sum(size["not_evaluated"] for size in said["sizes"])
     assert said["examined"] == sum(said["pruned"].values()) + said["evaluated"] + left
     assert set(said["pruned"]) == set(said["pruned_because"])

@@ -16,24 +16,23 @@ import twin
 from twin.answers.executors import PoolChoice
 from twin.cli.main import main
 from twin.cli.threshold_tables import threshold_tables, threshold_words
-from twin.explore.search.contenders import (
+from twin.explore.search.candidates import (
     MOST,
     TIE,
     Contender,
-    Contest,
-    Stand,
+    Decision,
+    Standing,
     contest,
     fixed_contest,
 )
 from twin.explore.search.goal import Goal
 from twin.explore.search.levers import Lever, NoLever, levers
-from twin.explore.search.recommend import Asked, recommend
+from twin.explore.search.recommend import SearchRequest, recommend
 from twin.explore.search.scale import Sizes, scale
 from twin.explore.search.space import narrowed, space
-from twin.explore.search.thresholds import MustBe, find_flips
-from twin.explore.search.tornado import tornado
-from twin.explore.study.variants import Answers, document, replaced, value_at
-from twin.explore.sweep.outcome import failed
+from twin.explore.search.thresholds import BreakEven, find_flips, tornado
+from twin.explore.study.variants import StepAnswers, document, replaced, value_at
+from twin.explore.sweep.points import failed
 from twin.planning import plan
 
 HERE = PoolChoice(jobs=1)
@@ -50,7 +49,7 @@ def fastest(small):
         "parallel.micro_batch": [1],
     }
     found = narrowed(space(small, (1, 2)), axes)
-    return recommend(Asked(replace(found, memory=found.memory[:1]), Goal(), HERE))
+    return recommend(SearchRequest(replace(found, memory=found.memory[:1]), Goal(), HERE))
 
 
 def asked_again(found, goal):
@@ -86,12 +85,14 @@ def hand_made(scenario, goal, *figures, has_pick=True):
             words=f"layout {n} 1f1b",
             schedule="1f1b",
             overrides={"cluster.nodes": nodes},
-            now=Stand({"days": days, "cost_usd": cost, "gpu_hours": cost / 2, "step_seconds": 1.0}),
+            now=Standing(
+                {"days": days, "cost_usd": cost, "gpu_hours": cost / 2, "step_seconds": 1.0}
+            ),
             headroom_bytes=1e9 * (n + 1),
         )
         for n, (nodes, days, cost) in enumerate(figures)
     ]
-    return Contest(scenario, goal, tuple(made), has_pick, HERE)
+    return Decision(scenario, goal, tuple(made), has_pick, HERE)
 
 
 def straight(**changes):
@@ -156,7 +157,7 @@ def chosen_at(contest, contenders, overrides):
     base = document(contest.scenario)
     worth = {}
     for place, one in enumerate(contenders):
-        answer = Answers().of(replaced(base, {**one.overrides, **overrides}))
+        answer = StepAnswers().of(replaced(base, {**one.overrides, **overrides}))
         if answer.headroom < 0:
             continue
         days = one.ratio * answer.days
@@ -200,7 +201,7 @@ def test_at_what_it_is_now_every_lever_gives_the_answer_that_is_known(fastest):
     for one in levers(found):
         if isinstance(one, Lever) and one.overrides and one.now:
             base = document(found.scenario)
-            answer = Answers().of(
+            answer = StepAnswers().of(
                 replaced(base, {**found.pick.overrides, **one.overrides(one.now)})
             )
             assert found.pick.ratio * answer.days == pytest.approx(found.pick.now.kpis["days"])
@@ -216,7 +217,9 @@ def test_who_has_no_events_takes_the_ratio_of_its_leader_and_never_less_than_one
 
 def test_every_flip_of_a_lever_that_is_not_monotone_is_found(small):
     def closed(one, value):
-        return Stand({**one.now.kpis, "days": 10.0 + abs(value - 5.0) * (value > 5 or value < 2)})
+        return Standing(
+            {**one.now.kpis, "days": 10.0 + abs(value - 5.0) * (value > 5 or value < 2)}
+        )
 
     found = hand_made(small, Goal(days=12.5), (1, 10.0, 5.0), (2, 9.0, 50.0))
     ((threshold,), points) = find_flips(found, [straight(closed=closed)])
@@ -238,7 +241,7 @@ def test_who_wins_at_a_flip_is_the_best_of_all_that_were_asked(fastest, monkeypa
 
 def test_a_flip_at_the_end_of_a_range_is_found_and_beyond_it_is_not(small):
     def closed(one, value):
-        return Stand({**one.now.kpis, "days": 10.0 + value})
+        return Standing({**one.now.kpis, "days": 10.0 + value})
 
     for most, flips in ((19.9, 1), (20.1, 0)):
         found = hand_made(small, Goal(days=most), (1, 10.0, 5.0))
@@ -256,7 +259,7 @@ def test_an_answer_that_failed_is_no_flip(fastest, monkeypatch):
     ((threshold,), _) = find_flips(whole, [lever(whole, "NIC rate")])
     assert threshold.flips == ()
     assert threshold.none == "not answered"
-    found = MustBe(whole, (threshold,), (), (), 0)
+    found = BreakEven(whole, (threshold,), (), (), 0)
     assert "4 values were not answered (the worker died)" in "\n".join(threshold_words(found))
 
 
@@ -264,7 +267,7 @@ def test_what_moves_nothing_is_said_to_have_no_influence(small):
     found = hand_made(small, Goal(days=12.0), (1, 10.0, 5.0))
     ((threshold,), _) = find_flips(found, [straight()])
     assert "no influence" in threshold.none
-    longer = straight(closed=lambda one, x: Stand({**one.now.kpis, "days": 10.0 + 1e-3 * x}))
+    longer = straight(closed=lambda one, x: Standing({**one.now.kpis, "days": 10.0 + 1e-3 * x}))
     ((threshold,), _) = find_flips(found, [longer])
     assert "decision holds" in threshold.none
 
@@ -345,7 +348,7 @@ def test_words_and_json_say_each_flip_in_the_unit_of_its_lever(fastest):
     whole = asked_again(fastest, Goal(usd=1.3 * leader(fastest, 2)["cost_usd"]))
     free = [one for one in levers(whole) if isinstance(one, Lever) and one.closed]
     thresholds, points = find_flips(whole, free)
-    found = MustBe(whole, thresholds, (NoLever("none", "", "of a reason"),), (), points)
+    found = BreakEven(whole, thresholds, (NoLever("none", "", "of a reason"),), (), points)
     said = json.loads(json.dumps(found.to_json()))
     by_name = {one["lever"]: one for one in said["thresholds"]}
     margin = by_name["memory margin"]
@@ -371,7 +374,7 @@ def test_sizes_of_a_fixed_layout_are_a_contest_too(small):
     assert [one.nodes for one in made.contenders] == [4, 2]
     assert made.pick.overrides == {"cluster.nodes": 4}
     for one in made.contenders:
-        answer = Answers().of(replaced(document(small), one.overrides))
+        answer = StepAnswers().of(replaced(document(small), one.overrides))
         assert one.ratio * answer.days == pytest.approx(one.now.kpis["days"])
 
 

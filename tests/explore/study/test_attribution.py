@@ -20,7 +20,7 @@ from twin.explore.study.attribution import (
     attribution,
     rounded,
 )
-from twin.explore.study.variants import Answers
+from twin.explore.study.variants import StepAnswers
 from twin.planning import plan
 from twin.reports.breakdown import mean
 from twin.scenario import Scenario
@@ -96,14 +96,14 @@ def test_inputs_that_do_the_same_are_worth_the_same() -> None:
 def test_a_single_change_is_worth_the_whole_difference() -> None:
     base, other = small(), small(FASTER[0])
     found = split(base, other)
-    answers = Answers()
+    answers = StepAnswers()
     assert worth(found)["calibration.gemm"] == answers.of(other).step_ns - answers.of(base).step_ns
     assert set(worth(found)) <= {"calibration.gemm", SHARED_LINKS}
 
 
 def test_two_changes_are_worth_the_mean_of_both_orders() -> None:
     base, one, two = small(), small(FASTER[0]), small(FASTER[2])
-    both, answers = small(FASTER[0], FASTER[2]), Answers()
+    both, answers = small(FASTER[0], FASTER[2]), StepAnswers()
     steps = [answers.of(scenario).step_ns for scenario in (base, one, two, both)]
     expected = ((steps[1] - steps[0]) + (steps[3] - steps[2])) / 2
     found = worth(split(base, both))

@@ -21,7 +21,7 @@ from twin.arch.inference import (
     with_heads,
 )
 from twin.cli.inference_tables import inference_tables
-from twin.explore.study.variants import Answers, document, replaced
+from twin.explore.study.variants import StepAnswers, document, replaced
 from twin.loading import load, load_part
 from twin.loading.files import shipped_folder
 from twin.reports.inference import CONTEXTS, inference, sentence
@@ -186,7 +186,7 @@ def test_heads_are_compared_at_equal_batch_and_run() -> None:
 @cache
 def answered(file: Any) -> list[dict[str, float | None]]:
     """The key figures of every point, by the fast path."""
-    answers, found = Answers("fast"), list[dict[str, float | None]]()
+    answers, found = StepAnswers("fast"), list[dict[str, float | None]]()
     for _, one in points(file):
         answer = answers.of(one)
         assert answer.headroom > 0

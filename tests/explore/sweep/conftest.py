@@ -10,8 +10,8 @@ import pytest
 
 from twin.answers import Fidelity
 from twin.explore.study.variants import Document, document
-from twin.explore.sweep.grid import Source
-from twin.explore.sweep.points import Point
+from twin.explore.sweep.grid import ScenarioSource
+from twin.explore.sweep.points import SweepPoint
 from twin.loading import load
 from twin.scenario import Scenario
 
@@ -38,9 +38,9 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def source(file: Path) -> Source:
+def source(file: Path) -> ScenarioSource:
     """The small scenario, as a command names it."""
-    return Source(str(file))
+    return ScenarioSource(str(file))
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def small(file: Path) -> Scenario:
 
 
 @pytest.fixture
-def point(small: Scenario) -> Callable[..., Point]:
+def point(small: Scenario) -> Callable[..., SweepPoint]:
     """Makes a point of the small scenario: `point({"cluster.nodes": 4})`."""
     base: Document = document(small)
 
-    def make(overrides: dict[str, Any] | None = None, fidelity: Fidelity = "fast") -> Point:
-        return Point(base, overrides or {}, fidelity)
+    def make(overrides: dict[str, Any] | None = None, fidelity: Fidelity = "fast") -> SweepPoint:
+        return SweepPoint(base, overrides or {}, fidelity)
 
     return make

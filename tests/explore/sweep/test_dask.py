@@ -16,8 +16,8 @@ import pytest
 from tests.answers import victims
 from twin.answers.executors import Died, PoolChoice, play
 from twin.errors import UsageError
-from twin.explore.sweep.grid import Grid, Source
-from twin.explore.sweep.sweep import Asked, sweep
+from twin.explore.sweep.grid import Grid, ScenarioSource
+from twin.explore.sweep.sweep import SweepRequest, sweep
 from twin.loading import load
 
 pytest.importorskip("distributed")
@@ -67,7 +67,7 @@ def test_a_sweep_on_two_workers_says_what_one_process_says(
     cluster: str, file: Path, tmp_path: Path
 ):
     grid = Grid({"cluster.nodes": (2, 3, 4, 8), "parallel.micro_batch": (1, 2, 4)})
-    asked = Asked(load(file), Source(str(file)), grid)
+    asked = SweepRequest(load(file), ScenarioSource(str(file)), grid)
     there = sweep(asked, pool=PoolChoice(cluster=cluster), folder=tmp_path / "points")
     here = sweep(asked, pool=PoolChoice(jobs=1), folder=None)
     assert there.to_json() == here.to_json()

@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from twin.errors import ScenarioError, UsageError
-from twin.explore.sweep.flags import check_values, grid_of, read_axes
-from twin.explore.sweep.grid import Grid, Maker, Source
-from twin.explore.sweep.outcome import Outcome
-from twin.explore.sweep.points import Point, problem_of
+from twin.explore.sweep.grid import (
+    Grid,
+    PointMaker,
+    ScenarioSource,
+    check_values,
+    grid_of,
+    read_axes,
+)
+from twin.explore.sweep.points import PointOutcome, SweepPoint, problem_of
 from twin.explore.sweep.sweep import refuse_size
 from twin.loading import load, resolve, scenario_hash
 
@@ -64,29 +69,29 @@ CHANGES: dict[str, list[object]] = {
     )
 )
 def test_a_point_is_the_scenario_that_set_makes_of_the_same_values(
-    source: Source, values: dict[str, object]
+    source: ScenarioSource, values: dict[str, object]
 ):
-    point = Maker(source).point(values)
+    point = PointMaker(source).point(values)
     sets = [f"{path}={json.dumps(value)}" for path, value in values.items()]
     try:
         expected = scenario_hash(load(source.path, sets))
     except ScenarioError as error:
         expected = error.problems[0].code
-    found = point.code if isinstance(point, Outcome) else hash_of(point)
+    found = point.code if isinstance(point, PointOutcome) else hash_of(point)
     assert found == expected
 
 
-def test_values_that_are_only_right_together_make_a_point(source: Source):
-    maker = Maker(Source(source.path, ("train.global_batch=16384tok",)))
+def test_values_that_are_only_right_together_make_a_point(source: ScenarioSource):
+    maker = PointMaker(ScenarioSource(source.path, ("train.global_batch=16384tok",)))
     point = maker.point({"train.sequence": "3000tok", "train.global_batch": "6000tok"})
-    assert not isinstance(point, Outcome)
+    assert not isinstance(point, PointOutcome)
     assert point.scenario().train.global_batch_sequences == 2
     alone = maker.point({"train.sequence": "3000tok", "parallel.tensor": 4})
-    assert isinstance(alone, Outcome)
+    assert isinstance(alone, PointOutcome)
     assert (alone.code, alone.path) == ("TW017", "train.global_batch")
 
 
-def hash_of(point: Point) -> str:
+def hash_of(point: SweepPoint) -> str:
     """The hash of a point's scenario, or the code of what is wrong with it."""
     try:
         return scenario_hash(point.scenario())
@@ -94,22 +99,22 @@ def hash_of(point: Point) -> str:
         return problem_of(error).code
 
 
-def test_another_gpu_brings_its_own_calibration(source: Source, file: Path):
+def test_another_gpu_brings_its_own_calibration(source: ScenarioSource, file: Path):
     text = file.read_text().replace("calibration: a100-megatron\n", "")
     file.write_text(text)
-    point = Maker(source).point({"cluster.node": "h800-8gpu"})
-    assert not isinstance(point, Outcome)
+    point = PointMaker(source).point({"cluster.node": "h800-8gpu"})
+    assert not isinstance(point, PointOutcome)
     assert (
         point.scenario().calibration.name == load(file, ["cluster.node=h800-8gpu"]).calibration.name
     )
     assert point.scenario().calibration.name != load(file).calibration.name
 
 
-def test_points_of_plain_values_share_one_base(source: Source):
-    maker = Maker(source)
+def test_points_of_plain_values_share_one_base(source: ScenarioSource):
+    maker = PointMaker(source)
     one, two = (maker.point({"cluster.nodes": count}) for count in (2, 4))
-    assert not isinstance(one, Outcome)
-    assert not isinstance(two, Outcome)
+    assert not isinstance(one, PointOutcome)
+    assert not isinstance(two, PointOutcome)
     assert one.base is two.base
 
 
@@ -117,7 +122,7 @@ def wrong(file: Path, *grid: str) -> list[tuple[str, str]]:
     """Codes and places of what is wrong with a grid."""
     scenario, axes = load(file), read_axes(grid)
     try:
-        check_values(Source(str(file)), scenario, grid_of(scenario, axes), axes)
+        check_values(ScenarioSource(str(file)), scenario, grid_of(scenario, axes), axes)
     except (ScenarioError, UsageError) as error:
         return [
             (problem.code, problem.origin.text[problem.origin.column - 1 :][: problem.origin.width])
@@ -154,7 +159,7 @@ def test_what_is_wrong_in_the_section_stands_in_the_file(file: Path):
     )
     scenario = load(file)
     with pytest.raises(ScenarioError) as caught:
-        check_values(Source(str(file)), scenario, grid_of(scenario, ()), ())
+        check_values(ScenarioSource(str(file)), scenario, grid_of(scenario, ()), ())
     first, second = caught.value.problems
     assert first.origin is not None
     assert second.origin is not None

@@ -18,9 +18,8 @@ import pytest
 
 from tests.explore.sweep.conftest import SMALL
 from twin.answers.executors import PoolChoice
-from twin.explore.sweep.flags import grid_of, read_axes
-from twin.explore.sweep.grid import Source
-from twin.explore.sweep.sweep import Asked, sweep
+from twin.explore.sweep.grid import ScenarioSource, grid_of, read_axes
+from twin.explore.sweep.sweep import SweepRequest, sweep
 from twin.loading import load
 
 ROOT = Path(__file__).parents[3]
@@ -113,7 +112,9 @@ def test_a_killed_sweep_goes_on_where_it_was(start: Start, tmp_path: Path):
     assert {file: after[file] for file in before} == before
 
     scenario, axes = load(tmp_path / "small.yaml"), read_axes([AXIS])
-    asked = Asked(scenario, Source(str(tmp_path / "small.yaml")), grid_of(scenario, axes))
+    asked = SweepRequest(
+        scenario, ScenarioSource(str(tmp_path / "small.yaml")), grid_of(scenario, axes)
+    )
     undisturbed = sweep(asked, pool=PoolChoice(jobs=1), folder=None).to_json()
     assert resumed | {"evaluated": POINTS, "cached": 0} == json.loads(json.dumps(undisturbed))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.explore.sweep.pareto import frontier
+from twin.explore.sweep.sweep import frontier
 
 PAIR = st.tuples(st.integers(0, 8).map(float), st.integers(0, 8).map(float))
 

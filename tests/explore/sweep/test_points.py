@@ -12,13 +12,19 @@ from typing import Literal
 import pytest
 
 import twin
-from twin.explore.sweep import kept, points
-from twin.explore.sweep.kept import place, points_folder, recall, tidy
-from twin.explore.sweep.outcome import Outcome
-from twin.explore.sweep.points import Point, answer_point
+from twin.explore.sweep import points
+from twin.explore.sweep.points import (
+    PointOutcome,
+    SweepPoint,
+    answer_point,
+    place,
+    points_folder,
+    recall,
+    tidy,
+)
 from twin.loading import load, scenario_hash
 
-MakePoint = Callable[..., Point]
+MakePoint = Callable[..., SweepPoint]
 
 
 @pytest.mark.parametrize("fidelity", ["fast", "events"])
@@ -126,10 +132,10 @@ def test_an_edit_of_the_code_never_serves_an_older_answer(
     point: MakePoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     answer_point(point(), tmp_path)
-    monkeypatch.setattr(kept, "source_digest", lambda: "0123456789abcdef")
+    monkeypatch.setattr(points, "source_digest", lambda: "0123456789abcdef")
     assert not answer_point(point(), tmp_path).cached
     assert answer_point(point(), tmp_path).cached
-    monkeypatch.setattr(kept, "version", lambda _: "9.9.9")
+    monkeypatch.setattr(points, "version", lambda _: "9.9.9")
     assert not answer_point(point(), tmp_path).cached
 
 
@@ -192,7 +198,9 @@ def test_outcomes_lie_beside_the_stored_runs_and_do_not_show_among_them(
     answer_point(point(), points_folder())
     assert points_folder() == tmp_path / "points"
     assert twin.answers.stored() == []
-    assert isinstance(recall(points_folder(), scenario_hash(point().scenario()), "fast"), Outcome)
+    assert isinstance(
+        recall(points_folder(), scenario_hash(point().scenario()), "fast"), PointOutcome
+    )
 
 
 def test_a_sweep_section_changes_neither_hash_nor_points(file: Path):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twin.errors import FieldError, UsageError
-from twin.explore.sweep.flags import read_axes
+from twin.explore.sweep.grid import read_axes
 from twin.spec.sweep import check_figure, check_path, read_range
 
 NUMBERS = st.integers(1, 10_000)

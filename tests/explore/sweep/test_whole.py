@@ -9,8 +9,8 @@ import pytest
 
 from tests.kinds.rl.iterations import BESIDE, NAME, SMALL, reported
 from twin.answers.executors import PoolChoice
-from twin.explore.sweep.grid import Grid, Source
-from twin.explore.sweep.sweep import Asked, Sweep, sweep
+from twin.explore.sweep.grid import Grid, ScenarioSource
+from twin.explore.sweep.sweep import Sweep, SweepRequest, sweep
 from twin.kinds.rollouts import rollout
 from twin.loading import load
 
@@ -26,8 +26,8 @@ def swept(
     few: tuple[str, ...] = SMALL,
     folder: Path | None = None,
 ) -> Sweep:
-    source = Source(name, (*few, *sets))
-    asked = Asked(load(name, [*few, *sets]), source, Grid(axes), "whole")
+    source = ScenarioSource(name, (*few, *sets))
+    asked = SweepRequest(load(name, [*few, *sets]), source, Grid(axes), "whole")
     return sweep(asked, pool=PoolChoice(1), folder=folder)
 
 
@@ -78,8 +78,8 @@ def test_a_kept_iteration_is_no_answer_to_a_step(tmp_path: Path) -> None:
     again = swept(axes, folder=tmp_path)
     assert (first.counts.cached, again.counts.cached) == (0, 2)
     assert [row.outcome.kpis for row in again.rows] == [row.outcome.kpis for row in first.rows]
-    source = Source(NAME, SMALL)
-    asked = Asked(load(NAME, SMALL), source, Grid(axes), "fast")
+    source = ScenarioSource(NAME, SMALL)
+    asked = SweepRequest(load(NAME, SMALL), source, Grid(axes), "fast")
     steps = sweep(asked, pool=PoolChoice(1), folder=tmp_path)
     assert steps.counts.cached == 0
     assert all("step_seconds" in row.outcome.kpis for row in steps.rows)

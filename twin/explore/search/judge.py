@@ -10,18 +10,16 @@ the memory policy. A layout counts as examined wherever it is pruned. The rules 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
 
 from twin.errors import ScenarioError
-from twin.explore.search.course import Course, Numbers, course, parts
-from twin.explore.search.layout import Layout
-from twin.explore.search.paces import Paces, Part, paces
-from twin.explore.search.room import standing, waiting
-from twin.explore.search.space import Grid, Space, Turn
+from twin.explore.search.bounds import Numbers, TimeBound, parts, states_bytes, time_bound, waiting
+from twin.explore.search.layer_time_bounds import Memo, ModelTimes, model_times
+from twin.explore.search.space import Grid, ParallelLayout, Space, Turn
 from twin.planning import feasibility, plan
 from twin.planning.feasibility import CODES, RULES, Rule, microbatches
 from twin.planning.model_rules import every_second_product_is_known, fully_shard_shards_parameters
@@ -49,9 +47,9 @@ TIME: Final = "too_slow"
 FAILED: Final = "failed"
 """Reasons beside the codes of rules."""
 WORDS: Final = {
-    MEMORY: "does not fit: what stands and what waits at least, or the plan's ledger",
-    TIME: "slower than asked for even at the bound",
-    FAILED: "not judged: a bug in twin",
+    MEMORY: "does not fit in memory",
+    TIME: "cannot meet the deadline",
+    FAILED: "not judged: a bug in the twin",
 }
 
 
@@ -59,7 +57,7 @@ WORDS: Final = {
 class Candidate:
     """A layout that no bound speaks against."""
 
-    layout: Layout
+    layout: ParallelLayout
     least_ns: float
     """No step of it is shorter."""
     least_bytes: float
@@ -67,7 +65,7 @@ class Candidate:
 
 
 @dataclass(slots=True)
-class Judged:
+class JudgedSpace:
     """What became of a space."""
 
     examined: int = 0
@@ -85,20 +83,15 @@ class Judge:
     space: Space
     slowest_ns: float = inf
     """The longest step that is of interest."""
-    found: Judged = field(default_factory=Judged)
-    _paces: dict[object, Paces] = field(default_factory=dict[object, Paces])
-    _parts: dict[object, tuple[Part, ...]] = field(default_factory=dict[object, tuple[Part, ...]])
-    _courses: dict[object, Course] = field(default_factory=dict[object, Course])
-    _standing: dict[object, Numbers] = field(default_factory=dict[object, Numbers])
-    _waiting: dict[object, Numbers] = field(default_factory=dict[object, Numbers])
-    _verdicts: dict[object, str | None] = field(default_factory=dict[object, str | None])
+    found: JudgedSpace = field(default_factory=JudgedSpace)
+    _known: Memo = field(default_factory=Memo)
 
     @property
     def scenario(self) -> Scenario:
         """What all layouts share."""
         return self.space.scenario
 
-    def all(self) -> Iterator[Judged]:
+    def all(self) -> Iterator[JudgedSpace]:
         """Judge the whole space; gives what is known so far after every grid."""
         for grid in self.space.grids():
             self.grid(grid)
@@ -110,73 +103,58 @@ class Judge:
         self.found.examined += below
         turns, zeros = space.turns(grid.pipeline), space.zeros(grid.pipeline)
         first = space.layout(grid, turns[0], zeros[0], space.memory[0])
-        scenario = first.applied(self.scenario)
-        if broken := _first(OF_THE_GRID, scenario):
+        if broken := _first(OF_THE_GRID, first.applied(self.scenario)):
             self.found.pruned[broken] += below
             return
-        per_turn = len(zeros) * len(space.memory)
         for turn in turns:
-            layout = space.layout(grid, turn, zeros[0], space.memory[0])
-            scenario = layout.applied(self.scenario)
-            broken = _first(OF_THE_BATCH, scenario) or self._of_turn(scenario, grid, turn)
-            if broken:
-                self.found.pruned[broken] += per_turn
-                continue
-            for zero in zeros:
-                self._zero(grid, turn, zero)
+            self._turn(grid, turn, zeros)
 
-    def _of_turn(self, scenario: Scenario, grid: Grid, turn: Turn) -> str | None:
-        key = grid.pipeline, turn.schedule, turn.virtual, microbatches(scenario)
-        if key not in self._verdicts:
-            self._verdicts[key] = _first(OF_THE_TURN, scenario)
-        return self._verdicts[key]
-
-    def _zero(self, grid: Grid, turn: Turn, zero: int) -> None:
-        """Judge the memory policies of one choice of ZeRO."""
+    def _turn(self, grid: Grid, turn: Turn, zeros: Sequence[int]) -> None:
+        """Judge all layouts of one micro-batch and schedule."""
         space = self.space
-        layout = space.layout(grid, turn, zero, space.memory[0])
+        scenario = space.layout(grid, turn, zeros[0], space.memory[0]).applied(self.scenario)
+        broken = _first(OF_THE_BATCH, scenario)
+        count = 0 if broken else microbatches(scenario)
+        key = grid.pipeline, turn.schedule, turn.virtual, count
+        if broken := broken or self._known.once(
+            lambda: _first(OF_THE_TURN, scenario), "turn", *key
+        ):
+            self.found.pruned[broken] += len(zeros) * len(space.memory)
+            return
+        for zero in zeros:
+            layout = space.layout(grid, turn, zero, space.memory[0])
+            if broken := self._zero(layout, key):
+                self.found.pruned[broken] += len(space.memory)
+                continue
+            leaves = (self._leaf(replace(layout, memory=one), count) for one in space.memory)
+            self.found.pruned.update(reason for reason in leaves if reason is not None)
+
+    def _zero(self, layout: ParallelLayout, key: tuple[object, ...]) -> str | None:
+        """Why no memory policy makes a ZeRO stage possible; None where one may. Too large is what
+        does not fit even if the states were cut evenly over the stages."""
         scenario = layout.applied(self.scenario)
-        count = microbatches(scenario)
-        key = grid.pipeline, turn.schedule, turn.virtual, count, zero, "zero"
-        if key not in self._verdicts:
-            self._verdicts[key] = _first(OF_ZERO, scenario)
-        if broken := self._verdicts[key]:
-            self.found.pruned[broken] += len(space.memory)
-            return
-        if self._is_too_large(layout, scenario):
-            self.found.pruned[MEMORY] += len(space.memory)
-            return
-        for memory in space.memory:
-            layout = space.layout(grid, turn, zero, memory)
-            reason = self._leaf(layout, count)
-            if reason is not None:
-                self.found.pruned[reason] += 1
-
-    def _is_too_large(self, layout: Layout, scenario: Scenario) -> bool:
-        """Whether what stands for the whole step is too much even if it were cut evenly over the
-        stages."""
-        found = self.paces(layout, scenario)
+        if broken := self._known.once(lambda: _first(OF_ZERO, scenario), "zero", layout.zero, *key):
+            return broken
         held = self._held(layout, scenario)
-        total = sum(float(held[pace.index]) for pace in found.stack)
-        return total * layout.schedule.chunk_map(layout.pipeline, 1).copies > (
-            self._budget * layout.pipeline
-        )
+        total = sum(float(held[layer.index]) for layer in self._times(layout, scenario).stack)
+        copies = layout.schedule.chunk_map(layout.pipeline, 1).copies
+        return MEMORY if total * copies > self._budget * layout.pipeline else None
 
-    def _leaf(self, layout: Layout, count: int) -> str | None:
+    def _leaf(self, layout: ParallelLayout, count: int) -> str | None:
         """Judge one layout: why it is pruned, or None for a candidate."""
         scenario = layout.applied(self.scenario)
         if broken := _first(OF_MEMORY, scenario):
             return broken
-        cut = self.course(layout, scenario)
-        held = cut.holds @ self._held(layout, scenario)
+        bound = self.bound(layout, scenario)
+        kept = bound.kept
         if "activations" not in layout.memory.offload:
-            held = held + self._waits(layout, cut, count)
-        else:
-            held = held + cut.kept
-        least_bytes = float(held.max())
+            kept = self._known.once(
+                lambda: waiting(bound, layout.schedule, count), id(bound), count
+            )
+        least_bytes = float((bound.holds @ self._held(layout, scenario) + kept).max())
         if least_bytes > self._budget:
             return MEMORY
-        least_ns = cut.nanoseconds(count // cut.chunk_map.copies)
+        least_ns = bound.nanoseconds(count // bound.chunk_map.copies)
         if least_ns > self.slowest_ns:
             return TIME
         self.found.candidates.append(Candidate(layout, least_ns, least_bytes))
@@ -187,25 +165,26 @@ class Judge:
         gpu = self.scenario.cluster.node.gpu
         return gpu.memory - sum(entry.bytes for entry in gpu.reserve)
 
-    def course(self, layout: Layout, scenario: Scenario, *, tight: bool = False) -> Course:
+    def bound(
+        self, layout: ParallelLayout, scenario: Scenario, *, tight: bool = False
+    ) -> TimeBound:
         """The bound of a layout, for any number of micro-batches."""
-        cut = (*_cut(layout), layout.pipeline, layout.virtual)
-        key = (*cut, layout.schedule, tight)
-        if key not in self._courses:
-            found, stages = self.paces(layout, scenario), layout.pipeline
-            per_stage = layout.schedule.chunk_map(stages, layout.virtual).parts // stages
-            if cut not in self._parts:
-                self._parts[cut] = parts(found, (stages, per_stage))
-            pipeline = layout.schedule, stages
-            self._courses[key] = course(found, self._parts[cut], pipeline, tight=tight)
-        return self._courses[key]
+        cut, stages, schedule = _cut(layout), layout.pipeline, layout.schedule
+        times = self._times(layout, scenario)
+
+        def made() -> TimeBound:
+            shape = stages, schedule.chunk_map(stages, layout.virtual).parts // stages
+            model = self._known.once(lambda: parts(times, shape), "parts", *cut, *shape)
+            return time_bound(times, model, (schedule, stages), tight=tight)
+
+        return self._known.once(made, "bound", *cut, stages, layout.virtual, schedule, tight)
 
     def refined(self, candidate: Candidate) -> Candidate:
         """The candidate with its tight bound."""
         layout = candidate.layout
         scenario = layout.applied(self.scenario)
-        cut = self.course(layout, scenario, tight=layout.schedule.pairs)
-        least_ns = cut.nanoseconds(microbatches(scenario) // cut.chunk_map.copies)
+        bound = self.bound(layout, scenario, tight=layout.schedule.pairs)
+        least_ns = bound.nanoseconds(microbatches(scenario) // bound.chunk_map.copies)
         return replace(candidate, least_ns=least_ns)
 
     def best(self, most: int) -> list[Candidate]:
@@ -240,35 +219,23 @@ class Judge:
             return FAILED
         return None if fits else MEMORY
 
-    def paces(self, layout: Layout, scenario: Scenario) -> Paces:
-        """What the layers cost, as the layout cuts them."""
-        cut = _cut(layout)
-        if cut not in self._paces:
-            self._paces[cut] = paces(scenario)
-        return self._paces[cut]
+    def _times(self, layout: ParallelLayout, scenario: Scenario) -> ModelTimes:
+        """The least times of the layers, as the layout cuts them."""
+        return self._known.once(lambda: model_times(scenario), "times", *_cut(layout))
 
-    def _held(self, layout: Layout, scenario: Scenario) -> Numbers:
-        """What stands for the whole step, by kind of layer."""
-        key = (
-            *(layout.nodes, layout.pipeline, layout.tensor, layout.context, layout.expert),
-            *(layout.expert_tensor, layout.zero, layout.memory.states_on_host),
-            *(layout.schedule.chunk_map(layout.pipeline, layout.virtual).copies,),
+    def _held(self, layout: ParallelLayout, scenario: Scenario) -> Numbers:
+        """Bytes that are held for the whole step, by kind of layer."""
+        return self._known.once(
+            lambda: states_bytes(scenario, self._times(layout, scenario)),
+            *("held", layout.nodes, layout.pipeline, layout.tensor, layout.context),
+            *(layout.expert, layout.expert_tensor, layout.zero, layout.memory.states_on_host),
+            layout.schedule.chunk_map(layout.pipeline, layout.virtual).copies,
         )
-        if key not in self._standing:
-            self._standing[key] = standing(scenario, self.paces(layout, scenario))
-        return self._standing[key]
-
-    def _waits(self, layout: Layout, cut: Course, count: int) -> Numbers:
-        """What waits for the backward on the device."""
-        key = id(cut), count
-        if key not in self._waiting:
-            self._waiting[key] = waiting(cut, layout.schedule, count)
-        return self._waiting[key]
 
 
-def _cut(layout: Layout) -> tuple[object, ...]:
-    """What the paces of a layout's layers depend on. From ZeRO-2 on passes reduce or gather over
-    all replicas."""
+def _cut(layout: ParallelLayout) -> tuple[object, ...]:
+    """What the least times of a layout's layers depend on. From ZeRO-2 on passes reduce or gather
+    over all replicas."""
     memory: MemorySpec = layout.memory
     wide = (layout.zero, layout.nodes, layout.pipeline) if layout.zero >= 2 else ()
     return (

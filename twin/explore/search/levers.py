@@ -17,13 +17,18 @@ from math import exp, log
 from typing import Any, Final, Literal, TypeAlias
 
 from twin import routing, units
-from twin.explore.search.contenders import Contender, Contest, Stand
-from twin.explore.search.losses import loss_lever_parts
+from twin.errors import ScenarioError
+from twin.explore.search.candidates import Contender, Decision, Standing, scaled, scenario_of
+from twin.goodput import expected_goodput
+from twin.goodput.rates import hazards
+from twin.loading import catalog_parts, load_part
+from twin.planning import plan
 from twin.routing import Routing
 from twin.scenario import Scenario
 from twin.sources import Written
+from twin.spec.goodput import FailuresSpec
 
-Closed: TypeAlias = Callable[[Contender, float], Stand]
+Closed: TypeAlias = Callable[[Contender, float], Standing]
 """How a contender stands at a value, worked out."""
 STEPS: Final = 2
 """Values to each side that are asked about before a flip is closed in on."""
@@ -128,7 +133,7 @@ class NoLever:
         return {"lever": self.name, "path": self.path, **empty, "none": self.why}
 
 
-def levers(contest: Contest) -> Iterator[Lever | NoLever]:
+def levers(contest: Decision) -> Iterator[Lever | NoLever]:
     """Everything that is moved, links first."""
     scenario = contest.scenario
     node = "cluster.node"
@@ -213,7 +218,7 @@ def _share(scenario: Scenario, name: str, path: str) -> Lever:
     )
 
 
-def _of_experts(contest: Contest) -> Iterator[Lever | NoLever]:
+def _of_experts(contest: Decision) -> Iterator[Lever | NoLever]:
     """How uneven experts are, and what their all-to-all loses beside kernels."""
     scenario = contest.scenario
     asked = (
@@ -254,7 +259,7 @@ def _as_seconds(path: str) -> Callable[[float], Mapping[str, Any]]:
     return lambda value: {path: units.format_quantity(value, "seconds")}
 
 
-def _imbalance(contest: Contest) -> Lever | NoLever:
+def _imbalance(contest: Decision) -> Lever | NoLever:
     """Zipf's exponent, and the load of the fullest rank that it makes of the pick's ranks."""
     scenario, moe = contest.scenario, contest.scenario.model.moe
     name, path, present = "expert imbalance", "train.routing.s", scenario.train.routing
@@ -292,16 +297,16 @@ def _zipf(scenario: Scenario, s: float) -> Routing:
     return type(scenario.train).model_validate(section["train"]).routing
 
 
-def _margin(contest: Contest) -> Lever | NoLever:
+def _margin(contest: Decision) -> Lever | NoLever:
     """What the reserve may grow by: memory beside the plan is all that it takes."""
     name, path = "memory margin", "cluster.node.gpu.reserve"
     most = max((one.headroom_bytes for one in contest.contenders), default=0.0)
     if most <= 0:
         return NoLever(name, path, "no layout has memory to spare")
 
-    def closed(one: Contender, value: float) -> Stand:
+    def closed(one: Contender, value: float) -> Standing:
         if value > one.headroom_bytes:
-            return Stand(None, "its memory is full")
+            return Standing(None, "its memory is full")
         return one.now
 
     return Lever(
@@ -321,7 +326,7 @@ def _margin(contest: Contest) -> Lever | NoLever:
     )
 
 
-def _price(contest: Contest) -> Lever | NoLever:
+def _price(contest: Decision) -> Lever | NoLever:
     """Rent: days do not know it, and the cost is linear in it."""
     name, path, cost = "GPU-hour price", "cost.gpu_hour", contest.scenario.cost
     if cost is None or not cost.priced:
@@ -332,11 +337,11 @@ def _price(contest: Contest) -> Lever | NoLever:
     if now == 0.0:
         return NoLever(name, path, "the price is zero")
 
-    def closed(one: Contender, value: float) -> Stand:
+    def closed(one: Contender, value: float) -> Standing:
         kpis = one.now.kpis
         assert kpis is not None
         paid, hours = kpis["cost_usd"] or 0.0, kpis["gpu_hours"] or 0.0
-        return Stand({**kpis, "cost_usd": paid + hours * (value - now)})
+        return Standing({**kpis, "cost_usd": paid + hours * (value - now)})
 
     return Lever(
         name,
@@ -353,7 +358,7 @@ def _price(contest: Contest) -> Lever | NoLever:
     )
 
 
-def _loss(contest: Contest) -> Lever | NoLever:
+def _loss(contest: Decision) -> Lever | NoLever:
     """What one interruption may cost, all in all."""
     name, path = "loss per interruption", "goodput"
     found = loss_lever_parts(contest)
@@ -373,3 +378,76 @@ def _loss(contest: Contest) -> Lever | NoLever:
         closed=found.stand,
         note=found.note,
     )
+
+
+USUAL: Final = "llama3-h100"
+"""The best documented run: taken where nobody has observed the scenario's GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """The loss of one interruption as a lever, in seconds."""
+
+    now: float | None
+    """What one costs now on average; None where the scenario does not say."""
+    most: float
+    """With which no contender makes progress."""
+    stand: Callable[[Contender, float], Standing]
+    note: str
+
+
+def loss_lever_parts(contest: Decision) -> Losses | str:
+    """The lever of a contest, or why there is none."""
+    scenario, spec = contest.scenario, contest.scenario.goodput
+    if not contest.contenders:
+        return "no layout fits"
+    failures = spec.failures if spec is not None else usual_failures(scenario.cluster.node.gpu.name)
+    rates = {one.nodes: rate(contest, failures, one.nodes) for one in contest.contenders}
+    if not min(rates.values()):
+        return f"nothing interrupts the run, by {failures.name}"
+
+    def stand(one: Contender, loss: float) -> Standing:
+        kept = 1.0 - rates[one.nodes] * loss
+        kpis = one.now.kpis
+        if kept <= 0.0 or kpis is None:
+            return Standing(None, "interruptions leave it no time")
+        return Standing(scaled(kpis, 1.0 / kept))
+
+    first = contest.contenders[0]
+    said = f"{86400 * rates[first.nodes]:.3g} interruptions a day on {first.gpus:,} GPUs"
+    if spec is None:
+        note = (
+            f"{said}, as {failures.name} says, since the scenario has no section `goodput`: add "
+            "one for what is lost now"
+        )
+    else:
+        note = f"{said}, as {failures.name} says; in the closed form"
+    most = 1.0 / min(rates.values())
+    return Losses(_now(contest, first, rates[first.nodes]), most, stand, note)
+
+
+def rate(contest: Decision, failures: FailuresSpec, nodes: int) -> float:
+    """Interruptions per second on so many nodes, planned ones among them."""
+    cluster = contest.scenario.cluster.model_copy(update={"nodes": nodes})
+    return sum(one.per_second for one in hazards(failures, cluster))
+
+
+def _now(contest: Decision, one: Contender, per_second: float) -> float | None:
+    """What an interruption costs now, on average, in the closed form."""
+    kpis = one.now.kpis
+    if contest.scenario.goodput is None or kpis is None:
+        return None
+    try:
+        planned = plan(scenario_of(contest, one))
+    except ScenarioError:  # of another split of layers than the one that was answered
+        return None
+    found = expected_goodput(planned, kpis["step_seconds"] or 0.0)
+    return (1.0 - found.fraction - found.losses["stragglers"]) / per_second
+
+
+def usual_failures(gpu: str) -> FailuresSpec:
+    """What the catalog knows of failures of a GPU: the first part by name that observed one, else
+    `USUAL`."""
+    parts = [load_part("failures", name).spec for name in catalog_parts("failures")]
+    observed = [one for one in parts if one.gpu.casefold() in gpu.casefold()]
+    return observed[0] if observed else load_part("failures", USUAL).spec

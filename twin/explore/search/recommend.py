@@ -26,13 +26,11 @@ from twin.answers.executors import Died, Executor, PoolChoice, open_executor, pl
 from twin.answers.key import source_digest
 from twin.errors import Problem, UsageError
 from twin.explore.search.goal import Goal, days_and_money
-from twin.explore.search.judge import MEMORY, TIME, Candidate, Judge, Judged, words
-from twin.explore.search.layout import Layout
-from twin.explore.search.space import Space
+from twin.explore.search.judge import MEMORY, TIME, Candidate, Judge, JudgedSpace, words
+from twin.explore.search.space import ParallelLayout, Space
 from twin.explore.study.variants import document
-from twin.explore.sweep.outcome import Outcome, failed
-from twin.explore.sweep.pareto import frontier
-from twin.explore.sweep.points import Point, answer_point
+from twin.explore.sweep.points import PointOutcome, SweepPoint, answer_point, failed
+from twin.explore.sweep.sweep import frontier
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
 
@@ -48,13 +46,13 @@ MOST_CONFIRMED: Final = 4
 class Answered:
     """A layout with what is said of it."""
 
-    layout: Layout
+    layout: ParallelLayout
     least_ns: float
-    fast: Outcome
-    events: Outcome | None = None
+    fast: PointOutcome
+    events: PointOutcome | None = None
 
     @property
-    def best(self) -> Outcome:
+    def best(self) -> PointOutcome:
         """The truest answer that is known."""
         return self.events or self.fast
 
@@ -122,7 +120,7 @@ Told = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SearchRequest:
     """What is searched for, and with what."""
 
     space: Space
@@ -148,7 +146,7 @@ class Asked:
 class Recommendation:
     """What a search has found."""
 
-    asked: Asked
+    asked: SearchRequest
     examined: int
     pruned: Mapping[str, int]
     """By code of a rule, or reason."""
@@ -239,14 +237,14 @@ def _of_size(size: Size, scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def recommend(asked: Asked) -> Recommendation:
+def recommend(asked: SearchRequest) -> Recommendation:
     """The best layout of a space for a goal. Raises `UsageError` where a cluster of workers cannot
     be reached."""
     with closing(open_executor(asked.pool)) as executor:
         return _recommended(asked, executor)
 
 
-def _recommended(asked: Asked, executor: Executor) -> Recommendation:
+def _recommended(asked: SearchRequest, executor: Executor) -> Recommendation:
     judged = _judged(asked, executor)
     if not any(found.candidates for found in judged.values()):
         # Nothing is done in time: then what comes nearest is of interest.
@@ -261,13 +259,13 @@ def _recommended(asked: Asked, executor: Executor) -> Recommendation:
     return Recommendation(asked, examined, dict(pruned.most_common()), sizes, pick)
 
 
-def _judged(asked: Asked, executor: Executor) -> dict[int, Judged]:
+def _judged(asked: SearchRequest, executor: Executor) -> dict[int, JudgedSpace]:
     """Every size, judged, those of one worker together."""
     nodes = asked.space.nodes
     count = min(executor.places, len(nodes))
     groups = [nodes[first::count] for first in range(count)]
     function = partial(judge_sizes, asked.space, asked.goal, asked.most)
-    found: dict[int, Judged] = {}
+    found: dict[int, JudgedSpace] = {}
     asked.tell("judging layouts", 0, len(nodes))
     for place, result in play(function, groups, pool=executor):
         if isinstance(result, Died):
@@ -279,13 +277,15 @@ def _judged(asked: Asked, executor: Executor) -> dict[int, Judged]:
     return {one: found[one] for one in nodes}
 
 
-def judge_sizes(space: Space, goal: Goal, most: int, nodes: Sequence[int]) -> dict[int, Judged]:
+def judge_sizes(
+    space: Space, goal: Goal, most: int, nodes: Sequence[int]
+) -> dict[int, JudgedSpace]:
     """All layouts of some sizes of the cluster, judged; of the candidates those with the least
     bounds (`Judge.best`). What the sizes share is worked out once."""
     slowest = goal.slowest_ns(space.scenario)
-    judge, judged = Judge(space, slowest_ns=slowest), dict[int, Judged]()
+    judge, judged = Judge(space, slowest_ns=slowest), dict[int, JudgedSpace]()
     for size in nodes:
-        judge.space, judge.found = replace(space, nodes=(size,)), Judged()
+        judge.space, judge.found = replace(space, nodes=(size,)), JudgedSpace()
         for _ in judge.all():
             pass
         judge.found.candidates = judge.best(most)
@@ -293,18 +293,18 @@ def judge_sizes(space: Space, goal: Goal, most: int, nodes: Sequence[int]) -> di
     return judged
 
 
-def _play(asked: Asked, sizes: Sequence[Size], executor: Executor) -> None:
+def _play(asked: SearchRequest, sizes: Sequence[Size], executor: Executor) -> None:
     """Answer layouts by the fast path, size by size in turn, until no bound is below the best."""
     sent: list[tuple[Size, Candidate]] = []
 
-    def tasks() -> Iterator[Point]:
+    def tasks() -> Iterator[SweepPoint]:
         base = document(asked.scenario)
         while True:
             before = len(sent)
             for size in sizes:
                 if (candidate := size.next(asked.most)) is not None:
                     sent.append((size, candidate))
-                    yield Point(base, candidate.layout.overrides(asked.scenario))
+                    yield SweepPoint(base, candidate.layout.overrides(asked.scenario))
             if len(sent) == before:
                 return
 
@@ -321,8 +321,8 @@ def _play(asked: Asked, sizes: Sequence[Size], executor: Executor) -> None:
 
 
 def _answers(
-    asked: Asked, points: Iterator[Point], executor: Executor
-) -> Iterator[tuple[int, Outcome]]:
+    asked: SearchRequest, points: Iterator[SweepPoint], executor: Executor
+) -> Iterator[tuple[int, PointOutcome]]:
     """What is said of points, each kept as soon as it is known."""
     folder = asked.folder if asked.pool.cluster is None else None
     function = partial(answer_point, folder=folder, play_unfit=False, source=source_digest())
@@ -330,7 +330,7 @@ def _answers(
         yield place, failed(result.reason) if isinstance(result, Died) else result
 
 
-def _confirm(asked: Asked, sizes: Sequence[Size], executor: Executor) -> Answered | None:
+def _confirm(asked: SearchRequest, sizes: Sequence[Size], executor: Executor) -> Answered | None:
     """Play the leaders by events, until each size's leader is confirmed and nothing left by the
     fast path is before it; then the best that meets the goal."""
     done = 0
@@ -347,7 +347,8 @@ def _confirm(asked: Asked, sizes: Sequence[Size], executor: Executor) -> Answere
         asked.tell("confirming leaders by events", done, done + len(waiting))
         base = document(asked.scenario)
         points = (
-            Point(base, leader.layout.overrides(asked.scenario), "events") for _, leader in waiting
+            SweepPoint(base, leader.layout.overrides(asked.scenario), "events")
+            for _, leader in waiting
         )
         for place, outcome in _answers(asked, points, executor):
             size, leader = waiting[place]

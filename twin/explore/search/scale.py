@@ -11,12 +11,10 @@ from typing import Any
 from twin.answers.executors import PoolChoice
 from twin.answers.key import Fidelity
 from twin.explore.search.goal import Goal, days_and_money
-from twin.explore.search.layout import layout_of
+from twin.explore.search.space import layout_of
 from twin.explore.study.variants import document
-from twin.explore.sweep.answers import Told, answer_points
-from twin.explore.sweep.outcome import Outcome
-from twin.explore.sweep.pareto import frontier
-from twin.explore.sweep.points import Point
+from twin.explore.sweep.points import PointOutcome, SweepPoint
+from twin.explore.sweep.sweep import Told, answer_points, frontier
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
 
@@ -30,7 +28,7 @@ class Scaling:
 
     scenario: Scenario
     goal: Goal
-    rows: tuple[tuple[int, Outcome], ...]
+    rows: tuple[tuple[int, PointOutcome], ...]
     """Nodes, and what is said of them."""
 
     @property
@@ -67,7 +65,7 @@ class Scaling:
             "points": points,
         }
 
-    def _point(self, nodes: int, one: Outcome) -> dict[str, Any]:
+    def _point(self, nodes: int, one: PointOutcome) -> dict[str, Any]:
         return {
             "nodes": nodes,
             "gpus": nodes * self.scenario.cluster.node.gpus,
@@ -103,8 +101,8 @@ def scale(
 ) -> Scaling:
     """A scenario's own layout on clusters of these sizes."""
     base = document(scenario)
-    points = [Point(base, {"cluster.nodes": nodes}, sizes.fidelity) for nodes in sizes.nodes]
-    found: dict[int, Outcome] = dict(
+    points = [SweepPoint(base, {"cluster.nodes": nodes}, sizes.fidelity) for nodes in sizes.nodes]
+    found: dict[int, PointOutcome] = dict(
         answer_points(points, pool=pool, folder=folder, progress=progress)
     )
     rows = tuple((nodes, found[place]) for place, nodes in enumerate(sizes.nodes))

@@ -15,15 +15,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Any, Final, Literal, TypeAlias
 
-from twin.explore.search.contenders import Contender, Contest, Stand
+from twin.explore.search.candidates import Contender, Decision, Standing, scenario_of
 from twin.explore.search.goal import Kpis
 from twin.explore.search.levers import Lever, NoLever, levers
 from twin.explore.search.recommend import Progress
-from twin.explore.search.tornado import Bar, tornado
+from twin.explore.study.influence import Ends, Influence, influence
 from twin.explore.study.variants import Document, document
-from twin.explore.sweep.answers import Counts, answer_points
-from twin.explore.sweep.outcome import Outcome
-from twin.explore.sweep.points import Point
+from twin.explore.sweep.points import PointOutcome, SweepPoint
+from twin.explore.sweep.sweep import SweepProgress, answer_points
 
 Side: TypeAlias = Literal["below", "above"]
 Reason: TypeAlias = Literal["goal", "better", "does not fit", "meets the goal"]
@@ -103,10 +102,10 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True)
-class MustBe:
+class BreakEven:
     """What must be true for a decision."""
 
-    contest: Contest
+    contest: Decision
     thresholds: tuple[Threshold, ...]
     absent: tuple[NoLever, ...]
     bars: tuple[Bar, ...]
@@ -149,9 +148,11 @@ class Scan:
     """A lever on its way: how contenders stand at the values that were asked about."""
 
     lever: Lever
-    contest: Contest
+    contest: Decision
     contenders: Sequence[Contender]
-    known: dict[float, tuple[Stand, ...]] = field(default_factory=dict[float, tuple[Stand, ...]])
+    known: dict[float, tuple[Standing, ...]] = field(
+        default_factory=dict[float, tuple[Standing, ...]]
+    )
     partial: set[float] = field(default_factory=set[float])
     """Values of which not everyone was asked."""
     lost: dict[float, str] = field(default_factory=dict[float, str])
@@ -199,7 +200,7 @@ class Scan:
             found.update(self.contest.safest(stands)[:LEADERS])
         return tuple(sorted(found))
 
-    def note(self, wanted: Wanted, outcomes: Sequence[Outcome]) -> None:
+    def note(self, wanted: Wanted, outcomes: Sequence[PointOutcome]) -> None:
         """Take the answers that were wanted; who was not asked does not compete there."""
         value, who = wanted
         self.partial.discard(value)
@@ -207,7 +208,7 @@ class Scan:
         if failed is not None:
             self.lost[value] = failed
             return
-        stands = [Stand(None, "not asked")] * len(self.contenders)
+        stands = [Standing(None, "not asked")] * len(self.contenders)
         for place, outcome in zip(who, outcomes, strict=True):
             stands[place] = self.contenders[place].stand(outcome)
         self.known[value] = tuple(stands)
@@ -215,7 +216,7 @@ class Scan:
             self.partial.add(value)
 
 
-def must_be(contest: Contest) -> MustBe:
+def break_even(contest: Decision) -> BreakEven:
     """What must be true for the decision of a contest, and how much uncertain inputs move its pick.
 
     Raises `UsageError` where a cluster of workers cannot be reached.
@@ -224,10 +225,10 @@ def must_be(contest: Contest) -> MustBe:
     moved = [one for one in found if isinstance(one, Lever)]
     thresholds, points = find_flips(contest, moved)
     absent = tuple(one for one in found if isinstance(one, NoLever))
-    return MustBe(contest, thresholds, absent, tornado(contest), points)
+    return BreakEven(contest, thresholds, absent, tornado(contest), points)
 
 
-def find_flips(contest: Contest, moved: Sequence[Lever]) -> tuple[tuple[Threshold, ...], int]:
+def find_flips(contest: Decision, moved: Sequence[Lever]) -> tuple[tuple[Threshold, ...], int]:
     """The flips of each lever, and how many answers of the fast path were asked for. All levers go
     on together, so that a round fills all workers."""
     near = contest.near
@@ -240,16 +241,16 @@ def find_flips(contest: Contest, moved: Sequence[Lever]) -> tuple[tuple[Threshol
     return tuple(_threshold(scan) for scan in scans), points
 
 
-def _ask(contest: Contest, base: Document, asked: Sequence[tuple[Scan, Wanted]]) -> int:
+def _ask(contest: Decision, base: Document, asked: Sequence[tuple[Scan, Wanted]]) -> int:
     """How contenders stand at these values; gives how many answers that took."""
-    points: list[Point] = []
+    points: list[SweepPoint] = []
     for scan, (value, who) in asked:
         closed, overrides = scan.lever.closed, scan.lever.overrides
         if closed is not None:
             scan.known[value] = tuple(closed(one, value) for one in scan.contenders)
         elif overrides is not None:
             moved = overrides(value)
-            points += [Point(base, {**scan.contenders[n].overrides, **moved}) for n in who]
+            points += [SweepPoint(base, {**scan.contenders[n].overrides, **moved}) for n in who]
     found = dict(
         answer_points(
             points,
@@ -268,7 +269,7 @@ def _ask(contest: Contest, base: Document, asked: Sequence[tuple[Scan, Wanted]])
     return len(points)
 
 
-def _tell(contest: Contest, counts: Counts) -> None:
+def _tell(contest: Decision, counts: SweepProgress) -> None:
     if contest.progress is not None:
         contest.progress(Progress("moving levers, fast path", counts.done, counts.points))
 
@@ -295,7 +296,7 @@ def _flip(scan: Scan, low: float, high: float) -> Flip:
     )
 
 
-def _reason(scan: Scan, stands: Sequence[Stand]) -> Reason:
+def _reason(scan: Scan, stands: Sequence[Standing]) -> Reason:
     """Why the pick is not chosen where contenders stand like this."""
     if not scan.contest.has_pick:
         return "meets the goal"
@@ -319,7 +320,7 @@ def _none(scan: Scan) -> str:
     return f"{what} over the whole range"
 
 
-def _differs(now: Stand, then: Stand) -> bool:
+def _differs(now: Standing, then: Standing) -> bool:
     """Whether a layout stands otherwise than now."""
     if now.kpis is None or then.kpis is None:
         return now.kpis is not then.kpis
@@ -343,3 +344,68 @@ def _odd(scan: Scan) -> str:
             ends = " and ".join(f"{one / lever.per_unit:.4g}" for one in (low, high))
             return f"not monotone: between {ends} {lever.unit} the days go the other way"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One uncertain input, and what it makes of the pick at both ends of its range: [low, high]."""
+
+    found: Influence
+    days: Ends
+    """Change of the run."""
+    cost_usd: Ends | None
+    """Change of the cost, in proportion to the days; None where nothing has a price."""
+    flips: tuple[bool, bool]
+    """Whether the pick no longer meets the goal there, or no longer fits."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The bar in plain data."""
+        one = self.found
+        return {
+            "path": one.path,
+            "value": one.value,
+            "kind": one.kind,
+            "source": one.source and one.source.id,
+            "low": one.low,
+            "high": one.high,
+            "range_from": one.range_from,
+            "days": list(self.days),
+            "cost_usd": None if self.cost_usd is None else list(self.cost_usd),
+            "headroom_bytes": list(one.headroom_bytes),
+            "flips": list(self.flips),
+        }
+
+
+def tornado(contest: Decision) -> tuple[Bar, ...]:
+    """The uncertain inputs that move the pick, the most influential first; none without a pick."""
+    pick = contest.pick
+    if pick is None:
+        return ()
+
+    def told(share: float) -> None:
+        if contest.progress is not None:
+            contest.progress(Progress("moving uncertain inputs", round(100 * share), 100))
+
+    found = influence(scenario_of(contest, pick), told)
+    return tuple(_bar(contest, pick, one) for one in found if one.span or any(one.headroom_bytes))
+
+
+def _bar(contest: Decision, pick: Contender, one: Influence) -> Bar:
+    kpis = pick.now.kpis
+    assert kpis is not None
+    usual, paid = kpis["days"] or 0.0, kpis["cost_usd"]
+    low, high = (pick.ratio * change for change in one.days)
+    at_low, at_high = (
+        _flips(contest, pick, kpis, (change, room))
+        for change, room in zip((low, high), one.headroom_bytes, strict=True)
+    )
+    cost = None if paid is None else (paid * low / usual, paid * high / usual)
+    return Bar(one, (low, high), cost, (at_low, at_high))
+
+
+def _flips(contest: Decision, pick: Contender, kpis: Kpis, change: tuple[float, float]) -> bool:
+    """Whether a change of days, and of the memory to spare, is too much."""
+    usual, paid = kpis["days"] or 0.0, kpis["cost_usd"]
+    days, room = usual + change[0], pick.headroom_bytes + change[1]
+    cost = None if paid is None else paid * days / usual
+    return room < 0 or not contest.goal.met({**kpis, "days": days, "cost_usd": cost})

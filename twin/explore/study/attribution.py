@@ -24,7 +24,7 @@ from math import factorial
 from typing import Any, Final
 
 from twin.answers import run
-from twin.explore.study.variants import Answers, Document, document, replaced, value_at, written
+from twin.explore.study.variants import Document, StepAnswers, document, replaced, value_at, written
 from twin.loading.catalog import SLOTS
 from twin.planning.feasibility import problems
 from twin.reports.breakdown import CAUSES, in_seconds
@@ -170,7 +170,7 @@ class _Mixtures:
 
     base: Document
     other: Document
-    answers: Answers = field(default_factory=Answers)
+    answers: StepAnswers = field(default_factory=StepAnswers)
     progress: Progress | None = None
     _known: dict[frozenset[str], Breakdown] = field(default_factory=dict[frozenset[str], Breakdown])
 

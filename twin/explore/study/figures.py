@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from twin.explore.study.hidden import LIMIT, HiddenExpert, Trial, sentence
-from twin.explore.study.levers import Lever
+from twin.explore.study.nearest import MemoryLever
 from twin.figures.charts import Ranked, name_axis, ranking
 from twin.figures.palette import ALARM, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Mark, Picture, Row, draw
@@ -20,7 +20,7 @@ _ROW: Final = 30
 
 
 def memory_levers(
-    levers: Sequence[Lever], memory: MemoryReport, name: str, theme: Theme
+    levers: Sequence[MemoryLever], memory: MemoryReport, name: str, theme: Theme
 ) -> Picture:
     """What single changes of the plan would free on the fullest GPU, in GiB."""
     look = swatch("free", theme)
@@ -57,7 +57,7 @@ def memory_levers(
     )
 
 
-def _freed(lever: Lever) -> str:
+def _freed(lever: MemoryLever) -> str:
     price = "" if lever.step_seconds is None else f",<br>step {_longer(lever.step_seconds)}"
     return f"{gibibytes(lever.saved_bytes)}, {'fits' if lever.fits else 'does not fit'}{price}"
 
@@ -66,7 +66,7 @@ def _longer(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{show(abs(seconds), 's')}"
 
 
-def _best_lever(levers: Sequence[Lever], memory: MemoryReport) -> str:
+def _best_lever(levers: Sequence[MemoryLever], memory: MemoryReport) -> str:
     if not levers:
         return "no single change of the layout frees memory on the fullest GPU"
     best = levers[0]

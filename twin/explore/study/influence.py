@@ -18,9 +18,9 @@ from typing import Any, Final, Literal, cast
 from twin.answers.key import Fidelity
 from twin.errors import Problem, ScenarioError, UsageError
 from twin.explore.study.variants import (
-    Answer,
-    Answers,
     Document,
+    StepAnswer,
+    StepAnswers,
     document,
     replaced,
     value_at,
@@ -50,7 +50,7 @@ BETWEEN: Final = ".."
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedField:
     """A field that is asked about; `ends` are any two values that it may have, None: those of its
     source, or the default range."""
 
@@ -58,21 +58,21 @@ class Asked:
     ends: tuple[Any, Any] | None = None
 
 
-def read_asked(texts: Sequence[str]) -> tuple[Asked, ...]:
+def read_asked(texts: Sequence[str]) -> tuple[AskedField, ...]:
     """`PATH`, or `PATH=LOW..HIGH` with two values as `--set` takes them. Raises `UsageError`."""
     return tuple(_read(text) for text in texts)
 
 
-def _read(text: str) -> Asked:
+def _read(text: str) -> AskedField:
     path, equals, ends = text.partition("=")
     if not equals:
-        return Asked(path.strip())
+        return AskedField(path.strip())
     low, between, high = ends.partition(BETWEEN)
     if not between or not low.strip() or not high.strip():
         message = f"`{text}` names no two ends"
         fix = f"write `{path.strip()}=LOW{BETWEEN}HIGH`, or the field alone"
         raise UsageError([Problem("TW161", "", message, fix)])
-    return Asked(path.strip(), (_value(path, low), _value(path, high)))
+    return AskedField(path.strip(), (_value(path, low), _value(path, high)))
 
 
 def _value(path: str, text: str) -> Any:
@@ -117,7 +117,7 @@ def influence(
     scenario: Scenario,
     progress: Callable[[float], None] | None = None,
     *,
-    asked: Sequence[Asked] = (),
+    asked: Sequence[AskedField] = (),
     fidelity: Fidelity = "fast",
 ) -> tuple[Influence, ...]:
     """Every uncertain number of the scenario's parts, or the fields that are `asked` about, the
@@ -126,11 +126,11 @@ def influence(
     Raises `ScenarioError` where the layout is impossible, and `UsageError` where a field that is
     asked about is none, or cannot have the value at one of its ends.
     """
-    answers = Answers(fidelity)
+    answers = StepAnswers(fidelity)
     usual = answers.of(scenario)
     base = with_split(document(scenario), usual.plan)
     wanted = [_known(one, base, scenario) for one in asked] or [
-        (Asked(path), number)
+        (AskedField(path), number)
         for path, number in scenario.ledger.items()
         if _is_doubtful(path, number)
     ]
@@ -142,7 +142,7 @@ def influence(
     return tuple(sorted(found, key=lambda one: (-one.span, -_width(one.headroom_bytes), one.path)))
 
 
-def _known(asked: Asked, base: Document, scenario: Scenario) -> tuple[Asked, Sourced]:
+def _known(asked: AskedField, base: Document, scenario: Scenario) -> tuple[AskedField, Sourced]:
     """A field that is asked about, with what is known of its number."""
     section, _, key = asked.path.rpartition(".")
     place = value_at(base, section) if section else base
@@ -173,7 +173,7 @@ def with_split(base: Document, planned: Plan) -> Document:
 
 
 def _influence(
-    asked: Asked, number: Sourced, base: Document, known: tuple[Answers, Answer]
+    asked: AskedField, number: Sourced, base: Document, known: tuple[StepAnswers, StepAnswer]
 ) -> Influence:
     """Both ends of one number."""
     path, usual = asked.path, known[1]
@@ -207,15 +207,15 @@ def _is_doubtful(path: str, number: Sourced) -> bool:
     return number.range is not None or number.kind in ("assumed", "fitted")
 
 
-def _changes(answers: Sequence[Answer], figure: Callable[[Answer], float]) -> Ends:
+def _changes(answers: Sequence[StepAnswer], figure: Callable[[StepAnswer], float]) -> Ends:
     """How a figure of both ends differs from the usual one, which comes first."""
     usual, low, high = map(figure, answers)
     return low - usual, high - usual
 
 
 def _end(
-    path: str, base: Document, end: Written, known: tuple[Answers, Answer]
-) -> tuple[Written, Answer]:
+    path: str, base: Document, end: Written, known: tuple[StepAnswers, StepAnswer]
+) -> tuple[Written, StepAnswer]:
     """An end of a range and its answer; where that value cannot be, the nearest that can."""
     answers, usual = known
     value = value_at(base, path)
@@ -227,7 +227,7 @@ def _end(
     return value, usual
 
 
-def _asked_end(path: str, base: Document, end: Any, answers: Answers) -> Answer:
+def _asked_end(path: str, base: Document, end: Any, answers: StepAnswers) -> StepAnswer:
     """The answer at an end that is asked about. Raises `UsageError` where it cannot be."""
     try:
         return answers.of(replaced(base, {path: end}))

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from twin.arch.recompute import RECOMPUTED
 from twin.errors import ScenarioError
 from twin.explore.study.variants import (
-    Answer,
-    Answers,
     Document,
+    StepAnswer,
+    StepAnswers,
     document,
     replaced,
     value_at,
@@ -30,6 +30,7 @@ from twin.planning.mesh import lay_out
 from twin.reports.kpis import kpis
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES
+from twin.spec.memory import Fp8Store, MemorySpec, Recompute
 
 MOST_PLANNED: Final = 40
 """Plans that are made in search of some that fit."""
@@ -79,7 +80,7 @@ def nearest_fit(scenario: Scenario) -> tuple[Suggestion, ...]:
     fastest; empty where the search finds none."""
     search = _Search(document(scenario), tuple(_changes(scenario)))
     fitting: list[tuple[int, Suggestion]] = []
-    answers = Answers()
+    answers = StepAnswers()
     for changes in search.fitting():
         suggestion = _suggestion(search.variant(changes), changes, answers)
         fitting.append((len(changes), suggestion))
@@ -89,8 +90,8 @@ def nearest_fit(scenario: Scenario) -> tuple[Suggestion, ...]:
     return tuple(suggestion for _, suggestion in fitting)
 
 
-def _suggestion(scenario: Scenario, changes: Sequence[_Change], answers: Answers) -> Suggestion:
-    answer: Answer = answers.of(scenario)
+def _suggestion(scenario: Scenario, changes: Sequence[_Change], answers: StepAnswers) -> Suggestion:
+    answer: StepAnswer = answers.of(scenario)
     return Suggestion(
         overrides={change.path: written(change.value) for change in changes},
         scenario=scenario,
@@ -194,3 +195,104 @@ def _batches(scenario: Scenario) -> list[str]:
 
 def _divisors(number: int, most: int) -> list[int]:
     return [divisor for divisor in range(1, min(number, most) + 1) if number % divisor == 0]
+
+
+PRICES: Final[dict[str, str]] = {
+    "memory.recompute": "the backward pass computes again what is dropped",
+    "memory.fp8_store": "a kernel packs, another unpacks; activations are rounded",
+    "memory.offload": "copies over PCIe and through host memory, which others use, too",
+    "parallel.zero": "more collectives over the data ranks",
+    "parallel.expert": "all-to-all among more ranks, more of it between nodes",
+    "parallel.tensor": "collectives inside every layer, smaller matrices",
+    "parallel.expert_tensor": "collectives inside every expert, smaller matrices",
+    "parallel.context": "keys and values travel between ranks",
+    "parallel.pipeline": "a longer pipeline to fill, and fewer replicas",
+    "parallel.virtual": "less in flight, a longer bubble",
+    "parallel.micro_batch": "smaller kernels, more of them",
+    "parallel.sequence_parallel": "gathers and scatters in place of all-reduces",
+}
+"""Every field that is tried, and what its change costs, in words."""
+OFFLOADS: Final = ("activations", "optimizer")
+"""What is tried of `memory.offload`; the parts of `optimizer` are for finer choices."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLever:
+    """One change: a field and its new value, as `--set` takes them, and the memory with it."""
+
+    path: str
+    value: str
+    peak_bytes: float
+    """On the fullest GPU, with the change."""
+    saved_bytes: float
+    """Of the peak without the change."""
+    fits: bool
+    step_seconds: float | None = None
+    """How much longer a step takes, by the fast path; None where that was not asked for."""
+
+    @property
+    def label(self) -> str:
+        """The change in few letters."""
+        return f"{self.path.rpartition('.')[2]}: {self.value}"
+
+    @property
+    def price(self) -> str:
+        """What it costs, in words."""
+        return PRICES[self.path]
+
+
+def levers(scenario: Scenario, *, timed: bool = False) -> tuple[MemoryLever, ...]:
+    """The changes that free memory on the fullest GPU, the largest first; `timed` plays each of
+    them, and the scenario, on the fast path.
+
+    Raises:
+        ScenarioError: the layout of the scenario itself is impossible.
+    """
+    usual, base, answers = plan(scenario).memory.peak.peak_bytes, document(scenario), StepAnswers()
+    step_ns = answers.of(scenario).step_ns if timed else 0
+    found: list[MemoryLever] = []
+    for path, value in _memory_changes(scenario):
+        try:
+            changed = replaced(base, {path: value})
+            memory = plan(changed).memory
+        except (ValueError, ScenarioError):
+            continue
+        saved = usual - memory.peak.peak_bytes
+        if saved <= 0:
+            continue
+        longer = (answers.of(changed).step_ns - step_ns) / 1e9 if timed else None
+        found.append(
+            MemoryLever(path, written(value), memory.peak.peak_bytes, saved, memory.fits, longer)
+        )
+    return tuple(sorted(found, key=lambda lever: -lever.saved_bytes))
+
+
+def _memory_changes(scenario: Scenario) -> Iterator[tuple[str, Any]]:
+    """Paths and values: every memory policy added, every higher stage of ZeRO, and the next step of
+    every degree."""
+    yield from _policies(scenario.memory)
+    present = document(scenario)
+    parallel = scenario.parallel
+    for stage in range(parallel.zero + 1, 4):
+        yield "parallel.zero", stage
+    for degree in ("expert", "tensor", "expert_tensor", "context", "pipeline"):
+        yield f"parallel.{degree}", 2 * int(value_at(present, f"parallel.{degree}") or 1)
+    for degree in ("virtual", "micro_batch"):
+        if (now := int(value_at(present, f"parallel.{degree}"))) > 1:
+            yield f"parallel.{degree}", now // 2
+    if parallel.tensor > 1 and not parallel.sequence_parallel:
+        yield "parallel.sequence_parallel", True
+
+
+def _policies(memory: MemorySpec) -> Iterator[tuple[str, list[str]]]:
+    """Every policy of recomputation, storing in FP8 and offload, added to those there are."""
+    for policy in get_args(Recompute):
+        if not {"full", policy} & {*memory.recompute}:
+            more = ["full"] if policy == "full" else [*memory.recompute, policy]
+            yield "memory.recompute", more
+    for store in get_args(Fp8Store):
+        if store not in memory.fp8_store:
+            yield "memory.fp8_store", [*memory.fp8_store, store]
+    for part in OFFLOADS:
+        if part not in memory.offload:
+            yield "memory.offload", [*memory.offload, part]

@@ -62,7 +62,7 @@ def _set(section: Any, keys: Sequence[str], value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StepAnswer:
     """What is said of one scenario."""
 
     plan: Plan
@@ -83,7 +83,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Answers:
+class StepAnswers:
     """Answers of one fidelity. A step is played once: scenarios that come to the same Program share
     it."""
 
@@ -94,17 +94,17 @@ class Answers:
         default_factory=list[tuple[Program, int, Mapping[str, int]]]
     )
 
-    def of(self, scenario: Scenario) -> Answer:
+    def of(self, scenario: Scenario) -> StepAnswer:
         """The answer. Raises `ScenarioError` where the layout is impossible."""
         planned = plan(scenario)
         program = lower(planned, "group" if self.fidelity == "group" else "folded")
         for known, step_ns, breakdown_ns in self._played:
             if known == program:
-                return Answer(planned, step_ns, breakdown_ns)
+                return StepAnswer(planned, step_ns, breakdown_ns)
         trace = simulate(program, fidelity="fast" if self.fidelity == "fast" else "events")
         self.runs += 1
         self._played.append((program, trace.step_ns, mean(trace.breakdown_ns)))
-        return Answer(planned, *self._played[-1][1:])
+        return StepAnswer(planned, *self._played[-1][1:])
 
 
 def written(value: Any) -> str:

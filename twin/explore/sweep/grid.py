@@ -14,14 +14,16 @@ from itertools import product
 from math import prod
 from typing import Any, Final
 
-from twin.errors import Problem, ScenarioError
+from twin.errors import FieldError, Origin, Problem, ScenarioError, UsageError
 from twin.explore.study.variants import Document, document
-from twin.explore.sweep.outcome import Outcome, Way, impossible
-from twin.explore.sweep.points import Point
+from twin.explore.sweep.points import PointOutcome, SweepPoint, Way, impossible
 from twin.loading import load_any
 from twin.loading.catalog import SLOTS
 from twin.loading.load import UNIONS
+from twin.loading.tree import Items, plain
+from twin.loading.yaml_text import read_yaml
 from twin.scenario import Scenario
+from twin.spec.sweep import SweepSpec, check_path, read_range
 
 Values = Mapping[str, Any]
 """Dotted path to a value, as `--set` takes it."""
@@ -53,7 +55,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScenarioSource:
     """The scenario that is varied, as a command names it."""
 
     path: str
@@ -68,28 +70,32 @@ class Source:
 
 
 @dataclass(slots=True)
-class Maker:
+class PointMaker:
     """Makes points; remembers the bases that were loaded."""
 
-    source: Source
+    source: ScenarioSource
     fidelity: Way = "fast"
-    _bases: dict[str, Document | Outcome] = field(default_factory=dict[str, Document | Outcome])
+    _bases: dict[str, Document | PointOutcome] = field(
+        default_factory=dict[str, Document | PointOutcome]
+    )
 
-    def point(self, values: Values) -> Point | Outcome:
+    def point(self, values: Values) -> SweepPoint | PointOutcome:
         """The point with these values; an outcome where no scenario has them."""
         whole = {path: value for path, value in values.items() if _asks_the_loader(path, value)}
         name = json.dumps(whole)
         if name not in self._bases:
             self._bases[name] = self._base(whole)
         base = self._bases[name]
-        if isinstance(base, Outcome):
+        if isinstance(base, PointOutcome):
             # What is wrong with these values alone may be right with the plain ones.
             other = self._base(values) if len(values) > len(whole) else base
-            return other if isinstance(other, Outcome) else Point(other, {}, self.fidelity)
+            return (
+                other if isinstance(other, PointOutcome) else SweepPoint(other, {}, self.fidelity)
+            )
         plain = {path: value for path, value in values.items() if path not in whole}
-        return Point(base, plain, self.fidelity)
+        return SweepPoint(base, plain, self.fidelity)
 
-    def _base(self, values: Values) -> Document | Outcome:
+    def _base(self, values: Values) -> Document | PointOutcome:
         try:
             found = document(self.source.load(values))
         except ScenarioError as error:
@@ -98,7 +104,7 @@ class Maker:
         return found
 
 
-def wrong_values(source: Source, grid: Grid) -> dict[tuple[str, ...], Problem]:
+def wrong_values(source: ScenarioSource, grid: Grid) -> dict[tuple[str, ...], Problem]:
     """What is wrong with single values, by their place, axis and number, or `points` and number:
     paths that no scenario has, and values that no field takes. What is only wrong together with
     others is left to the points. Where a value is wrong by itself, the first combination that has
@@ -119,7 +125,7 @@ _MOST_TRIED: Final = 32
 """Combinations that are loaded before a value is called wrong."""
 
 
-def _right_somewhere(source: Source, grid: Grid, value: tuple[str, Any]) -> bool:
+def _right_somewhere(source: ScenarioSource, grid: Grid, value: tuple[str, Any]) -> bool:
     """True where a combination of the axes that are no plain values allows this one."""
     path, wanted = value
     others = {
@@ -135,7 +141,7 @@ def _right_somewhere(source: Source, grid: Grid, value: tuple[str, Any]) -> bool
     return False
 
 
-def _wrong(source: Source, values: Values) -> Problem | None:
+def _wrong(source: ScenarioSource, values: Values) -> Problem | None:
     """The first problem that is not about a combination; None where there is none."""
     try:
         source.load(values)
@@ -157,3 +163,100 @@ def _meet(keys: Sequence[str], place: Sequence[str]) -> bool:
     """True where one is, or lies inside, the other."""
     shorter = min(len(keys), len(place))
     return tuple(keys[:shorter]) == tuple(place[:shorter])
+
+
+_OF_KEYS = ("TW005", "TW010")
+"""Codes of what is wrong with a path, whatever its values."""
+_FLAG = "--grid "
+"""Shown before the argument, so that the caret stands under what was typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridAxis:
+    """The values of one field, each with the place where it was written."""
+
+    path: str
+    values: tuple[Any, ...]
+    origins: tuple[Origin, ...]
+    key: Origin
+    """Of the path."""
+
+    def place(self, problem: Problem, number: int) -> Origin:
+        """Where what is wrong with the value of this number stands."""
+        return self.key if problem.code in _OF_KEYS else self.origins[number]
+
+
+def read_axes(arguments: Sequence[str]) -> tuple[GridAxis, ...]:
+    """One axis per argument: `PATH=V1,V2`, where values are YAML, or a range. Raises `UsageError`
+    with all arguments that are none."""
+    problems: list[Problem] = []
+    found = [_read_axis(argument, n, problems) for n, argument in enumerate(arguments, 1)]
+    if problems:
+        raise UsageError(problems)
+    return tuple(axis for axis in found if axis is not None)
+
+
+def grid_of(scenario: Scenario, axes: Sequence[GridAxis]) -> Grid:
+    """The grid that a scenario asks for, and the axes of the command, which add to it, or take the
+    place of one of the same field."""
+    asked = scenario.sweep or SweepSpec()
+    crossed = {**asked.grid, **{axis.path: axis.values for axis in axes}}
+    return Grid(crossed, tuple(asked.points))
+
+
+def check_values(
+    source: ScenarioSource, scenario: Scenario, grid: Grid, axes: Sequence[GridAxis]
+) -> None:
+    """Raise what is wrong with single values, at their places: `UsageError` for those of the
+    command, else `ScenarioError` for those of the file."""
+    typed = {axis.path: axis for axis in axes}
+    ours: list[Problem] = []
+    of_file: list[Problem] = []
+    for (path, number), problem in wrong_values(source, grid).items():
+        if path in typed and path != "points":
+            ours.append(replace(problem, origin=typed[path].place(problem, int(number))))
+        else:
+            place = f"sweep.points.{number}" if path == "points" else f"sweep.grid.{path}"
+            (placed,) = scenario.locate([replace(problem, path=place)])
+            of_file.append(replace(placed, path=problem.path))
+    if ours:
+        raise UsageError(dict.fromkeys(ours))
+    if of_file:
+        raise ScenarioError(dict.fromkeys(of_file))
+
+
+def _read_axis(argument: str, number: int, problems: list[Problem]) -> GridAxis | None:
+    whole = Origin("--grid", number, len(_FLAG) + 1, _FLAG + argument, len(argument))
+    path, equals, text = (part.strip() for part in argument.partition("="))
+    if not equals or not text:
+        form = f"write `--grid {path or 'parallel.pipeline'}=8,16`, or `=4..32:x2`"
+        problems.append(Problem("TW402", "", "an axis needs a path and values", form, whole))
+        return None
+    try:
+        check_path(path)
+        steps = read_range(text)
+    except FieldError as error:
+        problems.append(Problem(error.code, "", error.message, error.hint, whole))
+        return None
+    if steps is not None:
+        return GridAxis(path, steps, (whole,) * len(steps), _key(whole, path))
+    return _listed(path, argument, whole, problems)
+
+
+def _listed(path: str, argument: str, whole: Origin, problems: list[Problem]) -> GridAxis | None:
+    """An axis whose values are written one by one: a YAML list without its brackets."""
+    begin = argument.index("=") + 1
+
+    def locate(line: int, column: int, width: int) -> Origin:
+        return whole.at(len(_FLAG) + begin + (0 if line else column), width)
+
+    tree, found = read_yaml(f"[{argument[begin:]}]", locate)
+    problems.extend(found)
+    if found or not isinstance(tree, Items) or not tree.nodes:
+        return None
+    places = tuple(node.origin for node in tree.nodes)
+    return GridAxis(path, tuple(plain(tree)), places, _key(whole, path))
+
+
+def _key(whole: Origin, path: str) -> Origin:
+    return whole.at(whole.column, len(path))

@@ -1,26 +1,28 @@
 """A point of a sweep: one scenario made from a base by some other values, and its answer.
 
 A layout that cannot run is an outcome like any other, and so is a bug, so that no point ends a
-sweep. What was played is kept by content (`twin.explore.sweep.kept`).
+sweep. What was played is kept by content (`twin.explore.sweep.points`).
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from twin.answers.key import source_digest
+from twin.answers.key import Fidelity, source_digest
+from twin.answers.store import discard_abandoned, optional, runs_folder, write_file
 from twin.engine import lower, simulate
 from twin.errors import FieldError, Problem, ScenarioError
 from twin.explore.study.variants import Document, replaced
-from twin.explore.sweep.kept import keep, recall
-from twin.explore.sweep.outcome import Outcome, Way, failed, impossible
 from twin.loading import scenario_hash
 from twin.planning import plan
 from twin.planning.types import Memory, Plan
@@ -31,9 +33,71 @@ from twin.reports.with_failures import goodput_of
 from twin.scenario import Scenario
 from twin.units import BareNumberError, QuantityError
 
+Way: TypeAlias = Fidelity | Literal["whole"]
+"""How a point is answered: its step at some fidelity, or `whole`, rollouts or an iteration of
+reinforcement learning as `twin run` plays them."""
+Status = Literal["fits", "does_not_fit", "impossible", "failed"]
+"""`fits` and `does_not_fit`: answered; `impossible`: no such layout can run; `failed`: not
+answered, by a bug of ours or a worker that died."""
+
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class PointOutcome:
+    """What is said of a point."""
+
+    status: Status
+    hash: str = ""
+    """Of the scenario; empty where its sections contradict each other, and there is none."""
+    fidelity: Way = "fast"
+    code: str = ""
+    """Of the problem that makes it impossible."""
+    path: str = ""
+    """Of the field that the problem is about."""
+    reason: str = ""
+    """Why it does not fit, is impossible, or failed; empty where it fits."""
+    hint: str = ""
+    """The nearest fix of what is impossible."""
+    kpis: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    """As `twin.reports.kpis` gives them; empty where nothing was played."""
+    step_ns: int | None = None
+    headroom_bytes: float | None = None
+    """What the fullest GPU has left; negative where it has too little."""
+    peak_stage: int | None = None
+    """The pipeline stage of the fullest GPU."""
+    played_seconds: float = 0.0
+    """Seconds on the wall clock that the answer took when it was played."""
+    cached: bool = False
+    """True where an earlier sweep played it."""
+
+    @property
+    def answered(self) -> bool:
+        """True where the layout can run, whether or not it fits."""
+        return self.status in ("fits", "does_not_fit")
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome in plain data."""
+        return asdict(self)
+
+
+def impossible(problem: Problem, fidelity: Way = "fast") -> PointOutcome:
+    """The outcome of a layout that cannot run, for one of its problems."""
+    return PointOutcome(
+        "impossible",
+        fidelity=fidelity,
+        code=problem.code,
+        path=problem.path,
+        reason=problem.message,
+        hint=problem.hint,
+    )
+
+
+def failed(reason: str, fidelity: Way = "fast") -> PointOutcome:
+    """The outcome of a point that was not answered."""
+    return PointOutcome("failed", fidelity=fidelity, reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
     """A scenario as other values on a base: quick to send to a worker, and to make there."""
 
     base: Document
@@ -48,8 +112,8 @@ class Point:
 
 
 def answer_point(
-    point: Point, folder: Path | None = None, *, play_unfit: bool = True, source: str = ""
-) -> Outcome:
+    point: SweepPoint, folder: Path | None = None, *, play_unfit: bool = True, source: str = ""
+) -> PointOutcome:
     """What is said of a point: recalled from `folder`, or played and kept there (None: neither).
 
     With `play_unfit` off, a plan that does not fit costs a plan only, and has no key figures.
@@ -76,7 +140,7 @@ def answer_point(
 
 def known_outcome(
     folder: Path | None, name: str, fidelity: Way, *, play_unfit: bool = True
-) -> Outcome | None:
+) -> PointOutcome | None:
     """The outcome kept of the scenario with this hash; None where there is none, or one without the
     key figures that are wanted."""
     known = recall(folder, name, fidelity) if folder is not None else None
@@ -98,7 +162,7 @@ def problem_of(error: ValidationError) -> Problem:
     return Problem("TW017", path, str(entry["msg"]))
 
 
-def _answered(scenario: Scenario, fidelity: Way, *, play_unfit: bool) -> Outcome:
+def _answered(scenario: Scenario, fidelity: Way, *, play_unfit: bool) -> PointOutcome:
     """The outcome, whatever happens on the way."""
     try:
         if fidelity == "whole":
@@ -116,7 +180,7 @@ def _answered(scenario: Scenario, fidelity: Way, *, play_unfit: bool) -> Outcome
     return found
 
 
-def _fitting(memory: Memory, fidelity: Way) -> Outcome:
+def _fitting(memory: Memory, fidelity: Way) -> PointOutcome:
     """Whether a plan fits, and why not."""
     headroom, stage = memory.budget - memory.peak.peak_bytes, memory.peak.stage
     over: list[str] = []
@@ -125,7 +189,7 @@ def _fitting(memory: Memory, fidelity: Way) -> Outcome:
     if not memory.fits_host:
         missing = memory.host_per_node - memory.host_capacity
         over.append(f"the host memory of a node is {gibibytes(missing)} over")
-    return Outcome(
+    return PointOutcome(
         "does_not_fit" if over else "fits",
         fidelity=fidelity,
         reason="; ".join(over),
@@ -134,7 +198,7 @@ def _fitting(memory: Memory, fidelity: Way) -> Outcome:
     )
 
 
-def _played(planned: Plan, found: Outcome) -> Outcome:
+def _played(planned: Plan, found: PointOutcome) -> PointOutcome:
     """The outcome with the step that was played."""
     program = lower(planned, "group" if found.fidelity == "group" else "folded")
     trace = simulate(program, fidelity="fast" if found.fidelity == "fast" else "events")
@@ -160,3 +224,62 @@ def _with_failures(planned: Plan, figures: Mapping[str, float | None]) -> dict[s
         "days_with_failures": days / share if share else None,
         "cost_usd_with_failures": cost / share if cost is not None and share else None,
     }
+
+
+_LOG = logging.getLogger(__name__)
+
+VERSION: Final = 1
+"""Version of the files."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a file holds. Anyone may edit it, so it is read only as far as its types hold."""
+
+    version: Literal[1]
+    twin_version: str
+    source: str
+    outcome: PointOutcome
+
+
+_KEPT = TypeAdapter(_Kept)
+
+
+def points_folder() -> Path:
+    """Where outcomes are kept, as an absolute path, which workers in other folders find too."""
+    return (runs_folder() / "points").absolute()
+
+
+def place(folder: Path, name: str, fidelity: Way) -> Path:
+    """The file of the scenario with this hash."""
+    return folder / name[:2] / f"{name}-{fidelity}.json"
+
+
+def recall(folder: Path, name: str, fidelity: Way) -> PointOutcome | None:
+    """The outcome that this very code gave of the scenario with this hash; None where none is kept,
+    or no sound one."""
+    path = place(folder, name, fidelity)
+    try:
+        kept = _KEPT.validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValidationError) as error:
+        _LOG.debug("%s is not readable: %s", path, error)
+        return None
+    ours = (version("twin"), source_digest(), name, fidelity)
+    theirs = (kept.twin_version, kept.source, kept.outcome.hash, kept.outcome.fidelity)
+    return kept.outcome if ours == theirs else None
+
+
+def keep(folder: Path, outcome: PointOutcome) -> None:
+    """Keep an outcome; where the folder cannot be written, say so once and go on without."""
+    path = place(folder, outcome.hash, outcome.fidelity)
+    kept = _Kept(VERSION, version("twin"), source_digest(), outcome)
+    text = json.dumps(asdict(kept), allow_nan=False)
+    with optional("Points", folder):
+        write_file(path, text.encode())
+
+
+def tidy(folder: Path) -> None:
+    """Delete what killed processes left half-written."""
+    discard_abandoned(folder, "??/.*.tmp")

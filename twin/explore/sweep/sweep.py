@@ -4,23 +4,147 @@ on the frontier of days against cost."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-from twin.answers.executors import PoolChoice
+from pydantic import ValidationError
+
+from twin.answers.executors import Died, PoolChoice, play
+from twin.answers.key import source_digest
 from twin.errors import Problem, UsageError
-from twin.explore.sweep.answers import Counts, Told, answer_points
-from twin.explore.sweep.grid import Grid, Maker, Source, Values
-from twin.explore.sweep.outcome import Outcome, Status, Way
-from twin.explore.sweep.pareto import frontier
+from twin.explore.sweep.grid import Grid, PointMaker, ScenarioSource, Values
+from twin.explore.sweep.points import (
+    PointOutcome,
+    Status,
+    SweepPoint,
+    Way,
+    answer_point,
+    failed,
+    impossible,
+    keep,
+    known_outcome,
+    problem_of,
+    tidy,
+)
 from twin.kinds.rollouts.compare import is_other_work
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
 from twin.spec.expect import FIGURES
 from twin.spec.kpis import KPIS, Kpi
+
+
+@dataclass(frozen=True, slots=True)
+class SweepProgress:
+    """How far a sweep is."""
+
+    points: int
+    """In all."""
+    done: int = 0
+    cached: int = 0
+    """Of those done: recalled, or the same scenario as one that was played."""
+    failed: int = 0
+    """Of those done: not answered."""
+
+
+Told = Callable[[SweepProgress], None]
+
+
+@dataclass(slots=True)
+class _Course:
+    """What is found out before anything is played."""
+
+    play_unfit: bool
+    folder: Path | None
+    waiting: dict[tuple[str, str], list[int]] = field(
+        default_factory=dict[tuple[str, str], list[int]]
+    )
+    """Places of the points to play, by hash and fidelity: equal scenarios share one."""
+
+    def at_once(self, place: int, point: SweepPoint | PointOutcome) -> PointOutcome | None:
+        """The outcome of a point that need not be played; None where it has to be."""
+        if isinstance(point, PointOutcome):
+            return point
+        try:
+            name = scenario_hash(point.scenario())
+        except ValidationError as error:
+            return impossible(problem_of(error), point.fidelity)
+        same = self.waiting.get((name, point.fidelity))
+        if same is not None:
+            same.append(place)
+            return None
+        known = known_outcome(self.folder, name, point.fidelity, play_unfit=self.play_unfit)
+        if known is None:
+            self.waiting[name, point.fidelity] = [place]
+        return known
+
+
+def answer_points(
+    points: Sequence[SweepPoint | PointOutcome],
+    *,
+    pool: PoolChoice,
+    folder: Path | None,
+    play_unfit: bool = True,
+    progress: Told | None = None,
+) -> Generator[tuple[int, PointOutcome]]:
+    """What is said of each point, as (its place, outcome), in the order in which they are known:
+    those that need no play first. `folder` is where outcomes are kept (`points_folder()`; None: not
+    at all). What a killed process had finished is there when the points are asked for again.
+
+    Raises `UsageError` where a cluster cannot be reached.
+    """
+    if folder is not None:
+        tidy(folder)
+    course, counts = _Course(play_unfit, folder), SweepProgress(len(points))
+    for place, point in enumerate(points):
+        found = course.at_once(place, point)
+        if found is not None:
+            counts = _counted(counts, found)
+            yield place, found
+    if progress is not None:
+        progress(counts)
+    for place, outcome in _played(points, course, pool):
+        counts = _counted(counts, outcome)
+        if progress is not None:
+            progress(counts)
+        yield place, outcome
+
+
+def _played(
+    points: Sequence[SweepPoint | PointOutcome], course: _Course, pool: PoolChoice
+) -> Iterator[tuple[int, PointOutcome]]:
+    """The outcomes of points that have to be played, each at all its places."""
+    places = list(course.waiting.items())
+    tasks = [point for _, (first, *_) in places if isinstance(point := points[first], SweepPoint)]
+    if not tasks:
+        return
+    # Workers of this machine keep what they have played at once; those of a cluster may have
+    # another disk, so that what comes back from there is kept here.
+    theirs = course.folder if pool.cluster is None else None
+    function = partial(
+        answer_point, folder=theirs, play_unfit=course.play_unfit, source=source_digest()
+    )
+    for index, result in play(function, tasks, pool=pool):
+        (name, _), (first, *others) = places[index]
+        if isinstance(result, Died):
+            result = replace(failed(result.reason, tasks[index].fidelity), hash=name)  # noqa: PLW2901
+        elif theirs is None and course.folder is not None and result.status != "failed":
+            keep(course.folder, result)
+        yield first, result
+        yield from ((place, replace(result, cached=True)) for place in others)
+
+
+def _counted(counts: SweepProgress, outcome: PointOutcome) -> SweepProgress:
+    return replace(
+        counts,
+        done=counts.done + 1,
+        cached=counts.cached + outcome.cached,
+        failed=counts.failed + (outcome.status == "failed"),
+    )
+
 
 VERSION: Final = 1
 """Version of the JSON document."""
@@ -52,11 +176,11 @@ that was interrupted ends with the same points as one that was not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SweepRow:
     """One point: what was changed, as it was asked for, and what is said of it."""
 
     values: Values
-    outcome: Outcome
+    outcome: PointOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +192,8 @@ class Sweep:
     """Of the scenario that is varied."""
     fidelity: Way
     axes: Mapping[str, tuple[Any, ...]]
-    rows: tuple[Row, ...]
-    counts: Counts
+    rows: tuple[SweepRow, ...]
+    counts: SweepProgress
     kpis: tuple[Kpi, ...] = KPIS
     """The key figures of a point."""
 
@@ -137,7 +261,7 @@ class Sweep:
         }
 
 
-def _fits(row: Row) -> bool:
+def _fits(row: SweepRow) -> bool:
     return row.outcome.status == "fits"
 
 
@@ -155,26 +279,26 @@ def refuse_size(grid: Grid, limit: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SweepRequest:
     """What is to be swept, and how."""
 
     scenario: Scenario
     """That is varied."""
-    source: Source
+    source: ScenarioSource
     grid: Grid
     fidelity: Way = "fast"
 
 
 def sweep(
-    asked: Asked, *, pool: PoolChoice, folder: Path | None, progress: Told | None = None
+    asked: SweepRequest, *, pool: PoolChoice, folder: Path | None, progress: Told | None = None
 ) -> Sweep:
     """All points of a grid, answered. `folder` is where outcomes are kept; None: nowhere."""
-    maker = Maker(asked.source, asked.fidelity)
+    maker = PointMaker(asked.source, asked.fidelity)
     every = list(asked.grid)
     points = [maker.point(values) for values in every]
-    last = Counts(len(points))
+    last = SweepProgress(len(points))
 
-    def told(counts: Counts) -> None:
+    def told(counts: SweepProgress) -> None:
         nonlocal last
         last = counts
         if progress is not None:
@@ -186,7 +310,24 @@ def sweep(
         hash=scenario_hash(asked.scenario),
         fidelity=asked.fidelity,
         axes=asked.grid.axes,
-        rows=tuple(Row(values, found[place]) for place, values in enumerate(every)),
+        rows=tuple(SweepRow(values, found[place]) for place, values in enumerate(every)),
         counts=last,
         kpis=asked.scenario.kpis if asked.fidelity == "whole" else KPIS,
     )
+
+
+def frontier(figures: Mapping[int, tuple[float, float]]) -> tuple[int, ...]:
+    """The keys of the points on the Pareto frontier, in their order, by two figures of which less
+    is better; equal points are on it together.
+
+    >>> frontier({0: (1.0, 9.0), 1: (2.0, 9.0), 2: (5.0, 4.0)})
+    (0, 2)
+    """
+    kept: list[int] = []
+    least = last = (float("inf"), float("inf"))
+    for key in sorted(figures, key=lambda one: figures[one]):
+        pair = figures[key]
+        if pair[1] < least[1] or pair == last:
+            kept.append(key)
+            least = last = pair
+    return tuple(sorted(kept))

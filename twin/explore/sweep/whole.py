@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from twin.errors import Problem, ScenarioError
-from twin.explore.sweep.outcome import Outcome, Way
+from twin.explore.sweep.points import PointOutcome, Way
 from twin.kinds import iteration
 from twin.kinds.rollouts import rollout
 from twin.reports.numbers import gibibytes
@@ -15,7 +15,7 @@ from twin.scenario import Scenario
 _WAY: Final[Way] = "whole"
 
 
-def answered(scenario: Scenario) -> Outcome:
+def answered(scenario: Scenario) -> PointOutcome:
     """What is said of the point; it is played anew, in seconds.
 
     Raises `ScenarioError` where it cannot be.
@@ -25,10 +25,10 @@ def answered(scenario: Scenario) -> Outcome:
         message = "a training run among points of reinforcement learning"
         raise ScenarioError([Problem("TW185", "rl", message, fix)])
     if scenario.rl.iteration is None:
-        return Outcome("fits", fidelity=_WAY, kpis=rollout(scenario).kpis)
+        return PointOutcome("fits", fidelity=_WAY, kpis=rollout(scenario).kpis)
     plan = iteration.plan(scenario)
     over = [f"{one.name} is {gibibytes(one.over)} over" for one in plan.fits if not one.fits]
-    return Outcome(
+    return PointOutcome(
         "does_not_fit" if over else "fits",
         fidelity=_WAY,
         reason="; ".join(over),

@@ -9,7 +9,7 @@ from typing import Any, Final
 import streamlit as st
 
 from twin.answers import Run
-from twin.explore.search.losses import usual_failures
+from twin.explore.search.levers import usual_failures
 from twin.figures.cost import amounts, days_lost
 from twin.figures.plotly import Picture
 from twin.loading import catalog_parts, load_part

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from twin.explore.search.contenders import Contender, Contest
+from twin.explore.search.candidates import Contender, Decision
 from twin.explore.search.goal import Goal, days_and_money
-from twin.explore.search.layout import Layout, layout_of, schedule_words
 from twin.explore.search.recommend import Recommendation
 from twin.explore.search.scale import Scaling
+from twin.explore.search.space import ParallelLayout, layout_of, schedule_words
 from twin.explore.study.variants import document, replaced
-from twin.explore.sweep.outcome import Outcome, Status
-from twin.explore.sweep.pareto import frontier
+from twin.explore.sweep.points import PointOutcome, Status
+from twin.explore.sweep.sweep import frontier
 from twin.reports.numbers import gibibytes, show
 from twin.scenario import Scenario
 from twin.spec.kpis import KPIS, Unit
@@ -75,7 +75,7 @@ class Found:
     """How many layouts were pruned, the code of the rule, and what it says."""
     document: Mapping[str, Any]
     """What the command would print with `--json`."""
-    contest: Contest
+    contest: Decision
     words: str
     """The goal."""
 
@@ -101,7 +101,7 @@ def memory_words(memory: MemorySpec) -> str:
     return "; ".join(said) or "keeps all"
 
 
-def spots_of(contest: Contest) -> list[Spot]:
+def spots_of(contest: Decision) -> list[Spot]:
     """The layouts that fit, best first, and which of them no other beats in days and cost."""
     figures = {
         place: days_and_money(one.now.kpis)
@@ -118,7 +118,7 @@ def spots_of(contest: Contest) -> list[Spot]:
     return _named(made)
 
 
-def _spot(one: Contender, layout: Layout, role: Role) -> Spot:
+def _spot(one: Contender, layout: ParallelLayout, role: Role) -> Spot:
     return Spot(
         name=f"{one.gpus:,} GPUs, {one.words}",
         gpus=one.gpus,
@@ -134,7 +134,7 @@ def _spot(one: Contender, layout: Layout, role: Role) -> Spot:
     )
 
 
-def unfit_spot(scenario: Scenario, layout: Layout, outcome: Outcome) -> Spot:
+def unfit_spot(scenario: Scenario, layout: ParallelLayout, outcome: PointOutcome) -> Spot:
     """A layout that does not fit or cannot run, with the reason."""
     gpus = layout.nodes * scenario.cluster.node.gpus
     reason = f"{outcome.code} {outcome.reason}".strip()

@@ -8,8 +8,8 @@ from typing import Any
 
 import streamlit as st
 
-from twin.explore.search.contenders import Contest
-from twin.explore.search.tornado import Bar
+from twin.explore.search.candidates import Decision
+from twin.explore.search.thresholds import Bar
 from twin.figures.differences import Swing, tornado
 from twin.figures.plotly import Picture
 from twin.figures.search import Flip, InputRange, break_even
@@ -161,7 +161,7 @@ def _swing(one: Bar) -> Swing:
     return Swing(known.path, known.low, known.high, one.days[0], one.days[1], source)
 
 
-def _flips(contest: Contest, bars: tuple[Bar, ...]) -> None:
+def _flips(contest: Decision, bars: tuple[Bar, ...]) -> None:
     """Which ends of the tornado cost the decision."""
     lost = [
         f"`{bar.found.path}` at {end}"

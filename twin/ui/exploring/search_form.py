@@ -10,9 +10,8 @@ from typing import Any, Final, Literal
 import streamlit as st
 
 from twin.answers import Run
-from twin.explore.search.layout import layout_of
-from twin.explore.search.sizes import nodes_of
-from twin.explore.search.space import narrowed, space
+from twin.explore.search.goal import nodes_of
+from twin.explore.search.space import layout_of, narrowed, space
 from twin.reports.numbers import count
 from twin.scenario import Scenario
 from twin.ui.exploring.asked import (

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import streamlit as st
 
-from twin.explore.search.contenders import Contender, Contest, Stand
+from twin.explore.search.candidates import Contender, Decision, Standing
 from twin.explore.search.levers import Lever, levers
 from twin.explore.study.variants import document
-from twin.explore.sweep.answers import answer_points
-from twin.explore.sweep.points import Point
+from twin.explore.sweep.points import SweepPoint
+from twin.explore.sweep.sweep import answer_points
 from twin.figures.text_layout import capital
 from twin.reports.numbers import digits, show
 from twin.ui.pictures import table
@@ -33,13 +33,13 @@ _STOPS: Final = 6
 _WIDTH: Final = 250
 
 
-def main_levers(contest: Contest) -> tuple[Lever, ...]:
+def main_levers(contest: Decision) -> tuple[Lever, ...]:
     """The levers of a contest that get a slider."""
     found = {one.path: one for one in _levers(contest)}
     return tuple(found[path] for path in MAIN if path in found)
 
 
-def _levers(contest: Contest) -> tuple[Lever, ...]:
+def _levers(contest: Decision) -> tuple[Lever, ...]:
     return tuple(one for one in levers(contest) if isinstance(one, Lever))
 
 
@@ -53,7 +53,7 @@ def stops(lever: Lever) -> list[float]:
 
 
 @st.fragment
-def sliders(contest: Contest, plan: str) -> None:
+def sliders(contest: Decision, plan: str) -> None:
     """The sliders and what follows; the rest of the page stays as it is."""
     st.caption(
         "Move one input or several together. Layouts are answered by the fast path, times what "
@@ -90,17 +90,17 @@ def _slider(lever: Lever, plan: str) -> float:
     )
 
 
-def nearest(contest: Contest) -> tuple[Contender, ...]:
+def nearest(contest: Decision) -> tuple[Contender, ...]:
     """The pick, and the layouts that come next."""
     near = contest.near or contest.contenders
     return near[:ASKED]
 
 
 def stand(
-    contest: Contest,
+    contest: Decision,
     contenders: Sequence[Contender],
     moved: Mapping[str, tuple[Lever, float]],
-) -> tuple[Stand, ...]:
+) -> tuple[Standing, ...]:
     """How contenders stand with some levers at other values, by their names: those that need it are
     answered by the fast path together, then what follows exactly is worked out, losses last."""
     overrides: dict[str, Any] = {}
@@ -119,10 +119,10 @@ def stand(
 
 
 def _played(
-    contest: Contest, contenders: Sequence[Contender], overrides: Mapping[str, Any]
-) -> list[Stand]:
+    contest: Decision, contenders: Sequence[Contender], overrides: Mapping[str, Any]
+) -> list[Standing]:
     base = document(contest.scenario)
-    points = [Point(base, {**one.overrides, **overrides}) for one in contenders]
+    points = [SweepPoint(base, {**one.overrides, **overrides}) for one in contenders]
     answers = dict(
         answer_points(points, pool=contest.pool, folder=contest.folder, play_unfit=False)
     )
@@ -130,9 +130,9 @@ def _played(
 
 
 def _say(
-    contest: Contest,
+    contest: Decision,
     contenders: Sequence[Contender],
-    stands: Sequence[Stand],
+    stands: Sequence[Standing],
     *,
     moved: bool,
 ) -> None:
@@ -168,7 +168,7 @@ def _say(
     )
 
 
-def _figures(contest: Contest, now: Stand) -> dict[str, str]:
+def _figures(contest: Decision, now: Standing) -> dict[str, str]:
     kpis = now.kpis
     if kpis is None:
         return {"Run": "", "Cost": "", "Meets the goal": f"no: {now.why}"}

@@ -10,7 +10,7 @@ import streamlit as st
 
 from twin.errors import TwinError
 from twin.explore.study.variants import written
-from twin.explore.sweep.sweep import Row, Sweep
+from twin.explore.sweep.sweep import Sweep, SweepRow
 from twin.figures.plotly import Picture
 from twin.figures.sweep import SweepMark, one_field, two_fields
 from twin.reports import resolved
@@ -198,7 +198,7 @@ def _picture(found: Sweep, kpi: Kpi) -> Picture | None:
     return None
 
 
-def _answered(row: Row, fields: tuple[str, ...], kpi: Kpi) -> SweepMark:
+def _answered(row: SweepRow, fields: tuple[str, ...], kpi: Kpi) -> SweepMark:
     outcome = row.outcome
     figure = outcome.kpis.get(kpi.key)
     values = tuple(written(row.values[path]) if path in row.values else "" for path in fields)
@@ -212,7 +212,7 @@ def _answered(row: Row, fields: tuple[str, ...], kpi: Kpi) -> SweepMark:
     )
 
 
-def _name(row: Row) -> str:
+def _name(row: SweepRow) -> str:
     """What a point is called: its values."""
     return ", ".join(f"{path.rpartition('.')[2]} {written(v)}" for path, v in row.values.items())
 
@@ -232,7 +232,7 @@ def _points(found: Sweep) -> None:
     grid(rows, _TABLE, words, from_table(_TABLE, _KEY, names))
 
 
-def _said(row: Row) -> tuple[str, ...]:
+def _said(row: SweepRow) -> tuple[str, ...]:
     outcome = row.outcome
     lines = [f"It {'fits' if outcome.status == 'fits' else 'is ' + STATUS[outcome.status]}"]
     if outcome.kpis:
@@ -244,7 +244,7 @@ def _said(row: Row) -> tuple[str, ...]:
     return (*lines, f"Why not: {why}") if why else tuple(lines)
 
 
-def _cells(row: Row, *, best: bool) -> dict[str, object]:
+def _cells(row: SweepRow, *, best: bool) -> dict[str, object]:
     outcome = row.outcome
     values = {path: written(value) for path, value in row.values.items()}
     figures = {kpi.label: outcome.kpis.get(kpi.key) for kpi in KPIS if kpi.key in outcome.kpis}

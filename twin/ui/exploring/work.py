@@ -12,25 +12,18 @@ from typing import Any, Final, TypeVar
 
 from twin.answers.executors import PoolChoice
 from twin.answers.key import Fidelity
-from twin.explore.search.contenders import Contest, contest, fixed_contest
-from twin.explore.search.goal import Goal
+from twin.explore.search.candidates import Decision, contest, fixed_contest
+from twin.explore.search.goal import Goal, nodes_of
 from twin.explore.search.judge import words
-from twin.explore.search.layout import Layout, layout_of
-from twin.explore.search.recommend import Asked, Progress, Recommendation, recommend
+from twin.explore.search.recommend import Progress, Recommendation, SearchRequest, recommend
 from twin.explore.search.scale import Scaling, Sizes, scale
-from twin.explore.search.sizes import nodes_of
-from twin.explore.search.space import Space, narrowed, space
-from twin.explore.search.thresholds import must_be
-from twin.explore.search.tornado import Bar
+from twin.explore.search.space import ParallelLayout, Space, layout_of, narrowed, space
+from twin.explore.search.thresholds import Bar, break_even
 from twin.explore.study.variants import document
-from twin.explore.sweep.answers import Counts, answer_points
-from twin.explore.sweep.flags import check_values, grid_of, read_axes
-from twin.explore.sweep.grid import Grid, Source
-from twin.explore.sweep.kept import points_folder
-from twin.explore.sweep.outcome import Outcome
-from twin.explore.sweep.points import Point
-from twin.explore.sweep.sweep import Asked as SweptAsked
-from twin.explore.sweep.sweep import Sweep, refuse_size, sweep
+from twin.explore.sweep.grid import Grid, ScenarioSource, check_values, grid_of, read_axes
+from twin.explore.sweep.points import PointOutcome, SweepPoint, points_folder
+from twin.explore.sweep.sweep import Sweep, SweepProgress, answer_points, refuse_size, sweep
+from twin.explore.sweep.sweep import SweepRequest as SweptAsked
 from twin.scenario import Scenario
 from twin.spec.cluster import MOST_GPUS
 from twin.ui.answers import Failure, Question, guarded, scenario_of
@@ -97,11 +90,11 @@ def scaling(asked: Question, note: Note) -> Found | Failure:
     return _of(asked, found)
 
 
-def conditions(decided: Contest, note: Note) -> Conditions | Failure:
+def conditions(decided: Decision, note: Note) -> Conditions | Failure:
     """What must be true for the decision of a contest."""
 
     def found() -> Conditions:
-        made = must_be(replace(decided, progress=_conditions_told(note)))
+        made = break_even(replace(decided, progress=_conditions_told(note)))
         return Conditions(made.to_json(), made.bars)
 
     return guarded(found)
@@ -118,19 +111,19 @@ def swept(asked: SweepAsked, note: Note) -> Sweep | Failure:
 
 
 @contextmanager
-def source_of(asked: Question) -> Generator[Source]:
+def source_of(asked: Question) -> Generator[ScenarioSource]:
     """The scenario of a plan as a command names it; a text that a visitor brought is a file for as
     long as this lasts."""
     if asked.text is None:
-        yield Source(asked.name, asked.sets)
+        yield ScenarioSource(asked.name, asked.sets)
         return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / Path(asked.name).name
         file.write_text(asked.text, encoding="utf-8")
-        yield Source(str(file), asked.sets)
+        yield ScenarioSource(str(file), asked.sets)
 
 
-def grid_asked(source: Source, scenario: Scenario, axes: tuple[str, ...]) -> Grid:
+def grid_asked(source: ScenarioSource, scenario: Scenario, axes: tuple[str, ...]) -> Grid:
     """What is varied: the axes, or without any the scenario's own section. Raises `TwinError` for
     what cannot be."""
     read = read_axes(axes)
@@ -153,7 +146,7 @@ def _search(scenario: Scenario, asked: SearchAsked, note: Note) -> Found:
         {axis: (value,) for axis, value in asked.held},
     )
     folder = points_folder()
-    found = recommend(Asked(whole, asked.goal, ALONE, folder, asked.most, _told(note)))
+    found = recommend(SearchRequest(whole, asked.goal, ALONE, folder, asked.most, _told(note)))
     found = replace(found, asked=replace(found.asked, progress=None))
     decided = contest(found)
     beside = [
@@ -175,7 +168,7 @@ def _code(reason: str) -> str:
     return reason if reason.startswith("TW") else ""
 
 
-def _around(found: Recommendation, folder: Path) -> Iterator[tuple[Layout, Outcome]]:
+def _around(found: Recommendation, folder: Path) -> Iterator[tuple[ParallelLayout, PointOutcome]]:
     """Layouts one change away from what is recommended, or from the fastest, answered whether they
     fit or not: a sample of what cannot run, with its reasons."""
     leaders = [leader for size in found.sizes if (leader := size.leader)]
@@ -185,12 +178,12 @@ def _around(found: Recommendation, folder: Path) -> Iterator[tuple[Layout, Outco
     layouts = list(_changed(middle.layout, found.asked.space))[:_AROUND]
     scenario = found.asked.scenario
     base = document(scenario)
-    points = [Point(base, layout.overrides(scenario)) for layout in layouts]
+    points = [SweepPoint(base, layout.overrides(scenario)) for layout in layouts]
     for place, outcome in answer_points(points, pool=ALONE, folder=folder):
         yield layouts[place], outcome
 
 
-def _changed(layout: Layout, whole: Space) -> Iterator[Layout]:
+def _changed(layout: ParallelLayout, whole: Space) -> Iterator[ParallelLayout]:
     """The neighbours of a layout along each axis that is searched."""
     axes: dict[str, tuple[Any, ...]] = {
         "pipeline": tuple(whole.pipelines(layout.nodes)),
@@ -215,7 +208,7 @@ def _scaled(scenario: Scenario, asked: SearchAsked, fidelity: Fidelity, note: No
     """One layout on several sizes."""
     wanted = Sizes(nodes_of(scenario, asked.gpus), asked.goal, fidelity)
 
-    def told(counts: Counts) -> None:
+    def told(counts: SweepProgress) -> None:
         note(counts.done / max(counts.points, 1))
 
     return scale(scenario, wanted, pool=ALONE, folder=points_folder(), progress=told)
@@ -255,11 +248,11 @@ def _unfit_sizes(scenario: Scenario, found: Scaling) -> Iterator[Spot]:
             yield unfit_spot(scenario, replace(own, nodes=nodes), outcome)
 
 
-def _swept(source: Source, asked: SweepAsked, note: Note) -> Sweep:
+def _swept(source: ScenarioSource, asked: SweepAsked, note: Note) -> Sweep:
     scenario = source.load({})
     grid = grid_asked(source, scenario, asked.axes)
 
-    def told(counts: Counts) -> None:
+    def told(counts: SweepProgress) -> None:
         note(counts.done / max(counts.points, 1))
 
     wanted = SweptAsked(scenario, source, grid, asked.fidelity)

@@ -17,13 +17,12 @@ from typing import Any, Final
 
 from twin.answers.executors import PoolChoice
 from twin.explore.search.goal import Goal, Kpis
-from twin.explore.search.layout import layout_of, schedule_words
 from twin.explore.search.recommend import Answered, Recommendation, Size, Told
 from twin.explore.search.scale import Scaling
+from twin.explore.search.space import layout_of, schedule_words
 from twin.explore.study.variants import document, replaced, value_at, written
-from twin.explore.sweep.answers import answer_points
-from twin.explore.sweep.outcome import Outcome
-from twin.explore.sweep.points import Point
+from twin.explore.sweep.points import PointOutcome, SweepPoint
+from twin.explore.sweep.sweep import answer_points
 from twin.scenario import Scenario
 
 MOST: Final = 12
@@ -41,7 +40,7 @@ GROWING: Final = ("days", "gpu_hours", "cost_usd", "step_seconds")
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class Standing:
     """How a layout stands at some value."""
 
     kpis: Kpis | None
@@ -60,18 +59,18 @@ class Contender:
     schedule: str
     """The end of `words`."""
     overrides: Mapping[str, Any]
-    now: Stand
+    now: Standing
     headroom_bytes: float
     ratio: float = 1.0
     """Its step by events over that by the fast path, or what stands for it."""
     own_ratio: bool = False
     """Whether its own events are known."""
 
-    def stand(self, outcome: Outcome) -> Stand:
+    def stand(self, outcome: PointOutcome) -> Standing:
         """How it stands by an answer of the fast path."""
         if outcome.status != "fits":
-            return Stand(None, outcome.reason)
-        return Stand(scaled(outcome.kpis, self.ratio))
+            return Standing(None, outcome.reason)
+        return Standing(scaled(outcome.kpis, self.ratio))
 
 
 def scaled(kpis: Kpis, factor: float) -> Kpis:
@@ -83,7 +82,7 @@ def scaled(kpis: Kpis, factor: float) -> Kpis:
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class Decision:
     """A decision: what is asked for, and who could have been chosen."""
 
     scenario: Scenario
@@ -145,7 +144,7 @@ class Contest:
         ]
         return f"{short} with {', '.join(own)}" if own else short
 
-    def excess(self, one: Stand) -> float:
+    def excess(self, one: Standing) -> float:
         """By which share a run is beyond what is asked for; negative where it meets it."""
         kpis = one.kpis
         if kpis is None:
@@ -164,7 +163,7 @@ class Contest:
             return True
         return self.goal.worth(kpis)[0] <= (1 + REACH) * self.goal.worth(pick.now.kpis)[0]
 
-    def best(self, stands: Sequence[Stand]) -> list[int]:
+    def best(self, stands: Sequence[Standing]) -> list[int]:
         """Who meets the goal where contenders stand like this, the best first."""
         worth = {
             place: self.goal.worth(one.kpis)
@@ -173,12 +172,12 @@ class Contest:
         }
         return sorted(worth, key=worth.__getitem__)
 
-    def safest(self, stands: Sequence[Stand]) -> list[int]:
+    def safest(self, stands: Sequence[Standing]) -> list[int]:
         """Who can run where contenders stand like this, the farthest within the goal first."""
         runs = [place for place, one in enumerate(stands) if one.kpis is not None]
         return sorted(runs, key=lambda place: self.excess(stands[place]))
 
-    def decide(self, stands: Sequence[Stand]) -> int | None:
+    def decide(self, stands: Sequence[Standing]) -> int | None:
         """Who is chosen where contenders stand like this: the pick as long as it meets the goal and
         nobody is better by more than `TIE`; None where nobody meets it."""
         best = self.best(stands)
@@ -206,7 +205,7 @@ def _in_turn(ranked: Sequence[Contender]) -> tuple[Contender, ...]:
     return tuple(one for one in turns if one is not None)
 
 
-def contest(found: Recommendation) -> Contest:
+def contest(found: Recommendation) -> Decision:
     """The decision of a search."""
     asked, scenario = found.asked, found.asked.scenario
     pick = found.pick
@@ -216,13 +215,13 @@ def contest(found: Recommendation) -> Contest:
         for size in found.sizes
         for one in size.fitting
     ]
-    found_by = Contest(
+    found_by = Decision(
         scenario, asked.goal, (), pick is not None, asked.pool, asked.folder, asked.progress
     )
     return _ranked(found_by, made)
 
 
-def _ranked(empty: Contest, made: Sequence[tuple[Contender, bool]]) -> Contest:
+def _ranked(empty: Decision, made: Sequence[tuple[Contender, bool]]) -> Decision:
     """The contest with its contenders, each marked if it is the pick: the pick first, then those
     that meet the goal, the best first, then by how far others are from it."""
 
@@ -255,7 +254,7 @@ def _contender(one: Answered, scenario: Scenario, stand_in: float) -> Contender:
         words=layout.words,
         schedule=schedule_words(layout.schedule),
         overrides=layout.overrides(scenario),
-        now=Stand(one.best.kpis if own else scaled(one.best.kpis, ratio)),
+        now=Standing(one.best.kpis if own else scaled(one.best.kpis, ratio)),
         headroom_bytes=one.best.headroom_bytes or 0.0,
         ratio=ratio,
         own_ratio=own,
@@ -264,12 +263,12 @@ def _contender(one: Answered, scenario: Scenario, stand_in: float) -> Contender:
 
 def fixed_contest(
     found: Scaling, *, pool: PoolChoice, folder: Path | None = None, progress: Told | None = None
-) -> Contest:
+) -> Decision:
     """The decision between sizes of a cluster for one layout, whose events are known."""
     scenario, base = found.scenario, document(found.scenario)
     words = layout_of(scenario).words
     fits = [place for place, (_, one) in enumerate(found.rows) if one.status == "fits"]
-    points = [Point(base, {"cluster.nodes": found.rows[place][0]}) for place in fits]
+    points = [SweepPoint(base, {"cluster.nodes": found.rows[place][0]}) for place in fits]
     fast = dict(answer_points(points, pool=pool, folder=folder, play_unfit=False))
     made: list[tuple[Contender, bool]] = []
     for index, place in enumerate(fits):
@@ -281,17 +280,17 @@ def fixed_contest(
             words=words,
             schedule=schedule_words(scenario.parallel.schedule),
             overrides={} if nodes == scenario.cluster.nodes else {"cluster.nodes": nodes},
-            now=Stand(outcome.kpis),
+            now=Standing(outcome.kpis),
             headroom_bytes=outcome.headroom_bytes or 0.0,
             ratio=ratio,
             own_ratio=fast[index].step_ns is not None,
         )
         made.append((one, place == found.pick))
     has_pick = found.pick is not None
-    return _ranked(Contest(scenario, found.goal, (), has_pick, pool, folder, progress), made)
+    return _ranked(Decision(scenario, found.goal, (), has_pick, pool, folder, progress), made)
 
 
-def scenario_of(contest: Contest, one: Contender) -> Scenario:
+def scenario_of(contest: Decision, one: Contender) -> Scenario:
     """The scenario of a contender, with the sources of its numbers."""
     made = replaced(document(contest.scenario), one.overrides)
     changed = {name: getattr(made, name) for name in ("cluster", "parallel", "memory", "expect")}

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from tests.engine.scenarios import moe
-from twin.explore.study.levers import PRICES, levers
-from twin.explore.study.variants import Answers, document, replaced
+from twin.explore.study.nearest import PRICES, levers
+from twin.explore.study.variants import StepAnswers, document, replaced
 from twin.planning import plan
 
 BASE = moe(4, 4, 1, 8, "memory.recompute=[]")
@@ -36,7 +36,7 @@ def test_what_is_done_already_is_no_lever():
 
 def test_the_price_is_that_of_the_fast_path_where_asked_for():
     assert all(one.step_seconds is None for one in levers(BASE))
-    answers = Answers()
+    answers = StepAnswers()
     usual = answers.of(BASE).step_ns
     changed = answers.of(replaced(document(BASE), {"memory.recompute": ["full"]})).step_ns
     (full,) = (one for one in levers(BASE, timed=True) if one.value == "[full]")

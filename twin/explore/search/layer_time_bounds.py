@@ -18,15 +18,16 @@ the list of a whole chunk. Links are idle and no SM is taken: sharing only adds 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from twin.arch.ops import Layer
 from twin.engine.coster import Coster, nanoseconds
 from twin.engine.overlap import in_turn, together
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
-from twin.engine.program import COMPUTE, GATHER, Beside, Template
+from twin.engine.program import COMPUTE, GATHER, Beside, Step, Template
 from twin.planning.compile import layer_seconds, layers_of
 from twin.planning.footprint import kept_bytes
 from twin.planning.mesh import lay_out, placements
@@ -34,7 +35,19 @@ from twin.planning.types import Memory, Plan
 from twin.scenario import Scenario
 from twin.schedules.action import Pass
 
+T = TypeVar("T")
+
 PASSES: Final[tuple[Pass, ...]] = ("F", "B", "I", "W")
+
+
+class Memo(dict[object, Any]):
+    """Results by what they depend on."""
+
+    def once(self, make: Callable[[], T], *key: object) -> T:
+        """What `make` gives for this key, made once."""
+        if key not in self:
+            self[key] = make()
+        return self[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +70,7 @@ class Least:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pace:
+class LayerTimes:
     """One kind of layer under one sharding and memory policy."""
 
     index: int
@@ -71,65 +84,59 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class ModelPart:
     """One part of the model: its layers, and the least time of its passes (ns)."""
 
-    layers: tuple[Pace, ...]
+    layers: tuple[LayerTimes, ...]
     passes: Mapping[Pass, Least]
 
     @property
     def kept(self) -> float:
         """Bytes that wait for the backward of one micro-batch; the head's comes at once."""
-        return sum(pace.kept for pace in self.layers if pace.layer.kind != "head")
+        return sum(own.kept for own in self.layers if own.layer.kind != "head")
 
 
 @dataclass(slots=True, eq=False)
-class Paces:
-    """Every layer of the model, in order, each with its pace; layers of one kind share theirs."""
+class ModelTimes:
+    """The least times of every layer of the model, in order; layers of one kind share theirs."""
 
-    stack: tuple[Pace, ...]
+    stack: tuple[LayerTimes, ...]
     layers: int
     """Transformer layers of the model: between the embedding and what comes behind them."""
     scenario: Scenario
     coster: Coster
     """Without what the host takes, which belongs to whole passes."""
-    _parts: dict[tuple[int, ...], Part] = field(default_factory=dict[tuple[int, ...], Part])
-    _pairs: dict[tuple[tuple[int, ...], Pass], float] = field(
-        default_factory=dict[tuple[tuple[int, ...], Pass], float]
-    )
+    _known: Memo = field(default_factory=Memo)
 
     @property
-    def blocks(self) -> Sequence[Pace]:
+    def blocks(self) -> Sequence[LayerTimes]:
         """The transformer layers."""
         return self.stack[1 : self.layers + 1]
 
     @property
-    def tail(self) -> Sequence[Pace]:
+    def tail(self) -> Sequence[LayerTimes]:
         """Prediction modules and the head."""
         return self.stack[self.layers + 1 :]
 
     @property
-    def kinds(self) -> tuple[Pace, ...]:
-        """Each pace once."""
-        return tuple({pace.index: pace for pace in self.stack}.values())
+    def kinds(self) -> tuple[LayerTimes, ...]:
+        """Each kind of layer once."""
+        return tuple({layer.index: layer for layer in self.stack}.values())
 
-    def part(self, layers: tuple[Pace, ...]) -> Part:
+    def part(self, layers: tuple[LayerTimes, ...]) -> ModelPart:
         """The part of these layers; those of the same kinds are one shared object."""
-        key = tuple(pace.index for pace in layers)
-        if key not in self._parts:
-            self._parts[key] = Part(layers, {kind: _sum(layers, kind) for kind in PASSES})
-        return self._parts[key]
+        kinds = (layer.index for layer in layers)
+        return self._known.once(
+            lambda: ModelPart(layers, {kind: _sum(layers, kind) for kind in PASSES}), *kinds
+        )
 
-    def pair(self, part: Part, backward: Pass) -> float:
+    def pair(self, part: ModelPart, backward: Pass) -> float:
         """Nanoseconds from the first kernel to the last of a forward and a backward (whole, or of
         the input only) of a part as a pair."""
-        key = tuple(pace.index for pace in part.layers), backward
-        if key not in self._pairs:
-            self._pairs[key] = self._pair(part, backward)
-        return self._pairs[key]
+        return self._known.once(lambda: self._pair(part, backward), id(part), backward)
 
-    def _pair(self, part: Part, backward: Pass) -> float:
-        layers, profile = [pace.layer for pace in part.layers], self.scenario.calibration
+    def _pair(self, part: ModelPart, backward: Pass) -> float:
+        layers, profile = [own.layer for own in part.layers], self.scenario.calibration
         reverse = backward_pass if backward == "B" else input_pass
         lanes = (
             forward_pass(layers, self.coster),
@@ -139,30 +146,30 @@ class Paces:
         return pair_ns(lanes, self.coster.alone, beside)
 
 
-def paces(scenario: Scenario) -> Paces:
-    """The paces of a scenario's layers as its layout cuts them. Raises ValueError where the
+def model_times(scenario: Scenario) -> ModelTimes:
+    """The least times of a scenario's layers as its layout cuts them. Raises ValueError where the
     degrees do not divide the model."""
     layers = layers_of(scenario)
     coster = _coster(scenario)
     kinds = {id(layer): layer for layer in layers}.values()
-    made = {id(layer): _pace(index, layer, coster, scenario) for index, layer in enumerate(kinds)}
+    made = {
+        id(layer): _layer_times(index, layer, coster, scenario) for index, layer in enumerate(kinds)
+    }
     stack = tuple(made[id(layer)] for layer in layers)
-    return Paces(stack, scenario.model.layers, scenario, coster)
+    return ModelTimes(stack, scenario.model.layers, scenario, coster)
 
 
-def _sum(layers: tuple[Pace, ...], kind: Pass) -> Least:
+def _sum(layers: tuple[LayerTimes, ...], kind: Pass) -> Least:
     """The least times of a pass through several layers."""
     own = [layer.passes[kind] for layer in layers]
-    busy: dict[int, float] = {}
-    for one in own:
-        for stream, time in one.busy.items():
-            busy[stream] = busy.get(stream, 0.0) + time
-    return Least(
-        sum(one.kernels for one in own),
-        sum(one.alone for one in own),
-        sum(one.host for one in own),
-        busy,
+    busy: defaultdict[int, float] = defaultdict(float)
+    for least in own:
+        for stream, time in least.busy.items():
+            busy[stream] += time
+    kernels, alone, host = (
+        sum(getattr(least, name) for least in own) for name in ("kernels", "alone", "host")
     )
+    return Least(kernels, alone, host, busy)
 
 
 def _coster(scenario: Scenario) -> Coster:
@@ -175,7 +182,7 @@ def _coster(scenario: Scenario) -> Coster:
     return replace(coster, calibration=coster.calibration.model_copy(update={"dispatch": 0.0}))
 
 
-def _pace(index: int, layer: Layer, coster: Coster, scenario: Scenario) -> Pace:
+def _layer_times(index: int, layer: Layer, coster: Coster, scenario: Scenario) -> LayerTimes:
     memory, dispatch = scenario.memory, scenario.calibration.dispatch * 1e9
     one = (layer,)
     templates: dict[Pass, Template] = {
@@ -184,7 +191,7 @@ def _pace(index: int, layer: Layer, coster: Coster, scenario: Scenario) -> Pace:
         "I": input_pass(one, coster, memory.recompute),
         "W": weight_pass(one, coster),
     }
-    return Pace(
+    return LayerTimes(
         index=index,
         layer=layer,
         passes={kind: least(made, coster.alone, dispatch) for kind, made in templates.items()},
@@ -194,42 +201,38 @@ def _pace(index: int, layer: Layer, coster: Coster, scenario: Scenario) -> Pace:
 
 
 def least(template: Template, capacity: Mapping[str, float], dispatch_ns: float) -> Least:
-    """The least times of a template: every transfer with its links to itself; those that wait for
-    nothing of the template, and gathers of parameters, which go ahead, done before it begins."""
-    free: dict[int, float] = {}
-    ends: list[float] = []
-    busy: dict[int, float] = {}
-    kernels = 0.0
-    for step in template:
-        time = step.alone_ns(capacity)
-        if step.stream == COMPUTE:
-            kernels += time
-        else:
-            busy[step.stream] = busy.get(step.stream, 0.0) + time
-            if not step.after or step.stream == GATHER:
-                ends.append(0.0)
-                continue
-        start = max((ends[i] for i in step.after), default=0.0)
-        ends.append(max(start, free.get(step.stream, 0.0)) + time)
-        free[step.stream] = ends[-1]
+    """The least times of a template: every transfer with its links to itself."""
+    times = [step.alone_ns(capacity) for step in template]
+    busy: defaultdict[int, float] = defaultdict(float)
+    for step, time in zip(template, times, strict=True):
+        busy[step.stream] += time
+    kernels = busy.pop(COMPUTE, 0.0)
     host = dispatch_ns * sum(step.kernels for step in template)
-    return Least(kernels, free.get(COMPUTE, 0.0), host, busy)
+    alone = _last_kernel((0, step, time) for step, time in zip(template, times, strict=True))
+    return Least(kernels, alone, host, busy)
 
 
 def pair_ns(
     lanes: tuple[Template, Template], capacity: Mapping[str, float], beside: Beside
 ) -> float:
-    """The time from the first kernel to the last of two passes in one order, as `least` has it of
-    one."""
-    free: dict[int, float] = {}
+    """The time from the first kernel to the last of two passes in one order."""
+    order = ((lane, lanes[lane][place]) for lane, place in in_turn(*lanes))
+    return _last_kernel(
+        (lane, step, together(step, beside).alone_ns(capacity)) for lane, step in order
+    )
+
+
+def _last_kernel(steps: Iterable[tuple[int, Step, float]]) -> float:
+    """When the last kernel ends of steps in the order in which they are issued, each with its pass
+    and its time. Transfers that wait for nothing of their pass, and gathers of parameters, which go
+    ahead, are done before it begins."""
+    free: defaultdict[int, float] = defaultdict(float)
     ends: tuple[list[float], list[float]] = ([], [])
-    times = [[together(step, beside).alone_ns(capacity) for step in lane] for lane in lanes]
-    for lane, position in in_turn(*lanes):
-        step, own = lanes[lane][position], ends[lane]
+    for lane, step, time in steps:
+        own = ends[lane]
         if step.stream != COMPUTE and (not step.after or step.stream == GATHER):
             own.append(0.0)
             continue
-        start = max((own[i] for i in step.after), default=0.0)
-        own.append(max(start, free.get(step.stream, 0.0)) + times[lane][position])
+        own.append(max(free[step.stream], *(own[i] for i in step.after), 0.0) + time)
         free[step.stream] = own[-1]
-    return free.get(COMPUTE, 0.0)
+    return free[COMPUTE]
