@@ -1,9 +1,9 @@
 """Dialogues with tools: `python -m reference.agentic [CONFIG] [--set a.b=value ...] [--resume]`.
 
-CONFIG is a file or a preset (`synthesis`, `nano`). `--replay FILE` makes the calls of kept
-trajectories again in fresh worlds and compares every result. Progress goes to standard error.
+CONFIG is a file or a preset (`synthesis`, `nano`). `--replay FILE` repeats the calls of kept
+trajectories in fresh worlds and compares every result. Progress goes to standard error.
 
-Exit codes: 0 done, 1 a bug, 2 usage, or a replay that differs, 3 invalid configuration.
+Exit codes: 0 done, 1 a bug, 2 wrong usage or a replay that differs, 3 invalid configuration.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from reference.agentic.again import replay_file
 from reference.agentic.report import summary_of
-from reference.agentic.run import synthesise
+from reference.agentic.run import replay_file, synthesise
 from reference.agentic.spec import SynthesisSpec
 from reference.ending import answer, exit_code, say
 from twin.errors import Problem, UsageError
@@ -26,11 +25,11 @@ from twin.loading.config import load_config
 PRESETS: Final = Path(__file__).with_name("presets")
 _BAR: Final = 30
 
-_STOPPED = "stopped; what was finished stays, and `--resume` goes on"
+_STOPPED = "stopped; finished tasks are kept, and `--resume` continues"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command and return its exit code."""
     return exit_code(lambda: _command(arguments), _STOPPED)
 
 
@@ -70,7 +69,7 @@ def _replay(words: argparse.Namespace, spec: SynthesisSpec) -> int:
     lines = [
         f"replayed: {report['trajectories']:,} trajectories, {report['calls']:,} calls",
         f"different: {len(report['different'])}",
-        *(f"  {one}" for one in report["different"][:10]),
+        *(f"  {fault}" for fault in report["different"][:10]),
     ]
     answer(report, lines, as_json=words.json)
     return 2 if report["different"] else 0
@@ -82,7 +81,7 @@ def _path(name: str) -> Path:
         return preset
     path = Path(name)
     if not path.is_file():
-        known = ", ".join(sorted(one.stem for one in PRESETS.glob("*.yaml")))
+        known = ", ".join(sorted(path.stem for path in PRESETS.glob("*.yaml")))
         message = f"there is no configuration `{name}`"
         raise UsageError([Problem("TW230", "", message, f"give a YAML file, or one of: {known}")])
     return path
@@ -93,14 +92,20 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m reference.agentic", description="Dialogues with simulated tools."
     )
     parser.add_argument(
-        "config", metavar="CONFIG", nargs="?", default="synthesis", help="a YAML file, or a preset"
+        "config",
+        metavar="CONFIG",
+        nargs="?",
+        default="synthesis",
+        help="YAML file or preset",
     )
-    parser.add_argument("--set", metavar="A.B=VALUE", action="append", default=[])
+    parser.add_argument(
+        "--set", metavar="A.B=VALUE", action="append", default=[], help="set a field"
+    )
     held = parser.add_mutually_exclusive_group()
-    held.add_argument("--resume", action="store_true", help="go on with the folder's run")
-    held.add_argument("--fresh", action="store_true", help="delete the folder's run, and begin")
-    held.add_argument("--replay", metavar="FILE", help="compare kept trajectories with new worlds")
-    parser.add_argument("--json", action="store_true", help="a JSON document on stdout")
+    held.add_argument("--resume", action="store_true", help="continue the folder's run")
+    held.add_argument("--fresh", action="store_true", help="delete the folder's run and start")
+    held.add_argument("--replay", metavar="FILE", help="repeat kept trajectories and compare")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Agents: what one is told, and which tools it has."""
+"""Agents: their system prompts and tools."""
 
 from __future__ import annotations
 
@@ -9,31 +9,15 @@ from typing import Final
 
 from reference.agentic.chance import drawn
 from reference.agentic.domain import entities
+from reference.agentic.repository import ToolRepository
 from reference.agentic.spec import AgentsSpec
-from reference.agentic.tools.evolve import Repository
-from reference.agentic.tools.spec import ToolSpec
-from reference.agentic.words import words
+from reference.agentic.texts import table, words
+from reference.agentic.tool_spec import ToolSpec
 
-_ROLES: Final = (
-    "You are {n}, the assistant of the {a} at {f}.",
-    "{f} runs a {a}; you are its assistant {n}.",
-    "As {n} you work for the {a} of {f} and answer those who call.",
-    "This is the {a} of {f}. You are {n}, and you act through tools.",
-)
-_RULES: Final = (
-    "Use the tools for every fact; never make one up.",
-    "Ask where something that a tool needs was not said.",
-    "Change nothing that was not asked for.",
-    "Say what you did in one or two sentences.",
-    "Where a tool fails for a moment, try again.",
-    "Ids are internal: find them by name where you can.",
-    "Never delete anything without being told to.",
-    "Be brief.",
-)
 _OWNED: Final = 0.7
-"""Share of the agents that read what belongs to something, and so can go on to that."""
+"""Share of the agents that read an entity with an owner, and so can continue to the owner."""
 _SMALL: Final = 4
-"""With more tools than these an agent has those of long chains."""
+"""Agents with more tools than this have the tools of long chains."""
 _START: Final = ("lookup", "search")
 
 
@@ -50,9 +34,9 @@ class Agent:
 
 
 def make_agents(
-    repository: Repository, spec: AgentsSpec, terse: bool, seed: int
+    repository: ToolRepository, spec: AgentsSpec, terse: bool, seed: int
 ) -> tuple[Agent, ...]:
-    """The agents, in turn over the applications; all tools of one are of one split."""
+    """The agents, in turn over the applications; all tools of an agent are of one split."""
     by_application: dict[str, list[ToolSpec]] = {}
     for tool in repository.tools.values():
         if tool.operation:
@@ -75,57 +59,56 @@ def make_agents(
 
 
 def _usable(tools: Sequence[ToolSpec]) -> bool:
-    has = {one.operation for one in tools}
-    return "get" in has and len(tools) >= 3
+    return len(tools) >= 3 and any(tool.operation == "get" for tool in tools)
 
 
 def _choose(
-    own: Sequence[ToolSpec], repository: Repository, spec: AgentsSpec, draw: Random
+    own: Sequence[ToolSpec], repository: ToolRepository, spec: AgentsSpec, draw: Random
 ) -> tuple[ToolSpec, ...]:
-    """A way to find things, one to read them, one to change them, then by lot."""
+    """A tool that finds, one that reads, one that changes, then drawn ones."""
     least, most = spec.tools
     size = draw.randint(least, most)
     split = repository.split(own[0])
     chosen: list[ToolSpec] = []
 
     def take(fit: Sequence[ToolSpec]) -> None:
-        fresh = [one for one in fit if one not in chosen]
+        fresh = [tool for tool in fit if tool not in chosen]
         if fresh and len(chosen) < size:
             chosen.append(draw.choice(fresh))
 
-    reads = [one for one in own if one.operation == "get"]
-    owned = [one for one in reads if entities()[one.entity].parent]
+    reads = [tool for tool in own if tool.operation == "get"]
+    owned = [tool for tool in reads if entities()[tool.entity].parent]
     first = draw.choice(owned if owned and draw.random() < _OWNED else reads)
     chosen.append(first)
-    starts = [one for one in own if one.operation in _START]
-    take([one for one in starts if one.entity == first.entity] or starts)
-    take([one for one in own if one.effect != "read"] or own)
+    starts = [tool for tool in own if tool.operation in _START]
+    take([tool for tool in starts if tool.entity == first.entity] or starts)
+    take([tool for tool in own if tool.effect != "read"] or own)
     if size > _SMALL:
-        take([one for one in own if one.operation == "search" and entities()[one.entity].parent])
+        searches = [tool for tool in own if tool.operation == "search"]
+        take([tool for tool in searches if entities()[tool.entity].parent])
         take(reads)
     others = [
-        one
-        for one in repository.tools.values()
-        if repository.split(one) == split and one.application != own[0].application
+        tool
+        for tool in repository.tools.values()
+        if repository.split(tool) == split and tool.application != own[0].application
     ]
     while len(chosen) < size:
         before = len(chosen)
         take(others if others and draw.random() < spec.distractors else own)
         take(others if others and len(chosen) == before else ())
-        if len(chosen) == before and all(one in chosen for one in own):
+        if len(chosen) == before and all(tool in chosen for tool in own):
             break
     draw.shuffle(chosen)
-    # The agent is of the application of its first tools, whatever distractors come first.
-    ordered = sorted(chosen, key=lambda one: one.application != own[0].application)
-    return tuple(ordered)
+    # Tools of the agent's own application come first.
+    return tuple(sorted(chosen, key=lambda tool: tool.application != own[0].application))
 
 
 def _system(application: str, terse: bool, draw: Random) -> str:
     work = application.replace("_", " ")
     if terse:
         return f"You help with {work}."
-    role = draw.choice(_ROLES).format(
+    role = draw.choice(table("phrases")["roles"]).format(
         n=draw.choice(words("assistant")), a=work, f=draw.choice(words("employer"))
     )
-    rules = draw.sample(_RULES, draw.randint(2, 4))
+    rules = draw.sample(table("phrases")["rules"], draw.randint(2, 4))
     return " ".join([role, *rules])

@@ -1,4 +1,4 @@
-"""Chance that is a value: the same words give the same draws, on every machine."""
+"""Seeded random draws: the same key gives the same draws on every machine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def drawn(*words: object) -> random.Random:
-    """A generator of its own for these words."""
-    return random.Random("\x1f".join(map(str, words)))
+def drawn(*key: object) -> random.Random:
+    """A random generator with this key as its seed."""
+    return random.Random("\x1f".join(map(str, key)))
 
 
-def number(*words: object) -> int:
-    """A whole number of 0 to 2^32 - 1 that these words stand for, nearly uniform."""
-    return zlib.crc32("\x1f".join(map(str, words)).encode(errors="surrogatepass"))
+def number(*key: object) -> int:
+    """An integer from 0 to 2^32 - 1 that follows from the key, nearly uniform."""
+    return zlib.crc32("\x1f".join(map(str, key)).encode(errors="surrogatepass"))
 
 
 def pick(weights: Mapping[T, float], draw: random.Random) -> T:

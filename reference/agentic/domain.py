@@ -1,7 +1,7 @@
-"""The grammar of synthetic domains: category -> application -> kinds of things with fields.
+"""Synthetic domains: category -> application -> entities with fields.
 
 Kimi K2 evolves its synthetic tools the same way (arXiv:2507.20534, section 3.1.1). A file of
-`domains/` is a category; an application has two kinds, of which the second belongs to the first.
+`domains/` is a category; an application has two entities, and the first owns the second.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-import yaml
-
+from reference.agentic.texts import read_yaml
 from twin.errors import Problem, ScenarioError
 
 DOMAINS: Final = Path(__file__).with_name("domains")
@@ -25,23 +24,23 @@ _WORD: Final = re.compile(r">\w+|\w+:\w+(?:\([^)]*\))?=?")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value that things of a kind have; `given` are the numbers or words of its kind."""
+    """A field of an entity; `given` are the numbers or words of its kind."""
 
     name: str
     kind: str
     given: tuple[str, ...] = ()
     fixed: bool = False
-    """Never changed by a tool."""
+    """Whether no tool changes it."""
 
     @property
     def words(self) -> str:
-        """The name as people say it."""
+        """The name in words."""
         return self.name.replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A kind of things; the first field is the name that one is known by."""
+    """A kind of rows; the first field is the label of a row."""
 
     name: str
     prefix: str
@@ -52,44 +51,46 @@ class Entity:
 
     @property
     def words(self) -> str:
-        """The name as people say it."""
+        """The name in words."""
         return self.name.replace("_", " ")
 
     @property
     def id_name(self) -> str:
-        """The argument and column of its ids."""
+        """The name of its ids as argument and column."""
         return f"{self.name}_id"
 
     @property
     def label(self) -> Field:
-        """What it is known by: no two of a world share it."""
+        """The label, unique in a world."""
         return self.fields[0]
 
     def field(self, name: str) -> Field:
-        """One field by its name."""
-        return next(one for one in self.fields if one.name == name)
+        """The field of this name."""
+        return next(field for field in self.fields if field.name == name)
 
 
 @cache
 def entities(folder: Path = DOMAINS) -> Mapping[str, Entity]:
-    """All kinds of all categories by name, in the order of the files. Raises ScenarioError (TW560)
-    for a line that cannot be read, or a name that stands twice."""
-    found: list[Entity] = []
+    """All entities by name, in the order of the files. Raises ScenarioError (TW560) for a line that
+    cannot be read, or a repeated name."""
+    made: list[Entity] = []
     for path in sorted(folder.glob("*.yaml")):
-        for application, kinds in yaml.safe_load(path.read_text(encoding="utf-8")).items():
-            found += [_entity(name, kinds[name], application, path) for name in kinds]
-    counts = Counter(one.name for one in found) + Counter(one.prefix for one in found)
-    for one in found:
-        if counts[one.name] > 1 or counts[one.prefix] > 1:
-            raise _wrong(one.category, one.name, "its name or prefix stands twice")
-        if one.parent is not None and all(one.parent != other.name for other in found):
-            raise _wrong(one.category, one.name, f"it belongs to `{one.parent}`, which is no kind")
-    return {one.name: one for one in found}
+        for application, lines in read_yaml(path).items():
+            made += [_entity(name, line, application, path) for name, line in lines.items()]
+    by_name = {entity.name: entity for entity in made}
+    counts = Counter(name for entity in made for name in (entity.name, entity.prefix))
+    for entity in made:
+        if counts[entity.name] > 1 or counts[entity.prefix] > 1:
+            raise _wrong(entity.category, entity.name, "its name or prefix is used twice")
+        if entity.parent is not None and entity.parent not in by_name:
+            message = f"its owner `{entity.parent}` is no entity"
+            raise _wrong(entity.category, entity.name, message)
+    return by_name
 
 
 def children_of(entity: Entity) -> list[Entity]:
-    """The kinds that belong to this one."""
-    return [one for one in entities().values() if one.parent == entity.name]
+    """The entities that this entity owns."""
+    return [child for child in entities().values() if child.parent == entity.name]
 
 
 def _entity(name: str, line: str, application: str, path: Path) -> Entity:

@@ -1,8 +1,8 @@
-"""A synthesis in a folder: tools, agents, tasks, dialogues, journal, report.
+"""A synthesis in a folder: tools, agents, tasks, dialogues, journal, report; and its replay.
 
-A task's outcome is on the disk before the next one is begun, so a run that was killed loses the
-task in play and repeats none; tasks follow from the seed and their number, so the files that come
-out are the same bytes whether or not it was killed.
+A task's result is on disk before the next task begins, so a killed run loses only the task in play
+and repeats none. Tasks follow from the seed and their number, so a resumed run writes the same
+bytes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference.agentic.agent import Agent, make_agents
-from reference.agentic.export import line_of, row_of
-from reference.agentic.logs import read_logs
-from reference.agentic.report import coverage_of, report_of
+from reference.agentic.imported import read_logs, read_tools
+from reference.agentic.judge import replay
+from reference.agentic.report import coverage_of, line_of, report_of, row_of
+from reference.agentic.repository import ToolRepository, evolve
 from reference.agentic.sampling import best, candidates
 from reference.agentic.simulated import Simulated
 from reference.agentic.spec import SynthesisSpec
-from reference.agentic.tasks.write import write_task
-from reference.agentic.tools.evolve import Repository, evolve
-from reference.agentic.tools.imported import read_tools
+from reference.agentic.task_writer import write_task
+from reference.dialog import Dialog, dialog_of
 from reference.generate.choose import choose
 from reference.generate.generator import Generator
 from twin.errors import Problem, UsageError
@@ -38,22 +38,22 @@ REPORT: Final = "report.json"
 IMPORTED: Final = "imported.jsonl"
 
 Tell = Callable[[int, int, int], None]
-"""Told after each task: tasks done, dialogues kept, wanted."""
+"""Called after each task with the counts of tasks done, dialogues kept, dialogues wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All that tasks are made of and played with."""
+    """The tools, agents and generators of a synthesis."""
 
     spec: SynthesisSpec
-    repository: Repository
+    repository: ToolRepository
     agents: tuple[Agent, ...]
     agent: Generator
     user: Generator
     judge: Generator
 
     def environment(self, at: int) -> Simulated | None:
-        """Task number `at` as an environment; None where its agent's tools allow none."""
+        """Task number `at` as an environment; None if its agent's tools allow none."""
         spec, who = self.spec, self.agents[at % len(self.agents)]
         task = write_task(who, spec.tasks, spec.repository.terse, at, spec.seed)
         if task is None:
@@ -62,8 +62,8 @@ class Scene:
 
 
 def scene_of(spec: SynthesisSpec) -> Scene:
-    """Tools and agents, and who plays. Raises TwinError for a generator that is none, or files
-    that cannot be read, and where no application has tools for a task (TW563)."""
+    """The scene of a synthesis. Raises TwinError for an unknown generator or unreadable file, and
+    if no application has tools for a task (TW563)."""
     imported = [tool for path in spec.repository.imported for tool in read_tools(Path(path))]
     repository = evolve(spec.repository, spec.seed, imported)
     agents = make_agents(repository, spec.agents, spec.repository.terse, spec.seed)
@@ -77,27 +77,27 @@ def scene_of(spec: SynthesisSpec) -> Scene:
 
 
 def synthesise(spec: SynthesisSpec, existing: str, tell: Tell | None = None) -> dict[str, Any]:
-    """The report; the folder of the run holds everything. `existing` is what to do with a folder
-    that holds a run: `refuse`, `resume` or `fresh`. Raises UsageError TW562."""
+    """Run the synthesis in its folder and return the report. `existing` says what happens to a run
+    in the folder: `refuse`, `resume` or `fresh`. Raises UsageError (TW562)."""
     folder = Path(spec.output)
     _prepare(folder, spec, existing)
     scene = scene_of(spec)
     lines = _whole_lines(folder / JOURNAL)
     kept = sum(line["row"] is not None for line in lines)
-    seen = {_asked(line["row"]) for line in lines if line["row"] is not None}
+    seen = {_request_key(line["row"]) for line in lines if line["row"] is not None}
     synced = time.monotonic()
     with (folder / JOURNAL).open("ab") as journal:
-        for found in _lines(scene, len(lines)):
+        for entry in _lines(scene, len(lines)):
             if kept >= spec.kept:
                 break
-            again = found["row"] is not None and _asked(found["row"]) in seen
-            line = {**found, "row": None, "repeated": True} if again else found
+            again = entry["row"] is not None and _request_key(entry["row"]) in seen
+            line = {**entry, "row": None, "repeated": True} if again else entry
             if line["row"] is not None:
-                seen.add(_asked(line["row"]))
+                seen.add(_request_key(line["row"]))
                 kept += 1
             journal.write(line_of(line).encode())
-            # A killed process loses nothing that was flushed; a power cut loses the last second,
-            # which is played again.
+            # A killed process loses nothing flushed; a power cut loses the last second, which is
+            # played again.
             journal.flush()
             if time.monotonic() - synced > 1:
                 os.fsync(journal.fileno())
@@ -109,7 +109,7 @@ def synthesise(spec: SynthesisSpec, existing: str, tell: Tell | None = None) -> 
 
 
 def _lines(scene: Scene, first: int) -> Iterator[dict[str, Any]]:
-    """The journal's lines from task `first` on, in order, some tasks at one time."""
+    """The journal's lines from task `first` on, in order; tasks run in parallel."""
     at_once = scene.spec.play.at_once
     with ThreadPoolExecutor(at_once, "tasks") as pool:
         for start in range(first, scene.spec.most_tasks, at_once):
@@ -121,28 +121,28 @@ def _line(scene: Scene, at: int) -> dict[str, Any]:
     environment = scene.environment(at)
     if environment is None:
         return {"task": at, "tried": [], "row": None}
-    found = candidates(environment, scene.agent, scene.judge, scene.spec.play)
-    if all(one.trajectory.ended.startswith("error") for one in found):
-        message = f"no dialogue could be played: {found[0].trajectory.ended}"
+    played = candidates(environment, scene.agent, scene.judge, scene.spec.play)
+    if all(one.trajectory.ended.startswith("error") for one in played):
+        message = f"no dialogue could be played: {played[0].trajectory.ended}"
         raise UsageError([Problem("TW564", "agent", message, "see to the server, then --resume")])
-    kept = best(found)
+    kept = best(played)
     task = environment.task
     row = None
     if kept is not None:
         row = row_of(task, at, kept, scene.spec.agent, scene.spec.segments)
-    tried = [one.facts() for one in found]
+    tried = [candidate.facts() for candidate in played]
     return {"task": at, "depth": task.depth, "tried": tried, "row": row}
 
 
-def _asked(row: dict[str, Any]) -> str:
-    """What makes a dialogue another one: its tools and the user's first words."""
+def _request_key(row: dict[str, Any]) -> str:
+    """The tools and the user's first words; equal keys mean repeated dialogues."""
     first = next(one["content"] for one in row["messages"] if one["role"] == "user")
     return f"{' '.join(row['provenance']['tools'])}\n{first}"
 
 
 def _prepare(folder: Path, spec: SynthesisSpec, existing: str) -> None:
     given = spec.model_dump(mode="json")
-    # More of the same, or at another pace, is not another run.
+    # The folder, the number kept and the parallelism do not change the trajectories.
     same = {key: value for key, value in given.items() if key not in ("output", "kept")}
     del same["play"]["at_once"]
     config = folder / CONFIG
@@ -164,19 +164,19 @@ def _taken(folder: Path, message: str, fix: str) -> UsageError:
 
 
 def _whole_lines(journal: Path) -> list[dict[str, Any]]:
-    """The journal's lines; a half one at the end is cut off."""
+    """The journal's whole lines; half a line at the end is cut off."""
     if not journal.exists():
         return []
-    found: list[dict[str, Any]] = []
+    parsed: list[dict[str, Any]] = []
     with journal.open("rb+") as lines:
         whole = 0
         for line in lines:
             if not line.endswith(b"\n"):
                 break
             whole += len(line)
-            found.append(json.loads(line))
+            parsed.append(json.loads(line))
         lines.truncate(whole)
-    return found
+    return parsed
 
 
 def _close(folder: Path, scene: Scene, lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -192,13 +192,72 @@ def _close(folder: Path, scene: Scene, lines: list[dict[str, Any]]) -> dict[str,
 
 
 def _imported(folder: Path, logs: Sequence[str]) -> dict[str, Any]:
-    found = read_logs([Path(one) for one in logs])
-    _write(folder / IMPORTED, "".join(map(line_of, found.rows)))
-    return found.report()
+    imported = read_logs(map(Path, logs))
+    _write(folder / IMPORTED, "".join(map(line_of, imported.rows)))
+    return imported.report()
 
 
 def _write(path: Path, text: str) -> None:
-    """The file, whole or not at all."""
+    """Write the file whole or not at all."""
     other = path.with_name(f"{path.name}.part")
     other.write_text(text, encoding="utf-8", newline="\n")
     other.replace(path)
+
+
+def replay_file(spec: SynthesisSpec, path: Path) -> dict[str, Any]:
+    """Make the calls of kept trajectories again in fresh worlds, and report the differences. Raises
+    UsageError (TW566) for a file without trajectories."""
+    scene = scene_of(spec)
+    count = calls = 0
+    different: list[str] = []
+    for row in _trajectories(path):
+        count += 1
+        made, faults = _compared(scene, row)
+        calls += made
+        different += faults
+    return {"version": 1, "trajectories": count, "calls": calls, "different": different}
+
+
+def _compared(scene: Scene, row: dict[str, Any]) -> tuple[int, list[str]]:
+    environment = scene.environment(row["provenance"]["task"])
+    if environment is None or environment.task.id != row["id"]:
+        return 0, [f"{row['id']}: this configuration has no such task"]
+    dialog = dialog_of(row)
+    again = replay(environment, dialog)
+    faults = [f"{call} has another result" for call in again.unequal]
+    faults += again.malformed
+    if scene.spec.user == "rules":
+        faults += _strange_turns(environment, dialog)
+    verdict = environment.judge(again.state, dialog)
+    if dict(verdict.checks) != row["verdict"]["checks"]:
+        faults.append("another verdict")
+    return len(again.calls), [f"{row['id']}: {fault}" for fault in faults]
+
+
+def _strange_turns(environment: Simulated, dialog: Dialog) -> Iterator[str]:
+    """User messages that the simulated user would not have written."""
+    begun = len(environment.opening.messages)
+    state = environment.start()
+    for at, message in enumerate(dialog.messages):
+        if at < begun or message.role == "tool" or message.calls:
+            continue
+        so_far = Dialog(dialog.messages[: at + 1], dialog.tools)
+        if message.role == "assistant":
+            following = dialog.messages[at + 1] if at + 1 < len(dialog.messages) else None
+            said = following.content if following is not None else None
+            if environment.reply(state, so_far) != said:
+                yield f"the user would not say {said!r}"
+
+
+def _trajectories(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                for name in ("provenance", "id", "verdict", "messages", "tools"):
+                    row[name]
+                yield row
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"`{path}` holds no trajectories: {error!r}"
+        fix = "give the trajectories.jsonl of a run"
+        raise UsageError([Problem("TW566", "--replay", message, fix)]) from None

@@ -1,4 +1,4 @@
-"""Kinds of values: the schema of each, how one is drawn, and how a person says it."""
+"""Kinds of field values: their schemas, drawn values, and wording."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from datetime import date, timedelta
 from typing import Any, Final
 
 from reference.agentic.domain import Field
-from reference.agentic.words import words
+from reference.agentic.texts import words
 
 Json = Any
 _DAY: Final = date(2026, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """How values of a kind are declared, drawn and said."""
+class ValueKind:
+    """How values of a kind are declared, drawn and worded."""
 
     schema: Callable[[Field], dict[str, Any]]
     draw: Callable[[Field, random.Random], Json]
@@ -25,39 +25,36 @@ class Kind:
     nested: bool = False
     numeric: bool = False
     choice: bool = False
-    """A list of words known beforehand: to name one of them proves little."""
+    """Whether the values are a short list of words, so that naming one proves little."""
 
 
 def schema_of(field: Field, terse: bool = False) -> dict[str, Any]:
-    """The JSON schema of the field's values; `terse` leaves out all but type and choices."""
+    """The JSON schema of the field's values; `terse` keeps only type and choices."""
     made = kind_of(field).schema(field)
     if terse:
         return {key: made[key] for key in ("type", "enum", "items", "properties") if key in made}
     unit = field.given[2] if kind_of(field).numeric and len(field.given) > 2 else ""
-    said = f"The {field.words}{f', in {unit}' if unit else ''}."
-    return {**made, "description": said}
+    return {**made, "description": f"The {field.words}{f', in {unit}' if unit else ''}."}
 
 
-def kind_of(field: Field) -> Kind:
+def kind_of(field: Field) -> ValueKind:
     """The kind of the field's values."""
-    return KINDS[field.kind]
+    return VALUE_KINDS[field.kind]
 
 
 def plain(field: Field, terse: bool) -> bool:
-    """Whether a value is one word or number; if terse, also one that is said as it is written."""
+    """Whether a value is one word or number; if terse, also worded as it is written."""
     return not kind_of(field).nested and not (terse and field.kind == "bool")
 
 
 def draw_value(field: Field, draw: random.Random) -> Json:
-    """A value of the field."""
+    """A drawn value of the field."""
     return kind_of(field).draw(field, draw)
 
 
 def say_value(field: Field, value: Json) -> str:
-    """The value as a person says it; plain ones stand there as in JSON."""
-    if value is None:
-        return "none"
-    return kind_of(field).say(value)
+    """The value in a person's words; plain values as in JSON."""
+    return "none" if value is None else kind_of(field).say(value)
 
 
 def _bounds(field: Field) -> tuple[float, float]:
@@ -129,55 +126,55 @@ def _joined(value: Mapping[str, Any]) -> str:
     return ", ".join(map(str, value.values()))
 
 
-_ENUM = Kind(
+_ENUM = ValueKind(
     lambda field: {"type": "string", "enum": list(field.given)},
     lambda field, draw: draw.choice(field.given),
     choice=True,
 )
 _LATITUDE = {"type": "number", "minimum": -90.0, "maximum": 90.0}
 _LONGITUDE = {"type": "number", "minimum": -180.0, "maximum": 180.0}
-KINDS: Final[Mapping[str, Kind]] = {
-    "person": Kind(
+VALUE_KINDS: Final[Mapping[str, ValueKind]] = {
+    "person": ValueKind(
         _plain(), lambda _, draw: f"{draw.choice(words('first'))} {draw.choice(words('last'))}"
     ),
-    "company": Kind(
+    "company": ValueKind(
         _plain(), lambda _, draw: f"{draw.choice(words('last'))} {draw.choice(words('firm'))}"
     ),
-    "title": Kind(
+    "title": ValueKind(
         _plain(minLength=2),
         lambda field, draw: f"{draw.choice(words('title'))} {draw.choice(field.given)}",
     ),
-    "city": Kind(_plain(), lambda _, draw: draw.choice(words("city"))),
-    "code": Kind(
+    "city": ValueKind(_plain(), lambda _, draw: draw.choice(words("city"))),
+    "code": ValueKind(
         lambda field: {"type": "string", "pattern": f"^{field.given[0]}[0-9]+[A-Z]$"}, _code
     ),
-    "email": Kind(_plain(format="email"), _email),
-    "phone": Kind(_plain(format="phone"), lambda _, draw: f"555-{draw.randint(1000, 9999)}"),
-    "text": Kind(_plain(maxLength=200), lambda _, draw: draw.choice(words("text"))),
-    "date": Kind(_plain(format="date"), _date),
-    "time": Kind(
+    "email": ValueKind(_plain(format="email"), _email),
+    "phone": ValueKind(_plain(format="phone"), lambda _, draw: f"555-{draw.randint(1000, 9999)}"),
+    "text": ValueKind(_plain(maxLength=200), lambda _, draw: draw.choice(words("text"))),
+    "date": ValueKind(_plain(format="date"), _date),
+    "time": ValueKind(
         _plain(format="time"),
         lambda _, draw: f"{draw.randint(6, 21):02}:{draw.choice(['00', '15', '30', '45'])}",
     ),
     "enum": _ENUM,
-    "bool": Kind(
+    "bool": ValueKind(
         _plain("boolean"),
         lambda _, draw: draw.random() < 0.5,
         lambda value: "yes" if value else "no",
         choice=True,
     ),
-    "money": Kind(_number, _decimal(2), numeric=True),
-    "float": Kind(_number, _decimal(2), numeric=True),
-    "int": Kind(
+    "money": ValueKind(_number, _decimal(2), numeric=True),
+    "float": ValueKind(_number, _decimal(2), numeric=True),
+    "int": ValueKind(
         _whole,
         lambda field, draw: draw.randint(int(field.given[0]), int(field.given[1])),
         numeric=True,
     ),
-    "tags": Kind(_tags, _some, ", ".join, nested=True, choice=True),
-    "address": Kind(
+    "tags": ValueKind(_tags, _some, ", ".join, nested=True, choice=True),
+    "address": ValueKind(
         _object(street={"type": "string"}, city={"type": "string"}), _address, _joined, nested=True
     ),
-    "span": Kind(
+    "span": ValueKind(
         _object(
             start={"type": "string", "format": "date"}, end={"type": "string", "format": "date"}
         ),
@@ -185,5 +182,5 @@ KINDS: Final[Mapping[str, Kind]] = {
         lambda value: f"{value['start']} to {value['end']}",
         nested=True,
     ),
-    "geo": Kind(_object(lat=_LATITUDE, lon=_LONGITUDE), _geo, _joined, nested=True),
+    "geo": ValueKind(_object(lat=_LATITUDE, lon=_LONGITUDE), _geo, _joined, nested=True),
 }

@@ -1,4 +1,4 @@
-"""A world that tools act on: rows, the number of calls so far, and chance drawn from both."""
+"""The world of a synthetic task: rows, the number of calls, and random events drawn from both."""
 
 from __future__ import annotations
 
@@ -8,27 +8,22 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reference.agentic.chance import drawn
-from reference.agentic.operation import operations
+from reference.agentic.operations.base import operations
 from reference.agentic.spec import ChanceSpec
 from reference.agentic.tables import Refused, Tables
-from reference.agentic.tools.spec import ToolSpec
+from reference.agentic.texts import table
+from reference.agentic.tool_spec import ToolSpec
 from reference.dialog import Call
-from reference.sandbox.schema import errors_of
+from reference.sandbox.schema import read_arguments
 
 ERROR: Final = "Error: "
 PASSING: Final = "try again"
-"""Stands in every error that passes, and in no other."""
-_BUSY: Final = (
-    "the service is busy, nothing was done, try again",
-    "timeout after 30 s, nothing was done, try again",
-    "connection reset before the request was read, try again",
-)
-_WARNINGS: Final = ("served by a replica", "this form of the answer is new", "clock skew of 2 s")
+"""Part of every temporary error, and of no other."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The state; `calls` counts all that were made, so that another try may do better."""
+    """The state; `calls` counts all calls, so a second try may succeed."""
 
     tables: Tables
     calls: int = 0
@@ -37,21 +32,21 @@ class World:
 def act(
     world: World, call: Call, tools: Mapping[str, ToolSpec], chance: ChanceSpec | None, seed: int
 ) -> tuple[World, str]:
-    """The world after a call, and what is told of it. Without `chance` nothing fails by itself."""
+    """The world after a call, and its result. Without `chance` nothing fails by itself."""
     after = World(world.tables, world.calls + 1)
     try:
-        tool, given = _understood(call, tools)
+        tool, given = _checked(call, tools)
         luck = _luck(world, call, chance, seed)
         if luck == "transient":
             draw = drawn("busy", seed, world.calls, call.name)
-            return after, f"{ERROR}{draw.choice(_BUSY)}"
+            return after, f"{ERROR}{draw.choice(table('phrases')['busy'])}"
         tables, result = operations()[tool.operation].run(world.tables, tool, given)
     except Refused as refusal:
         return after, f"{ERROR}{refusal}"
     if luck == "partial" and tool.effect == "read":
         result = _part(result)
     if luck == "edge":
-        warning = drawn("edge", seed, world.calls).choice(_WARNINGS)
+        warning = drawn("edge", seed, world.calls).choice(table("phrases")["warnings"])
         result = {"warnings": [warning], "result": result}
     return World(tables, after.calls), written(result)
 
@@ -61,18 +56,15 @@ def written(result: Mapping[str, Any]) -> str:
     return json.dumps(result, ensure_ascii=False, separators=(",", ":"))
 
 
-def _understood(call: Call, tools: Mapping[str, ToolSpec]) -> tuple[ToolSpec, dict[str, Any]]:
+def _checked(call: Call, tools: Mapping[str, ToolSpec]) -> tuple[ToolSpec, dict[str, Any]]:
     tool = tools.get(call.name)
     if tool is None:
         raise Refused(f"there is no tool {call.name}; there are: {', '.join(sorted(tools))}")
-    try:
-        given = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"the arguments are no JSON: {error}") from None
-    # Terse declarations do not say that other arguments are refused; they are.
-    wrong = list(errors_of(given, {**tool.parameters, "additionalProperties": False}))
-    if wrong:
-        raise Refused("; ".join(wrong[:5]))
+    # Terse declarations leave out that other arguments are refused.
+    schema = {**tool.parameters, "additionalProperties": False}
+    given, errors = read_arguments(call.arguments, schema)
+    if errors:
+        raise Refused("; ".join(errors[:5]))
     if tool.operation not in operations():
         raise Refused(f"{call.name} is not connected")
     return tool, given
@@ -90,7 +82,7 @@ def _luck(world: World, call: Call, chance: ChanceSpec | None, seed: int) -> str
 
 
 def _part(result: dict[str, Any]) -> dict[str, Any]:
-    """The first half of a list, or of the values: said to be incomplete."""
+    """The first half of the matches or values, marked as incomplete."""
     matches = result.get("matches")
     if isinstance(matches, list):
         kept: list[Any] = matches[: len(matches) // 2]

@@ -1,1 +1,1 @@
-"""What tools do: a file per operation, with its tools, its effect on rows, and its use in tasks."""
+"""The operations of tools: each declares its tools, acts on rows, and takes part in tasks."""

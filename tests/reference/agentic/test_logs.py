@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reference.agentic.logs import read_logs
+from reference.agentic.imported import read_logs
 from reference.dialog import Dialog, Message, declared, dialog_json, dialog_of, numbered
 from reference.text.template import render
 from twin.errors import UsageError

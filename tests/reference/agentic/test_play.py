@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from reference.agentic.play import Budget, play
-from reference.agentic.user import END, request_of
+from reference.agentic.simulated import END, request_of
 from reference.dialog import Call, Dialog, Message
 from reference.generate.request import Piece, Reply, Request, Sampling, Tokens
 from reference.generate.rules import Rules
@@ -60,7 +60,7 @@ def test_the_user_sees_neither_calls_nor_results_nor_reasoning() -> None:
 def test_a_value_that_is_withheld_is_said_when_asked_and_only_then() -> None:
     environment = asking(withheld=True, goals=1)
     slot = next(iter(environment.task.withheld))
-    said = environment.task.said[slot]
+    said = environment.task.stated[slot]
     opening = environment.opening
 
     def reply(text: str) -> str | None:
@@ -124,7 +124,7 @@ def test_rules_are_told_the_plan_and_no_value_of_the_world() -> None:
     for environment in environments():
         task = environment.task
         shown = json.dumps(environment.hints, ensure_ascii=False)
-        said = " ".join(one.text for one in task.said.values())
+        said = " ".join(one.text for one in task.stated.values())
         ids = {key for rows in task.tables.values() for key in rows}
         assert not [one for one in ids if one in shown and one not in said]
         facts = [one for one in task.rubric.facts if not one.isalpha() and len(one) > 3]

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from reference.agentic.__main__ import main
-from reference.agentic.again import replay_file
-from reference.agentic.run import JOURNAL, REPORT, TRAJECTORIES, synthesise
+from reference.agentic.run import JOURNAL, REPORT, TRAJECTORIES, replay_file, synthesise
 from reference.dialog import dialog_of
 from reference.generate.request import Reply, Request
 from reference.generate.rules import Rules

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from reference.agentic.tasks.plan import Found
-from reference.agentic.tasks.write import arguments_of
+from reference.agentic.operations.base import FromResult
+from reference.agentic.task_writer import arguments_of
 from reference.agentic.world import ERROR
 from reference.dialog import Call
 from tests.reference.agentic.worlds import environments, scene
@@ -33,7 +33,7 @@ def test_depth_counts_calls_that_each_need_an_earlier_result() -> None:
     for environment in environments():
         task, deep = environment.task, list[int]()
         for step in task.steps:
-            needs = [one.step for one in step.arguments.values() if isinstance(one, Found)]
+            needs = [one.step for one in step.arguments.values() if isinstance(one, FromResult)]
             assert all(at < len(deep) for at in needs)
             deep.append(1 + max((deep[at] for at in needs), default=0))
         assert max(deep) == task.depth
@@ -58,7 +58,7 @@ def test_what_is_withheld_is_not_said_at_first_and_styles_differ() -> None:
     assert held
     for task in held:
         for slot in task.withheld:
-            assert f"to {task.said[slot].text}" not in task.goals[0].words
+            assert f"to {task.stated[slot].text}" not in task.goals[0].words
     assert len({one.task.persona.style for one in environments()}) >= 4
 
 

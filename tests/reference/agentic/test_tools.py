@@ -9,14 +9,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from reference.agentic.coverage import coverage_svg, coverage_table
 from reference.agentic.domain import entities
-from reference.agentic.operation import operations
+from reference.agentic.imported import read_tools
+from reference.agentic.operations.base import operations
+from reference.agentic.repository import evolve, masked, share_near, sift
 from reference.agentic.spec import RepositorySpec
-from reference.agentic.tools.coverage import coverage_svg, coverage_table
-from reference.agentic.tools.evolve import evolve
-from reference.agentic.tools.imported import read_tools
-from reference.agentic.tools.near import form_of, masked, share_near, sift
-from reference.agentic.tools.spec import ToolSpec
+from reference.agentic.tool_spec import ToolSpec, form_of
 from reference.text.near import NearSpec
 from tests.reference.agentic.worlds import scene
 from twin.errors import ScenarioError, UsageError
@@ -37,7 +36,7 @@ def test_a_domain_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"odd.ware: TW560 cannot read `what is this`"):
         entities(tmp_path)
     (tmp_path / "odd.yaml").write_text("shop:\n  ware: WA name:title(A) >nothing\n")
-    with pytest.raises(ScenarioError, match="`nothing`, which is no kind"):
+    with pytest.raises(ScenarioError, match="its owner `nothing` is no entity"):
         entities(tmp_path)
 
 

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 
 from reference.agentic.domain import entities
-from reference.agentic.operation import operations
+from reference.agentic.operations.base import operations
 from reference.agentic.spec import ChanceSpec
 from reference.agentic.tables import create_tables
 from reference.agentic.world import World, act

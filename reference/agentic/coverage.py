@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from reference.agentic.tools.spec import ToolSpec
+from reference.agentic.tool_spec import ToolSpec
 
 _WIDTH: Final = 1600.0
 _HEIGHT: Final = 1000.0

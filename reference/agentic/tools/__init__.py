@@ -1,1 +1,0 @@
-"""The tool repository: specs, their evolution and import, near-duplicates, coverage."""
