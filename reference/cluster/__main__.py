@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from reference.cluster.launch import Outcome, Program, launch
-from reference.cluster.namespaces import obstacle
-from reference.cluster.spec import LocalCluster
+from reference.cluster.launch import LaunchResult, RankProgram, launch
+from reference.cluster.namespaces import LocalCluster, obstacle
 from reference.ending import say
 from twin import units
 from twin.errors import Problem, TwinError, UsageError
@@ -55,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _asked(options: argparse.Namespace) -> tuple[LocalCluster, Program]:
+def _asked(options: argparse.Namespace) -> tuple[LocalCluster, RankProgram]:
     """What to run on what. Raises UsageError with all that is wrong."""
     problems = [*_counts(options), *_runnable(options.program)]
     rate: float | None = None
@@ -66,7 +65,7 @@ def _asked(options: argparse.Namespace) -> tuple[LocalCluster, Program]:
     if problems:
         raise UsageError(problems)
     cluster = LocalCluster(options.nodes, options.ranks_per_node, rate)
-    return cluster, Program(options.program, tuple(options.arguments), pinned=options.pin)
+    return cluster, RankProgram(options.program, tuple(options.arguments), pinned=options.pin)
 
 
 def _counts(options: argparse.Namespace) -> list[Problem]:
@@ -92,7 +91,7 @@ def _runnable(program: str) -> list[Problem]:
     return [Problem("TW322", "PROGRAM", message, "a module such as reference.train, or a .py file")]
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: LaunchResult) -> None:
     fault = outcome.fault
     if fault is None:
         return

@@ -30,8 +30,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, Final
 
-from reference.cluster.namespaces import LOOPBACK, Seat, laid_out
-from reference.cluster.spec import LocalCluster
+from reference.cluster.namespaces import LOOPBACK, LocalCluster, Seat, laid_out
 from twin import units
 
 PORT: Final = 29500
@@ -53,7 +52,7 @@ LOST: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class RankProgram:
     """What every rank runs: a module, as `python -m` would, or a file that ends in `.py`."""
 
     name: str
@@ -79,7 +78,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LaunchResult:
     """How a program ended on all ranks."""
 
     code: int
@@ -107,7 +106,7 @@ class _Rank:
         self.lines.extend((last + said).splitlines(keepends=True))
 
 
-def launch(cluster: LocalCluster, program: Program, *, shaped: bool = True) -> Outcome:
+def launch(cluster: LocalCluster, program: RankProgram, *, shaped: bool = True) -> LaunchResult:
     """Run the program on all ranks; over loopback where not `shaped`.
 
     Forks: call it from a process with one thread. Raises TwinError (TW320) where the system refuses
@@ -166,7 +165,7 @@ def _place(cluster: LocalCluster, rank: int, seat: Seat) -> dict[str, str]:
     return {"GLOO_SOCKET_IFNAME": seat.interface, **{key: str(one) for key, one in numbers.items()}}
 
 
-def _start(rank: int, seat: Seat, program: Program, environment: Mapping[str, str]) -> _Rank:
+def _start(rank: int, seat: Seat, program: RankProgram, environment: Mapping[str, str]) -> _Rank:
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
     start: Any = mp.get_context("fork").Process
@@ -184,7 +183,7 @@ def _run(
     parent: int,
     rank: int,
     seat: Seat,
-    program: Program,
+    program: RankProgram,
     environment: Mapping[str, str],
     output: int,
 ) -> None:
@@ -235,7 +234,7 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(one, handler)
 
 
-def _watch(cluster: LocalCluster, ranks: Sequence[_Rank], received: Sequence[int]) -> Outcome:
+def _watch(cluster: LocalCluster, ranks: Sequence[_Rank], received: Sequence[int]) -> LaunchResult:
     """Until all have ended, or have to be ended."""
     failed: list[_Rank] = []
     passed_on, deadline = 0, float("inf")
@@ -253,7 +252,7 @@ def _watch(cluster: LocalCluster, ranks: Sequence[_Rank], received: Sequence[int
                 _signal(one, received[0])
     _listen(ranks, (), last=True)
     if received:
-        return Outcome(128 + received[0])
+        return LaunchResult(128 + received[0])
     return _outcome(cluster, failed)
 
 
@@ -275,14 +274,14 @@ def _signal(one: _Rank, number: int) -> None:
         os.kill(one.process.pid, number)
 
 
-def _outcome(cluster: LocalCluster, failed: Sequence[_Rank]) -> Outcome:
+def _outcome(cluster: LocalCluster, failed: Sequence[_Rank]) -> LaunchResult:
     """Who is at fault: of those that failed the first that did not only lose another."""
     if not failed:
-        return Outcome(0)
+        return LaunchResult(0)
     failures = [_failure(cluster, one) for one in failed]
     own = [one for one in failures if not _lost_another(one)]
     fault = (own or failures)[0]
-    return Outcome(fault.code if fault.code > 0 else 1, fault)
+    return LaunchResult(fault.code if fault.code > 0 else 1, fault)
 
 
 def _failure(cluster: LocalCluster, one: _Rank) -> Failure:

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from reference.cluster.spec import LocalCluster
 from twin.errors import Problem, TwinError
 
 NEW_NETWORK: Final = 0x40000000
@@ -61,6 +60,26 @@ BUFFER: Final = 8e-3
 over: by so much a send seems shorter than it is. OURS: less, and a link stands still while a busy
 machine lets the sender wait."""
 LEAST_BUFFER, MOST_BUFFER = 65_536, 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCluster:
+    """Nodes that are network namespaces of this machine. Every rank has a network card of its own,
+    as a GPU has in a scenario; ranks of one node reach each other without it, at memory speed."""
+
+    nodes: int
+    ranks_per_node: int = 1
+    rate: float | None = None
+    """Bytes per second of a rank's network card, in each direction; None: not held to any."""
+
+    @property
+    def ranks(self) -> int:
+        """Of all nodes."""
+        return self.nodes * self.ranks_per_node
+
+    def node_of(self, rank: int) -> int:
+        """Where a rank is: neighbours share a node, as in the twin."""
+        return rank // self.ranks_per_node
 
 
 @dataclass(frozen=True, slots=True)

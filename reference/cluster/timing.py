@@ -3,7 +3,7 @@ on its ranks: `python -m reference.cluster --nodes 2 --rate 1Gbps -- reference.c
 
 All ranks begin a sample at an agreed moment of the machine's clock, so that it does not count how
 they meet; it ends with the last of them. Bytes are what a rank's card has sent and received, with
-headers and answers (0.5 to 1 %). Rows are appended to a CSV (`Row`).
+headers and answers (0.5 to 1 %). Rows are appended to a CSV (`LinkTiming`).
 """
 
 from __future__ import annotations
@@ -13,21 +13,24 @@ import csv
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Final
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 import torch
 import torch.distributed as dist
 
-from reference.cluster.patterns import PATTERNS, Call, Ranks
 from reference.machine import inspect
+from reference.parallel import gloo_collectives
 from twin import units
 from twin.errors import Problem, TwinError, UsageError
 
+Call: TypeAlias = Callable[[], object]
 SIZES: Final = (65_536, 262_144, 1_048_576, 4_194_304, 16_777_216, 33_554_432)
 HEAD_START: Final = 0.01
 """Seconds for all ranks to learn when a sample begins, of each rank."""
@@ -36,7 +39,106 @@ LEAST: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Ranks:
+    """Who takes part, seen from one of them, and a second process group of the same ranks."""
+
+    rank: int
+    size: int
+    second: dist.ProcessGroup | None = None
+
+
+def _message(ranks: Ranks, size: int) -> Call:
+    """From rank 0 to rank 1; others look on."""
+    x_X = _bytes(size)
+    if ranks.rank == 0:
+        return lambda: dist.send(x_X, 1)
+    if ranks.rank == 1:
+        return lambda: dist.recv(x_X, 0)
+    return lambda: None
+
+
+def _both_ways(ranks: Ranks, size: int, *, receive_first: bool, groups: int) -> Call:
+    """Both ways between neighbours, on one connection or each way with its own."""
+    x_X, y_X = _bytes(size), _bytes(size)
+    other = ranks.rank ^ 1
+    ways = [None, ranks.second if groups == 2 else None]
+    if ranks.rank % 2:
+        ways.reverse()
+
+    def run() -> None:
+        works: list[dist.Work | None] = []
+        if receive_first:
+            works.append(dist.irecv(y_X, other, group=ways[1]))
+        works.append(dist.isend(x_X, other, group=ways[0]))
+        if not receive_first:
+            works.append(dist.irecv(y_X, other, group=ways[1]))
+        for work in works:
+            if work is not None:
+                work.wait()
+
+    return run
+
+
+def _all_to_all(ranks: Ranks, size: int, *, posted: bool, uneven: bool) -> Call:
+    """With equal shares, or uneven ones by as much as 1 to N: rank a sends rank b 1 + (a + b) mod N
+    shares (bytes), so that every rank sends `size` in all, and receives as much."""
+    rows: list[int] | None = None
+    if uneven:
+        numbers = range(ranks.size)
+        share = size // sum(1 + other for other in numbers)
+        rows = [share * (1 + (ranks.rank + other) % ranks.size) for other in numbers]
+        size = sum(rows)  # symmetric: b sends a as many
+    x_X, y_X = _bytes(size), _bytes(size)
+    if posted:
+        return lambda: gloo_collectives.all_to_all(y_X, x_X, rows, rows).wait()
+    return lambda: dist.all_to_all_single(y_X, x_X, rows, rows)
+
+
+def _collective(
+    ranks: Ranks, size: int, *, run: Callable[[torch.Tensor, torch.Tensor], object]
+) -> Call:
+    """Of a tensor of so many bytes, and a part of it for each rank."""
+    part = size // 4 // ranks.size
+    whole_X, part_X = torch.zeros(part * ranks.size), torch.zeros(part)
+    return lambda: run(whole_X, part_X)
+
+
+def _bytes(size: int) -> torch.Tensor:
+    return torch.zeros(size, dtype=torch.uint8)
+
+
+_COLLECTIVES: Final[Mapping[str, Callable[[torch.Tensor, torch.Tensor], object]]] = {
+    "all_reduce": lambda whole_X, _: dist.all_reduce(whole_X),
+    "reduce_scatter": lambda whole_X, part_X: dist.reduce_scatter_single(part_X, whole_X),
+    "reduce_scatter_posted": lambda whole_X, part_X: gloo_collectives.reduce_scatter(
+        part_X, whole_X
+    ),
+    "all_gather": dist.all_gather_single,
+    "all_gather_posted": gloo_collectives.all_gather,
+    "broadcast": lambda whole_X, _: dist.broadcast(whole_X, 0),
+}
+PATTERNS: Final[Mapping[str, Callable[[Ranks, int], Call]]] = MappingProxyType(
+    {
+        "message": _message,
+        "receive_first": partial(_both_ways, receive_first=True, groups=1),
+        "send_first": partial(_both_ways, receive_first=False, groups=1),
+        "two_groups": partial(_both_ways, receive_first=False, groups=2),
+        "all_to_all": partial(_all_to_all, posted=False, uneven=False),
+        "all_to_all_uneven": partial(_all_to_all, posted=False, uneven=True),
+        "all_to_all_posted": partial(_all_to_all, posted=True, uneven=False),
+        "all_to_all_posted_uneven": partial(_all_to_all, posted=True, uneven=True),
+        **{name: partial(_collective, run=run) for name, run in _COLLECTIVES.items()},
+    }
+)
+"""gloo's messages and collectives, and `posted` ones: those of `reference.parallel`, which post
+their receives first.
+
+Bytes of a pattern are the payload as the twin counts it: a message of one rank; the whole tensor,
+gathered or not yet scattered; of an all-to-all what one rank sends, its own share included."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTiming:
     """One pattern of one size: seconds, and bytes of the rank that sent and received most. `rate`
     is each link's (bytes/s, as text with a unit), empty for loopback."""
 
@@ -68,7 +170,7 @@ def main(words: Sequence[str] | None = None) -> int:
     assert isinstance(second, dist.ProcessGroup)
     ranks = Ranks(dist.get_rank(), dist.get_world_size(), second)
     machine = inspect(torch.device("cpu")).name
-    rows: list[Row] = []
+    rows: list[LinkTiming] = []
     for pattern in patterns:
         for size in sizes:
             row = _row(machine, ranks, pattern, size, options.seconds)
@@ -81,12 +183,12 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def append(path: Path, rows: Sequence[Row]) -> None:
+def append(path: Path, rows: Sequence[LinkTiming]) -> None:
     """Add rows to a CSV, which begins with its columns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
     with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [one.name for one in fields(Row)], lineterminator="\n")
+        writer = csv.DictWriter(file, [one.name for one in fields(LinkTiming)], lineterminator="\n")
         if new:
             writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
@@ -121,7 +223,7 @@ def _size(text: str) -> int:
     return round(units.parse(text, "bytes"))
 
 
-def _row(machine: str, ranks: Ranks, pattern: str, size: int, seconds: float) -> Row:
+def _row(machine: str, ranks: Ranks, pattern: str, size: int, seconds: float) -> LinkTiming:
     call = PATTERNS[pattern](ranks, size)
     taken, sent, received = [], [], []
     for time_taken, out, back in _samples(ranks, call, seconds):
@@ -129,7 +231,7 @@ def _row(machine: str, ranks: Ranks, pattern: str, size: int, seconds: float) ->
         sent.append(out)
         received.append(back)
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return Row(
+    return LinkTiming(
         date=datetime.now(UTC).date().isoformat(),
         machine=machine,
         nodes=ranks.size // local,
@@ -192,7 +294,7 @@ def _carried() -> tuple[int, int]:
     return 0, 0
 
 
-def _line(row: Row) -> str:
+def _line(row: LinkTiming) -> str:
     where = row.rate or "loopback"
     return (
         f"{row.nodes}x{row.ranks_per_node} {where:>10} {row.pattern:26} {row.bytes:>10,} B  "

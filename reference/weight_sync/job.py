@@ -18,8 +18,7 @@ from pydantic import ValidationError
 
 from reference.checkpoint.folder import MANIFEST, Checkpoint, DamagedError, load_tensors
 from reference.checkpoint.folder import read as read_checkpoint
-from reference.cluster.namespaces import LOOPBACK, Seat, laid_out
-from reference.cluster.spec import LocalCluster
+from reference.cluster.namespaces import LOOPBACK, LocalCluster, Seat, laid_out
 from reference.config import RunSpec, load_run
 from reference.model import Transformer
 from reference.model.transformer import initialize

@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from reference.cluster.launch import Program
+from reference.cluster.launch import RankProgram
 from reference.cluster.namespaces import obstacle
 
 
@@ -21,10 +21,10 @@ def links() -> None:
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Callable[..., Program]:
+def program(tmp_path: Path) -> Callable[..., RankProgram]:
     """Writes a program of ranks: `rank`, `dist` (joined over gloo) and `torch` are there."""
 
-    def write(text: str, *arguments: str) -> Program:
+    def write(text: str, *arguments: str) -> RankProgram:
         path = tmp_path / "ranks.py"
         start = """
             import os, signal, sys, time
@@ -36,6 +36,6 @@ def program(tmp_path: Path) -> Callable[..., Program]:
             rank, size = dist.get_rank(), dist.get_world_size()
         """
         path.write_text(dedent(start) + dedent(text))
-        return Program(str(path), arguments)
+        return RankProgram(str(path), arguments)
 
     return write

@@ -11,10 +11,12 @@ from types import MappingProxyType
 import numpy as np
 from scipy.optimize import least_squares
 
+from reference.cluster.namespaces import LocalCluster
 from twin import units
 from twin.arch.ops import CollectiveKind
 from twin.collectives import START_HOPS, Traffic, point_to_point, traffic
 from twin.network.placement import Placement
+from twin.spec.cluster import ClusterSpec
 
 FOLDER = Path(__file__).parents[3] / "scenarios" / "measured" / "epyc-zen4-1core-torch2.13"
 AS_THE_TWIN: Mapping[str, CollectiveKind | None] = MappingProxyType(
@@ -112,3 +114,8 @@ def fitted(rows: list[Row]) -> Fit:
 
     start = np.log([0.97, 2e-4, 2e-5])
     return Fit(*np.exp(least_squares(residuals, start, loss="soft_l1", f_scale=0.02).x))
+
+
+def of_scenario(cluster: ClusterSpec) -> LocalCluster:
+    """The cluster of a scenario: its GPUs are ranks, its network cards have their line rate."""
+    return LocalCluster(cluster.nodes, cluster.node.gpus, cluster.node.nic.bandwidth)

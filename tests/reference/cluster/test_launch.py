@@ -14,14 +14,14 @@ from threading import Thread
 import pytest
 
 from reference.cluster.__main__ import main
-from reference.cluster.launch import Outcome, Program, launch
-from reference.cluster.spec import LocalCluster
+from reference.cluster.launch import LaunchResult, RankProgram, launch
+from reference.cluster.namespaces import LocalCluster
 
-Write = Callable[..., Program]
+Write = Callable[..., RankProgram]
 TWO = LocalCluster(nodes=2)
 
 
-def over_loopback(program: Program, cluster: LocalCluster = TWO) -> tuple[Outcome, float]:
+def over_loopback(program: RankProgram, cluster: LocalCluster = TWO) -> tuple[LaunchResult, float]:
     """How it ended, and after how many seconds; nothing may be left."""
     begin = time.monotonic()
     outcome = launch(cluster, program, shaped=False)
@@ -38,7 +38,7 @@ def test_ranks_find_what_torchrun_would_set(program: Write, tmp_path: Path) -> N
     """
     cluster = LocalCluster(nodes=2, ranks_per_node=2)
     outcome, _ = over_loopback(program(text, str(tmp_path)), cluster)
-    assert outcome == Outcome(0)
+    assert outcome == LaunchResult(0)
     found = [(tmp_path / f"{rank}.txt").read_text() for rank in range(4)]
     assert found == ["0 0 0 4 2", "1 1 0 4 2", "2 0 1 4 2", "3 1 1 4 2"]
 
@@ -52,7 +52,7 @@ def test_ranks_in_namespaces_speak_over_their_own_cards(program: Write, tmp_path
         Path(sys.argv[1], f"{rank}.txt").write_text(repr(facts))
     """
     cluster = LocalCluster(nodes=2, ranks_per_node=2, rate=1e8)
-    assert launch(cluster, program(text, str(tmp_path))) == Outcome(0)
+    assert launch(cluster, program(text, str(tmp_path))) == LaunchResult(0)
     found = [(tmp_path / f"{rank}.txt").read_text() for rank in range(4)]
     cards = ["nic0", "nic1", "nic0", "nic1"]
     assert found == [repr([card, "100MB/s", 6.0]) for card in cards]
@@ -124,7 +124,7 @@ def test_a_signal_reaches_every_rank_once_and_lets_it_end_in_order(
     asking.start()
     outcome, _ = over_loopback(program(text, str(tmp_path)))
     asking.join()
-    assert outcome == Outcome(143)
+    assert outcome == LaunchResult(143)
     assert [(tmp_path / f"{rank}.txt").read_text() for rank in (0, 1)] == ["[15]", "[15]"]
 
 
@@ -169,8 +169,10 @@ def test_the_timing_program_counts_what_crosses_cards(links: None, tmp_path: Pat
     del links
     path = tmp_path / "rows.csv"
     words = ["--patterns", "reduce_scatter,reduce_scatter_posted", "--sizes", "1MiB"]
-    program = Program("reference.cluster.timing", [*words, "--seconds", "0", "--output", str(path)])
-    assert launch(LocalCluster(nodes=4, rate=1e9), program) == Outcome(0)
+    program = RankProgram(
+        "reference.cluster.timing", [*words, "--seconds", "0", "--output", str(path)]
+    )
+    assert launch(LocalCluster(nodes=4, rate=1e9), program) == LaunchResult(0)
     columns, *rows = (line.split(",") for line in path.read_text().splitlines())
     found = [dict(zip(columns, row, strict=True)) for row in rows]
     shares = [json.loads(row["sent"]) / 2**20 for row in found]

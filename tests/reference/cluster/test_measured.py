@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import twin
-from reference.cluster.spec import of_scenario
-from tests.reference.cluster.rows import FOLDER, Row, fitted, quiet, seconds, shaped
+from tests.reference.cluster.rows import FOLDER, Row, fitted, of_scenario, quiet, seconds, shaped
 from twin import units
 from twin.loading import load_part
 from twin.spec.cluster import FabricSpec, NodeSpec

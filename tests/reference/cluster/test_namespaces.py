@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
-from reference.cluster.namespaces import Seat, laid_out, obstacle
-from reference.cluster.spec import LocalCluster, of_scenario
+from reference.cluster.namespaces import LocalCluster, Seat, laid_out, obstacle
+from tests.reference.cluster.rows import of_scenario
 from twin.errors import TwinError
 from twin.loading.load import load
 

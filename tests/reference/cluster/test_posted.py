@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from reference.cluster.launch import Outcome, Program, launch
-from reference.cluster.spec import LocalCluster
+from reference.cluster.launch import LaunchResult, RankProgram, launch
+from reference.cluster.namespaces import LocalCluster
 
-Write = Callable[..., Program]
+Write = Callable[..., RankProgram]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -48,7 +48,7 @@ def test_they_equal_those_of_torch(program: Write, ranks: int) -> None:
         gloo_collectives.all_gather(into_X, own)
         assert into_X.tolist() == [float(other) for other in range(size) for _ in range(4)]
     """
-    assert launch(LocalCluster(nodes=ranks), program(text), shaped=False) == Outcome(0)
+    assert launch(LocalCluster(nodes=ranks), program(text), shaped=False) == LaunchResult(0)
 
 
 @pytest.mark.slow  # the seconds are a link's own only where nothing else runs
@@ -83,7 +83,7 @@ def test_a_late_rank_makes_gloos_all_to_all_move_one_way_at_a_time_and_not_their
     """
     path, rate = tmp_path / "least.json", 12.5e6
     outcome = launch(LocalCluster(nodes=2, rate=rate), program(text, str(path)))
-    assert outcome == Outcome(0)
+    assert outcome == LaunchResult(0)
     least, one_way = json.loads(path.read_text()), 2**20 / 2 / rate
     assert least["gloo"] > 1.9 * one_way
     assert one_way < least["posted"] < 1.5 * one_way
