@@ -15,14 +15,14 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def write_synced(path: Path, text: str) -> None:
+def write_synced(path: Path, content: str | bytes) -> None:
     """Write a file and put it on the disk."""
-    path.write_text(text, encoding="utf-8")
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
     sync(path)
 
 
-def replace_synced(path: Path, text: str) -> None:
+def replace_synced(path: Path, content: str | bytes) -> None:
     """Write a file in one move: a process killed in between leaves the old file."""
     partial = path.with_name(f".{path.name}.partial")
-    write_synced(partial, text)
+    write_synced(partial, content)
     partial.replace(path)

@@ -28,7 +28,8 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.data.stage import FILE, Hook, Record, write_json, write_whole
+from reference.data.stage import FILE, Hook, Record, write_json
+from reference.disk import replace_synced
 from reference.text.packing import id_type
 from reference.text.tokenizer import Tokenizer
 
@@ -146,9 +147,9 @@ def _write(
         "last": [pieces[-1][1], pieces[-1][2] + pieces[-1][3]],
         "next": list(following),
     }
-    write_whole(folder / f"{stem}.bin", ids)
+    replace_synced(folder / f"{stem}.bin", ids)
     reached(f"shards:{stem}:half")
-    write_whole(folder / f"{stem}.index.npy", held.getvalue())
+    replace_synced(folder / f"{stem}.index.npy", held.getvalue())
     write_json(folder / f"{stem}.json", row)
     return row
 

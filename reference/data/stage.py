@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference.data.spec import BuildSpec
-from reference.disk import sync
+from reference.disk import replace_synced, sync
 
 ORIGINAL: Final = "original"
 """The origin of text that nobody rewrote."""
@@ -170,12 +170,4 @@ def report_line(name: str, report: Mapping[str, Any]) -> str:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """A JSON file in one move: another process sees all of it or nothing."""
-    write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """A file in one move, on the disk when this returns."""
-    aside = path.with_name(f".{path.name}.aside")
-    aside.write_bytes(content)
-    sync(aside)
-    aside.replace(path)
+    replace_synced(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())

@@ -16,14 +16,11 @@ from statistics import mean
 from typing import Final, Literal
 
 from reference.config import RunSpec
-from reference.studies.command import main
 from reference.studies.figure import Colour, Curve, Figure, Panel
-from reference.studies.logits import REGIME, SEQUENCE, STEPS, THRESHOLD, described, growth, regime
-from reference.studies.outcome import Outcome
-from reference.studies.report import Report, Table, percent
-from reference.studies.runs import Workplace, conduct
-from reference.studies.scale import Scale, nano
-from reference.studies.seeds import cells, finals, head, seeds_of, spread
+from reference.studies.logits import REGIME, SEQUENCE, STEPS, THRESHOLD, growth, regime
+from reference.studies.nano import Scale, nano
+from reference.studies.runs import RunOutcome, train_all
+from reference.studies.study import Page, Workplace, finals, main, seeds_of, spread
 
 Variant = Literal["off", "per_layer", "per_head", "adaptive"]
 
@@ -37,7 +34,7 @@ SEEDS: Final = 2
 VARIANTS: Final[tuple[Variant, ...]] = tuple(_SHOWN)
 
 
-def study(quick: bool, place: Workplace) -> Report:
+def conduct(quick: bool, place: Workplace) -> Page:
     """Run every variant with every seed."""
     scale = nano(quick=quick, steps=STEPS, seeds=SEEDS, sequence=SEQUENCE)
     runs: dict[tuple[Variant, int], RunSpec] = {
@@ -46,79 +43,35 @@ def study(quick: bool, place: Workplace) -> Report:
         else regime(scale, seed, "muonclip", variant)
         for variant, seed in product(_SHOWN, scale.seeds)
     }
-    return report(conduct(runs, place), scale)
+    return page(train_all(runs, place), scale)
 
 
-def report(found: Mapping[tuple[Variant, int], Outcome], scale: Scale) -> Report:
-    """What came out, in words, a table and a figure."""
+def page(found: Mapping[tuple[Variant, int], RunOutcome], scale: Scale) -> Page:
+    """What came out."""
     heads = scale.base.model.layers * scale.base.model.attention.heads
-    return Report(
-        name="clip_variants",
-        title="QK-clip: off, per layer, per head, adaptive",
-        question="Where Muon's attention logits grow: which heads does each variant clip, how "
-        "large do logits get, and what does it cost?",
-        settings=(
-            *scale.settings(),
-            described(),
-            "Adaptive with its default outlier and floor",
-        ),
-        findings=findings(found, heads),
-        open=(
-            (
-                f"{heads} heads in all: a median over so few is noisy, and per layer can only "
-                "mistake a few heads for others."
-            ),
-            "Differences of losses below the spread over seeds are none.",
-        ),
-        tables=(_table(found, heads),),
-        figures=(_figure(found),),
-    )
+    runs = {variant: [found[variant, seed] for seed in seeds_of(found)] for variant in VARIANTS}
+    losses = {variant: finals(found, variant) for variant in VARIANTS}
+    means = [mean(of) for of in losses.values()]
+    facts = {
+        "scale": scale,
+        "regime": REGIME,
+        "threshold": THRESHOLD,
+        "variants": {variant: name for variant, (name, _) in _SHOWN.items()},
+        "seeds": seeds_of(found),
+        "heads": heads,
+        "growths": {variant: [growth(run) for run in of] for variant, of in runs.items()},
+        "clipped": {
+            variant: mean(mean(run.clipped_heads) / heads for run in of)
+            for variant, of in runs.items()
+        },
+        "losses": losses,
+        "apart": max(means) - min(means),
+        "noise": max(map(spread, losses.values())),
+    }
+    return Page("clip_variants", facts, (_figure(found),))
 
 
-def findings(found: Mapping[tuple[Variant, int], Outcome], heads: int) -> tuple[str, ...]:
-    """Sentences of numbers as they came out."""
-    losses = {variant: finals(found, variant) for variant in _SHOWN}
-    ends = {variant: _end(found, variant) for variant in _SHOWN}
-    clipped = {variant: _clipped(found, variant, heads) for variant in _SHOWN}
-    low, high = min(map(mean, losses.values())), max(map(mean, losses.values()))
-    noise = max(map(spread, losses.values()))
-    said = "less" if high - low < noise else "more"
-    return (
-        "Largest logit at the end, mean over seeds: "
-        + ", ".join(f"{_SHOWN[variant][0]} {ends[variant]:.0f}" for variant in _SHOWN)
-        + ".",
-        "Heads clipped, as a share of all heads in all steps: "
-        + ", ".join(f"{_SHOWN[variant][0]} {percent(clipped[variant])}" for variant in VARIANTS[1:])
-        + ".",
-        "Held-out loss, mean over seeds: "
-        + ", ".join(f"{_SHOWN[variant][0]} {mean(losses[variant]):.4f}" for variant in _SHOWN)
-        + f". From the lowest to the highest {high - low:.4f}, {said} than one standard deviation "
-        f"over seeds ({noise:.4f}).",
-    )
-
-
-def _end(found: Mapping[tuple[Variant, int], Outcome], variant: Variant) -> float:
-    return mean(growth(found[variant, seed]).end for seed in seeds_of(found))
-
-
-def _clipped(found: Mapping[tuple[Variant, int], Outcome], variant: Variant, heads: int) -> float:
-    return mean(mean(found[variant, seed].clipped_heads) / heads for seed in seeds_of(found))
-
-
-def _table(found: Mapping[tuple[Variant, int], Outcome], heads: int) -> Table:
-    rows, seeds = [], seeds_of(found)
-    for variant, (name, _) in _SHOWN.items():
-        largest = max(growth(found[variant, seed]).largest for seed in seeds)
-        steps = [growth(found[variant, seed]).clipping for seed in seeds]
-        row = [name, f"{_end(found, variant):.1f}", f"{largest:.1f}"]
-        row += [percent(_clipped(found, variant, heads)), percent(mean(steps))]
-        rows.append([*row, *cells(finals(found, variant))])
-    first = ("", "logit at the end", "largest of any step", "heads clipped", "steps with a clip")
-    note = "Steps with a clip: from the first one on."
-    return Table("Variant by variant", (*first, *head(seeds, "held out, ")), rows, note)
-
-
-def _figure(found: Mapping[tuple[Variant, int], Outcome]) -> Figure:
+def _figure(found: Mapping[tuple[Variant, int], RunOutcome]) -> Figure:
     logits, clips, first = [], [], seeds_of(found)[0]
     for variant, (name, colour) in _SHOWN.items():
         run = found[variant, first]
@@ -145,4 +98,4 @@ def _figure(found: Mapping[tuple[Variant, int], Outcome]) -> Figure:
 
 
 if __name__ == "__main__":
-    sys.exit(main(study, "Variants of QK-clip where attention logits grow."))
+    sys.exit(main(conduct, "Variants of QK-clip where attention logits grow."))

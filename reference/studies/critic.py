@@ -6,232 +6,369 @@ A model of two layers is fine-tuned on comparisons of digits with letters, until
 then learns from rewards to write capitals, by Kimi K2's objective. With the closed loop it learns
 beside that from comparisons of its own answers, which the verifier decides (K2, report,
 arXiv:2507.20534, section 3.2.2); the ablation is the same run with `critique.weight: 0`. In both
-the critic is asked about the iteration's answers before it learns from them.
+the critic is asked about the iteration's answers before it learns from them. Each run is kept in a
+folder that is named by what decides its numbers.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from random import Random
 from statistics import mean
-from typing import Final
+from typing import Any, Final
 
-from reference.studies.command import main
-from reference.studies.critic_runs import Judged, Plan, Refined, Start, bootstrapped, refined
+import torch
+import yaml
+
+from reference.config import RunSpec
+from reference.dialog import Dialog, Message, dialog_json
+from reference.rl.critique.__main__ import write
+from reference.rl.critique.loop import by_engine
+from reference.rl.critique.ranking import Rubric
+from reference.rl.critique.verified import Outcome, agreement
+from reference.rl.gym.environments import Question
+from reference.rl.run import Watch, learn_from, opened_session
+from reference.rl.spec import RlSpec, find
+from reference.rl.tasks import Task
+from reference.sft import TuneSpec, run_of
 from reference.studies.figure import Curve, Figure, Panel
-from reference.studies.fine_tuning import interval
-from reference.studies.report import Report, Table
-from reference.studies.runs import Workplace
+from reference.studies.runs import (
+    digest,
+    in_processes,
+    kept,
+    named,
+    nested,
+    plans_of,
+    settings_of,
+    trained,
+    write_lines,
+)
+from reference.studies.study import Page, Workplace, main
 
-PLAN: Final = Plan(
-    shown=1000,
-    right=0.3,
-    comparisons=1500,
-    tuning_steps=160,
-    iterations=48,
-    prompts=16,
-    pairs=32,
-    weight=1.0,
-    rates=(0.02, 0.002),
-)
-QUICK: Final = replace(
-    PLAN, shown=20, comparisons=8, tuning_steps=2, iterations=2, prompts=2, pairs=4, judged=4
-)
+
+@dataclass(frozen=True, slots=True)
+class CriticPlan:
+    """What all runs share."""
+
+    shown: int
+    """Answers to the loop's question that the fine-tuning learns from."""
+    right: float
+    """Share of them that are right."""
+    comparisons: int
+    """That it learns from."""
+    tuning_steps: int
+    iterations: int
+    prompts: int
+    """Of an iteration, each with 8 responses."""
+    pairs: int
+    """Comparisons of a step, and of a check, at most."""
+    weight: float
+    """Of the closed loop; the ablation has 0."""
+    rates: tuple[float, float]
+    """Of fine-tuning, of learning from rewards."""
+    judged: int = 128
+    """Comparisons that judge, before and after."""
+
+
+@dataclass(frozen=True, slots=True)
+class CriticScores:
+    """Share of comparisons that no run learned from that a model decides rightly."""
+
+    apart: float
+    """Of the loop's kind."""
+    taught: float
+    """Of the kind that the fine-tuning was about."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOutcome:
+    """What a run did, by iteration."""
+
+    agreement: tuple[float | None, ...]
+    """Share of the comparisons that the critic decides as the verifier does; None where all
+    responses were right, or none."""
+    success: tuple[float, ...]
+    """Share of right responses."""
+    after: CriticScores
+    seconds: float
+    """Of one core: others may use it, too."""
+
+
+Start = tuple[int, int]
+"""The seeds of first weights, and of the dialogues that they are fine-tuned on."""
+Outcomes = Mapping[tuple[bool, int], LoopOutcome]
+"""By whether the loop was closed, and seed."""
+_SETTINGS: Final = settings_of("critic")
+PLAN, QUICK = plans_of("critic", CriticPlan)
 SEEDS: Final = (0, 1, 2, 3, 4, 5)
 COMMON: Final[Start] = (0, 100)
 """Kin to what the settings were chosen with: the same seeds, other draws."""
 ARMS: Final = {True: "closed loop", False: "ablation"}
 ENDS: Final = 8
 """Iterations with a comparison that are averaged, at the beginning and at the end."""
-
-Found = Mapping[tuple[bool, int], Refined]
-"""By whether the loop was closed, and seed."""
+RUBRIC: Final = Rubric(name="right", asks="It is right.")
+"""The only one: a sentence that stands in every comparison tells a small model nothing."""
+CHARACTERS: Final[Mapping[str, str]] = _SETTINGS["characters"]
+"""Kinds of characters, by what a user says who wants them."""
+LENGTH: Final = 4
+"""Of an answer."""
+BOOTSTRAP: Final = ("d", "l")
+"""What is asked for, and what wrong answers consist of, in the comparisons before the loop."""
+LOOP: Final = ("u", "p")
+"""The same in the loop: characters that no comparison before it has."""
+_JUDGED: Final = 1_000_000
+"""The seed of the comparisons that judge, of no run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RunGroup:
     """Runs of several seeds, from fine-tuned models that are judged before."""
 
     name: str
-    before: Mapping[int, Judged]
-    found: Found
+    before: Mapping[int, CriticScores]
+    found: Outcomes
+
+    def arm(self, *, closed: bool) -> list[LoopOutcome]:
+        """The runs of an arm, by seed."""
+        order = sorted(self.found, key=lambda key: key[1])
+        return [self.found[key] for key in order if key[0] == closed]
+
+    def ends(self, *, closed: bool) -> list[tuple[float, float]]:
+        """Agreement at the beginning and at the end of each run of an arm."""
+        return [ends(run) for run in self.arm(closed=closed)]
 
 
-def conduct(quick: bool, place: Workplace) -> Report:
+def conduct(quick: bool, place: Workplace) -> Page:
     """The study; quick: one seed, two iterations: shows that it runs."""
     plan, seeds = (QUICK, (0,)) if quick else (PLAN, SEEDS)
     home = place.cache / ("critic-quick" if quick else "critic")
-    common = dict.fromkeys(seeds, COMMON)
-    own: dict[int, Start] = {seed: (seed, seed) for seed in seeds}
-    with _pool(place) as pool:
-        made = [
-            _group(name, starts, (plan, home), (pool, place))
-            for name, starts in (("one start", common), ("own starts", own))
-        ]
-    return report(plan, *made)
+    groups = {
+        "one start": dict.fromkeys(seeds, COMMON),
+        "own starts": {seed: (seed, seed) for seed in seeds},
+    }
+    return page(plan, *(_group(name, of, plan, home, place) for name, of in groups.items()))
 
 
 def _group(
-    name: str,
-    starts: Mapping[int, Start],
-    where: tuple[Plan, Path],
-    by: tuple[ProcessPoolExecutor, Workplace],
-) -> Group:
-    (plan, home), (pool, place) = where, by
+    name: str, starts: Mapping[int, Start], plan: CriticPlan, home: Path, place: Workplace
+) -> RunGroup:
     place.tell(f"{name}: fine-tuning")
-    before = {  # one by one: all begin from the same files
-        seed: pool.submit(bootstrapped, plan, home, start).result()
-        for seed, start in starts.items()
-    }
-    asked: dict[Future[Refined], tuple[bool, int]] = {
-        pool.submit(_refined, plan, home, (start, seed), closed): (closed, seed)
+    before = {seed: bootstrapped(plan, home, start) for seed, start in starts.items()}
+    calls = {
+        (closed, seed): partial(refined, plan, home, (start, seed), closed=closed)
         for seed, start in starts.items()
         for closed in ARMS
     }
-    found: dict[tuple[bool, int], Refined] = {}
-    for future in as_completed(asked):
-        closed, seed = asked[future]
-        found[closed, seed] = one = future.result()
-        place.tell(f"{name}, {ARMS[closed]}, seed {seed}, {one.seconds:.0f} s: {_shown(one)}")
-    return Group(name, before, found)
+    found: dict[tuple[bool, int], LoopOutcome] = {}
+    for (closed, seed), run in in_processes(place, calls):
+        found[closed, seed] = run
+        first, last = ends(run)
+        said = f"agreement {first:.3f} to {last:.3f}, apart {run.after.apart:.3f}"
+        place.tell(f"{name}, {ARMS[closed]}, seed {seed}, {run.seconds:.0f} s: {said}")
+    return RunGroup(name, before, found)
 
 
-def _refined(plan: Plan, home: Path, begins: tuple[Start, int], closed: bool) -> Refined:
-    return refined(plan, home, begins, closed=closed)
+def base_of(home: Path, seed: int) -> RunSpec:
+    """The model of preset `characters` after one step on bytes: a run to begin from."""
+    preset = yaml.safe_load(find("characters").read_text(encoding="utf-8"))
+    changes = {
+        "model": preset["model"],
+        "data": {**preset["data"], "source": str(_text(home)), "cache": str(home / "data")},
+        "train.steps": 1,
+        "train.micro_batch": 2,
+        "train.seed": seed,
+        "train.sequence": 64,
+    }
+    return named(RunSpec.model_validate(nested(_SETTINGS["train"] | changes)), home)
 
 
-def _pool(place: Workplace) -> ProcessPoolExecutor:
-    """Spawned, since a forked child of a process that used torch's threads may hang."""
-    return ProcessPoolExecutor(place.jobs, mp_context=multiprocessing.get_context("spawn"))
+def tuned_of(plan: CriticPlan, home: Path, start: Start) -> RunSpec:
+    """A fine-tuning of it on answers, right and wrong, and on comparisons of such."""
+    weights, seed = start
+    changes = {
+        "start": base_of(home, weights).train.output,
+        "dialogs.source": [str(path) for path in _shown(plan, home, seed)],
+        "seed": seed,
+        "train.steps": plan.tuning_steps,
+        "train.micro_batch": 32,
+        "train.sequence": 128,
+        "optimizer.lr": plan.rates[0],
+        "schedule.warmup_steps": 1,
+        "schedule.constant_steps": plan.tuning_steps,
+    }
+    return named(run_of(TuneSpec.model_validate(nested(_SETTINGS["train"] | changes))), home)
 
 
-def _shown(one: Refined) -> str:
-    first, last = ends(one)
-    return f"agreement {first:.3f} to {last:.3f}, apart {one.after.apart:.3f}"
+def refining(plan: CriticPlan, home: Path, begins: tuple[Start, int], *, closed: bool) -> RlSpec:
+    """Learning from rewards, with the closed loop or without it."""
+    start, seed = begins
+    changes = {
+        "start": tuned_of(plan, home, start).train.output,
+        "tasks": [{"source": "reference.studies.critic:make", "count": plan.prompts}],
+        "iterations": plan.iterations,
+        "prompts.count": plan.prompts,
+        "prompts.seed": seed,
+        "rollout.cap": LENGTH + 1,
+        "critique.rubrics": [str(_rubrics(home))],
+        "critique.weight": plan.weight if closed else 0.0,
+        "critique.pairs": plan.pairs,
+        "critique.check": plan.pairs,
+        "optimizer.lr": plan.rates[1],
+        "schedule.constant_steps": plan.iterations // 2,
+        "schedule.decay_steps": plan.iterations - plan.iterations // 2,
+        "schedule.final_lr": plan.rates[1] / 10,
+    }
+    return named(RlSpec.model_validate(nested(_SETTINGS["learn"] | changes)), home)
 
 
-def ends(one: Refined) -> tuple[float, float]:
+def refined(
+    plan: CriticPlan, home: Path, begins: tuple[Start, int], *, closed: bool
+) -> LoopOutcome:
+    """What came of it; kept."""
+    spec = refining(plan, home, begins, closed=closed)
+    folder = spec.train.output or ""
+
+    def made() -> LoopOutcome:
+        torch.set_num_threads(1)
+        begun = time.process_time()
+        result = learn_from(spec, Watch(), existing="resume")
+        shares = tuple(iteration.agreement for iteration in result.iterations)
+        success = tuple(iteration.success or 0.0 for iteration in result.iterations)
+        seconds = time.process_time() - begun
+        return LoopOutcome(shares, success, judged(plan, spec, folder), seconds)
+
+    return kept(Path(folder) / "refined.json", LoopOutcome, made)
+
+
+def bootstrapped(plan: CriticPlan, home: Path, start: Start) -> CriticScores:
+    """The fine-tuned model of a start, made and judged; kept."""
+    trained(base_of(home, start[0]))
+    folder = trained(tuned_of(plan, home, start))
+    spec = refining(plan, home, (start, 0), closed=False)
+    made = partial(judged, plan, spec, str(folder))
+    return kept(folder / "judged.json", CriticScores, made)
+
+
+def judged(plan: CriticPlan, spec: RlSpec, folder: str) -> CriticScores:
+    """How a run's model decides fresh comparisons as its own critic; sizes are those of `spec`."""
+    bare = spec.train.model_copy(update={"output": None})
+    own = spec.model_copy(update={"start": folder, "train": bare})
+    with opened_session(own, Watch(), "refuse") as session:
+        critic = by_engine(session.rollout.engine)
+        shares = [
+            agreement(critic, compared(kinds, plan.judged, _JUDGED), [RUBRIC])
+            for kinds in (LOOP, BOOTSTRAP)
+        ]
+    apart, taught = (0.5 if share is None else share for share in shares)
+    return CriticScores(apart, taught)
+
+
+def compared(kinds: tuple[str, str], count: int, seed: int) -> list[Outcome]:
+    """Comparisons of an answer of one kind, which is asked for, with one of another."""
+    draw = Random(f"compared {kinds} {seed}")
+    made = ([_drawn(draw, kind) for kind in kinds] for _ in range(count))
+    return [Outcome(kinds[0], right, wrong) for right, wrong in made]
+
+
+def make(count: int, seed: int) -> Sequence[Task]:
+    """The loop's question, so many times: most characters of an answer must be of its kind."""
+    del seed
+    question = Question(LOOP[0], lambda text: {"mostly": _share(text, LOOP[0]) > 0.5})
+    return [Task(f"letters-{at}", "letters", question) for at in range(count)]
+
+
+def _share(text: str, kind: str) -> float:
+    """Share of characters of a kind."""
+    return sum(character in CHARACTERS[kind] for character in text) / len(text)
+
+
+def _shown(plan: CriticPlan, home: Path, seed: int) -> tuple[Path, Path]:
+    """Files of answers and of comparisons."""
+    facts = digest([plan.shown, plan.comparisons, plan.right, seed])
+    answers, pairs = home / f"answers-{facts}.jsonl", home / f"pairs-{facts}.jsonl"
+    if not answers.is_file():
+        write(pairs, compared(BOOTSTRAP, plan.comparisons, seed), [RUBRIC])
+    return write_lines(answers, _answers(plan, seed)), pairs
+
+
+def _answers(plan: CriticPlan, seed: int) -> Iterator[dict[str, Any]]:
+    draw = Random(f"answers {seed}")
+    for at in range(plan.shown):
+        said = _drawn(draw, LOOP[0] if draw.random() < plan.right else LOOP[1])
+        dialog = Dialog((Message("user", LOOP[0]), Message("assistant", said)))
+        yield {"id": f"answer-{at}", **dialog_json(dialog)}
+
+
+def _drawn(draw: Random, kind: str) -> str:
+    return "".join(draw.choice(CHARACTERS[kind]) for _ in range(LENGTH))
+
+
+def _text(home: Path) -> Path:
+    """What a tokenizer of bytes reads makes no difference."""
+    folder = home / "text"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(8):
+        file = folder / f"{number}.txt"
+        if not file.is_file():
+            file.write_text(f"{number} says little.\n" * 40, encoding="utf-8")
+    return folder
+
+
+def _rubrics(home: Path) -> Path:
+    path = home / "rubrics.yaml"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump({"rubrics": [RUBRIC.model_dump()]}), encoding="utf-8")
+    return path
+
+
+def ends(run: LoopOutcome) -> tuple[float, float]:
     """Mean agreement of the first and of the last iterations that had comparisons; one half, which
     is what a coin has, where none had."""
-    said = [share for share in one.agreement if share is not None] or [0.5]
-    return mean(said[:ENDS]), mean(said[-ENDS:])
+    shares = [share for share in run.agreement if share is not None] or [0.5]
+    return mean(shares[:ENDS]), mean(shares[-ENDS:])
 
 
-def rises(found: Found, *, closed: bool) -> list[float]:
+def rises(group: RunGroup, *, closed: bool) -> list[float]:
     """By seed, how far agreement rises from the first to the last iterations, as shares."""
-    each = [ends(one) for (arm, _), one in sorted(found.items()) if arm == closed]
-    return [last - first for first, last in each]
+    return [last - first for first, last in group.ends(closed=closed)]
 
 
-def margins(found: Found) -> list[float]:
+def margins(group: RunGroup) -> list[float]:
     """By seed, how far the closed loop ends above its ablation, as shares."""
-    seeds = sorted({seed for _, seed in found})
-    return [ends(found[True, seed])[1] - ends(found[False, seed])[1] for seed in seeds]
+    pairs = zip(group.ends(closed=True), group.ends(closed=False), strict=True)
+    return [loop - ablation for (_, loop), (_, ablation) in pairs]
 
 
-def report(plan: Plan, common: Group, own: Group) -> Report:
-    """What came out, in words, tables and a picture."""
-    return Report(
-        name="critic",
-        title="A critic in the closed loop, and without it",
-        question="Does a model as its own critic come to agree with the verifier while it learns "
-        "from comparisons that this decides, and does it not where they count nothing?",
-        settings=_settings(plan, sorted(common.before)),
-        findings=(*findings(common), *findings(own)),
-        open=(
-            "One toy: what is right can be seen from an answer's characters, under one rubric.",
-            "Whether answers to open prompts become better by it: these runs have none.",
-            "Settings were chosen by runs of seed 100, from a start that is kin to the one.",
-            (
-                "The one start was added after the own starts had been seen, which mostly failed "
-                "while a critic's word alone counted; since then its odds count, in both orders. "
-                "Seeds 3 to 5 were added after the others had been seen."
-            ),
-        ),
-        tables=(_table(common), _table(own)),
-        figures=_figures(common),
-    )
-
-
-def findings(group: Group) -> tuple[str, ...]:
-    """Sentences of numbers as they came out."""
-    found, told = group.found, list[str]()
-    for closed, name in ARMS.items():
-        each = [ends(one) for (arm, _), one in sorted(found.items()) if arm == closed]
-        rise = rises(found, closed=closed)
-        told.append(
-            f"{group.name.capitalize()}, {name}: agreement with the verifier on the iteration's "
-            f"own answers is {_share(mean(first for first, _ in each))} in the first {ENDS} "
-            f"iterations that had any to compare, {_share(mean(last for _, last in each))} in the "
-            f"last; it rises by {_points(rise)}, with {sum(one > 0 for one in rise)} of "
-            f"{len(rise)} seeds."
-        )
-    above = margins(found)
-    told.append(
-        f"{group.name.capitalize()}: the closed loop ends above its ablation by {_points(above)}, "
-        f"with {sum(one > 0 for one in above)} of {len(above)} seeds. On fresh comparisons of pure "
-        "capitals with pure marks, the same for all runs, agreement is "
-        f"{_share(mean(one.apart for one in group.before.values()))} before, "
-        f"{_share(_mean(found, 'apart', closed=True))} after the closed loop, "
-        f"{_share(_mean(found, 'apart', closed=False))} after the ablation."
-    )
-    success = {
-        arm: mean(one.success[-1] for (its, _), one in found.items() if its == arm) for arm in ARMS
+def page(plan: CriticPlan, common: RunGroup, own: RunGroup) -> Page:
+    """What came out."""
+    facts = {
+        "plan": plan,
+        "groups": (common, own),
+        "arms": ARMS,
+        "averaged": ENDS,
+        "common": COMMON,
+        "seeds": sorted(common.before),
+        "ends": ends,
+        "rises": rises,
+        "margins": margins,
     }
-    seconds = [one.seconds for one in found.values()]
-    told.append(
-        f"{group.name.capitalize()}: the loop has a price. In the last iteration "
-        f"{_share(success[True])} of the responses are right with it, {_share(success[False])} "
-        f"without. A run takes `{min(seconds):.0f} s` to `{max(seconds):.0f} s` of one core."
-    )
-    return tuple(told)
+    return Page("critic", facts, _figures(common))
 
 
-def _mean(found: Found, what: str, *, closed: bool) -> float:
-    return mean(getattr(one.after, what) for (arm, _), one in found.items() if arm == closed)
-
-
-def _share(value: float) -> str:
-    return f"`{100 * value:.1f} %`"
-
-
-def _points(values: Sequence[float]) -> str:
-    middle, low, high = (100 * one for one in interval(values))
-    return f"`{middle:+.1f} points` [`{low:+.1f}`, `{high:+.1f}`]"
-
-
-def _table(group: Group) -> Table:
-    before, found = group.before, group.found
-    rows: list[list[str]] = []
-    for seed in sorted(before):
-        for closed, name in ARMS.items():
-            one = found[closed, seed]
-            said = [share for share in one.agreement if share is not None]
-            shares = (*ends(one), before[seed].apart, one.after.apart, one.success[-1])
-            rows.append([str(seed), name, *(f"{100 * share:.1f}" for share in shares)])
-            rows[-1].append(f"{len(said)} of {len(one.agreement)}")
-    head = ["seed", "", "first", "last", "apart, before", "apart, after", "right at the end"]
-    note = (
-        f"Percent. First and last: agreement on the iteration's own answers, mean of {ENDS} "
-        "iterations that had a right and a wrong one to compare; how many had is in the last "
-        "column. Apart: on fresh comparisons, the same for all."
-    )
-    return Table(f"Agreement by seed, {group.name}", [*head, "iterations compared"], rows, note)
-
-
-def _figures(group: Group) -> tuple[Figure, ...]:
+def _figures(group: RunGroup) -> tuple[Figure, ...]:
     """Agreement by iteration, mean of the seeds that had comparisons; none where nobody had."""
-    found, seeds = group.found, sorted(group.before)
     curves: list[Curve] = []
     for closed, name in ARMS.items():
-        each = [found[closed, seed].agreement for seed in seeds]
+        each = [run.agreement for run in group.arm(closed=closed)]
         means: dict[int, float] = {}
         for at in range(len(each[0])):
-            near = [one[one_at] for one in each for one_at in range(max(0, at - 4), at + 1)]
+            near = [share for shares in each for share in shares[max(0, at - 4) : at + 1]]
             said = [share for share in near if share is not None]
             if said:
                 means[at + 1] = mean(said)
@@ -245,34 +382,6 @@ def _figures(group: Group) -> tuple[Figure, ...]:
         panels=(Panel("agreement", curves, level=(0.5, "a coin"), span=(0.0, 1.0)),),
     )
     return (made,) if curves else ()
-
-
-def _settings(plan: Plan, seeds: Sequence[int]) -> list[str]:
-    tune, learn = plan.rates
-    return [
-        (
-            f"the model of preset `characters` (two layers, width 32), fp32; fine-tuned for "
-            f"{plan.tuning_steps} steps (MuonClip, rate {tune:g}) on {plan.comparisons:,} "
-            "comparisons of four digits with four small letters, each in both orders, and on "
-            f"{plan.shown:,} answers to the loop's question, `{100 * plan.right:.0f} %` of which "
-            "are right"
-        ),
-        (
-            f"{plan.iterations} iterations of {plan.prompts} prompts, 8 responses each; right is "
-            "an answer most of whose characters are capitals; K2's objective on success (MuonClip, "
-            f"rate {learn:g}, with a decay over the second half)"
-        ),
-        (
-            f"`critique: {{critic: self, weight: {plan.weight:g}, pairs: {plan.pairs}, check: "
-            f"{plan.pairs}}}`, in the ablation `weight: 0`; one rubric; seeds "
-            f"{', '.join(map(str, seeds))}"
-        ),
-        (
-            f"one start: first weights of seed {COMMON[0]}, dialogues of seed {COMMON[1]}, so that "
-            "seeds differ in the responses drawn; own starts: weights and dialogues of the seed"
-        ),
-        f"apart: {plan.judged} comparisons of four capitals with four marks",
-    ]
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ question.
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,9 +34,8 @@ from reference.data.spec import STYLES, BuildSpec
 from reference.data.stage import Record, read_records, write_records
 from reference.evaluate.statistics import Interval, grouped, ratio, share
 from reference.model import Transformer
-from reference.studies.command import main
-from reference.studies.report import Report, Table
-from reference.studies.runs import Workplace
+from reference.studies.runs import kept
+from reference.studies.study import Page, Workplace, main
 from reference.text.prepare import prepare
 from reference.text.tokenizer import Tokenizer
 from reference.text.toy import Fact, Town, towns
@@ -79,12 +78,12 @@ ARMS: Final = (
     Arm("1 rephrasing", 1, 27.39),
     Arm("10 rephrasings", 10, 28.94),
 )
-Asked = dict[str, dict[str, list[tuple[str, float]]]]
+Recall = dict[str, dict[str, list[tuple[str, float]]]]
 """By group, then form: each fact's town, and 1 where the fact was recalled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ArmOutcome:
     """What came out of one run of an arm."""
 
     documents: int
@@ -95,21 +94,21 @@ class Found:
     """Share of facts of kept rewritings whose town and answer stand in the text; 1 of raw."""
     tokens: int
     """Trained on, repetitions counted."""
-    asked: Asked
+    asked: Recall
 
 
-def conduct(quick: bool, place: Workplace) -> Report:
+def conduct(quick: bool, place: Workplace) -> Page:
     """The study: three arms, three seeds; quick: one seed, few towns, few steps."""
     size, others, seeds = (4, 4, (0,)) if quick else (14, 16, (0, 1, 2))
-    rows: dict[str, list[Found]] = defaultdict(list)
+    rows: dict[str, list[ArmOutcome]] = defaultdict(list)
     for seed in seeds:
         known = planted(size, others, seed)
         for arm in ARMS:
             found = run_arm(arm, known, place.cache / "facts", seed, 4 if quick else None)
             rows[arm.name].append(found)
-            shown = {group: f"{_mean(found.asked, group):.3f}" for group in READINGS}
+            shown = {group: f"{_recalled([found], group, None).value:.3f}" for group in READINGS}
             place.tell(f"seed {seed}, {arm.name}: recalled after {READINGS}: {shown}")
-    return _report(rows, size, others, seeds)
+    return page(rows, size, others, seeds)
 
 
 def planted(size: int, others: int, seed: int) -> dict[str, tuple[Town, ...]]:
@@ -130,14 +129,18 @@ def run_arm(
     cache: Path,
     seed: int,
     steps: int | None = None,
-) -> Found:
+) -> ArmOutcome:
     """Builds the arm's text, trains nano on it once through (or `steps`), asks for the facts; what
     came out is kept, and not run again."""
     folder = cache / f"{sum(map(len, known.values()))}-{arm.rephrasings}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / f"found-{steps}.json"
-    if kept.exists():
-        return _kept(kept)
+    made = partial(_made, arm, known, folder, seed, steps)
+    return kept(folder / f"found-{steps}.json", ArmOutcome, made)
+
+
+def _made(
+    arm: Arm, known: Mapping[str, Sequence[Town]], folder: Path, seed: int, steps: int | None
+) -> ArmOutcome:
     for name, those in known.items():
         told = (Record(town.name, "", "", town.text) for town in those)
         write_records(folder / f"{name}.jsonl", told)
@@ -151,7 +154,7 @@ def run_arm(
         group: {form: recall(model, tokenizer, known[group], form, seed) for form in FORMS}
         for group in READINGS
     }
-    found = Found(
+    return ArmOutcome(
         sum(
             round(row["documents"] / row["epochs"]) for row in domains if row["domain"] in READINGS
         ),
@@ -160,17 +163,6 @@ def run_arm(
         planned * _SEQUENCE * _BATCH,
         asked,
     )
-    kept.write_text(json.dumps(asdict(found)), encoding="utf-8")
-    return found
-
-
-def _kept(path: Path) -> Found:
-    row = json.loads(path.read_text(encoding="utf-8"))
-    row["asked"] = {
-        group: {form: [(town, value) for town, value in pairs] for form, pairs in forms.items()}
-        for group, forms in row["asked"].items()
-    }
-    return Found(**row)
 
 
 def survival(folder: Path, known: Mapping[str, Sequence[Town]]) -> float:
@@ -306,25 +298,22 @@ def _trained(folder: Path, steps: int, seed: int) -> tuple[Transformer, Tokenize
     return model, tokenizer
 
 
-def _pooled(found: Sequence[Found], group: str, form: str | None = None) -> list[tuple[str, float]]:
+def _pooled(
+    found: Sequence[ArmOutcome], group: str, form: str | None = None
+) -> list[tuple[str, float]]:
     """Each fact's town and whether it was recalled, over seeds; of all forms if none is named."""
     forms = FORMS if form is None else (form,)
     return [pair for one in found for each in forms for pair in one.asked[group][each]]
 
 
-def _mean(asked: Asked, group: str) -> float:
-    values = [value for form in FORMS for _, value in asked[group][form]]
-    return sum(values) / len(values)
-
-
-def shown(interval: Interval) -> str:
+def _shown(interval: Interval) -> str:
     """An estimate with its 95 % interval."""
     if interval.low is None or interval.high is None:
         return f"`{interval.value:.3f}`"
     return f"`{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})`"
 
 
-def _difference(found: Sequence[Found], other: Sequence[Found], group: str) -> Interval:
+def _difference(found: Sequence[ArmOutcome], other: Sequence[ArmOutcome], group: str) -> Interval:
     """Recall of one less that of another, on the same facts and forms, by town."""
     pairs = zip(_pooled(found, group), _pooled(other, group), strict=True)
     return ratio(grouped((town, (one - two, 1.0)) for (town, one), (_, two) in pairs), "paired t")  # pyright: ignore[reportArgumentType]
@@ -335,103 +324,48 @@ def chance() -> float:
     return (3 / CHOICES + 1 / 6) / 4
 
 
-def _report(
-    rows: Mapping[str, Sequence[Found]], size: int, others: int, seeds: Sequence[int]
-) -> Report:
-    recalled = [
-        [
-            f"{READINGS[group]}",
-            arm.name,
-            *(shown(share(grouped(_pooled(rows[arm.name], group, form)))) for form in FORMS),
-            shown(share(grouped(_pooled(rows[arm.name], group)))),
-        ]
-        for group in READINGS
-        for arm in ARMS
-    ]
+def page(
+    rows: Mapping[str, Sequence[ArmOutcome]], size: int, others: int, seeds: Sequence[int]
+) -> Page:
+    """What came out, by arm."""
     pairs = [(ARMS[1], ARMS[0]), (ARMS[2], ARMS[0]), (ARMS[2], ARMS[1])]
-    apart = [
-        [
-            f"{READINGS[group]}",
-            f"{one.name} less {other.name}",
-            shown(_difference(rows[one.name], rows[other.name], group)),
-        ]
-        for group in READINGS
-        for one, other in pairs
-    ]
-    return Report(
-        "facts",
-        "Planted facts through rephrasing, and recalled",
-        "Do facts survive rephrasing, and does rephrased text teach them better than repeats?",
-        [
-            f"{size} invented towns with 4 facts for each number of readings, {others} others",
-            f"seeds {', '.join(map(str, seeds))}, each with its own towns",
-            f"`kimi-k2-nano`, fp32, {_BATCH} sequences of {_SEQUENCE} tokens per step, one pass",
-            "the rules rephrase; ten rephrasings by `rephrase_limit: 10`",
+    facts = {
+        "arms": {arm.name: (arm, rows[arm.name]) for arm in ARMS},
+        "forms": tuple(FORMS),
+        "readings": READINGS,
+        "choices": CHOICES,
+        "chance": chance(),
+        "size": size,
+        "others": others,
+        "seeds": seeds,
+        "sequence": _SEQUENCE,
+        "batch": _BATCH,
+        "recalled": lambda name, group, form=None: _shown(_recalled(rows[name], group, form)),
+        "ranked": {group: _ranked(rows, group) for group in READINGS},
+        "differences": [
+            (READINGS[group], f"{one.name} less {other.name}", _shown(difference))
+            for group in READINGS
+            for one, other in pairs
+            for difference in [_difference(rows[one.name], rows[other.name], group)]
         ],
-        _findings(rows),
-        [
-            "The fidelity check refuses rewritings that lose a fact: survival is of those passed.",
-            "The rules change few words; a language model's rephrasings differ more.",
-            "Tokens differ between arms, since frames of styles make texts longer.",
-            "A fact told in a style that the arm has read is no new form for it.",
-        ],
-        [
-            Table(
-                "Arms",
-                ["arm", "texts of planted towns", "refused", "facts survived", "tokens", "K2"],
-                [_row(arm, rows[arm.name]) for arm in ARMS],
-                "Means over seeds. Refused counts the other towns, too. K2: SimpleQA, percent.",
-            ),
-            Table(
-                "Recall by how often a town is read",
-                ["readings", "arm", *FORMS, "all forms"],
-                recalled,
-                f"Share of facts whose answer wins among {CHOICES} (six of metals); guessing has "
-                f"{chance():.3f}. Intervals of 0.95, clustered by town.",
-            ),
-            Table(
-                "Differences",
-                ["readings", "arms", "recall"],
-                apart,
-                "Over all forms, on the same facts; intervals of 0.95 by town (Student's t).",
-            ),
-        ],
-    )
+    }
+    return Page("facts", facts)
 
 
-def _findings(rows: Mapping[str, Sequence[Found]]) -> list[str]:
-    """What the intervals say, whatever that is."""
-    told: list[str] = []
-    for group, readings in READINGS.items():
-        found = {arm.name: share(grouped(_pooled(rows[arm.name], group))) for arm in ARMS}
-        order = sorted(found, key=lambda name: -found[name].value)
-        first, last = (
-            next(one for one in ARMS if one.name == name) for name in (order[0], order[-1])
-        )
-        apart = _difference(rows[first.name], rows[last.name], group)
-        sure = apart.low is not None and apart.low > 0
-        says = "differ" if sure else "cannot be told apart"
-        above = [name for name, one in found.items() if (one.low or 0.0) > chance()]
-        listed = ", ".join(f"{name} `{found[name].value:.3f}`" for name in order)
-        told.append(
-            f"After {readings} readings: {listed}; {first.name} and {last.name} {says}; above "
-            f"guessing: {', '.join(above) or 'none'}."
-        )
-    return told
+def _recalled(found: Sequence[ArmOutcome], group: str, form: str | None) -> Interval:
+    return share(grouped(_pooled(found, group, form)))
 
 
-def _row(arm: Arm, found: Sequence[Found]) -> list[str]:
-    def mean(values: Sequence[float]) -> float:
-        return sum(values) / len(values)
-
-    return [
-        arm.name,
-        f"`{mean([one.documents for one in found]):.0f}`",
-        f"`{mean([one.refused for one in found]):.0f}`",
-        f"`{mean([one.survived for one in found]):.3f}`",
-        f"`{mean([one.tokens for one in found]):,.0f}`",
-        f"{arm.simpleqa}",
-    ]
+def _ranked(rows: Mapping[str, Sequence[ArmOutcome]], group: str) -> dict[str, Any]:
+    """Arms by recall, whether the first and the last differ, and which are above guessing."""
+    found = {arm.name: _recalled(rows[arm.name], group, None) for arm in ARMS}
+    order = sorted(found, key=lambda name: -found[name].value)
+    apart = _difference(rows[order[0]], rows[order[-1]], group)
+    return {
+        "order": {name: found[name].value for name in order},
+        "differ": apart.low is not None and apart.low > 0,
+        "above": [name for name, recall in found.items() if (recall.low or 0.0) > chance()],
+    }
 
 
 if __name__ == "__main__":

@@ -12,18 +12,19 @@ import random
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
 
 from reference.data.fidelity import judge
 from reference.data.rephrase import rewrite
 from reference.data.spec import STYLES
 from reference.evaluate.statistics import wilson
 from reference.generate.rules import Rules
-from reference.studies.command import main
-from reference.studies.report import Report, Table
-from reference.studies.runs import Workplace
+from reference.studies.study import Page, Workplace, main
 from reference.text import toy
 from reference.text.sentences import sentences
 
@@ -31,31 +32,9 @@ _Z: Final = 1.96
 _STYLES: Final = ("plain", "letter", "sceptic", "recap", "reporter")
 _NAME: Final = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{3,}\b")
 _NUMBER: Final = re.compile(r"\b\d+\b")
-_UNITS: Final = {
-    "miles": "kilometres",
-    "tons": "pounds",
-    "days": "weeks",
-    "sailors": "officers",
-    "boxes": "crates",
-    "pieces": "pairs",
-    "bytes": "bits",
-    "seconds": "minutes",
-    "characters": "lines",
-}
-_OPPOSITES: Final = {
-    "before": "after",
-    "after": "before",
-    "first": "last",
-    "north": "south",
-    "more": "fewer",
-    "true": "false",
-    "larger": "smaller",
-    "bought": "sold",
-    "left": "reached",
-    "add": "remove",
-    "always": "seldom",
-    "must": "may",
-}
+_WORDS: Final[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+)
 Corrupt = Callable[[str, str, random.Random], str | None]
 """A rewriting, another text of its kind, and chance give the corrupted one; None where it has no
 room for this."""
@@ -145,13 +124,13 @@ KINDS: Final[dict[str, Corrupt]] = {
     "numbers exchanged": _exchanged(_NUMBER),
     "name replaced": _another_name,
     "names exchanged": _exchanged(_NAME),
-    "unit changed": _one_word(_UNITS),
+    "unit changed": _one_word(_WORDS["units"]),
     "negation added": _denied,
     "negation taken away": _affirmed,
     "sentence left out": _without_sentence,
     "clause left out": _without_clause,
     "sentence added": _with_sentence,
-    "word turned round": _one_word(_OPPOSITES),
+    "word turned round": _one_word(_WORDS["opposites"]),
 }
 """What may go wrong with a rewriting."""
 
@@ -166,7 +145,7 @@ class Count:
     """Rewritings that were refused before they were corrupted: false alarms."""
 
 
-def conduct(quick: bool, place: Workplace) -> Report:
+def conduct(quick: bool, place: Workplace) -> Page:
     """The study; quick: few texts."""
     rows: dict[tuple[str, str], Count] = {}
     good: dict[str, tuple[int, int]] = {}
@@ -175,7 +154,7 @@ def conduct(quick: bool, place: Workplace) -> Report:
         rows |= {(kind, name): one for kind, one in counts.items()}
         good[name] = (refused, len(texts))
         place.tell(f"{name}: {refused} of {len(texts)} good rewritings refused")
-    return _report(rows, good)
+    return page(rows, good)
 
 
 def corpora(size: int) -> dict[str, list[str]]:
@@ -189,24 +168,14 @@ def corpora(size: int) -> dict[str, list[str]]:
 def voyages(count: int, seed: int) -> list[str]:
     """Invented voyages, each with three names and numbers with units."""
     chance = random.Random(f"voyages {seed}")
-    ports = ["Almira", "Borvik", "Corsund", "Dalmere", "Estavo", "Fjorden", "Gravosa", "Helmond"]
-    people = ["Anders", "Brunhild", "Casper", "Dorothea", "Eskil", "Fredrik", "Gudrun", "Henrik"]
-    drawn = ((chance.sample(ports, 2), chance.sample(people, 2)) for _ in range(count))
-    return [_voyage(chance, *pair) for pair in drawn]
-
-
-def _voyage(chance: random.Random, ports: list[str], people: list[str]) -> str:
-    number = chance.randint
-    year, crew = number(1700, 1890), number(20, 90)
-    told = [
-        f"In {year} the captain {people[0]} left {ports[0]} with {crew} sailors.",
-        f"The ship carried {number(20, 400)} tons of salt, and none of it was spoiled.",
-        f"After {number(5, 60)} days they saw {ports[1]}, which lies north of the cape.",
-        f"There {people[0]} sold the cargo to {people[1]} before the first snow.",
-        f"The way back was {number(300, 4000)} miles long, since the strait was not open.",
-        f"{people[1]} never met {people[0]} again, but wrote {number(2, 40)} letters.",
-    ]
-    return " ".join(told)
+    told: list[str] = []
+    for _ in range(count):
+        home, port = chance.sample(_WORDS["ports"], 2)
+        captain, buyer = chance.sample(_WORDS["people"], 2)
+        numbers = {name: chance.randint(*ends) for name, ends in _WORDS["drawn"].items()}
+        names = {"home": home, "port": port, "captain": captain, "buyer": buyer}
+        told.append(" ".join(_WORDS["voyage"]).format(**names, **numbers))
+    return told
 
 
 def count(texts: Sequence[str], seed: int) -> tuple[dict[str, Count], int]:
@@ -229,51 +198,17 @@ def count(texts: Sequence[str], seed: int) -> tuple[dict[str, Count], int]:
     return dict(found), refused
 
 
-_FIRST: Final = """\
-In the first measurement, on other draws of voyages and sums, no changed unit was caught (0 of \
-243): the check had no rule for units, and has one since."""
-_OPEN: Final = (
-    """\
-The rules change few words and keep sentences; of a language model's freer rewritings the check \
-refuses more, and misses more.""",
-    """\
-The check counts words and knows no meaning: a word turned round in a sentence that keeps its \
-names and numbers goes through.""",
-)
-
-
-def _report(rows: dict[tuple[str, str], Count], good: dict[str, tuple[int, int]]) -> Report:
-    recalls = {key: one.caught / one.planted for key, one in rows.items() if one.planted >= 20}
-    weak = sorted({kind for (kind, _), value in recalls.items() if value < 0.9})
-    refused = ", ".join(f"{name} `{share(*pair)}`" for name, pair in good.items())
-    missed = f"Recall below 0.9 in some texts: {', '.join(weak) or 'of no kind'}."
-    return Report(
-        "fidelity",
-        "Corrupted rewritings, and the check that should catch them",
-        "How many corrupted rewritings does the fidelity check catch, and how many good ones does "
-        "it refuse, on texts that it was not made on?",
-        [
-            "texts: prose of the standard library's modules, invented voyages, sums in words",
-            f"rewritten by the rules in the styles {', '.join(_STYLES)}; one corruption each",
-        ],
-        [f"Good rewritings refused: {refused}.", missed, _FIRST],
-        _OPEN,
-        [
-            Table(
-                "Kinds of corruption",
-                ["kind", "texts", "planted", "caught", "recall", "precision"],
-                [_row(*key, one) for key, one in sorted(rows.items())],
-                "Wilson's intervals of 0.95. Precision: caught over caught and false alarms on the "
-                "same rewritings before they were corrupted, so one good for each bad.",
-            )
-        ],
-    )
-
-
-def _row(kind: str, name: str, one: Count) -> list[str]:
-    precision = share(one.caught, one.caught + one.good_refused)
-    recall = share(one.caught, one.planted)
-    return [kind, name, f"`{one.planted}`", f"`{one.caught}`", f"`{recall}`", f"`{precision}`"]
+def page(rows: Mapping[tuple[str, str], Count], good: Mapping[str, tuple[int, int]]) -> Page:
+    """What came out. `good` are refused and all good rewritings, by text."""
+    recalls = {key: row.caught / row.planted for key, row in rows.items() if row.planted >= 20}
+    facts = {
+        "styles": _STYLES,
+        "refused": {name: share(*pair) for name, pair in good.items()},
+        "weak": sorted({kind for (kind, _), value in recalls.items() if value < 0.9}),
+        "rows": sorted(rows.items()),
+        "share": share,
+    }
+    return Page("fidelity", facts)
 
 
 def share(part: int, whole: int) -> str:

@@ -2,109 +2,166 @@
 
     python -m reference.studies.fine_tuning [--quick] [--output FOLDER] [--jobs N] [--cache FOLDER]
 
-A model is pre-trained on text that repeats itself (`fine_tuning_text`), fine-tuned on dialogues of
-`python -m reference.agentic` and copies of them in other words (`fine_tuning_renamed`), and judged
-on tasks with tools of applications that no training dialogue has, by free decoding: nothing holds
-its calls to a form. The control is tuned on the same dialogues with the assistant's messages
-exchanged between them, for as many steps.
+A model is pre-trained on text that repeats itself, fine-tuned on dialogues of
+`python -m reference.agentic` and copies of them in other words (`fine_tuning_text`), and judged on
+tasks with tools of applications that no training dialogue has, by free decoding: nothing holds its
+calls to a form. The control is tuned on the same dialogues with the assistant's messages exchanged
+between them, for as many steps.
 
 The same with AdamW in the place of MuonClip in either stage is Moonlight's question (arXiv:
 2502.16982, section 3.5.1): it found that Muon fine-tunes best what Muon pre-trained.
 
-Settings were chosen on applications that are set apart for it (`fine_tuning_runs.for_choosing`).
+Settings were chosen on applications that are set apart for it (`for_choosing`). Every run has a
+folder that is named by all that decides its numbers; what a model did with the tasks is kept there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import multiprocessing
 import sys
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, replace
-from math import sqrt
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Final
+from typing import Any, Final, Literal
 
-from reference.studies.command import main
-from reference.studies.fine_tuning_runs import (
-    Judged,
-    Kind,
-    Plan,
-    Tuning,
-    base_of,
-    name_of,
-    outcome,
-    prepare_study,
-    synthesis_of,
+from reference.agentic.run import TRAJECTORIES, Scene, scene_of, synthesise
+from reference.agentic.spec import SynthesisSpec
+from reference.config import RunSpec
+from reference.evaluate.tool_use import ToolUse, tool_use
+from reference.evaluate.trained import open_trained
+from reference.generate.request import Sampling
+from reference.metrics import NAME, read_lines
+from reference.sft import TuneSpec, run_of
+from reference.studies.fine_tuning_text import renamed, texts, without_mistakes
+from reference.studies.runs import (
+    in_processes,
+    kept,
+    named,
+    nano_with,
+    nested,
+    plans_of,
+    settings_of,
     trained,
+    write_lines,
 )
-from reference.studies.report import Report, Table, percent
-from reference.studies.runs import Workplace
+from reference.studies.study import Page, Workplace, interval, main
+from reference.text.dialogs import HELD_OUT
+from twin.loading.config import load_config
 
-PLAN: Final = Plan(
-    text=30_000,
-    steps=2000,
-    tuning_steps=1200,
-    dialogues=2600,
-    copies=6,
-    tasks=100,
-    rates={"muonclip": 1e-2, "adamw": 3e-3},
-    tuning_rates={"muonclip": 8e-3, "adamw": 2e-3},
-)
-QUICK: Final = replace(PLAN, text=300, steps=4, tuning_steps=2, dialogues=40, copies=1, tasks=2)
+Kind = Literal["muonclip", "adamw"]
+Labels = Literal["own", "shuffled"]
+_ROOT: Final = Path(__file__).parents[1]
+_TRAINS: Final = ("model", "kernels", "optim", "trainer", "text", "agentic", "inference")
+_WINDOW: Final = 640
+"""Tokens of a dialogue with its answer, of every model alike, however short it was trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A way to go on from a pre-trained model."""
+
+    optimizer: Kind
+    labels: Labels = "own"
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuningPlan:
+    """What all chains share."""
+
+    text: int
+    """Documents to pre-train on."""
+    steps: int
+    """Of pre-training."""
+    tuning_steps: int
+    """Of fine-tuning."""
+    dialogues: int
+    """Kept by the synthesis, before applications are set apart."""
+    copies: int
+    """Of each training dialogue with other words, beside its own."""
+    tasks: int
+    """That a model is judged by."""
+    rates: Mapping[Kind, float]
+    tuning_rates: Mapping[Kind, float]
+    validate: bool = False
+    """Whether to judge by the tools for choosing instead of the held-out ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolScores:
+    """What a model does with the tasks."""
+
+    validity: float
+    """Share of calls that are valid; a dialogue without any counts as an invalid one."""
+    success: float
+    """Share of tasks whose end state is right."""
+    valid: tuple[float, ...]
+    """By task: share of its calls that are valid."""
+    solved: tuple[float, ...]
+    """By task: 1 where it is done."""
+    calls: int
+    faults: Mapping[str, int]
+    causes: Mapping[str, int]
+    loss: float
+    """Nats per learned token of the held-out dialogues; of held-out text before tuning."""
+    tokens: int
+    """Trained on in this stage."""
+    seconds: float
+
+
+Scores = Mapping[tuple[Kind, int], Mapping[str, ToolScores]]
+"""What was judged, by pre-training and seed, by what was tuned."""
+_SETTINGS: Final = settings_of("fine_tuning")
+PLAN, QUICK = plans_of("fine_tuning", FineTuningPlan)
 SEEDS: Final = (0, 1, 2)
 MUON: Final = Tuning("muonclip")
 SHUFFLED: Final = Tuning("muonclip", "shuffled")
 ADAMW: Final = Tuning("adamw")
-WAYS: Final[Mapping[Kind, tuple[Tuning, ...]]] = {
-    "muonclip": (MUON, SHUFFLED, ADAMW),
-    "adamw": (MUON, ADAMW),
+WAYS: Final[Mapping[Kind, tuple[Tuning | None, ...]]] = {
+    "muonclip": (None, MUON, SHUFFLED, ADAMW),
+    "adamw": (None, MUON, ADAMW),
 }
+"""What is judged after each pre-training; None: without tuning."""
 REPEATED: Final[tuple[tuple[Kind, Tuning], ...]] = (("muonclip", MUON), ("muonclip", SHUFFLED))
 """What is done with every seed; the others with the first."""
-STUDENT: Final = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571}
-"""97.5 % points of Student's t by degrees of freedom."""
 _WANTED: Final = {"validity": 0.30, "success": 0.10}
 """Gains on held-out tools that were asked for, as shares."""
-
-Found = Mapping[tuple[Kind, int], Mapping[str, Judged]]
-"""What was judged, by pre-training and seed, by what was tuned."""
+_FAULTS: Final = ("form", "name", "json", "arguments")
 
 
-def conduct(quick: bool, place: Workplace) -> Report:
+def conduct(quick: bool, place: Workplace) -> Page:
     """The study; quick: one seed, a few steps, two tasks: shows that it runs."""
     plan, seeds = (QUICK, (0,)) if quick else (PLAN, SEEDS)
     home = place.cache / ("fine-tuning-quick" if quick else "fine-tuning")
     place.tell("dialogues and text")
     prepare_study(plan, home)
-    bases = [base_of(plan, kind, home) for kind in WAYS]
-    place.tell(f"pre-training: {', '.join(str(one.train.output) for one in bases)}")
-    with _pool(place) as pool:
-        list(pool.map(trained, bases))
-    found: dict[tuple[Kind, int], dict[str, Judged]] = {
+    bases: dict[Kind, RunSpec] = {kind: base_of(plan, kind, home) for kind in WAYS}
+    place.tell(f"pre-training: {', '.join(str(run.train.output) for run in bases.values())}")
+    list(in_processes(place, {kind: partial(trained, run) for kind, run in bases.items()}))
+    calls = {key: partial(outcome, plan, *key, home) for key in _judged_runs(seeds)}
+    found: dict[tuple[Kind, int], dict[str, ToolScores]] = {
         (kind, seed): {} for kind in WAYS for seed in seeds
     }
-    with _pool(place) as pool:
-        asked: dict[Future[Judged], tuple[Kind, Tuning | None, int]] = {
-            pool.submit(outcome, plan, kind, way, seed, home): (kind, way, seed)
-            for kind, way, seed in _asked(seeds)
-        }
-        for count, future in enumerate(as_completed(asked), start=1):
-            kind, way, seed = asked[future]
-            one = future.result()
-            # Every seed begins with the same model, which is judged once.
-            own: Sequence[int] = seeds if way is None else (seed,)
-            for each in own:
-                found[kind, each][name_of(way)] = one
-            says = f"validity {one.validity:.2f}, success {one.success:.2f}"
-            place.tell(f"{count}/{len(asked)}: {kind}, {name_of(way)}, seed {seed}: {says}")
-    _keep(found, home)
-    return report(found, plan, seeds, home)
+    for count, ((kind, way, seed), scores) in enumerate(in_processes(place, calls), start=1):
+        # Every seed begins with the same model, which is judged once.
+        own: Sequence[int] = seeds if way is None else (seed,)
+        for each in own:
+            found[kind, each][name_of(way)] = scores
+        says = f"validity {scores.validity:.2f}, success {scores.success:.2f}"
+        place.tell(f"{count}/{len(calls)}: {kind}, {name_of(way)}, seed {seed}: {says}")
+    facts = {
+        f"{kind} {seed}": {way: asdict(scores) for way, scores in ways.items()}
+        for (kind, seed), ways in found.items()
+    }
+    (home / "found.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return page(found, plan, seeds, home)
 
 
-def _asked(seeds: Sequence[int]) -> list[tuple[Kind, Tuning | None, int]]:
+def _judged_runs(seeds: Sequence[int]) -> list[tuple[Kind, Tuning | None, int]]:
     """What is judged, what matters most first."""
     repeated: list[tuple[Kind, Tuning | None, int]] = [
         (kind, way, seed) for seed in seeds for kind, way in REPEATED
@@ -112,207 +169,253 @@ def _asked(seeds: Sequence[int]) -> list[tuple[Kind, Tuning | None, int]]:
     others: list[tuple[Kind, Tuning | None, int]] = [
         (kind, way, seeds[0])
         for kind, ways in WAYS.items()
-        for way in (None, *ways)
+        for way in ways
         if (kind, way) not in REPEATED
     ]
     return [*repeated, *others]
 
 
-def _pool(place: Workplace) -> ProcessPoolExecutor:
-    """Spawned, since a forked child of a process that used torch's threads may hang."""
-    return ProcessPoolExecutor(place.jobs, mp_context=multiprocessing.get_context("spawn"))
-
-
-def _keep(found: Found, home: Path) -> None:
-    facts = {
-        f"{kind} {seed}": {way: asdict(one) for way, one in ways.items()}
-        for (kind, seed), ways in found.items()
+def base_of(plan: FineTuningPlan, kind: Kind, home: Path) -> RunSpec:
+    """A pre-training: a small dense model on text of copies, in short sequences, in which copying
+    is learned soonest."""
+    changes = {
+        "train.steps": plan.steps,
+        "data.source": home / f"text-{plan.text}.jsonl",
+        "data.cache": home / "data",
+        "optimizer.kind": kind,
+        "optimizer.lr": plan.rates[kind],
+        "schedule.warmup_steps": max(1, plan.steps // 20),
+        "schedule.constant_steps": plan.steps,
     }
-    (home / "found.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return named(nano_with(_SETTINGS["base"] | changes), home, code())
 
 
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, and the ends of its 95 % interval over seeds by Student's t; without an interval where
-    there is one value.
+def tuned_from(start: RunSpec, plan: FineTuningPlan, way: Tuning, seed: int, home: Path) -> RunSpec:
+    """A fine-tuning of it; the seed is that of the order of dialogues."""
+    steps, lr = plan.tuning_steps, plan.tuning_rates[way.optimizer]
+    rising, falling = max(1, steps // 40), steps * 2 // 5
+    labels = f"{way.labels}-choosing" if plan.validate else way.labels
+    changes = {
+        "start": start.train.output,
+        "dialogs.source": str(home / f"{labels}.jsonl"),
+        "seed": seed,
+        "train.steps": steps,
+        "optimizer.kind": way.optimizer,
+        "optimizer.lr": lr,
+        "schedule.warmup_steps": rising,
+        "schedule.constant_steps": steps - rising - falling,
+        "schedule.decay_steps": falling,
+        "schedule.final_lr": lr / 30,
+    }
+    tune = TuneSpec.model_validate(nested(_SETTINGS["tune"] | changes))
+    return named(run_of(tune), home, code())
 
-    >>> [round(one, 3) for one in interval([0.5, 0.6, 0.7])]
-    [0.6, 0.352, 0.848]
-    """
-    if len(values) < 2:
-        return values[0], float("-inf"), float("inf")
-    half = STUDENT[len(values) - 1] * stdev(values) / sqrt(len(values))
-    return mean(values), mean(values) - half, mean(values) + half
+
+@cache
+def code() -> str:
+    """A digest of the sources that these runs' numbers may come from."""
+    whole = hashlib.blake2b(digest_size=8)
+    for room in _TRAINS:
+        for path in sorted((_ROOT / room).rglob("*.py")):
+            whole.update(path.relative_to(_ROOT).as_posix().encode() + path.read_bytes())
+    return whole.hexdigest()
+
+
+def synthesis_of(plan: FineTuningPlan, home: Path) -> SynthesisSpec:
+    """Which dialogues are made."""
+    preset = _ROOT / "agentic" / "presets" / "nano.yaml"
+    words = [f"output={home / 'agentic'}", f"kept={plan.dialogues}", *_SETTINGS["synthesis"]]
+    return load_config(SynthesisSpec, preset, words)
+
+
+def words_of(scene: Scene) -> list[str]:
+    """The words of all tools' names and arguments, the most frequent first: the language that a
+    model knows before it is tuned. Which tools there are is not told."""
+    counts = Counter[str]()
+    for tool in scene.repository.tools.values():
+        for name in (tool.name, *tool.parameters["properties"]):
+            counts.update(word for word in name.split("_") if len(word) > 1)
+    return sorted(counts, key=lambda word: (-counts[word], word))
+
+
+def prepare_study(plan: FineTuningPlan, home: Path) -> None:
+    """Text and dialogues: their own labels, and shuffled ones; and those for choosing, of which the
+    set apart are the held-out ones."""
+    spec = synthesis_of(plan, home)
+    words = words_of(scene_of(spec))
+    documents = ({"text": text} for text in texts(words, plan.text, 0))
+    write_lines(home / f"text-{plan.text}.jsonl", documents)
+    if (home / "own-choosing.jsonl").is_file():
+        return
+    synthesise(spec, "resume")
+    lines = (home / "agentic" / TRAJECTORIES).read_text(encoding="utf-8").splitlines()
+    rows = [without_mistakes(json.loads(line)) for line in lines]
+    held_out = [row for row in rows if row["provenance"]["split"] == HELD_OUT]
+    train = [row for row in rows if row["provenance"]["split"] != HELD_OUT]
+    learned = [row for row in train if not for_choosing(row["provenance"]["application"])]
+    learned += list(renamed(learned, words, plan.copies, 0))
+    apart = [row for row in train if for_choosing(row["provenance"]["application"])]
+    judging = [{**row, "provenance": {**row["provenance"], "split": HELD_OUT}} for row in apart]
+    write_lines(home / "own.jsonl", [*learned, *held_out])
+    write_lines(home / "shuffled.jsonl", shuffled([*learned, *held_out]))
+    write_lines(home / "own-choosing.jsonl", [*learned, *judging])
+
+
+def for_choosing(application: str) -> bool:
+    """Whether an application is set apart, a tenth of all, to choose settings by: neither trained
+    on nor judged by in the end."""
+    return hashlib.blake2b(application.encode(), digest_size=2).digest()[0] < 26
+
+
+def shuffled(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same dialogues with the assistant's messages of others: among those of one split and of
+    one order of calls and answers, each gets those of the next. One that is alone keeps its own."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for at, row in enumerate(rows):
+        groups.setdefault((row["provenance"]["split"], *_shape(row)), []).append(at)
+    giver = {
+        at: places[(index + 1) % len(places)]
+        for places in groups.values()
+        for index, at in enumerate(places)
+    }
+    made: list[dict[str, Any]] = []
+    for at, row in enumerate(rows):
+        given = rows[giver[at]]["messages"]
+        others = iter(message for message in given if message["role"] == "assistant")
+        messages = [
+            next(others) if message["role"] == "assistant" else message
+            for message in row["messages"]
+        ]
+        made.append({**row, "messages": messages})
+    return made
+
+
+def _shape(row: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Who speaks in turn, and calls how often."""
+    messages = row["messages"]
+    return tuple((message["role"], len(message.get("tool_calls") or ())) for message in messages)
+
+
+def outcome(
+    plan: FineTuningPlan, kind: Kind, way: Tuning | None, seed: int, home: Path
+) -> ToolScores:
+    """What a model does with the tasks as it is pre-trained, or tuned in this way."""
+    base = base_of(plan, kind, home)
+    if way is None:
+        return judged(base, plan, home)
+    trained(base)
+    return judged(tuned_from(base, plan, way, seed, home), plan, home)
+
+
+def judged(run: RunSpec, plan: FineTuningPlan, home: Path) -> ToolScores:
+    """The run's model on the tasks; kept."""
+    folder = trained(run)
+    path = folder / f"judged-{plan.tasks}-{'choosing' if plan.validate else HELD_OUT}.json"
+    return kept(path, ToolScores, partial(_scores, folder, plan, home))
+
+
+def _scores(folder: Path, plan: FineTuningPlan, home: Path) -> ToolScores:
+    begun = time.monotonic()
+    scene = scene_of(synthesis_of(plan, home))
+    sampling = Sampling(temperature=0.0, max_tokens=64)
+    subject = open_trained(folder)
+    subject.generator.window = _WINDOW
+    found: ToolUse = tool_use(
+        environments(scene, plan), subject.generator, steps=8, sampling=sampling
+    )
+    lines = read_lines(folder / NAME)
+    return ToolScores(
+        validity=found.valid_turns.value,
+        success=found.success.value,
+        valid=tuple(
+            sum(fault is None for fault in play.faults) / max(1, len(play.faults))
+            for play in found.plays
+        ),
+        solved=tuple(float(play.verdict.success) for play in found.plays),
+        calls=found.calls,
+        faults={str(key): count for key, count in found.faults.items()},
+        causes=found.causes,
+        loss=[line for line in lines if line["kind"] == "evaluation"][-1]["loss"],
+        tokens=[line for line in lines if line["kind"] == "step"][-1]["tokens"],
+        seconds=time.monotonic() - begun,
+    )
+
+
+def environments(scene: Scene, plan: FineTuningPlan) -> list[Any]:
+    """The first tasks of the agents whose tools are held out, or set apart for choosing."""
+    made: list[Any] = []
+    for at in range(scene.spec.most_tasks):
+        agent = scene.agents[at % len(scene.agents)]
+        chosen = agent.split != HELD_OUT and for_choosing(agent.application)
+        if (chosen if plan.validate else agent.split == HELD_OUT) and len(made) < plan.tasks:
+            environment = scene.environment(at)
+            made += [] if environment is None else [environment]
+    return made
+
+
+def name_of(way: Tuning | None) -> str:
+    """What a table calls it."""
+    return "before" if way is None else f"{way.optimizer} {way.labels}"
+
+
+def _runs(found: Scores, kind: Kind, way: Tuning | None) -> list[ToolScores]:
+    """By seed."""
+    order = sorted(found)
+    return [
+        found[key][name_of(way)] for key in order if key[0] == kind and name_of(way) in found[key]
+    ]
 
 
 def gains(
-    found: Found, kind: Kind, after: Tuning, metric: str, before: Tuning | None = None
+    found: Scores, kind: Kind, after: Tuning, metric: str, before: Tuning | None = None
 ) -> list[float]:
     """By seed, what a tuning adds to the model before, or to another tuning."""
     both = {name_of(after), name_of(before)}
-    return [
-        getattr(one[name_of(after)], metric) - getattr(one[name_of(before)], metric)
-        for (its, _), one in sorted(found.items())
-        if its == kind and both <= one.keys()
-    ]
+    seeds = {key: of for key, of in found.items() if both <= of.keys()}
+    pairs = zip(_runs(seeds, kind, after), _runs(seeds, kind, before), strict=True)
+    return [getattr(later, metric) - getattr(first, metric) for later, first in pairs]
 
 
-def report(found: Found, plan: Plan, seeds: Sequence[int], home: Path) -> Report:
-    """What came out, in words and tables."""
-    return Report(
-        name="fine_tuning",
-        title="Fine-tuning on synthesised dialogues, judged on tools that no dialogue had",
-        question="Does a model of less than a million parameters learn to use tools that it has "
-        "never seen, and does it matter which optimizer pre-trained and fine-tuned it?",
-        settings=_settings(plan, seeds, home),
-        findings=findings(found),
-        open=(
-            (
-                "One small model and terse dialogues of one grammar of tools: held-out "
-                "applications have other things and names, and the same kinds of operations."
-            ),
-            (
-                "Pre-training text was made so that copying pays; natural text of as many tokens "
-                "does not teach this model to copy (`reference/NOTEBOOK.md`)."
-            ),
-            "Rates of AdamW and MuonClip were not tuned with equal effort here.",
-        ),
-        tables=(_table(found, seeds), _two_by_two(found), _faults(found)),
-    )
-
-
-def findings(found: Found) -> tuple[str, ...]:
-    """Sentences of numbers as they came out."""
-    told: list[str] = []
-    for metric, wanted in _WANTED.items():
-        own = gains(found, "muonclip", MUON, metric)
-        against = gains(found, "muonclip", MUON, metric, SHUFFLED)
-        control = gains(found, "muonclip", SHUFFLED, metric)
-        says = "met" if mean(own) >= wanted and interval(own)[1] > 0 else "not met"
-        told.append(
-            f"{metric.capitalize()} on held-out tools gains {_gain(own)} by fine-tuning (asked "
-            f"for: {100 * wanted:.0f} points, and an interval above zero: {says}), "
-            f"{_gain(against)} more than the control, which itself gains {_gain(control)}."
-        )
-    return (*told, _best(found))
-
-
-def _gain(values: Sequence[float]) -> str:
-    middle, low, high = interval(values)
-    return f"`{100 * middle:+.1f} points` [`{100 * low:+.1f}`, `{100 * high:+.1f}`]"
-
-
-def _best(found: Found) -> str:
-    """Which of the four pairs of optimizers does best."""
-    pairs = {
-        (kind, way): _values(found, kind, way, "success") for kind in WAYS for way in (MUON, ADAMW)
-    }
-    order = sorted(pairs, key=lambda pair: -mean(pairs[pair]))
-    shown = "; ".join(
-        f"{kind} then {way.optimizer} {percent(mean(pairs[kind, way]))}" for kind, way in order
-    )
-    return f"Success on held-out tools by optimizer of pre-training and of fine-tuning: {shown}."
-
-
-def _values(found: Found, kind: Kind, way: Tuning | None, metric: str) -> list[float]:
-    return [
-        getattr(one[name_of(way)], metric)
-        for (its, _), one in sorted(found.items())
-        if its == kind and name_of(way) in one
-    ]
-
-
-def _table(found: Found, seeds: Sequence[int]) -> Table:
-    rows: list[list[str]] = []
-    for kind, ways in WAYS.items():
-        for way in (None, *ways):
-            valid, done = (_values(found, kind, way, name) for name in ("validity", "success"))
-            loss = mean(_values(found, kind, way, "loss"))
-            shown = [*_shares(valid, len(seeds)), *_shares(done, len(seeds))]
-            rows.append([kind, name_of(way), *shown, f"{loss:.3f}"])
-    columns = [f"seed {seed}" for seed in seeds]
-    head = ["pre-trained", "tuned", *(f"valid, {one}" for one in [*columns, "mean"])]
-    head += [*(f"done, {one}" for one in [*columns, "mean"]), "loss"]
-    note = (
-        "Percent of calls that are valid (a dialogue without a call counts as an invalid one), "
-        "percent of tasks done, by seed; nats per token of held-out text before tuning, of learned "
-        "tokens of held-out dialogues after it."
-    )
-    return Table("Held-out tools", head, rows, note)
-
-
-def _shares(values: Sequence[float], columns: int) -> list[str]:
-    """In percent, with the mean behind them; a dash where nothing was run."""
-    each = [f"{100 * one:.1f}" for one in values]
-    return [*each, *["-"] * (columns - len(each)), f"{100 * mean(values):.1f}"]
-
-
-def _two_by_two(found: Found) -> Table:
-    rows = [
-        [f"pre-trained with {kind}", *(_cell(found, kind, way) for way in (MUON, ADAMW))]
+def page(found: Scores, plan: FineTuningPlan, seeds: Sequence[int], home: Path) -> Page:
+    """What came out."""
+    success = {
+        (kind, way.optimizer): [run.success for run in _runs(found, kind, way)]
         for kind in WAYS
-    ]
-    head = ["success, percent", "tuned with muonclip", "tuned with adamw"]
-    note = (
-        "Mean over seeds and, of several, standard deviation. Moonlight (section 3.5.1) compares "
-        "the same four by benchmarks at 16B parameters: Muon in both stages is best there."
-    )
-    return Table("Two optimizers in two stages", head, rows, note)
+        for way in (MUON, ADAMW)
+    }
+    facts = {
+        "plan": plan,
+        "seeds": seeds,
+        "dialogues": synthesis_of(plan, home).kept,
+        "gains": [
+            {
+                "metric": metric,
+                "wanted": wanted,
+                "own": gains(found, "muonclip", MUON, metric),
+                "against": gains(found, "muonclip", MUON, metric, SHUFFLED),
+                "control": gains(found, "muonclip", SHUFFLED, metric),
+            }
+            for metric, wanted in _WANTED.items()
+        ],
+        "interval": interval,
+        "success": success,
+        "order": sorted(success, key=lambda pair: -mean(success[pair])),
+        "judged": [
+            (kind, name_of(way), _runs(found, kind, way))
+            for kind, ways in WAYS.items()
+            for way in ways
+        ],
+        "cell": _cell,
+        "faults": _FAULTS,
+        "faulty": {name_of(way): _runs(found, "muonclip", way) for way in (None, MUON, SHUFFLED)},
+    }
+    return Page("fine_tuning", facts)
 
 
-def _cell(found: Found, kind: Kind, way: Tuning) -> str:
-    values = [100 * one for one in _values(found, kind, way, "success")]
-    spread = f" +- {stdev(values):.1f}" if len(values) > 1 else ""
-    return f"`{mean(values):.1f}{spread}`"
-
-
-def _faults(found: Found) -> Table:
-    rows: list[list[str]] = []
-    for way in (None, MUON, SHUFFLED):
-        all_ = [
-            one[name_of(way)]
-            for (kind, _), one in found.items()
-            if kind == "muonclip" and name_of(way) in one
-        ]
-        counts = [sum(one.faults.get(name, 0) for one in all_) for name in _KINDS]
-        calls = sum(one.calls for one in all_)
-        rows.append([name_of(way), f"{calls}", *(f"{count}" for count in counts)])
-    note = (
-        "Of the models that MuonClip pre-trained: calls, and of those without a form, of a tool "
-        "that is not declared, of arguments that are no JSON, that do not fit the schema."
-    )
-    return Table("What is wrong with calls", ["tuned", "calls", *_KINDS], rows, note)
-
-
-_KINDS: Final = ("form", "name", "json", "arguments")
-
-
-def _settings(plan: Plan, seeds: Sequence[int], home: Path) -> list[str]:
-    spec = synthesis_of(plan, home)
-    return [
-        (
-            "a dense model of 3 layers with the width and vocabulary of `kimi-k2-nano`, embedding "
-            "and head one, fp32; one pre-training per optimizer; MuonClip and its control with "
-            f"seeds {', '.join(map(str, seeds))} of the order of dialogues, the others with one"
-        ),
-        (
-            f"pre-trained on {plan.steps:,} steps of 64 sequences of 64 tokens of "
-            f"`fine_tuning_text` ({plan.text:,} documents), rates {_rates(plan.rates)}"
-        ),
-        (
-            f"tuned for {plan.tuning_steps:,} steps of 6 sequences of 512 tokens, several "
-            f"dialogues to a sequence, rates {_rates(plan.tuning_rates)}"
-        ),
-        (
-            f"dialogues: preset `nano` of `reference.agentic`, {spec.kept:,} kept, a tenth of the "
-            f"training applications set apart for choosing; of the others {plan.copies} copies "
-            "each in other words; calls that a tool refused are not learned"
-        ),
-        f"judged on {plan.tasks} tasks, greedily, at most 8 steps and 64 tokens an answer",
-    ]
-
-
-def _rates(rates: Mapping[Kind, float]) -> str:
-    return ", ".join(f"{kind} {rate:g}" for kind, rate in rates.items())
+def _cell(values: Sequence[float]) -> str:
+    """Percent, and of several seeds the standard deviation."""
+    deviation = f" +- {100 * stdev(values):.1f}" if len(values) > 1 else ""
+    return f"`{100 * mean(values):.1f}{deviation}`"
 
 
 if __name__ == "__main__":

@@ -1,34 +1,58 @@
-"""Text to pre-train on that repeats what it says: lists, records, interfaces and calls of them.
+"""What the study of fine-tuning trains on: text that repeats itself, and dialogues in other words.
 
 Whether a model of a million parameters can say a name that it has never seen depends on one thing:
 whether it has learned to copy from its context. Natural text of a few million tokens does not teach
-nano that (`reference/NOTEBOOK.md`); of this text more than half can be copied. Names are words in
-pairs drawn by chance, so that there are hundreds of thousands of them; the words are given, such as
-those of a language that any model's pre-training has seen. No marker of the chat template occurs.
+nano that (`reference/NOTEBOOK.md`). So the text to pre-train on repeats what it says: lists,
+records, interfaces and calls of them; more than half of it can be copied. Names are words in pairs
+drawn by chance, so that there are hundreds of thousands of them; the words are given, such as those
+of a language that any model's pre-training has seen. No marker of the chat template occurs.
+
+A model that is fine-tuned on some hundred tools learns their names by heart, and says those of
+others wrong. So each application's own words are exchanged, consistently, for words drawn by
+chance: where every dialogue has words of its own, nothing but copying helps, and everything else of
+the dialogue stays as it was: its turns, its schemas, its endings. (Lin et al. 2024, arXiv:
+2410.04587, mask the names of functions to the same end.)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from pathlib import Path
 from random import Random
+from string import ascii_uppercase
 from typing import Any, Final
 
 from reference.dialog import declared
 
 _FLAT: Final = 100
-"""Words that are about as frequent as the first."""
+"""DrawnWords that are about as frequent as the first."""
 _TYPES: Final = ("string", "string", "integer", "number", "boolean")
 _VERBS: Final = (
     *("get", "find", "set", "list", "delete", "add", "update", "count"),
     *("open", "close", "send", "move", "check", "create", "cancel", "rename"),
 )
+_SHARED: Final = 6
+"""A word in the tools of so many applications belongs to the language, and stays."""
+_FORM: Final = (
+    "type function name description parameters properties required enum string number integer",
+    "boolean object array items minimum maximum true false null role content user assistant system",
+    "tool calls answers id arguments total matches error known unknown missing",
+    "is not has the of a an to by with in on at",
+)
+"""DrawnWords of dialogues and schemas themselves."""
+_RESERVED: Final = frozenset(word for line in _FORM for word in line.split())
+_WORD: Final = re.compile(r"[A-Za-z]+")
+_CODE: Final = re.compile(r"\b([A-Z][A-Z0-9]{1,2})-(\d{3,4})\b")
+_FIELD: Final = re.compile(r'"(\w+)":')
+_LETTER: Final = re.compile("[A-Z]")
+_TEXT: Final = ("messages", "tools")
 
 
-class Words:
-    """Words, the first ones used most often (Zipf's law), and values."""
+class DrawnWords:
+    """DrawnWords, the first ones used most often (Zipf's law), and values."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = tuple(words)
@@ -50,21 +74,21 @@ class Words:
         if kind == 2:
             return str(chance.randrange(1, 1000))
         if kind == 3:
-            letters = "".join(chance.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=2))
+            letters = "".join(chance.choices(ascii_uppercase, k=2))
             return f"{letters}-{chance.randrange(100, 1000)}"
         if kind == 4:
             return f"{chance.randrange(1, 100)}.{chance.randrange(10, 100)}"
         return self.word(chance)
 
 
-def loop(words: Words, chance: Random) -> str:
+def loop(words: DrawnWords, chance: Random) -> str:
     """One to five words round and round: what follows is what followed a few words ago."""
     row = [words.word(chance) for _ in range(chance.randrange(1, 6))]
     joint = chance.choice((" ", " ", ", ", "_", "\n"))
     return joint.join(row * (chance.randrange(16, 33) // len(row)))
 
 
-def listing(words: Words, chance: Random) -> str:
+def listing(words: DrawnWords, chance: Random) -> str:
     """Things in a row, and the same row again, two to four times in all."""
     things = [words.value(chance) for _ in range(chance.randrange(2, 8))]
     row = chance.choice((", ", " ", "; ", " | ", "\n")).join(things)
@@ -73,7 +97,7 @@ def listing(words: Words, chance: Random) -> str:
     return "\n".join(form.format(head, row) for _ in range(chance.choice((2, 2, 3, 4))))
 
 
-def records(words: Words, chance: Random) -> str:
+def records(words: DrawnWords, chance: Random) -> str:
     """Rows of named values, and sentences that tell some of them."""
     keys = [words.name(chance) for _ in range(chance.randrange(2, 5))]
     kind = words.name(chance).replace("_", " ")
@@ -89,7 +113,7 @@ def records(words: Words, chance: Random) -> str:
     return "\n".join(told)
 
 
-def interface(words: Words, chance: Random) -> str:
+def interface(words: DrawnWords, chance: Random) -> str:
     """Functions as JSON declares them, then calls with arguments that a sentence gave."""
     functions: dict[str, list[str]] = {}
     for _ in range(chance.randrange(1, 5)):
@@ -115,20 +139,99 @@ def _declared(name: str, keys: list[str], chance: Random) -> dict[str, Any]:
     return declared(name, said, schema)
 
 
-KINDS: Final[tuple[Callable[[Words, Random], str], ...]] = (loop, listing, loop, records, interface)
+KINDS: Final[tuple[Callable[[DrawnWords, Random], str], ...]] = (
+    loop,
+    listing,
+    loop,
+    records,
+    interface,
+)
 
 
 def texts(words: Sequence[str], count: int, seed: int) -> Iterator[str]:
     """So many documents, of all kinds in turn."""
-    chance, drawn = Random(f"texts {seed}"), Words(words)
+    chance, drawn = Random(f"texts {seed}"), DrawnWords(words)
     for number in range(count):
         yield KINDS[number % len(KINDS)](drawn, chance)
 
 
-def write_texts(path: Path, words: Sequence[str], count: int, seed: int) -> Path:
-    """The same as JSONL."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps({"text": one}) + "\n" for one in texts(words, count, seed))
-    return partial.replace(path)
+def common_words(rows: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """DrawnWords of tools that belong to no application in particular."""
+    by_application: dict[str, set[str]] = {}
+    for row in rows:
+        own = by_application.setdefault(row["provenance"]["application"], set())
+        own.update(_own_words(row))
+    counts = Counter(word for own in by_application.values() for word in own)
+    return frozenset(word for word, count in counts.items() if count >= _SHARED)
+
+
+def renamed(
+    rows: Sequence[Mapping[str, Any]], words: Sequence[str], copies: int, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Each dialogue so many times, with other words each time, copy by copy."""
+    chance, drawn, common = Random(f"renamed {seed}"), DrawnWords(words), common_words(rows)
+    for copy in range(copies):
+        for row in rows:
+            made = _renamed(row, drawn, common, chance)
+            yield {**row, **made, "id": f"{row['id']}~{copy}"}
+
+
+def _own_words(row: Mapping[str, Any]) -> set[str]:
+    """Of tools, their arguments, and the fields of what they answer."""
+    functions = [tool["function"] for tool in row["tools"]]
+    names = {one["name"] for one in functions}
+    names.update(key for one in functions for key in one["parameters"]["properties"])
+    answers = [one["content"] for one in row["messages"] if one["role"] == "tool"]
+    names.update(key for one in answers for key in _FIELD.findall(one))
+    return {word for name in names for word in _WORD.findall(name)}
+
+
+def _renamed(
+    row: Mapping[str, Any], words: DrawnWords, common: frozenset[str], chance: Random
+) -> dict[str, Any]:
+    own = _own_words(row) - common - _RESERVED
+    by_word = _others(words, own, common | _RESERVED | own, chance)
+    text = json.dumps({key: row[key] for key in _TEXT})
+    by_code: dict[str, str] = {}
+    prefixes = sorted({found.group(1) for found in _CODE.finditer(text)})
+    codes = {
+        prefix: _LETTER.sub(lambda _: chance.choice(ascii_uppercase), prefix) for prefix in prefixes
+    }
+
+    def word(found: re.Match[str]) -> str:
+        given = found.group()
+        other = by_word.get(given.lower())
+        return given if other is None else other.capitalize() if given[0].isupper() else other
+
+    def code(found: re.Match[str]) -> str:
+        other = f"{codes[found.group(1)]}-{chance.randrange(100, 1000)}"
+        return by_code.setdefault(found.group(), other)
+
+    return json.loads(_WORD.sub(word, _CODE.sub(code, text)))
+
+
+def _others(
+    words: DrawnWords, own: set[str], taken: frozenset[str] | set[str], chance: Random
+) -> dict[str, str]:
+    """Another word for each; what was a plural of one of them stays one."""
+    singles = sorted(word for word in own if word.removesuffix("s") not in own - {word})
+    found: dict[str, str] = {}
+    used = set(taken)
+    for single in singles:
+        other = words.word(chance)
+        while other in used or f"{other}s" in used:
+            other = words.word(chance)
+        used.add(other)
+        found |= {single: other, f"{single}s": f"{other}s"}
+    return found
+
+
+def without_mistakes(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The dialogue in which no call that a tool answered with an error is learned."""
+    messages = row["messages"]
+    learned = list(row.get("learned") or [one["role"] == "assistant" for one in messages])
+    for at, message in enumerate(messages):
+        if message["role"] == "tool" and message["content"].startswith("Error"):
+            asked = next(back for back in range(at, -1, -1) if messages[back]["role"] != "tool")
+            learned[asked] = False
+    return {**row, "learned": learned}

@@ -5,104 +5,224 @@
 nano is pre-trained for some minutes, shown a few right answers of several families of the gym, and
 then learns by Kimi K2's objective (arXiv:2507.20534, section 3.2.3) from verdicts on its own ones:
 all families at once, a run for each seed. The control gets the same rewards, dealt out at random
-over the responses of an iteration. What is judged are tasks that no run learned on.
+over the responses of an iteration. What is judged are tasks that no run learned on. Each run is
+kept in a folder that is named by what decides its numbers.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import replace
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Final
+from typing import Any, Final
 
-from reference.studies.command import main
+import torch
+
+from reference.agentic.play import follow
+from reference.config import RunSpec
+from reference.dialog import dialog_json
+from reference.rl.gym.family import item
+from reference.rl.run import Watch, document, learn_from, measure, opened_session
+from reference.rl.spec import RlSpec
+from reference.sft import TuneSpec, run_of
 from reference.studies.figure import Curve, Figure, Panel
-from reference.studies.fine_tuning import interval
-from reference.studies.learning_runs import (
-    Learned,
-    Plan,
-    base_of,
-    before,
-    learned,
+from reference.studies.runs import (
+    digest,
+    in_processes,
+    kept,
+    named,
+    nano_with,
+    nested,
+    plans_of,
+    settings_of,
     trained,
-    tuned_of,
+    write_lines,
 )
-from reference.studies.report import Report, Table
-from reference.studies.runs import Workplace
+from reference.studies.study import Page, Workplace, interval, main, points
 
-PLAN: Final = Plan(
-    families={"morse": 2, "sudoku": 1, "cryptarithm": 1, "twentyfour": 2},
-    steps=150,
-    shown=60,
-    tuning_steps=80,
-    tasks=64,
-    iterations=70,
-    rates=(7e-3, 4e-3, 7e-4),
-)
-QUICK: Final = replace(
-    PLAN, families={"morse": 1}, steps=2, shown=4, tuning_steps=2, tasks=2, iterations=2, tries=2
-)
+
+@dataclass(frozen=True, slots=True)
+class LearningPlan:
+    """What all runs share."""
+
+    families: Mapping[str, int]
+    """Levels, by family."""
+    steps: int
+    """Of pre-training."""
+    shown: int
+    """Dialogues of each family that the fine-tuning learns from."""
+    tuning_steps: int
+    tasks: int
+    """Of each family, to learn on; as many others judge."""
+    iterations: int
+    rates: tuple[float, float, float]
+    """Of pre-training, of fine-tuning, of learning from rewards."""
+    tries: int = 8
+    """Responses to each task that judges."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearningOutcome:
+    """What a run did."""
+
+    success: Mapping[str, float]
+    """Share of right responses to tasks that it did not learn on, by family."""
+    curve: tuple[float, ...]
+    """The same on those that it did, by iteration."""
+    seconds: float
+
+
+_SETTINGS: Final = settings_of("learning")
+PLAN, QUICK = plans_of("learning", LearningPlan)
 SEEDS: Final = (0, 1, 2)
 CONTROL: Final = {False: "by verdicts", True: "dealt out at random"}
+_JUDGED: Final = 1
+"""The seed of the tasks that judge; those that are learned on have 0."""
 
-Found = Mapping[tuple[bool, int], Learned]
+Outcomes = Mapping[tuple[bool, int], LearningOutcome]
 """By whether rewards were shuffled, and seed."""
 
 
-def conduct(quick: bool, place: Workplace) -> Report:
+def conduct(quick: bool, place: Workplace) -> Page:
     """The study; quick: one seed, one family, two iterations: shows that it runs."""
     plan, seeds = (QUICK, (0,)) if quick else (PLAN, SEEDS)
     home = place.cache / ("learning-quick" if quick else "learning")
     place.tell("pre-training and fine-tuning")
-    with _pool(place) as pool:
-        first = pool.submit(_first, plan, home).result()
-        place.tell(f"before: {_shown(first)}")
-        asked: dict[Future[Learned], tuple[bool, int]] = {
-            pool.submit(_learned, plan, home, seed, shuffle): (shuffle, seed)
-            for seed in seeds
-            for shuffle in CONTROL
-        }
-        found: dict[tuple[bool, int], Learned] = {}
-        for future in as_completed(asked):
-            shuffle, seed = asked[future]
-            found[shuffle, seed] = one = future.result()
-            place.tell(f"{CONTROL[shuffle]}, seed {seed}, {one.seconds:.0f} s: {_shown(one)}")
-    return report(plan, first, found, seeds)
+    first = before(plan, home)
+    place.tell(f"before: {_shares(first)}")
+    calls = {
+        (shuffle, seed): partial(learned, plan, home, seed, shuffle=shuffle)
+        for seed in seeds
+        for shuffle in CONTROL
+    }
+    found: dict[tuple[bool, int], LearningOutcome] = {}
+    for (shuffle, seed), run in in_processes(place, calls):
+        found[shuffle, seed] = run
+        place.tell(f"{CONTROL[shuffle]}, seed {seed}, {run.seconds:.0f} s: {_shares(run)}")
+    return page(plan, first, found, seeds)
 
 
-def _first(plan: Plan, home: Path) -> Learned:
+def _shares(run: LearningOutcome) -> str:
+    return ", ".join(f"{name} {100 * share:.1f} %" for name, share in run.success.items())
+
+
+def base_of(plan: LearningPlan, home: Path) -> RunSpec:
+    """A pre-training of nano on its own text."""
+    changes = {
+        "train.steps": plan.steps,
+        "data.cache": home / "data",
+        "optimizer.lr": plan.rates[0],
+        "schedule.warmup_steps": max(1, plan.steps // 10),
+        "schedule.constant_steps": plan.steps,
+    }
+    return named(nano_with(_SETTINGS["base"] | changes), home)
+
+
+def tuned_of(plan: LearningPlan, home: Path) -> RunSpec:
+    """A fine-tuning of it on a few right answers of each family."""
+    steps, lr = plan.tuning_steps, plan.rates[1]
+    facts = digest([dict(plan.families), plan.shown])
+    changes = {
+        "start": base_of(plan, home).train.output,
+        "dialogs.source": str(write_lines(home / f"shown-{facts}.jsonl", dialogues(plan))),
+        "train.steps": steps,
+        "optimizer.lr": lr,
+        "schedule.warmup_steps": max(1, steps // 10),
+        "schedule.constant_steps": steps - steps // 10 - steps // 2,
+        "schedule.decay_steps": steps // 2,
+        "schedule.final_lr": lr / 10,
+    }
+    return named(run_of(TuneSpec.model_validate(nested(_SETTINGS["tune"] | changes))), home)
+
+
+def rewarded(plan: LearningPlan, home: Path, seed: int, *, shuffle: bool) -> RlSpec:
+    """Learning from verdicts on all families at once, or from the same ones dealt out at random."""
+    changes = {
+        "start": tuned_of(plan, home).train.output,
+        "tasks": _tasks(plan),
+        "iterations": plan.iterations,
+        "prompts.count": 4 * len(plan.families),
+        "prompts.seed": seed,
+        "rewards.shuffle": shuffle,
+        "optimizer.lr": plan.rates[2],
+    }
+    return named(RlSpec.model_validate(nested(_SETTINGS["learn"] | changes)), home)
+
+
+def _tasks(plan: LearningPlan, **seed: int) -> list[dict[str, Any]]:
+    return [
+        {"source": name, "levels": [level], "count": plan.tasks, **seed}
+        for name, level in plan.families.items()
+    ]
+
+
+def learned(plan: LearningPlan, home: Path, seed: int, *, shuffle: bool) -> LearningOutcome:
+    """What came of it; kept."""
+    spec = rewarded(plan, home, seed, shuffle=shuffle)
+    folder = Path(spec.train.output or "")
+
+    def made() -> LearningOutcome:
+        torch.set_num_threads(1)
+        begun = time.monotonic()
+        result = learn_from(spec, existing="resume")
+        seconds = time.monotonic() - begun
+        curve = tuple(iteration.success or 0.0 for iteration in result.iterations)
+        return LearningOutcome(judged(plan, folder), curve, seconds)
+
+    return kept(folder / "judged.json", LearningOutcome, made)
+
+
+def before(plan: LearningPlan, home: Path) -> LearningOutcome:
+    """What the fine-tuned model does by itself; kept."""
     trained(base_of(plan, home))
-    trained(tuned_of(plan, home))
-    return before(plan, home)
+    folder = trained(tuned_of(plan, home))
+    return kept(
+        folder / "judged.json",
+        LearningOutcome,
+        lambda: LearningOutcome(judged(plan, folder), (), 0.0),
+    )
 
 
-def _learned(plan: Plan, home: Path, seed: int, shuffle: bool) -> Learned:
-    return learned(plan, home, seed, shuffle=shuffle)
+def judged(plan: LearningPlan, folder: Path) -> dict[str, float]:
+    """Share of right responses of a run's model, drawn at temperature 1, by family."""
+    changes = {
+        "start": str(folder),
+        "tasks": _tasks(plan, seed=_JUDGED),
+        "rollout.responses": plan.tries,
+    }
+    spec = RlSpec.model_validate(nested(_SETTINGS["judge"] | changes))
+    with opened_session(spec, Watch(), "refuse") as session:
+        means = document(measure(session), session.tasks)["means"]
+    return {name: means[name]["pass_at"][0] for name in plan.families}
 
 
-def _pool(place: Workplace) -> ProcessPoolExecutor:
-    """Spawned, since a forked child of a process that used torch's threads may hang."""
-    return ProcessPoolExecutor(place.jobs, mp_context=multiprocessing.get_context("spawn"))
+def dialogues(plan: LearningPlan) -> Iterator[dict[str, Any]]:
+    """Right answers."""
+    for name, level in plan.families.items():
+        for number in range(plan.shown):
+            made = item(name, level, number)
+            _, dialog = follow(made.environment, made.solve())
+            yield {
+                **dialog_json(dialog),
+                "id": f"{name}-{level}-{number}",
+                "provenance": {"split": "train", "application": name},
+            }
 
 
-def _shown(one: Learned) -> str:
-    return ", ".join(f"{name} {100 * share:.1f} %" for name, share in one.success.items())
-
-
-def gains(first: Learned, found: Found, family: str, *, shuffle: bool) -> list[float]:
+def gains(first: LearningOutcome, found: Outcomes, family: str, *, shuffle: bool) -> list[float]:
     """By seed, what learning adds to the success on a family's tasks, as shares."""
     return [
-        one.success[family] - first.success[family]
-        for (shuffled, _), one in sorted(found.items())
+        run.success[family] - first.success[family]
+        for (shuffled, _), run in sorted(found.items())
         if shuffled == shuffle
     ]
 
 
-def raised(first: Learned, found: Found, *, shuffle: bool) -> list[str]:
+def raised(first: LearningOutcome, found: Outcomes, *, shuffle: bool) -> list[str]:
     """The families whose gain over the seeds has a 95 % interval above zero."""
     return [
         family
@@ -111,73 +231,33 @@ def raised(first: Learned, found: Found, *, shuffle: bool) -> list[str]:
     ]
 
 
-def report(plan: Plan, first: Learned, found: Found, seeds: Sequence[int]) -> Report:
-    """What came out, in words, tables and a picture."""
-    return Report(
-        name="learning",
-        title="Learning from verified rewards, and from rewards dealt out at random",
-        question="Does nano, after a short fine-tuning, raise its verified success by what "
-        "programs say of its own answers, and does a control with the same rewards at random?",
-        settings=_settings(plan, seeds),
-        findings=findings(first, found),
-        open=(
-            "Easy levels of families that were made for small models: what a run of minutes shows.",
-            "The rate of learning was chosen of three by runs of another seed on the same tasks.",
-        ),
-        tables=(_table(first, found, seeds),),
-        figures=(_figure(found, seeds),),
-    )
+def page(plan: LearningPlan, first: LearningOutcome, found: Outcomes, seeds: Sequence[int]) -> Page:
+    """What came out."""
+    by_control = {
+        shuffle: {family: gains(first, found, family, shuffle=shuffle) for family in first.success}
+        for shuffle in CONTROL
+    }
+    facts = {
+        "plan": plan,
+        "first": first,
+        "found": found,
+        "seeds": seeds,
+        "control": CONTROL,
+        "gains": {
+            shuffle: {family: points(values) for family, values in of.items()}
+            for shuffle, of in by_control.items()
+        },
+        "rising": {
+            shuffle: [family for family, values in of.items() if min(values) > 0]
+            for shuffle, of in by_control.items()
+        },
+        "above": {shuffle: raised(first, found, shuffle=shuffle) for shuffle in CONTROL},
+        "seconds": [run.seconds for run in found.values()],
+    }
+    return Page("learning", facts, (_figure(found, seeds),))
 
 
-def findings(first: Learned, found: Found) -> tuple[str, ...]:
-    """Sentences of numbers as they came out."""
-    told: list[str] = []
-    for shuffle, name in CONTROL.items():
-        above = raised(first, found, shuffle=shuffle)
-        each = "; ".join(
-            f"{family} {_gain(gains(first, found, family, shuffle=shuffle))}"
-            for family in first.success
-        )
-        rising = [
-            family
-            for family in first.success
-            if min(gains(first, found, family, shuffle=shuffle)) > 0
-        ]
-        told.append(
-            f"Rewards {name}: of {len(first.success)} families {len(rising)} gain with every seed "
-            f"({', '.join(rising) or 'none'}), {len(above)} with an interval above zero "
-            f"({', '.join(above) or 'none'}). {each}."
-        )
-    seconds = [one.seconds for one in found.values()]
-    told.append(f"A run takes `{min(seconds):.0f} s` to `{max(seconds):.0f} s` on one thread.")
-    return tuple(told)
-
-
-def _gain(values: Sequence[float]) -> str:
-    middle, low, high = (100 * one for one in interval(values))
-    return f"`{middle:+.1f} points` [`{low:+.1f}`, `{high:+.1f}`]"
-
-
-def _table(first: Learned, found: Found, seeds: Sequence[int]) -> Table:
-    rows = [
-        [
-            family,
-            f"{100 * share:.1f}",
-            *(
-                f"{100 * found[shuffle, seed].success[family]:.1f}"
-                for shuffle in CONTROL
-                for seed in seeds
-            ),
-        ]
-        for family, share in first.success.items()
-    ]
-    head = ["family", "before"]
-    head += [f"{name}, seed {seed}" for name in CONTROL.values() for seed in seeds]
-    note = "Percent of right responses to tasks that no run learned on, drawn at temperature 1."
-    return Table("Verified success", head, rows, note)
-
-
-def _figure(found: Found, seeds: Sequence[int]) -> Figure:
+def _figure(found: Outcomes, seeds: Sequence[int]) -> Figure:
     """Success while learning, mean of the seeds."""
     curves: list[Curve] = []
     for shuffle, name in CONTROL.items():
@@ -192,24 +272,6 @@ def _figure(found: Found, seeds: Sequence[int]) -> Figure:
         x_title="iteration",
         panels=(Panel("share of right responses", curves),),
     )
-
-
-def _settings(plan: Plan, seeds: Sequence[int]) -> list[str]:
-    families = ", ".join(f"{name} level {level}" for name, level in plan.families.items())
-    pre, tune, learn = plan.rates
-    return [
-        f"`kimi-k2-nano`, fp32, pre-trained for {plan.steps} steps of its preset (rate {pre:g})",
-        (
-            f"fine-tuned for {plan.tuning_steps} steps of 16 sequences of 128 tokens on "
-            f"{plan.shown} right answers of each family: {families} (rate {tune:g})"
-        ),
-        (
-            f"{plan.iterations} iterations of {4 * len(plan.families)} prompts, 8 responses each, "
-            f"of {plan.tasks} tasks of each family; MuonClip, rate {learn:g}, seeds "
-            f"{', '.join(map(str, seeds))}"
-        ),
-        f"judged by {plan.tasks} other tasks of each family, {plan.tries} responses each",
-    ]
 
 
 if __name__ == "__main__":

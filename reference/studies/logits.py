@@ -11,20 +11,17 @@ for its loss, so the regime is another one, the same for both (`REGIME`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from statistics import mean, median
 from typing import Any, Final, Literal
 
 from reference.config import RunSpec
-from reference.studies.command import main
 from reference.studies.figure import Colour, Curve, Figure, Panel
-from reference.studies.outcome import Outcome
-from reference.studies.report import Report, Table, percent
-from reference.studies.runs import Workplace, conduct
-from reference.studies.scale import Scale, nano
-from reference.studies.seeds import between, finals, seeds_of, spread
+from reference.studies.nano import Scale, nano
+from reference.studies.runs import RunOutcome, train_all
+from reference.studies.study import Page, Workplace, finals, main, seeds_of, spread
 
 Kind = Literal["muon", "muonclip"]
 
@@ -63,15 +60,20 @@ class Growth:
     clipping: float
     """Share of the steps, from the first clip on, in which a head was clipped."""
 
+    @property
+    def growth(self) -> float:
+        """The end over the middle."""
+        return self.end / self.half
 
-def study(quick: bool, place: Workplace) -> Report:
+
+def conduct(quick: bool, place: Workplace) -> Page:
     """Run both with every seed, and compare."""
     scale = nano(quick=quick, steps=STEPS, sequence=SEQUENCE)
     kinds: tuple[Kind, ...] = ("muon", "muonclip")
     runs: dict[tuple[Kind, int], RunSpec] = {
         (kind, seed): regime(scale, seed, kind) for kind, seed in product(kinds, scale.seeds)
     }
-    return report(conduct(runs, place), scale)
+    return page(train_all(runs, place), scale)
 
 
 def regime(scale: Scale, seed: int, kind: Kind, variant: str = "per_head") -> RunSpec:
@@ -80,17 +82,7 @@ def regime(scale: Scale, seed: int, kind: Kind, variant: str = "per_head") -> Ru
     return scale.run(seed, **REGIME, kind=kind, qk_clip=clip)
 
 
-def described() -> str:
-    """The regime, for a reader."""
-    scale, decay = REGIME["adamw"]["lr_scale"], REGIME["decay"]
-    return (
-        f"All alike: learning rate {REGIME['lr']:g} for matrices, {scale:g} times it for the rest, "
-        f"falling over the last {decay:g} of the steps alone; weight decay "
-        f"{REGIME['weight_decay']:g}; QK-clip's threshold {THRESHOLD:g}, as Kimi K2's"
-    )
-
-
-def growth(run: Outcome) -> Growth:
+def growth(run: RunOutcome) -> Growth:
     """What the largest logit did, in numbers."""
     logits = run.max_logits
     tenth = max(1, len(logits) // 10)
@@ -106,68 +98,50 @@ def growth(run: Outcome) -> Growth:
     )
 
 
-def report(found: Mapping[tuple[Kind, int], Outcome], scale: Scale) -> Report:
-    """What came out, in words, a table and the figure of the README."""
-    return Report(
-        name="logits",
-        title="The explosion of attention logits under Muon, and its cure",
-        question="Do the largest attention logits of preset nano keep growing under Muon, does "
-        "MuonClip hold them at the threshold, and what does that cost?",
-        settings=(
-            *scale.settings(),
-            described(),
-        ),
-        findings=findings(found),
-        open=(
-            (
-                "The rate is above the one that is best for the loss "
-                "(see the study of optimizers): a small model shows the explosion only there."
-            ),
-            "How stable a long run is. Here no run is long enough to fail from its logits.",
-        ),
-        tables=(_table(found),),
-        figures=(figure(found),),
-    )
-
-
-def findings(found: Mapping[tuple[Kind, int], Outcome]) -> tuple[str, ...]:
-    """Sentences of numbers as they came out."""
+def page(found: Mapping[tuple[Kind, int], RunOutcome], scale: Scale) -> Page:
+    """What came out, and the figure of the README."""
     seeds = seeds_of(found)
-    muon = [growth(found["muon", seed]) for seed in seeds]
-    clip = [growth(found["muonclip", seed]) for seed in seeds]
-    passed = [one.passed for one in muon if one.passed is not None]
-    first = (
-        f"Muon's largest logit passes {THRESHOLD:g} with {len(passed)} of {len(seeds)} seeds"
-        + (f", after {min(passed)} to {max(passed)} steps" if passed else "")
-        + f"; at the end it is {between([one.end for one in muon], '.0f')}, "
-        f"{between([one.end / one.half for one in muon], '.2f')} times that of half-way."
-    )
-    ends = between([one.end for one in clip], ".0f")
-    held = (
-        f"MuonClip's largest logit is {ends} at the end; the largest of any step is "
-        f"{max(one.largest for one in clip):.0f}. A clip comes after the step that "
-        "passed the threshold, and the next step may pass it again: heads are clipped in "
-        f"{_percents([one.clipping for one in clip])} of the steps since the first clip."
-    )
-    return (first, held, _penalty(found))
+    facts = {
+        "found": found,
+        "scale": scale,
+        "regime": REGIME,
+        "threshold": THRESHOLD,
+        "kinds": {kind: name for kind, (name, _) in _SHOWN.items()},
+        "seeds": seeds,
+        "growths": {key: growth(run) for key, run in found.items()},
+        "muon": [growth(found["muon", seed]) for seed in seeds],
+        "clip": [growth(found["muonclip", seed]) for seed in seeds],
+        "cost": _cost(found),
+    }
+    return Page("logits", facts, (figure(found),))
 
 
-def _penalty(found: Mapping[tuple[Kind, int], Outcome]) -> str:
-    clips, muons = finals(found, "muonclip"), finals(found, "muon")
-    differences = [clip - muon for clip, muon in zip(clips, muons, strict=True)]
-    noise = max(spread(clips), spread(muons))
-    gap = mean(differences)
-    shown = ", ".join(f"{one:+.4f}" for one in differences)
-    lower = sum(one < 0 for one in differences)
-    verdict = "above" if gap > noise else "not above"
-    return (
-        f"Held-out loss: MuonClip {mean(clips):.4f}, Muon {mean(muons):.4f}; "
-        f"MuonClip's is lower with {lower} of {len(clips)} seeds (difference "
-        f"{shown}; mean {gap:+.4f}, {verdict} one standard deviation over seeds, {noise:.4f})."
-    )
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What MuonClip adds to Muon's held-out loss."""
+
+    clips: list[float]
+    muons: list[float]
+
+    @property
+    def differences(self) -> list[float]:
+        return [clip - muon for clip, muon in zip(self.clips, self.muons, strict=True)]
+
+    @property
+    def noise(self) -> float:
+        """One standard deviation over seeds, the larger of both."""
+        return max(spread(self.clips), spread(self.muons))
+
+    @property
+    def above_noise(self) -> bool:
+        return mean(self.differences) > self.noise
 
 
-def figure(found: Mapping[tuple[Kind, int], Outcome]) -> Figure:
+def _cost(found: Mapping[tuple[Kind, int], RunOutcome]) -> _Cost:
+    return _Cost(finals(found, "muonclip"), finals(found, "muon"))
+
+
+def figure(found: Mapping[tuple[Kind, int], RunOutcome]) -> Figure:
     """The largest logit above, on a logarithmic axis, and the loss below; every seed a line."""
     logits, losses, seeds = [], [], seeds_of(found)
     for (kind, (name, colour)), seed in product(_SHOWN.items(), seeds):
@@ -184,7 +158,7 @@ def figure(found: Mapping[tuple[Kind, int], Outcome]) -> Figure:
     grows = all(one.end > max(THRESHOLD, one.half) for one in ends)
     title = (
         "Under Muon attention logits keep growing; QK-clip holds them, at no cost in loss"
-        if grows and "not above" in _penalty(found)
+        if grows and not _cost(found).above_noise
         else "Attention logits under Muon and MuonClip"
     )
     return Figure(
@@ -192,33 +166,13 @@ def figure(found: Mapping[tuple[Kind, int], Outcome]) -> Figure:
         f"Preset nano, learning rate {REGIME['lr']:g}, without weight decay; a line per seed",
         "Optimizer step",
         (
-            Panel("Largest attention logit", logits, log=True, level=level, span=_decades(shown)),
+            Panel(
+                "Largest attention logit", logits, log=True, level=level, span=(1, max(shown) * 1.3)
+            ),
             Panel("Held-out loss, nats per token", losses),
         ),
     )
 
 
-def _table(found: Mapping[tuple[Kind, int], Outcome]) -> Table:
-    rows = []
-    for (kind, (name, _)), seed in product(_SHOWN.items(), seeds_of(found)):
-        run, of = found[kind, seed], growth(found[kind, seed])
-        row = [name, str(seed), str(of.passed or "never"), f"{of.half:.1f}", f"{of.end:.1f}"]
-        row += [f"{of.largest:.1f}", str(sum(run.clipped_heads)), f"{run.final:.4f}"]
-        rows.append(row)
-    head = ("", "seed", "passed at step", "half-way", "end", "largest", "heads clipped", "held out")
-    note = "Largest logit of all heads, means over a tenth of the steps; clips summed over steps."
-    return Table("Run by run", head, rows, note)
-
-
-def _decades(values: Sequence[float]) -> tuple[float, float]:
-    """From 1, below which nobody needs to look, to above the largest."""
-    return 1.0, max(values) * 1.3
-
-
-def _percents(shares: Sequence[float]) -> str:
-    low, high = percent(min(shares), 0), percent(max(shares), 0)
-    return low if low == high else f"{low} to {high}"
-
-
 if __name__ == "__main__":
-    sys.exit(main(study, "Attention logits under Muon and MuonClip."))
+    sys.exit(main(conduct, "Attention logits under Muon and MuonClip."))

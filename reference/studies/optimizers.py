@@ -2,7 +2,11 @@
 
     python -m reference.studies.optimizers [--quick] [--output FOLDER] [--jobs N] [--cache FOLDER]
 
-Learning rates are tuned with equal effort (`tuning`), then every optimizer runs with three seeds.
+Learning rates are tuned with equal effort, then every optimizer runs with three seeds. All begin
+with one grid. In each round in which any one's best rate is the lowest or highest tried, everybody
+gets one more candidate: beyond that end, or, where the best has neighbours on both sides, between
+it and the better of them. Nobody gets more runs than another.
+
 Moonlight (arXiv:2502.16982, section 3.2) found that Muon needs about 52 % of AdamW's tokens for
 equal loss, each run with its own complete schedule. So are MuonClip's shorter runs here: the
 tokens with which it reaches AdamW's loss are read off between them, at the
@@ -13,25 +17,25 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import sqrt
 from statistics import mean
 from typing import Final, Literal, TypeVar
 
 from reference.config import RunSpec
-from reference.studies.command import main
-from reference.studies.crossing import reached
 from reference.studies.figure import Colour, Curve, Figure, Panel
-from reference.studies.outcome import Outcome, key_of
-from reference.studies.report import Report, Table, millions, percent
-from reference.studies.runs import Workplace, conduct
-from reference.studies.scale import Scale, nano
-from reference.studies.seeds import between, cells, finals, head, seeds_of, spread
-from reference.studies.tuning import at_end, best, tune
+from reference.studies.nano import Scale, nano
+from reference.studies.runs import RunOutcome, key_of, train_all
+from reference.studies.study import Page, Workplace, between, main, millions, reached, seeds_of
 
 Kind = Literal["adamw", "muon", "muonclip"]
 NameT = TypeVar("NameT", bound=Hashable)
+Tried = Mapping[float, RunOutcome]
+"""Outcomes by learning rate."""
+RunAtRates = Callable[[Sequence[tuple[NameT, float]]], Mapping[tuple[NameT, float], RunOutcome]]
+"""Runs of these optimizers at these rates."""
 
 KINDS: Final[tuple[Kind, ...]] = ("adamw", "muon", "muonclip")
 RATES: Final = (4e-3, 8e-3, 1.6e-2)
@@ -49,14 +53,14 @@ _SHOWN: Final[dict[Kind, tuple[str, Colour]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OptimizerRuns:
     """All outcomes of the study."""
 
-    tried: Mapping[Kind, Mapping[float, Outcome]]
+    tried: Mapping[Kind, Mapping[float, RunOutcome]]
     """By learning rate, with the first seed."""
-    full: Mapping[tuple[Kind, int], Outcome]
+    full: Mapping[tuple[Kind, int], RunOutcome]
     """By optimizer and seed, at the tuned rate."""
-    shorter: Mapping[tuple[float, int], Outcome]
+    shorter: Mapping[tuple[float, int], RunOutcome]
     """MuonClip's, by share of the full length and seed."""
 
     @property
@@ -64,29 +68,37 @@ class Found:
         """In order."""
         return seeds_of(self.full)
 
+    @property
+    def parts(self) -> list[float]:
+        """The shares of MuonClip's shorter runs, in order."""
+        return sorted({part for part, _ in self.shorter})
+
     def rate(self, kind: Kind) -> float:
         """The tuned one."""
         return best(self.tried[kind])
 
+    def runs(self, kind: Kind) -> list[RunOutcome]:
+        """At full length, by seed."""
+        return [self.full[kind, seed] for seed in self.seeds]
+
     def finals(self, kind: Kind) -> list[float]:
         """Held-out losses at the end, by seed."""
-        return finals(self.full, kind)
+        return [run.final for run in self.runs(kind)]
 
     def ratio(self, seed: int) -> float | None:
         """MuonClip's tokens over AdamW's at AdamW's final loss; None where it is not reached."""
         adamw = self.full["adamw", seed]
-        runs = [self.shorter[part, seed] for part in sorted({part for part, _ in self.shorter})]
+        runs = [self.shorter[part, seed] for part in self.parts]
         points = [(run.tokens, run.final) for run in [*runs, self.full["muonclip", seed]]]
         tokens = reached(points, adamw.final)
         return None if tokens is None else tokens / adamw.tokens
 
 
-def study(quick: bool, place: Workplace) -> Report:
+def conduct(quick: bool, place: Workplace) -> Page:
     """Tune, run, compare."""
     scale = nano(quick=quick, steps=STEPS, evaluations=5)
     rates, rounds, parts = (RATES[:2], 0, PARTS) if quick else (RATES, ROUNDS, PARTS)
-    found = find(scale, rates, rounds, parts, place)
-    return report(found, scale)
+    return page(find(scale, rates, rounds, parts, place), scale)
 
 
 def find(
@@ -95,11 +107,11 @@ def find(
     rounds: int,
     parts: Sequence[float],
     place: Workplace,
-) -> Found:
+) -> OptimizerRuns:
     """All runs."""
     first, *further = scale.seeds
 
-    def at_rates(asked: Sequence[tuple[Kind, float]]) -> dict[tuple[Kind, float], Outcome]:
+    def at_rates(asked: Sequence[tuple[Kind, float]]) -> dict[tuple[Kind, float], RunOutcome]:
         runs: dict[tuple[Kind, float], RunSpec] = {
             (kind, lr): scale.run(first, lr, kind=kind) for kind, lr in asked
         }
@@ -111,7 +123,7 @@ def find(
         (kind, seed): scale.run(seed, rate[kind], kind=kind)
         for kind, seed in product(KINDS, further)
     }
-    full: dict[tuple[Kind, int], Outcome] = {
+    full: dict[tuple[Kind, int], RunOutcome] = {
         (kind, first): tried[kind][rate[kind]] for kind in KINDS
     }
     full |= with_muon(seeded, place)
@@ -119,15 +131,15 @@ def find(
         (part, seed): scale.run(seed, rate["muonclip"], round(scale.steps * part), kind="muonclip")
         for part, seed in product(parts, scale.seeds)
     }
-    return Found(tried, full, conduct(shorter, place))
+    return OptimizerRuns(tried, full, train_all(shorter, place))
 
 
 def with_muon(
     runs: Mapping[tuple[Kind, NameT], RunSpec], place: Workplace
-) -> dict[tuple[Kind, NameT], Outcome]:
+) -> dict[tuple[Kind, NameT], RunOutcome]:
     """The outcomes of runs. One of MuonClip that clipped no head is Muon's, bit by bit, so that
     Muon's is not run again."""
-    outcomes = conduct({name: run for name, run in runs.items() if name[0] != "muon"}, place)
+    outcomes = train_all({name: run for name, run in runs.items() if name[0] != "muon"}, place)
     without = {
         key_of(run): outcome
         for name, outcome in outcomes.items()
@@ -142,156 +154,77 @@ def with_muon(
                 left[name] = run
             else:
                 outcomes[name] = same
-    return outcomes | conduct(left, place)
+    return outcomes | train_all(left, place)
 
 
-def report(found: Found, scale: Scale) -> Report:
-    """What came out, in words, tables and a figure."""
-    return Report(
-        name="optimizers",
-        title="AdamW, Muon and MuonClip at equal tokens",
-        question="Preset nano on the standard library's source: which held-out loss does each "
-        "optimizer reach, and how many tokens does MuonClip need for AdamW's?",
-        settings=scale.settings(),
-        findings=findings(found),
-        open=(
-            (
-                "One small model and few tokens: Moonlight's figure is of models up to 1.5B at "
-                "compute-optimal lengths, and nothing here extrapolates."
-            ),
-            "Weight decay, betas, momentum and schedule are as Moonlight's, not tuned for either.",
-        ),
-        tables=(
-            tuning_table(found.tried),
-            _losses(found),
-            _tokens(found),
-            _entropies(found),
-        ),
-        figures=(_figure(found),),
-    )
+def tune(
+    names: Sequence[NameT], rates: Sequence[float], run: RunAtRates[NameT], rounds: int
+) -> dict[NameT, dict[float, RunOutcome]]:
+    """What was tried for each, until all best rates lie inside of what was tried, or after `rounds`
+    further candidates."""
+    found = run([(name, rate) for name in names for rate in rates])
+    tried = {name: {rate: found[name, rate] for rate in rates} for name in names}
+    for _ in range(rounds):
+        if not any(at_end(one) for one in tried.values()):
+            break
+        further = [(name, candidate(one)) for name, one in tried.items()]
+        for (name, rate), outcome in run(further).items():
+            tried[name][rate] = outcome
+    return tried
 
 
-def findings(found: Found) -> tuple[str, ...]:
-    """Sentences of numbers as they came out."""
-    adamw, clip = mean(found.finals("adamw")), mean(found.finals("muonclip"))
+def best(tried: Tried) -> float:
+    """The rate of the lowest held-out loss; the lower rate where two are equal."""
+    return min(sorted(tried), key=lambda rate: tried[rate].final)
+
+
+def at_end(tried: Tried) -> bool:
+    """Whether the best rate is the lowest or the highest tried, so that a better one may lie
+    outside."""
+    return best(tried) in (min(tried), max(tried))
+
+
+def candidate(tried: Tried) -> float:
+    """The rate to try next: twice or half the best at an end, else the geometric mean of the best
+    and its better neighbour."""
+    rates, chosen = sorted(tried), best(tried)
+    if chosen == rates[-1]:
+        return chosen * 2
+    if chosen == rates[0]:
+        return chosen / 2
+    at = rates.index(chosen)
+    neighbour = min(rates[at - 1], rates[at + 1], key=lambda rate: tried[rate].final)
+    return sqrt(chosen * neighbour)
+
+
+def page(found: OptimizerRuns, scale: Scale) -> Page:
+    """What came out."""
+    pairs = _pairs(found)
+    groups: dict[str, list[tuple[float, float, bool]]] = defaultdict(list)
+    for name, of in pairs.items():
+        groups[_group(name)] += [(clip, adamw, clip > adamw) for clip, adamw in of]
     ratios = [found.ratio(seed) for seed in found.seeds]
-    known = [ratio for ratio in ratios if ratio is not None]
-    shown = ", ".join("not reached" if ratio is None else f"{ratio:.2f}" for ratio in ratios)
-    heads = sum(sum(found.full["muonclip", seed].clipped_heads) for seed in found.seeds)
-    higher, count = _higher(found)
-    lower = "lower" if clip < adamw else "not lower"
-    average = f", mean {mean(known):.2f}" if len(known) == len(ratios) else ""
-    shortest = min(part for part, _ in found.shorter)
-    if any(ratio <= shortest for ratio in known):
-        average += f"; {shortest:.2f} is an upper bound, since no shorter run was made"
-    return (
-        (
-            f"MuonClip's held-out loss is {lower} than AdamW's: {clip:.4f} against {adamw:.4f} on "
-            f"average, standard deviation over seeds {spread(found.finals('muonclip')):.4f} and "
-            f"{spread(found.finals('adamw')):.4f}."
-        ),
-        (
-            f"Tokens that MuonClip needs for AdamW's final loss, over AdamW's, by seed: {shown}"
-            f"{average}. (Moonlight: about 0.52.)"
-        ),
-        f"Heads clipped in all of MuonClip's runs at its tuned rate: {heads}."
-        + (" Without a clip, Muon and MuonClip are the same run." if not heads else ""),
-        (
-            f"SVD entropy at the end is higher under MuonClip than under AdamW in "
-            f"{percent(higher)} of {count:,} matrices (Moonlight, section 3.4: more than nine of "
-            "ten)."
-        ),
-    )
+    facts = {
+        "found": found,
+        "scale": scale,
+        "kinds": {kind: name for kind, (name, _) in _SHOWN.items()},
+        "rates": sorted({rate for of in found.tried.values() for rate in of}),
+        "best": best,
+        "at_end": at_end,
+        "lengths": [
+            f"MuonClip {millions(found.shorter[part, found.seeds[0]].tokens)}"
+            for part in found.parts
+        ],
+        "ratios": ratios,
+        "known": [ratio for ratio in ratios if ratio is not None],
+        "clipped": sum(sum(run.clipped_heads) for run in found.runs("muonclip")),
+        "entropies": groups,
+        "higher": [higher for of in groups.values() for _, _, higher in of],
+    }
+    return Page("optimizers", facts, (_figure(found),))
 
 
-def tuning_table(tried: Mapping[Kind, Mapping[float, Outcome]]) -> Table:
-    """Final held-out loss of every rate tried."""
-    rates = sorted({rate for of in tried.values() for rate in of})
-    rows = [
-        [
-            _SHOWN[kind][0],
-            *(_cell(of[rate].final, rate == best(of)) if rate in of else "" for rate in rates),
-        ]
-        for kind, of in tried.items()
-    ]
-    return Table(
-        "Learning rates tried",
-        ("", *(f"{rate:.3g}" for rate in rates)),
-        rows,
-        "Held-out loss with the first seed, the best in bold. Everyone has as many candidates."
-        + "".join(
-            f" {_SHOWN[kind][0]}'s best is at an end: one further out may be better still."
-            for kind, of in tried.items()
-            if at_end(of)
-        ),
-    )
-
-
-def _cell(loss: float, chosen: bool) -> str:
-    return f"**{loss:.4f}**" if chosen else f"{loss:.4f}"
-
-
-def _losses(found: Found) -> Table:
-    rows = [
-        [
-            _SHOWN[kind][0],
-            f"{found.rate(kind):.3g}",
-            *cells(found.finals(kind)),
-            f"{mean(found.full[kind, seed].bits_per_byte for seed in found.seeds):.4f}",
-            f"{max(max(found.full[kind, seed].max_logits) for seed in found.seeds):.0f}",
-        ]
-        for kind in _SHOWN
-    ]
-    columns = ("", "rate", *head(found.seeds), "bits per byte", "largest logit")
-    return Table("Held-out loss at the end", columns, rows)
-
-
-def _tokens(found: Found) -> Table:
-    rows = []
-    for seed in found.seeds:
-        adamw, ratio = found.full["adamw", seed], found.ratio(seed)
-        parts = sorted({part for part, _ in found.shorter})
-        losses = [f"{found.shorter[part, seed].final:.4f}" for part in parts]
-        reach = (
-            ("not reached", "")
-            if ratio is None
-            else (millions(ratio * adamw.tokens), f"{ratio:.2f}")
-        )
-        full = f"{found.full['muonclip', seed].final:.4f}"
-        rows.append([str(seed), f"{adamw.final:.4f}", *losses, full, *reach])
-    lengths = [found.shorter[part, found.seeds[0]].tokens for part in parts]
-    full_length = found.full["muonclip", found.seeds[0]].tokens
-    head = ("seed", f"AdamW {millions(full_length)}")
-    head += tuple(f"MuonClip {millions(tokens)}" for tokens in (*lengths, full_length))
-    return Table(
-        "Tokens for AdamW's final loss",
-        (*head, "reached at", "ratio"),
-        rows,
-        "Every column is a run with its own complete schedule; between two lengths the loss is a "
-        "straight line over the logarithm of tokens.",
-    )
-
-
-def _entropies(found: Found) -> Table:
-    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for name, pairs in _pairs(found).items():
-        groups[_group(name)] += pairs
-    rows = [
-        [
-            group,
-            str(len(pairs)),
-            f"{mean(clip for clip, _ in pairs):.4f}",
-            f"{mean(adamw for _, adamw in pairs):.4f}",
-            percent(mean(clip > adamw for clip, adamw in pairs)),
-        ]
-        for group, pairs in sorted(groups.items())
-    ]
-    head = ("matrices", "count", "MuonClip", "AdamW", "higher under MuonClip")
-    note = "All seeds; 1 is an orthogonal matrix, 0 one of rank 1 (Moonlight, section 3.4)."
-    return Table("SVD entropy at the end", head, rows, note)
-
-
-def _pairs(found: Found) -> dict[str, list[tuple[float, float]]]:
+def _pairs(found: OptimizerRuns) -> dict[str, list[tuple[float, float]]]:
     """(MuonClip's, AdamW's) entropy of each matrix with each seed, by parameter."""
     pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for seed in found.seeds:
@@ -299,12 +232,6 @@ def _pairs(found: Found) -> dict[str, list[tuple[float, float]]]:
         for name, values in ours.items():
             pairs[name] += zip(values, theirs[name], strict=True)
     return pairs
-
-
-def _higher(found: Found) -> tuple[float, int]:
-    """Share of the matrices with a higher entropy under MuonClip, and how many there are."""
-    pairs = [pair for of in _pairs(found).values() for pair in of]
-    return mean(clip > adamw for clip, adamw in pairs), len(pairs)
 
 
 def _group(name: str) -> str:
@@ -316,7 +243,7 @@ def _group(name: str) -> str:
     return "dense ffn"
 
 
-def _figure(found: Found) -> Figure:
+def _figure(found: OptimizerRuns) -> Figure:
     ratios = [ratio for seed in found.seeds if (ratio := found.ratio(seed)) is not None]
     title = "MuonClip does not reach AdamW's final loss with every seed"
     if len(ratios) == len(found.seeds):
@@ -330,7 +257,7 @@ def _figure(found: Found) -> Figure:
     return Figure(title, caption, "Tokens trained on, millions", (panel,))
 
 
-def _curves(found: Found) -> list[Curve]:
+def _curves(found: OptimizerRuns) -> list[Curve]:
     kinds: tuple[Kind, ...] = ("adamw", "muonclip")
     curves = []
     for kind, seed in product(kinds, found.seeds):
@@ -342,15 +269,14 @@ def _curves(found: Found) -> list[Curve]:
     return curves
 
 
-def _complete(found: Found) -> Curve:
+def _complete(found: OptimizerRuns) -> Curve:
     """Complete runs of MuonClip by their length, means over seeds."""
-    parts = sorted({part for part, _ in found.shorter})
-    lengths = [[found.shorter[part, seed] for seed in found.seeds] for part in parts]
-    lengths.append([found.full["muonclip", seed] for seed in found.seeds])
+    lengths = [[found.shorter[part, seed] for seed in found.seeds] for part in found.parts]
+    lengths.append(found.runs("muonclip"))
     x = [runs[0].tokens / 1e6 for runs in lengths]
     y = [mean(run.final for run in runs) for runs in lengths]
     return Curve(x, y, "green", "complete runs", dots=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(study, "AdamW, Muon and MuonClip at equal tokens."))
+    sys.exit(main(conduct, "AdamW, Muon and MuonClip at equal tokens."))

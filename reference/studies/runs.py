@@ -1,74 +1,123 @@
-"""Runs of a study, several at once, each kept as soon as it ends.
+"""Runs of studies, several at once, each kept as soon as it ends: a study that was killed goes on
+where it was.
 
 Every process has one thread: two busy OpenMP teams on the same cores wait for each other.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import multiprocessing
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from math import inf
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
+import yaml
+from pydantic import TypeAdapter
+from torch import Tensor
 
-from reference.config import RunSpec
-from reference.studies.outcome import Outcome, key_of, outcome_of, read, write
+from reference.config import RunSpec, load_run
+from reference.disk import replace_synced
+from reference.optim.blocks import matrices
+from reference.optim.diagnostics import svd_entropy
+from reference.rl.spec import RlSpec
+from reference.studies.study import Workplace
 from reference.text.prepare import prepare
-from reference.train import train
+from reference.train import Result, train
+from reference.trainer.flop import flop_per_token
 from twin.errors import Problem, UsageError
 
 NameT = TypeVar("NameT", bound=Hashable)
+KeptT = TypeVar("KeptT")
+RunT = TypeVar("RunT", RunSpec, RlSpec)
+_FORMAT: Final = 1
+"""Version of what is kept; another one is not read, but run again."""
+_ROOT: Final = Path(__file__).parents[1]
+_BESIDE: Final = frozenset({"studies", "measure", "convert"})
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
-    """Where outcomes are kept, how many runs go on at once, and who is told."""
+class RunOutcome:
+    """One run that ended, per step where nothing else is said."""
 
-    cache: Path
-    jobs: int
-    tell: Callable[[str], None]
+    ended: str
+    """`done`, or `diverged`: the loss was no number any more."""
+    tokens_per_step: int
+    flop_per_token: float
+    """Model FLOP, forward and backward."""
+    losses: tuple[float, ...]
+    """Nats per token of the step's batch, before its update."""
+    max_logits: tuple[float, ...]
+    clipped_heads: tuple[int, ...]
+    imbalances: tuple[float, ...]
+    """Tokens of the fullest expert over the mean, in the worst layer."""
+    held_out: tuple[tuple[int, float], ...]
+    """(step, nats per token) of each evaluation."""
+    bits_per_byte: float
+    """Of held-out text, at the end."""
+    entropies: Mapping[str, tuple[float, ...]]
+    """SVD entropy of the matrices in each parameter that Muon would move, at the end."""
+    seconds: float
+    """Of the steps alone."""
+
+    @property
+    def final(self) -> float:
+        """Held-out nats per token at the end; infinite where the run diverged."""
+        return self.held_out[-1][1] if self.ended == "done" and self.held_out else inf
+
+    @property
+    def tokens(self) -> int:
+        """Trained on."""
+        return self.tokens_per_step * len(self.losses)
+
+    @property
+    def curve(self) -> tuple[tuple[int, float], ...]:
+        """(tokens, held-out nats per token)."""
+        return tuple((step * self.tokens_per_step, loss) for step, loss in self.held_out)
 
 
-def conduct(runs: Mapping[NameT, RunSpec], place: Workplace) -> dict[NameT, Outcome]:
+def train_all(runs: Mapping[NameT, RunSpec], place: Workplace) -> dict[NameT, RunOutcome]:
     """The outcome of each run, by its name; what is kept already, or stands twice, runs no more.
 
-    Raises UsageError where outcomes cannot be kept, and what `train` raises.
+    Raises UsageError TW280 where outcomes cannot be kept, and what `train` raises.
     """
-    named = {key_of(run): (name, run) for name, run in runs.items()}
-    found = {key: read(_file(place, key)) for key in named}
-    missing = {key: named[key] for key, outcome in found.items() if outcome is None}
+    named_runs = {key_of(run): (name, run) for name, run in runs.items()}
+    paths = {key: place.cache / f"{key}.json" for key in named_runs}
+    found = {key: read(path) for key, path in paths.items()}
+    missing = {key: named_runs[key] for key, outcome in found.items() if outcome is None}
     if missing:
-        kept = len(named) - len(missing)
-        place.tell(f"{len(missing)} runs, {place.jobs} at once; {kept} were kept")
+        kept_runs = len(named_runs) - len(missing)
+        place.tell(f"{len(missing)} runs, {place.jobs} at once; {kept_runs} were kept")
         _make(place.cache)
         for _, run in missing.values():  # else every process would make the tokens at once
             prepare(run.data, run.model.vocab)
-    for done, (key, outcome) in enumerate(_conducted(missing, place), start=1):
+    calls = {key: partial(_run, run, paths[key]) for key, (_, run) in missing.items()}
+    for done, (key, outcome) in enumerate(in_processes(place, calls), start=1):
         found[key] = outcome
-        name, loss, seconds = named[key][0], outcome.final, outcome.seconds
+        name, loss, seconds = named_runs[key][0], outcome.final, outcome.seconds
         words = " ".join(map(str, name)) if isinstance(name, tuple) else name
         place.tell(f"{done}/{len(missing)}: {words}: held-out loss {loss:.4f}, {seconds:.0f} s")
     outcomes = {name: found[key_of(run)] for name, run in runs.items()}
     return {name: outcome for name, outcome in outcomes.items() if outcome is not None}
 
 
-def _conducted(
-    missing: Mapping[str, tuple[NameT, RunSpec]], place: Workplace
-) -> Iterator[tuple[str, Outcome]]:
-    """Key and outcome of each run, as they end."""
-    if place.jobs == 1 or len(missing) < 2:
-        for key, (_, run) in missing.items():
-            yield key, _run(run, _file(place, key))
+def in_processes(
+    place: Workplace, calls: Mapping[NameT, Callable[[], KeptT]]
+) -> Iterator[tuple[NameT, KeptT]]:
+    """Name and result of each call, as they end."""
+    if place.jobs == 1 or len(calls) < 2:
+        yield from ((name, call()) for name, call in calls.items())
         return
     # Spawned, since a forked child of a process that used torch's threads may hang.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(place.jobs, mp_context=context) as pool:
-        futures = {
-            pool.submit(_run, run, _file(place, key)): key for key, (_, run) in missing.items()
-        }
+        futures = {pool.submit(call): name for name, call in calls.items()}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -77,15 +126,76 @@ def _conducted(
             raise
 
 
-def _run(run: RunSpec, path: Path) -> Outcome:
+def key_of(run: RunSpec) -> str:
+    """The name of a run's outcome: what decides its numbers, the code that trains included."""
+    facts = run.model_dump(mode="json")
+    facts["train"].pop("output")
+    facts["data"].pop("cache")
+    return digest([_FORMAT, torch.__version__, code(), facts], 10)
+
+
+@cache
+def code(folder: Path = _ROOT) -> str:
+    """A digest of the sources that a run's numbers may come from: an outcome of older ones is none
+    of today's. Studies and what only measures or converts are no part of it."""
+    whole = hashlib.blake2b(digest_size=10)
+    for path in sorted(folder.rglob("*.py")):
+        if path.relative_to(folder).parts[0] not in _BESIDE:
+            whole.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return whole.hexdigest()
+
+
+def _run(run: RunSpec, path: Path) -> RunOutcome:
     torch.set_num_threads(1)  # of what comes after the run, too
     outcome = outcome_of(run, train(run))
     write(outcome, run, path)
     return outcome
 
 
-def _file(place: Workplace, key: str) -> Path:
-    return place.cache / f"{key}.json"
+def outcome_of(run: RunSpec, result: Result) -> RunOutcome:
+    """What is kept of a result. A diverged run has no bits per byte: infinitely many."""
+    spec, steps, done = run.train, result.steps, result.ended == "done"
+    held_out = tuple((evaluation.step, evaluation.loss) for evaluation in result.evaluations)
+    return RunOutcome(
+        ended=result.ended,
+        tokens_per_step=spec.sequence * spec.micro_batch * spec.accumulate,
+        flop_per_token=flop_per_token(result.model, spec.sequence),
+        losses=tuple(step.loss for step in steps),
+        max_logits=tuple(step.max_logit for step in steps),
+        clipped_heads=tuple(step.clipped_heads for step in steps),
+        imbalances=tuple(step.load_imbalance for step in steps),
+        held_out=held_out,
+        bits_per_byte=result.evaluations[-1].bits_per_byte if held_out and done else inf,
+        entropies=entropies(result.model.named_parameters()),
+        seconds=sum(step.seconds for step in steps),
+    )
+
+
+@torch.no_grad()
+def entropies(named_parameters: Iterable[tuple[str, Tensor]]) -> dict[str, tuple[float, ...]]:
+    """SVD entropy of all matrices in each parameter that Muon moves, by the parameter's name."""
+    stacks = ((name, matrices(name, parameter)) for name, parameter in named_parameters)
+    return {
+        name: tuple(svd_entropy(stack_MRC).tolist())
+        for name, stack_MRC in stacks
+        if stack_MRC is not None
+    }
+
+
+def write(outcome: RunOutcome, run: RunSpec, path: Path) -> None:
+    """Keep it, in one move, with the run that it is of."""
+    facts = {"outcome": asdict(outcome), "run": run.model_dump(mode="json")}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_synced(path, json.dumps(facts))
+
+
+def read(path: Path) -> RunOutcome | None:
+    """The kept outcome; None where there is none, or nothing that can be understood."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))["outcome"]
+        return TypeAdapter(RunOutcome).validate_python(facts)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _make(folder: Path) -> None:
@@ -94,3 +204,79 @@ def _make(folder: Path) -> None:
     except OSError as error:
         message = f"cannot write to `{folder}`: {(error.strerror or str(error)).lower()}"
         raise UsageError([Problem("TW280", "--cache", message, "name another folder")]) from None
+
+
+def named(run: RunT, home: Path, *also: str) -> RunT:
+    """The run with a folder below `home` that is named after all it says, after torch's version,
+    and after what else decides its numbers; where `home` is does not count."""
+    facts = run.model_dump(mode="json")
+    facts["train"].pop("output")
+    output = str(home / "runs" / digest([*also, torch.__version__, facts], home=str(home)))
+    return run.model_copy(update={"train": run.train.model_copy(update={"output": output})})
+
+
+def digest(facts: Any, size: int = 8, home: str = "") -> str:
+    """Of plain data, in hexadecimal; where `home` is does not count."""
+    text = json.dumps(facts, sort_keys=True)
+    return hashlib.blake2b(
+        (text.replace(home, "") if home else text).encode(), digest_size=size
+    ).hexdigest()
+
+
+def trained(run: RunSpec) -> Path:
+    """The folder of a run, which is trained to its end, or was."""
+    assert run.train.output is not None
+    torch.set_num_threads(1)
+    train(run, existing="resume")
+    return Path(run.train.output)
+
+
+def kept(path: Path, kind: type[KeptT], make: Callable[[], KeptT]) -> KeptT:
+    """What `make` gives, a dataclass; read from the file where it was made before."""
+    if not path.is_file():
+        made: Any = make()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_synced(path, json.dumps(asdict(made)))
+    return TypeAdapter(kind).validate_python(json.loads(path.read_text(encoding="utf-8")))
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> Path:
+    """JSON lines in one move, unless the file is there; its path."""
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_synced(path, "".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def settings_of(study: str) -> dict[str, Any]:
+    """The settings of a study's runs: sections of values by dotted path."""
+    path = Path(__file__).with_name(f"{study}.yaml")
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def plans_of(study: str, kind: type[KeptT]) -> tuple[KeptT, KeptT]:
+    """The plan of a study, and its quick one."""
+    settings, adapter = settings_of(study), TypeAdapter(kind)
+    full = settings["plan"]
+    return adapter.validate_python(full), adapter.validate_python(full | settings["quick"])
+
+
+def nested(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections of values by dotted path.
+
+    >>> nested({"train.steps": 3, "train.seed": 0, "start": "a"})
+    {'train': {'steps': 3, 'seed': 0}, 'start': 'a'}
+    """
+    made: dict[str, Any] = {}
+    for path, value in words.items():
+        *parts, last = path.split(".")
+        section = made
+        for part in parts:
+            section = section.setdefault(part, {})
+        section[last] = value
+    return made
+
+
+def nano_with(words: Mapping[str, Any]) -> RunSpec:
+    """Preset nano with other values by dotted path."""
+    return load_run("nano", [f"{key}={value}" for key, value in words.items()])

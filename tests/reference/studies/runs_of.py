@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reference.studies.outcome import Outcome
+from reference.studies.runs import RunOutcome
 
 
 def outcome(
@@ -17,9 +17,9 @@ def outcome(
     tokens_per_step: int = 100,
     entropies: dict[str, tuple[float, ...]] | None = None,
     flop_per_token: float = 6e6,
-) -> Outcome:
+) -> RunOutcome:
     """A run that ended at `final`, or with these evaluations."""
-    return Outcome(
+    return RunOutcome(
         ended="done",
         tokens_per_step=tokens_per_step,
         flop_per_token=flop_per_token,

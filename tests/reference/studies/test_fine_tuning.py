@@ -10,11 +10,20 @@ from typing import Any
 import pytest
 
 from reference.studies import fine_tuning
-from reference.studies.fine_tuning import ADAMW, MUON, PLAN, SHUFFLED, Found, gains, interval
-from reference.studies.fine_tuning_renamed import common_words, renamed, without_mistakes
-from reference.studies.fine_tuning_runs import Judged, Kind, name_of, shuffled
-from reference.studies.fine_tuning_text import texts
-from reference.studies.report import text
+from reference.studies.fine_tuning import (
+    ADAMW,
+    MUON,
+    PLAN,
+    SHUFFLED,
+    Kind,
+    Scores,
+    ToolScores,
+    gains,
+    name_of,
+    shuffled,
+)
+from reference.studies.fine_tuning_text import common_words, renamed, texts, without_mistakes
+from reference.studies.study import interval
 from reference.text.template import special_tokens
 from tests.house.pages import unsourced
 from tests.reference.sft.dialogues import row
@@ -22,13 +31,15 @@ from tests.reference.sft.dialogues import row
 SEEDS = (0, 1, 2)
 
 
-def judged(validity: float, success: float) -> Judged:
-    return Judged(validity, success, (validity,), (success,), 3, {"name": 1}, {}, 1.0, 1000, 1.0)
+def judged(validity: float, success: float) -> ToolScores:
+    return ToolScores(
+        validity, success, (validity,), (success,), 3, {"name": 1}, {}, 1.0, 1000, 1.0
+    )
 
 
-def found(gain: float) -> Found:
+def found(gain: float) -> Scores:
     """Fine-tuning adds `gain` and a little by seed; the control adds nothing."""
-    made: dict[tuple[Kind, int], dict[str, Judged]] = {}
+    made: dict[tuple[Kind, int], dict[str, ToolScores]] = {}
     for seed in SEEDS:
         after = judged(0.1 + gain + seed / 100, gain / 2)
         kinds: tuple[Kind, ...] = ("muonclip", "adamw")
@@ -49,14 +60,13 @@ def test_gains_are_by_seed_and_their_interval_is_students() -> None:
 
 
 @pytest.mark.parametrize(("gain", "says"), [(0.5, ": met"), (0.1, ": not met")])
-def test_the_report_says_whether_what_was_asked_for_came_out(gain: float, says: str) -> None:
-    told = fine_tuning.findings(found(gain))
-    assert says in told[0]
-    assert "the control, which itself gains `+0.0 points`" in told[0].replace("\n", " ")
-
-
-def test_the_page_has_no_figure_without_a_source(tmp_path: Path) -> None:
-    page = text(fine_tuning.report(found(0.5), PLAN, SEEDS, tmp_path), "here", [])
+def test_the_page_says_whether_the_wanted_gain_came_out_and_has_no_figure_without_a_source(
+    gain: float, says: str, tmp_path: Path
+) -> None:
+    page = fine_tuning.page(found(gain), PLAN, SEEDS, tmp_path).text("here")
+    validity, _, _ = " ".join(page.split()).partition("- Success")
+    assert says in validity
+    assert "the control, which itself gains `+0.0 points`" in validity
     assert not unsourced(page)
     assert "| pre-trained with adamw |" in page
 

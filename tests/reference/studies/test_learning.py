@@ -7,19 +7,17 @@ import pytest
 from reference.dialog import dialog_of
 from reference.rl.gym.family import item
 from reference.studies import learning
-from reference.studies.learning import PLAN, Found, gains, raised
-from reference.studies.learning_runs import Learned, _dialogues
-from reference.studies.report import text
+from reference.studies.learning import PLAN, LearningOutcome, Outcomes, dialogues, gains, raised
 from tests.house.pages import unsourced
 
 SEEDS = (0, 1, 2)
-FIRST = Learned({"morse": 0.3, "tables": 0.1}, (), 0.0)
+FIRST = LearningOutcome({"morse": 0.3, "tables": 0.1}, (), 0.0)
 
 
-def found(gain: float) -> Found:
+def found(gain: float) -> Outcomes:
     """Verdicts add `gain` to one family and a little by seed; the control adds nothing."""
     return {
-        (shuffle, seed): Learned(
+        (shuffle, seed): LearningOutcome(
             {"morse": 0.3 + (0.0 if shuffle else gain) + (-1) ** seed / 50, "tables": 0.1},
             (0.1, 0.2, 0.3),
             60.0 + seed,
@@ -37,15 +35,16 @@ def test_a_family_is_raised_where_the_interval_over_seeds_lies_above_zero() -> N
 
 
 def test_the_page_tells_both_and_has_no_figure_without_a_source() -> None:
-    made = learning.report(PLAN, FIRST, found(0.4), SEEDS)
-    assert "of 2 families 1 gain with every seed (morse)" in made.findings[0]
-    assert "1 with an interval above zero (morse)" in made.findings[0]
-    assert "0 with an interval above zero (none)" in made.findings[1]
-    assert not unsourced(text(made, "here", []))
+    page = learning.page(PLAN, FIRST, found(0.4), SEEDS).text("here")
+    verdicts, control = " ".join(page.split()).split("- Rewards ")[1:]
+    assert "of 2 families 1 gain with every seed (morse)" in verdicts
+    assert "1 with an interval above zero (morse)" in verdicts
+    assert "0 with an interval above zero (none)" in control
+    assert not unsourced(page)
 
 
 def test_what_is_shown_are_right_answers() -> None:
-    rows = list(_dialogues(learning.QUICK))
+    rows = list(dialogues(learning.QUICK))
     assert len(rows) == learning.QUICK.shown
     for number, row in enumerate(rows):
         made = item("morse", 1, number)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from reference.config import RunSpec, load_run
 from reference.studies import optimizers, runs
-from reference.studies.outcome import read
-from reference.studies.runs import Workplace, conduct
-from reference.studies.scale import Scale
+from reference.studies.nano import Scale
+from reference.studies.runs import code, key_of, read, train_all, write
+from reference.studies.study import Workplace
+from tests.reference.studies.runs_of import outcome
 from twin.errors import UsageError
 
 TOY = [
@@ -53,8 +55,7 @@ def place(tmp_path: Path) -> Workplace:
 def test_a_study_runs_from_its_grid_to_its_report(scale: Scale, place: Workplace) -> None:
     found = optimizers.find(scale, (4e-3, 8e-3), 0, (0.5,), place)
     assert found.seeds == (0, 1)
-    page = optimizers.report(found, scale)
-    assert len(page.findings) == 4
+    assert "upper bound" in optimizers.page(found, scale).text("here") or found.ratio(0) is None
     assert {len(of) for of in found.tried.values()} == {2}
     # MuonClip clipped nothing at this size, so that Muon's runs are its own.
     assert found.full["muon", 1] is found.full["muonclip", 1]
@@ -64,7 +65,7 @@ def test_a_study_runs_from_its_grid_to_its_report(scale: Scale, place: Workplace
 @pytest.mark.slow
 def test_a_run_of_muonclip_that_clips_nothing_is_muons(scale: Scale, place: Workplace) -> None:
     kinds = {kind: scale.run(0, 0.01, kind=kind) for kind in ("muon", "muonclip")}
-    done = conduct(kinds, place)
+    done = train_all(kinds, place)
     assert not any(done["muonclip"].clipped_heads)
     assert done["muon"].losses == done["muonclip"].losses
     assert done["muon"].held_out == done["muonclip"].held_out
@@ -84,11 +85,11 @@ def test_muon_is_run_itself_at_a_rate_that_muonclip_has_not(scale: Scale, place:
 def test_a_study_that_was_killed_runs_only_what_is_missing(
     scale: Scale, place: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = conduct({"a": scale.run(0, 0.01)}, place)
+    first = train_all({"a": scale.run(0, 0.01)}, place)
     trained = []
     real = runs.train
     monkeypatch.setattr(runs, "train", lambda run: trained.append(run.train.seed) or real(run))
-    again = conduct({"b": scale.run(0, 0.01), "c": scale.run(1, 0.01)}, place)
+    again = train_all({"b": scale.run(0, 0.01), "c": scale.run(1, 0.01)}, place)
     assert trained == [1]
     assert again["b"] == first["a"]
     assert None not in [read(path) for path in place.cache.iterdir()]
@@ -97,7 +98,7 @@ def test_a_study_that_was_killed_runs_only_what_is_missing(
 def test_two_names_of_one_run_train_it_once(scale: Scale, place: Workplace) -> None:
     told: list[str] = []
     run = scale.run(0, 0.01)
-    done = conduct({"a": run, "b": run}, Workplace(place.cache, 1, told.append))
+    done = train_all({"a": run, "b": run}, Workplace(place.cache, 1, told.append))
     assert done["a"] == done["b"]
     assert [line.partition(":")[0] for line in told] == ["1 runs, 1 at once; 0 were kept", "1/1"]
 
@@ -106,4 +107,62 @@ def test_a_folder_that_cannot_hold_outcomes_is_named(scale: Scale, tmp_path: Pat
     (tmp_path / "file").write_text("")
     place = Workplace(tmp_path / "file" / "kept", 1, lambda _: None)
     with pytest.raises(UsageError, match="TW280"):
-        conduct({"a": scale.run(0, 0.01)}, place)
+        train_all({"a": scale.run(0, 0.01)}, place)
+
+
+@pytest.fixture(scope="module")
+def nano_run() -> RunSpec:
+    return load_run("nano")
+
+
+def test_an_outcome_is_read_back_as_it_was_written(nano_run: RunSpec, tmp_path: Path) -> None:
+    kept = outcome(entropies={"layers.1.ffn.experts.up.weight": (0.5, 0.75)})
+    write(kept, nano_run, tmp_path / "new" / "a.json")
+    assert read(tmp_path / "new" / "a.json") == kept
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.json"]
+
+
+def test_a_run_that_diverged_is_read_back_too(nano_run: RunSpec, tmp_path: Path) -> None:
+    diverged = outcome(inf)
+    object.__setattr__(diverged, "ended", "diverged")
+    write(diverged, nano_run, tmp_path / "a.json")
+    assert read(tmp_path / "a.json") == diverged
+    assert diverged.final == inf
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"outcome": {"ended": "done"}}'])
+def test_what_cannot_be_understood_is_run_again(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(text)
+    assert read(tmp_path / "a.json") is None
+    assert read(tmp_path / "missing.json") is None
+
+
+def test_the_name_depends_on_what_decides_the_numbers_and_on_nothing_else(
+    nano_run: RunSpec,
+) -> None:
+    assert key_of(nano_run) == key_of(load_run("nano", ["train.output=elsewhere"]))
+    changed = ["train.seed=1", "data.seed=1", "optimizer.lr=0.1", "model.moe.experts=8"]
+    names = {key_of(load_run("nano", [one])) for one in changed}
+    assert len(names | {key_of(nano_run)}) == 5
+
+
+def test_an_outcome_of_other_code_is_none_of_this(tmp_path: Path) -> None:
+    """A loader that reads in another order gives other numbers for the same configuration."""
+    digests = set()
+    for number, text in enumerate(("order = 1", "order = 2")):
+        folder = tmp_path / str(number)
+        for room in ("data", "studies"):
+            (folder / room).mkdir(parents=True)
+        (folder / "data" / "loader.py").write_text(text)
+        digests.add(code(folder))
+        (folder / "studies" / "report.py").write_text(text)
+        code.cache_clear()
+        assert code(folder) in digests
+    assert len(digests) == 2
+
+
+def test_tokens_and_curve_count_from_steps() -> None:
+    run = outcome(held_out=[(5, 4.0), (10, 3.5)], steps=10, tokens_per_step=100)
+    assert run.tokens == 1000
+    assert run.curve == ((500, 4.0), (1000, 3.5))
+    assert run.final == 3.5

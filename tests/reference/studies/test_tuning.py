@@ -10,13 +10,13 @@ import pytest
 
 from reference.config import RunSpec
 from reference.studies import optimizers
-from reference.studies.outcome import Outcome
-from reference.studies.runs import Workplace
-from reference.studies.scale import nano
-from reference.studies.tuning import at_end, best, candidate, tune
+from reference.studies.nano import nano
+from reference.studies.optimizers import at_end, best, candidate, tune
+from reference.studies.runs import RunOutcome
+from reference.studies.study import Workplace
 from tests.reference.studies.runs_of import outcome
 
-Asked = Sequence[tuple[str, float]]
+Rates = Sequence[tuple[str, float]]
 OPTIMA = {"left": 1e-3, "inside": 4e-3}
 
 
@@ -25,7 +25,7 @@ def bowl_at(optimum: float, rate: float) -> float:
     return 3 + log2(rate / optimum) ** 2
 
 
-def bowl(asked: Asked) -> dict[tuple[str, float], Outcome]:
+def bowl(asked: Rates) -> dict[tuple[str, float], RunOutcome]:
     """Outcomes with the minima of `OPTIMA`."""
     return {(name, rate): outcome(bowl_at(OPTIMA[name], rate)) for name, rate in asked}
 
@@ -56,12 +56,12 @@ def test_the_grid_of_the_study_grows_until_every_best_rate_is_inside(
 ) -> None:
     optima = {"adamw": adamw, "muon": muon, "muonclip": muon}
 
-    def conduct(runs: Mapping[Hashable, RunSpec], place: Workplace) -> dict[Hashable, Outcome]:
+    def train_all(runs: Mapping[Hashable, RunSpec], place: Workplace) -> dict[Hashable, RunOutcome]:
         del place
         specs = {name: run.optimizer for name, run in runs.items()}
         return {name: outcome(bowl_at(optima[spec.kind], spec.lr)) for name, spec in specs.items()}
 
-    monkeypatch.setattr(optimizers, "conduct", conduct)
+    monkeypatch.setattr(optimizers, "train_all", train_all)
     place = Workplace(tmp_path, 1, print)
     found = optimizers.find(
         nano(quick=True, steps=20), optimizers.RATES, optimizers.ROUNDS, optimizers.PARTS, place
@@ -70,7 +70,7 @@ def test_the_grid_of_the_study_grows_until_every_best_rate_is_inside(
         assert min(found.tried[kind]) < found.rate(kind) < max(found.tried[kind])
         assert optima[kind] / 2 <= found.rate(kind) <= optima[kind] * 2
         assert len(found.tried[kind]) == len(found.tried["adamw"])
-    assert "at an end" not in optimizers.tuning_table(found.tried).note
+        assert not at_end(found.tried[kind])
 
 
 def test_a_best_rate_that_stays_at_an_end_is_said_to() -> None:
@@ -78,7 +78,7 @@ def test_a_best_rate_that_stays_at_an_end_is_said_to() -> None:
 
     def falling(
         asked: Sequence[tuple[optimizers.Kind, float]],
-    ) -> dict[tuple[optimizers.Kind, float], Outcome]:
+    ) -> dict[tuple[optimizers.Kind, float], RunOutcome]:
         return {
             (kind, rate): outcome(3 - rate if kind == "muon" else bowl_at(4e-3, rate))
             for kind, rate in asked
@@ -86,13 +86,11 @@ def test_a_best_rate_that_stays_at_an_end_is_said_to() -> None:
 
     tried = tune(kinds, [2e-3, 4e-3, 8e-3], falling, rounds=2)
     assert max(tried["muon"]) == pytest.approx(32e-3)
-    note = optimizers.tuning_table(tried).note
-    assert "Muon's best is at an end" in note
-    assert "AdamW's best is at an end" not in note
+    assert (at_end(tried["muon"]), at_end(tried["adamw"])) == (True, False)
 
 
 def test_rates_that_diverge_bound_those_that_do_not() -> None:
-    def edge(asked: Asked) -> dict[tuple[str, float], Outcome]:
+    def edge(asked: Rates) -> dict[tuple[str, float], RunOutcome]:
         return {(name, rate): outcome(3 - rate if rate < 0.01 else inf) for name, rate in asked}
 
     tried = tune(["steep"], [2e-3, 4e-3, 8e-3], edge, rounds=5)

@@ -8,22 +8,21 @@ and of the order of the documents. All runs are judged on the same held-out sequ
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar
 
 from reference.config import RunSpec, load_run
-
-WARMUP: Final = 0.05
-"""Share of the steps in which the learning rate rises, as in the preset."""
-DECAY: Final = 0.4
-"""Share of the steps in which it falls at the end, as in the preset."""
-FALL: Final = 30
-"""How many times lower it ends, as in the preset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
     """What all runs of a study share."""
 
+    warmup: ClassVar = 0.05
+    """Share of the steps in which the learning rate rises, as in the preset."""
+    decay: ClassVar = 0.4
+    """Share of the steps in which it falls at the end, as in the preset."""
+    fall: ClassVar = 30
+    """How many times lower it ends, as in the preset."""
     base: RunSpec
     seeds: tuple[int, ...]
     evaluations: int = 10
@@ -41,17 +40,17 @@ class Scale:
         return train.sequence * train.micro_batch * train.accumulate
 
     def run(
-        self, seed: int, lr: float, steps: int | None = None, decay: float = DECAY, **optimizer: Any
+        self, seed: int, lr: float, steps: int | None = None, decay: float = decay, **optimizer: Any
     ) -> RunSpec:
         """One run; `decay` is the share of its steps after the constant rate, `optimizer` are
         further fields of that section."""
         steps = steps or self.steps
-        warmup, falling = max(1, round(steps * WARMUP)), round(steps * decay)
+        warmup, falling = max(1, round(steps * self.warmup)), round(steps * decay)
         schedule = {
             "warmup_steps": warmup,
             "constant_steps": steps - warmup - falling,
             "decay_steps": falling,
-            "final_lr": lr / FALL,
+            "final_lr": lr / self.fall,
         }
         train = {"steps": steps, "seed": seed, "evaluate_every": max(1, steps // self.evaluations)}
         facts = self.base.model_dump(mode="json")
@@ -60,26 +59,6 @@ class Scale:
         facts["data"] |= {"seed": seed}
         facts["optimizer"] |= {"lr": lr} | optimizer
         return RunSpec.model_validate(facts)
-
-    def settings(self) -> tuple[str, ...]:
-        """What all runs share, for a reader."""
-        train, optimizer = self.base.train, self.base.optimizer
-        return (
-            (
-                f"Preset nano, {train.precision}, {self.steps:,} steps of {self.tokens_per_step:,} "
-                f"tokens ({train.micro_batch} sequences of {train.sequence}) where nothing else is "
-                f"said; seeds {', '.join(map(str, self.seeds))} of weights and order of documents"
-            ),
-            f"Held-out loss: nats per token over {train.final_sequences} sequences for all runs",
-            (
-                f"Weight decay {optimizer.weight_decay:g}, momentum {optimizer.momentum:g}, "
-                f"AdamW's betas {optimizer.adamw.betas[0]:g} and {optimizer.adamw.betas[1]:g}"
-            ),
-            (
-                f"Learning rate: warm-up over {WARMUP:g} of the steps, cosine over the last "
-                f"{DECAY:g} to a {FALL}th where nothing else is said"
-            ),
-        )
 
 
 def nano(

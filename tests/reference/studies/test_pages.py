@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from reference.studies import clip_variants, figure, logits, optimizers, report, sparsity
-from reference.studies.command import parse
-from reference.studies.outcome import Outcome
-from reference.studies.report import Report, text
-from reference.studies.scale import nano
+from reference.studies import clip_variants, figure, logits, optimizers, sparsity, study
+from reference.studies.nano import nano
+from reference.studies.runs import RunOutcome
+from reference.studies.study import Page, parse
 from tests.house.pages import unsourced
 from tests.reference.studies.runs_of import outcome
 from twin.errors import UsageError
@@ -19,29 +18,29 @@ from twin.errors import UsageError
 SEEDS = (0, 1, 2)
 
 
-def found_of_optimizers() -> optimizers.Found:
+def found_of_optimizers() -> optimizers.OptimizerRuns:
     """AdamW ends at 3.0 after 1000 tokens; MuonClip is there after 800, 500 and 640."""
     ends = {0: (3.5, 3.0, 2.9), 1: (3.0, 2.9, 2.8), 2: (3.2, 2.8, 2.7)}
     adamw = {"layers.0.attention.q_up.weight": (0.5, 0.9)}
     muon = {"layers.0.attention.q_up.weight": (0.8, 0.8)}
-    full: dict[tuple[optimizers.Kind, int], Outcome] = {}
+    full: dict[tuple[optimizers.Kind, int], RunOutcome] = {}
     for seed, (_, _, end) in ends.items():
         full["adamw", seed] = outcome(3.0, entropies=adamw)
         full["muon", seed] = full["muonclip", seed] = outcome(end, entropies=muon)
     shorter = {(0.5, seed): outcome(end[0], steps=5) for seed, end in ends.items()}
     shorter |= {(0.8, seed): outcome(end[1], steps=8) for seed, end in ends.items()}
-    tried: dict[optimizers.Kind, dict[float, Outcome]] = {
+    tried: dict[optimizers.Kind, dict[float, RunOutcome]] = {
         kind: {0.01: full[kind, 0], 0.02: outcome(6.0)} for kind in optimizers.KINDS
     }
-    return optimizers.Found(tried, full, shorter)
+    return optimizers.OptimizerRuns(tried, full, shorter)
 
 
-def found_of_logits() -> dict[tuple[logits.Kind, int], Outcome]:
+def found_of_logits() -> dict[tuple[logits.Kind, int], RunOutcome]:
     """Muon grows tenfold per half; MuonClip is held at the threshold from step 15 on."""
     rising = [10 ** (step / 10) for step in range(1, 31)]
     held = [min(100.0, logit) for logit in rising]
     clips = [int(logit >= 100) for logit in held]
-    found: dict[tuple[logits.Kind, int], Outcome] = {}
+    found: dict[tuple[logits.Kind, int], RunOutcome] = {}
     for seed in SEEDS:
         found["muon", seed] = outcome(3 + seed / 10, max_logits=rising, steps=30)
         found["muonclip", seed] = outcome(
@@ -50,20 +49,25 @@ def found_of_logits() -> dict[tuple[logits.Kind, int], Outcome]:
     return found
 
 
-def reports() -> list[Report]:
+def page_of(page: Page) -> str:
+    """Its text, in one line."""
+    return " ".join(page.text("here").split())
+
+
+def pages() -> list[Page]:
     """One of every study."""
     scale = nano(quick=False, steps=30)
-    variants: dict[tuple[clip_variants.Variant, int], Outcome] = {
+    variants: dict[tuple[clip_variants.Variant, int], RunOutcome] = {
         (variant, seed): found_of_logits()["muon" if variant == "off" else "muonclip", seed]
         for variant in clip_variants.VARIANTS
         for seed in SEEDS
     }
     experts = {(count, seed): outcome(4 - count / 64) for count in (8, 16) for seed in SEEDS}
     return [
-        optimizers.report(found_of_optimizers(), scale),
-        logits.report(found_of_logits(), scale),
-        clip_variants.report(variants, scale),
-        sparsity.report(experts, scale),
+        optimizers.page(found_of_optimizers(), scale),
+        logits.page(found_of_logits(), scale),
+        clip_variants.page(variants, scale),
+        sparsity.page(experts, scale),
     ]
 
 
@@ -82,15 +86,16 @@ def test_a_loss_that_is_not_reached_is_said_to_be_so() -> None:
         **found.full,
         ("adamw", 0): outcome(2.0, entropies=dict(found.full["adamw", 0].entropies)),
     }
-    worse = optimizers.Found(found.tried, beaten, found.shorter)
+    worse = optimizers.OptimizerRuns(found.tried, beaten, found.shorter)
     assert worse.ratio(0) is None
-    said = " ".join(optimizers.findings(worse))
+    said = page_of(optimizers.page(worse, nano(quick=False, steps=30)))
     assert "not reached, 0.50, 0.63; 0.50 is an upper bound" in said
     assert "is not lower than AdamW's" in said
 
 
 def test_svd_entropies_are_compared_matrix_by_matrix() -> None:
-    assert "`50.0 %` of 6 matrices" in " ".join(optimizers.findings(found_of_optimizers()))
+    page = optimizers.page(found_of_optimizers(), nano(quick=False, steps=30))
+    assert "`50.0 %` of 6 matrices" in page_of(page)
 
 
 def test_growth_is_measured_between_the_middle_and_the_end() -> None:
@@ -106,11 +111,11 @@ def test_steps_with_a_clip_count_from_the_first_one() -> None:
 
 
 def test_a_loss_above_the_noise_is_called_so() -> None:
-    found = found_of_logits()
-    assert "not above one standard deviation" in logits.findings(found)[2]
+    found, scale = found_of_logits(), nano(quick=False, steps=30)
+    assert "not above one standard deviation" in page_of(logits.page(found, scale))
     for seed in SEEDS:
         found["muonclip", seed] = outcome(4.0)
-    assert ", above one standard deviation" in logits.findings(found)[2]
+    assert ", above one standard deviation" in page_of(logits.page(found, scale))
 
 
 def test_flop_saved_are_those_of_the_tokens_saved() -> None:
@@ -123,9 +128,9 @@ def test_flop_saved_are_those_of_the_tokens_saved() -> None:
     assert sparsity.saving(found, 16, 8, 0) is None
 
 
-@pytest.mark.parametrize("of", reports(), ids=lambda one: one.name)
-def test_a_report_is_a_page_of_the_documentation(of: Report) -> None:
-    page = text(of, "a machine", ["a.png"] * len(of.figures))
+@pytest.mark.parametrize("of", pages(), ids=lambda one: one.name)
+def test_a_report_is_a_page_of_the_documentation(of: Page) -> None:
+    page = of.text("a machine", ["a.png"] * len(of.figures))
     assert f"`python -m reference.studies.{of.name}`" in page
     assert "](a.png)" in page
     assert unsourced(page) == []
@@ -134,15 +139,15 @@ def test_a_report_is_a_page_of_the_documentation(of: Report) -> None:
     assert not re.search(r"\b(nan|inf|None)\b", page)
 
 
-@pytest.mark.parametrize("of", reports(), ids=lambda one: one.name)
+@pytest.mark.parametrize("of", pages(), ids=lambda one: one.name)
 def test_a_report_of_a_machine_without_plotly_has_its_tables(
-    of: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(figure, "missing", lambda: "plotly")
-    path, lacking = report.save(of, tmp_path)
+    path, lacking = study.save(of, tmp_path)
     assert lacking == "plotly"
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
-    assert path.name == f"{report.today()}-{of.name.replace('_', '-')}.md"
+    assert path.name == f"{study.today()}-{of.name.replace('_', '-')}.md"
     assert "![" not in path.read_text()
 
 
@@ -152,7 +157,7 @@ def test_a_folder_that_cannot_be_written_is_named(
     monkeypatch.setattr(figure, "missing", lambda: "plotly")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="TW281"):
-        report.save(reports()[0], tmp_path / "file" / "folder")
+        study.save(pages()[0], tmp_path / "file" / "folder")
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "5000"])
