@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from twin.errors import Problem, TwinError, UsageError
 
@@ -79,6 +81,34 @@ def run_parser(
 def existing_of(words: argparse.Namespace) -> Literal["refuse", "resume", "fresh"]:
     """What to do with what a run's folder holds, by `--resume` and `--fresh`."""
     return "resume" if words.resume else "fresh" if words.fresh else "refuse"
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def section_options(
+    parser: argparse.ArgumentParser, section: type[BaseModel], names: Sequence[str]
+) -> None:
+    """An option for each of these fields of a section."""
+    defaults = section().model_dump(mode="json")
+    for name in names:
+        default = "" if defaults[name] is None else f" [{defaults[name]}]"
+        told = f"{section.model_fields[name].description}{default}"
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=told)
+
+
+def section_of(
+    section: type[M], fields: Mapping[str, Any], code: str, option: str = "--", fix: str = ""
+) -> M:
+    """A section by its options, where they are given. Raises UsageError for the wrong ones."""
+    try:
+        return section.model_validate({k: v for k, v in fields.items() if v is not None})
+    except ValidationError as error:
+        problems = [
+            Problem(code, f"{option}{each['loc'][0]}".replace("_", "-"), each["msg"].lower(), fix)
+            for each in error.errors()
+        ]
+        raise UsageError(problems) from None
 
 
 def write_file(path: Path, text: str, code: str, option: str) -> None:

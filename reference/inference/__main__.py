@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 
-from reference.ending import ending_on_signals, exit_code, say
+from reference.ending import ending_on_signals, exit_code, say, section_of, section_options
 from reference.inference.engine import Engine
 from reference.inference.load import DTYPES, load_engine
 from reference.inference.server import Server
 from reference.inference.service import Service
 from reference.inference.spec import EngineSpec
 from twin.errors import Problem, UsageError
+
+_OPTIONS = [name for name in EngineSpec.model_fields if name != "share_prefixes"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,12 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _command(words: argparse.Namespace) -> int:
     torch.set_num_threads(words.threads)
-    fields = {
-        name: value
-        for name in EngineSpec.model_fields
-        if (value := getattr(words, name, None)) is not None
-    }
-    spec = _spec(fields)
+    spec = section_of(EngineSpec, {name: getattr(words, name) for name in _OPTIONS}, "TW493")
     engine = load_engine(words.checkpoint, spec, words.precision)
     name = words.name or words.checkpoint.absolute().name
     with ending_on_signals() as stop:
@@ -47,17 +43,6 @@ def _command(words: argparse.Namespace) -> int:
         server.drain()
         serving.join()
     return stop.exit_code
-
-
-def _spec(fields: dict[str, int]) -> EngineSpec:
-    try:
-        return EngineSpec.model_validate(fields)
-    except ValidationError as error:
-        problems = [
-            Problem("TW493", f"--{one['loc'][0]}".replace("_", "-"), one["msg"].lower())
-            for one in error.errors()
-        ]
-        raise UsageError(problems) from None
 
 
 def _listening(engine: Engine, name: str, address: tuple[str, int]) -> Server:
@@ -79,11 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", help="the model's name; the folder's if absent")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of a step")
     parser.add_argument("--precision", choices=list(DTYPES), help="that of the run if absent")
-    for name, field in EngineSpec.model_fields.items():
-        if name != "share_prefixes":
-            flag = f"--{name.replace('_', '-')}"
-            help_ = f"{field.description} ({field.default})"
-            parser.add_argument(flag, type=int, metavar="N", help=help_)
+    section_options(parser, EngineSpec, _OPTIONS)
     return parser
 
 

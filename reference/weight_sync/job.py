@@ -3,6 +3,7 @@ as the trainer cuts it, and ranks of a layout that receive it."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from reference.checkpoint.folder import MANIFEST, Checkpoint, DamagedError, load
 from reference.checkpoint.folder import read as read_checkpoint
 from reference.cluster.namespaces import LOOPBACK, LocalCluster, Seat, laid_out
 from reference.config import RunSpec, load_run
+from reference.ending import answer, say, section_of
 from reference.model import Transformer
 from reference.model.transformer import initialize
 from reference.parallel.mesh import Mesh, mesh_of
@@ -28,12 +30,18 @@ from reference.trainer.folder import CHECKPOINTS
 from reference.trainer.settings import DTYPES
 from reference.trainer.start import weights_of
 from reference.weight_sync.buckets import WeightBucket
-from reference.weight_sync.controller import Controller, SyncJob
+from reference.weight_sync.controller import Controller, SyncJob, UpdateResult
+from reference.weight_sync.layout import read_layout
 from reference.weight_sync.needs import in_memory
 from reference.weight_sync.peers import Peer, forked, serve
+from reference.weight_sync.pipeline import Stages
 from reference.weight_sync.ranks import Receiver, Sender
+from reference.weight_sync.report import described, recovered, text, updated, write_timeline
+from reference.weight_sync.spec import SYNC_OPTIONS, SyncSpec
 from twin.errors import Problem, UsageError
 
+_KILLED = 9
+"""Exit code of a receiver that ends on purpose."""
 Hook = Callable[[WeightBucket], None]
 
 
@@ -200,3 +208,57 @@ def _intact(checkpoint: Path) -> Checkpoint:
     except DamagedError as damage:
         message = f"`{checkpoint}` is refused: {damage}"
         raise UsageError([Problem("TW626", "CONFIG", message, "name another one")]) from None
+
+
+def run_command(words: argparse.Namespace) -> int:
+    """Keep or read, update as often as asked, recover who was lost; tell what became of it."""
+    source, layout = source_of(words.config, words.set), read_layout(words.to)
+    given = {name: getattr(words, name) for name in SYNC_OPTIONS}
+    sync = section_of(SyncSpec, given, "TW628")
+    if words.start and source.checkpoint is None:
+        message = "a start reads a checkpoint, and a configuration has none"
+        raise UsageError([Problem("TW627", "--start", message, "name a run's folder")])
+    lost = -1 if words.lose is None else words.lose
+    if not -1 <= lost < layout.ranks:
+        message = f"there is no receiver {lost} of {layout.ranks}"
+        raise UsageError([Problem("TW620", "--lose", message, f"0 to {layout.ranks - 1}")])
+    mesh = mesh_for(source.run, words.ranks)
+    job = SyncJob(source.run.model, source.dtype, mesh, layout, sync)
+    with started(source, mesh, job, (lost, _ending)) as running:
+        document = _document(running, source, words)
+    answer(document, [text(document)], as_json=words.json)
+    return 1 if document["unequal"] else 0
+
+
+def _document(running: Running, source: WeightSource, words: argparse.Namespace) -> dict[str, Any]:
+    controller = running.controller
+    first: dict[str, Any] = {}
+    if words.start:
+        assert source.checkpoint is not None
+        read = controller.start(source.checkpoint, version=1)
+        spans = [span for own in controller.spent().values() for span in own]
+        seconds = (max(span.end for span in spans) - min(span.start for span in spans)) * 1e-9
+        first["start"] = {"bytes": read, "seconds": seconds}
+    else:
+        controller.keep(version=1)
+        controller.spent()
+    results: list[UpdateResult] = []
+    recoveries: list[dict[str, Any]] = []
+    names: tuple[Stages, ...] = ("two", "three") if words.stages == "both" else (words.stages,)
+    for stages in names * words.repeat:
+        results.append(controller.update(stages))
+        for number in results[-1].lost:
+            say(f"receiver {number} is gone; a new process takes its place")
+            again = controller.recover(number, running.again(number))
+            recoveries.append(recovered(again))
+    if words.timeline is not None:
+        write_timeline(words.timeline, controller, results)
+    updates = [updated(result) for result in results]
+    rest = {"updates": updates, "recoveries": recoveries, "unequal": controller.unequal()}
+    return {**described(controller), **first, **rest}
+
+
+def _ending(bucket: WeightBucket) -> None:
+    """Ends the process after its second bucket, as if it were killed."""
+    if bucket.owner or bucket.round:
+        os._exit(_KILLED)

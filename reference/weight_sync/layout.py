@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field, ValidationError
-
+from reference.ending import section_of
 from reference.weight_sync.units import HeldPart
 from twin.errors import Problem, UsageError
-from twin.spec.base import Count, Spec
+from twin.spec.base import Count, DocumentedSpec
 from twin.spec.model import LatentAttention, ModelSpec
 
 Names = Literal["fused", "split"]
@@ -21,16 +20,19 @@ Names = Literal["fused", "split"]
 ones, one tensor each."""
 
 
-class LayoutSpec(Spec):
+class LayoutSpec(DocumentedSpec):
     """How the inference engines are laid out over ranks."""
 
-    replicas: Count = Field(default=1, description="instances of the engine, each a whole model")
-    pipeline: Count = Field(default=1, description="pipeline stages of an instance")
-    expert: Count = Field(default=1, description="ranks of a stage: they share its experts")
-    tensor: Count = Field(default=1, description="ranks of a stage that share each dense matrix")
-    names: Names = Field(
-        default="fused", description="fused: the reference's tensors; split: the released ones"
-    )
+    replicas: Count = 1
+    """instances of the engine, each a whole model"""
+    pipeline: Count = 1
+    """pipeline stages of an instance"""
+    expert: Count = 1
+    """ranks of a stage: they share its experts"""
+    tensor: Count = 1
+    """ranks of a stage that share each dense matrix"""
+    names: Names = "fused"
+    """fused: the reference's tensors; split: the released ones"""
 
     @property
     def ranks(self) -> int:
@@ -54,15 +56,8 @@ def read_layout(text: str) -> LayoutSpec:
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
         fields[name.strip()] = int(value) if value.strip().isdigit() else value.strip()
-    try:
-        return LayoutSpec.model_validate(fields)
-    except ValidationError as error:
-        known = ", ".join(LayoutSpec.model_fields)
-        problems = [
-            Problem("TW620", f"--to {one['loc'][0]}", one["msg"].lower(), f"known: {known}")
-            for one in error.errors()
-        ]
-        raise UsageError(problems) from None
+    known = ", ".join(LayoutSpec.model_fields)
+    return section_of(LayoutSpec, fields, "TW620", "--to ", f"known: {known}")
 
 
 def seats(layout: LayoutSpec, model: ModelSpec) -> tuple[RankLayout, ...]:
