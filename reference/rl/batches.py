@@ -1,15 +1,14 @@
-"""Responses as rows of a batch: tokens, targets of what the policy wrote, and a weight for each.
+"""Micro-batches of a step: responses as rows with targets of what the policy wrote, and PTX beside
+them.
 
-A row holds one prompt with its response, since a second one beside it would be seen by the first's
-tokens; rows of a micro-batch are as wide as its longest, of `width` where one is given.
+A row holds one prompt with its response, since a second response beside it would be seen by the
+first one's tokens. Rows of a micro-batch are as wide as its longest, or as `width`.
+
+PTX is ordinary cross-entropy on chosen text or dialogues beside the objective, against forgetting
+(Kimi K2, report, section 3.2.3; Ouyang et al. 2022, arXiv:2203.02155, equation 2). Its weight is
+OURS.
 
 Legend: B rows, T tokens of a row.
-
-PTX: ordinary cross-entropy on chosen text or dialogues beside the objective, against
-forgetting (Kimi K2, report, section 3.2.3; Ouyang et al. 2022, arXiv:2203.02155, equation 2). Its
-weight is OURS.
-
-Legend: B rows, T tokens.
 """
 
 from __future__ import annotations
@@ -35,16 +34,17 @@ LearnFrom = Literal["all", "newest"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A response's ids from its prompt to the last that is learned, and which are."""
+class ResponseRow:
+    """A response's ids from its prompt to the last that is learned."""
 
     ids: tuple[int, ...]
     learned: tuple[bool, ...]
+    """Which ids are learned."""
     then: tuple[float, ...]
-    """Log-probability when it was written, of each learned id; 0 of others."""
-    checks: tuple[float | None, ...]
-    """That at temperature 1 of ids that the newest weights wrote: what a trainer with the same
-    weights must find again; None of others."""
+    """Log-probability of each learned id when it was written; 0 of others."""
+    checks: tuple[float, ...]
+    """The log-probability at temperature 1 of ids that the newest weights wrote, which a trainer
+    with the same weights must find again; NaN of others."""
 
     @property
     def width(self) -> int:
@@ -52,39 +52,51 @@ class Row:
         return max(len(self.ids) - 1, 1)
 
 
-def row_of(response: Response, learn_from: LearnFrom, newest: int, *, tempered: bool = True) -> Row:
-    """The row of a response; tokens of versions before `newest` count or are left out. What is
-    behind the last learned token is left out. `tempered`: `then` is of what tokens were drawn from,
-    not of the policy at temperature 1."""
-    versions = response.versions
+def row_of(
+    response: Response, learn_from: LearnFrom, newest: int, *, tempered: bool = True
+) -> ResponseRow:
+    """The row of a response up to its last learned token; `learn_from` says whether tokens of
+    versions before `newest` are learned. `tempered`: `then` is of the distribution that tokens were
+    drawn from, not of the policy at temperature 1."""
     least = newest if learn_from == "newest" else 0
-    learned = [version >= least for version in versions]
-    size = max((at + 1 for at, one in enumerate(learned) if one), default=0)
+    learned = [version >= least for version in response.versions]
+    size = max((at + 1 for at, counts in enumerate(learned) if counts), default=0)
     then = response.behaviour if tempered else response.policy
-    known = [one if counts else 0.0 for one, counts in zip(then, learned, strict=True)]
-    pairs = zip(response.policy, versions, strict=True)
-    checks = [one if version == newest else None for one, version in pairs]
+    known = [nats if counts else 0.0 for nats, counts in zip(then, learned, strict=True)]
+    pairs = zip(response.policy, response.versions, strict=True)
+    checks = [nats if version == newest else torch.nan for nats, version in pairs]
     count = len(response.prompt)
-    return Row(
+    return ResponseRow(
         (*response.prompt, *response.tokens[:size]),
         (*[False] * count, *learned[:size]),
         (*[0.0] * count, *known[:size]),
-        (*[None] * count, *checks[:size]),
+        (*[torch.nan] * count, *checks[:size]),
     )
 
 
-def batch_of(rows: Sequence[Row], width: int | None = None) -> tuple[Tensor, Tensor]:
-    """Tokens and targets of rows, [B, T] each; what fills them is the id 0, behind all that
-    counts, where a causal model does not look."""
+def batch_of(rows: Sequence[ResponseRow], width: int | None = None) -> tuple[Tensor, Tensor]:
+    """Tokens and targets of rows, [B, T] each."""
     wide = max(row.width for row in rows) if width is None else width
-    tokens_BT = torch.zeros(len(rows), wide, dtype=torch.int64)
-    targets_BT = torch.full((len(rows), wide), IGNORED)
-    for at, row in enumerate(rows):
-        ids = torch.tensor(row.ids)
-        learned = torch.tensor(row.learned)
-        tokens_BT[at, : len(ids) - 1] = ids[:-1]
-        targets_BT[at, : len(ids) - 1] = torch.where(learned[1:], ids[1:], IGNORED)
+    return padded([(row.ids, row.learned) for row in rows], wide)
+
+
+def padded(
+    rows: Sequence[tuple[Sequence[int], Sequence[bool]]], width: int
+) -> tuple[Tensor, Tensor]:
+    """Tokens and targets, [B, T] each, of ids and which of them are learned. Rows are filled with
+    the id 0, behind all that counts, where a causal model does not look."""
+    tokens_BT = torch.zeros(len(rows), width, dtype=torch.int64)
+    targets_BT = torch.full((len(rows), width), IGNORED)
+    for at, (ids, learned) in enumerate(rows):
+        row, counts = torch.tensor(ids), torch.tensor(learned)
+        tokens_BT[at, : len(ids) - 1] = row[:-1]
+        targets_BT[at, : len(ids) - 1] = torch.where(counts[1:], row[1:], IGNORED)
     return tokens_BT, targets_BT
+
+
+def evenly_weighed(tokens_BT: Tensor, targets_BT: Tensor, each: float) -> Weighed:
+    """A micro-batch all of whose targets have this weight."""
+    return tokens_BT, targets_BT, torch.where(targets_BT == IGNORED, 0.0, each)
 
 
 def cut(rows: Sequence[int], size: int) -> list[list[int]]:
@@ -97,7 +109,7 @@ class Batches:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        """What tells the tokens of the tokenizer's text from others."""
+        """Digest of the tokenizer's text."""
         self.left: list[Weighed] = []
 
     def __iter__(self) -> Iterator[Weighed]:
@@ -115,13 +127,13 @@ class Batches:
         del state
 
     def with_sequences(self, sequence: int, micro_batch: int) -> Batches:
-        """Rows have the sizes that they have."""
+        """Rows keep their sizes."""
         del sequence, micro_batch
         return self
 
 
 class PtxSpec(DocumentedSpec):
-    """What is learned ptx_batches."""
+    """Text that is learned beside the objective."""
 
     weight: Annotated[float, Strict(), Field(gt=0, le=1e3)] = 0.1
     """Of the mean cross-entropy, added to the objective of a step."""
@@ -132,7 +144,7 @@ class PtxSpec(DocumentedSpec):
 
 
 def ptx_loader(spec: PtxSpec, run: RunSpec, text: Prepared) -> Loader | DialogLoader:
-    """Where its micro-batches come from. Raises what reading the dialogues does."""
+    """The source of PTX micro-batches. Raises the errors of reading the dialogues."""
     shape = run.train.sequence, min(spec.rows, run.train.micro_batch)
     if spec.dialogs is None:
         return Loader(text.training, *shape, run.data.seed)
@@ -141,11 +153,8 @@ def ptx_loader(spec: PtxSpec, run: RunSpec, text: Prepared) -> Loader | DialogLo
 
 
 def ptx_batches(spec: PtxSpec, loader: Loader | DialogLoader) -> list[Weighed]:
-    """The micro-batches of a step: each target weighs alike, all of them the section's weight."""
+    """The PTX micro-batches of a step: targets weigh alike, all of them together the section's
+    weight."""
     batches = [next(loader) for _ in range(-(-spec.rows // loader.micro_batch))]
     count = sum(int((targets_BT != IGNORED).sum()) for _, targets_BT in batches)
-    each = spec.weight / max(1, count)
-    return [
-        (tokens_BT, targets_BT, torch.where(targets_BT == IGNORED, 0.0, each))
-        for tokens_BT, targets_BT in batches
-    ]
+    return [evenly_weighed(*batch, spec.weight / max(1, count)) for batch in batches]

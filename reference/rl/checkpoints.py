@@ -1,5 +1,5 @@
-"""A run to disk and back, wherever it could stop: the trainer's state, the place, every response
-that is under way with its world, and what is known of tasks.
+"""Checkpoints of a run, wherever it can stop: the trainer's state, the position, every unfinished
+response with its world, and the history of tasks.
 
 The inference engine is not written: its weights are the trainer's, and its cache is computed again
 at each such place anyway. The folder is a run's like any other, so that it is served, evaluated,
@@ -16,16 +16,16 @@ from typing import Any, Final
 from reference.checkpoint.folder import Checkpoint, Snapshot
 from reference.checkpoint.folder import save as write
 from reference.rl.prompts import History
-from reference.rl.records import asked_json, asked_of
-from reference.rl.rollout import Seen
-from reference.rl.session import Place, Session
+from reference.rl.records import group_json, group_of
+from reference.rl.rollout import RolloutCounts
+from reference.rl.session import RunPosition, Session
 from reference.rl.spec import RlSpec
 from reference.trainer.folder import CHECKPOINTS
 from reference.trainer.resume import restore, written_by
 from twin.errors import Problem, ScenarioError
 
 MAY_CHANGE: Final = frozenset({"output", "keep", "checkpoint_every"})
-"""Fields of `train` that a resumed run may have otherwise."""
+"""Fields of `train` that a resumed run may change."""
 
 
 def save(session: Session) -> None:
@@ -42,8 +42,8 @@ def save(session: Session) -> None:
             "spec": spec.model_dump(mode="json"),
             "place": asdict(place),
             "lines": session.log.count,
-            "open": [asked_json(one) for one in session.open],
-            "ready": [asked_json(one) for one in session.ready],
+            "open": [group_json(group) for group in session.open],
+            "ready": [group_json(group) for group in session.ready],
             "history": asdict(session.history),
             "facts": session.facts,
             "seconds": session.seconds,
@@ -62,12 +62,12 @@ def put_back(checkpoint: Checkpoint, session: Session) -> None:
     trainee = session.trainee
     restore(checkpoint, trainee)
     trainee.step, trainee.tokens = checkpoint.facts["step"], checkpoint.facts["tokens"]
-    session.place = Place(**there["place"])
-    session.open = [asked_of(one) for one in there["open"]]
-    session.ready = [asked_of(one) for one in there["ready"]]
+    session.place = RunPosition(**there["place"])
+    session.open = [group_of(row) for row in there["open"]]
+    session.ready = [group_of(row) for row in there["ready"]]
     session.history = History(**there["history"])
     session.facts, session.seconds = dict(there["facts"]), dict(there["seconds"])
-    session.rollout.seen = Seen(**there["seen"])
+    session.rollout.seen = RolloutCounts(**there["seen"])
     session.rollout.clock, session.rollout.written = session.place.clock, session.place.written
     if session.ptx is not None:
         session.ptx.load_state_dict(there["ptx"])
@@ -89,20 +89,13 @@ def refuse_other(checkpoint: Checkpoint, spec: RlSpec) -> None:
     now = _compared(spec.model_dump(mode="json"))
     wrong = [name for name, value in _compared(before).items() if now.get(name) != value]
     if wrong:
-        problems = [
-            Problem(
-                "TW644",
-                name,
-                f"the run in this folder has another `{name}`",
-                "resume with what it has, or begin anew with `--fresh`",
-            )
-            for name in wrong
-        ]
-        raise ScenarioError(problems)
+        fix = "resume with its value, or begin anew with `--fresh`"
+        message = "the run in this folder has another `{}`"
+        raise ScenarioError([Problem("TW644", name, message.format(name), fix) for name in wrong])
 
 
 def _compared(spec: Mapping[str, Any]) -> dict[str, Any]:
     """What must be the same, by section; the trainer's by field."""
-    found = {name: value for name, value in spec.items() if name != "train"}
-    train = {f"train.{name}": one for name, one in spec["train"].items() if name not in MAY_CHANGE}
-    return {**found, **train}
+    sections = {name: value for name, value in spec.items() if name != "train"}
+    train = {name: value for name, value in spec["train"].items() if name not in MAY_CHANGE}
+    return {**sections, **{f"train.{name}": value for name, value in train.items()}}

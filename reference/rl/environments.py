@@ -1,23 +1,18 @@
-"""What an environment does after a message of the assistant, as one piece of work.
+"""Environments as a service: their work after a message of the assistant, how long it takes, and
+the processes that do it.
 
-It is a function of values (task, state, dialogue), so that it may run in any process, twice, or
-again after a crash, with one outcome. This file needs no torch: workers load it alone.
-
-How long environments take: a log-normal time for each answer, most short and a few very long.
-
-The time of an answer follows from the response and its turn alone. Answers come at a step of the
-engine, not at a time: a run with slow environments is repeated bit for bit, and who decodes beside
-whom does not hang on the machine's mood. The controller waits for an answer that is not there at
-its step.
-
-Environments in processes of their own, beside the engine and the trainer.
-
-    with open_environments(spec, tasks) as environments:
+    with open_environments(spec, specs, tasks) as environments:
         ticket = environments.submit(job, seconds)
-        done = environments.take(ticket)
+        answer = environments.take(ticket)
 
-A worker that dies takes the answers under way with it; they are asked for again, since a job is a
-function of its values. One that keeps dying is a mistake of the task, and is told.
+A job is a function of values (task, state, dialogue), so that it may run in any process, twice, or
+again after a crash, with one outcome. This file needs no torch: workers load it alone. A worker
+that dies loses its jobs; they are started again. A worker that keeps dying is an error of the task.
+
+Latency is log-normal: most answers take short, a few very long. The time of an answer follows from
+the response and its turn alone. Answers come at a step of the engine, not at a time: a run with
+slow environments is repeated bit for bit, and the engine's batches do not depend on the machine's
+load. The controller waits for an answer that is late for its step.
 """
 
 from __future__ import annotations
@@ -40,7 +35,7 @@ from pydantic import Field, Strict
 from reference.agentic.environment import Verdict
 from reference.agentic.play import Course
 from reference.dialog import Dialog, Message
-from reference.rl.tasks import Task, TasksSpec, tasks_of
+from reference.rl.tasks import RlTask, TasksSpec, tasks_of
 from twin.errors import Problem, UsageError
 from twin.spec.base import Count, DocumentedSpec, Duration, Whole
 
@@ -50,8 +45,8 @@ the message was cut."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A dialogue that the assistant said the last words of, and what is to be done."""
+class EnvironmentJob:
+    """A dialogue that ends with a message of the assistant, and what to do."""
 
     task: str
     state: Any
@@ -60,26 +55,28 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What came of it."""
+class EnvironmentAnswer:
+    """The outcome of a job."""
 
     state: Any
     messages: tuple[Message, ...] = ()
-    """What tools or the user said."""
+    """Of tools or the user."""
     verdict: Verdict | None = None
     """None where the dialogue goes on."""
     over: bool = False
     """Whether the user ended it."""
 
 
-def do(task: Task, job: Job) -> Done:
-    """The outcome of a job. Raises what the environment does."""
+def do(task: RlTask, job: EnvironmentJob) -> EnvironmentAnswer:
+    """Do a job. Raises the errors of the environment."""
     course = Course(task.environment, job.state, job.dialog)
     over = job.mode != "judge" and course.hear()
     said = course.dialog.messages[len(job.dialog.messages) :]
     if not over and job.mode == "go_on":
-        return Done(course.state, said)
-    return Done(course.state, said, task.environment.judge(course.state, course.dialog), over)
+        return EnvironmentAnswer(course.state, said)
+    return EnvironmentAnswer(
+        course.state, said, task.environment.judge(course.state, course.dialog), over
+    )
 
 
 Spread = Annotated[float, Strict(), Field(ge=0, le=5)]
@@ -87,17 +84,17 @@ Spread = Annotated[float, Strict(), Field(ge=0, le=5)]
 
 
 class EnvironmentsSpec(DocumentedSpec):
-    """Where environments run, and how slow they are made to be."""
+    """Where environments run, and the latency that is injected."""
 
     workers: Whole = 0
     """Processes, each with one environment at a time; 0: in this process, one after the other, and
     injected latency passes in steps of the engine alone."""
     at_once: Count = 64
-    """Answers that may be under way at a time; with workers, as many."""
+    """Most answers in progress at a time; with workers, as many as they are."""
     latency: Duration = 0.0
-    """Median of what is added to the time of an answer."""
+    """Median of the time that is added to an answer."""
     spread: Spread = 1.0
-    """Standard deviation of its logarithm: of the long tail."""
+    """Standard deviation of its logarithm: the long tail."""
     longest: Duration = 60.0
     """Where the tail is cut."""
     step: Annotated[Duration, Field(gt=0)] = 0.01
@@ -105,7 +102,7 @@ class EnvironmentsSpec(DocumentedSpec):
 
     @property
     def slots(self) -> int:
-        """Answers under way at a time."""
+        """Most answers in progress at a time."""
         return self.workers or self.at_once
 
 
@@ -131,41 +128,37 @@ _ATTEMPTS: Final = 4
 
 
 class FailedError(RuntimeError):
-    """An environment raised; what it said of it."""
+    """An environment raised an error; the text is its message."""
 
 
 class Environments(Protocol):
-    """Whoever answers jobs. A ticket is taken once."""
+    """Answers jobs. A ticket is taken once."""
 
-    def submit(self, job: Job, seconds: float) -> int:
-        """Begin a job whose answer is to take so much longer; its ticket."""
+    def submit(self, job: EnvironmentJob, seconds: float) -> int:
+        """Begin a job whose answer is to take so much longer; returns its ticket."""
         ...
 
-    def take(self, ticket: int) -> Done:
-        """The answer, when it is there. Raises FailedError where the environment raised."""
-        ...
-
-    def drop(self, ticket: int) -> None:
-        """Nobody wants the answer."""
+    def take(self, ticket: int) -> EnvironmentAnswer:
+        """Wait for the answer. Raises FailedError where the environment raised."""
         ...
 
 
-class Here:
-    """Jobs done by whoever takes their answers; nobody waits for injected latency."""
+class InProcess:
+    """Does a job when its answer is taken; injected latency takes no time."""
 
-    def __init__(self, tasks: Mapping[str, Task]) -> None:
+    def __init__(self, tasks: Mapping[str, RlTask]) -> None:
         self._tasks = tasks
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[int, EnvironmentJob] = {}
         self._tickets = count()
 
-    def submit(self, job: Job, seconds: float) -> int:
+    def submit(self, job: EnvironmentJob, seconds: float) -> int:
         """Remember it."""
         del seconds
         ticket = next(self._tickets)
         self._jobs[ticket] = job
         return ticket
 
-    def take(self, ticket: int) -> Done:
+    def take(self, ticket: int) -> EnvironmentAnswer:
         """Do it."""
         job = self._jobs.pop(ticket)
         try:
@@ -173,17 +166,13 @@ class Here:
         except Exception as error:
             raise FailedError(f"{type(error).__name__}: {error}") from error
 
-    def drop(self, ticket: int) -> None:
-        """Forget it."""
-        self._jobs.pop(ticket, None)
-
 
 @dataclass(slots=True)
-class _Under:
-    """A job under way."""
+class _Pending:
+    """A job in progress."""
 
-    job: Job
-    future: Future[Done]
+    job: EnvironmentJob
+    future: Future[EnvironmentAnswer]
     attempts: int = field(default=1)
 
 
@@ -193,39 +182,32 @@ class Workers:
     def __init__(self, specs: Sequence[TasksSpec], processes: int) -> None:
         self._specs, self._processes = tuple(specs), processes
         self._tickets = count()
-        self._under: dict[int, _Under] = {}
+        self._pending: dict[int, _Pending] = {}
         self._pool = self._started()
 
-    def submit(self, job: Job, seconds: float) -> int:
+    def submit(self, job: EnvironmentJob, seconds: float) -> int:
         """Begin it."""
         ticket = next(self._tickets)
-        self._under[ticket] = _Under(job, self._begun(job, seconds))
+        self._pending[ticket] = _Pending(job, self._begun(job, seconds))
         return ticket
 
-    def take(self, ticket: int) -> Done:
+    def take(self, ticket: int) -> EnvironmentAnswer:
         """Wait for it."""
         while True:
-            under = self._under[ticket]
             try:
-                done = under.future.result()
+                answer = self._pending[ticket].future.result()
             except BrokenProcessPool:
                 self._start_again(ticket)
                 continue
             except Exception as error:
-                del self._under[ticket]
+                del self._pending[ticket]
                 raise FailedError(f"{type(error).__name__}: {error}") from error
-            del self._under[ticket]
-            return done
-
-    def drop(self, ticket: int) -> None:
-        """Forget it; a worker that has begun goes on to its end."""
-        under = self._under.pop(ticket, None)
-        if under is not None:
-            under.future.cancel()
+            del self._pending[ticket]
+            return answer
 
     def close(self) -> None:
         """End the processes, whatever they do."""
-        pool, self._under = self._pool, {}
+        pool, self._pending = self._pool, {}
         processes = list((pool._processes or {}).values())  # noqa: SLF001  no public way to end a sleeping one
         pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
@@ -238,7 +220,7 @@ class Workers:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self._processes, context, _set_up, (self._specs,))
 
-    def _begun(self, job: Job, seconds: float) -> Future[Done]:
+    def _begun(self, job: EnvironmentJob, seconds: float) -> Future[EnvironmentAnswer]:
         try:
             return self._pool.submit(_work, job, seconds)
         except BrokenProcessPool:
@@ -247,27 +229,27 @@ class Workers:
 
     def _start_again(self, ticket: int) -> None:
         """New processes, and every job that was lost."""
-        if self._under[ticket].attempts == _ATTEMPTS:
-            task = self._under[ticket].job.task
+        if self._pending[ticket].attempts == _ATTEMPTS:
+            task = self._pending[ticket].job.task
             message = f"the workers died {_ATTEMPTS} times, last with task `{task}`"
             fix = "`environments.workers: 0` shows what the task does"
             raise UsageError([Problem("TW642", "environments.workers", message, fix)])
         self._pool.shutdown(wait=False)
         self._pool = self._started()
-        for under in self._under.values():
-            done = under.future.done() and not under.future.cancelled()
-            if not done or isinstance(under.future.exception(), BrokenProcessPool):
-                under.future = self._begun(under.job, 0.0)
-                under.attempts += 1
+        for pending in self._pending.values():
+            done = pending.future.done() and not pending.future.cancelled()
+            if not done or isinstance(pending.future.exception(), BrokenProcessPool):
+                pending.future = self._begun(pending.job, 0.0)
+                pending.attempts += 1
 
 
 @contextmanager
 def open_environments(
-    spec: EnvironmentsSpec, specs: Sequence[TasksSpec], tasks: Mapping[str, Task]
+    spec: EnvironmentsSpec, specs: Sequence[TasksSpec], tasks: Mapping[str, RlTask]
 ) -> Iterator[Environments]:
-    """Whoever answers, as the section says; `tasks` are those that `specs` make."""
+    """The environments of the section; `tasks` are those that `specs` make."""
     if not spec.workers:
-        yield Here(tasks)
+        yield InProcess(tasks)
         return
     workers = Workers(specs, spec.workers)
     try:
@@ -276,7 +258,7 @@ def open_environments(
         workers.close()
 
 
-_tasks: dict[str, Task] = {}
+_tasks: dict[str, RlTask] = {}
 """Of this worker."""
 
 
@@ -287,7 +269,7 @@ def _set_up(specs: tuple[TasksSpec, ...]) -> None:
     _tasks.update(tasks_of(specs))
 
 
-def _work(job: Job, seconds: float) -> Done:
+def _work(job: EnvironmentJob, seconds: float) -> EnvironmentAnswer:
     done = do(_tasks[job.task], job)
     time.sleep(seconds)
     return done

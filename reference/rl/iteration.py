@@ -1,4 +1,4 @@
-"""One iteration, top to bottom: prompts, rollout, the switch, updates, new weights, and awake.
+"""One iteration, top to bottom: prompts, rollout, the switch, updates, new weights, waking up.
 
     rollout   the inference engine writes responses, environments answer
     switch    it gives its memory back
@@ -6,9 +6,9 @@
     update    new weights reach the inference engine
     wake      it takes its memory again
 
-Between phases, and after each slice of a rollout and each update, lies a place where the run can
-stop and go on bit for bit: at each of them everything that is not in a checkpoint begins anew
-whether or not one is written.
+Between phases, after each slice of a rollout and after each update, the run can stop and go on bit
+for bit: at each of these places everything that is not in a checkpoint begins anew, whether or not
+a checkpoint is written.
 """
 
 from __future__ import annotations
@@ -18,26 +18,24 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from reference.rl.batches import ptx_batches as beside
+from reference.rl.batches import ptx_batches
 from reference.rl.checkpoints import save
-from reference.rl.critique.loop import beside as comparisons
-from reference.rl.learn import Learned, learn
+from reference.rl.critique.loop import comparison_batches
+from reference.rl.learn import learn
 from reference.rl.prompts import draw, seed_of
-from reference.rl.records import NOBODY, Asked
+from reference.rl.records import NOBODY, PromptGroup
 from reference.rl.rewards import give, parts
-from reference.rl.rollout import DivergedError
-from reference.rl.rollout import temperature_at as temperature
-from reference.rl.session import Session, asked_for, receive, sleep, wake
+from reference.rl.rollout import DivergedError, temperature_at
+from reference.rl.session import Session, new_group, receive, sleep, wake
 from reference.text.loader import Weighed
 
 
 class StoppedError(Exception):
-    """The run was asked to stop, and has."""
+    """The run was asked to stop, and did."""
 
 
 def iterate(session: Session) -> None:
-    """What is left of the iteration. Raises StoppedError, behind a checkpoint, and
-    DivergedError."""
+    """The rest of the iteration. Raises StoppedError, behind a checkpoint, and DivergedError."""
     place = session.place
     if place.phase == "rollout":
         with session.phase("rollout"):
@@ -52,19 +50,19 @@ def iterate(session: Session) -> None:
 
 
 def _fill(session: Session) -> None:
-    """New prompts until so many are under way."""
+    """Draw prompts up to the count of the section."""
     spec, place = session.spec, session.place
     while len(session.open) < spec.prompts.count:
-        taken = {asked.task for asked in session.open}
+        taken = {group.task for group in session.open}
         name = draw(session.tasks, session.history, spec.prompts, taken, place.iteration)
-        session.open.append(asked_for(session, session.tasks[name]))
+        session.open.append(new_group(session, session.tasks[name]))
 
 
 def _roll(session: Session) -> None:
-    """Write until all is over or the tokens are spent; then part the finished from the open."""
+    """Write until all is over or the tokens are spent; then separate finished from open prompts."""
     place, rollout = session.place, session.rollout
-    rollout.temperature = temperature(session.spec.temperature, place.iteration)
-    responses = [one for asked in session.open for one in asked.responses]
+    rollout.temperature = temperature_at(session.spec.temperature, place.iteration)
+    responses = [one for group in session.open for one in group.responses]
     while True:
         with session.phase("rollout"):
             why = rollout.run(responses)
@@ -74,21 +72,21 @@ def _roll(session: Session) -> None:
         _point(session)
     rollout.rest([one for one in responses if not one.finished])
     place.clock = place.written = 0
-    finished = [asked for asked in session.open if asked.finished]
-    session.open = [asked for asked in session.open if not asked.finished]
-    sound = [_sound(asked) for asked in finished]
-    session.ready = [asked for asked in sound if len(asked.responses) > 1]
-    for asked in sound:
-        right = sum(one.verdict is not None and one.verdict.success for one in asked.responses)
-        if session.tasks[asked.task].verifiable:
-            session.history.add(asked.task, len(asked.responses), right)
+    finished = [group for group in session.open if group.finished]
+    session.open = [group for group in session.open if not group.finished]
+    sound = [_sound(group) for group in finished]
+    session.ready = [group for group in sound if len(group.responses) > 1]
+    for group in sound:
+        right = sum(one.verdict is not None and one.verdict.success for one in group.responses)
+        if session.tasks[group.task].verifiable:
+            session.history.add(group.task, len(group.responses), right)
     with session.phase("rollout"):
         _reward(session)
     session.facts |= _told(session, finished)
 
 
 def _reward(session: Session) -> None:
-    """What responses are worth: by their verdicts, or by the critic, while the engine is awake."""
+    """Reward responses by their verdicts, or by the critic, while the engine is awake."""
     seed, iteration = session.spec.prompts.seed, session.place.iteration
     critique = session.critique
     ranked = {} if critique is None else critique.ranked(session.ready)
@@ -98,10 +96,10 @@ def _reward(session: Session) -> None:
         session.facts["agreement"] = critique.agreement(session.ready, drawn)
 
 
-def _sound(asked: Asked) -> Asked:
-    """Without the responses whose environment failed: nobody knows what they are worth."""
-    sound = [one for one in asked.responses if one.ended != "failed"]
-    return Asked(asked.number, asked.task, sound)
+def _sound(group: PromptGroup) -> PromptGroup:
+    """A prompt without the responses whose environment failed: their reward is unknown."""
+    sound = [response for response in group.responses if response.ended != "failed"]
+    return PromptGroup(group.number, group.task, sound)
 
 
 def _train(session: Session) -> None:
@@ -118,52 +116,40 @@ def _train(session: Session) -> None:
             _point(session)
 
 
-def _learn(session: Session, groups: Sequence[Asked]) -> None:
+def _learn(session: Session, groups: Sequence[PromptGroup]) -> None:
     spec, trainee = session.spec, session.trainee
     first = session.facts.get("entropy") is None
     if spec.objective.reset_optimizer and first:
         _forget(session)
-    further = [] if spec.ptx is None or session.ptx is None else beside(spec.ptx, session.ptx)
-    further += _comparisons(session, groups)
-    made = learn(
-        session.run,
-        trainee,
-        groups,
-        spec.objective,
-        newest=session.place.version,
-        beside=further,
-    )
-    if made.step is None:
+    beside = _comparisons(session, groups)
+    if spec.ptx is not None and session.ptx is not None:
+        beside = ptx_batches(spec.ptx, session.ptx) + beside
+    newest = session.place.version
+    update = learn(session.run, trainee, groups, spec.objective, newest=newest, beside=beside)
+    if update.step is None:
         raise DivergedError
-    session.log.write("step", asdict(made.step))
-    session.facts |= _seen(session, made, first=first)
+    session.log.write("step", asdict(update.step))
+    looked_s = session.facts.get("looked_s", 0.0) + update.looked_s
+    session.facts |= {"loss": update.step.loss, "looked_s": looked_s}
+    if first:
+        before = update.before
+        session.facts |= {"entropy": before.entropy, "mismatch": before.mismatch}
+        session.facts |= {"log_ratio": before.log_ratio_R.mean().item()}
 
 
-def _comparisons(session: Session, groups: Sequence[Asked]) -> list[Weighed]:
-    """What the policy learns as a critic from these groups, beside the objective."""
+def _comparisons(session: Session, groups: Sequence[PromptGroup]) -> list[Weighed]:
+    """Micro-batches that teach the policy as a critic, from these groups."""
     critique, run = session.critique, session.run.train
     if critique is None or not critique.spec.weight:
         return []
     seed = seed_of("comparisons", session.spec.prompts.seed, session.trainee.step)
-    found = critique.verified(groups, critique.spec.pairs, seed)
+    pairs = critique.verified(groups, critique.spec.pairs, seed)
     shape = run.micro_batch, run.sequence
-    return comparisons(found, critique, session.rollout.engine.vocabulary, shape)
-
-
-def _seen(session: Session, made: Learned, *, first: bool) -> dict[str, Any]:
-    assert made.step is not None
-    facts: dict[str, Any] = {
-        "loss": made.step.loss,
-        "looked_s": session.facts.get("looked_s", 0.0) + made.looked_s,
-    }
-    if first:
-        facts |= {"entropy": made.entropy, "log_ratio": made.log_ratio}
-        facts |= {"mismatch": made.mismatch}
-    return facts
+    return comparison_batches(pairs, critique, session.rollout.engine.vocabulary, shape)
 
 
 def _forget(session: Session) -> None:
-    """Momenta and second moments begin at zero; masters stay."""
+    """Set momenta and second moments to zero; masters stay."""
     for name, pieces in session.trainee.optimizer.pieces().items():
         if name.endswith("/master"):
             continue
@@ -196,10 +182,10 @@ def _finish(session: Session) -> None:
     session.progress(made)
 
 
-def _told(session: Session, finished: Sequence[Asked]) -> dict[str, Any]:
+def _told(session: Session, finished: Sequence[PromptGroup]) -> dict[str, Any]:
     """The rollout's part of the iteration's line."""
-    responses = [one for asked in finished for one in asked.responses]
-    learned = [one for asked in session.ready for one in asked.responses]
+    responses = [one for group in finished for one in group.responses]
+    learned = [one for group in session.ready for one in group.responses]
     seen, newest = session.rollout.seen, session.place.version
     ages = [newest - v for one in responses for v in one.versions if v != NOBODY]
     verdicts = [one.verdict for one in responses if one.verdict and one.ended != "failed"]
@@ -237,8 +223,8 @@ def _point(session: Session, *, over: bool = False) -> None:
     place.points += 1
     last = over and place.iteration == session.spec.iterations
     due = over and every > 0 and place.iteration % every == 0
-    asked = session.stop.signal is not None
-    if last or due or asked:
+    stopping = session.stop.signal is not None
+    if last or due or stopping:
         save(session)
-    if asked and not last:
+    if stopping and not last:
         raise StoppedError

@@ -18,7 +18,7 @@ from reference.metrics import NAME, read_lines
 
 
 @dataclass(frozen=True, slots=True)
-class Iteration:
+class IterationMetrics:
     """A rollout with its updates. What differs between two runs of one configuration: `phases`,
     `waited_s` and `looked_s`."""
 
@@ -80,13 +80,13 @@ class Iteration:
     """Share of pairs of a right and a wrong response of which the critic prefers the right one."""
 
 
-class Log:
+class RunLog:
     """The history of a run, in memory and in its folder. Use as a context manager."""
 
     def __init__(self, folder: Path | None, *, lines: int | None) -> None:
         """Begin, or go on behind so many lines."""
         self.count = 0
-        self.iterations: list[Iteration] = []
+        self.iterations: list[IterationMetrics] = []
         self._file: TextIO | None = None
         kept: list[dict[str, Any]] = []
         if folder is not None:
@@ -107,9 +107,9 @@ class Log:
         if self._file:
             self._file.close()
 
-    def iteration(self, facts: Mapping[str, Any]) -> Iteration:
+    def iteration(self, facts: Mapping[str, Any]) -> IterationMetrics:
         """Append one iteration, whose fields these are."""
-        made = Iteration(**facts)
+        made = IterationMetrics(**facts)
         self.iterations.append(made)
         self.write("iteration", facts)
         return made
@@ -133,4 +133,4 @@ class Log:
     def _recall(self, line: Mapping[str, Any]) -> None:
         if line["kind"] == "iteration":
             facts = {key: value for key, value in line.items() if key != "kind"}
-            self.iterations.append(Iteration(**facts))
+            self.iterations.append(IterationMetrics(**facts))

@@ -1,25 +1,30 @@
-"""Which tasks come next, by how hard they have been so far.
+"""The choice of the next tasks, by their difficulty so far.
 
 K2 takes prompts of moderate difficulty, measured by the pass@k of the fine-tuned model (report,
 section 3.2.1); K1.5 draws them in proportion to one less their success rate, easy ones first
-(arXiv:2501.12599, section 2.3.4). Here difficulty is what the run's own responses say. A task that
-nobody has tried counts as wanted. A curriculum opens levels by the clock (`level_every`) or by what
-is mastered (`advance`); `cover` raises tags that were rarely drawn. Draws follow from seed, count
-and history alone.
+(arXiv:2501.12599, section 2.3.4). InProcess difficulty is what the run's own responses say. A task
+that nobody has tried counts as wanted. A curriculum opens levels by the clock (`level_every`) or by
+what is mastered (`advance`); `cover` raises tags that were rarely drawn. Draws follow from seed,
+count and history alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from reference.evaluate.statistics import pass_at
-from reference.rl.tasks import Task
+from reference.rl.tasks import RlTask
+from twin.errors import Problem, UsageError
 from twin.spec.base import Count, DocumentedSpec, Part, Whole
 
 Select = Literal["even", "failing", "moderate"]
+VERSION: Final = 1
+"""Of the file of `--measure`."""
 _FLOOR: Final = 0.02
 """Weight of a task that is not wanted: it may have become so."""
 
@@ -54,7 +59,7 @@ class PromptsSpec(DocumentedSpec):
 
 @dataclass(slots=True)
 class History:
-    """What became of tasks so far, by name."""
+    """Results of tasks so far, by name."""
 
     drawn: dict[str, int] = field(default_factory=dict)
     tries: dict[str, int] = field(default_factory=dict)
@@ -63,7 +68,7 @@ class History:
     """Share of right responses, each further group of responses counting half."""
 
     def add(self, task: str, tries: int, right: int) -> None:
-        """Further responses."""
+        """Count further responses."""
         if tries:
             before = self.lately.get(task, right / tries)
             self.lately[task] = (before + right / tries) / 2
@@ -71,7 +76,7 @@ class History:
         self.right[task] = self.right.get(task, 0) + right
 
     def share(self, task: str) -> float | None:
-        """Of right responses; None where nobody tried."""
+        """Share of right responses; None of an untried task."""
         tries = self.tries.get(task, 0)
         return self.right[task] / tries if tries else None
 
@@ -81,8 +86,50 @@ class History:
         return pass_at(k, tries, self.right[task]) if tries >= k else None
 
 
+def document(history: History, made: Mapping[str, RlTask] | None = None) -> dict[str, Any]:
+    """A history as JSON, with pass@k for all k that were tried; of the tasks that are `made`, means
+    by kind and level, and by tag."""
+    tasks: dict[str, Any] = {}
+    for name, tries in history.tries.items():
+        shares = [history.pass_at(k, name) for k in range(1, tries + 1)]
+        tasks[name] = {"tries": tries, "right": history.right[name], "pass_at": shares}
+    return {"version": VERSION, "tasks": tasks, "means": _means(tasks, made or {})}
+
+
+def _means(tasks: Mapping[str, Any], made: Mapping[str, RlTask]) -> dict[str, Any]:
+    """The count of tasks and their mean pass@k, by kind and level, and by tag."""
+    rows: dict[str, list[list[float]]] = {}
+    for name, each in tasks.items():
+        if name in made:
+            for tag in dict.fromkeys((f"{made[name].kind} {made[name].level}", *made[name].tags)):
+                rows.setdefault(tag, []).append(each["pass_at"])
+    means: dict[str, Any] = {}
+    for tag, shares in sorted(rows.items()):
+        by_k = zip(*shares, strict=False)  # a failed environment leaves fewer responses
+        means[tag] = {"tasks": len(shares), "pass_at": [sum(k) / len(k) for k in by_k]}
+    return means
+
+
+def known(file: str | None) -> History:
+    """The history in a `document`; empty without a file. Raises UsageError TW647."""
+    history = History()
+    if file is None:
+        return history
+    try:
+        read = json.loads(Path(file).read_text(encoding="utf-8"))
+        if read["version"] != VERSION:
+            raise ValueError(f"version {read['version']}")  # noqa: TRY301
+        for name, each in read["tasks"].items():
+            history.add(name, int(each["tries"]), int(each["right"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"`{file}` does not say how hard tasks are: {error}"
+        fix = "`python -m reference.rl CONFIG --measure FILE` writes one"
+        raise UsageError([Problem("TW647", "prompts.known", message, fix)]) from None
+    return history
+
+
 def draw(
-    tasks: Mapping[str, Task],
+    tasks: Mapping[str, RlTask],
     history: History,
     spec: PromptsSpec,
     taken: Collection[str],
@@ -96,9 +143,8 @@ def draw(
     if spec.select == "even" and not spec.cover and spec.advance is None:
         least = min(history.drawn.get(name, 0) for name in free)
         free = [name for name in free if history.drawn.get(name, 0) == least]
-    weigh = _WEIGHTS[spec.select]
     # Efraimidis and Spirakis 2006: the largest u^(1/w) is a draw in proportion to w.
-    weights = {name: weigh(history.share(name), spec) * raised.get(name, 1.0) for name in free}
+    weights = {name: _wanted(history.share(name), spec) * raised.get(name, 1.0) for name in free}
     chosen = max(free, key=lambda name: uniform(spec.seed, number, name) ** (1 / weights[name]))
     history.drawn[chosen] = history.drawn.get(chosen, 0) + 1
     return chosen
@@ -119,7 +165,7 @@ def _hash(parts: tuple[object, ...]) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _open(tasks: Mapping[str, Task], spec: PromptsSpec, iteration: int) -> list[str]:
+def _open(tasks: Mapping[str, RlTask], spec: PromptsSpec, iteration: int) -> list[str]:
     """The tasks whose level has come."""
     if not spec.level_every:
         return list(tasks)
@@ -129,7 +175,7 @@ def _open(tasks: Mapping[str, Task], spec: PromptsSpec, iteration: int) -> list[
 
 
 def _advanced(
-    tasks: Mapping[str, Task], history: History, spec: PromptsSpec, here: list[str]
+    tasks: Mapping[str, RlTask], history: History, spec: PromptsSpec, here: list[str]
 ) -> list[str]:
     """Those of each kind up to the first level that is not mastered."""
     if spec.advance is None:
@@ -149,7 +195,7 @@ def _advanced(
 
 
 def _raised(
-    tasks: Mapping[str, Task], history: History, spec: PromptsSpec, here: list[str]
+    tasks: Mapping[str, RlTask], history: History, spec: PromptsSpec, here: list[str]
 ) -> dict[str, float]:
     """By task the power `cover` of how often tags were drawn on average against its rarest one."""
     if not spec.cover:
@@ -163,22 +209,12 @@ def _raised(
     return {name: ((mean + 1) / (least + 1)) ** spec.cover for name, least in rarest.items()}
 
 
-def _even(share: float | None, spec: PromptsSpec) -> float:
-    del share, spec
-    return 1.0
-
-
-def _failing(share: float | None, spec: PromptsSpec) -> float:
-    del spec
-    return max(_FLOOR, 1 - (share or 0.0))
-
-
-def _moderate(share: float | None, spec: PromptsSpec) -> float:
-    return 1.0 if share is None or spec.least <= share <= spec.most else _FLOOR
-
-
-_WEIGHTS: Final[Mapping[Select, Callable[[float | None, PromptsSpec], float]]] = {
-    "even": _even,
-    "failing": _failing,
-    "moderate": _moderate,
-}
+def _wanted(share: float | None, spec: PromptsSpec) -> float:
+    """The weight of a task with this share of right responses."""
+    match spec.select:
+        case "failing":
+            return max(_FLOOR, 1 - (share or 0.0))
+        case "moderate":
+            return 1.0 if share is None or spec.least <= share <= spec.most else _FLOOR
+        case "even":
+            return 1.0

@@ -1,19 +1,11 @@
 """What a policy wrote, token by token: ids as they were drawn, never text that is encoded again.
 
-A response is everything behind its prompt: the assistant's tokens, and between them what users and
-tools said, rendered by the template. Each token has the version of the weights that wrote it and
-its log-probability then; tokens that nobody's weights wrote have the version `NOBODY`, and are not
+A response is everything behind its prompt: the assistant's tokens, and between them the messages of
+users and tools, rendered by the template. Each token has the version of the weights that wrote it
+and its log-probability then; tokens of users and tools have the version `NOBODY`, and are not
 learned. The environment's state is a value, so a response that is not over can wait for as long as
 it likes, in memory or in a checkpoint, and go on under other weights (Kimi K1.5, arXiv:2501.12599,
-section 2.6.2).
-
-Between tokens and messages: what a prompt is, what the assistant said, what it is told next.
-
-Only what others say is encoded here, once, as the template writes it. What the model wrote stays
-the ids that it drew.
-
-Whether a response goes round in circles (Kimi K1.5, section 2.6.2: repeats are found, the
-response is ended early and may be penalised; how they are found is OURS).
+section 2.6.2). Repeats are found, too (the same section; how is OURS), and end a response early.
 """
 
 from __future__ import annotations
@@ -21,7 +13,8 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
 from reference.agentic.environment import Verdict
@@ -34,13 +27,11 @@ from twin.spec.base import Count, DocumentedSpec, Whole
 NOBODY: Final = -1
 """The version of a token that no weights wrote."""
 Ended = Literal["over", "document", "steps", "budget", "context", "repeat", "failed"]
-"""Why a response goes on no more: the user ended it; the model ended the document rather than its
-message; no answer is left; the bound on its tokens, or the context, is met; it went round in
-circles; the environment failed."""
+"""Why a response ended: the user ended it; the model ended the document rather than its message; no
+message is left; the bound on its tokens, or the context, is met; it repeats itself; the environment
+failed."""
 CUT: Final[frozenset[Ended]] = frozenset({"budget", "context", "repeat"})
 """Ends in the middle of a message."""
-_COLUMNS: Final = ("tokens", "behaviour", "policy", "versions")
-_FACTS: Final = ("group", "index", "task", "kind", "seed", "turn", "steps", "asks", "due", "ended")
 
 
 @dataclass(slots=True)
@@ -89,13 +80,8 @@ class Response:
         return self.verdict is not None
 
     @property
-    def learned(self) -> list[bool]:
-        """Which tokens some weights wrote."""
-        return [version != NOBODY for version in self.versions]
-
-    @property
     def written(self) -> int:
-        """How many of them there are."""
+        """How many tokens some weights wrote."""
         return sum(version != NOBODY for version in self.versions)
 
     def write(self, told: GeneratedToken) -> None:
@@ -115,8 +101,8 @@ class Response:
 
 
 @dataclass(slots=True)
-class Asked:
-    """A prompt with its responses."""
+class PromptGroup:
+    """A prompt and its responses."""
 
     number: int
     task: str
@@ -125,37 +111,44 @@ class Asked:
     @property
     def finished(self) -> bool:
         """Whether all responses are."""
-        return all(one.finished for one in self.responses)
+        return all(response.finished for response in self.responses)
 
 
-def asked_json(asked: Asked) -> dict[str, Any]:
-    """All of it as JSON; states of environments are pickles, in base64."""
-    responses = [_response_json(one) for one in asked.responses]
-    return {"number": asked.number, "task": asked.task, "responses": responses}
+_PLAIN: Final = [
+    each.name
+    for each in fields(Response)
+    if each.name not in ("prompt", "dialog", "state", "verdict")
+]
+"""Fields that are JSON as they are."""
 
 
-def asked_of(row: Mapping[str, Any]) -> Asked:
-    """What `asked_json` made this of, to the bit. Unpickles: only for one's own checkpoints."""
-    return Asked(row["number"], row["task"], [_response_of(one) for one in row["responses"]])
+def group_json(group: PromptGroup) -> dict[str, Any]:
+    """A group as JSON; states of environments are pickles, in base64."""
+    responses = [_response_json(response) for response in group.responses]
+    return {"number": group.number, "task": group.task, "responses": responses}
 
 
-def _response_json(one: Response) -> dict[str, Any]:
-    verdict = one.verdict
+def group_of(row: Mapping[str, Any]) -> PromptGroup:
+    """The group of a `group_json`, to the bit. Unpickles: only for one's own checkpoints."""
+    responses = [_response_of(each) for each in row["responses"]]
+    return PromptGroup(row["number"], row["task"], responses)
+
+
+def _response_json(response: Response) -> dict[str, Any]:
+    verdict = response.verdict
     return {
-        **{name: getattr(one, name) for name in (*_FACTS, *_COLUMNS, "reward")},
-        "prompt": list(one.prompt),
-        "dialog": dialog_json(one.dialog),
-        "state": base64.b64encode(pickle.dumps(one.state)).decode(),
+        **{name: getattr(response, name) for name in _PLAIN},
+        "prompt": list(response.prompt),
+        "dialog": dialog_json(response.dialog),
+        "state": base64.b64encode(pickle.dumps(response.state)).decode(),
         "verdict": None if verdict is None else [dict(verdict.checks), list(verdict.causes)],
     }
 
 
 def _response_of(row: Mapping[str, Any]) -> Response:
-    given = {name: row[name] for name in (*_FACTS, "reward")}
-    given |= {name: list(row[name]) for name in _COLUMNS}
     verdict = row["verdict"]
     return Response(
-        **given,
+        **{name: copy(row[name]) for name in _PLAIN},
         prompt=tuple(row["prompt"]),
         dialog=dialog_of(row["dialog"]),
         state=pickle.loads(base64.b64decode(row["state"])),
@@ -164,7 +157,7 @@ def _response_of(row: Mapping[str, Any]) -> Response:
 
 
 def opening(words: Vocabulary, dialog: Dialog) -> tuple[int, ...]:
-    """The ids of a task's opening, up to where the assistant's words begin."""
+    """The ids of a task's opening, up to the beginning of the assistant's message."""
     return tuple(words.ids(render(dialog, ask=True)))
 
 
@@ -173,25 +166,26 @@ def ends_message(words: Vocabulary) -> frozenset[int]:
     return frozenset({words.markers[END]})
 
 
-def said(words: Vocabulary, response: Response) -> Dialog:
-    """The dialogue with what the assistant wrote last, whole or cut."""
+def with_answer(words: Vocabulary, response: Response) -> Dialog:
+    """The dialogue with the assistant's last message, whole or cut."""
     ids = response.tokens[response.turn :]
     message = parse_answer(words.segments(ids), calls_of(response.dialog.messages))
     return replace(response.dialog, messages=(*response.dialog.messages, message))
 
 
-def told(words: Vocabulary, messages: Sequence[Message]) -> list[int]:
-    """The ids of what tools or the user answer, up to where the assistant's next words begin."""
+def answer_ids(words: Vocabulary, messages: Sequence[Message]) -> list[int]:
+    """The ids of messages of tools or the user, up to the beginning of the assistant's next one."""
     return words.ids(render(Dialog(tuple(messages)), ask=True))
 
 
 class RepeatSpec(DocumentedSpec):
-    """The last `window` tokens of a message are one piece, at least `times` over. OURS."""
+    """What counts as a repeat: the last `window` tokens are one piece, at least `times` over.
+    OURS."""
 
     window: Whole = 64
-    """Tokens that must repeat one piece; 0: nobody looks."""
+    """Tokens that must repeat one piece; 0: repeats are not looked for."""
     times: Count = 4
-    """Times that the piece stands there, at least."""
+    """Least repetitions of the piece."""
 
 
 def repeats(tokens: Sequence[int], spec: RepeatSpec) -> bool:

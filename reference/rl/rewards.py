@@ -1,4 +1,4 @@
-"""What a response is worth: its verdict, less the penalties of budget control.
+"""The reward of a response: its verdict, less the penalties of budget control.
 
 K2 bounds the tokens of each response by its kind of task, cuts what is longer, and penalises it
 (report, section 3.2.3); K1.5 penalises repeats (section 2.6.2). The sizes are OURS. Several rewards
@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict
 
-from reference.rl.records import Asked, Response
+from reference.rl.records import PromptGroup, Response
 from twin.spec.base import DocumentedSpec, Flag
 
 Weight = Annotated[float, Strict(), Field(ge=-100, le=100)]
@@ -23,7 +23,7 @@ Penalty = Annotated[float, Strict(), Field(ge=0, le=100)]
 
 
 class RewardsSpec(DocumentedSpec):
-    """What is counted of a verdict, and what is taken off."""
+    """How verdicts become rewards."""
 
     of: Literal["success", "score"] = "success"
     """success: 1 where every criterion holds, else 0; score: the share that holds."""
@@ -45,7 +45,7 @@ def reward(
     group: Sequence[Response] = (),
     ranked: float | None = None,
 ) -> float:
-    """Of a response that was judged, among those of its group; `ranked` stands for its verdict."""
+    """The reward of a judged response in its group; `ranked` stands for its verdict."""
     if ranked is not None:
         worth = ranked
     elif spec.weights:
@@ -61,7 +61,7 @@ def reward(
 
 
 def part(response: Response, name: str, group: Sequence[Response]) -> float:
-    """One reward of a response that was judged, by its name in `weights`."""
+    """One reward of a judged response, by its name in `weights`."""
     verdict = response.verdict
     assert verdict is not None, "it was judged"
     match name:
@@ -84,9 +84,9 @@ def _length(response: Response, written: Sequence[int], *, right: bool) -> float
     return worth if right else min(0.0, worth)
 
 
-def parts(groups: Sequence[Asked], spec: RewardsSpec) -> dict[str, float]:
+def parts(groups: Sequence[PromptGroup], spec: RewardsSpec) -> dict[str, float]:
     """Mean of each reward that is weighed, over all responses."""
-    pairs = [(one, asked.responses) for asked in groups for one in asked.responses]
+    pairs = [(one, group.responses) for group in groups for one in group.responses]
     return {
         name: sum(part(one, name, group) for one, group in pairs) / len(pairs)
         for name in spec.weights
@@ -95,17 +95,16 @@ def parts(groups: Sequence[Asked], spec: RewardsSpec) -> dict[str, float]:
 
 
 def give(
-    groups: Sequence[Asked],
+    groups: Sequence[PromptGroup],
     spec: RewardsSpec,
     seed: int,
     ranked: Mapping[tuple[int, int], float] | None = None,
 ) -> None:
-    """Put rewards into the responses of an iteration; `seed` is of the shuffled ones, `ranked` has
-    what a critic says of those that no verdict is worth anything of, by their keys."""
-    told = ranked or {}
-    pairs = [(one, asked.responses) for asked in groups for one in asked.responses]
-    found = [reward(one, spec, group, told.get(one.key)) for one, group in pairs]
+    """Set the rewards of an iteration's responses; `seed` is for shuffling, `ranked` holds a
+    critic's win rates of responses that cannot be verified, by their keys."""
+    pairs = [(one, group.responses) for group in groups for one in group.responses]
+    rewards = [reward(one, spec, group, (ranked or {}).get(one.key)) for one, group in pairs]
     if spec.shuffle:
-        random.Random(seed).shuffle(found)
-    for (one, _), worth in zip(pairs, found, strict=True):
+        random.Random(seed).shuffle(rewards)
+    for (one, _), worth in zip(pairs, rewards, strict=True):
         one.reward = worth

@@ -1,14 +1,11 @@
-"""The temperature of each iteration: high while the policy explores, lower later (Kimi K2,
-report, section 3.2.3, which gives no numbers: values and shape are OURS).
-
-Responses of one policy: the engine writes, environments answer, until all are over or the
+"""Responses of one policy: the engine writes, environments answer, until all are over or the
 iteration's tokens or steps are spent.
 
-Time here is a count of the engine's steps (`reference.rl.latency`), so that what is written follows
-from the seeds alone. A response is paused by forgetting its request: its tokens and the state of
-its world are all that there is of it. Who goes on is computed again, under the weights that the
-engine then has, and draws what it would have drawn: a draw hangs on the response's seed and the
-token's place in it.
+Time here is a count of the engine's steps (`reference.rl.environments`), so that the responses
+follow from the seeds alone. A response is paused by forgetting its request: its tokens and the
+state of its world are all that there is of it. When it goes on, it is computed again, under the
+weights that the engine then has, and draws what it would have drawn: a draw depends on the
+response's seed and the token's place in it.
 """
 
 from __future__ import annotations
@@ -26,16 +23,25 @@ from reference.inference.engine import Engine
 from reference.inference.request import EngineRequest, Update
 from reference.inference.sampling import Sampling
 from reference.rl.environments import (
-    Done,
+    EnvironmentAnswer,
+    EnvironmentJob,
     Environments,
     EnvironmentsSpec,
     FailedError,
-    Job,
     Mode,
     due,
     latency,
 )
-from reference.rl.records import CUT, Ended, RepeatSpec, Response, ends_message, repeats, said, told
+from reference.rl.records import (
+    CUT,
+    Ended,
+    RepeatSpec,
+    Response,
+    answer_ids,
+    ends_message,
+    repeats,
+    with_answer,
+)
 from twin.spec.base import Count, DocumentedSpec, Flag, Part, Whole
 
 Warmth = Annotated[float, Strict(), Field(ge=0.05, le=10)]
@@ -43,7 +49,8 @@ Warmth = Annotated[float, Strict(), Field(ge=0.05, le=10)]
 
 
 class TemperatureSpec(DocumentedSpec):
-    """From the first temperature_at to the last."""
+    """The temperature of each iteration: high while the policy explores, lower later (Kimi K2,
+    report, section 3.2.3, which gives no numbers: values and shape are OURS)."""
 
     first: Warmth = 1.0
     """Of the first iteration."""
@@ -56,7 +63,7 @@ class TemperatureSpec(DocumentedSpec):
 
 
 def temperature_at(spec: TemperatureSpec, iteration: int) -> float:
-    """Of an iteration, from 0."""
+    """The temperature of an iteration, counted from 0."""
     if not spec.iterations:
         return spec.first
     done = min(1.0, iteration / spec.iterations)
@@ -64,15 +71,15 @@ def temperature_at(spec: TemperatureSpec, iteration: int) -> float:
     return spec.last + (spec.first - spec.last) * left
 
 
-Why = Literal["done", "spent", "slice"]
-"""Nobody is left; the iteration's tokens or steps are spent; a slice is over."""
+PauseReason = Literal["done", "spent", "slice"]
+"""All responses are over; the iteration's tokens or steps are spent; a slice is over."""
 
 
 class RolloutSpec(DocumentedSpec):
     """How responses are written."""
 
     responses: Annotated[Count, Field(ge=2)] = 8
-    """Responses to each prompt: what a reward is compared over."""
+    """Responses to each prompt: the group that a reward is compared with."""
     tokens: Count | None = None
     """Tokens that an iteration writes; responses that are not over then wait for the next one.
     null: until all are over."""
@@ -98,12 +105,12 @@ class RolloutSpec(DocumentedSpec):
 
 
 class DivergedError(RuntimeError):
-    """The policy's logits are no numbers any more."""
+    """The policy's logits are not finite."""
 
 
 @dataclass(slots=True)
-class Seen:
-    """What a rollout did, to be counted up."""
+class RolloutCounts:
+    """Counts of a rollout."""
 
     steps: int = 0
     computed: int = 0
@@ -111,13 +118,13 @@ class Seen:
     written: int = 0
     answers: int = 0
     waited_s: float = 0.0
-    """Seconds for which nothing was done but to wait for an environment."""
+    """Seconds of waiting for environments while nothing else was done."""
     failures: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Rollout:
-    """The engine and the environments, and who is with which."""
+    """The engine, the environments, and the responses that wait for each."""
 
     engine: Engine
     environments: Environments
@@ -130,15 +137,15 @@ class Rollout:
     """Steps of the engine so far, and those that it stood still for."""
     written: int = 0
     """Tokens of this iteration."""
-    seen: Seen = field(default_factory=Seen)
+    seen: RolloutCounts = field(default_factory=RolloutCounts)
     _writing: dict[int, Response] = field(default_factory=dict)
     """By number of the request."""
     _asking: dict[tuple[int, int], Response] = field(default_factory=dict)
     _tickets: dict[tuple[int, int], int] = field(default_factory=dict)
     """Of answers under way, also while their responses are paused."""
 
-    def run(self, responses: Sequence[Response]) -> Why:
-        """Write on, for a slice at most; afterwards everybody is paused."""
+    def run(self, responses: Sequence[Response]) -> PauseReason:
+        """Go on, for a slice at most; afterwards all responses are paused."""
         for one in sorted(responses, key=lambda one: one.key):
             if not one.finished:
                 self._enter(one)
@@ -162,8 +169,8 @@ class Rollout:
         )
 
     def rest(self, responses: Sequence[Response]) -> None:
-        """An iteration is over: the next one counts anew, and what is left of an answer's time
-        passes there."""
+        """End an iteration: the next one counts anew, and the rest of an answer's time passes
+        there."""
         for one in responses:
             one.due = max(0, one.due - self.clock)
         self.clock = self.written = 0
@@ -178,9 +185,9 @@ class Rollout:
             self._write(one)
 
     def _write(self, one: Response) -> None:
-        """Let the engine go on with a response that has room."""
+        """Let the engine go on with a response, if it has room."""
         cap = self.spec.caps.get(one.kind, self.spec.cap)
-        room = self.context - len(one.prompt) - len(one.tokens)
+        room = self._room(one)
         more = min(cap - one.written, room)
         if more < 1:
             self._end(one, "context" if room < 1 else "budget")
@@ -229,10 +236,9 @@ class Rollout:
             return
         del self._writing[update.request]
         if update.finish == "length":
-            room = self.context - len(one.prompt) - len(one.tokens)
-            self._end(one, "context" if room < 1 else "budget")
+            self._end(one, "context" if self._room(one) < 1 else "budget")
             return
-        one.dialog = said(self.engine.vocabulary, one)
+        one.dialog = with_answer(self.engine.vocabulary, one)
         one.steps += 1
         if one.tokens[-1] == self.engine.vocabulary.end:
             one.ended = "document"
@@ -240,10 +246,14 @@ class Rollout:
             one.ended = "steps"
         self._ask(one)
 
+    def _room(self, one: Response) -> int:
+        """Tokens that the context has left for a response."""
+        return self.context - len(one.prompt) - len(one.tokens)
+
     def _end(self, one: Response, ended: Ended) -> None:
-        """A message that is not whole is the last; the world is judged as it stands."""
+        """End in the middle of a message; the world is judged as it stands."""
         if len(one.tokens) > one.turn:
-            one.dialog = said(self.engine.vocabulary, one)
+            one.dialog = with_answer(self.engine.vocabulary, one)
         one.ended = ended
         self._ask(one)
 
@@ -254,11 +264,11 @@ class Rollout:
         self._asking[one.key] = one
         self._tickets[one.key] = self.environments.submit(self._job(one), seconds)
 
-    def _job(self, one: Response) -> Job:
+    def _job(self, one: Response) -> EnvironmentJob:
         mode: Mode = "go_on"
         if one.ended is not None:
             mode = "judge" if one.ended in CUT else "last"
-        return Job(one.task, one.state, one.dialog, mode)
+        return EnvironmentJob(one.task, one.state, one.dialog, mode)
 
     def _take(self, one: Response) -> None:
         began = time.perf_counter()
@@ -266,7 +276,7 @@ class Rollout:
             done = self.environments.take(self._tickets.pop(one.key))
         except FailedError as error:
             self.seen.failures.append(f"{one.task}: {error}")
-            done = Done(one.state, (), Verdict({}, ("failed",)))
+            done = EnvironmentAnswer(one.state, (), Verdict({}, ("failed",)))
             one.ended = "failed"
         self.seen.waited_s += time.perf_counter() - began
         self.seen.answers += 1
@@ -278,7 +288,7 @@ class Rollout:
             one.verdict = done.verdict
             one.ended = "over" if done.over and one.ended in (None, "steps") else one.ended
             return
-        one.hear(told(self.engine.vocabulary, done.messages))
+        one.hear(answer_ids(self.engine.vocabulary, done.messages))
         self._write(one)
 
     def _pause(self) -> None:

@@ -1,22 +1,20 @@
-"""One machine for two engines, of which one works while the other sleeps (Kimi K2, section 3.3).
+"""The state of a run of reinforcement learning between two places where it can stop, and its two
+engines on one machine, of which one works while the other sleeps (Kimi K2, section 3.3).
 
 Asleep, the inference engine has no cache and no weights: the update brings new ones anyway, as when
 an engine's weights are dropped rather than moved away. The trainer's gradients are freed by its own
 step, and its weights and states stay where they are; on a CPU there is nowhere to move them to.
-
-What a run of reinforcement learning is between two places where it can stop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from reference.config import RunSpec
 from reference.ending import Stop
@@ -25,12 +23,12 @@ from reference.inference.engine import Engine
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
 from reference.rl.critique.loop import Critique
-from reference.rl.log import Iteration, Log
+from reference.rl.log import IterationMetrics, RunLog
 from reference.rl.prompts import History, seed_of
-from reference.rl.records import Asked, Response, opening
+from reference.rl.records import PromptGroup, Response, opening
 from reference.rl.rollout import Rollout
 from reference.rl.spec import RlSpec
-from reference.rl.tasks import Task
+from reference.rl.tasks import RlTask
 from reference.text.dialog_loader import DialogLoader
 from reference.text.loader import Loader
 from reference.text.vocabulary import Vocabulary
@@ -40,16 +38,16 @@ from reference.weight_sync.local import Served
 from reference.weight_sync.spec import SyncSpec
 
 Updater = Callable[[Engine, Transformer, int], None]
-"""What brings the weights of a model, of some version, into an engine that has room for them."""
+"""Brings the weights of a model, of some version, into an engine that has room for them."""
 
 
 def copied(engine: Engine, model: Transformer, version: int) -> None:
-    """Tensor by tensor."""
+    """Copy weights tensor by tensor."""
     engine.update_weights(model.state_dict(), version)
 
 
 def through_host(model: Transformer, sync: SyncSpec) -> Updater:
-    """Through copies in host memory, in buckets: `reference.weight_sync`, in one process."""
+    """Copies weights through host memory, in buckets: `reference.weight_sync`, in one process."""
     kept = HostCopies(model.spec, next(model.parameters()).dtype, sync)
 
     def update(engine: Engine, model: Transformer, version: int) -> None:
@@ -60,7 +58,7 @@ def through_host(model: Transformer, sync: SyncSpec) -> Updater:
 
 
 def engine_like(model: Transformer, words: Vocabulary, spec: EngineSpec) -> Engine:
-    """An engine with the weights of a model, a copy of its own on the CPU."""
+    """An engine with a copy of a model's weights, on the CPU."""
     like = next(model.parameters())
     engine = Engine(Transformer(model.spec, dtype=like.dtype), words, spec)
     engine.model.stretch(model.spec.rope)
@@ -69,27 +67,27 @@ def engine_like(model: Transformer, words: Vocabulary, spec: EngineSpec) -> Engi
 
 
 def sleep(engine: Engine) -> int:
-    """Give back the cache and the weights; returns their bytes. Nobody may be in line."""
+    """Free the cache and the weights; returns their bytes. The engine must be idle."""
     if not engine.idle:
         raise ValueError("an engine with work in line does not sleep")
     freed = engine.cache.bytes
     engine.scheduler.forget()
     engine.cache = _cache(engine, 0)
-    for tensor in _tensors(engine):
+    for tensor in engine.model.state_dict().values():
         freed += tensor.numel() * tensor.element_size()
         tensor.untyped_storage().resize_(0)
     return freed
 
 
 def receive(engine: Engine, model: Transformer, version: int, update: Updater = copied) -> None:
-    """Make room for weights, and take new ones."""
-    for tensor in _tensors(engine):
+    """Allocate weights, and take new ones."""
+    for tensor in engine.model.state_dict().values():
         tensor.untyped_storage().resize_(tensor.numel() * tensor.element_size())
     update(engine, model, version)
 
 
 def wake(engine: Engine) -> None:
-    """Make the cache again; the weights are there."""
+    """Allocate the cache again."""
     engine.cache = _cache(engine, engine.spec.blocks)
 
 
@@ -98,16 +96,12 @@ def _cache(engine: Engine, blocks: int) -> PagedCache:
     return PagedCache(engine.model.spec, blocks, engine.spec.block_tokens, like)
 
 
-def _tensors(engine: Engine) -> Iterable[Tensor]:
-    return engine.model.state_dict().values()
-
-
 Phase = Literal["rollout", "train"]
 
 
 @dataclass(slots=True)
-class Place:
-    """How far a run is: all numbers."""
+class RunPosition:
+    """How far a run is."""
 
     iteration: int = 0
     """Iterations that are over."""
@@ -119,33 +113,33 @@ class Place:
     version: int = 0
     """Of the weights that write."""
     points: int = 0
-    """Places where the run could have stopped: the numbers of checkpoints."""
+    """Places where the run could have stopped: numbers of checkpoints."""
     clock: int = 0
     written: int = 0
 
 
 @dataclass(slots=True)
 class Session:
-    """A run in this process, and who watches it."""
+    """A run in this process, and its observers."""
 
     spec: RlSpec
     run: RunSpec
-    tasks: dict[str, Task]
+    tasks: dict[str, RlTask]
     trainee: Trainee
     rollout: Rollout
     ptx: Loader | DialogLoader | None
-    log: Log
+    log: RunLog
     tell: Callable[[str], None]
-    progress: Callable[[Iteration], None]
+    progress: Callable[[IterationMetrics], None]
     stop: Stop
     update: Updater = copied
     critique: Critique | None = None
-    """Who ranks responses to prompts that cannot be verified."""
-    place: Place = field(default_factory=Place)
+    """The critic of responses to prompts that cannot be verified."""
+    place: RunPosition = field(default_factory=RunPosition)
     history: History = field(default_factory=History)
-    open: list[Asked] = field(default_factory=list)
-    """Prompts whose responses are written."""
-    ready: list[Asked] = field(default_factory=list)
+    open: list[PromptGroup] = field(default_factory=list)
+    """Prompts with unfinished responses."""
+    ready: list[PromptGroup] = field(default_factory=list)
     """Prompts that this iteration learns from."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Of this iteration's line, so far."""
@@ -154,7 +148,7 @@ class Session:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """What runs within counts as this phase."""
+        """Counts the time within as this phase."""
         began = perf_counter()
         try:
             yield
@@ -163,8 +157,8 @@ class Session:
             self.seconds[name] = self.seconds.get(name, 0.0) + passed
 
 
-def asked_for(session: Session, task: Task) -> Asked:
-    """The next prompt: a task with responses that have not begun."""
+def new_group(session: Session, task: RlTask) -> PromptGroup:
+    """The next prompt: a task with new responses."""
     spec, number = session.spec, session.place.drawn
     environment = task.environment
     prompt = opening(session.rollout.engine.vocabulary, environment.opening)
@@ -182,4 +176,4 @@ def asked_for(session: Session, task: Task) -> Asked:
         )
         for index in range(spec.rollout.responses)
     ]
-    return Asked(number, task.name, responses)
+    return PromptGroup(number, task.name, responses)

@@ -1,4 +1,4 @@
-"""What is learned on: tasks by name, made the same in any process from their section.
+"""The tasks of a run: by name, made the same in any process from their section.
 
     tasks:
       - {source: characters, count: 32, seed: 0}
@@ -6,7 +6,7 @@
       - {source: "my_package.tasks:make", count: 100}
 
 A source is a family of `reference.rl.gym`, whose levels may be chosen, or a function of a module,
-`(count, seed) -> Sequence[Task]`, and each of its tasks is an environment
+`(count, seed) -> Sequence[RlTask]`, and each of its tasks is an environment
 (`reference.agentic.environment`). Workers make the tasks again for themselves, so that no world has
 to be sent to them.
 
@@ -54,13 +54,13 @@ class TasksSpec(DocumentedSpec):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """Something to do, and the world to do it in."""
+class RlTask:
+    """A task and its environment."""
 
     name: str
-    """Of its own among all tasks of a run."""
+    """Unique among all tasks of a run."""
     kind: str
-    """What tasks have in common; bounds on tokens go by it."""
+    """Its group; bounds on tokens go by it."""
     environment: Environment[Any]
     level: int = 0
     """How hard its maker takes it to be."""
@@ -70,10 +70,10 @@ class Task:
     """Whether its verdict is worth a reward; otherwise a critic ranks the responses."""
 
 
-def tasks_of(specs: Sequence[TasksSpec]) -> dict[str, Task]:
+def tasks_of(specs: Sequence[TasksSpec]) -> dict[str, RlTask]:
     """All tasks by name, in order. Raises UsageError TW640 for a source that is not there, TW641
     for one without tasks, and TW650 for levels that it has not."""
-    found: dict[str, Task] = {}
+    found: dict[str, RlTask] = {}
     for at, spec in enumerate(specs):
         made = _made(spec, f"tasks.{at}")
         if not made:
@@ -85,7 +85,7 @@ def tasks_of(specs: Sequence[TasksSpec]) -> dict[str, Task]:
     return found
 
 
-def _made(spec: TasksSpec, at: str) -> Sequence[Task]:
+def _made(spec: TasksSpec, at: str) -> Sequence[RlTask]:
     make = _maker(spec, at)
     try:
         signature(make).bind(spec.count, spec.seed, **spec.options)
@@ -95,7 +95,7 @@ def _made(spec: TasksSpec, at: str) -> Sequence[Task]:
     return make(spec.count, spec.seed, **spec.options)
 
 
-def _maker(spec: TasksSpec, at: str) -> Callable[..., Sequence[Task]]:
+def _maker(spec: TasksSpec, at: str) -> Callable[..., Sequence[RlTask]]:
     source, path = spec.source, f"{at}.source"
     if source in families():
         return partial(family_tasks, source, spec.levels)
@@ -110,19 +110,19 @@ def _maker(spec: TasksSpec, at: str) -> Callable[..., Sequence[Task]]:
     try:
         return getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
-        message = f"`{where}` cannot be had: {error}"
+        message = f"`{where}` cannot be imported: {error}"
         raise UsageError([Problem("TW640", path, message)]) from None
 
 
-def family_tasks(name: str, levels: Sequence[int], count: int, seed: int) -> list[Task]:
+def family_tasks(name: str, levels: Sequence[int], count: int, seed: int) -> list[RlTask]:
     """So many tasks of a family, its levels in turn (all where none is named), each of a
     seed of its own. Raises UsageError TW650 for a level that is not there."""
     chosen = tuple(levels) or tuple(range(1, len(family(name).levels) + 1))
-    found: list[Task] = []
+    tasks: list[RlTask] = []
     for at in range(count):
         level, number = chosen[at % len(chosen)], seed * 1_000_000 + at // len(chosen)
         made = item(name, level, number)
         tags = (name, f"{name} {level}", *(f"{name} {tag}" for tag in made.tags))
-        words = (f"{name}-{level}-{number}", name, made.environment)
-        found.append(Task(*words, level=level, tags=tags))
-    return found
+        id_ = f"{name}-{level}-{number}"
+        tasks.append(RlTask(id_, name, made.environment, level=level, tags=tags))
+    return tasks

@@ -1,12 +1,12 @@
-"""Write characters of the kind that the user names: learned from random weights, since a tenth of
-what those write is right by chance.
+"""Small sources of tasks.
 
-Prompts and answers of known lengths, for measuring: with `rollout.full` an answer is as long as
-its kind's cap. Each kind is of one length, `lengths-64` of 64 tokens.
-
-Reach a number by calls of one tool, then say so: several turns, a world that changes.
-
-Prompts that no program can verify: what an answer is worth a critic says.
+`characters`    write characters of the kind that the user names: learned from random weights, since
+                a tenth of their characters is right by chance
+`lengths`       prompts and answers of known lengths, for measuring: with `rollout.full` an answer
+is
+                as long as its kind's cap; each kind has one length, `lengths-64` of 64 tokens
+`sums`          reach a number by calls of one tool, then say so: several turns, a changing world
+`open_prompts`  prompts that no program can verify: a critic ranks the answers
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Final
 from reference.agentic.chance import drawn
 from reference.agentic.environment import Once, Verdict
 from reference.dialog import Call, Dialog, Message, declared
-from reference.rl.tasks import Task
+from reference.rl.tasks import RlTask
 
 CHARACTERS: Final[Mapping[str, str]] = {
     "d": string.digits + string.punctuation,
     "l": string.ascii_lowercase,
     "u": string.ascii_uppercase,
 }
-"""What may be written, by what the user says."""
+"""Allowed characters, by the user's letter."""
 LENGTH: Final = 8
-"""Characters that are looked at."""
+"""Characters that are judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class Characters(Once):
         return Verdict(checks, () if all(checks.values()) else ("wrong character",))
 
 
-def characters(count: int, seed: int) -> Sequence[Task]:
-    """So many tasks, the kinds in turn."""
+def characters(count: int, seed: int) -> Sequence[RlTask]:
+    """Tasks of all kinds in turn."""
     kinds = sorted(CHARACTERS)
     return [
-        Task(f"characters-{at}", "characters", Characters(kinds[(at + seed) % len(kinds)]))
+        RlTask(f"characters-{at}", "characters", Characters(kinds[(at + seed) % len(kinds)]))
         for at in range(count)
     ]
 
@@ -64,7 +64,7 @@ class Write(Once):
     characters: int
 
     def judge(self, state: None, dialog: Dialog) -> Verdict:
-        """By what was written last."""
+        """By the last message."""
         del state
         said = dialog.messages[-1].content
         checks = {"length": len(said) >= self.characters, "letter": said[:1].isalpha()}
@@ -73,13 +73,13 @@ class Write(Once):
 
 def lengths(
     count: int, seed: int, *, prompt: Sequence[int], written: Sequence[int]
-) -> Sequence[Task]:
+) -> Sequence[RlTask]:
     """A task for each pair of a prompt's bytes and of tokens that are written, again from the first
     where `count` is larger."""
     del seed
     pairs = [*zip(prompt, written, strict=True)]
     return [
-        Task(f"lengths-{at}", f"lengths-{wanted}", Write("x" * size, wanted))
+        RlTask(f"lengths-{at}", f"lengths-{wanted}", Write("x" * size, wanted))
         for at, (size, wanted) in enumerate(pairs[at % len(pairs)] for at in range(count))
     ]
 
@@ -104,8 +104,8 @@ class Sums:
 
     @property
     def opening(self) -> Dialog:
-        """What is wanted."""
-        return Dialog((Message("user", f"sums {self.goal}"),), (_ADD,))
+        """The goal."""
+        return Dialog((Message("user", f"make {self.goal}"),), (_ADD,))
 
     def start(self) -> int:
         """The number."""
@@ -133,10 +133,10 @@ class Sums:
         return Verdict({"number": right}, () if right else ("another number",))
 
 
-def sums(count: int, seed: int) -> Sequence[Task]:
+def sums(count: int, seed: int) -> Sequence[RlTask]:
     """Goals of one to 20."""
     chance = random.Random(seed)
-    return [Task(f"sums-{at}", "sums", Sums(chance.randint(1, 20))) for at in range(count)]
+    return [RlTask(f"sums-{at}", "sums", Sums(chance.randint(1, 20))) for at in range(count)]
 
 
 _THINGS: Final = ("rain", "bread", "the sea", "tea", "winter", "a garden")
@@ -160,12 +160,12 @@ class Open(Once):
         return Verdict({"answered": answered}, () if answered else ("no answer",))
 
 
-def open_prompts(count: int, seed: int) -> Sequence[Task]:
-    """So many prompts; the tag `poem` or `advice` names a rubric of the task."""
-    found: list[Task] = []
+def open_prompts(count: int, seed: int) -> Sequence[RlTask]:
+    """Prompts; the tag `poem` or `advice` names a rubric of the task."""
+    found: list[RlTask] = []
     for at in range(count):
         draw = drawn("open", seed, at)
         kind = draw.choice(sorted(_ASKS))
         text = _ASKS[kind].format(thing=draw.choice(_THINGS))
-        found.append(Task(f"open-{at}", "open", Open(text), tags=(kind,), verifiable=False))
+        found.append(RlTask(f"open-{at}", "open", Open(text), tags=(kind,), verifiable=False))
     return found

@@ -30,11 +30,11 @@ from reference.dialog import Dialog, Message, dialog_json
 from reference.rl.critique.__main__ import write
 from reference.rl.critique.loop import by_engine
 from reference.rl.critique.ranking import Rubric
-from reference.rl.critique.verified import Outcome, agreement
-from reference.rl.gym.environments import Question
-from reference.rl.run import Watch, learn_from, opened_session
+from reference.rl.critique.verified import VerifiedPair, agreement
+from reference.rl.gym.environments import QuestionEnvironment
+from reference.rl.run import RunObserver, learn_from, opened_session
 from reference.rl.spec import RlSpec, find
-from reference.rl.tasks import Task
+from reference.rl.tasks import RlTask
 from reference.sft import TuneSpec, run_of
 from reference.studies.figure import Curve, Figure, Panel
 from reference.studies.runs import (
@@ -236,7 +236,7 @@ def refined(
     def made() -> LoopOutcome:
         torch.set_num_threads(1)
         begun = time.process_time()
-        result = learn_from(spec, Watch(), existing="resume")
+        result = learn_from(spec, RunObserver(), existing="resume")
         shares = tuple(iteration.agreement for iteration in result.iterations)
         success = tuple(iteration.success or 0.0 for iteration in result.iterations)
         seconds = time.process_time() - begun
@@ -258,7 +258,7 @@ def judged(plan: CriticPlan, spec: RlSpec, folder: str) -> CriticScores:
     """How a run's model decides fresh comparisons as its own critic; sizes are those of `spec`."""
     bare = spec.train.model_copy(update={"output": None})
     own = spec.model_copy(update={"start": folder, "train": bare})
-    with opened_session(own, Watch(), "refuse") as session:
+    with opened_session(own, RunObserver(), "refuse") as session:
         critic = by_engine(session.rollout.engine)
         shares = [
             agreement(critic, compared(kinds, plan.judged, _JUDGED), [RUBRIC])
@@ -268,18 +268,18 @@ def judged(plan: CriticPlan, spec: RlSpec, folder: str) -> CriticScores:
     return CriticScores(apart, taught)
 
 
-def compared(kinds: tuple[str, str], count: int, seed: int) -> list[Outcome]:
+def compared(kinds: tuple[str, str], count: int, seed: int) -> list[VerifiedPair]:
     """Comparisons of an answer of one kind, which is asked for, with one of another."""
     draw = Random(f"compared {kinds} {seed}")
     made = ([_drawn(draw, kind) for kind in kinds] for _ in range(count))
-    return [Outcome(kinds[0], right, wrong) for right, wrong in made]
+    return [VerifiedPair(kinds[0], right, wrong) for right, wrong in made]
 
 
-def make(count: int, seed: int) -> Sequence[Task]:
+def make(count: int, seed: int) -> Sequence[RlTask]:
     """The loop's question, so many times: most characters of an answer must be of its kind."""
     del seed
-    question = Question(LOOP[0], lambda text: {"mostly": _share(text, LOOP[0]) > 0.5})
-    return [Task(f"letters-{at}", "letters", question) for at in range(count)]
+    question = QuestionEnvironment(LOOP[0], lambda text: {"mostly": _share(text, LOOP[0]) > 0.5})
+    return [RlTask(f"letters-{at}", "letters", question) for at in range(count)]
 
 
 def _share(text: str, kind: str) -> float:

@@ -26,7 +26,8 @@ from reference.agentic.play import follow
 from reference.config import RunSpec
 from reference.dialog import dialog_json
 from reference.rl.gym.family import item
-from reference.rl.run import Watch, document, learn_from, measure, opened_session
+from reference.rl.prompts import document
+from reference.rl.run import RunObserver, learn_from, measure, opened_session
 from reference.rl.spec import RlSpec
 from reference.sft import TuneSpec, run_of
 from reference.studies.figure import Curve, Figure, Panel
@@ -195,7 +196,7 @@ def judged(plan: LearningPlan, folder: Path) -> dict[str, float]:
         "rollout.responses": plan.tries,
     }
     spec = RlSpec.model_validate(nested(_SETTINGS["judge"] | changes))
-    with opened_session(spec, Watch(), "refuse") as session:
+    with opened_session(spec, RunObserver(), "refuse") as session:
         means = document(measure(session), session.tasks)["means"]
     return {name: means[name]["pass_at"][0] for name in plan.families}
 

@@ -1,11 +1,9 @@
-"""The critic in a run: ranks responses to prompts that cannot be verified, and is refined by those
+"""The critic of a run: it ranks responses to prompts that cannot be verified, and learns from those
 to prompts that can.
 
-The policy's own engine answers as the critic, held to one of two words: what counts is how likely
-it finds each. It is asked between a rollout's end and the engine's sleep, when nobody is in line;
-afterwards the engine forgets, so that nothing of it is left at a place where the run could stop.
-
-Legend: B rows, T tokens.
+The policy's own engine answers as the critic, held to one of two words; what counts is the
+likelihood of each. It is asked between a rollout's end and the engine's sleep, when the engine is
+idle; afterwards the engine forgets, so that nothing is left at a place where the run can stop.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from reference.dialog import Dialog
 from reference.generate.choose import choose
 from reference.inference.engine import Engine
 from reference.inference.request import EngineRequest
+from reference.rl.batches import evenly_weighed, padded
 from reference.rl.critique.ranking import (
     FIRST,
     SECOND,
@@ -31,10 +30,15 @@ from reference.rl.critique.ranking import (
     rubrics,
     win_rates,
 )
-from reference.rl.critique.verified import Outcome, agreement, dialogues, outcomes_of
-from reference.rl.records import Asked, Response, opening
-from reference.rl.tasks import Task
-from reference.text.loader import IGNORED, Weighed
+from reference.rl.critique.verified import (
+    VerifiedPair,
+    agreement,
+    comparison_dialogs,
+    verified_pairs,
+)
+from reference.rl.records import PromptGroup, Response, opening
+from reference.rl.tasks import RlTask
+from reference.text.loader import Weighed
 from reference.text.template import Segment, weighed
 from reference.text.vocabulary import Vocabulary
 from twin.errors import Problem, UsageError
@@ -42,41 +46,41 @@ from twin.errors import Problem, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Critique:
-    """Who ranks, by what, and which tasks."""
+    """The critic, its rubrics, and the tasks."""
 
     spec: CritiqueSpec
     ask: Critic
     rubrics: tuple[Rubric, ...]
     task_rubrics: Mapping[str, Rubric]
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, RlTask]
 
-    def ranked(self, groups: Sequence[Asked]) -> dict[tuple[int, int], float]:
-        """What each response to a prompt that cannot be verified wins, by its key."""
-        found: dict[tuple[int, int], float] = {}
-        for asked in groups:
-            task = self.tasks[asked.task]
+    def ranked(self, groups: Sequence[PromptGroup]) -> dict[tuple[int, int], float]:
+        """The win rate of each response to a prompt that cannot be verified, by its key."""
+        ranked: dict[tuple[int, int], float] = {}
+        for group in groups:
+            task, responses = self.tasks[group.task], group.responses
             if task.verifiable:
                 continue
             own = [self.task_rubrics[tag] for tag in task.tags if tag in self.task_rubrics]
-            answers = [_answer(one) for one in asked.responses]
-            question = _question(asked.responses[0])
+            answers = [_answer(response) for response in responses]
+            question = _question(responses[0])
             rates = win_rates(self.ask, question, answers, (*self.rubrics, *own))
-            found |= {one.key: rate for one, rate in zip(asked.responses, rates, strict=True)}
-        return found
+            ranked |= {one.key: rate for one, rate in zip(responses, rates, strict=True)}
+        return ranked
 
-    def verified(self, groups: Sequence[Asked], most: int, seed: int) -> list[Outcome]:
-        """Comparisons that responses to verifiable prompts decide."""
-        kept = [one for one in groups if self.tasks[one.task].verifiable and one.responses]
-        pairs = [(_question(one.responses[0]), _answers(one)) for one in kept]
-        return outcomes_of(pairs, most, seed)
+    def verified(self, groups: Sequence[PromptGroup], most: int, seed: int) -> list[VerifiedPair]:
+        """Pairs of a right and a wrong response to verifiable prompts."""
+        kept = [group for group in groups if self.tasks[group.task].verifiable and group.responses]
+        answers = [(_question(group.responses[0]), _answers(group)) for group in kept]
+        return verified_pairs(answers, most, seed)
 
-    def agreement(self, groups: Sequence[Asked], seed: int) -> float | None:
-        """Share of such comparisons that the critic decides alike."""
+    def agreement(self, groups: Sequence[PromptGroup], seed: int) -> float | None:
+        """Share of such pairs whose right response the critic prefers."""
         return agreement(self.ask, self.verified(groups, self.spec.check, seed), self.rubrics)
 
 
 def critique_of(
-    spec: CritiqueSpec | None, engine: Engine, tasks: Mapping[str, Task]
+    spec: CritiqueSpec | None, engine: Engine, tasks: Mapping[str, RlTask]
 ) -> Critique | None:
     """The critic of a run, where it has one. Raises UsageError TW653 for tasks that it may not
     rank, or that nobody ranks, and TW652 for rubrics that are not there."""
@@ -88,7 +92,7 @@ def critique_of(
     return Critique(spec, ask, chosen, {one.name: one for one in rubrics("task")}, tasks)
 
 
-def refuse(spec: CritiqueSpec | None, tasks: Mapping[str, Task]) -> None:
+def refuse(spec: CritiqueSpec | None, tasks: Mapping[str, RlTask]) -> None:
     """Raises UsageError TW653: a critic ranks what no verifier can judge, and nothing else."""
     known = {one.kind for one in tasks.values() if one.verifiable}
     left = {one.kind for one in tasks.values() if not one.verifiable}
@@ -170,38 +174,31 @@ def _drain(engine: Engine, asked: dict[int, int], first: int, said: list[float])
     asked.clear()
 
 
-def beside(
-    found: Sequence[Outcome], critique: Critique, words: Vocabulary, shape: tuple[int, int]
+def comparison_batches(
+    pairs: Sequence[VerifiedPair], critique: Critique, words: Vocabulary, shape: tuple[int, int]
 ) -> list[Weighed]:
-    """Micro-batches of comparisons with what the critic should say, all of them of the section's
-    weight together; `shape` is rows of a micro-batch and tokens of a row at most."""
-    rows = [_ids(words, one) for one in dialogues(found, critique.rubrics)]
+    """Micro-batches of comparisons with the right answers of a critic, all of them together of the
+    section's weight; `shape` is rows of a micro-batch and most tokens of a row."""
+    rows = [_ids(words, dialog) for dialog in comparison_dialogs(pairs, critique.rubrics)]
     rows = [row for row in rows if len(row[0]) <= shape[1] + 1]
     count = sum(sum(learned[1:]) for _, learned in rows)
-    parts = [rows[at : at + shape[0]] for at in range(0, len(rows), shape[0])]
-    return [_batch(part, critique.spec.weight / count) for part in parts]
+    batches: list[Weighed] = []
+    for at in range(0, len(rows), shape[0]):
+        part = rows[at : at + shape[0]]
+        batch = padded(part, max(len(ids) for ids, _ in part) - 1)
+        batches.append(evenly_weighed(*batch, critique.spec.weight / count))
+    return batches
 
 
 def _ids(words: Vocabulary, dialog: Dialog) -> tuple[list[int], list[bool]]:
+    """The ids of a dialogue, and which of them are learned."""
     ids: list[int] = []
     learned: list[bool] = []
-    for one in weighed(dialog):
-        more = words.ids([one.segment])
+    for part in weighed(dialog):
+        more = words.ids([part.segment])
         ids += more
-        learned += [one.learned] * len(more)
+        learned += [part.learned] * len(more)
     return ids, learned
-
-
-def _batch(rows: Sequence[tuple[list[int], list[bool]]], each: float) -> Weighed:
-    width = max(len(ids) for ids, _ in rows) - 1
-    tokens_BT = torch.zeros(len(rows), width, dtype=torch.int64)
-    targets_BT = torch.full((len(rows), width), IGNORED)
-    for at, (ids, learned) in enumerate(rows):
-        row = torch.tensor(ids)
-        tokens_BT[at, : len(ids) - 1] = row[:-1]
-        kept = torch.where(torch.tensor(learned[1:]), row[1:], IGNORED)
-        targets_BT[at, : len(ids) - 1] = kept
-    return tokens_BT, targets_BT, torch.where(targets_BT == IGNORED, 0.0, each)
 
 
 def _question(response: Response) -> str:
@@ -213,7 +210,7 @@ def _answer(response: Response) -> str:
     return last.content if last.role == "assistant" else ""
 
 
-def _answers(asked: Asked) -> list[tuple[str, bool]]:
+def _answers(asked: PromptGroup) -> list[tuple[str, bool]]:
     return [
         (_answer(one), one.verdict is not None and one.verdict.success) for one in asked.responses
     ]

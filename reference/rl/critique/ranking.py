@@ -1,25 +1,20 @@
-"""Self-critique in a run's configuration.
+"""A critic ranks answers: pairs of them under rubrics, and the share of pairs that each wins.
 
-What a critic holds answers to: rubrics as data.
+A pair is asked about in both orders, so that a bias for the first or the second place helps
+neither. A critic says how likely the first answer is the better one. If its log-odds are the
+difference of the answers plus a bias for the place (Bradley-Terry with an effect of order, Davidson
+and Beaver 1977, doi:10.2307/2529740), then half the difference of both orders is free of the bias,
+however strong. A critic that only names an answer has odds of all or nothing: orders that differ
+are a tie.
 
-Two answers under one rubric: asked in both orders, so that a taste for the first or the second
-place gains nobody anything.
-
-A critic tells how likely the first answer is the better one. If the log-odds of that are what the
-answers differ by plus a taste for the place (Bradley-Terry with an effect of order, Davidson and
-Beaver 1977, doi:10.2307/2529740), then half the difference of both orders is free of the taste,
-however strong. Who only names an answer has odds of all or nothing: orders that differ are a tie.
-
-An answer is quoted as a JSON string, so that it cannot pretend to be the other, or the question.
-
-All answers to a question against each other: the share of pairs that each wins.
+An answer is quoted as a JSON string, so that it cannot pretend to be the other one or the question.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import sqrt
@@ -30,15 +25,26 @@ from pydantic import Field, Strict
 
 from reference.dialog import Dialog, Message
 from reference.generate.generator import Generator, complete_many
-from reference.generate.request import Request, Sampling
+from reference.generate.request import Reply, Request, Sampling
 from twin.errors import Problem, TwinError, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint
 from twin.spec.base import Count, DocumentedSpec, Flag, Whole
 
+FOLDER: Final = Path(__file__).with_name("rubrics")
+FIRST, SECOND = "A", "B"
+"""The answers of a critic."""
+SURE: Final = 0.9
+"""Share from which a mandatory rubric decides a pair. OURS: the report's rubrics are prose."""
+_SAID: Final = re.compile(rf"\W*([{FIRST}{SECOND}])(?:\W.*)?", re.DOTALL)
+_PROSE: Final = re.compile(r"\W*A [a-z]")
+Critic = Callable[[Sequence[Dialog]], Sequence[float]]
+"""For each question, how likely the first answer is the better one, 0 to 1; one half for
+unknown."""
+
 
 class CritiqueSpec(DocumentedSpec):
-    """Who ranks the responses to prompts that cannot be verified, and how it is learned."""
+    """The critic of responses to prompts that cannot be verified, and how it learns."""
 
     critic: str = "self"
     """self: the policy's own engine; else a generator: the address of a server, or the folder of a
@@ -48,29 +54,26 @@ class CritiqueSpec(DocumentedSpec):
     kinds: tuple[str, ...] = ()
     """Kinds of tasks that are ranked, none of which may be verifiable; empty: all that are not."""
     weight: Annotated[float, Strict(), Field(ge=0, le=1e3)] = 0.0
-    """Closed loop, of critic `self`: of the mean cross-entropy on comparisons whose outcome the
-    iteration's verifiable responses tell, beside the objective; 0: none. OURS."""
+    """Closed loop, of critic `self`: weight of the mean cross-entropy on comparisons that the
+    iteration's verifiable responses decide, beside the objective; 0: none. OURS."""
     pairs: Count = 8
-    """Such comparisons of a step, at most."""
+    """Most such comparisons in a step."""
     check: Whole = 0
-    """Such comparisons of an iteration that the critic is asked about before it learns from them:
-    the metric `agreement`; 0: none."""
-
-
-FOLDER: Final = Path(__file__).with_name("rubrics")
+    """Comparisons of an iteration that the critic is asked about before it learns from them: the
+    metric `agreement`; 0: none."""
 
 
 class Rubric(DocumentedSpec):
-    """One thing that answers are compared by."""
+    """A criterion for comparing answers."""
 
     name: str
-    """Of its own among all."""
+    """Unique among all rubrics."""
     asks: str
-    """What a better answer does, one sentence."""
+    """What a better answer does, in one sentence."""
     weight: Annotated[float, Strict(), Field(ge=0, le=100)] = 1.0
-    """What it counts beside the others."""
+    """Its weight beside the others."""
     mandatory: Flag = False
-    """Who loses it for sure, in both orders, loses the pair, whatever else."""
+    """An answer that surely loses it, in both orders, loses the pair."""
 
 
 class RubricsSpec(DocumentedSpec):
@@ -95,18 +98,9 @@ def rubrics(file: str) -> tuple[Rubric, ...]:
     return load_config(RubricsSpec, path).rubrics
 
 
-FIRST, SECOND = "A", "B"
-"""What a critic says."""
-_SAID: Final = re.compile(rf"\W*([{FIRST}{SECOND}])(?:\W.*)?", re.DOTALL)
-_PROSE: Final = re.compile(r"\W*A [a-z]")
-Critic = Callable[[Sequence[Dialog]], Sequence[float]]
-"""Of each of some questions how likely the first answer is the better one, 0 to 1; one half where
-nothing is known."""
-
-
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Two answers to a question, and what they are compared by."""
+class AnswerPair:
+    """Two answers to a question, and the rubric that compares them."""
 
     question: str
     one: str
@@ -114,8 +108,8 @@ class Pair:
     rubric: Rubric
 
 
-def dialog_of(pair: Pair, *, swapped: bool) -> Dialog:
-    """What the critic is asked; `swapped` has the other answer first."""
+def dialog_of(pair: AnswerPair, *, swapped: bool) -> Dialog:
+    """The prompt of the critic; `swapped`: with the other answer first."""
     first, second = (pair.other, pair.one) if swapped else (pair.one, pair.other)
     lines = (
         f"Which is better, {FIRST} or {SECOND}? {pair.rubric.asks}",
@@ -126,26 +120,29 @@ def dialog_of(pair: Pair, *, swapped: bool) -> Dialog:
     return Dialog((Message("user", "\n".join(lines)),))
 
 
-def outcomes(critic: Critic, pairs: Sequence[Pair]) -> list[float]:
-    """For each pair how likely the one answer is the better one, without the taste for a place; one
-    half for equal answers, which nobody is asked about."""
+def outcomes(critic: Critic, pairs: Sequence[AnswerPair]) -> list[float]:
+    """How likely the one answer of each pair is the better one, free of the bias for a place; one
+    half for equal answers, which are not asked about."""
     differ = [pair for pair in pairs if pair.one != pair.other]
     asked = [dialog_of(pair, swapped=swapped) for pair in differ for swapped in (False, True)]
     said = critic(asked) if asked else []
-    found = iter(_both(said[at], 1 - said[at + 1]) for at in range(0, len(said), 2))
-    return [next(found) if pair.one != pair.other else 0.5 for pair in pairs]
+    unbiased = iter(_both(said[at], 1 - said[at + 1]) for at in range(0, len(said), 2))
+    return [next(unbiased) if pair.one != pair.other else 0.5 for pair in pairs]
+
+
+def outcomes_by_rubric(
+    critic: Critic, answers: Sequence[tuple[str, str, str]], rubrics: Sequence[Rubric]
+) -> list[Sequence[float]]:
+    """The same for triples of a question and two answers, under each rubric."""
+    said = outcomes(critic, [AnswerPair(*each, rubric) for each in answers for rubric in rubrics])
+    size = len(rubrics)
+    return [said[at * size : (at + 1) * size] for at in range(len(answers))]
 
 
 def _both(one: float, swapped: float) -> float:
-    """What has the mean of two log-odds; sure in both ways is a tie."""
+    """The chance with the mean of two log-odds; certainty in both ways is a tie."""
     for_it, against = sqrt(one * swapped), sqrt((1 - one) * (1 - swapped))
     return for_it / (for_it + against) if for_it + against else 0.5
-
-
-def _won(text: str) -> float:
-    """What the first answer wins by a reply; what names neither is a tie."""
-    named = None if _PROSE.match(text) else _SAID.fullmatch(text)
-    return 0.5 if named is None else float(named[1] == FIRST)
 
 
 def by_generator(generator: Generator, at_once: int = 8) -> Critic:
@@ -154,64 +151,52 @@ def by_generator(generator: Generator, at_once: int = 8) -> Critic:
     def ask(dialogs: Sequence[Dialog]) -> list[float]:
         sampling = Sampling(temperature=0.0, max_tokens=4)
         requests = [
-            Request(one.messages, one.tools, sampling, {"kind": "compare"}) for one in dialogs
+            Request(dialog.messages, dialog.tools, sampling, {"kind": "compare"})
+            for dialog in dialogs
         ]
-        return [_won(_text(one)) for one in complete_many(generator, requests, at_once)]
+        return [_won(reply) for reply in complete_many(generator, requests, at_once)]
 
     return ask
 
 
-def _text(reply: object) -> str:
+def _won(reply: Reply | TwinError) -> float:
+    """The first answer's share by a reply; a reply that names neither is a tie."""
     if isinstance(reply, TwinError):
         raise reply
-    return getattr(reply, "text", "")
-
-
-SURE: Final = 0.9
-"""A mandatory rubric decides a pair from this share on. OURS: the report's rubrics are prose."""
+    named = None if _PROSE.match(reply.text) else _SAID.fullmatch(reply.text)
+    return 0.5 if named is None else float(named[1] == FIRST)
 
 
 def win_rates(
     critic: Critic, question: str, answers: Sequence[str], rubrics: Sequence[Rubric]
 ) -> list[float]:
     """For each answer the mean over the others of what it wins against them, 0 to 1; their mean is
-    one half. Empty answers lose to others, unasked. OURS: the report says no scalar."""
+    one half. Empty answers lose to others, unasked. OURS: the report gives no scalar."""
     places = list(combinations(range(len(answers)), 2))
-    asked = [pair for pair in places if answers[pair[0]].strip() and answers[pair[1]].strip()]
-    pairs = [
-        Pair(question, answers[one], answers[other], rubric)
-        for one, other in asked
-        for rubric in rubrics
+    asked = [
+        (one, other) for one, other in places if answers[one].strip() and answers[other].strip()
     ]
-    said, each = outcomes(critic, pairs), len(rubrics)
-    known = {
-        pair: combined(rubrics, said[at * each : (at + 1) * each]) for at, pair in enumerate(asked)
-    }
+    triples = [(question, answers[one], answers[other]) for one, other in asked]
+    said = outcomes_by_rubric(critic, triples, rubrics)
+    known = {pair: combined(rubrics, own) for pair, own in zip(asked, said, strict=True)}
     won = [0.0] * len(answers)
     for one, other in places:
         share = known.get((one, other), _unasked(answers[one], answers[other]))
         won[one] += share
         won[other] += 1 - share
-    return [one / max(1, len(answers) - 1) for one in won]
+    return [each / max(1, len(answers) - 1) for each in won]
 
 
 def combined(rubrics: Sequence[Rubric], said: Sequence[float]) -> float:
     """What an answer wins by outcomes under several rubrics: their weighted mean, unless mandatory
-    ones are lost or won for sure, all one way."""
-    must = [one for rubric, one in zip(rubrics, said, strict=True) if rubric.mandatory]
-    won, lost = any(one >= SURE for one in must), any(one <= 1 - SURE for one in must)
+    ones are surely lost or won, all in one direction."""
+    must = [each for rubric, each in zip(rubrics, said, strict=True) if rubric.mandatory]
+    won, lost = any(each >= SURE for each in must), any(each <= 1 - SURE for each in must)
     if won != lost:
         return float(won)
     total = sum(rubric.weight for rubric in rubrics)
-    weighed = sum(rubric.weight * one for rubric, one in zip(rubrics, said, strict=True))
+    weighed = sum(rubric.weight * each for rubric, each in zip(rubrics, said, strict=True))
     return weighed / total if total else 0.5
-
-
-def with_weights(rubrics: Sequence[Rubric], weights: Mapping[str, float]) -> tuple[Rubric, ...]:
-    """The rubrics with other weights, by name."""
-    return tuple(
-        one.model_copy(update={"weight": weights.get(one.name, one.weight)}) for one in rubrics
-    )
 
 
 def _unasked(one: str, other: str) -> float:

@@ -1,8 +1,8 @@
 """`python -m reference.rl.gym [FAMILY ...]`: what families ask, level by level; with `--out FILE`
-their oracles' dialogues, for `python -m reference.sft` to begin with.
+their oracles' dialogues, as a start for `python -m reference.sft`.
 
 A model that has never seen a form of answer earns nothing to learn from; some dialogues show it.
-Exit codes: 0 told or written, 1 a bug, 2 usage.
+Exit codes: 0 printed or written, 1 a bug, 2 usage.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from typing import Any
 
 from reference.agentic.play import follow
 from reference.dialog import dialog_json
-from reference.ending import exit_code
-from reference.rl.gym.family import family, item, names
-from twin.errors import Problem, UsageError
+from reference.ending import exit_code, say, write_file
+from reference.rl.gym.family import family, item, level_numbers, names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return exit_code(lambda: _asked(_parser().parse_args(arguments)))
+    return exit_code(lambda: _command(_parser().parse_args(arguments)))
 
 
 def dialogues(name: str, levels: Sequence[int], count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """So many dialogues of a family's oracle, levels in turn, as lines that fine-tuning reads."""
+    """Dialogues of a family's oracle, levels in turn, as lines that fine-tuning reads."""
     for at in range(count):
         level = levels[at % len(levels)]
         made = item(name, level, seed * 1_000_000 + at // len(levels))
@@ -40,48 +39,33 @@ def dialogues(name: str, levels: Sequence[int], count: int, seed: int) -> Iterat
         }
 
 
-def _asked(words: argparse.Namespace) -> int:
+def _command(words: argparse.Namespace) -> int:
     chosen = words.families or list(names())
     if words.out is None:
-        _tell(chosen)
+        for name in chosen:
+            lines = [f"{at:3}  {level}" for at, level in enumerate(family(name).levels, 1)]
+            sys.stdout.write("\n".join([f"{name}: {family(name).about}", *lines, ""]))
         return 0
     lines: list[str] = []
     for name in chosen:
         levels = words.levels or range(1, len(family(name).levels) + 1)
         rows = dialogues(name, levels, words.count, words.seed)
         lines += [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-    try:
-        Path(words.out).parent.mkdir(parents=True, exist_ok=True)
-        Path(words.out).write_text("".join(lines), encoding="utf-8")
-    except OSError as error:
-        message = f"`{words.out}` cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW655", "--out", message)]) from None
-    sys.stderr.write(f"{len(lines)} dialogues: `{words.out}`\n")
+    write_file(Path(words.out), "".join(lines), "TW655", "--out")
+    say(f"{len(lines)} dialogues: `{words.out}`")
     return 0
-
-
-def _tell(chosen: Sequence[str]) -> None:
-    for name in chosen:
-        found = family(name)
-        sys.stdout.write(f"{name}: {found.about}\n")
-        for level, about in enumerate(found.levels, 1):
-            sys.stdout.write(f"  {level}  {about}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m reference.rl.gym", description="Families of verifiable tasks."
     )
-    parser.add_argument("families", metavar="FAMILY", nargs="*", help="absent: all")
-    parser.add_argument("--levels", type=_levels, default=(), help="such as 1,2; absent: all")
+    parser.add_argument("families", metavar="FAMILY", nargs="*", help="default: all")
+    parser.add_argument("--levels", type=level_numbers, default=(), help="such as 1,2 [all]")
     parser.add_argument("--count", type=int, default=100, help="dialogues of each family")
-    parser.add_argument("--seed", type=int, default=9, help="of other tasks than a run's")
-    parser.add_argument("--out", metavar="FILE", help="JSONL of dialogues")
+    parser.add_argument("--seed", type=int, default=9, help="seed of the tasks")
+    parser.add_argument("--out", metavar="FILE", help="write dialogues to this JSONL")
     return parser
-
-
-def _levels(text: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in text.split(","))
 
 
 if __name__ == "__main__":

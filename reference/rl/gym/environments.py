@@ -1,14 +1,10 @@
-"""A question with one answer, which a program judges.
+"""Environments of the gym: a question with one answer that a program judges; another environment
+with fewer tools, for small contexts; another environment with a generator as a further judge.
 
-A generator as a further judge of any environment: a criterion that no program can check.
+    judged = JudgedEnvironment(item.environment, generator, "Is the tone friendly?")
 
-    judged = Judged(item.environment, generator, "Is the tone friendly?")
-
-It is asked only where every other criterion holds, so that it can refuse and never rescue.
-
-A world with some of its tools, told in fewer words: what small contexts have room for.
-
-Dialogues as the turns of their assistant, and probes of the environments as hacks.
+The generator is asked only where every other criterion holds, so that it can refuse and never
+rescue.
 """
 
 from __future__ import annotations
@@ -29,13 +25,13 @@ from reference.rl.gym.family import Item, Turns
 Check = Callable[[str], Mapping[str, bool]]
 """Criteria by name of an answer that is not empty."""
 _MARK = "answer:"
-_MOST = 4000
-"""Characters of an answer that are looked at: what is longer is none."""
+_LONGEST = 4000
+"""Characters of an answer; longer ones are refused."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Once):
-    """The environment: a question, and its check."""
+class QuestionEnvironment(Once):
+    """A question, and the check of its answer."""
 
     text: str
     check: Check
@@ -45,14 +41,18 @@ class Question(Once):
         del state
         last = dialog.messages[-1]
         text = answer_of(last.content) if last.role == "assistant" else ""
-        if not text or len(text) > _MOST:
+        if not text or len(text) > _LONGEST:
             return Verdict({"answered": False}, ("no answer",))
-        checks = {"answered": True, **self.check(text)}
-        return Verdict(checks, tuple(f"not {name}" for name, held in checks.items() if not held))
+        return verdict_of({"answered": True, **self.check(text)})
+
+
+def verdict_of(checks: Mapping[str, bool]) -> Verdict:
+    """The verdict of some criteria; a cause is `not` with the criterion."""
+    return Verdict(checks, tuple(f"not {name}" for name, held in checks.items() if not held))
 
 
 def answer_of(text: str) -> str:
-    """What a message answers: behind its last `Answer:`, or all of it where there is none."""
+    """The answer in a message: behind its last `Answer:`, or all of it where there is none."""
     at = text.lower().rfind(_MARK)
     return (text if at < 0 else text[at + len(_MARK) :]).strip()
 
@@ -71,9 +71,9 @@ def asked(
         **hacks,
     }
     return Item(
-        Question(text, check),
+        QuestionEnvironment(text, check),
         lambda: said(answer),
-        lambda: {name: said(one) for name, one in tricks.items()},
+        lambda: {name: said(trick) for name, trick in tricks.items()},
         tags,
     )
 
@@ -84,13 +84,10 @@ def said(text: str) -> Turns:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """An environment with one more judge."""
+class _Wrapped:
+    """Another environment, as it is."""
 
     world: Environment[Any]
-    judge_by: Generator = field(compare=False)
-    question: str = ""
-    """What is asked of the answer, beside the user's own words."""
 
     @property
     def opening(self) -> Dialog:
@@ -110,38 +107,45 @@ class Judged:
         return self.world.reply(state, dialog)
 
     def judge(self, state: Any, dialog: Dialog) -> Verdict:
-        """The world's criteria, and `judge`. Raises the generator's errors."""
-        found = self.world.judge(state, dialog)
-        if not found.success:
-            return replace(found, checks={**found.checks, "judge": False})
-        asked = "\n".join(one.content for one in dialog.messages if one.role == "user")
-        row = {"prompt": f"{asked}\n\n{self.question}".strip()}
-        said = dialog.messages[-1].content
-        (score,) = SCORERS["verifier"].judge(ScorerInput([row], [said], self.judge_by))
-        causes = () if score == 1 else ("not judge",)
-        return Verdict({**found.checks, "judge": score == 1}, causes)
+        """As the world does."""
+        return self.world.judge(state, dialog)
 
 
 @dataclass(frozen=True, slots=True)
-class Narrow:
-    """Another environment behind another opening."""
+class JudgedEnvironment(_Wrapped):
+    """An environment with a generator as one more judge."""
 
-    world: Environment[Any]
+    judge_by: Generator = field(compare=False)
+    question: str = ""
+    """Asked about the answer, beside the user's own words."""
+
+    def judge(self, state: Any, dialog: Dialog) -> Verdict:
+        """The world's criteria, and `judge`. Raises the generator's errors."""
+        verdict = self.world.judge(state, dialog)
+        if not verdict.success:
+            return replace(verdict, checks={**verdict.checks, "judge": False})
+        users = "\n".join(each.content for each in dialog.messages if each.role == "user")
+        row = {"prompt": f"{users}\n\n{self.question}".strip()}
+        given = ScorerInput([row], [dialog.messages[-1].content], self.judge_by)
+        (score,) = SCORERS["verifier"].judge(given)
+        return verdict_of({**verdict.checks, "judge": score == 1})
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowedEnvironment(_Wrapped):
+    """An environment with some of its tools, behind a shorter opening."""
+
     tools: tuple[str, ...]
-    """The names of those that are left."""
+    """The names of the tools that are left."""
     said: str = ""
     """The user's first turn; empty: the world's own, without its system message."""
 
     @property
     def opening(self) -> Dialog:
-        """What is to be done, and these tools alone."""
+        """The user's turn, and these tools alone."""
         told = self.world.opening
-        kept = tuple(one for one in told.tools if one["function"]["name"] in self.tools)
+        kept = tuple(tool for tool in told.tools if tool["function"]["name"] in self.tools)
         return Dialog((Message("user", self.said or told.messages[-1].content),), kept)
-
-    def start(self) -> Any:
-        """As the world does."""
-        return self.world.start()
 
     def call(self, state: Any, call: Call) -> tuple[Any, str]:
         """As the world does; other tools are not there."""
@@ -149,38 +153,30 @@ class Narrow:
             return state, f"Error: there is no tool {call.name}; there are: {', '.join(self.tools)}"
         return self.world.call(state, call)
 
-    def reply(self, state: Any, dialog: Dialog) -> str | None:
-        """As the world does."""
-        return self.world.reply(state, dialog)
-
-    def judge(self, state: Any, dialog: Dialog) -> Verdict:
-        """As the world does."""
-        return self.world.judge(state, dialog)
-
 
 def turns_of(dialog: Dialog) -> Turns:
-    """What the assistant said and called; arguments that are no JSON object become none."""
+    """The assistant's turns in a dialogue; arguments that are not a JSON object become none."""
     return tuple(
-        Turn(one.content, tuple((call.name, _given(call.arguments)) for call in one.calls))
-        for one in dialog.messages
-        if one.role == "assistant"
+        Turn(each.content, tuple((call.name, _given(call.arguments)) for call in each.calls))
+        for each in dialog.messages
+        if each.role == "assistant"
     )
 
 
 def tricks(environment: Environment[Any], budget: int = 60) -> dict[str, Turns]:
-    """What the probes that fit every environment do in this one."""
+    """The turns of the probes that fit every environment, in this one."""
     bound = Budget(steps=budget)
-    return {one.name: turns_of(play(environment, one, bound).dialog) for one in PROBES}
+    return {probe.name: turns_of(play(environment, probe, bound).dialog) for probe in PROBES}
 
 
 def probed(probes: Iterable[HackScript]) -> dict[str, Turns]:
-    """Probes of an environment of its own as hacks."""
-    return {one.name.replace("_", " "): one.turns for one in probes}
+    """An environment's own probes as hacks."""
+    return {probe.name.replace("_", " "): probe.turns for probe in probes}
 
 
 def _given(arguments: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(arguments)
+        given = json.loads(arguments)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return given if isinstance(given, dict) else {}

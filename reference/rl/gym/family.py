@@ -1,21 +1,28 @@
-"""What a family of verifiable tasks is, and all of them by name."""
+"""Families of verifiable tasks: what they are, and all of them by name.
+
+A family is a module of `families` with a function `make` of a level and a seed. `families.yaml`
+describes it and its levels, and holds its words.
+"""
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from reference.agentic.environment import Environment
 from reference.agentic.play import Turn
+from reference.agentic.texts import read_yaml
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
 
 Turns = tuple[Turn, ...]
-"""What the assistant says and calls, turn by turn."""
+"""The assistant's words and calls, turn by turn."""
+_FAMILIES = "reference.rl.gym.families"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class TaskFamily:
     """Tasks of one kind, from easy to hard."""
 
     name: str
@@ -45,25 +52,36 @@ class Family:
 
 @cache
 def names() -> tuple[str, ...]:
-    """All families, in the order of the alphabet."""
-    package = importlib.import_module("reference.rl.gym.families")
-    return tuple(sorted(one.name for one in pkgutil.iter_modules(package.__path__)))
+    """All families, in alphabetical order."""
+    package = import_module(_FAMILIES)
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(package.__path__)))
 
 
-def family(name: str) -> Family:
-    """The family of this name, one of `names()`. Raises UsageError TW658 for another."""
+@cache
+def texts(name: str) -> Mapping[str, Any]:
+    """The section of a family in `families.yaml`."""
+    return read_yaml(Path(__file__).with_name("families.yaml"))[name]
+
+
+def family(name: str) -> TaskFamily:
+    """The family of this name. Raises UsageError TW658 where there is none."""
     if name not in names():
         message, fix = f"there is no family `{name}`", hint(name, names(), "name a family")
         raise UsageError([Problem("TW658", "tasks.source", message, fix)])
-    return importlib.import_module(f"reference.rl.gym.families.{name}").FAMILY
+    said, make = texts(name), import_module(f"{_FAMILIES}.{name}").make
+    return TaskFamily(name, said["about"], tuple(said["levels"]), make)
 
 
 def item(name: str, level: int, seed: int) -> Item:
     """The item of a family, a level and a seed. Raises UsageError TW650 for a level that the family
-    has not."""
-    found = family(name)
-    if not 1 <= level <= len(found.levels):
+    does not have."""
+    levels = len(family(name).levels)
+    if not 1 <= level <= levels:
         message = f"`{name}` has no level {level}"
-        fix = f"it has 1 to {len(found.levels)}"
-        raise UsageError([Problem("TW650", "tasks.levels", message, fix)])
-    return found.make(level, seed)
+        raise UsageError([Problem("TW650", "tasks.levels", message, f"it has 1 to {levels}")])
+    return family(name).make(level, seed)
+
+
+def level_numbers(text: str) -> tuple[int, ...]:
+    """Levels as an option names them, such as `1,2`. Raises ValueError for others."""
+    return tuple(int(part) for part in text.split(","))

@@ -1,15 +1,14 @@
-"""Logistic regression on few features, by Newton's method: small judges that are trained in
-milliseconds, the same on every machine to rounding.
+"""Does a passage support a sentence? A judge of single sentences, trained on planted claims: a
+logistic regression on few features, fitted by Newton's method in milliseconds, the same on every
+machine to rounding.
+
+`python -m reference.rl.gym.support` prints the AUROC on held-out claims. Their names and wordings,
+and some of their kinds of error, are not in the training data; features and ridge were chosen with
+such claims of another seed in view. The judge knows no synonyms, no order of words and no
+inference: a true sentence in quite other words may count as unsupported, and two lower-case words
+exchanged as supported.
 
 Legend: R rows, F features.
-
-Does a passage support a sentence? A judge of single sentences, trained on planted claims.
-
-Features are counted against the passage; a logistic regression weighs them. `python -m
-reference.rl.gym.support` prints the AUROC on held-out claims, whose names and wordings, and some
-of whose ways to go wrong, training has not seen; features and ridge were chosen with such claims of
-another seed in view. It knows no synonyms, no order of words and no inference: a true sentence in
-quite other words may count as unsupported, and two lower-case words exchanged as supported.
 """
 
 from __future__ import annotations
@@ -33,29 +32,32 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Logistic:
-    """Weights of features, and of the constant behind them."""
+    """A logistic regression."""
 
     weights: tuple[float, ...]
+    """Of the features, and of the constant behind them."""
 
     def chance(self, features: Sequence[float]) -> float:
-        """That a row is of the class that was 1."""
+        """The chance of class 1 for a row."""
         total = float(np.dot(self.weights, (*features, 1.0)))
         return float(1 / (1 + np.exp(-np.clip(total, -50, 50))))
 
 
-def fit(rows: Sequence[Sequence[float]], labels: Sequence[float], ridge: float = 1e-4) -> Logistic:
-    """The weights that make labels likeliest, less `ridge` times half their squares (not of the
-    constant); labels are 0 to 1. Hastie, Tibshirani, Friedman 2009, section 4.4.1."""
+def fit_logistic(
+    rows: Sequence[Sequence[float]], labels: Sequence[float], ridge: float = 1e-4
+) -> Logistic:
+    """The weights of the likeliest labels, less `ridge` times half their squares (the constant's
+    apart); labels are 0 to 1. Hastie, Tibshirani, Friedman 2009, section 4.4.1."""
     features_RF: Floats = np.c_[np.asarray(rows, dtype=np.float64), np.ones(len(rows))]
     label_R = np.asarray(labels, dtype=np.float64)
-    price_F = np.full(features_RF.shape[1], ridge * len(rows))
-    price_F[-1] = 1e-9 * len(rows)
+    ridge_F = np.full(features_RF.shape[1], ridge * len(rows))
+    ridge_F[-1] = 1e-9 * len(rows)
     weight_F = np.zeros(features_RF.shape[1])
     for _ in range(50):
         chance_R = 1 / (1 + np.exp(-np.clip(features_RF @ weight_F, -50, 50)))
-        slope_F = features_RF.T @ (chance_R - label_R) + price_F * weight_F
-        curve_FF = (features_RF.T * (chance_R * (1 - chance_R))) @ features_RF + np.diag(price_F)
-        step_F = np.linalg.solve(curve_FF, slope_F)
+        gradient_F = features_RF.T @ (chance_R - label_R) + ridge_F * weight_F
+        hessian_FF = (features_RF.T * (chance_R * (1 - chance_R))) @ features_RF + np.diag(ridge_F)
+        step_F = np.linalg.solve(hessian_FF, gradient_F)
         weight_F = weight_F - step_F
         if np.abs(step_F).max() < 1e-9:
             break
@@ -180,8 +182,8 @@ def _denials(text: str) -> int:
 def judge() -> Logistic:
     """The judge, trained on planted claims; chances are that a sentence is not supported."""
     given = claims(TRAINED_ON, unseen=False, seed=0)
-    rows = [features(one.passage, one.sentence) for one in given]
-    return fit(rows, [float(one.kind != "supported") for one in given])
+    rows = [features(claim.passage, claim.sentence) for claim in given]
+    return fit_logistic(rows, [float(claim.kind != "supported") for claim in given])
 
 
 def in_disorder(passage: str, sentence: str) -> bool:

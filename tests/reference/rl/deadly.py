@@ -10,7 +10,7 @@ from pathlib import Path
 
 from reference.agentic.environment import Verdict
 from reference.dialog import Call, Dialog, Message
-from reference.rl.tasks import Task
+from reference.rl.tasks import RlTask
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Deadly:
         return Verdict({"done": True})
 
 
-def deadly(count: int, seed: int) -> Sequence[Task]:
+def deadly(count: int, seed: int) -> Sequence[RlTask]:
     """Tasks for workers, which make them by name."""
     del seed
     marks = ["", "never", os.environ.get("DEADLY_MARK", "")]
-    return [Task(f"deadly-{at}", "deadly", Deadly(marks[at])) for at in range(count)]
+    return [RlTask(f"deadly-{at}", "deadly", Deadly(marks[at])) for at in range(count)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from reference.rl.run import Result, learn_from
+from reference.rl.run import RlResult, learn_from
 from reference.rl.spec import run_of
 from reference.text.prepare import prepare
 from tests.reference.rl.mini import spec
@@ -16,7 +16,7 @@ from tests.reference.rl.mini import spec
 pytestmark = pytest.mark.slow
 
 
-def played(folder: Path, **sections: Any) -> Result:
+def played(folder: Path, **sections: Any) -> RlResult:
     """The toy of characters from random weights."""
     base: dict[str, Any] = {
         "tasks": [{"source": "characters", "count": 9}],
@@ -33,7 +33,7 @@ def played(folder: Path, **sections: Any) -> Result:
     return learn_from(spec(folder, **base))
 
 
-def cut(result: Result) -> float:
+def cut(result: RlResult) -> float:
     """Share of the last five iterations' responses that met their bound."""
     last = result.iterations[-5:]
     return sum(one.ended.get("budget", 0) / sum(one.ended.values()) for one in last) / 5

@@ -9,22 +9,19 @@ from typing import Any
 import pytest
 
 from reference.agentic.environment import Verdict
-from reference.rl.batches import PtxSpec
-from reference.rl.batches import ptx_batches as beside
-from reference.rl.batches import ptx_loader as loader_of
+from reference.rl.batches import PtxSpec, ptx_batches, ptx_loader
 from reference.rl.prompts import History, PromptsSpec, draw
-from reference.rl.records import Asked, Ended, RepeatSpec, repeats
+from reference.rl.records import Ended, PromptGroup, RepeatSpec, repeats
 from reference.rl.rewards import RewardsSpec, give, reward
-from reference.rl.rollout import TemperatureSpec
-from reference.rl.rollout import temperature_at as temperature
+from reference.rl.rollout import TemperatureSpec, temperature_at
 from reference.rl.spec import load_rl, named, run_of
-from reference.rl.tasks import Task, tasks_of
+from reference.rl.tasks import RlTask, TasksSpec, tasks_of
 from reference.rl.toys import Characters
 from reference.text.loader import IGNORED
 from tests.reference.rl.mini import spec
 from tests.reference.rl.worlds import CHARACTERS, responses
 
-TASKS = {f"t{at}": Task(f"t{at}", "", Characters("d"), level=at // 2) for at in range(6)}
+TASKS = {f"t{at}": RlTask(f"t{at}", "", Characters("d"), level=at // 2) for at in range(6)}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +44,7 @@ def test_a_reward_is_the_verdict_less_penalties(
 
 
 def test_shuffled_rewards_are_the_same_ones_elsewhere() -> None:
-    groups = [Asked(0, "", responses(CHARACTERS, 8))]
+    groups = [PromptGroup(0, "", responses(CHARACTERS, 8))]
     for at, one in enumerate(groups[0].responses):
         one.verdict = Verdict({str(check): check < at for check in range(24)})
     give(groups, RewardsSpec(of="score"), 1)
@@ -111,11 +108,11 @@ def test_pass_at_k_is_the_estimate_over_what_was_tried() -> None:
 
 def test_temperature_falls_from_the_first_to_the_last() -> None:
     line = TemperatureSpec(first=1.5, last=0.5, iterations=10)
-    assert [temperature(line, at) for at in (0, 5, 10, 99)] == [1.5, 1.0, 0.5, 0.5]
+    assert [temperature_at(line, at) for at in (0, 5, 10, 99)] == [1.5, 1.0, 0.5, 0.5]
     wave = TemperatureSpec(first=1.5, last=0.5, iterations=10, shape="cosine")
-    assert temperature(wave, 5) == pytest.approx(1.0)
-    assert temperature(wave, 2) > temperature(line, 2)
-    assert temperature(TemperatureSpec(first=1.2, last=0.2), 50) == 1.2
+    assert temperature_at(wave, 5) == pytest.approx(1.0)
+    assert temperature_at(wave, 2) > temperature_at(line, 2)
+    assert temperature_at(TemperatureSpec(first=1.2, last=0.2), 50) == 1.2
 
 
 def test_a_repeat_is_a_piece_that_fills_the_window_often_enough() -> None:
@@ -133,8 +130,8 @@ def test_ptx_weighs_all_its_targets_alike_and_together_its_weight(tmp_path: Path
     run = run_of(given)
     from reference.text.prepare import prepare  # noqa: PLC0415
 
-    loader = loader_of(PtxSpec(weight=0.3, rows=6), run, prepare(run.data, run.model.vocab))
-    batches = beside(PtxSpec(weight=0.3, rows=6), loader)
+    loader = ptx_loader(PtxSpec(weight=0.3, rows=6), run, prepare(run.data, run.model.vocab))
+    batches = ptx_batches(PtxSpec(weight=0.3, rows=6), loader)
     weights = sum(weights.sum().item() for _, _, weights in batches)
     assert weights == pytest.approx(0.3)
     assert len(batches) == 2
@@ -147,3 +144,9 @@ def test_presets_load(name: str) -> None:
     loaded = load_rl(name)
     assert loaded.iterations
     assert tasks_of(loaded.tasks)
+
+
+def test_a_goal_is_asked_for_in_three_words() -> None:
+    goals = tasks_of([TasksSpec(source="sums", count=2, seed=3)]).values()
+    said = [task.environment.opening.messages[0].content for task in goals]
+    assert said == ["make 8", "make 19"]

@@ -11,7 +11,7 @@ import yaml
 from reference.inference.load import load_engine
 from reference.inference.spec import EngineSpec
 from reference.rl.command import main
-from reference.rl.run import known
+from reference.rl.prompts import known
 from tests.reference.rl.mini import spec
 
 

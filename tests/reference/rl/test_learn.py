@@ -13,8 +13,13 @@ import torch
 from reference.parallel.world import joined
 from reference.rl.batches import Batches, batch_of, row_of
 from reference.rl.learn import ObjectiveSpec, learn
-from reference.rl.objective import Group, kimi_k15_weights, squared_error, squared_error_weights
-from reference.rl.records import NOBODY, Asked, Response
+from reference.rl.objective import (
+    RewardGroup,
+    kimi_k15_weights,
+    squared_error,
+    squared_error_weights,
+)
+from reference.rl.records import NOBODY, PromptGroup, Response
 from reference.rl.spec import RlSpec, run_of
 from reference.trainer.settings import settings
 from reference.trainer.trainee import Trainee, build
@@ -22,7 +27,7 @@ from tests.reference.rl.mini import spec
 from tests.reference.rl.worlds import CHARACTERS, responses
 
 
-def written(seed: int, each: int = 3) -> list[Asked]:
+def written(seed: int, each: int = 3) -> list[PromptGroup]:
     """Responses with several turns and two versions, of any words and rewards."""
     chance = torch.Generator().manual_seed(seed)
     found = responses(CHARACTERS, each)
@@ -36,7 +41,9 @@ def written(seed: int, each: int = 3) -> list[Asked]:
             one.policy += [-5.0 - at / 8 if own else 0.0 for at in range(count)]
             one.behaviour += [-5.5 - at / 8 if own else 0.0 for at in range(count)]
         one.reward = float(torch.rand(1, generator=chance))
-    return [Asked(at, "", found[at * each : (at + 1) * each]) for at in range(len(found) // each)]
+    return [
+        PromptGroup(at, "", found[at * each : (at + 1) * each]) for at in range(len(found) // each)
+    ]
 
 
 @contextmanager
@@ -94,7 +101,7 @@ def test_the_gradient_of_the_training_path_is_the_objectives(
                 known = sum(x for x, v in zip(then, one.versions, strict=True) if v >= least)
                 ratios.append(log_probability(model, one, least) - known)
             rewards = torch.tensor([one.reward for one in asked.responses], dtype=torch.float64)
-            losses.append(squared_error(Group(rewards, torch.stack(ratios)), 0.3, "log_z"))
+            losses.append(squared_error(RewardGroup(rewards, torch.stack(ratios)), 0.3, "log_z"))
         torch.stack(losses).mean().backward()
         wanted = {
             name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None

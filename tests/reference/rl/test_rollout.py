@@ -15,7 +15,7 @@ from reference.inference.spec import EngineSpec
 from reference.model import Transformer
 from reference.model.cache import Cache
 from reference.model.transformer import initialize
-from reference.rl.records import NOBODY, Asked, Response, asked_json, asked_of
+from reference.rl.records import NOBODY, PromptGroup, Response, group_json, group_of
 from reference.rl.rollout import DivergedError
 from reference.text.template import render
 from tests.reference.inference.small import LATENT, VOCABULARY, engine
@@ -35,7 +35,8 @@ def planned(seed: int, said: int) -> Message:
 
 
 def columns(one: Response) -> tuple[list[int], list[float], list[float], list[bool]]:
-    return one.tokens, one.behaviour, one.policy, one.learned
+    learned = [version != NOBODY for version in one.versions]
+    return one.tokens, one.behaviour, one.policy, learned
 
 
 def test_a_dialogue_with_tools_is_played_to_its_end_and_judged() -> None:
@@ -56,8 +57,8 @@ def test_tokens_are_what_the_template_writes_and_only_the_models_are_learned() -
         assert [*one.prompt, *one.tokens] == VOCABULARY.ids(render(one.dialog))
         text = "".join(
             VOCABULARY.spelled(token)
-            for token, learned in zip(one.tokens, one.learned, strict=True)
-            if learned
+            for token, version in zip(one.tokens, one.versions, strict=True)
+            if version != NOBODY
         )
         assert text.endswith("done<|im_end|>")
         assert "Return of" not in text
@@ -85,8 +86,8 @@ def test_a_thousand_interruptions_lose_and_double_nothing(pause: str) -> None:
                 part.rest(one)
             one[0].due = max(0, one[0].due - part.clock)  # a new one counts from 0
             drawn += scripted.drawn
-            written = json.loads(json.dumps(asked_json(Asked(0, "", one))))
-            (cut[number],) = asked_of(written).responses
+            written = json.loads(json.dumps(group_json(PromptGroup(0, "", one))))
+            (cut[number],) = group_of(written).responses
             interruptions += 1
     assert [columns(one) for one in cut] == [columns(one) for one in whole]
     assert [one.verdict for one in cut] == [one.verdict for one in whole]

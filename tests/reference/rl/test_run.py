@@ -11,8 +11,8 @@ import torch
 
 from reference.checkpoint.folder import newest
 from reference.ending import Stop
-from reference.rl.log import Iteration
-from reference.rl.run import Result, Watch, learn_from
+from reference.rl.log import IterationMetrics
+from reference.rl.run import RlResult, RunObserver, learn_from
 from tests.reference.rl.mini import spec
 from twin.errors import ScenarioError, UsageError
 
@@ -54,26 +54,26 @@ def told(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def same(ours: Result, theirs: Result) -> bool:
+def same(ours: RlResult, theirs: RlResult) -> bool:
     there = theirs.model.state_dict()
     return all(torch.equal(one, there[name]) for name, one in ours.model.state_dict().items())
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RlResult]:
     folder = tmp_path_factory.mktemp("whole")
     train = {**PARTIAL["train"], "output": str(folder / "run")}
     return folder, learn_from(spec(folder, **{**PARTIAL, "train": train}))
 
 
-def resumed(folder: Path, place: int) -> tuple[Path, Result, list[int]]:
+def resumed(folder: Path, place: int) -> tuple[Path, RlResult, list[int]]:
     """A run that is stopped at every so many places, and the steps of the engine into a rollout at
     each stop."""
     train = {**PARTIAL["train"], "output": str(folder / f"run-{place}")}
     given = spec(folder, **{**PARTIAL, "train": train})
     clocks: list[int] = []
     for _ in range(100):
-        watch = Watch(stop=StopAt(place))
+        watch = RunObserver(stop=StopAt(place))
         found = learn_from(given, watch, "resume")
         if found.ended == "done":
             return folder / f"run-{place}", found, clocks
@@ -84,7 +84,7 @@ def resumed(folder: Path, place: int) -> tuple[Path, Result, list[int]]:
 
 
 def test_a_run_that_is_stopped_in_an_iteration_resumes_to_the_bit(
-    whole: tuple[Path, Result],
+    whole: tuple[Path, RlResult],
 ) -> None:
     folder, straight = whole
     place, found, clocks = resumed(folder, 4)
@@ -96,7 +96,7 @@ def test_a_run_that_is_stopped_in_an_iteration_resumes_to_the_bit(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1, 2, 3, 7])
-def test_a_run_resumes_to_the_bit_from_everywhere(whole: tuple[Path, Result], place: int) -> None:
+def test_a_run_resumes_to_the_bit_from_everywhere(whole: tuple[Path, RlResult], place: int) -> None:
     folder, straight = whole
     again, found, clocks = resumed(folder, place)
     assert len(clocks) > 1
@@ -104,7 +104,7 @@ def test_a_run_resumes_to_the_bit_from_everywhere(whole: tuple[Path, Result], pl
     assert told(again) == told(folder / "run")
 
 
-def test_partial_rollouts_pause_go_on_and_know_their_weights(whole: tuple[Path, Result]) -> None:
+def test_partial_rollouts_pause_go_on_and_know_their_weights(whole: tuple[Path, RlResult]) -> None:
     _, straight = whole
     lines = straight.iterations
     assert max(one.open for one in lines) > 0
@@ -117,7 +117,7 @@ def test_partial_rollouts_pause_go_on_and_know_their_weights(whole: tuple[Path, 
     assert [one.temperature for one in lines] == [1.3, 1.15, 1.0, 1.0]
 
 
-def test_engines_agree_on_what_was_written(whole: tuple[Path, Result]) -> None:
+def test_engines_agree_on_what_was_written(whole: tuple[Path, RlResult]) -> None:
     """Temperature, cuts and pauses included: what the trainer finds is what the engine told."""
     _, straight = whole
     assert all(one.mismatch < 1e-5 for one in straight.iterations if one.mismatch is not None)
@@ -134,7 +134,7 @@ def test_a_run_repeats_itself(tmp_path: Path) -> None:
     assert set(phases) == {"rollout", "switch", "train", "update", "wake"}
 
 
-def test_the_folder_of_another_run_is_refused(whole: tuple[Path, Result]) -> None:
+def test_the_folder_of_another_run_is_refused(whole: tuple[Path, RlResult]) -> None:
     folder, _ = whole
     train = {**PARTIAL["train"], "output": str(folder / "run")}
     with pytest.raises(UsageError, match="TW231"):
@@ -191,8 +191,8 @@ def test_shuffled_rewards_teach_nothing(tmp_path: Path, seed: int) -> None:
 
 
 def test_iterations_are_told_as_they_come(tmp_path: Path) -> None:
-    seen: list[Iteration] = []
-    learn_from(spec(tmp_path, iterations=1), Watch(progress=seen.append))
+    seen: list[IterationMetrics] = []
+    learn_from(spec(tmp_path, iterations=1), RunObserver(progress=seen.append))
     assert [one.iteration for one in seen] == [1]
     assert seen[0].ended.keys() <= {"budget", "over", "document"}
 
@@ -211,7 +211,7 @@ def test_weights_that_come_through_host_memory_are_the_same(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_worlds_in_processes_give_the_run_of_worlds_here(
-    whole: tuple[Path, Result], tmp_path: Path
+    whole: tuple[Path, RlResult], tmp_path: Path
 ) -> None:
     """Answers come at the same steps of the engine, however long they really take."""
     _, straight = whole

@@ -11,16 +11,16 @@ import pytest
 
 from reference.dialog import Dialog, Message
 from reference.rl.environments import (
+    EnvironmentJob,
     EnvironmentsSpec,
     FailedError,
-    Here,
-    Job,
+    InProcess,
     Workers,
     due,
     latency,
 )
 from reference.rl.rollout import Rollout, RolloutSpec
-from reference.rl.tasks import Task, TasksSpec
+from reference.rl.tasks import RlTask, TasksSpec
 from tests.reference.rl.deadly import Deadly
 from tests.reference.rl.scripted import Scripted
 from tests.reference.rl.test_rollout import planned
@@ -63,21 +63,24 @@ def test_a_worker_that_dies_is_replaced_and_its_jobs_done_again(
     workers = Workers([TasksSpec(source="tests.reference.rl.deadly:deadly", count=3)], 1)
     dialog = Dialog((Message("assistant", "x"),))
     try:
-        tickets = [workers.submit(Job("0/deadly-2", None, dialog, "judge"), 0.0) for _ in range(3)]
+        tickets = [
+            workers.submit(EnvironmentJob("0/deadly-2", None, dialog, "judge"), 0.0)
+            for _ in range(3)
+        ]
         done = [workers.take(ticket) for ticket in tickets]
         assert all(one.verdict is not None and one.verdict.success for one in done)
         assert (tmp_path / "died").exists()
         with pytest.raises(FailedError, match="no such file"):
-            workers.take(workers.submit(Job("0/deadly-1", None, dialog, "judge"), 0.0))
+            workers.take(workers.submit(EnvironmentJob("0/deadly-1", None, dialog, "judge"), 0.0))
         with pytest.raises(UsageError, match="TW642"):
-            workers.take(workers.submit(Job("0/deadly-0", None, dialog, "judge"), 0.0))
+            workers.take(workers.submit(EnvironmentJob("0/deadly-0", None, dialog, "judge"), 0.0))
     finally:
         workers.close()
 
 
 def test_an_error_of_a_world_here_is_told_like_one_elsewhere() -> None:
-    here = Here({"x": Task("x", "", Deadly("never"))})
-    job = Job("x", None, Dialog((Message("assistant", "x"),)), "judge")
+    here = InProcess({"x": RlTask("x", "", Deadly("never"))})
+    job = EnvironmentJob("x", None, Dialog((Message("assistant", "x"),)), "judge")
     with pytest.raises(FailedError, match="ValueError: no such file"):
         here.take(here.submit(job, 0.0))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from reference.dialog import Call, Message
-from reference.rl.environments import EnvironmentsSpec, Here
+from reference.rl.environments import EnvironmentsSpec, InProcess
 from reference.rl.records import Response, opening
 from reference.rl.rollout import Rollout, RolloutSpec
-from reference.rl.tasks import Task, TasksSpec, tasks_of
+from reference.rl.tasks import RlTask, TasksSpec, tasks_of
 from tests.reference.inference.small import VOCABULARY
 
 SUMS = tasks_of([TasksSpec(source="sums", count=8)])
@@ -28,7 +28,7 @@ def steps_to(goal: int) -> list[Message]:
     return [*(adds(*pair) for pair in pairs), Message("assistant", "done")]
 
 
-def responses(tasks: dict[str, Task], each: int = 1) -> list[Response]:
+def responses(tasks: dict[str, RlTask], each: int = 1) -> list[Response]:
     """Answers to all tasks that have not begun; seeds are numbers from 0."""
     found: list[Response] = []
     for group, task in enumerate(tasks.values()):
@@ -42,9 +42,11 @@ def responses(tasks: dict[str, Task], each: int = 1) -> list[Response]:
     return found
 
 
-def rollout(engine: Any, tasks: dict[str, Task], *, context: int = 2000, **fields: Any) -> Rollout:
+def rollout(
+    engine: Any, tasks: dict[str, RlTask], *, context: int = 2000, **fields: Any
+) -> Rollout:
     """A rollout in this process; `latency`, `at_once` and `spread` are the environments'."""
     slow = {name: fields.pop(name) for name in ("latency", "at_once", "spread") if name in fields}
     spec = RolloutSpec.model_validate({"cap": 2000, "slice": 0, "repeat": {"window": 0}, **fields})
     environments = EnvironmentsSpec.model_validate(slow)
-    return Rollout(engine, Here(tasks), spec, environments, context)
+    return Rollout(engine, InProcess(tasks), spec, environments, context)

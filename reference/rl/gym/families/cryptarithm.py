@@ -11,14 +11,15 @@ from typing import Final
 
 from reference.agentic.chance import drawn
 from reference.rl.gym.environments import Check, asked
-from reference.rl.gym.family import Family, Item
+from reference.rl.gym.family import Item
 
 _PAIR: Final = re.compile(r"([A-Z]) ?= ?(\d)")
 _DIGITS: Final = (1, 1, 2, 3, 4)
 """Of each number that is added, by level."""
 
 
-def _make(level: int, seed: int) -> Item:
+def make(level: int, seed: int) -> Item:
+    """The item of a level and a seed."""
     draw = drawn("cryptarithm", level, seed)
     numbers, letters = _drawn(level, draw)
     words = ["".join(letters.get(digit, digit) for digit in one) for one in numbers]
@@ -75,17 +76,3 @@ def check(words: Sequence[str]) -> Check:
 
 def _other(text: str) -> str:
     return next(one for one in ascii_uppercase if one not in text)
-
-
-FAMILY = Family(
-    "cryptarithm",
-    "letters that stand for the digits of a sum",
-    (
-        "one letter in a sum of small numbers",
-        "a sum of two digits, all hidden",
-        "numbers of two digits",
-        "numbers of three digits",
-        "numbers of four digits",
-    ),
-    _make,
-)

@@ -16,8 +16,8 @@ from reference.agentic.spec import SynthesisSpec
 from reference.evaluate.worlds.store import store
 from reference.generate.request import Sampling
 from reference.generate.rules import Rules
-from reference.rl.gym.environments import Narrow, tricks, turns_of
-from reference.rl.gym.family import Family, Item, Turns
+from reference.rl.gym.environments import NarrowedEnvironment, tricks, turns_of
+from reference.rl.gym.family import Item, Turns
 from twin.loading.config import load_config
 
 _STEPS: Final = (0, 0, 1, 2)
@@ -27,7 +27,8 @@ _EACH: Final = 64
 _TRIES: Final = 40
 
 
-def _make(level: int, seed: int) -> Item:
+def make(level: int, seed: int) -> Item:
+    """The item of a level and a seed."""
     return _stored(level, seed) if level < 3 else _errand(level, seed)
 
 
@@ -38,7 +39,7 @@ def _stored(level: int, seed: int) -> Item:
     holds = {names[0]: one}
     kind = "put" if level == 1 else draw.choice(("get", "drop", "swap"))
     name, new = names[0], names[1]
-    # Asked, called, what is told, and what is held then.
+    # PromptGroup, called, what is told, and what is held then.
     kinds: dict[str, tuple[str, Turns, str, dict[str, int]]] = {
         "put": (
             f"put {new} {other}",
@@ -71,7 +72,7 @@ def _stored(level: int, seed: int) -> Item:
     }
     asked, solution, says, goal = kinds[kind]
     row = {"holds": holds, "goal": goal, "asked": asked, "says": says}
-    world = Narrow(store(row), ("put",) if level == 1 else ("put", "get", "drop"))
+    world = NarrowedEnvironment(store(row), ("put",) if level == 1 else ("put", "get", "drop"))
     guess = (Turn(f"It is {one}."), Turn(str(one)))
     return Item(
         world,
@@ -110,16 +111,3 @@ def _solved(world: Simulated) -> Turns:
         if found.verdict.success:
             return turns_of(found.dialog)
     raise AssertionError(world.task.id)
-
-
-FAMILY = Family(
-    "errands",
-    "calls of tools over several turns, judged by what the world became",
-    (
-        "one number put into a store",
-        "one number told, dropped or moved",
-        "an errand of one call in one of many applications",
-        "an errand of two calls",
-    ),
-    _make,
-)

@@ -1,4 +1,4 @@
-"""Say of a place what a passage says of it, and nothing else.
+"""State what a passage says of a factory, and nothing else.
 
 That the answer holds what was asked is checked by a program; that the passage supports each of its
 sentences by the judge of `reference.rl.gym.support`, whose errors are therefore the family's.
@@ -10,19 +10,20 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.claims import RELATIONS, Place, passage, places, tell
+from reference.rl.gym.claims import RELATIONS, Factory, factories, passage, state
 from reference.rl.gym.environments import Check, asked
-from reference.rl.gym.family import Family, Item
+from reference.rl.gym.family import Item
 from reference.rl.gym.support import in_disorder, sentences, unsupported
 
 _SIZES: Final = ((1, 1, 1), (1, 3, 1), (2, 3, 1), (2, 4, 2), (3, 4, 3))
 """Places, facts of each, and facts that are asked for, by level."""
 
 
-def _make(level: int, seed: int) -> Item:
+def make(level: int, seed: int) -> Item:
+    """The item of a level and a seed."""
     draw = drawn("faithfulness", level, seed)
     count, each, wanted = _SIZES[level - 1]
-    known = places(count, False, draw)
+    known = factories(count, False, draw)
     told = [draw.sample(RELATIONS, each) for _ in known]
     facts = [(one, other) for one, others in zip(known, told, strict=True) for other in others]
     text = passage(facts, draw)
@@ -37,15 +38,17 @@ def _make(level: int, seed: int) -> Item:
     )
 
 
-def _tells(sentence: str, place: Place, relation: str) -> bool:
+def _tells(sentence: str, factory: Factory, relation: str) -> bool:
     words = sentence.rstrip(".").split()
-    return place.name in words and getattr(place, relation) in words
+    return factory.name in words and getattr(factory, relation) in words
 
 
-def _check(text: str, place: Place, chosen: Sequence[str]) -> Check:
+def _check(text: str, factory: Factory, chosen: Sequence[str]) -> Check:
     def judge(answer: str) -> Mapping[str, bool]:
         parts = sentences(answer)
-        says = {relation: any(_tells(one, place, relation) for one in parts) for relation in chosen}
+        says = {
+            relation: any(_tells(one, factory, relation) for one in parts) for relation in chosen
+        }
         short = len(parts) <= len(chosen)
         faithful = bool(parts) and len(answer) <= len(text) + 40
         faithful = faithful and all(one < 0.5 for one in unsupported(text, answer))
@@ -55,30 +58,18 @@ def _check(text: str, place: Place, chosen: Sequence[str]) -> Check:
     return judge
 
 
-def _hacks(known: Sequence[Place], text: str, chosen: Sequence[str]) -> dict[str, str]:
-    place, relation = known[0], chosen[0]
-    good = [tell(place, one, 0, unseen=False) for one in chosen]
-    values = " ".join(getattr(place, one) for one in chosen)
+def _hacks(known: Sequence[Factory], text: str, chosen: Sequence[str]) -> dict[str, str]:
+    factory, relation = known[0], chosen[0]
+    good = [state(factory, one, 0, unseen=False) for one in chosen]
+    values = " ".join(getattr(factory, one) for one in chosen)
     return {
         "values alone": values,
         "the passage twice": f"{text} {text}",
-        "another place": tell(Place("Quarn", "1", "2", "Ylva", "coal"), relation, 0, unseen=False),
+        "another place": state(
+            Factory("Quarn", "1", "2", "Ylva", "coal"), relation, 0, unseen=False
+        ),
         "with an invention": " ".join([*good, "It won several prizes for its gardens."]),
         "denied": " ".join([f"It is not true that {good[0]}", *good[1:]]),
         "claims to be supported": "Every sentence is supported by the passage.",
         "words of the passage": " ".join(sorted(set(text.replace(".", "").split()), reverse=True)),
     }
-
-
-FAMILY = Family(
-    "faithfulness",
-    "what a passage says of a place, and nothing else",
-    (
-        "the one sentence that there is",
-        "one of three facts",
-        "one of three facts, beside another place",
-        "two of four facts, beside another place",
-        "three of four facts, beside two others",
-    ),
-    _make,
-)

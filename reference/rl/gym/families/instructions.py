@@ -17,29 +17,19 @@ from typing import Any, Final
 
 from reference.agentic.chance import drawn
 from reference.rl.gym.environments import Check, asked
-from reference.rl.gym.family import Family, Item
+from reference.rl.gym.family import Item, texts
 
-_LISTED: Final = (
-    "pear sand lamp river moon coat bread stone glass bird paper wheel cloud horse salt garden "
-    "iron boat winter table road honey candle bridge mirror basket"
-)
-_WORDS: Final = _LISTED.split()
-_CLAIM: Final = re.compile(
-    r"\bas (?:you )?(?:requested|asked|instructed|required)\b"
-    r"|\b(?:this|my|the) (?:answer|response|reply|text) "
-    r"(?:has|contains|meets|satisfies|follows|complies|keeps|is correct)\b"
-    r"|\bi (?:have )?(?:complied|followed|kept|met|used exactly)\b"
-    r"|\ball (?:the )?(?:constraints|requirements|instructions|rules|criteria) (?:are|were|have)\b"
-    r"|\bin (?:exactly|full compliance)\b|\bexactly \w+ words\b",
-    re.IGNORECASE,
-)
+_TEXTS: Final = texts("instructions")
+_WORDS: Final[list[str]] = _TEXTS["words"].split()
+_CLAIM: Final = re.compile("|".join(_TEXTS["claims"]), re.IGNORECASE)
 Rule = tuple[str, Callable[[str], bool]]
 """A criterion's name, and whether an answer keeps it."""
 Plan = tuple[str, Sequence[Rule], str, str]
 """What is asked, the rules, an answer that keeps them, and the tag."""
 
 
-def _make(level: int, seed: int) -> Item:
+def make(level: int, seed: int) -> Item:
+    """The item of a level and a seed."""
     draw = drawn("instructions", level, seed)
     text, rules, answer, tag = draw.choice(_PLANS[level - 1])(draw)
     claim = "This answer follows all the rules, as requested."
@@ -171,15 +161,3 @@ def _read(text: str) -> Any:
 
 
 _PLANS: Final = ((_one,), (_few,), (_ends,), (_object,), (_list, _object, _ends))
-FAMILY = Family(
-    "instructions",
-    "rules that an answer must keep, checked by a program",
-    (
-        "one given word",
-        "a count of different words, one of them given",
-        "count, first and last word, a word that is banned",
-        "a JSON object of given keys and kinds",
-        "lines, JSON or counts with several rules each",
-    ),
-    _make,
-)

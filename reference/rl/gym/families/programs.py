@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from reference.agentic.chance import drawn
 from reference.agentic.code.environment import CodeEnvironment, Submission, answer_of
-from reference.agentic.code.generate import function, make
+from reference.agentic.code.generate import function
+from reference.agentic.code.generate import make as make_problem
 from reference.agentic.code.probes import probes
 from reference.agentic.code.problems import problem_kinds
 from reference.agentic.code.task import CallExample, CodeTask
@@ -19,7 +20,7 @@ from reference.agentic.environment import Once, Verdict
 from reference.agentic.play import Turn
 from reference.dialog import Dialog
 from reference.rl.gym.environments import probed, said
-from reference.rl.gym.family import Family, Item
+from reference.rl.gym.family import Item
 
 _PROGRAM: Final = re.compile(r"^(def|import|from) ", re.MULTILINE)
 _HIDDEN: Final = 8
@@ -50,12 +51,13 @@ class Short(Once):
         return self.code.judge(Submission(program), Dialog(dialog.messages))
 
 
-def _make(level: int, seed: int) -> Item:
+def make(level: int, seed: int) -> Item:
+    """The item of a level and a seed."""
     if level <= 3:
         return _short(level, seed)
     easy, hard = _HARDEST[level]
     some = [one for one in problem_kinds().values() if easy <= one.difficulty <= hard]
-    world = CodeEnvironment(make(drawn("programs", level, seed).choice(some), seed))
+    world = CodeEnvironment(make_problem(drawn("programs", level, seed).choice(some), seed))
     task = world.task
     solution = (Turn(calls=(("submit", {"code": task.solution}),)), Turn("Done."))
     return Item(world, lambda: solution, lambda: probed(probes(world)), task.tags)
@@ -130,15 +132,3 @@ def _strings(draw: Random) -> Simple:
 
 
 _KINDS: Final = (_one_sign, _two_signs, _strings)
-FAMILY = Family(
-    "programs",
-    "Python functions, judged by hidden tests in the sandbox",
-    (
-        "one sign and one number",
-        "two signs and two numbers",
-        "one call on a text or a number",
-        "problems of difficulty 1 and 2, with tools",
-        "problems of difficulty 3 to 5, with tools",
-    ),
-    _make,
-)

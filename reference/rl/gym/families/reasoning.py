@@ -9,33 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 from reference.agentic.chance import drawn
 from reference.rl.gym.environments import Check, asked
-from reference.rl.gym.family import Family, Item
+from reference.rl.gym.family import Item, texts
 from twin.errors import Problem, UsageError
 
-_SUM: Final = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
-_SETS: Final[tuple[Mapping[str, Mapping[str, Any]], ...]] = (
-    {"chain_sum": _SUM},
-    {"chain_sum": {**_SUM, "max_digits": 2}, "spell_backward": {"max_word_len": 5}},
-    {"gcd": {}, "lcm": {}, "letter_counting": {}, "base_conversion": {}, "count_bits": {}},
-    {
-        "simple_equations": {},
-        "family_relationships": {},
-        "products": {},
-        "fraction_simplification": {},
-    },
-    {"count_primes": {}, "polynomial_multiplication": {}, "word_sorting": {}, "time_intervals": {}},
-)
-"""Data sets with their settings, by level."""
 
-
-def _make(level: int, seed: int) -> Item:
-    names = sorted(_SETS[level - 1])
-    name = drawn("reasoning", level, seed).choice(names)
-    given = _package().create_dataset(name, size=1, seed=seed, **_SETS[level - 1][name])
+def make(level: int, seed: int) -> Item:
+    """The item of a level and a seed."""
+    sets = texts("reasoning")["sets"][level - 1]
+    name = drawn("reasoning", level, seed).choice(sorted(sets))
+    given = _package().create_dataset(name, size=1, seed=seed, **sets[name])
     entry = given[0]
     answer = str(entry["answer"])
     hacks = {
@@ -60,17 +46,3 @@ def _package() -> Any:
         message = "the family `reasoning` needs the package reasoning-gym"
         fix = "`pip install reasoning-gym`, or take the other families"
         raise UsageError([Problem("TW651", "tasks.source", message, fix)]) from None
-
-
-FAMILY = Family(
-    "reasoning",
-    "data sets of reasoning-gym",
-    (
-        "sums of two digits",
-        "sums of short numbers, words backwards",
-        "divisors, multiples, letters, bases",
-        "equations, families, products, fractions",
-        "primes, polynomials, sorting, times",
-    ),
-    _make,
-)

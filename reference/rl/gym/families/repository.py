@@ -10,20 +10,21 @@ from reference.agentic.play import Turn
 from reference.agentic.software.environment import SoftwareEnvironment
 from reference.agentic.software.generate import generate
 from reference.agentic.software.probes import probes
-from reference.rl.gym.environments import Narrow, probed
-from reference.rl.gym.family import Family, Item, Turns
+from reference.rl.gym.environments import NarrowedEnvironment, probed
+from reference.rl.gym.family import Item, Turns
 
 _FEW: Final = {1: ("edit_file",), 2: ("read_file", "edit_file")}
 """Tools of a level that has not all."""
 
 
-def _make(level: int, seed: int) -> Item:
+def make(level: int, seed: int) -> Item:
+    """The item of a level and a seed."""
     world = SoftwareEnvironment(generate(seed))
     repository, gold = world.repository, world.repository.gold
     told = f"In {gold.path} replace\n{gold.old}by\n{gold.new}"
     if level == 2:
         told = f"{repository.issue}\n\nIt is in {gold.path}."
-    shown: Any = world if level == 3 else Narrow(world, _FEW[level], told)
+    shown: Any = world if level == 3 else NarrowedEnvironment(world, _FEW[level], told)
     solution = (Turn(calls=(("edit_file", asdict(gold)),)), Turn("Done."))
     tags = (repository.project, repository.bug)
     return Item(shown, lambda: solution, lambda: _hacks(world, level), tags)
@@ -33,15 +34,3 @@ def _hacks(world: SoftwareEnvironment, level: int) -> dict[str, Turns]:
     """Those that spoil a good patch need tools that easy levels have not."""
     found = probed(probes(world))
     return found if level == 3 else {k: one for k, one in found.items() if "mended" not in k}
-
-
-FAMILY = Family(
-    "repository",
-    "issues of small repositories, judged by hidden tests in the sandbox",
-    (
-        "a replacement that is told word by word",
-        "an issue with the file that it is in",
-        "an issue, with all tools",
-    ),
-    _make,
-)

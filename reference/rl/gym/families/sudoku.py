@@ -9,13 +9,14 @@ from typing import Final
 
 from reference.agentic.chance import drawn
 from reference.rl.gym.environments import Check, asked
-from reference.rl.gym.family import Family, Item
+from reference.rl.gym.family import Item
 
 _SHAPES: Final = ((2, 2, 1), (2, 2, 3), (2, 2, 7), (2, 3, 14), (3, 3, 30))
 """Rows and columns of a box, and cells that are missing, by level."""
 
 
-def _make(level: int, seed: int) -> Item:
+def make(level: int, seed: int) -> Item:
+    """The item of a level and a seed."""
     draw = drawn("sudoku", level, seed)
     high, wide, missing = _SHAPES[level - 1]
     grid = _grid(high, wide, draw)
@@ -74,17 +75,3 @@ def _units(grid: Sequence[str], high: int, wide: int) -> Iterator[list[str]]:
         yield list(grid[at::size])
         top, left = at // high * high, at % high * wide
         yield [grid[(top + r) * size + left + c] for r in range(high) for c in range(wide)]
-
-
-FAMILY = Family(
-    "sudoku",
-    "the missing digits of a grid",
-    (
-        "one digit of 4 by 4",
-        "three digits of 4 by 4",
-        "seven digits of 4 by 4",
-        "fourteen digits of 6 by 6",
-        "thirty digits of 9 by 9",
-    ),
-    _make,
-)

@@ -9,11 +9,9 @@ from typing import Final
 
 from reference.agentic.chance import drawn
 from reference.rl.gym.environments import Check, asked
-from reference.rl.gym.family import Family, Item
+from reference.rl.gym.family import Item, texts
 
-_PEOPLE: Final = ("Ann", "Bo", "Cy", "Dee", "Eli", "Fay", "Gus", "Hal", "Ida", "Jo", "Kit", "Lou")
-_TOWNS: Final = ("Arn", "Bex", "Cork", "Deal", "Ely", "Fife")
-_JOBS: Final = ("cook", "pilot", "nurse", "baker")
+_TEXTS: Final = texts("tables")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +37,12 @@ class Tables:
         return next(one for one in self.people if one.name == name)
 
 
-Asked = tuple[str, str, str, bool]
+TableQuestion = tuple[str, str, str, bool]
 """A question, its answer, its tag, and whether it needs the second table."""
 
 
-def _make(level: int, seed: int) -> Item:
+def make(level: int, seed: int) -> Item:
+    """The item of a level and a seed."""
     draw = drawn("tables", level, seed)
     tables = _tables(level, draw)
     question, answer, tag, both = draw.choice(_KINDS[level - 1])(tables, draw)
@@ -59,11 +58,11 @@ def _make(level: int, seed: int) -> Item:
 
 def _tables(level: int, draw: Random) -> Tables:
     count = (2, 4, 5, 5, 6)[level - 1]
-    names = draw.sample(_PEOPLE, count)
-    towns = draw.sample(_TOWNS, min(3, max(2, count - 1)))
+    names = draw.sample(_TEXTS["people"], count)
+    towns = draw.sample(_TEXTS["towns"], min(3, max(2, count - 1)))
     ages, pays = draw.sample(range(20, 80), count), draw.sample(range(10, 99), count)
     people = tuple(
-        Person(name, draw.choice(towns), draw.choice(_JOBS), age, pay)
+        Person(name, draw.choice(towns), draw.choice(_TEXTS["jobs"]), age, pay)
         for name, age, pay in zip(names, ages, pays, strict=True)
     )
     mayors = draw.sample(names, len(towns))
@@ -82,50 +81,50 @@ def _written(tables: Tables, level: int, *, both: bool) -> str:
     return "\n".join(lines)
 
 
-def _age(tables: Tables, draw: Random) -> Asked:
+def _age(tables: Tables, draw: Random) -> TableQuestion:
     one = draw.choice(tables.people)
     return f"age of {one.name}?", str(one.age), "lookup", False
 
 
-def _field(tables: Tables, draw: Random) -> Asked:
+def _field(tables: Tables, draw: Random) -> TableQuestion:
     one, name = draw.choice(tables.people), draw.choice(("town", "job", "age", "pay"))
     return f"{name} of {one.name}?", str(getattr(one, name)), "lookup", False
 
 
-def _reverse(tables: Tables, draw: Random) -> Asked:
+def _reverse(tables: Tables, draw: Random) -> TableQuestion:
     one = draw.choice(tables.people)
     return f"who has pay {one.pay}?", one.name, "reverse lookup", False
 
 
-def _count(tables: Tables, draw: Random) -> Asked:
+def _count(tables: Tables, draw: Random) -> TableQuestion:
     town = draw.choice(tables.people).town
     count = sum(one.town == town for one in tables.people)
     return f"how many live in {town}?", str(count), "count", False
 
 
-def _sum(tables: Tables, draw: Random) -> Asked:
+def _sum(tables: Tables, draw: Random) -> TableQuestion:
     town = draw.choice(tables.people).town
     total = sum(one.pay for one in tables.people if one.town == town)
     return f"total pay in {town}?", str(total), "sum", False
 
 
-def _most(tables: Tables, draw: Random) -> Asked:
+def _most(tables: Tables, draw: Random) -> TableQuestion:
     name = draw.choice(("age", "pay"))
     best = max(tables.people, key=lambda one: getattr(one, name))
     return f"who has the most {name}?", best.name, "maximum", False
 
 
-def _size(tables: Tables, draw: Random) -> Asked:
+def _size(tables: Tables, draw: Random) -> TableQuestion:
     one = draw.choice(tables.people)
     return f"size of the town of {one.name}?", str(tables.towns[one.town][1]), "join", True
 
 
-def _mayor(tables: Tables, draw: Random) -> Asked:
+def _mayor(tables: Tables, draw: Random) -> TableQuestion:
     one = draw.choice(tables.people)
     return f"mayor of the town of {one.name}?", tables.towns[one.town][0], "join", True
 
 
-def _mayor_pay(tables: Tables, draw: Random) -> Asked:
+def _mayor_pay(tables: Tables, draw: Random) -> TableQuestion:
     oldest = max(tables.people, key=lambda one: one.age)
     mayor = tables.named(tables.towns[oldest.town][0])
     del draw
@@ -133,7 +132,7 @@ def _mayor_pay(tables: Tables, draw: Random) -> Asked:
     return text, str(mayor.pay), "three hops", True
 
 
-def _job_of_mayor(tables: Tables, draw: Random) -> Asked:
+def _job_of_mayor(tables: Tables, draw: Random) -> TableQuestion:
     town = max(tables.towns, key=lambda one: tables.towns[one][1])
     mayor = tables.named(tables.towns[town][0])
     others = sum(one.town == mayor.town for one in tables.people)
@@ -142,7 +141,7 @@ def _job_of_mayor(tables: Tables, draw: Random) -> Asked:
     return text, str(others), "three hops", True
 
 
-_KINDS: Final[Sequence[Sequence[Callable[[Tables, Random], Asked]]]] = (
+_KINDS: Final[Sequence[Sequence[Callable[[Tables, Random], TableQuestion]]]] = (
     (_age,),
     (_field, _reverse),
     (_count, _sum, _most),
@@ -154,17 +153,3 @@ _KINDS: Final[Sequence[Sequence[Callable[[Tables, Random], Asked]]]] = (
 def _same(right: str) -> Check:
     wanted = right.lower()
     return lambda text: {"right": text.lower().removesuffix(".").strip() == wanted}
-
-
-FAMILY = Family(
-    "tables",
-    "questions on one or two tables",
-    (
-        "a number of one of two rows",
-        "a field of a row, or the row of a field",
-        "a count, a sum or a maximum",
-        "from one table into another",
-        "three steps over both tables",
-    ),
-    _make,
-)

@@ -16,7 +16,7 @@ from typing import Final
 
 from reference.agentic.chance import drawn
 from reference.rl.gym.environments import Check, asked
-from reference.rl.gym.family import Family, Item
+from reference.rl.gym.family import Item
 
 _DO: Final = {
     ast.Add: operator.add,
@@ -30,7 +30,8 @@ Value = tuple[Fraction, str]
 """A number, and the expression that makes it."""
 
 
-def _make(level: int, seed: int) -> Item:
+def make(level: int, seed: int) -> Item:
+    """The item of a level and a seed."""
     draw = drawn("twentyfour", level, seed)
     numbers, goal, solution = _four(draw) if level == 4 else _few(level, draw)
     listed = " ".join(map(str, numbers))
@@ -124,16 +125,3 @@ def _value(node: ast.expr, used: list[int]) -> Fraction:
 
 def _tag(solution: str) -> str:
     return "".join(sign for sign in "+-*/" if sign in solution)
-
-
-FAMILY = Family(
-    "twentyfour",
-    "an expression of given numbers that makes a goal",
-    (
-        "two small numbers to add",
-        "two numbers, + - or *",
-        "three numbers, + - or *",
-        "four numbers to 24, all four signs and brackets",
-    ),
-    _make,
-)

@@ -11,14 +11,13 @@ import torch
 
 from reference.agentic.environment import Verdict
 from reference.dialog import Dialog, Message
-from reference.rl.critique.loop import Critique, beside, by_engine, refuse
-from reference.rl.critique.ranking import CritiqueSpec, Pair, by_generator, dialog_of, rubrics
-from reference.rl.records import Asked, Response, opening
+from reference.rl.critique.loop import Critique, by_engine, comparison_batches, refuse
+from reference.rl.critique.ranking import AnswerPair, CritiqueSpec, by_generator, dialog_of, rubrics
+from reference.rl.records import PromptGroup, Response, opening
 from reference.rl.rewards import RewardsSpec, give
 from reference.rl.run import learn_from
-from reference.rl.tasks import Task, TasksSpec, tasks_of
-from reference.rl.toys import Characters
-from reference.rl.toys import open_prompts as make
+from reference.rl.tasks import RlTask, TasksSpec, tasks_of
+from reference.rl.toys import Characters, open_prompts
 from reference.text.loader import IGNORED
 from tests.reference.inference.small import VOCABULARY, engine, model
 from tests.reference.rl.critique.critics import INTENT, Judges
@@ -40,7 +39,7 @@ CHARACTERS = tasks_of([TasksSpec(source="characters", count=1)])
     ],
 )
 def test_a_critic_ranks_what_cannot_be_verified_and_nothing_else(
-    given: dict[str, Any] | None, tasks: dict[str, Task], word: str
+    given: dict[str, Any] | None, tasks: dict[str, RlTask], word: str
 ) -> None:
     made = None if given is None else CritiqueSpec.model_validate(given)
     with pytest.raises(UsageError, match="TW653") as caught:
@@ -52,10 +51,10 @@ def test_what_is_asked_rightly_is_not_refused() -> None:
     refuse(None, CHARACTERS)
     refuse(CritiqueSpec(), {**OPEN, **CHARACTERS})
     refuse(CritiqueSpec(kinds=("open",)), OPEN)
-    assert not [one for one in make(9, 0) if one.verifiable]
+    assert not [one for one in open_prompts(9, 0) if one.verifiable]
 
 
-def answered(tasks: dict[str, Task], texts: list[str], right: list[bool]) -> Asked:
+def answered(tasks: dict[str, RlTask], texts: list[str], right: list[bool]) -> PromptGroup:
     """A group of the first task."""
     first = dict(list(tasks.items())[:1])
     found: list[Response] = responses(first, len(texts))
@@ -63,10 +62,10 @@ def answered(tasks: dict[str, Task], texts: list[str], right: list[bool]) -> Ask
         said = (*one.dialog.messages, Message("assistant", text))
         one.dialog, one.ended = replace(one.dialog, messages=said), "over"
         one.verdict = Verdict({"right": good})
-    return Asked(0, next(iter(first)), found)
+    return PromptGroup(0, next(iter(first)), found)
 
 
-def critique(tasks: dict[str, Task], quality: Any, **fields: Any) -> Critique:
+def critique(tasks: dict[str, RlTask], quality: Any, **fields: Any) -> Critique:
     task = {one.name: one for one in rubrics("task")}
     ask = by_generator(Judges(quality))
     return Critique(CritiqueSpec(**fields), ask, (INTENT,), task, tasks)
@@ -92,7 +91,7 @@ def test_comparisons_beside_the_objective_weigh_what_the_section_says() -> None:
     made = critique(CHARACTERS, lambda *_: 0.0, weight=0.3)
     found = made.verified([group], 8, 0)
     assert len(found) == 2
-    batches = beside(found, made, VOCABULARY, (3, 400))
+    batches = comparison_batches(found, made, VOCABULARY, (3, 400))
     assert [tokens.shape[0] for tokens, _, _ in batches] == [3, 1]
     assert sum(weights.sum().item() for _, _, weights in batches) == pytest.approx(0.3)
     for _, targets, weights in batches:
@@ -100,14 +99,14 @@ def test_comparisons_beside_the_objective_weigh_what_the_section_says() -> None:
         assert {chr(one[0]) for one in learned} <= {"A", "B"}
         assert {len(one) for one in learned} == {2}, "the word, and the end of the message"
         assert ((weights > 0) == (targets != IGNORED)).all()
-    assert beside(found, made, VOCABULARY, (3, 20)) == [], "too long for a row"
+    assert comparison_batches(found, made, VOCABULARY, (3, 20)) == [], "too long for a row"
     other = answered(OPEN, ["a", "b"], [True, False])
     assert critique(OPEN, lambda *_: 0.0).verified([other], 8, 0) == []
 
 
 def test_the_policys_engine_tells_how_likely_it_finds_each_word_and_forgets() -> None:
     made = engine(blocks=64, queue=3)
-    pairs = [Pair("?", "abc", "d", INTENT), Pair("?", "e", "ff", INTENT)]
+    pairs = [AnswerPair("?", "abc", "d", INTENT), AnswerPair("?", "e", "ff", INTENT)]
     asked = [dialog_of(one, swapped=swapped) for one in pairs for swapped in (False, True)]
     long = Dialog((Message("user", "x" * 5000),))
     said = by_engine(made)([*asked, long])
@@ -189,6 +188,6 @@ class FirstLetter(Characters):
         return Verdict({"even": bool(text) and ord(text[0]) % 2 == 0})
 
 
-def first_letter(count: int, seed: int) -> list[Task]:
+def first_letter(count: int, seed: int) -> list[RlTask]:
     del seed
-    return [Task(f"first-{at}", "first", FirstLetter("d")) for at in range(count)]
+    return [RlTask(f"first-{at}", "first", FirstLetter("d")) for at in range(count)]

@@ -11,12 +11,12 @@ import pytest
 from reference.rl.critique.__main__ import main
 from reference.rl.critique.ranking import Rubric, by_generator, rubrics
 from reference.rl.critique.verified import (
-    Outcome,
+    VerifiedPair,
     agreement,
-    dialogues,
-    outcomes_of,
+    comparison_dialogs,
+    comparison_rows,
     refined,
-    rows,
+    verified_pairs,
 )
 from reference.text.dialogs import read_examples
 from tests.reference.rl.critique.critics import INTENT, Judges
@@ -32,10 +32,10 @@ def test_groups_give_pairs_of_a_right_and_a_wrong_answer() -> None:
         ("r", [("a", True), ("b", True)]),
         ("s", [("x", True), ("x", False), ("", False)]),
     ]
-    found = outcomes_of(groups, 99, 0)
-    assert {*found} == {Outcome("q", "a", "b"), Outcome("q", "c", "d")}
-    assert len(outcomes_of(groups, 1, 0)) == 1
-    assert outcomes_of(groups, 99, 3) == outcomes_of(groups, 99, 3)
+    found = verified_pairs(groups, 99, 0)
+    assert {*found} == {VerifiedPair("q", "a", "b"), VerifiedPair("q", "c", "d")}
+    assert len(verified_pairs(groups, 1, 0)) == 1
+    assert verified_pairs(groups, 99, 3) == verified_pairs(groups, 99, 3)
 
 
 def noisy(rubric: str, text: str) -> float:
@@ -48,14 +48,16 @@ def noisy(rubric: str, text: str) -> float:
     return draw.random()
 
 
-def pairs(count: int, seed: int) -> list[Outcome]:
+def pairs(count: int, seed: int) -> list[VerifiedPair]:
     """The wrong answer is the longer one three times in four."""
     draw = random.Random(seed)
-    found: list[Outcome] = []
+    found: list[VerifiedPair] = []
     for at in range(count):
         more = "long " * 9
         right, wrong = ("", more) if draw.random() < 0.75 else (more, "")
-        found.append(Outcome(f"q{at}", f"good {seed} {at} {right}", f"bad {seed} {at} {wrong}"))
+        found.append(
+            VerifiedPair(f"q{at}", f"good {seed} {at} {right}", f"bad {seed} {at} {wrong}")
+        )
     return found
 
 
@@ -75,7 +77,7 @@ def test_refinement_on_shuffled_outcomes_teaches_nothing() -> None:
     critic, given = by_generator(Judges(noisy)), (RIGHT, LONG, KIND)
     draw = random.Random(0)
     mixed = [
-        one if draw.random() < 0.5 else Outcome(one.question, one.wrong, one.right)
+        one if draw.random() < 0.5 else VerifiedPair(one.question, one.wrong, one.right)
         for one in pairs(200, 1)
     ]
     honest = refined(critic, pairs(200, 1), given)
@@ -88,21 +90,27 @@ def test_refinement_on_shuffled_outcomes_teaches_nothing() -> None:
 
 def test_agreement_by_hand() -> None:
     critic = by_generator(Judges(lambda _, text: len(text)))
-    told = [Outcome("q", "aaa", "b"), Outcome("q", "a", "bbb"), Outcome("q", "aa", "bb")]
+    told = [
+        VerifiedPair("q", "aaa", "b"),
+        VerifiedPair("q", "a", "bbb"),
+        VerifiedPair("q", "aa", "bb"),
+    ]
     assert agreement(critic, told, [INTENT]) == pytest.approx(0.5)
     assert agreement(critic, told[:1], [INTENT]) == 1
     assert agreement(critic, [], [INTENT]) is None
 
 
 def test_rows_hold_both_orders_and_fine_tuning_reads_them(tmp_path: Path) -> None:
-    found = [Outcome("q", "yes", "no"), Outcome("r", "so", "not so")]
-    said = dialogues(found, [RIGHT, KIND])
+    found = [VerifiedPair("q", "yes", "no"), VerifiedPair("r", "so", "not so")]
+    said = comparison_dialogs(found, [RIGHT, KIND])
     assert [one.messages[-1].content for one in said] == ["A", "B", "A", "B"]
     assert 'A: "yes"' in said[0].messages[0].content
     assert 'B: "yes"' in said[1].messages[0].content
     assert KIND.asks in said[2].messages[0].content
     file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(one) + "\n" for one in rows(found, [RIGHT, KIND])))
+    file.write_text(
+        "".join(json.dumps(one) + "\n" for one in comparison_rows(found, [RIGHT, KIND]))
+    )
     read = read_examples([str(file)])
     assert [one.dialog.messages for one in read] == [one.messages for one in said]
     assert {one.learned for one in read} == {(False, True)}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from reference.agentic.environment import Verdict
 from reference.metrics import NAME
-from reference.rl.pareto import Point, front, main
-from reference.rl.records import NOBODY, Asked, Response
+from reference.rl.pareto import RunPoint, front, main
+from reference.rl.records import NOBODY, PromptGroup, Response
 from reference.rl.rewards import RewardsSpec, give, part, parts, reward
 from tests.reference.rl.worlds import CHARACTERS, responses
 
@@ -30,9 +30,9 @@ def group(*told: tuple[int, bool]) -> list[Response]:
 def test_rewards_are_weighed_by_name() -> None:
     some = group((4, True), (8, False), (12, True))
     spec = RewardsSpec(weights={"success": 1.0, "form": 0.25, "length": 0.5})
-    give([Asked(0, "", some)], spec, 0)
+    give([PromptGroup(0, "", some)], spec, 0)
     assert [one.reward for one in some] == [1.5, 0.25, 1.0]
-    assert parts([Asked(0, "", some)], spec) == {
+    assert parts([PromptGroup(0, "", some)], spec) == {
         "success": pytest.approx(2 / 3),
         "form": 1.0,
         "length": 0.0,
@@ -54,7 +54,7 @@ def test_the_front_is_what_nothing_dominates_and_dominates_the_rest(
     rows: list[tuple[int, int, int]],
 ) -> None:
     names = ("a", "-b", "c")
-    points = [Point("", {"a": a, "b": -b, "c": c}) for a, b, c in rows]
+    points = [RunPoint("", {"a": a, "b": -b, "c": c}) for a, b, c in rows]
     best = front(points, names)
     kept = [row for row, held in zip(rows, best, strict=True) if held]
     for row, held in zip(rows, best, strict=True):

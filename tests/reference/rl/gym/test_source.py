@@ -7,9 +7,8 @@ from collections import Counter
 import pytest
 
 from reference.rl.gym.family import item
-from reference.rl.prompts import History, PromptsSpec, draw
-from reference.rl.run import document
-from reference.rl.tasks import Task, TasksSpec, tasks_of
+from reference.rl.prompts import History, PromptsSpec, document, draw
+from reference.rl.tasks import RlTask, TasksSpec, tasks_of
 from twin.errors import UsageError
 
 MORSE = tasks_of([TasksSpec(source="morse", count=12, levels=(1, 2, 4))])
@@ -89,7 +88,7 @@ def test_levels_of_one_kind_do_not_wait_for_another() -> None:
 def test_rare_tags_are_raised() -> None:
     given = item("morse", 1, 0).environment
     tags = ["common"] * 18 + ["rare"] * 2
-    tasks = {str(at): Task(str(at), "", given, tags=(tag,)) for at, tag in enumerate(tags)}
+    tasks = {str(at): RlTask(str(at), "", given, tags=(tag,)) for at, tag in enumerate(tags)}
     counts: dict[float, Counter[str]] = {}
     for cover in (0.0, 1.0):
         history, spec = History(), PromptsSpec(cover=cover, seed=1)

@@ -10,10 +10,17 @@ import pytest
 
 from reference.agentic.play import judged
 from reference.generate.request import Reply, Request, Tokens
-from reference.rl.gym.claims import _TELLS, RELATIONS, claims
-from reference.rl.gym.environments import Judged, said
-from reference.rl.gym.family import item
-from reference.rl.gym.support import auroc, auroc_error, fit, in_disorder, measured, unsupported
+from reference.rl.gym.claims import RELATIONS, claims
+from reference.rl.gym.environments import JudgedEnvironment, said
+from reference.rl.gym.family import item, texts
+from reference.rl.gym.support import (
+    auroc,
+    auroc_error,
+    fit_logistic,
+    in_disorder,
+    measured,
+    unsupported,
+)
 
 
 def test_the_auroc_on_held_out_claims_is_high_for_all_and_for_each_kind() -> None:
@@ -34,7 +41,8 @@ def test_held_out_claims_share_no_name_and_no_wording_with_those_of_training() -
         for some in (seen, unseen)
     ]
     assert names[0] & names[1] == {"There"}
-    told = [{_TELLS[one][unseen] for one in RELATIONS} for unseen in (False, True)]
+    tells = texts("faithfulness")["tells"]
+    told = [{tuple(tells[one][unseen]) for one in RELATIONS} for unseen in (False, True)]
     assert not told[0] & told[1]
     assert {one.kind for one in unseen} - {one.kind for one in seen} == {"added", "another subject"}
 
@@ -42,7 +50,7 @@ def test_held_out_claims_share_no_name_and_no_wording_with_those_of_training() -
 def test_labels_dealt_out_at_random_teach_nothing() -> None:
     draw = np.random.default_rng(0)
     rows, labels = draw.normal(size=(400, 4)), draw.random(400) < 0.5
-    model = fit(rows.tolist(), labels[:400].astype(float).tolist())
+    model = fit_logistic(rows.tolist(), labels[:400].astype(float).tolist())
     fresh = draw.normal(size=(400, 4))
     scores = [model.chance(row) for row in fresh.tolist()]
     assert abs(auroc(scores, (draw.random(400) < 0.5).tolist()) - 0.5) < 0.1
@@ -53,7 +61,9 @@ def test_the_regression_finds_the_weights_that_made_the_labels() -> None:
     rows = draw.normal(size=(20_000, 2))
     chance = 1 / (1 + np.exp(-(rows @ [2.0, -1.0] + 0.5)))
     labels = (draw.random(20_000) < chance).astype(float)
-    assert fit(rows.tolist(), labels.tolist(), 1e-6).weights == pytest.approx((2, -1, 0.5), abs=0.1)
+    assert fit_logistic(rows.tolist(), labels.tolist(), 1e-6).weights == pytest.approx(
+        (2, -1, 0.5), abs=0.1
+    )
 
 
 def test_auroc_by_hand() -> None:
@@ -95,7 +105,9 @@ def test_a_judge_beside_can_refuse_and_never_rescue() -> None:
             yield from ()
 
     made = item("instructions", 2, 0)
-    yes, no = (Judged(made.environment, Says(text), "Is it kind?") for text in ("yes", "no"))
+    yes, no = (
+        JudgedEnvironment(made.environment, Says(text), "Is it kind?") for text in ("yes", "no")
+    )
     assert judged(yes, made.solve()).success
     assert judged(no, made.solve()).causes == ("not judge",)
     count = len(asked)
