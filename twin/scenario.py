@@ -278,6 +278,9 @@ class Root(Spec):
     """What every scenario has, whatever happens in it: a model, a cluster, and the places where its
     values were written. Catalog names are replaced by their parts."""
 
+    section: ClassVar[str] = ""
+    """The section that makes a file a scenario of this class; empty: none of the others' does."""
+
     schema_version: Annotated[Literal[1], Exactly] = Field(
         alias="schema", description="version of this format"
     )
@@ -447,8 +450,7 @@ _OF_AN_UPDATE = _expected_of(lambda _: ("a weight update", UPDATE_KPIS))
 class UpdateScenario(Root):
     """A weight update: new weights on their way from host memory to the inference engines."""
 
-    room: ClassVar[str] = "twin.kinds.weight_update"
-    """Where the verbs for it are."""
+    section: ClassVar[str] = "weight_update"
 
     weight_update: WeightUpdateSpec
     cost: CostSpec | None = None

@@ -20,7 +20,7 @@ import pytest
 
 import twin
 from tests.cli.conftest import SMALL
-from twin.answers import Run, answer, recall, run, store, stored
+from twin.answers import Run, ask, recall, store, stored
 from twin.answers.key import key
 from twin.engine import lower, simulate
 from twin.loading import load, scenario_hash
@@ -44,8 +44,8 @@ def assert_same(left: Any, right: Any) -> None:
 @pytest.mark.parametrize("name", ["small", "kimi-k2-2048xh800"])
 def test_a_loaded_answer_equals_the_fresh_one_in_every_field(name: str, small: Scenario) -> None:
     scenario = small if name == "small" else load(name)
-    fresh = run(scenario, command="twin run it")
-    loaded = run(scenario, command="twin run it")
+    fresh = ask(scenario, command="twin run it")
+    loaded = ask(scenario, command="twin run it")
     assert (fresh.cached, loaded.cached) == (False, True)
     assert_same(replace(fresh, cached=True), loaded)
     assert len(loaded.trace.spans.start) > 0
@@ -54,11 +54,11 @@ def test_a_loaded_answer_equals_the_fresh_one_in_every_field(name: str, small: S
 @pytest.mark.benchmark
 def test_loading_the_flagship_takes_under_300_ms_of_cpu() -> None:
     scenario = load("kimi-k2-2048xh800")
-    run(scenario)
+    ask(scenario)
     times: list[float] = []
     for _ in range(3):
         begin = time.process_time()
-        assert run(scenario).cached
+        assert ask(scenario).cached
         times.append(time.process_time() - begin)
     print(f"a stored flagship run: {min(times):.3f} s of CPU")
     assert min(times) < 0.3
@@ -66,16 +66,16 @@ def test_loading_the_flagship_takes_under_300_ms_of_cpu() -> None:
 
 def test_a_stored_answer_says_when_and_how_long_it_was_played(small: Scenario) -> None:
     begin = datetime.now(UTC) - timedelta(seconds=1)
-    fresh = run(small).report.provenance
+    fresh = ask(small).report.provenance
     time.sleep(1.1)
-    again = run(small).report.provenance
+    again = ask(small).report.provenance
     assert begin <= datetime.fromisoformat(fresh.created) <= datetime.now(UTC)
     assert (again.created, again.wall_seconds) == (fresh.created, fresh.wall_seconds)
     assert stored()[0].created == fresh.created
 
 
 def test_the_answer_is_kept_under_its_hash(small: Scenario, runs: Path) -> None:
-    found = run(small)
+    found = ask(small)
     assert found.stored
     assert found.stored == runs / scenario_hash(small)
     assert {file.name for file in found.stored.iterdir()} == {
@@ -90,7 +90,7 @@ def test_the_answer_is_kept_under_its_hash(small: Scenario, runs: Path) -> None:
 
 
 def test_the_stored_scenario_is_the_scenario_with_its_sources(small: Scenario, runs: Path) -> None:
-    run(small)
+    ask(small)
     assert load(runs / scenario_hash(small) / "scenario.yaml") == small
     again = recall(stored()[0])
     assert again == small
@@ -99,10 +99,10 @@ def test_the_stored_scenario_is_the_scenario_with_its_sources(small: Scenario, r
 
 
 def test_without_the_cache_nothing_is_read_or_written(small: Scenario, runs: Path) -> None:
-    assert run(small, cache=False).stored is None
+    assert ask(small, cache=False).stored is None
     assert not runs.exists()
-    run(small)
-    assert not run(small, cache=False).cached
+    ask(small)
+    assert not ask(small, cache=False).cached
 
 
 def test_the_same_plan_under_another_name_keeps_its_own_name(
@@ -110,7 +110,7 @@ def test_the_same_plan_under_another_name_keeps_its_own_name(
 ) -> None:
     (tmp_path / "twin.yaml").write_text("\n\n" + SMALL.replace("name: small", "name: other"))
     other = load(tmp_path / "twin.yaml")
-    first, second = run(small, command="first"), run(other, command="second")
+    first, second = ask(small, command="first"), ask(other, command="second")
     assert second.cached
     assert (first.report.name, second.report.name) == ("small", "other")
     assert second.report.scenario["name"] == "other"
@@ -119,17 +119,17 @@ def test_the_same_plan_under_another_name_keeps_its_own_name(
 
 
 def test_an_edit_of_the_scenario_is_another_answer(small: Scenario, tmp_path: Path) -> None:
-    run(small)
+    ask(small)
     other = load(tmp_path / "small.yaml", ["train.global_batch=16seq"])
-    assert not run(other).cached
+    assert not ask(other).cached
     assert len(stored()) == 2
 
 
 def test_every_fidelity_has_an_answer_of_its_own(small: Scenario, runs: Path) -> None:
     program = lower(plan(small))
     for fidelity in ("events", "fast"):
-        assert_same(run(small, fidelity=fidelity).trace, simulate(program, fidelity=fidelity))
-        again = run(small, fidelity=fidelity)
+        assert_same(ask(small, fidelity=fidelity).trace, simulate(program, fidelity=fidelity))
+        again = ask(small, fidelity=fidelity)
         assert (again.cached, again.report.provenance.fidelity) == (True, fidelity)
     name = scenario_hash(small)
     assert {path.name for path in runs.iterdir()} == {name, f"{name}-fast"}
@@ -141,11 +141,13 @@ def test_an_answer_of_other_code_is_not_served_but_replaced(
 ) -> None:
     now = key(small, "events")
     with monkeypatch.context() as yesterday:
-        yesterday.setattr(answer, "key", lambda *_: replace(now, **{part: "of yesterday"}))
-        run(small)
+        yesterday.setattr(
+            "twin.answers.answer.key", lambda *_: replace(now, **{part: "of yesterday"})
+        )
+        ask(small)
     assert stored()[0].current == (part != "source")
-    assert not run(small).cached
-    assert run(small).cached
+    assert not ask(small).cached
+    assert ask(small).cached
     assert len(stored()) == 1
     assert stored()[0].current
 
@@ -189,19 +191,19 @@ def _flip(file: Path) -> None:
 def test_a_damaged_entry_is_no_answer_and_is_replaced(
     name: str, harm: Callable[[Path], None], small: Scenario, runs: Path
 ) -> None:
-    fresh = run(small)
+    fresh = ask(small)
     harm(runs / scenario_hash(small) / name)
-    again = run(small)
+    again = ask(small)
     assert again.report.kpis == fresh.report.kpis
     assert not again.cached
-    assert run(small).cached
+    assert ask(small).cached
 
 
 def test_a_file_where_the_entry_should_be_is_replaced(small: Scenario, runs: Path) -> None:
     runs.mkdir()
     (runs / scenario_hash(small)).write_text("not a folder")
-    assert run(small).stored
-    assert run(small).cached
+    assert ask(small).stored
+    assert ask(small).cached
 
 
 def test_leftovers_of_killed_processes_are_swept_once_they_are_old(
@@ -211,7 +213,7 @@ def test_leftovers_of_killed_processes_are_swept_once_they_are_old(
         (runs / name).mkdir(parents=True)
         then = time.time() - age
         os.utime(runs / name, (then, then))
-    run(small)
+    ask(small)
     assert {path.name for path in runs.iterdir()} == {".new.tmp", scenario_hash(small)}
     assert len(stored()) == 1
 
@@ -222,7 +224,7 @@ def _run_often(path: str, times: int) -> list[tuple[bool, int]]:
     scenario = load(Path(path).parent / "small.yaml")
     found: list[tuple[bool, int]] = []
     for _ in range(times):
-        one: Run = run(scenario)
+        one: Run = ask(scenario)
         found.append((one.stored is not None, one.trace.step_ns))
         if one.stored:
             store.discard(one.stored / "run.json")
@@ -233,12 +235,12 @@ def _run_often(path: str, times: int) -> list[tuple[bool, int]]:
 def test_processes_that_store_and_damage_the_same_run_at_once_all_get_the_answer(
     small: Scenario, runs: Path
 ) -> None:
-    expected = run(small, cache=False).trace.step_ns
+    expected = ask(small, cache=False).trace.step_ns
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         answers = pool.starmap(_run_often, [(str(runs), 5)] * 2)
     assert {pair for one in answers for pair in one} == {(True, expected)}
-    assert run(small).stored
-    assert run(small).cached
+    assert ask(small).stored
+    assert ask(small).cached
     assert [path.name for path in runs.iterdir()] == [scenario_hash(small)]
 
 
@@ -260,7 +262,7 @@ def test_where_nothing_can_be_stored_the_answer_is_given_and_one_message(
 
         monkeypatch.setattr(Path, "write_bytes" if kind == "full disk" else "mkdir", refuse)
     with caplog.at_level(logging.WARNING):
-        answers = [run(small), run(small)]
+        answers = [ask(small), ask(small)]
     assert [(one.stored, one.cached) for one in answers] == [(None, False)] * 2
     assert answers[0].report.fits
     assert len(caplog.records) == 1

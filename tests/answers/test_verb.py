@@ -12,8 +12,8 @@ import pytest
 from tests.cli.conftest import Command
 from twin.answers import stored
 from twin.cli.runs import asked
-from twin.engine import simulate
 from twin.engine.trace import Trace
+from twin.kinds.step.kind import Step
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
 
@@ -81,7 +81,7 @@ def test_a_stored_run_is_shown_as_it_was_answered(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("nothing must be played")
 
-    monkeypatch.setattr("twin.answers.answer.simulate", never)
+    monkeypatch.setattr("twin.kinds.step.kind.Step.simulate", never)
     shown = json.loads(twin_command("runs", "show", answer["hash"][:5], "--json").out)
     assert shown["runs"][0]["report"] == answer
     done = twin_command("runs", "show", scenario_hash(small))
@@ -99,7 +99,8 @@ def test_a_second_run_is_answered_from_the_store_and_no_cache_plays_it(
         played.append(True)
         return simulate(*words, **named)
 
-    monkeypatch.setattr("twin.answers.answer.simulate", counted)
+    simulate = Step.simulate
+    monkeypatch.setattr(Step, "simulate", counted)
     first, second, third = (
         twin_command("run", "small.yaml", "--json", *flags).out
         for flags in ((), (), ["--no-cache"])

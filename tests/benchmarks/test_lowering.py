@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import twin
+from twin.answers.variants import document, replaced
 from twin.engine import lower
-from twin.explore.study.variants import document, replaced
 from twin.planning import plan
 from twin.planning.feasibility import problems
 from twin.scenario import Scenario

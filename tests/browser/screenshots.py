@@ -28,7 +28,7 @@ from tests.browser.served import (
 )
 from tests.evidence.live.made import noise, write_log
 from tests.evidence.measured.timelines import pipeline
-from twin.answers import run
+from twin.answers import ask
 from twin.evidence.live.seal import seal
 from twin.loading import load, resolve
 from twin.ui.desk import Desk, Draft
@@ -136,7 +136,7 @@ def made_run(folder: Path) -> None:
     """A made run for the pages of real ones: two ranks, and a log that gets slower, beside a sealed
     prediction."""
     pipeline(folder)
-    said = seal(run(load("gpt-175b-64xa100-full"), cache=False))
+    said = seal(ask(load("gpt-175b-64xa100-full"), cache=False))
     pace = np.where(np.arange(300) < 220, 1.02, 1.09)
     write_log(
         folder, said.seconds * pace * noise(300, sigma=0.01), tokens=said.prediction.tokens_per_step

@@ -111,7 +111,7 @@ def test_strict_exits_with_6_where_times_were_not_measured(
     """The small scenario's profile has assumed efficiencies; told who measured them, it has none.
     What is not as expected comes first."""
     assert twin_command("run", small, "--strict").code == 6
-    assert "Outside of what was measured: assumed-calibration." in (
+    assert "Outside the calibrated range: assumed-calibration." in (
         twin_command("run", small, "--strict", "--quiet").out
     )
     assert twin_command("run", small).code == 0

@@ -59,7 +59,7 @@ def test_rollouts_are_answered_with_their_timeline(twin_command: Command) -> Non
     [
         (("check", DATA, "--set", "data.engine.gpus=40"), 3, "TW180"),
         (("check", ROLLOUT, "--set", "rl.rollout.nodes=2"), 3, "TW183"),
-        (("run", ROLLOUT, "--seal"), 2, "rollouts are not sealed"),
+        (("run", ROLLOUT, "--seal"), 2, "a seal is of one training step"),
         (("check", DATA, "-q"), 0, "Fits"),
     ],
 )

@@ -12,7 +12,7 @@ from twin.cli.catalog import SHELVES
 from twin.loading import catalog_parts, unavailable
 from twin.loading.catalog import PART_KINDS
 
-CONFIGS = Path(__file__).parents[1] / "importing" / "configs"
+CONFIGS = Path(__file__).parents[1] / "interop" / "importing" / "configs"
 K2 = str(CONFIGS / "kimi-k2.json")
 
 

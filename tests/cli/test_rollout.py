@@ -63,7 +63,7 @@ def test_what_a_kind_of_scenario_does_not_answer_is_refused(
 def test_strictness_refuses_times_that_nobody_measured(twin_command: Command, name: str) -> None:
     got = twin_command("run", name, *SETS[:1], SETS[2], "-q", "--strict")
     assert got.code == 6
-    assert "Outside of what was measured: assumed-calibration" in got.out
+    assert "Outside the calibrated range: assumed-calibration" in got.out
     assert not json.loads(twin_command("run", name, *SETS[:1], SETS[2], "--json").out)["calibrated"]
 
 

@@ -18,8 +18,8 @@ import pytest
 from tests.cli.conftest import SMALL, Command
 from twin.cli import main as entry
 from twin.cli.output import dumps
-from twin.cli.tables import bar
 from twin.loading.schema import scenario_schema
+from twin.reports.table import bar
 
 VERBS = tuple(entry.VERBS)
 

@@ -7,10 +7,10 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from twin.answers.variants import document, replaced
 from twin.engine import lower
 from twin.engine.program import Program
 from twin.errors import ScenarioError
-from twin.explore.study.variants import document, replaced
 from twin.loading import load
 from twin.planning import plan
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import twin
+from twin.answers.variants import document, replaced
 from twin.arch.ops import Layer
 from twin.engine import stretches
 from twin.engine.builder import Builder
 from twin.engine.coster import Coster
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import Template
-from twin.explore.study.variants import document, replaced
 from twin.planning import plan
 from twin.planning.types import Plan
 

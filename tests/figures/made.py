@@ -10,16 +10,9 @@ import numpy as np
 from twin.engine.program import STREAMS
 from twin.engine.trace import Spans, Trace
 from twin.reports.breakdown import CAUSES
+from twin.reports.head import CatalogUse, Provenance
 from twin.reports.kpis import KPIS
-from twin.reports.report import (
-    CatalogUse,
-    LinkUse,
-    MemoryReport,
-    Provenance,
-    Report,
-    RoleBreakdown,
-    StagePeak,
-)
+from twin.reports.report import LinkUse, MemoryReport, Report, RoleBreakdown, StagePeak
 
 SECOND = 10**9
 Row = tuple[int, str, str, int, int, int, int]

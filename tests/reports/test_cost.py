@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+import twin
 from tests.engine.scenarios import moe
 from tests.reports import made
-from twin.cli.cost_tables import cost_tables
 from twin.engine import lower, simulate
 from twin.engine.trace import CAUSES
 from twin.errors import ScenarioError
-from twin.kinds import weight_update
 from twin.loading import load, load_part
 from twin.planning import plan
 from twin.reports import KPIS, report
 from twin.reports.cost import Bill, bill, gpu_power, hourly, shares
 from twin.reports.explain import explain
+from twin.reports.tables import cost_tables
 from twin.spec.cluster import ClusterSpec
 from twin.spec.cost import CostSpec, SiteSpec
 from twin.spec.power import GpuPowerSpec, NodePowerSpec
@@ -317,7 +317,7 @@ def test_a_weight_update_is_paid_by_the_hour_of_a_purchase() -> None:
     price = json.dumps({"gpu": "17532USD", "years": 2.0, "utilisation": 1.0})
     sets = [f"cost={{purchase: {price}}}"]
     scenario: Any = load("kimi-k2-weight-update-16xh20", sets)
-    planned = weight_update.plan(scenario)
-    found = weight_update.report(planned, weight_update.simulate(weight_update.lower(planned)))
+    planned = twin.plan(scenario)
+    found = twin.report(planned, twin.simulate(twin.lower(planned)))
     # 17,532 hours in two years: one dollar each.
     assert found.kpis["cost_usd"] == pytest.approx(found.kpis["gpu_hours"])

@@ -13,7 +13,7 @@ from twin.engine.trace import Trace
 from twin.loading import load
 from twin.planning import plan
 from twin.planning.types import Plan
-from twin.reports import KPIS, Run, report
+from twin.reports import KPIS, RunInfo, report
 from twin.reports.kpis import recomputed_flop
 
 CONTRACT = {
@@ -72,7 +72,7 @@ BREAKDOWN_KEYS = [
 def document(plan: Plan | None = None, trace: Trace | None = None) -> dict[str, Any]:
     """The JSON of a report, through text and back."""
     made_report = report(
-        plan or made.plan(), trace or made.trace(), Run(1.5, "twin run paper.yaml")
+        plan or made.plan(), trace or made.trace(), RunInfo(1.5, "twin run paper.yaml")
     )
     return json.loads(json.dumps(made_report.to_json(), allow_nan=False))
 
@@ -198,7 +198,7 @@ def test_links_and_extrapolation_come_from_the_trace() -> None:
 def test_the_same_scenario_gives_the_same_bytes_but_for_the_clock() -> None:
     texts: list[str] = []
     for wall in (1.0, 2.0):
-        answer = report(made.plan(), made.trace(), Run(wall, "twin run paper.yaml")).to_json()
+        answer = report(made.plan(), made.trace(), RunInfo(wall, "twin run paper.yaml")).to_json()
         assert answer["provenance"].pop("created")
         assert answer["provenance"].pop("wall_seconds") == wall
         texts.append(json.dumps(answer))

@@ -33,7 +33,7 @@ def test_a_slider_answers_in_under_150_ms_of_cpu():
 
 
 def test_a_trace_of_100_000_spans_is_drawn_in_under_half_a_second_of_cpu():
-    trace = run(load(K2), cache=False).trace
+    trace = ask(load(K2), cache=False).trace
     spans = len(trace.spans.start)
     assert spans >= 100_000
     begin = time.process_time()

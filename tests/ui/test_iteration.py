@@ -11,8 +11,9 @@ import pytest
 
 from tests.kinds.rl.iterations import APART, SMALL, reported
 from tests.ui.test_pages import words
-from twin.kinds.iteration import Fit, IterationReport
 from twin.kinds.iteration.figures import occupation, timeline, ways
+from twin.kinds.iteration.report import IterationReport
+from twin.kinds.iteration.types import Fit
 from twin.ui import iterations
 from twin.ui.answers import Question, question
 from twin.ui.desk import Desk, Draft

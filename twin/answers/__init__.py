@@ -1,25 +1,23 @@
-"""Runs: a scenario answered once, and kept in `runs/<hash>/` so that nobody waits for it twice.
-
-`run(scenario)` looks there first; command line and app both go through it. `TWIN_RUNS` names
-another folder.
-"""
+"""Answers: the one way from a scenario to its report (`ask`), kept in `runs/<hash>/` so that nobody
+waits for it twice. Command line and app both go through it. `TWIN_RUNS` names another folder."""
 
 from __future__ import annotations
 
-from twin.answers.answer import Run, run
-from twin.answers.key import Fidelity
+from twin.answers.answer import ask, check
 from twin.answers.run_store import StoredRun, find, older, recall, stored
 from twin.answers.store import remove, runs_folder
+from twin.kinds.base import Fidelity, Run
 
 __all__ = [
     "Fidelity",
     "Run",
     "StoredRun",
+    "ask",
+    "check",
     "find",
     "older",
     "recall",
     "remove",
-    "run",
     "runs_folder",
     "stored",
 ]

@@ -1,80 +1,76 @@
-"""A scenario to its answer: from the store where it is known, or by playing the step."""
+"""The one way from a scenario to its answer: the kind of work that it asks for simulates it, or the
+store knows what happened already."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any, cast
 
-from twin.answers.key import Fidelity, key
+from twin.answers.key import key
+from twin.answers.nearest import nearest_fit
 from twin.answers.run_store import Made, put, take
-from twin.engine import lower, simulate
-from twin.engine.trace import Trace
-from twin.planning import plan
-from twin.planning.types import Plan
-from twin.reports import Report, report
-from twin.reports import Run as Circumstances
-from twin.scenario import Scenario
+from twin.kinds.base import Check, Fidelity, Kind, Run, Tools, kind_of
+from twin.reports.head import RunInfo
+from twin.scenario import Root, Scenario
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A scenario, answered."""
-
-    scenario: Scenario
-    plan: Plan
-    trace: Trace
-    report: Report
-    stored: Path | None
-    """The folder that holds the answer; None where it is not stored."""
-    cached: bool
-    """True where the step was played by an earlier run."""
-
-
-def run(
-    scenario: Scenario,
+def ask(
+    scenario: Root,
     *,
     fidelity: Fidelity = "events",
     progress: Callable[[float], None] | None = None,
     cache: bool = True,
     command: str | None = None,
+    kind: Kind | None = None,
 ) -> Run:
-    """The answer to a scenario, stored in `runs/<hash>/` unless `cache` is off.
+    """The answer to a scenario of any kind; a step is stored in `runs/<hash>/` unless `cache` is
+    off. `kind` is the one that the scenario asks for, or another that can answer it, too.
 
     Only the trace is taken from the store: the report is made anew, so that it carries the name,
     the sources and the `command` of the scenario that was asked about. Its `created` and
-    `wall_seconds` say when and how long the step was played. `progress` is told the share that is
-    done, 0 to 1.
+    `wall_seconds` say when and how long the step was simulated. `progress` is told the share that
+    is done, 0 to 1.
 
     Raises `ScenarioError` where the layout is impossible.
     """
-    begin = time.perf_counter()
-    planned = plan(scenario)
-    wanted = key(scenario, fidelity)
-    known = take(wanted) if cache else None
+
+    def step(scenario: Root, progress: Callable[[float], None] | None) -> Run:
+        return ask(scenario, fidelity=fidelity, progress=progress, cache=cache)
+
+    begin, kind = time.perf_counter(), kind or kind_of(scenario)
+    tools = Tools(fidelity, progress, step, nearest_fit)
+    planned = kind.plan(scenario, tools)
+    wanted = key(scenario, fidelity) if cache and kind.is_stored else None
+    known = take(wanted) if wanted else None
     if known is not None:
         trace, made, path = known
-        answer = _report(planned, trace, fidelity, made, command)
-        return Run(scenario, planned, trace, answer, path, cached=True)
-    trace = _played(planned, fidelity, progress)
+        report = kind.report(planned, trace, RunInfo(made.wall_seconds, command))
+        report = _stamped(report, created=made.created, fidelity=fidelity)
+        return Run(kind, scenario, planned, trace, report, path, cached=True)
+    program = kind.lower(planned, "group" if fidelity == "group" else "folded")
+    trace = kind.simulate(program, tools)
     made = Made(datetime.now(UTC).isoformat(timespec="milliseconds"), time.perf_counter() - begin)
-    answer = _report(planned, trace, fidelity, made, command)
-    path = put(wanted, scenario, trace, answer) if cache else None
-    return Run(scenario, planned, trace, answer, path, cached=False)
+    report = kind.report(planned, trace, RunInfo(made.wall_seconds, command))
+    own = {"fidelity": fidelity} if kind.is_stored else {}
+    report = _stamped(report, created=made.created, **own)
+    path = put(wanted, cast(Scenario, scenario), trace, report) if wanted else None
+    run = Run(kind, scenario, planned, trace, report, path)
+    if fidelity != "group":
+        run.__dict__["program"] = program  # what was simulated is not made again
+    return run
 
 
-def _played(planned: Plan, fidelity: Fidelity, progress: Callable[[float], None] | None) -> Trace:
-    if fidelity == "group":
-        return simulate(lower(planned, "group"), progress)
-    return simulate(lower(planned), progress, fidelity=fidelity)
+def _stamped(report: Any, **circumstances: str) -> Any:
+    """The report with the moment in which it was simulated, and how."""
+    return replace(report, provenance=replace(report.provenance, **circumstances))
 
 
-def _report(
-    planned: Plan, trace: Trace, fidelity: Fidelity, made: Made, command: str | None
-) -> Report:
-    answer = report(planned, trace, Circumstances(made.wall_seconds, command))
-    return replace(
-        answer, provenance=replace(answer.provenance, created=made.created, fidelity=fidelity)
-    )
+def check(scenario: Root) -> Check:
+    """Whether a scenario of any kind is valid and fits, and where not, the nearest plans that do.
+
+    Raises `ScenarioError` where its layout is impossible.
+    """
+    return kind_of(scenario).check(scenario, Tools(nearest=nearest_fit))

@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import twin
+from twin.kinds.base import Fidelity
 from twin.loading import scenario_hash
-from twin.scenario import Scenario
+from twin.scenario import Root
 
 SOURCE: Final = Path(twin.__file__ or "").parent
 """The folder of the twin's own code."""
-Fidelity = Literal["events", "fast", "group"]
-"""How a step is answered: played event by event with one rank per stage, or with every rank of one
-model-parallel group, or as the longest path over the same Program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Key:
         return self.hash if self.fidelity == "events" else f"{self.hash}-{self.fidelity}"
 
 
-def key(scenario: Scenario, fidelity: Fidelity) -> Key:
+def key(scenario: Root, fidelity: Fidelity) -> Key:
     """The key of a scenario's answer from the code that is running."""
     return Key(scenario_hash(scenario), fidelity, version("twin"), source_digest())
 

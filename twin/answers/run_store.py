@@ -23,6 +23,7 @@ from twin.answers.parquet import Column, from_parquet, to_parquet
 from twin.answers.store import discard_abandoned, optional, runs_folder, write_folder
 from twin.engine.trace import Spans, Trace
 from twin.errors import Problem, UsageError
+from twin.kinds.base import Fidelity
 from twin.loading import resolve, scenario_hash
 from twin.loading.suggest import hint
 from twin.reports import Report

@@ -6,80 +6,87 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twin.cli.options import Fidelity
-from twin.cli.output import NOT_AS_EXPECTED, NOT_CALIBRATED, Output, complain
+from twin.cli.output import (
+    DOES_NOT_FIT,
+    IMPOSSIBLE,
+    NOT_AS_EXPECTED,
+    NOT_CALIBRATED,
+    Output,
+    complain,
+)
 
 if TYPE_CHECKING:
     from twin.answers import Run
+    from twin.kinds.base import Check, Verb
     from twin.planning.types import Warning
     from twin.reports.expect import Judgement
-    from twin.scenario import AnyScenario, Scenario
+    from twin.reports.head import Head
+    from twin.scenario import Root, Scenario
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line says of one scenario."""
+def training(loaded: Root, verb: Verb = "explain") -> Scenario:
+    """The training run whose step a verb answers. Raises `UsageError` TW158 where the verb does not
+    apply to this kind of work."""
+    from twin.kinds.base import kind_of
+    from twin.scenario import Scenario
 
-    path: str
-    sets: Sequence[str]
-    fidelity: Fidelity
-    cache: bool
-    strict: bool
-
-
-def training(loaded: AnyScenario) -> Scenario:
-    """The scenario, if it is a training run. Raises `UsageError` of a weight update, for verbs that
-    do not answer those."""
-    from twin.errors import Problem, UsageError
-    from twin.scenario import UpdateScenario
-
-    if not isinstance(loaded, UpdateScenario):
-        return loaded
-    message = f"this verb answers training runs, and `{loaded.name}` is a weight update"
-    hint = "`twin run`, `twin check`, `twin compare` and `twin resolve` answer weight updates"
-    raise UsageError([Problem("TW158", "", message, hint)])
+    kind_of(loaded).refuse(verb, loaded)
+    assert isinstance(loaded, Scenario), "a kind without a step refuses"
+    return loaded
 
 
-def answered(
+def say_scope(scenario: Root) -> None:
+    """A message on stderr, where a verb answers the step of a scenario of which `twin run` answers
+    more."""
+    from twin.kinds.base import kind_of
+
+    if (words := kind_of(scenario).scope(scenario)) is not None:
+        complain(f"{scenario.name}: this answers {words}")
+
+
+def answered(  # noqa: PLR0913  one parameter per option of the command line
     path: str,
     sets: Sequence[str],
     output: Output,
     *,
     cache: bool = True,
     fidelity: Fidelity = Fidelity.EVENTS,
-    loaded: Scenario | None = None,
+    loaded: Root | None = None,
+    step_of: Verb | None = None,
 ) -> Run:
-    """The whole step of one scenario: plan, trace and report, from `runs/` where it is known.
-    `loaded` is the scenario, where it is known already. Raises `twin.errors.TwinError` for what is
-    wrong with the input."""
-    from twin.answers import run
+    """The answer to one scenario: plan, trace and report, from `runs/` where it is known. `loaded`
+    is the scenario, where it is known already; `step_of` is a verb that answers the training step
+    alone. Raises `twin.errors.TwinError` for what is wrong with the input."""
+    from twin.answers import ask
+    from twin.kinds.base import kind_named
     from twin.loading import load_any
 
-    scenario = loaded or training(load_any(path, sets))
-    say_what_is_answered(scenario)
+    scenario = loaded or load_any(path, sets)
+    if step_of is not None:
+        training(scenario, step_of)
+        say_scope(scenario)
     with progress_bar(output, scenario.name) as progress:
-        found = run(
+        found = ask(
             scenario,
             fidelity=fidelity.value,
             progress=progress,
             cache=cache,
             command=command(path, sets, fidelity),
+            kind=kind_named("step") if step_of else None,
         )
     if found.cached and output.progress:
-        output.message(f"Played before, kept in {found.stored}; --no-cache plays it again.")
+        output.message(f"Recalled from {found.stored}; --no-cache simulates it again.")
     return found
 
 
-def say_what_is_answered(scenario: Scenario) -> None:
-    """A message on stderr, where a verb answers the step of a scenario of which `twin run` answers
-    more."""
-    from twin.reports.verdict import scope
-
-    if (words := scope(scenario)) is not None:
-        complain(f"{scenario.name}: this answers {words}")
+def exit_code(answer: Head | Check, failed: int) -> int:
+    """The exit code of an answer: impossible, does not fit, or what its expectations say."""
+    if not answer.possible:
+        return IMPOSSIBLE
+    return failed if answer.fits else DOES_NOT_FIT
 
 
 def command(path: str, sets: Sequence[str], fidelity: Fidelity = Fidelity.EVENTS) -> str:
@@ -106,7 +113,7 @@ def say_unmeasured(reasons: Iterable[Warning], output: Output, *, strict: bool) 
     of that, 0 where they do not."""
     codes = sorted({one.code for one in reasons}) if strict else ()
     if codes:
-        output.sentence(f"Outside of what was measured: {', '.join(codes)}.")
+        output.sentence(f"Outside the calibrated range: {', '.join(codes)}.")
     return NOT_CALIBRATED if codes else 0
 
 

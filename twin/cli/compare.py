@@ -16,14 +16,14 @@ from twin.cli.options import (
     QuietOption,
     SetOption,
 )
-from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
+from twin.cli.output import NOT_AS_EXPECTED, Output
 
 if TYPE_CHECKING:
     from twin.answers import Run
     from twin.explore.study import Attribution
-    from twin.reports import Comparison
+    from twin.kinds.base import Kind
     from twin.reports.limits import Failure, Limit
-    from twin.scenario import AnyScenario
+    from twin.scenario import Root
 
 Scenarios = Annotated[
     list[str],
@@ -61,68 +61,63 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     """
     if len(scenarios) < 2:
         raise typer.BadParameter("compare needs at least two scenarios", param_hint="SCENARIO")
-    from twin.cli.answer import answered
-    from twin.cli.side_by_side import refuse_limits
+    from twin.cli.answer import answered, exit_code
+    from twin.kinds.base import kind_of
     from twin.loading import load_any
-    from twin.reports import compare as compare_reports
     from twin.reports.limits import failures
-    from twin.scenario import UpdateScenario
+    from twin.reports.limits import sentence as failure_sentence
 
     output, limits = Output(as_json, quiet), _limits(fail_if or [])
-    loaded = [load_any(one, sets or []) for one in scenarios]
-    if all(isinstance(one, UpdateScenario) for one in loaded):
-        from twin.cli import weight_update
-
-        updates = [one for one in loaded if isinstance(one, UpdateScenario)]
-        named = zip(updates, scenarios, strict=True)
-        reports = [weight_update.answer(one, path, sets or []) for one, path in named]
-        raise typer.Exit(weight_update.compare(reports, limits, output))
+    loaded = [load_any(path, sets or []) for path in scenarios]
     _refuse_mixture(loaded)
-    trainings = [one for one in loaded if not isinstance(one, UpdateScenario)]
-    if trainings[0].rl and trainings[0].rl.iteration:
-        from twin.cli import iteration
-
-        both = list(zip(trainings, scenarios, strict=True))
-        raise typer.Exit(iteration.compare(both, sets or [], limits, output))
-    if trainings[0].rl:
-        from twin.cli import rollout
-
-        raise typer.Exit(rollout.compare(trainings, limits, output))
-    refuse_limits(limits, trainings[0].kind, trainings[0].kpis)
+    kind = kind_of(loaded[0])
+    _refuse_limits(limits, kind)
     runs = [
-        answered(path, sets or [], output, cache=not no_cache, fidelity=fidelity, loaded=one)
-        for path, one in zip(scenarios, trainings, strict=True)
+        answered(path, sets or [], output, cache=not no_cache, fidelity=fidelity, loaded=scenario)
+        for path, scenario in zip(scenarios, loaded, strict=True)
     ]
-    comparison = compare_reports([run.report for run in runs])
+    comparison = kind.compare([run.report for run in runs])
     # Nobody sees it in a quiet answer, and it takes further runs.
-    wanted = not no_attribution and (as_json or not quiet)
+    wanted = not no_attribution and (as_json or not quiet) and "attribution" not in kind.refusals
     attributions = _attributions(runs, output) if wanted else []
     failed = failures(comparison, limits)
     output.document(_document(comparison, attributions, failed))
-    _say(comparison, attributions, failed, output)
-    if not all(report.fits for report in comparison.reports):
-        raise typer.Exit(DOES_NOT_FIT)
-    if failed:
-        raise typer.Exit(NOT_AS_EXPECTED)
+    for sentence in (*comparison.sentences(), *map(failure_sentence, failed)):
+        output.sentence(sentence)
+    if output.tables:
+        output.show(*kind.comparison_tables(comparison, attributions))
+    unfit = [run.report for run in runs if not run.report.fits]
+    code = min((exit_code(report, 0) for report in unfit), default=0)
+    if code := code or (NOT_AS_EXPECTED if failed else 0):
+        raise typer.Exit(code)
 
 
-def _refuse_mixture(loaded: Sequence[AnyScenario]) -> None:
+def _refuse_mixture(loaded: Sequence[Root]) -> None:
     """Raise `UsageError` where scenarios have answers of several kinds."""
     from twin.errors import Problem, UsageError
+    from twin.kinds.base import kind_of
 
-    kinds = {_kind(one): one.name for one in loaded}
-    if len(kinds) > 1:
-        (kind, name), (other, another), *_ = kinds.items()
-        message = f"`{name}` is {kind}, and `{another}` is {other}"
+    titles = {kind_of(scenario).title: scenario.name for scenario in loaded}
+    if len(titles) > 1:
+        (title, name), (other, another), *_ = titles.items()
+        message = f"`{name}` is {title}, and `{another}` is {other}"
         hint = "compare scenarios of one kind, such as iterations with iterations"
         raise UsageError([Problem("TW168", "", message, hint)])
 
 
-def _kind(one: AnyScenario) -> str:
-    """What `twin run` answers of a scenario."""
-    from twin.scenario import UpdateScenario
+def _refuse_limits(limits: Sequence[Limit], kind: Kind) -> None:
+    """Raise `UsageError` TW152 for limits on figures that this kind of work has not."""
+    from twin.errors import Problem, UsageError
 
-    return "a weight update" if isinstance(one, UpdateScenario) else one.kind
+    known = [kpi.key for kpi in kind.kpis]
+    fix = f"write one of: {', '.join(known)}"
+    problems = [
+        Problem("TW152", "", f"{kind.title} has no `{limit.kpi.key}`", fix)
+        for limit in limits
+        if limit.kpi.key not in known
+    ]
+    if problems:
+        raise UsageError(problems)
 
 
 def _limits(written: Sequence[str]) -> tuple[Limit, ...]:
@@ -164,35 +159,17 @@ def _attributions(runs: Sequence[Run], output: Output) -> list[Attribution]:
 
 
 def _document(
-    comparison: Comparison, attributions: Sequence[Attribution], failed: Sequence[Failure]
+    comparison: Any, attributions: Sequence[Attribution], failed: Sequence[Failure]
 ) -> dict[str, Any]:
     """The comparison as one JSON document. `attribution` is seconds by cause of the first
     candidate, null where it was not wanted; each candidate's own, in full, is with it."""
     document = comparison.to_json()
+    document["failures"] = [asdict(failure) for failure in failed]
+    if not attributions:
+        return document | {"attribution": None}
     for candidate, found in zip(document["candidates"], attributions, strict=False):
         candidate["attribution"] = found.to_json()
-    first = attributions[0] if attributions else None
-    document["attribution"] = first and {one.name: one.ns / 1e9 for one in first.causes}
-    document["attribution_ns"] = first and {one.name: one.ns for one in first.causes}
-    document["failures"] = [asdict(one) for one in failed]
+    first = attributions[0]
+    document["attribution"] = {cause.name: cause.ns / 1e9 for cause in first.causes}
+    document["attribution_ns"] = {cause.name: cause.ns for cause in first.causes}
     return document
-
-
-def _say(
-    comparison: Comparison,
-    attributions: Sequence[Attribution],
-    failed: Sequence[Failure],
-    output: Output,
-) -> None:
-    """The comparison in words and tables."""
-    from twin.reports import difference
-    from twin.reports.limits import sentence
-
-    for delta in comparison.deltas:
-        output.sentence(difference(comparison.reports[0], delta))
-    for failure in failed:
-        output.sentence(sentence(failure))
-    if output.tables:
-        from twin.cli import tables
-
-        output.show(*tables.comparison_tables(comparison, attributions))

@@ -77,7 +77,9 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     kpi = _wanted() if kpi is None else named(kpi, TOPICS)
     from twin.cli.answer import answered
 
-    run = answered(scenario, sets or [], output, cache=not no_cache, fidelity=fidelity)
+    run = answered(
+        scenario, sets or [], output, cache=not no_cache, fidelity=fidelity, step_of="explain"
+    )
     found = derivation(run.plan, run.trace, run.report, kpi)
     output.document(
         {

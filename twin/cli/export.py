@@ -121,7 +121,7 @@ def _launch(subject: str, sets: list[str], path: Path, output: Output) -> None:
     from twin.planning import plan
 
     stored = _recalled(subject, sets, output)
-    planned = stored.plan if stored else plan(training(load_any(subject, sets)))
+    planned = stored.plan if stored else plan(training(load_any(subject, sets), "export"))
     answer = export_plan(planned, shlex.split(command(subject, sets))[2:], path, output)
     files = [{"path": str(path), "bytes": path.stat().st_size}]
     output.document({"version": VERSION, "format": "megatron"} | answer | {"files": files})
@@ -163,7 +163,7 @@ def _measured(asked: _Real, form: str, path: Path, output: Output) -> None:
 
 def _recalled(subject: str, sets: list[str], output: Output) -> Run | None:
     """The stored run that the subject begins the name of; None where it is a scenario."""
-    from twin.answers import find, recall, run
+    from twin.answers import ask, find, recall
     from twin.errors import UsageError
     from twin.loading.files import find_scenario
 
@@ -183,7 +183,7 @@ def _recalled(subject: str, sets: list[str], output: Output) -> Run | None:
         raise typer.BadParameter(message, param_hint="--set")
     if not entry.current:
         output.message(f"{subject} was answered by other code than runs now: it is played again.")
-    return run(recall(entry), fidelity=entry.fidelity, command=entry.command)
+    return ask(recall(entry), fidelity=entry.fidelity, command=entry.command)
 
 
 def _answered(
@@ -191,4 +191,4 @@ def _answered(
 ) -> Run:
     from twin.cli.answer import answered
 
-    return answered(subject, sets, output, cache=cache, fidelity=fidelity)
+    return answered(subject, sets, output, cache=cache, fidelity=fidelity, step_of="export")

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from twin.reports.table import Block
+
 _FILE_WIDTH = 120
 """Columns of tables that go to a file or a pipe."""
-DOES_NOT_FIT, NOT_AS_EXPECTED, NOT_CALIBRATED = 4, 5, 6
-"""Exit codes of an answer that was given in full: for a plan that does not fit in memory; that is
-not as expected, or beyond a limit; that lies outside of what was measured, where that was asked.
-Of several the lowest counts."""
+IMPOSSIBLE, DOES_NOT_FIT, NOT_AS_EXPECTED, NOT_CALIBRATED = 3, 4, 5, 6
+"""Exit codes of an answer that was given in full: a phase's layout is impossible; the plan does not
+fit in memory; an expectation or a limit failed; times lie outside the calibrated range, where that
+was asked. Of several the lowest counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,11 @@ class Output:
         """True where tables are wanted, and what draws them is worth importing."""
         return not self.json and not self.quiet
 
-    def show(self, *parts: RenderableType) -> None:
-        """Tables, on stdout, a blank line before each."""
+    def show(self, *parts: RenderableType | Block) -> None:
+        """Tables and notes, on stdout, a blank line before each."""
         from rich.console import Console
+
+        from twin.cli.columns import drawn
 
         # A file has no width: long rows stay whole there.
         width = None if sys.stdout.isatty() else _FILE_WIDTH
@@ -51,7 +55,7 @@ class Output:
         console = Console(width=width, markup=False, emoji=False)
         for part in parts:
             console.print()
-            console.print(part, highlight=False)
+            console.print(drawn(part), highlight=False)
 
     def document(self, document: Mapping[str, Any]) -> None:
         """The answer as JSON, on stdout, if it was asked for."""

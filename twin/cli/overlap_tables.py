@@ -9,17 +9,17 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from twin.answers.key import Fidelity
 from twin.cli.columns import headed
-from twin.cli.tables import bar, percent
 from twin.explore.study.hidden import LIMIT, HiddenExpert, Trial
 from twin.explore.study.influence import Influence
+from twin.kinds.base import Fidelity
 from twin.reports.breakdown import CAUSE_WORDS
 from twin.reports.network_use import LinkLoad, NetworkUse
 from twin.reports.numbers import duration, gibibytes, rate, signed_bytes, signed_duration
 from twin.reports.overlap import KIND_WORDS, LINK_WORDS, LayerOverlap
 from twin.reports.passes import Passes
 from twin.reports.report import Report
+from twin.reports.table import bar, percent
 
 _MOST: Final = 16
 """Numbers that a tornado lists."""

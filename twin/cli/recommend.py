@@ -95,8 +95,8 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
 
     goal = _goal(target, budget, fastest=max_throughput)
     pool, output = pool_choice(jobs, cluster), Output(as_json, quiet)
-    loaded = training(load_any(scenario, sets or []))
-    say_what_is_answered(loaded)
+    loaded = training(load_any(scenario, sets or []), "recommend")
+    say_scope(loaded)
     nodes = nodes_of(loaded, gpus) if gpus else (loaded.cluster.nodes,)
     if goal.usd is not None and loaded.cost is None:
         _refuse_budget()

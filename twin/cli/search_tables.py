@@ -6,6 +6,7 @@ from typing import Final
 
 from rich.table import Table
 
+from twin.answers.variants import written
 from twin.explore.search.judge import words
 from twin.explore.search.recommend import Answered, Recommendation, Size
 from twin.explore.search.scale import Scaling

@@ -88,7 +88,7 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     runs/points, so a sweep that was stopped goes on where it was. Exits with 4 when no point fits,
     with 3 when no point can run at all.
     """
-    from twin.cli.answer import say_what_is_answered
+    from twin.cli.answer import say_scope
     from twin.cli.progress import sweep_progress
     from twin.explore.sweep.points import points_folder
     from twin.explore.sweep.sweep import sweep as answered
@@ -102,7 +102,7 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     loaded, asked = _asked(scenario, sets or [], grid or [], fidelity, limit)
     shown = _shown(show, loaded)
     if not loaded.rl:
-        say_what_is_answered(loaded)
+        say_scope(loaded)
     with sweep_progress(output) as progress:
         folder = None if no_cache else points_folder()
         found = answered(asked, pool=pool, folder=folder, progress=progress)

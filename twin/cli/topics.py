@@ -13,7 +13,7 @@ from twin.cli.options import Fidelity
 from twin.cli.output import DOES_NOT_FIT, Output
 
 if TYPE_CHECKING:
-    from twin.answers.key import Fidelity as Played
+    from twin.kinds.base import Fidelity as Played
 
 VERSION: Final = 1
 """Version of the JSON documents."""

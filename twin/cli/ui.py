@@ -80,20 +80,15 @@ def _checked(scenario: str) -> str:
     Raises `twin.errors.TwinError` where no answer could be had from it.
     """
     from twin.errors import Problem, UsageError
-    from twin.kinds import weight_update
+    from twin.kinds.base import kind_of
     from twin.loading import load_any
     from twin.loading.files import find_scenario, shipped_folder
-    from twin.planning import plan
-    from twin.scenario import UpdateScenario
 
     if scenario == "-":
         hint = "save the scenario to a file, and give that"
         message = "the app cannot read a scenario from standard input"
         raise UsageError([Problem("TW001", "", message, hint)])
     loaded = load_any(scenario)
-    if isinstance(loaded, UpdateScenario):
-        weight_update.plan(loaded)
-    else:
-        plan(loaded)
+    kind_of(loaded).plan(loaded)
     file = find_scenario(scenario).absolute()
     return file.stem if file.parent == shipped_folder().absolute() else str(file)

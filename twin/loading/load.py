@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from pkgutil import iter_modules
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -40,7 +42,7 @@ from twin.loading.tree import (
     walk,
 )
 from twin.network.topology import kinds
-from twin.scenario import AnyScenario, Provenance, Root, Scenario, UpdateScenario
+from twin.scenario import AnyScenario, Provenance, Root, Scenario
 from twin.spec.axis import axes, unions
 
 AXES = axes(Scenario)
@@ -48,8 +50,6 @@ AXES = axes(Scenario)
 UNIONS = unions(Scenario)
 """The fields of a scenario whose settings depend on their `kind`; those of a weight update are
 among them."""
-UPDATE: Final = "weight_update"
-"""The section that makes a scenario a weight update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ def _over(base: Branch, over: Branch, names: _Names) -> Branch:
     return _open_all(whole, names)
 
 
-def _validated(tree: Branch, names: _Names, family: Family, file: Path) -> AnyScenario:
-    kind = UpdateScenario if UPDATE in tree.children else Scenario
+def _validated(tree: Branch, names: _Names, family: Family, file: Path) -> Any:
+    kind = root_of(tree.children)
     misplaced = _of_another_kind(tree, kind)
     problems = [*names.problems, *_unknown_topology(tree), *misplaced]
     told = {problem.path for problem in misplaced}
@@ -179,15 +179,27 @@ def _validated(tree: Branch, names: _Names, family: Family, file: Path) -> AnySc
     raise ScenarioError(_ordered(told_once(problems), file))
 
 
+def root_of(sections: Iterable[str]) -> type[Root]:
+    """The class of a scenario with these sections: that of the kind of work whose section it has,
+    else a training run. Kinds are found by scanning their package."""
+    package = import_module("twin.kinds")
+    for found in iter_modules(package.__path__):
+        if found.ispkg:
+            import_module(f"twin.kinds.{found.name}.kind")
+    named = {root.section: root for root in Root.__subclasses__() if root.section}
+    return next((named[name] for name in sections if name in named), Scenario)
+
+
 def _of_another_kind(tree: Branch, kind: type[Root]) -> list[Problem]:
-    """Sections of training in a weight update. (One of a weight update makes it one.)"""
+    """Sections of training in a scenario of another class, which its own section makes it."""
     others = Scenario.model_fields.keys() - kind.model_fields.keys()
-    section = f"`{UPDATE}`"
+    section = f"`{kind.section}`"
+    what = kind.section.replace("_", " ")
     return [
         Problem(
             "TW150",
             key,
-            f"`{key}` belongs to a training run, and {section} makes this a weight update",
+            f"`{key}` belongs to a training run, and {section} makes this a {what}",
             f"remove `{key}`, or {section}",
             child.key,
         )

@@ -34,7 +34,6 @@ from twin.loading.json_schema import (
     reference,
     sections,
 )
-from twin.loading.load import UPDATE
 from twin.loading.phases import PHASES
 from twin.network.topology import kinds
 from twin.scenario import OF_A_PHASE, PhaseSpec, Scenario, UpdateScenario
@@ -74,9 +73,9 @@ def scenario_schema(folders: Iterable[Path] = ()) -> Json:
         "Or a weight update: model, cluster and `weight_update`.",
         **{key: schema[key] for key in ("type", "properties", "additionalProperties")},
         "if": {"not": {"required": ["extends"]}},
-        "then": {"if": {"required": [UPDATE]}, "then": updating, "else": training},
+        "then": {"if": {"required": [UpdateScenario.section]}, "then": updating, "else": training},
         "dependentSchemas": {
-            UPDATE: {
+            UpdateScenario.section: {
                 "properties": dict.fromkeys(
                     sorted(Scenario.model_fields.keys() - UpdateScenario.model_fields.keys()), False
                 )

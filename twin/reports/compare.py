@@ -15,6 +15,7 @@ from twin.planning.types import Warning
 from twin.reports.breakdown import CAUSES, in_seconds
 from twin.reports.kpis import KPIS, Better
 from twin.reports.report import Report
+from twin.reports.verdict import difference
 from twin.spec.kpis import Kpi
 
 VERSION = 2
@@ -87,6 +88,10 @@ class Comparison:
     reports: tuple[Report, ...]
     deltas: tuple[Delta, ...]
     """One per candidate, in the order given."""
+
+    def sentences(self) -> list[str]:
+        """How much each candidate's step differs from the baseline's, and the largest cause."""
+        return [difference(self.reports[0], delta) for delta in self.deltas]
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as one JSON document. `breakdown` is the change of the first candidate;

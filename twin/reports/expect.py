@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from twin.reports.numbers import show
+from twin.reports.table import Notes
 from twin.spec.expect import FIGURES, FITS, Expectation
 
-__all__ = ["FITS", "Judgement", "judge", "sentence"]
+__all__ = ["FITS", "Judgement", "expectation_notes", "judge", "sentence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +56,9 @@ def _value(judgement: Judgement) -> str:
     if shown != show(bound, unit) or not bound:
         return shown
     return f"{shown} ({100 * (value / bound - 1):+.2g} % of its bound)"
+
+
+def expectation_notes(judgements: Iterable[Judgement]) -> list[Notes]:
+    """What came of each expectation, a line each; nothing where there are none."""
+    lines = tuple(sentence(judgement) for judgement in judgements)
+    return [Notes("Expectations", lines)] if lines else []

@@ -11,28 +11,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from twin.planning.types import Warning
 from twin.reports.breakdown import in_seconds
 from twin.reports.cost import Bill
 from twin.reports.expect import Judgement
 from twin.reports.exposure import Exposure
+from twin.reports.head import Head
 from twin.reports.overlap import LayerOverlap
 from twin.reports.verdict import verdict
-from twin.sources import Kind, Source
 
 if TYPE_CHECKING:  # simulating failures takes part in few runs
     from twin.goodput import Goodput
     from twin.reports.with_data import Generated
-
-VERSION = 1
-"""Version of the JSON document; it grows when a key changes its meaning or leaves."""
-
-Interval = tuple[float, float]
-
-UNCALIBRATED = frozenset(
-    ("calibration-of-another-gpu", "calibration-without-fp8", "assumed-calibration")
-)
-"""Codes of the warnings that say that times lie outside of what was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,47 +112,12 @@ class LinkUse:
     use: float
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogUse:
-    """Where the scenario's catalog numbers come from: a digest of all of them with their sources,
-    how many there are of each kind, and the cited works."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Head):
+    """The answers to one step."""
 
-    digest: str
-    numbers: Mapping[Kind, int]
-    sources: tuple[Source, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where the answer came from, and the command that gives it again (None where there is
-    none)."""
-
-    twin_version: str
-    created: str
-    wall_seconds: float | None
-    calibration: str
-    fidelity: str
-    events: int
-    played_microbatches: int
-    microbatches: int
-    catalog: CatalogUse
-    reproduce: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The answers to one run."""
-
-    name: str
-    scenario: Mapping[str, Any]
-    """The resolved scenario as a planner would write it: quantities are text with units."""
     tokens: int
     """Tokens of the whole run."""
-    hash: str
-    fits: bool
-    kpis: Mapping[str, float | None]
-    intervals: Mapping[str, Interval | None]
-    """80 % interval per key figure; None where there is none, and a warning says why."""
     step_ns: int
     breakdown_ns: Mapping[str, int]
     """Mean over ranks; sums to `step_ns` exactly."""
@@ -174,10 +128,7 @@ class Report:
     speed_of_light_seconds: float
     """The busiest stage's kernels at the hardware's peak, with no launch, communication or bubble:
     no schedule of this layout is faster."""
-    warnings: tuple[Warning, ...]
-    provenance: Provenance
     expectations: tuple[Judgement, ...] = ()
-    """What the scenario expects, in its order."""
     exposure: Mapping[str, Exposure] = field(default_factory=dict[str, Exposure])
     """Every exposed cause of the breakdown in its ramp and in its steady state; empty where the
     trace does not tell them apart."""
@@ -191,24 +142,17 @@ class Report:
     """What generating its data takes, before; None where nothing is generated."""
 
     @property
-    def uncalibrated(self) -> tuple[Warning, ...]:
-        """Why the times lie outside of what was measured; empty where they do not."""
-        return tuple(one for one in self.warnings if one.code in UNCALIBRATED)
+    def verdict(self) -> str:
+        """Does it fit, how long, how much, and what is the bottleneck."""
+        return verdict(self)
 
-    def to_json(self) -> dict[str, Any]:
-        """The report as one JSON document of plain data (the public contract)."""
+    def body(self) -> dict[str, Any]:
+        """What only a step has."""
         return {
-            "version": VERSION,
-            "name": self.name,
-            "hash": self.hash,
-            "fits": self.fits,
-            "verdict": verdict(self),
-            "kpis": dict(self.kpis),
-            "intervals": {k: list(v) if v else None for k, v in self.intervals.items()},
             "step_ns": self.step_ns,
             "breakdown_ns": dict(self.breakdown_ns),
             "breakdown": in_seconds(self.breakdown_ns),
-            "exposure": {cause: one.to_json() for cause, one in self.exposure.items()},
+            "exposure": {cause: exposed.to_json() for cause, exposed in self.exposure.items()},
             "roles": [_role_json(role) for role in self.roles],
             "memory": self.memory.to_json(),
             "cost_breakdown": None if self.bill.cost is None else dict(self.bill.cost),
@@ -217,14 +161,9 @@ class Report:
             "generated": self.generated.to_json() if self.generated else None,
             "unknown": dict(self.bill.unknown),
             "links": {name: asdict(use) for name, use in self.links.items()},
-            "overlap": [one.to_json() for one in self.overlap],
+            "overlap": [layer.to_json() for layer in self.overlap],
             "extrapolated_fraction": self.extrapolated_fraction,
             "speed_of_light_seconds": self.speed_of_light_seconds,
-            "calibrated": not self.uncalibrated,
-            "expectations": [asdict(one) for one in self.expectations],
-            "warnings": [asdict(warning) for warning in self.warnings],
-            "scenario": dict(self.scenario),
-            "provenance": asdict(self.provenance),
         }
 
 

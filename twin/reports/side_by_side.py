@@ -6,10 +6,10 @@ Parts of both sides are compared one by one; which edit made the difference is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from twin.planning.types import Warning
 from twin.reports.compare import (
@@ -19,7 +19,8 @@ from twin.reports.compare import (
     differences,
     kpi_changes,
 )
-from twin.reports.numbers import digits, duration
+from twin.reports.numbers import changed, digits, duration, show
+from twin.reports.table import Table, headed
 from twin.spec.kpis import Kpi
 
 VERSION: Final = 2
@@ -45,27 +46,19 @@ class Answer(Protocol):
 A = TypeVar("A", bound=Answer)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[A]):
-    """What is compared, and how it is spoken of."""
+class ComparedKind(Protocol):
+    """What is compared, and how it is spoken of (`twin.kinds.base.Kind`)."""
 
-    name: str
-    """In the document."""
-    subject: str
-    """`the update is`."""
-    length: str
-    """The key figure that says how long."""
-    kpis: tuple[Kpi, ...]
-    parts: str
-    """Key of the parts of the time in the document."""
-    changes_most: str
-    """`the phase that changes most is`."""
-    words: Mapping[Any, str]
-    """Every part, in words."""
-    seconds: Callable[[A], Mapping[Any, float]]
-    """Of each part."""
-    notes: Callable[[A, A], tuple[Warning, ...]]
-    """Why two answers may not be comparable."""
+    name: ClassVar[str]
+    length: ClassVar[str]
+    kpis: ClassVar[tuple[Kpi, ...]]
+    subject: ClassVar[str]
+    parts: ClassVar[str]
+    changes_most: ClassVar[str]
+
+    def part_words(self, part: str) -> str: ...  # noqa: D102
+    def part_seconds(self, report: Any) -> Mapping[str, float]: ...  # noqa: D102
+    def incomparable(self, baseline: Any, candidate: Any) -> tuple[Warning, ...]: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +79,7 @@ class Change:
 class SideBySide(Generic[A]):
     """Answers side by side; the first one is the baseline."""
 
-    kind: Kind[A]
+    kind: ComparedKind
     reports: tuple[A, ...]
     deltas: tuple[Change, ...]
     """One per candidate, in the order given."""
@@ -103,6 +96,25 @@ class SideBySide(Generic[A]):
             "attribution": None,
         }
 
+    def sentences(self) -> list[str]:
+        """What each candidate takes more or less than the baseline, then why two answers may not be
+        comparable."""
+        notes = [f"{delta.name}: {note.message}" for delta in self.deltas for note in delta.notes]
+        return [*map(self.sentence, self.deltas), *notes]
+
+    def tables(self) -> tuple[Table, ...]:
+        """Key figures side by side."""
+        first, *_ = self.reports
+        table = headed("Key figures", "", first.name, *(delta.name for delta in self.deltas))
+        for kpi in self.kind.kpis:
+            cells = [show(first.kpis[kpi.key], kpi.unit)]
+            for delta in self.deltas:
+                figure = delta.kpis[kpi.key]
+                change = changed(figure.delta, figure.relative, kpi.unit) if figure.delta else ""
+                cells.append(f"{show(figure.candidate, kpi.unit)}{change and f' ({change})'}")
+            table.add_row(kpi.label, *cells)
+        return (table,)
+
     def sentence(self, delta: Change) -> str:
         """What a candidate takes more or less than the baseline, and where."""
         kind, base = self.kind, self.reports[0].name
@@ -116,12 +128,12 @@ class SideBySide(Generic[A]):
         return (
             f"{delta.name}{unfit}: {kind.subject} {duration(abs(found.delta))} "
             f"({digits(100 * abs(found.relative))} %) {'slower' if sign > 0 else 'faster'} than in "
-            f"{base}; {kind.changes_most} {kind.words[most]} "
+            f"{base}; {kind.changes_most} {kind.part_words(most)} "
             f"({'-' if part < 0 else '+'}{duration(abs(part))})."
         )
 
 
-def side_by_side(kind: Kind[A], answers: Sequence[A]) -> SideBySide[A]:
+def side_by_side(kind: ComparedKind, answers: Sequence[A]) -> SideBySide[A]:
     """Two or more answers side by side, the first as baseline.
 
     Raises ValueError for fewer than two answers.
@@ -130,16 +142,19 @@ def side_by_side(kind: Kind[A], answers: Sequence[A]) -> SideBySide[A]:
     return SideBySide(kind, tuple(answers), deltas)
 
 
-def _change(kind: Kind[A], baseline: A, candidate: A) -> Change:
-    before, after = kind.seconds(baseline), kind.seconds(candidate)
+def _change(kind: ComparedKind, baseline: A, candidate: A) -> Change:
+    before, after = kind.part_seconds(baseline), kind.part_seconds(candidate)
     return Change(
         name=candidate.name,
         hash=candidate.hash,
         fits=candidate.fits,
         kpis=kpi_changes(kind.kpis, baseline.kpis, candidate.kpis),
-        parts={part: after.get(part, 0.0) - before.get(part, 0.0) for part in kind.words},
+        parts={
+            part: after.get(part, 0.0) - before.get(part, 0.0)
+            for part in dict.fromkeys((*before, *after))
+        },
         fields=differences(baseline.scenario, candidate.scenario),
-        notes=kind.notes(baseline, candidate),
+        notes=kind.incomparable(baseline, candidate),
     )
 
 

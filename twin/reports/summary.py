@@ -6,9 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
+from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
@@ -22,34 +20,24 @@ from twin.reports.breakdown import CAUSES, mean
 from twin.reports.cost import bill
 from twin.reports.expect import FITS, judge
 from twin.reports.exposure import exposures
+from twin.reports.head import UNTIMED, CatalogUse, RunInfo, provenance
 from twin.reports.kpi_intervals import intervals
 from twin.reports.kpis import kpis
 from twin.reports.overlap import overlap
 from twin.reports.report import (
-    CatalogUse,
     LinkUse,
     MemoryReport,
-    Provenance,
     Report,
     RoleBreakdown,
     StagePeak,
 )
 from twin.reports.with_data import data_of
 from twin.reports.with_failures import NO_GOODPUT, goodput_of, with_spans
-from twin.scenario import Root, Scenario
+from twin.scenario import Root
 from twin.sources import KINDS, Ledger
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Circumstances of a run that are no part of its answer: seconds on the wall clock, and the
-    command that repeats it."""
-
-    wall_seconds: float | None = None
-    command: str | None = None
-
-
-def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
+def report(plan: Plan, trace: Trace, run: RunInfo = UNTIMED) -> Report:
     """The answers to a run: key figures, a breakdown that sums to the step, memory, links,
     warnings, provenance."""
     scenario = plan.scenario
@@ -84,7 +72,15 @@ def report(plan: Plan, trace: Trace, run: Run = Run()) -> Report:
             *(failed.warnings if failed else (NO_GOODPUT,)),
             *doubts,
         ),
-        provenance=_provenance(scenario, trace, run),
+        provenance=provenance(
+            scenario.calibration.name,
+            "events",
+            trace.events,
+            catalog_use(scenario.ledger),
+            run,
+            played_microbatches=trace.played_microbatches,
+            microbatches=trace.microbatches,
+        ),
         expectations=judge(scenario.expect, {FITS: plan.memory.fits, **figures}),
         exposure=exposures(trace, breakdown_ns),
         overlap=overlap(plan),
@@ -148,21 +144,6 @@ def _peak(stage: StageMemory) -> StagePeak:
         dict(stage.categories),
         stage.kept_bytes,
         dict(stage.host),
-    )
-
-
-def _provenance(scenario: Scenario, trace: Trace, run: Run) -> Provenance:
-    return Provenance(
-        twin_version=version("twin"),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        wall_seconds=run.wall_seconds,
-        calibration=scenario.calibration.name,
-        fidelity="events",
-        events=trace.events,
-        played_microbatches=trace.played_microbatches,
-        microbatches=trace.microbatches,
-        catalog=catalog_use(scenario.ledger),
-        reproduce=run.command,
     )
 
 

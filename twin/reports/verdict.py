@@ -13,7 +13,6 @@ from twin.reports.with_data import data_words
 if TYPE_CHECKING:  # a Report prints its own verdict
     from twin.reports.compare import Delta
     from twin.reports.report import MemoryReport, Report
-    from twin.scenario import Scenario
 
 PLAIN: Final = "plain-all-to-all"
 """The warning of a plan whose all-to-all sends a copy of a token per chosen expert."""
@@ -30,20 +29,6 @@ def verdict(report: Report) -> str:
         return f"{fitting(report.memory)} {answer} {losses}{before}"
     told = f"If it did fit: {answer[0].lower()}{answer[1:]} {losses}{before}"
     return f"{fitting(report.memory)} {told}"
-
-
-def scope(scenario: Scenario) -> str | None:
-    """What the answer to the step of a scenario leaves out, where `twin run` answers more; None
-    where the step is all there is."""
-    if scenario.rl:
-        more = "iteration of reinforcement learning" if scenario.rl.iteration else "rollouts"
-        return f"the trainer's step alone, for all of its tokens. `twin run` answers the {more}."
-    if scenario.phases:
-        return (
-            f"the step of the scenario itself, for all of its tokens. `twin run` answers its "
-            f"{len(scenario.phases)} phases."
-        )
-    return None
 
 
 def fitting(memory: MemoryReport) -> str:

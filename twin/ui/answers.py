@@ -14,18 +14,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from twin.answers import Run, run
+from twin.answers import Run, ask
 from twin.errors import Origin, Problem, TwinError, UsageError, render
 from twin.loading import load_any
 from twin.loading.files import read_tree, shipped_scenarios
-from twin.loading.load import UPDATE
 from twin.loading.tree import Items, Leaf
 from twin.planning import plan
 from twin.planning.types import Plan
-from twin.scenario import AnyScenario, Scenario
+from twin.scenario import AnyScenario, Scenario, UpdateScenario
 from twin.ui.jobs import KEPT, Jobs, Pending
 from twin.ui.known import Known
 from twin.ui.worker import Note, Worker, WorkerDiedError
+
+_UPDATE: Final = UpdateScenario.section
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -114,7 +115,7 @@ def fast(asked: Question) -> Run | Failure:
     if not isinstance(scenario, Scenario):
         return scenario
     return guarded(
-        lambda: run(scenario, fidelity="fast", cache=False, command=command(asked, fast=True))
+        lambda: ask(scenario, fidelity="fast", cache=False, command=command(asked, fast=True))
     )
 
 
@@ -123,7 +124,7 @@ def play(asked: Question, note: Note) -> Run | Failure:
     scenario = scenario_of(asked)
     if not isinstance(scenario, Scenario):
         return scenario
-    return guarded(lambda: run(scenario, progress=note, command=command(asked)))
+    return guarded(lambda: ask(scenario, progress=note, command=command(asked)))
 
 
 def command(asked: Question, *, fast: bool = False) -> str:
@@ -162,8 +163,8 @@ def _training(scenario: AnyScenario) -> Scenario:
     if isinstance(scenario, Scenario):
         return scenario
     message = "this is a weight update, and plans are training runs"
-    hint = f"`twin ui FILE` brings it to the page Weight update; remove `{UPDATE}` to plan training"
-    raise UsageError([Problem("TW158", UPDATE, message, hint, scenario.origin(UPDATE))])
+    hint = f"`twin ui FILE` brings it to the page Weight update; remove `{_UPDATE}` to train"
+    raise UsageError([Problem("TW158", _UPDATE, message, hint, scenario.origin(_UPDATE))])
 
 
 def _refuse_files(file: Path) -> None:

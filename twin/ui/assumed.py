@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 import streamlit as st
 
+from twin.answers.variants import Answer, Answers, document, replaced
 from twin.errors import DEFAULT, printable
 from twin.explore.study import Influence
 from twin.explore.study.influence import with_split

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from twin.answers import Run
-from twin.reports.verdict import scope
+from twin.kinds.base import kind_of
 from twin.ui import session
 from twin.ui.desk import MOST_PLANS, Desk
 from twin.ui.links import COMFORTABLE, address
@@ -98,7 +98,7 @@ def _verdict(shown: View) -> None:
             st.badge("Does not fit", icon=":material/block:", color="red")
         if better is not None:
             st.badge("fast estimate", icon=":material/speed:", color="orange")
-    if (words := scope(now.scenario)) is not None:
+    if (words := kind_of(now.scenario).scope(now.scenario)) is not None:
         st.caption(f":material/info: This is {words}")
         if now.scenario.rl and now.scenario.rl.iteration:
             st.page_link(ITERATION, label="Its iteration", icon=":material/arrow_forward:")

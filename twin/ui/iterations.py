@@ -6,11 +6,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from twin.kinds import iteration as rl
-from twin.kinds.iteration import IterationReport
+from twin.answers import ask
+from twin.kinds.iteration.report import IterationReport
 from twin.loading.files import find_scenario, read_family
 from twin.loading.tree import Branch
-from twin.reports.summary import Run
 from twin.scenario import Scenario
 from twin.ui.answers import Failure, Question, away, command, guarded, question, scenario_of
 from twin.ui.desk import Desk, Draft
@@ -68,8 +67,7 @@ def play(asked: Question, note: Note) -> IterationReport | Failure:
 
 
 def _answer(scenario: Scenario, told: str) -> IterationReport:
-    plan = rl.plan(scenario)
-    return rl.report(plan, rl.simulate(plan), Run(command=told))
+    return ask(scenario, command=told).report
 
 
 _ITERATIONS: Final = Jobs("twin iterations")

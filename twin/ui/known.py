@@ -12,7 +12,10 @@ from typing import Final
 from twin.errors import TwinError
 from twin.evidence.measured.run_folder import is_run
 from twin.loading.files import find_scenario, read_family, shipped_folder, shipped_scenarios
-from twin.loading.load import UPDATE
+from twin.scenario import UpdateScenario
+
+_UPDATE: Final = UpdateScenario.section
+
 
 _FRONT_DOORS: Final = ("app.py", "router.py")
 """Scripts that streamlit runs; whatever else started this process has words of its own."""
@@ -53,7 +56,7 @@ def is_update(file: str, as_of: int) -> bool:
         path = find_scenario(file)
     except TwinError:
         return False
-    return any(UPDATE in tree.children for tree in read_family(path).trees(path))
+    return any(_UPDATE in tree.children for tree in read_family(path).trees(path))
 
 
 def asked_for(words: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -112,10 +112,11 @@ def warnings(all_of: Sequence[Warning]) -> None:
 def provenance(run: Run) -> None:
     """Where an answer comes from, and how to have it again."""
     report, origin = run.report, run.report.provenance
+    simulated, every = (origin.details[key] for key in ("played_microbatches", "microbatches"))
     st.caption(
         f"Scenario hash `{report.hash[:12]}`, twin {origin.twin_version}, fidelity "
         f"{origin.fidelity}, calibration {origin.calibration}, {origin.events:,} events, "
-        f"{origin.played_microbatches:,} of {origin.microbatches:,} micro-batches played, "
+        f"{simulated:,} of {every:,} micro-batches simulated, "
         f"{digits(100 * report.extrapolated_fraction)} % of the step extrapolated, "
         f"{digits(origin.wall_seconds or 0)} s{', from the store' if run.cached else ''}"
     )

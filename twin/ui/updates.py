@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from twin.kinds import weight_update
-from twin.kinds.weight_update import UpdateProgram, UpdateReport, UpdateTrace
+from twin.answers import ask
 from twin.kinds.weight_update.alternatives import Alternative, alternatives
+from twin.kinds.weight_update.report import UpdateReport
+from twin.kinds.weight_update.types import UpdateProgram, UpdateTrace
 from twin.loading import load_any
-from twin.reports.summary import Run as Circumstances
 from twin.scenario import UpdateScenario
 from twin.ui.answers import Failure, guarded
 
@@ -41,11 +41,7 @@ def answer(file: str, sets: tuple[str, ...], as_of: int) -> Update | Failure:
 def _answer(file: str, sets: tuple[str, ...]) -> Update:
     scenario = load_any(file, sets)
     assert isinstance(scenario, UpdateScenario), "only weight updates are offered"
-    plan = weight_update.plan(scenario)
-    program = weight_update.lower(plan)
-    trace = weight_update.simulate(program)
     words = (word for text in sets for word in ("--set", text))
-    report = weight_update.report(
-        plan, trace, Circumstances(command=shlex.join(["twin", "run", file, *words]))
-    )
-    return Update(scenario, program, trace, report, alternatives(scenario, report))
+    run = ask(scenario, command=shlex.join(["twin", "run", file, *words]))
+    others = alternatives(scenario, run.report)
+    return Update(scenario, run.program, run.trace, run.report, others)

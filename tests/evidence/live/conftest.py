@@ -40,7 +40,7 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> Run:
     path.write_text(SMALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kpi_intervals, "shipped", Known)
-        return run(load(path), cache=False)
+        return ask(load(path), cache=False)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from twin.answers.executors import PoolChoice
+from twin.answers.variants import document, replaced
 from twin.engine import lower, simulate
 from twin.errors import ScenarioError, UsageError
 from twin.explore.search.goal import Goal, nodes_of

@@ -14,6 +14,7 @@ import pytest
 
 import twin
 from twin.answers.executors import PoolChoice
+from twin.answers.variants import Answers, document, replaced, value_at
 from twin.cli.main import main
 from twin.cli.threshold_tables import threshold_tables, threshold_words
 from twin.explore.search.candidates import (

@@ -7,15 +7,15 @@ from functools import cache
 
 import pytest
 
-from twin.engine import lower, simulate
-from twin.explore.study import nearest
-from twin.explore.study.nearest import (
+from twin.answers.nearest import (
     MOST_CHANGES,
     MOST_PLANNED,
     MOST_PLAYED,
     Suggestion,
     nearest_fit,
 )
+from twin.engine import lower, simulate
+from twin.explore.study import nearest
 from twin.loading import load
 from twin.planning import plan
 from twin.scenario import Scenario

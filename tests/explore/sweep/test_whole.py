@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.kinds.rl.iterations import BESIDE, NAME, SMALL, reported
+from twin.answers import ask
 from twin.answers.executors import PoolChoice
 from twin.explore.sweep.grid import Grid, ScenarioSource
 from twin.explore.sweep.sweep import Sweep, SweepRequest, sweep
@@ -46,7 +47,9 @@ def test_a_point_is_what_run_says_of_the_iteration() -> None:
 def test_a_point_of_rollouts_is_what_run_says_of_them() -> None:
     found = swept({"rl.rollout.nodes": (4, 8)}, name=ROLLOUTS, few=FEW)
     for row, nodes in zip(found.rows, (4, 8), strict=True):
-        assert row.outcome.kpis == rollout(load(ROLLOUTS, [*FEW, f"rl.rollout.nodes={nodes}"])).kpis
+        assert (
+            row.outcome.kpis == ask(load(ROLLOUTS, [*FEW, f"rl.rollout.nodes={nodes}"])).report.kpis
+        )
     assert found.frontier_by == ("rollout_seconds", "cost_usd_of_rollouts")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import SMALL, twin_command
-from twin.answers import Run, run
+from twin.answers import Run, ask
 from twin.loading import load
 
 __all__ = ["twin_command"]
@@ -21,7 +21,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two nodes, two stages, all of it played."""
     file = tmp_path_factory.mktemp("small") / "small.yaml"
     file.write_text(SMALL)
-    return run(load(file, ["cost.gpu_hour=3USD"]), cache=False, command=COMMAND)
+    return ask(load(file, ["cost.gpu_hour=3USD"]), cache=False, command=COMMAND)
 
 
 @pytest.fixture

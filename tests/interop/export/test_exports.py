@@ -57,9 +57,9 @@ from pathlib import Path
 from twin.interop.export import formats
 from twin.interop.export.base import write
 from twin.loading import load
-from twin.answers import run
+from twin.answers import ask
 for _ in range(2):
-    done = run(load("small.yaml"), command="twin run small.yaml")
+    done = ask(load("small.yaml"), command="twin run small.yaml")
     for name in formats():
         write(done, name, Path(sys.argv[1]) / f"{name}-{done.cached}.gz")
 """

@@ -30,7 +30,7 @@ def test_the_trainer_reads_the_seconds_of_every_pass_and_update(tmp_path: Path) 
     """One dense layer and three with experts: counts, dispatch and combine in each of those."""
     scenario = twin.load(LAYOUT)
     path = tmp_path / "pace.json"
-    path.write_bytes(render(run(scenario, cache=False), "pace")[""])
+    path.write_bytes(render(ask(scenario, cache=False), "pace")[""])
     pace, program = load_pace(path), twin.lower(twin.plan(scenario))
     for (kind, chunk), template in program.passes.items():
         seconds = pace.of(chunk, kind)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from twin.answers import Run, run
+from twin.answers import Run, ask
 from twin.cli.main import main
 from twin.errors import ScenarioError
 from twin.figures.plotly import plain
@@ -33,7 +33,7 @@ def page(small: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hostile(small: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a scenario whose name would break out of it."""
     scenario = small.scenario.model_copy(update={"name": HOSTILE})
-    made = run(scenario, cache=False)
+    made = ask(scenario, cache=False)
     return write(made, "html", tmp_path_factory.mktemp("page") / "hostile.html")[0]
 
 
@@ -46,7 +46,7 @@ def test_the_verdict_comes_first(small: Run, page: Path) -> None:
 
 def test_the_page_says_what_came_of_each_expectation(small: Run, page: Path, out: Path) -> None:
     expect = 'expect=["mfu > 90%", "fits == true"]'
-    promised = run(load(page, [expect]), cache=False)
+    promised = ask(load(page, [expect]), cache=False)
     (file,) = write(promised, "html", out / "promised.html")
     text = unescape(file.read_text())
     assert len(promised.report.expectations) == 2

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from twin.explore.study import nearest_fit
-from twin.kinds.phases import How, WholeRun, whole_run
-from twin.kinds.phases.nearest import nearest
+from twin.answers import ask
+from twin.answers.nearest import nearest_fit
+from twin.kinds.phases.plan import near
+from twin.kinds.phases.report import PhasesReport
 from twin.loading import load
 
 ROOT = Path(__file__).parents[3]
@@ -21,12 +22,12 @@ DIVIDES = (1, 2, 4, 8)
 
 
 @cache
-def answered(times: int, fidelity: str) -> WholeRun:
-    how = How("events" if fidelity == "events" else "fast")
-    return whole_run(load(NAME, [f"cluster.nodes={32 * times}"]), how)
+def answered(times: int, fidelity: str) -> PhasesReport:
+    played = "events" if fidelity == "events" else "fast"
+    return ask(load(NAME, [f"cluster.nodes={32 * times}"]), fidelity=played).report
 
 
-def batches(found: WholeRun) -> dict[str, int]:
+def batches(found: PhasesReport) -> dict[str, int]:
     """Sequences of what is costed, by phase."""
     return {
         phase.name: round(phase.check.tokens / phase.steps / phase.check.scenario.train.sequence)
@@ -75,8 +76,9 @@ def test_no_phase_is_offered_another_cluster() -> None:
     """With half the stages twice the nodes would do, and the run has one cluster."""
     scenario = load("kimi-k2-256xh800", ["parallel.pipeline=8"])
     assert any("cluster.nodes" in one.overrides for one in nearest_fit(scenario))
-    assert nearest(scenario)
-    assert not any("cluster.nodes" in one.overrides for one in nearest(scenario))
+    offered = near(scenario, nearest_fit)
+    assert offered
+    assert not any("cluster.nodes" in one.overrides for one in offered)
 
 
 @pytest.mark.slow

@@ -5,21 +5,21 @@ from __future__ import annotations
 from datetime import date
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.figures.made import traces
 from tests.kinds.phases.conftest import TWO, Write
-from twin.answers import Run, run
-from twin.kinds.phases import How, WholeRun, play, whole_run
+from twin.answers import ask
+from twin.engine.program import Program
+from twin.engine.trace import Trace
+from twin.kinds.base import Tools
 from twin.kinds.phases.figures import calendar
-from twin.kinds.phases.play import OF_TOKENS
-from twin.kinds.phases.saves import DEFAULT_EVERY
+from twin.kinds.phases.report import DEFAULT_EVERY, OF_TOKENS, PhasesReport
+from twin.kinds.step.kind import Step
 from twin.loading import load
 from twin.scenario import Scenario
 
-FAST = How("fast", cache=False)
 DAY = 86400.0
 FAILURES = """\
 goodput:
@@ -30,12 +30,16 @@ goodput:
 """
 
 
-def answered(path: Path, *sets: str) -> WholeRun:
-    return whole_run(load(path, sets), FAST)
+def answer(scenario: Scenario) -> PhasesReport:
+    return ask(scenario, fidelity="fast", cache=False).report
+
+
+def answered(path: Path, *sets: str) -> PhasesReport:
+    return answer(load(path, sets))
 
 
 def test_totals_are_the_sum_of_tokens_over_batch_times_step(two: Scenario) -> None:
-    found = whole_run(two, FAST)
+    found = answer(two)
     batches = [two.phase(at).train.global_batch for at in (0, 1)]
     steps = [phase.report.step_ns / 1e9 for phase in found.phases if phase.report]
     seconds = [t / b * s for t, b, s in zip(two.phase_tokens, batches, steps, strict=True)]
@@ -49,7 +53,7 @@ def test_totals_are_the_sum_of_tokens_over_batch_times_step(two: Scenario) -> No
 def test_one_phase_is_the_plain_run(write: Write, failures: str) -> None:
     whole = "schema: 1\nextends: plain.yaml\nphases: [{name: all, tokens: 1T}]\n" + failures
     found = answered(write(whole))
-    plain = run(load(write(whole), ["phases=[]"]), fidelity="fast", cache=False).report
+    plain = ask(load(write(whole), ["phases=[]"]), fidelity="fast", cache=False).report
     for key in OF_TOKENS:
         assert found.kpis[key] == plain.kpis[key], key
         assert found.intervals[key] == plain.intervals[key], key
@@ -119,13 +123,14 @@ def test_a_phase_without_training_costs_nothing_and_is_played(write: Write) -> N
 def test_phases_with_one_step_share_one_answer(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[str] = []
+    calls: list[Program] = []
 
-    def counted(scenario: Scenario, **how: Any) -> Run:
-        calls.append(scenario.name)
-        return run(scenario, **how)
+    def counted(self: Step, program: Program, tools: Tools) -> Trace:
+        calls.append(program)
+        return simulate(self, program, tools)
 
-    monkeypatch.setattr(play, "run", counted)
+    simulate = Step.simulate
+    monkeypatch.setattr(Step, "simulate", counted)
     text = TWO.replace("    steps: 5000\n", "    steps: 2000\n  - name: more\n    steps: 3000\n")
     found = answered(write(text))
     assert len(found.phases) == 3
@@ -170,7 +175,7 @@ def test_a_phase_that_does_not_fit_is_costed_as_one_that_does(write: Write) -> N
 def test_where_nothing_near_fits_totals_are_unknown(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twin.kinds.phases.check.nearest", lambda _: ())
+    monkeypatch.setattr("twin.answers.answer.nearest_fit", lambda _: ())
     found = answered(write(), *ODD)
     assert found.phases[1].costed is None
     assert found.kpis["days"] is None
@@ -180,7 +185,7 @@ def test_where_nothing_near_fits_totals_are_unknown(
 
 
 def test_the_picture_shows_a_bar_per_phase_from_its_first_day(two: Scenario) -> None:
-    found = whole_run(two, FAST)
+    found = answer(two)
     picture = calendar(found, "dark")
     assert [row["Phase"] for row in picture.table] == ["short", "long"]
     (bars,) = [trace for trace in traces(picture.figure) if trace.type == "bar"]

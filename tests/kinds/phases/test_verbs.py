@@ -77,8 +77,16 @@ def test_the_verbs_of_one_step_say_that_they_are(twin_command: Command, write: W
     assert "this answers the step of the scenario itself" in told
     code, _, told = twin_command("recommend", path, "--fixed-layout", "--jobs", "1")
     assert "answers its 2 phases" in told
-    code, out, _ = twin_command("compare", path, path, "--json")
-    assert "phases-left-out" in out
+
+
+def test_runs_in_phases_are_compared_by_their_days(twin_command: Command, write: Write) -> None:
+    path = str(write())
+    words = ("compare", path, path, "--fidelity", "fast", "--json")
+    code, out, _ = twin_command(*words, "--fail-if", "days > +1%")
+    assert code == 0
+    (candidate,) = json.loads(out)["candidates"]
+    assert candidate["kpis"]["days"]["delta"] == 0.0
+    assert set(candidate["phases"].values()) == {0.0}
 
 
 def test_a_run_in_phases_is_not_sealed(twin_command: Command, write: Write) -> None:

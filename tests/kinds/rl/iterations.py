@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twin.kinds import iteration as rl
-from twin.kinds.iteration import IterationPlan, IterationReport, IterationTrace
+import twin
+from twin.kinds.iteration.report import IterationReport
+from twin.kinds.iteration.types import IterationPlan, IterationTrace
 from twin.loading import load
 
 NAME = "kimi-k2-rl-256xh800"
@@ -39,16 +40,16 @@ BESIDE = ("rl.iteration.mode=one_step_off", "rl.iteration.rollout_nodes=2")
 
 
 def planned(*sets: str) -> IterationPlan:
-    return rl.plan(load(NAME, [*SMALL, *sets]))
+    return twin.plan(load(NAME, [*SMALL, *sets]))
 
 
 def played(*sets: str) -> IterationTrace:
-    return rl.simulate(planned(*sets))
+    return twin.simulate(planned(*sets))
 
 
 def reported(*sets: str) -> IterationReport:
     plan = planned(*sets)
-    return rl.report(plan, rl.simulate(plan))
+    return twin.report(plan, twin.simulate(plan))
 
 
 def seconds(*sets: str) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twin.kinds.rollouts import Place, Rules, Sample, StepTable, Trace, play
-from twin.kinds.rollouts.pace import Lines
+from twin.kinds.rollouts.pace import Lines, StepTable
+from twin.kinds.rollouts.play import play
+from twin.kinds.rollouts.types import Place, RolloutTrace, Rules, Sample
 
 STEP = 0.01
 """Seconds of a step, whoever decodes."""
@@ -32,7 +33,7 @@ def played(
     rules: Rules | None = None,
     steps: StepTable | None = None,
     iterations: int = 1,
-) -> Trace:
+) -> RolloutTrace:
     """The samples in every iteration anew, as many as are missing."""
 
     def fresh(count: int, _: int) -> Sequence[Sample]:
@@ -43,5 +44,5 @@ def played(
     )
 
 
-def seconds(trace: Trace) -> float:
+def seconds(trace: RolloutTrace) -> float:
     return trace.length_ns / 1e9

@@ -18,7 +18,6 @@ from tests.kinds.rl.iterations import (
 )
 from twin.engine import lower, simulate
 from twin.errors import ScenarioError
-from twin.kinds import iteration as rl
 from twin.kinds.iteration.switch import states_of
 from twin.loading import load
 from twin.network import capacity
@@ -163,7 +162,7 @@ def test_a_side_that_sleeps_on_the_device_takes_room_from_the_other() -> None:
 def test_what_does_not_fit_is_named() -> None:
     report = reported("rl.iteration.asleep=60GiB")
     assert not report.fits
-    assert rl.verdict(report).startswith("Does not fit: trainer beside sleeping engines takes")
+    assert report.verdict.startswith("Does not fit: trainer beside sleeping engines takes")
 
 
 def test_key_figures_follow_from_the_iteration() -> None:

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from twin.kinds.iteration import Batch, batch
-from twin.kinds.iteration.batch import dealt, packed, padded
+from twin.kinds.iteration.batch import batch, dealt, packed, padded
 from twin.kinds.iteration.training import between
+from twin.kinds.iteration.types import Batch
 
 
 def drawn(count: int, most: int, seed: int = 0) -> list[int]:

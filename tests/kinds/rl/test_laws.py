@@ -6,8 +6,8 @@ from itertools import groupby, product
 
 import pytest
 
+import twin
 from tests.kinds.rl.updates import H800, LARGE, QUICK, SMALL, changed, planned, played, seconds
-from twin.kinds import weight_update
 from twin.network import capacity
 
 WIDE = "cluster.node.host.pcie.bandwidth=126GB/s"
@@ -24,7 +24,7 @@ LAYOUTS = [
 @pytest.mark.parametrize("stages", ["two", "three"])
 def test_sent_point_to_point_every_rank_receives_what_it_keeps(layout, stages) -> None:
     plan = planned(SMALL, *QUICK, *layout, *changed((), method="p2p", stages=stages))
-    program = weight_update.lower(plan)
+    program = twin.lower(plan)
     sent = sum(one.bytes for one in program.operations if one.stage == "send")
     assert sent == pytest.approx(plan.takers * plan.held, rel=1e-12)
     assert plan.received == plan.held
@@ -44,7 +44,7 @@ def test_the_ranks_of_an_instance_keep_the_checkpoint_once_and_copies_of_what_al
 
 @pytest.mark.parametrize("event", ["update", "recover"])
 def test_broadcasts_bring_all_of_the_checkpoint(event) -> None:
-    program = weight_update.lower(planned(SMALL, *QUICK, *changed((), event=event)))
+    program = twin.lower(planned(SMALL, *QUICK, *changed((), event=event)))
     sizes = {
         stage: sum(one.bytes for one in program.operations if one.stage == stage and one.carried)
         for stage in ("broadcast", "host_copy", "fetch")

@@ -11,9 +11,9 @@ import twin
 from tests.kinds.rl.updates import H800, QUICK, SMALL, planned, reported, scenario
 from twin.cli.main import main
 from twin.errors import ScenarioError
-from twin.kinds.weight_update import compare, verdict
 from twin.kinds.weight_update.bound import WORDS
 from twin.kinds.weight_update.types import STAGES
+from twin.kinds.weight_update.verdict import verdict
 from twin.spec.kpis import UPDATE_KPIS
 
 
@@ -106,10 +106,12 @@ def test_a_comparison_names_the_stage_and_judges_limits(capsys) -> None:
 
 def test_a_comparison_of_what_cannot_run_says_so() -> None:
     report = reported(SMALL, *QUICK)
-    (delta,) = compare([report, replace(report, fits=False)]).deltas
+    (delta,) = twin.compare([report, replace(report, fits=False)]).deltas
     assert not delta.notes
     larger = replace(report, travel=replace(report.travel, checkpoint_bytes=1.0))
-    assert [note.code for note in compare([report, larger]).deltas[0].notes] == ["different-work"]
+    assert [note.code for note in twin.compare([report, larger]).deltas[0].notes] == [
+        "different-work"
+    ]
     assert not delta.fits
 
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.inference.engines import made
 from twin.inference import decode_pass, prefill_pass
-from twin.kinds.rollouts import StepTable, step_table
-from twin.kinds.rollouts.pace import Lines
+from twin.kinds.rollouts.pace import Lines, StepTable, step_table
 
 LINES = st.builds(
     Lines,

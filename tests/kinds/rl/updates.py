@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twin.kinds import weight_update
-from twin.kinds.weight_update import UpdatePlan, UpdateReport, UpdateTrace
+import twin
+from twin.kinds.weight_update.report import UpdateReport
+from twin.kinds.weight_update.types import UpdatePlan, UpdateTrace
 from twin.loading import load_any
 from twin.scenario import UpdateScenario
 
@@ -21,16 +22,16 @@ def scenario(name: str = SMALL, *sets: str) -> UpdateScenario:
 
 
 def planned(name: str = SMALL, *sets: str) -> UpdatePlan:
-    return weight_update.plan(scenario(name, *sets))
+    return twin.plan(scenario(name, *sets))
 
 
 def played(name: str = SMALL, *sets: str) -> UpdateTrace:
-    return weight_update.simulate(weight_update.lower(planned(name, *sets)))
+    return twin.simulate(twin.lower(planned(name, *sets)))
 
 
 def reported(name: str = SMALL, *sets: str) -> UpdateReport:
     plan = planned(name, *sets)
-    return weight_update.report(plan, weight_update.simulate(weight_update.lower(plan)))
+    return twin.report(plan, twin.simulate(twin.lower(plan)))
 
 
 def seconds(name: str = SMALL, *sets: str) -> float:

@@ -17,7 +17,8 @@ from reference.measure.points import MeasuredPoint
 from reference.measure.profile import Number, Profile, fit_profile
 from tests.reference.measure.machines import CORE, H200, runnable, setting, timed
 from tests.reference.measure.twins import twin_seconds
-from twin.kinds.iteration import plan, simulate
+from twin.kinds.iteration.plan import plan
+from twin.kinds.iteration.simulate import simulate
 from twin.loading import load_part
 from twin.spec.calibration import (
     CalibrationSpec,

@@ -18,7 +18,7 @@ from twin.evidence.calibrate.choice import Chosen, choose, sets_of
 from twin.evidence.calibrate.columns import Step
 from twin.evidence.calibrate.factors import STEP_FACTORS, Array, Factor
 from twin.inference import decode_pass
-from twin.kinds.rollouts.answer import server_of
+from twin.kinds.rollouts.plan import server_of
 from twin.planning import plan
 from twin.scenario import Scenario
 from twin.spec.base import Spec

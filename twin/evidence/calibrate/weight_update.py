@@ -15,7 +15,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.kinds import weight_update
+from twin.kinds.weight_update.lower import lower
+from twin.kinds.weight_update.plan import plan
+from twin.kinds.weight_update.simulate import simulate
 from twin.loading import load_any
 from twin.scenario import UpdateScenario
 
@@ -60,7 +62,7 @@ def predicted(one: Measured, updater: Mapping[str, float] | None = None) -> floa
     own = (f"weight_update.updater.{k}={v!r}{units[k]}" for k, v in (updater or {}).items())
     scenario = load_any(SCENARIO, (*one.sets, *own))
     assert isinstance(scenario, UpdateScenario)
-    return weight_update.simulate(weight_update.lower(weight_update.plan(scenario))).update_ns / 1e9
+    return simulate(lower(plan(scenario))).update_ns / 1e9
 
 
 def fit(rows: Sequence[Measured], rival: bool = False) -> dict[str, float]:

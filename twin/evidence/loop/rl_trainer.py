@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twin.errors import Problem
-from twin.kinds.iteration import IterationPlan
+from twin.kinds.iteration.types import IterationPlan
 from twin.kinds.rollouts.draw import draw
 from twin.kinds.rollouts.types import Sample
 from twin.spec.rollout import RolloutSpec

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from twin.answers import Run, run
+from twin.answers import Run, ask
 from twin.errors import ScenarioError
 from twin.evidence.live import seals
 from twin.evidence.live.seal import read as read_seal

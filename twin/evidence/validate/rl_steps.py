@@ -23,7 +23,8 @@ from twin.evidence.validate.recipes import Recipe, Tree, over, recipe_of
 from twin.evidence.validate.row import Row, Unreadable, count, degree, number
 from twin.evidence.validate.stacks import UNKNOWN
 from twin.evidence.validate.training import Expressed
-from twin.kinds.iteration import plan, simulate
+from twin.kinds.iteration.plan import plan
+from twin.kinds.iteration.simulate import simulate
 from twin.loading import load_part
 from twin.scenario import Scenario
 from twin.spec.cluster import NodeSpec

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twin.answers.executors import PoolChoice
+from twin.answers.variants import document, replaced, value_at, written
 from twin.explore.search.goal import Goal, Kpis
 from twin.explore.search.recommend import Answered, Recommendation, Size, Told
 from twin.explore.search.scale import Scaling

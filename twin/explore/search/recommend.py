@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from twin.answers.executors import Died, Executor, PoolChoice, open_executor, play
 from twin.answers.key import source_digest
+from twin.answers.variants import document
 from twin.errors import Problem, UsageError
 from twin.explore.search.goal import Goal, days_and_money
 from twin.explore.search.judge import MEMORY, TIME, Candidate, Judge, JudgedSpace, words

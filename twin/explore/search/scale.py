@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from twin.answers.executors import PoolChoice
-from twin.answers.key import Fidelity
+from twin.answers.variants import document
 from twin.explore.search.goal import Goal, days_and_money
 from twin.explore.search.space import layout_of
 from twin.explore.study.variants import document

@@ -4,9 +4,9 @@ difference (`attribution`), which assumed numbers matter (`influence`), and whic
 
 from __future__ import annotations
 
+from twin.answers.nearest import Suggestion, nearest_fit
 from twin.explore.study.attribution import Attribution, Cause, attribution
 from twin.explore.study.influence import Influence, influence
-from twin.explore.study.nearest import Suggestion, nearest_fit
 
 __all__ = [
     "Attribution",

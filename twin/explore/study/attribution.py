@@ -131,7 +131,7 @@ def attribution(
     `breakdown_ns`); else both are run, or taken from the stored runs. Raises `ScenarioError` where
     one of the two cannot run.
     """
-    events = played or (run(base).report.breakdown_ns, run(other).report.breakdown_ns)
+    events = played or (ask(base).report.breakdown_ns, ask(other).report.breakdown_ns)
     mixtures = _Mixtures(document(base), document(other), progress=progress)
     inputs = mixtures.inputs(diff.path for diff in differences(mixtures.base, mixtures.other))
     silent = [path for path in inputs if _is_below(path, WITHOUT_STEP)]

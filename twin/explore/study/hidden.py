@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from twin.answers import Run, run
-from twin.answers.key import Fidelity
+from twin.answers import Run, ask
+from twin.answers.variants import Document, document, replaced
 from twin.errors import Problem, UsageError
-from twin.explore.study.variants import Document, document, replaced
+from twin.kinds.base import Fidelity
 from twin.planning.feasibility import problems
 from twin.reports.exposure import Exposure
 from twin.scenario import Scenario
@@ -140,7 +140,7 @@ def hidden_expert(
         if isinstance(made, str):
             trials.append(Trial(heads, expert, impossible=made))
         else:
-            answer = run(made, fidelity=fidelity, progress=note, cache=cache)
+            answer = ask(made, fidelity=fidelity, progress=note, cache=cache)
             trials.append(_trial(heads, expert, answer))
         note(1.0)
     return HiddenExpert(tuple(trials))

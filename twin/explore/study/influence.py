@@ -26,6 +26,8 @@ from twin.explore.study.variants import (
     value_at,
     written,
 )
+from twin.errors import Problem, ScenarioError, UsageError
+from twin.kinds.base import Fidelity
 from twin.loading.overrides import read_overrides
 from twin.loading.sourcing import is_number
 from twin.loading.suggest import hint

@@ -101,7 +101,7 @@ class SweepPoint:
     """A scenario as other values on a base: quick to send to a worker, and to make there."""
 
     base: Document
-    """From `twin.explore.study.variants.document`; points may share it."""
+    """From `twin.answers.variants.document`; points may share it."""
     overrides: Mapping[str, Any]
     """Dotted path to plain data, as the base would say it: catalog names are opened already."""
     fidelity: Way = "fast"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from twin.answers import ask
 from twin.errors import Problem, ScenarioError
 from twin.explore.sweep.points import PointOutcome, Way
 from twin.kinds import iteration
@@ -32,6 +33,6 @@ def answered(scenario: Scenario) -> PointOutcome:
         "does_not_fit" if over else "fits",
         fidelity=_WAY,
         reason="; ".join(over),
-        kpis=iteration.report(plan, iteration.simulate(plan)).kpis,
+        kpis=ask(scenario).report.kpis,
         headroom_bytes=-max(one.over for one in plan.fits),
     )

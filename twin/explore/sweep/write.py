@@ -13,8 +13,8 @@ import numpy as np
 
 from twin.answers.parquet import Column, to_parquet
 from twin.answers.store import unwritable, write_file
+from twin.answers.variants import written
 from twin.errors import Problem, UsageError
-from twin.explore.study.variants import written
 from twin.explore.sweep.sweep import Sweep
 
 

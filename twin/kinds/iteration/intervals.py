@@ -20,7 +20,7 @@ from twin.errors import ScenarioError
 from twin.inference import decode_pass
 from twin.kinds.iteration.simulate import length_of
 from twin.kinds.iteration.types import IterationPlan, IterationTrace, Phase, Round
-from twin.kinds.rollouts.answer import server_of
+from twin.kinds.rollouts.plan import server_of
 from twin.loading.ends import ranges, with_number
 from twin.reports.interval import circumstances, reach, shipped
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from math import floor
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from twin.kinds.iteration.intervals import Factors, factors, interval
 from twin.kinds.iteration.types import (
     CAUSES,
+    NAME,
     PHASES,
     WORKS,
     Batch,
@@ -28,35 +27,28 @@ from twin.kinds.weight_update.report import UNMEASURED
 from twin.loading import scenario_hash
 from twin.planning.types import Warning
 from twin.reports.cost import NO_PRICE, hourly
-from twin.reports.expect import FITS, Judgement, judge
+from twin.reports.expect import FITS, judge
+from twin.reports.head import UNCALIBRATED, UNTIMED, Head, Interval, RunInfo, provenance
 from twin.reports.numbers import count, digits, duration, gibibytes, show
-from twin.reports.report import UNCALIBRATED
-from twin.reports.summary import Run, catalog_use, resolved
+from twin.reports.summary import catalog_use, resolved
 from twin.spec.kpis import ITERATION_KPIS
 
-VERSION: Final = 1
-"""Version of the JSON document."""
-KIND: Final = "rl_iteration"
 DAY: Final = 86400.0
 
-Interval = tuple[float, float]
-_NOTHING: Final = Run()
-_UNMEASURED: Final = UNCALIBRATED | UNMEASURED | {"update-between-nodes"}
-"""Codes of the warnings that say that times lie outside of what was measured."""
 
-
-@dataclass(frozen=True, slots=True)
-class IterationReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationReport(Head):
     """The answers to an iteration. Shares of `busy` and `idle` sum to one."""
 
-    name: str
-    hash: str
+    kind: ClassVar[str] = NAME
+    uncalibrated_codes: ClassVar[frozenset[str]] = (
+        UNCALIBRATED | UNMEASURED | {"update-between-nodes"}
+    )
+
     mode: str
     gpus: int
     rollout_gpus: int
     train_gpus: int
-    kpis: Mapping[str, float | None]
-    intervals: Mapping[str, Interval | None]
     phases: Mapping[Phase, float]
     """Mean seconds of each phase."""
     busy: Mapping[Work, float]
@@ -68,20 +60,11 @@ class IterationReport:
     """Of the last iteration."""
     fits_of: tuple[Fit, ...]
     switch_bytes: float
-    scenario: Mapping[str, Any]
-    warnings: tuple[Warning, ...]
-    expectations: tuple[Judgement, ...]
-    provenance: Mapping[str, Any]
 
     @property
-    def unmeasured(self) -> tuple[Warning, ...]:
-        """Why times lie outside of what was measured; empty where they do not."""
-        return tuple(one for one in self.warnings if one.code in _UNMEASURED)
-
-    @property
-    def fits(self) -> bool:
-        """Whether every phase has room."""
-        return all(one.fits for one in self.fits_of)
+    def verdict(self) -> str:
+        """Does it fit, how long, and what GPUs wait for."""
+        return verdict(self)
 
     @property
     def per_thousand(self) -> float | None:
@@ -89,18 +72,10 @@ class IterationReport:
         one = self.kpis["cost_usd_per_iteration"]
         return None if one is None else 1000 * one
 
-    def to_json(self) -> dict[str, Any]:
-        """The report as one JSON document of plain data."""
+    def body(self) -> dict[str, Any]:
+        """What only an iteration has."""
         return {
-            "version": VERSION,
-            "kind": KIND,
-            "name": self.name,
-            "hash": self.hash,
             "mode": self.mode,
-            "fits": self.fits,
-            "verdict": verdict(self),
-            "kpis": dict(self.kpis),
-            "intervals": {key: list(one) if one else None for key, one in self.intervals.items()},
             "cost_usd_per_1000": self.per_thousand,
             "gpus": {
                 "all": self.gpus,
@@ -115,15 +90,10 @@ class IterationReport:
             "batch": asdict(self.batch),
             "switch_bytes": self.switch_bytes,
             "memory": [asdict(one) | {"fits": one.fits} for one in self.fits_of],
-            "expectations": [asdict(one) for one in self.expectations],
-            "calibrated": not self.unmeasured,
-            "warnings": [asdict(one) for one in self.warnings],
-            "scenario": dict(self.scenario),
-            "provenance": dict(self.provenance),
         }
 
 
-def report(plan: IterationPlan, trace: IterationTrace, run: Run = _NOTHING) -> IterationReport:
+def report(plan: IterationPlan, trace: IterationTrace, run: RunInfo = UNTIMED) -> IterationReport:
     """The answers to an iteration, in its steady state."""
     scenario, rounds = plan.scenario, trace.rounds
     reach = factors(plan, trace)
@@ -145,21 +115,19 @@ def report(plan: IterationPlan, trace: IterationTrace, run: Run = _NOTHING) -> I
         idle_gpu_seconds={cause: ns / 1e9 / len(rounds) for cause, ns in idle.items()},
         rounds=rounds,
         batch=rounds[-1].batch,
+        fits=all(fit.fits for fit in plan.fits),
         fits_of=plan.fits,
         switch_bytes=plan.switch.bytes if plan.colocated else 0.0,
         scenario=resolved(scenario),
         warnings=tuple(_warnings(plan, kpis, reach)),
         expectations=judge(scenario.expect, {FITS: all(f.fits for f in plan.fits), **kpis}),
-        provenance={
-            "twin_version": version("twin"),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "wall_seconds": run.wall_seconds,
-            "calibration": scenario.calibration.name,
-            "fidelity": "rollouts and update by events, optimizer steps by the fast path",
-            "events": trace.events,
-            "catalog": asdict(catalog_use(scenario.ledger)),
-            "reproduce": run.command,
-        },
+        provenance=provenance(
+            scenario.calibration.name,
+            "rollouts and update by events, optimizer steps by the fast path",
+            trace.events,
+            catalog_use(scenario.ledger),
+            run,
+        ),
     )
 
 

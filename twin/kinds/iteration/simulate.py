@@ -28,8 +28,10 @@ from twin.kinds.iteration.types import (
     Span,
     Work,
 )
-from twin.kinds.rollouts import Iteration, Place
-from twin.kinds.rollouts.answer import place_of, played, rules_of, settled
+from twin.kinds.rollouts.plan import place_of, rules_of
+from twin.kinds.rollouts.report import settled
+from twin.kinds.rollouts.simulate import played
+from twin.kinds.rollouts.types import Place, RolloutIteration
 from twin.kinds.weight_update.lower import lower
 from twin.kinds.weight_update.simulate import simulate as simulate_update
 
@@ -64,7 +66,9 @@ def _place(plan: IterationPlan) -> Place:
     return Place(own.engines, cache_tokens(plan), own.sequences, own.sandboxes, own.keeps_cache)
 
 
-def _parts(plan: IterationPlan, one: Iteration, update_ns: int) -> tuple[dict[Phase, int], Batch]:
+def _parts(
+    plan: IterationPlan, one: RolloutIteration, update_ns: int
+) -> tuple[dict[Phase, int], Batch]:
     """Nanoseconds of each phase of an iteration, and what was trained on."""
     train, spec = plan.trainer.scenario.train, plan.spec
     capacity = train.sequence * plan.trainer.scenario.parallel.micro_batch
@@ -109,7 +113,9 @@ def length_of(mode: str, parts: Mapping[Phase, float]) -> float:
     return both + parts["update"] + parts["wake"]
 
 
-def _round(plan: IterationPlan, parts: dict[Phase, int], one: Iteration, own: Batch) -> Round:
+def _round(
+    plan: IterationPlan, parts: dict[Phase, int], one: RolloutIteration, own: Batch
+) -> Round:
     spans = _spans(plan, parts)
     length = max(span.end_ns for span in spans)
     books = _Books(plan, parts, length)
@@ -159,7 +165,7 @@ class _Books:
         self.busy = dict.fromkeys(WORKS, 0)
         self.idle = dict.fromkeys(CAUSES, 0)
 
-    def rollouts(self, one: Iteration) -> None:
+    def rollouts(self, one: RolloutIteration) -> None:
         """While requests are written: the engines' own account, and GPUs without an engine."""
         each, spent = self.plan.server.spec.gpus, one.spent_ns
         self.busy["writing"] += each * spent["decode"]

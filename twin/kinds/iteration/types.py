@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from twin.inference import Engine, Room
-from twin.kinds.rollouts import Trace
+from twin.kinds.rollouts.types import RolloutTrace
 from twin.kinds.weight_update.types import UpdatePlan
 from twin.planning.types import Plan, Warning
 from twin.scenario import Scenario
 from twin.spec.iteration import IterationSpec
 from twin.spec.rollout import RolloutSpec
+
+NAME: Final = "rl_iteration"
+"""Of the kind that these nouns are of."""
 
 Phase = Literal["rollout", "rewards", "sleep", "load", "score", "train", "unload", "update", "wake"]
 """What happens: requests are written; the last one's reward is waited for; engines give their
@@ -100,6 +103,8 @@ class IterationPlan:
     large as they may become; `update` the way of new weights to `engines` of `server`, whose GPUs
     have `room`."""
 
+    kind: ClassVar[str] = NAME
+
     scenario: Scenario
     spec: IterationSpec
     rollouts: RolloutSpec
@@ -180,8 +185,10 @@ class Round:
 class IterationTrace:
     """The settled iterations, one after the other, and the rollouts that they are of."""
 
+    kind: ClassVar[str] = NAME
+
     rounds: tuple[Round, ...]
-    rollouts: Trace
+    rollouts: RolloutTrace
     update_ns: int
     events: int
 

@@ -8,7 +8,7 @@ from typing import Final
 from twin.figures.charts import row_axis
 from twin.figures.palette import Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, Row, draw
-from twin.kinds.phases import PhaseRun, Span, WholeRun
+from twin.kinds.phases.report import PhaseRun, PhasesReport, Span
 from twin.reports.numbers import decimal_bytes, digits, show
 
 _ROW: Final = 34
@@ -17,7 +17,7 @@ _TICKS: Final = 6
 """Dates along the axis."""
 
 
-def calendar(found: WholeRun, theme: Theme) -> Picture:
+def calendar(found: PhasesReport, theme: Theme) -> Picture:
     """Every phase as a bar from its first to its last day, with failures where they are known. A
     phase whose days nobody knows has none."""
     failing = found.kpis["days_with_failures"] is not None
@@ -40,7 +40,7 @@ def calendar(found: WholeRun, theme: Theme) -> Picture:
     return Picture(_title(found, failing), _caption(failing), draw(bars, frame), rows)
 
 
-def _bars(found: WholeRun, places: list[tuple[int, Span]], costed: str, look: Swatch) -> Bars:
+def _bars(found: PhasesReport, places: list[tuple[int, Span]], costed: str, look: Swatch) -> Bars:
     own = [(at, span) for at, span in places if found.phases[at].costed == costed]
     return Bars(
         name="as written" if costed == "as written" else "the nearest plan that fits",
@@ -61,7 +61,7 @@ def _saved(phase: PhaseRun) -> str:
     return f"{number:,} checkpoint{'s' * (number != 1)}" if phase.check.tokens else "no training"
 
 
-def _hover(found: WholeRun, at: int, span: Span) -> str:
+def _hover(found: PhasesReport, at: int, span: Span) -> str:
     phase = found.phases[at]
     step = show(phase.kpis.get("step_seconds"), "s")
     begin, end = _shown(found.start, span.begin), _shown(found.start, span.end)
@@ -74,7 +74,7 @@ def _shown(start: date | None, days: float) -> str:
     return (start + timedelta(days=int(days))).isoformat()
 
 
-def _across(found: WholeRun) -> str:
+def _across(found: PhasesReport) -> str:
     return "Date" if found.start else "Days from the start"
 
 
@@ -85,7 +85,7 @@ def _ticks(start: date | None, end: float) -> tuple[tuple[float, str], ...] | No
     return tuple((place, _shown(start, place)) for place in places)
 
 
-def _title(found: WholeRun, failing: bool) -> str:
+def _title(found: PhasesReport, failing: bool) -> str:
     days = found.kpis["days_with_failures" if failing else "days"]
     if days is None:
         return "How long the run takes is unknown: a phase has no plan that fits"
@@ -106,7 +106,7 @@ def _caption(failing: bool) -> str:
     )
 
 
-def _row(found: WholeRun, phase: PhaseRun, span: Span | None) -> Row:
+def _row(found: PhasesReport, phase: PhaseRun, span: Span | None) -> Row:
     return {
         "Phase": phase.name,
         "From": _shown(found.start, span.begin) if span else "unknown",

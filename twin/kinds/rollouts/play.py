@@ -16,7 +16,15 @@ from simpy import Environment, Event
 
 from twin.kinds.rollouts.engine import Events, PlayedEngine, Work
 from twin.kinds.rollouts.pace import StepTable
-from twin.kinds.rollouts.types import Iteration, Load, Place, Rules, Sample, Spent, Trace
+from twin.kinds.rollouts.types import (
+    Load,
+    Place,
+    RolloutIteration,
+    RolloutTrace,
+    Rules,
+    Sample,
+    Spent,
+)
 
 Fresh = Callable[[int, int], Sequence[Sample]]
 """So many new requests for an iteration, by its number."""
@@ -58,14 +66,14 @@ class Request:
 
 def play(
     fresh: Fresh, requests: int, table: StepTable, place: Place, rules: Rules, iterations: int = 1
-) -> Trace:
+) -> RolloutTrace:
     """So many iterations in a row, each of `requests`: those that were paused, and `fresh` ones.
 
     Raises ValueError where a request has no room on an empty engine.
     """
     env = Environment()
     under_way: list[Request] = []
-    begun, done, found = 0, dict[int, int](), list[Iteration]()
+    begun, done, found = 0, dict[int, int](), list[RolloutIteration]()
     events = 0
     for number in range(iterations):
         new = fresh(requests - len(under_way), number)
@@ -80,7 +88,7 @@ def play(
         done |= {one.identity: one.written for one in under_way if one.is_done}
         under_way = [one for one in under_way if not one.is_done]
     left = {one.identity: one.written for one in under_way}
-    return Trace(tuple(found), done, left, events)
+    return RolloutTrace(tuple(found), done, left, events)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +126,7 @@ class _Played:
         for number, request in enumerate(self.requests):
             request.anew(number)
 
-    def whole(self) -> Iteration:
+    def whole(self) -> RolloutIteration:
         """Play it to its end: once it is over, engines finish the step under way."""
         begin, before = int(self.env.now), sum(one.written for one in self.requests)
         lives = [self.env.process(engine.live()) for engine in self.engines]
@@ -133,7 +141,7 @@ class _Played:
             for work in engine.halt():
                 self._count(self.requests[work.number], work.written)
         end = int(self.env.now)
-        return Iteration(
+        return RolloutIteration(
             begin_ns=begin,
             end_ns=end,
             done_ns=tuple(self.done_ns),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
+
+NAME: Final = "rollouts"
+"""Of the kind that these nouns are of."""
 
 Spent = Literal["decode", "prefill", "idle"]
 
@@ -72,7 +75,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Iteration:
+class RolloutIteration:
     """One iteration as it was played."""
 
     begin_ns: int
@@ -122,11 +125,11 @@ class Iteration:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RolloutTrace:
     """All iterations, in order; the requests that were done, with how many tokens; those that are
     left, with what they have written."""
 
-    iterations: tuple[Iteration, ...]
+    iterations: tuple[RolloutIteration, ...]
     done: Mapping[int, int] = field(default_factory=dict[int, int])
     left: Mapping[int, int] = field(default_factory=dict[int, int])
     events: int = 0
@@ -140,3 +143,14 @@ class Trace:
     def length_ns(self) -> int:
         """Nanoseconds of all iterations."""
         return sum(one.length_ns for one in self.iterations)
+
+
+@dataclass(frozen=True, slots=True)
+class BothTraces:
+    """Rollouts as they are, and without partial ones."""
+
+    kind: ClassVar[str] = NAME
+
+    trace: RolloutTrace
+    patient: RolloutTrace | None
+    """None where there are no partial rollouts to leave out."""

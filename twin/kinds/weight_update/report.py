@@ -5,30 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any, ClassVar, Final
 
 from twin.kinds.weight_update.bound import Bound, bound
-from twin.kinds.weight_update.types import ROOM, Link, Stage, UpdateMemory, UpdatePlan, UpdateTrace
+from twin.kinds.weight_update.types import NAME, Link, Stage, UpdateMemory, UpdatePlan, UpdateTrace
 from twin.kinds.weight_update.verdict import verdict
 from twin.loading import scenario_hash
 from twin.planning.types import Warning
 from twin.reports.cost import NO_PRICE, hourly
-from twin.reports.expect import FITS, Judgement, judge
-from twin.reports.report import CatalogUse, Interval, LinkUse
-from twin.reports.summary import Run, catalog_use, resolved
+from twin.reports.expect import FITS, judge
+from twin.reports.head import UNTIMED, Head, RunInfo, provenance
+from twin.reports.report import LinkUse
+from twin.reports.summary import catalog_use, resolved
 from twin.spec.kpis import UPDATE_KPIS
-
-VERSION = 1
-"""Version of the JSON document."""
 
 NO_INTERVAL: Final = Warning(
     "no-interval",
     "No key figure has an interval: four measured updates and four recoveries of two models say "
     "too little of how far it may be off.",
 )
-_NOTHING: Final = Run()
 UNMEASURED: Final = frozenset(
     (
         "updater-of-another-gpu",
@@ -70,35 +65,13 @@ class Travel:
     held_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateProvenance:
-    """Where the answer came from, and the command that gives it again (None where there is
-    none)."""
-
-    twin_version: str
-    created: str
-    wall_seconds: float | None
-    calibration: str
-    updater: str
-    fidelity: str
-    events: int
-    catalog: CatalogUse
-    reproduce: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateReport(Head):
     """The answers to one weight update."""
 
-    room: ClassVar[str] = ROOM
+    kind: ClassVar[str] = NAME
+    uncalibrated_codes: ClassVar[frozenset[str]] = UNMEASURED
 
-    name: str
-    scenario: Mapping[str, Any]
-    """As a planner would write it: quantities are text with units."""
-    hash: str
-    fits: bool
-    kpis: Mapping[str, float | None]
-    intervals: Mapping[str, Interval | None]
     update_ns: int
     breakdown_ns: Mapping[Stage, int]
     """What made the update as long as it is; sums to `update_ns` exactly."""
@@ -107,29 +80,16 @@ class UpdateReport:
     bound: Bound
     memory: UpdateMemory
     links: Mapping[Link, LinkUse]
-    warnings: tuple[Warning, ...]
-    provenance: UpdateProvenance
-    expectations: tuple[Judgement, ...]
 
     @property
-    def unmeasured(self) -> tuple[Warning, ...]:
-        """Why times lie outside of what was measured; empty where they do not."""
-        return tuple(one for one in self.warnings if one.code in UNMEASURED)
+    def verdict(self) -> str:
+        """Does it fit, how long, and what takes the time."""
+        return verdict(self)
 
-    def to_json(self) -> dict[str, Any]:
-        """The report as one JSON document of plain data."""
+    def body(self) -> dict[str, Any]:
+        """What only an update has."""
         memory = self.memory
         return {
-            "version": VERSION,
-            "kind": "weight_update",
-            "name": self.name,
-            "hash": self.hash,
-            "fits": self.fits,
-            "verdict": verdict(self),
-            "kpis": dict(self.kpis),
-            "intervals": {
-                key: list(span) if span else None for key, span in self.intervals.items()
-            },
             "update_ns": self.update_ns,
             "breakdown_ns": dict(self.breakdown_ns),
             "breakdown": {stage: ns / 1e9 for stage, ns in self.breakdown_ns.items()},
@@ -146,15 +106,10 @@ class UpdateReport:
                 "host_capacity": memory.host_capacity,
             },
             "links": {link: asdict(use) for link, use in self.links.items()},
-            "calibrated": not self.unmeasured,
-            "expectations": [asdict(one) for one in self.expectations],
-            "warnings": [asdict(warning) for warning in self.warnings],
-            "scenario": dict(self.scenario),
-            "provenance": asdict(self.provenance),
         }
 
 
-def report(plan: UpdatePlan, trace: UpdateTrace, run: Run = _NOTHING) -> UpdateReport:
+def report(plan: UpdatePlan, trace: UpdateTrace, run: RunInfo = UNTIMED) -> UpdateReport:
     """The answers to an update."""
     scenario = plan.scenario
     assert sum(trace.breakdown_ns.values()) == trace.update_ns, "the breakdown must sum up"
@@ -183,16 +138,13 @@ def report(plan: UpdatePlan, trace: UpdateTrace, run: Run = _NOTHING) -> UpdateR
             *([NO_PRICE] if figures["cost_usd"] is None else []),
             NO_INTERVAL,
         ),
-        provenance=UpdateProvenance(
-            twin_version=version("twin"),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            wall_seconds=run.wall_seconds,
-            calibration=scenario.calibration.name,
+        provenance=provenance(
+            scenario.calibration.name,
+            "events",
+            trace.events,
+            catalog_use(scenario.ledger),
+            run,
             updater=scenario.weight_update.updater.name,
-            fidelity="events",
-            events=trace.events,
-            catalog=catalog_use(scenario.ledger),
-            reproduce=run.command,
         ),
         expectations=judge(scenario.expect, {FITS: plan.memory.fits, **figures}),
     )

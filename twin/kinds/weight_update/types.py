@@ -12,8 +12,8 @@ from twin.network import LinkClass
 from twin.planning.types import Warning
 from twin.scenario import UpdateScenario
 
-ROOM: Final = "twin.kinds.weight_update"
-"""Where the verbs for these nouns are."""
+NAME: Final = "weight_update"
+"""Of the kind that these nouns are of."""
 
 Stage = Literal["regroup", "read", "host_copy", "fetch", "broadcast", "send", "handover", "reload"]
 """What an operation does. `regroup`: a new instance joins; `read`: from storage; `host_copy`: host
@@ -67,7 +67,7 @@ class UpdatePlan:
     recovery, which is of one instance. Of the checkpoint's bytes, `received` come to each rank,
     which keeps `held`."""
 
-    room: ClassVar[str] = ROOM
+    kind: ClassVar[str] = NAME
 
     scenario: UpdateScenario
     tensors: int
@@ -127,7 +127,7 @@ class UpdateProgram:
     """The update as data: operations, each after earlier ones; capacity in bytes per nanosecond of
     every link; and, per class, how many links there are and what one carries."""
 
-    room: ClassVar[str] = ROOM
+    kind: ClassVar[str] = NAME
 
     operations: tuple[Operation, ...]
     capacity: tuple[float, ...]
@@ -141,7 +141,7 @@ class UpdateTrace:
     the operations that made the update as long as it is, and sums to `update_ns`; `busy_ns` is how
     long each stage was at work anywhere, whatever ran beside it."""
 
-    room: ClassVar[str] = ROOM
+    kind: ClassVar[str] = NAME
 
     start: tuple[int, ...]
     end: tuple[int, ...]

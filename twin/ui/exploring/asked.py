@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from twin import units
-from twin.answers.key import Fidelity
 from twin.errors import Origin, Problem, TwinError, UsageError
 from twin.explore.search.goal import DAY, MOST_SIZES, Goal, nodes_of
 from twin.explore.search.space import AXES
+from twin.kinds.base import Fidelity
 from twin.scenario import Scenario
 from twin.spec.cluster import MOST_GPUS
 from twin.ui.answers import Question

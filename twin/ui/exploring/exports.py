@@ -14,7 +14,7 @@ import numpy as np
 import streamlit as st
 
 from twin.answers.parquet import Column, to_parquet
-from twin.explore.study.variants import written
+from twin.answers.variants import written
 from twin.explore.sweep.sweep import Sweep
 from twin.explore.sweep.write import WRITERS
 from twin.figures.palette import BACKGROUND, INK, Theme

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
-from twin.explore.study.variants import written
+from twin.answers.variants import written
 from twin.ui import session
 from twin.ui.desk import Draft
 from twin.ui.places import COMPARE, PLAN

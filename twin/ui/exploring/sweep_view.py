@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
+from twin.answers.variants import written
 from twin.errors import TwinError
 from twin.explore.study.variants import written
 from twin.explore.sweep.sweep import Sweep, SweepRow

@@ -9,9 +9,9 @@ from typing import Final
 
 import streamlit as st
 
-from twin.kinds.iteration import IterationReport, batch_words, verdict
-from twin.kinds.iteration.compare import compare
+from twin.kinds.base import kind_named
 from twin.kinds.iteration.figures import occupation, timeline, ways
+from twin.kinds.iteration.report import IterationReport, batch_words, verdict
 from twin.reports.numbers import show
 from twin.spec.kpis import ITERATION_KPIS
 from twin.ui import session
@@ -87,7 +87,7 @@ def _compare(shown: IterationReport, plan: Draft, plans: Sequence[Draft]) -> Non
     place(ways([shown, *made], theme()), key="ways")
     if not made:
         return
-    comparison = compare([shown, *made])
+    comparison = kind_named(shown.kind).compare([shown, *made])
     for delta in comparison.deltas:
         notes = "".join(f" {note.message}" for note in delta.notes)
         st.markdown(f"- {comparison.sentence(delta)}{notes}")
@@ -109,9 +109,9 @@ def _trust(report: IterationReport) -> None:
     st.subheader("Before you trust these numbers")
     warnings(report.warnings)
     st.subheader("Provenance")
-    st.caption(f"Scenario hash `{report.hash[:12]}`, twin {report.provenance['twin_version']}")
-    if report.provenance["reproduce"] is not None:
-        st.code(report.provenance["reproduce"], language="shell")
+    st.caption(f"Scenario hash `{report.hash[:12]}`, twin {report.provenance.twin_version}")
+    if report.provenance.reproduce is not None:
+        st.code(report.provenance.reproduce, language="shell")
 
 
 def _side(report: IterationReport) -> None:

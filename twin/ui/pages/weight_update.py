@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
-from twin.kinds.weight_update import UpdateReport, verdict
 from twin.kinds.weight_update.figures import link_use, pipelines, rounds, timeline
-from twin.kinds.weight_update.verdict import decimal
+from twin.kinds.weight_update.report import UpdateReport
+from twin.kinds.weight_update.verdict import decimal, verdict
 from twin.loading import load_any
 from twin.reports.numbers import gibibytes, show
 from twin.scenario import UpdateScenario
@@ -113,7 +113,7 @@ def _show(found: Update) -> None:
     origin = report.provenance
     st.caption(
         f"Scenario hash `{report.hash[:12]}`, twin {origin.twin_version}, updater "
-        f"{origin.updater}, {origin.events:,} events"
+        f"{origin.details['updater']}, {origin.events:,} events"
     )
     if origin.reproduce is not None:
         st.code(origin.reproduce, language="shell")

@@ -1,12 +1,12 @@
-"""What failures leave of a run's time, as terminal tables."""
+"""What failures leave of a run's time, as tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rich.table import Table
-
+from twin.goodput import LOSSES
 from twin.reports.numbers import decimal_bytes, digits, duration
+from twin.reports.table import Table, headed, headless, percent
 
 if TYPE_CHECKING:  # simulating failures takes part in few runs
     from twin.goodput import Goodput
@@ -24,22 +24,19 @@ def goodput_tables(goodput: Goodput | None) -> list[Table]:
 
 
 def _losses(goodput: Goodput) -> Table:
-    from twin.goodput import LOSSES
-
     days = digits(goodput.wall_ns / 86400e9)
     title = f"With failures: {days} days, mean of {goodput.seeds} simulated runs"
-    table = _table(title, ("", "time", "share", "closed form"))
+    table = headed(title, "", "time", "share", "closed form")
     parts = {"progress": (goodput.useful_ns, goodput.expected_fraction)}
     for name, ns in goodput.losses_ns.items():
         if ns:
             parts[LOSSES[name]] = ns, goodput.expected_losses[name]
     for words, (ns, share) in parts.items():
-        table.add_row(words, duration(ns / 1e9), _percent(ns / goodput.wall_ns), _percent(share))
+        table.add_row(words, duration(ns / 1e9), percent(ns / goodput.wall_ns), percent(share))
     table.add_section()
-    table.add_row("all", duration(goodput.wall_ns / 1e9), _percent(1.0), "")
-    low, high = (_percent(share) for share in goodput.interval)
+    table.add_row("all", duration(goodput.wall_ns / 1e9), percent(1.0), "")
+    low, high = (percent(share) for share in goodput.interval)
     table.caption = f"progress: {low} to {high} in 80 % of the runs; {_largest(goodput)}"
-    table.caption_justify = "left"
     return table
 
 
@@ -55,7 +52,7 @@ def _largest(goodput: Goodput) -> str:
 
 
 def _interruptions(goodput: Goodput) -> Table:
-    table = _table("Interruptions of the job", ("", "a day"))
+    table = headed("Interruptions of the job", "", "a day")
     causes = list(goodput.per_day.items())
     for name, rate in causes[:_CAUSES]:
         table.add_row(name, digits(rate))
@@ -65,13 +62,12 @@ def _interruptions(goodput: Goodput) -> Table:
     table.add_section()
     table.add_row("all", digits(sum(goodput.per_day.values())))
     table.caption = f"rates: {goodput.source}"
-    table.caption_justify = "left"
     return table
 
 
 def _saves(goodput: Goodput) -> Table:
     saves = goodput.saves
-    table = _table("Checkpoints and restarts", ("", ""))
+    table = headless("Checkpoints and restarts", "left", "right")
     best = {
         "best by Young": saves.young_seconds,
         "best by Daly, first order": saves.daly_first_seconds,
@@ -88,22 +84,4 @@ def _saves(goodput: Goodput) -> Table:
     table.add_row("a save is durable after", duration(saves.durable_seconds))
     table.add_row("a restart after a failure", duration(goodput.restart_seconds))
     table.add_row("a restart that was planned", duration(goodput.planned_restart_seconds))
-    return table
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _table(title: str, headings: tuple[str, ...]) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        show_header=any(headings),
-        box=None,
-        padding=(0, 2, 0, 0),
-    )
-    for index, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if index else "left")
     return table

@@ -1,17 +1,27 @@
-"""Whether each phase can run, and fits: plans, and plays nothing."""
+"""Scenario to plan of a run in phases: whether each phase can run and fits, and what would take the
+place of one that does not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from twin.errors import Problem, ScenarioError
-from twin.explore.study import Suggestion
-from twin.kinds.phases.nearest import nearest, overrides
-from twin.planning import plan
+from twin.planning import plan as plan_step
 from twin.planning.types import Mesh, Warning
 from twin.reports import MemoryReport, fitting, memory_report
 from twin.scenario import Scenario
+
+if TYPE_CHECKING:  # what is near is looked for further up
+    from twin.explore.study import Suggestion
+
+NAME: Final = "phases"
+"""Of the kind that these nouns are of."""
+BATCH: Final = "train.global_batch"
+_OF_THE_RUN: Final = "cluster."
+"""All phases share one cluster, so that none of them may have a larger one."""
+Nearest = Callable[[Scenario], "tuple[Suggestion, ...]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +82,73 @@ class PhaseCheck:
         }
 
 
-def check_phases(scenario: Scenario) -> tuple[PhaseCheck, ...]:
-    """Every phase of a run, checked. What several phases share is planned once."""
+@dataclass(frozen=True, slots=True)
+class PhasesPlan:
+    """The phases of a run, each planned by itself."""
+
+    kind: ClassVar[str] = NAME
+
+    scenario: Scenario
+    checks: tuple[PhaseCheck, ...]
+
+
+def plan(scenario: Scenario, nearest: Nearest | None = None) -> PhasesPlan:
+    """Every phase of a run, planned. What several phases share is planned once; of one that cannot
+    run or does not fit, `nearest` gives plans that do."""
     known: dict[str, PhaseCheck] = {}
     found: list[PhaseCheck] = []
     for index, tokens in enumerate(scenario.phase_tokens):
         phase, name = scenario.phase(index), scenario.phases[index].name
         identity = phase.model_dump_json(by_alias=True, exclude={"name"})
-        alike = known.get(identity) or _checked(phase)
+        alike = known.get(identity) or _checked(phase, nearest)
         known[identity] = alike
         problems = phase.locate(replace(one, origin=None) for one in alike.problems)
         found.append(
             replace(alike, index=index, name=name, scenario=phase, tokens=tokens, problems=problems)
         )
-    return tuple(found)
+    return PhasesPlan(scenario, tuple(found))
 
 
-def _checked(phase: Scenario) -> PhaseCheck:
+def _checked(phase: Scenario, nearest: Nearest | None) -> PhaseCheck:
     """A phase by itself, which does not know its place and its tokens yet."""
     try:
-        planned = plan(phase)
+        planned = plan_step(phase)
     except ScenarioError as error:
-        near = nearest(phase)
-        return PhaseCheck(0, "", phase, 0, None, None, None, error.problems, near)
-    near = () if planned.memory.fits else nearest(phase)
+        found = near(phase, nearest)
+        return PhaseCheck(0, "", phase, 0, None, None, None, error.problems, found)
+    found = () if planned.memory.fits else near(phase, nearest)
     memory, count = memory_report(planned.memory), planned.microbatches
-    return PhaseCheck(0, "", phase, 0, planned.mesh, count, memory, (), near, planned.warnings)
+    return PhaseCheck(0, "", phase, 0, planned.mesh, count, memory, (), found, planned.warnings)
+
+
+def near(scenario: Scenario, nearest: Nearest | None) -> tuple[Suggestion, ...]:
+    """Plans near to a phase's that fit on its cluster, the nearest first: with the fewest changes;
+    of those the batch alone, which leaves layout and memory as they were written, by how little it
+    changes; then by days of the whole run, by the fast path. Empty where there is none."""
+    every = nearest(scenario) if nearest else ()
+    found = [one for one in every if not _needs_another_cluster(one)]
+    return tuple(sorted(found, key=lambda one: _distance(one, scenario)))
+
+
+def _needs_another_cluster(one: Suggestion) -> bool:
+    return any(path.startswith(_OF_THE_RUN) for path in one.overrides)
+
+
+def _distance(one: Suggestion, scenario: Scenario) -> tuple[int, bool, float, float]:
+    train = scenario.train
+    moved = abs(one.scenario.train.global_batch / train.global_batch - 1)
+    days = one.kpis["days"] or 0.0
+    return len(one.overrides), BATCH not in one.overrides, moved, days
+
+
+def overrides(index: int, one: Suggestion) -> dict[str, str]:
+    """The changes as `--set` takes them for a phase of the run, by its place.
+
+    The batch of phase 2 is `phases.2.train.global_batch`.
+    """
+    return {f"phases.{index}.{path}": value for path, value in one.overrides.items()}
+
+
+def as_flags(index: int, found: Suggestion) -> str:
+    """The changes as one would type them."""
+    return " ".join(f"--set {path}={value}" for path, value in overrides(index, found).items())

@@ -24,6 +24,8 @@ from twin.explore.study.variants import (
     value_at,
     written,
 )
+from twin.arch.recompute import RECOMPUTED
+from twin.errors import ScenarioError
 from twin.planning import plan
 from twin.planning.feasibility import problems
 from twin.planning.mesh import lay_out

@@ -1,20 +1,18 @@
-"""A run in phases in words and as terminal tables."""
+"""A run in phases as tables, and its phases in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from rich.console import RenderableType
-from rich.table import Table
-
-from twin import units
-from twin.cli.data_tables import data_tables
-from twin.cli.tables import warning_list
 from twin.errors import Problem
-from twin.kinds.phases import PhaseCheck, PhaseRun, Span, WholeRun
-from twin.kinds.phases.nearest import words as as_flags
+from twin.kinds.phases.plan import PhaseCheck, as_flags
+from twin.kinds.phases.report import PhaseRun, PhasesReport, Span
+from twin.kinds.phases.simulate import costed
+from twin.reports.data_tables import data_tables
+from twin.reports.expect import expectation_notes
 from twin.reports.numbers import count, decimal_bytes, digits, duration, gibibytes, show
+from twin.reports.table import Block, Table, headed, warning_notes
 from twin.scenario import Scenario
 from twin.spec.kpis import KPIS
 
@@ -29,35 +27,7 @@ _TOTALS: Final = (
 """Key figures below the table of phases, where they are known."""
 
 
-def run_words(found: WholeRun) -> str:
-    """What the whole run comes to, in a sentence or two."""
-    kpis, phases = found.kpis, found.phases
-    costed = [phase for phase in phases if phase.costed == "nearest"]
-    tokens = units.format_quantity(found.tokens, "tokens").removesuffix("tok")
-    head = f"{len(phases)} phases, {tokens} tokens on {found.gpus:,} GPUs"
-    if kpis["days"] is None:
-        missing = ", ".join(phase.name for phase in phases if phase.costed is None)
-        return f"{head}: days and cost are unknown, since nothing near to {missing} fits."
-    money = f" and cost {show(kpis['cost_usd'], 'USD')}" if kpis["cost_usd"] else ""
-    said = (
-        f"{head} take {digits(kpis['days'])} days, {count(kpis['gpu_hours'] or 0.0)} GPU-hours"
-        f"{money} without failures.{_with_failures(found)}"
-    )
-    if not costed:
-        return f"Every phase fits. {said}"
-    names = ", ".join(phase.name for phase in costed)
-    return f"{said} This costs the nearest plan that fits in place of: {names}."
-
-
-def _with_failures(found: WholeRun) -> str:
-    days, cost = found.kpis["days_with_failures"], found.kpis["cost_usd_with_failures"]
-    if days is None:
-        return ""
-    money = f" and {show(cost, 'USD')}" if cost is not None else ""
-    return f" With failures: {digits(days)} days{money}."
-
-
-def failing(found: WholeRun) -> list[str]:
+def failing(found: PhasesReport) -> list[str]:
     """Of every phase that cannot run as written, or does not fit: why, and what is costed."""
     return check_words([phase.check for phase in found.phases if not phase.check.fits])
 
@@ -86,16 +56,21 @@ def _place(problems: Sequence[Problem]) -> str:
     return f"{problems[0].origin} {problems[0].code} "
 
 
-def run_tables(found: WholeRun) -> list[RenderableType]:
+def run_tables(found: PhasesReport) -> list[Block]:
     """The phases with their totals, the calendar, checkpoints and data; warnings last."""
-    tables: list[RenderableType] = [_phases(found), _calendar(found), _written(found)]
+    tables: list[Block] = [_phases(found), _calendar(found), _written(found)]
     tables += data_tables(found.generated)
     checks = [phase.check for phase in found.phases]
-    return [*tables, *_nearest(checks), warning_list(found.warnings)]
+    return [
+        *tables,
+        *_nearest(checks),
+        *expectation_notes(found.expectations),
+        *warning_notes(found.warnings),
+    ]
 
 
-def _nearest(checks: Sequence[PhaseCheck]) -> list[RenderableType]:
-    tables: list[RenderableType] = []
+def _nearest(checks: Sequence[PhaseCheck]) -> list[Block]:
+    tables: list[Block] = []
     known: set[str] = set()
     for one in checks:
         key = " ".join(near.words for near in one.nearest)
@@ -107,7 +82,7 @@ def _nearest(checks: Sequence[PhaseCheck]) -> list[RenderableType]:
 
 def _nearest_table(one: PhaseCheck) -> Table:
     title = f"The nearest plans of phase {one.name} that fit, the first is costed"
-    table = _table(title, "change", "to spare", "step", "days of the phase")
+    table = headed(title, "change", "to spare", "step", "days of the phase")
     whole = one.scenario.train.tokens
     for near in one.nearest:
         days = (near.kpis["days"] or 0.0) * one.tokens / whole
@@ -115,15 +90,14 @@ def _nearest_table(one: PhaseCheck) -> Table:
         room = gibibytes(near.headroom_bytes)
         table.add_row(as_flags(one.index, near), room, step, digits(days))
     table.caption = "times are fast estimates, which leave out that transfers share links"
-    table.caption_justify = "left"
     return table
 
 
-def _phases(found: WholeRun) -> Table:
+def _phases(found: PhasesReport) -> Table:
     failures = found.kpis["days_with_failures"] is not None
-    table = _table("Phases", "phase", "tokens", "steps", "sequence", "layout", "step", "days")
-    for heading in ("cost", *(("days, failures", "cost, failures") if failures else ()), "fits"):
-        table.add_column(heading, justify="right")
+    failing_heads = ("days, failures", "cost, failures") if failures else ()
+    heads = ("phase", "tokens", "steps", "sequence", "layout", "step", "days", "cost")
+    table = headed("Phases", *heads, *failing_heads, "fits", left=(0, 4))
     keys = ("days", "cost_usd")
     keys += ("days_with_failures", "cost_usd_with_failures") if failures else ()
     for phase in found.phases:
@@ -133,7 +107,7 @@ def _phases(found: WholeRun) -> Table:
             count(phase.check.tokens),
             count(phase.steps),
             f"{phase.check.scenario.train.sequence:,}",
-            layout(_costed(phase)),
+            layout(costed(phase.check) or phase.check.scenario),
             "-" if step is None else duration(step),
             *(_figure(phase.kpis.get(key), key) for key in keys),
             _fits(phase),
@@ -144,7 +118,6 @@ def _phases(found: WholeRun) -> Table:
     table.add_row("all", count(found.tokens), count(steps), "", "", "", *figures, "")
     told = [kpi for kpi in KPIS if kpi.key in _TOTALS and found.kpis.get(kpi.key) is not None]
     table.caption = "; ".join(f"{one.label}: {show(found.kpis[one.key], one.unit)}" for one in told)
-    table.caption_justify = "left"
     return table
 
 
@@ -152,12 +125,6 @@ def _figure(value: float | None, key: str) -> str:
     if value is None:
         return "-"
     return show(value, "d" if key.startswith("days") else "USD")
-
-
-def _costed(phase: PhaseRun) -> Scenario:
-    if phase.costed == "nearest":
-        return phase.check.nearest[0].scenario
-    return phase.check.scenario
 
 
 def _fits(phase: PhaseRun) -> str:
@@ -182,19 +149,18 @@ def layout(scenario: Scenario) -> str:
     return " ".join([*words, f"{scenario.train.global_batch_sequences:,}seq"])
 
 
-def _calendar(found: WholeRun) -> Table:
+def _calendar(found: PhasesReport) -> Table:
     failures = found.kpis["days_with_failures"] is not None
     title = "Calendar" if found.start else "Calendar, in days from the start"
-    table = _table(title, "phase", "from", "to")
-    for heading in ("from, with failures", "to, with failures") if failures else ():
-        table.add_column(heading, justify="right")
+    failing_heads = ("from, with failures", "to, with failures") if failures else ()
+    table = headed(title, "phase", "from", "to", *failing_heads)
     for phase, dates in zip(found.phases, found.dates, strict=True):
         spans = [dates.without_failures, *([dates.with_failures] if failures else [])]
         table.add_row(phase.name, *(cell for span in spans for cell in _days(span, found)))
     return table
 
 
-def _days(span: Span | None, found: WholeRun) -> tuple[str, str]:
+def _days(span: Span | None, found: PhasesReport) -> tuple[str, str]:
     if span is None:
         return "-", "-"
     said = span.to_json(found.start)
@@ -203,8 +169,8 @@ def _days(span: Span | None, found: WholeRun) -> tuple[str, str]:
     return digits(span.begin), digits(span.end)
 
 
-def _written(found: WholeRun) -> Table:
-    table = _table("Checkpoints and data", "phase", "checkpoints", "of each", "every", "data read")
+def _written(found: PhasesReport) -> Table:
+    table = headed("Checkpoints and data", "phase", "checkpoints", "of each", "every", "data read")
     for phase in found.phases:
         saved = phase.saves
         table.add_row(
@@ -227,7 +193,6 @@ def _written(found: WholeRun) -> Table:
         f"between two checkpoints: {found.interval_source}\n"
         f"{found.bytes_per_token:g} bytes per token on disk: {found.bytes_source}"
     )
-    table.caption_justify = "left"
     return table
 
 
@@ -238,10 +203,10 @@ def _every(phase: PhaseRun) -> str:
     return "at its end" if every is None else duration(every)
 
 
-def check_tables(checks: Sequence[PhaseCheck]) -> list[RenderableType]:
+def check_tables(checks: Sequence[PhaseCheck]) -> list[Block]:
     """Every phase with its layout and its peak, and the nearest plans of those that do not fit."""
-    table = _table("Phases", "phase", "tokens", "sequence", "layout", "micro-batches", "peak")
-    table.add_column("fits", justify="right")
+    heads = ("phase", "tokens", "sequence", "layout", "micro-batches", "peak", "fits")
+    table = headed("Phases", *heads, left=(0, 3))
     for one in checks:
         fits = "yes" if one.fits else "no" if one.possible else "impossible"
         table.add_row(
@@ -253,13 +218,4 @@ def check_tables(checks: Sequence[PhaseCheck]) -> list[RenderableType]:
             "-" if one.memory is None else gibibytes(one.memory.peak.peak_bytes),
             fits,
         )
-    warnings = tuple(dict.fromkeys(w for one in checks for w in one.warnings))
-    return [table, *_nearest(checks), warning_list(warnings)]
-
-
-def _table(title: str, first: str, *headings: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None)
-    table.add_column(first)
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "layout" else "right")
-    return table
+    return [table, *_nearest(checks)]

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from tests.inference.engines import made
+from twin.answers import ask
 from twin.errors import ScenarioError
 from twin.inference import decode_pass, prefill_pass
-from twin.kinds.rollouts import RolloutAnswer, draw, rollout
-from twin.kinds.rollouts.answer import server_of
 from twin.kinds.rollouts.caveats import caveats
-from twin.kinds.rollouts.draw import numbers
+from twin.kinds.rollouts.draw import draw, numbers
+from twin.kinds.rollouts.plan import server_of
+from twin.kinds.rollouts.report import RolloutReport, settled
 from twin.loading import load
 from twin.spec.rollout import Constant, Histogram, LogNormal, Pareto, RolloutSpec
 
@@ -21,8 +22,8 @@ NAME = "kimi-k2-rollout-256xh800"
 FEW = ("rl.rollout.requests=320", "rl.rollout.nodes=4", "rl.rollout.iterations=2")
 
 
-def answer(*sets: str) -> RolloutAnswer:
-    return rollout(load(NAME, [*FEW, *sets]))
+def answer(*sets: str) -> RolloutReport:
+    return ask(load(NAME, [*FEW, *sets])).report
 
 
 def spec(*sets: str) -> RolloutSpec:
@@ -69,7 +70,7 @@ def test_partial_rollouts_shorten_the_tail_and_write_more() -> None:
     assert got.gain is not None
     assert got.patient is not None
     assert got.gain > 1.1
-    assert got.settled[-1].tail < got.patient.iterations[-1].tail
+    assert settled(got.trace)[-1].tail < got.patient.iterations[-1].tail
     patient = got.patient.iterations[0]
     last = [load.running for load in patient.loads if load.ns > 0.8 * patient.end_ns]
     assert max(last) < 0.5 * max(load.running for load in patient.loads)
@@ -93,7 +94,7 @@ def test_equal_requests_take_what_the_mean_step_of_the_inference_model_says() ->
     written = 2000 * decode_pass(server, 10, 2000.0).seconds
     prompts = prefill_pass(server, 10, 1000).seconds
     assert got.seconds == pytest.approx(written + prompts, rel=0.01)
-    assert got.settled[0].tail == 0.0
+    assert settled(got.trace)[0].tail == 0.0
 
 
 def test_the_document_adds_up() -> None:
@@ -118,7 +119,7 @@ def test_an_engine_says_what_of_it_nobody_measured() -> None:
     server, _ = server_of(elsewhere, elsewhere.rl.rollout)
     codes = [one.code for one in caveats(elsewhere, server)]
     assert codes[0] == "calibration-of-another-gpu"
-    assert "calibration-of-another-gpu" in [one.code for one in rollout(elsewhere).unmeasured]
+    assert "calibration-of-another-gpu" in [one.code for one in ask(elsewhere).report.uncalibrated]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_what_no_rollout_can_be_is_a_mistake(wrong: str) -> None:
 @pytest.mark.benchmark
 def test_6400_requests_of_39k_tokens_on_256_gpus_play_in_20_seconds() -> None:
     begin = time.process_time()
-    got = rollout(load(NAME, ["rl.rollout.partial=null", "rl.rollout.iterations=1"]))
+    got = ask(load(NAME, ["rl.rollout.partial=null", "rl.rollout.iterations=1"])).report
     took = time.process_time() - begin
     print(f"{took:.1f} s of CPU for {got.trace.written:,} tokens in {got.trace.events:,} events")
     assert took < 20

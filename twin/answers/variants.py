@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from twin.answers.key import Fidelity
 from twin.engine import lower, simulate
 from twin.engine.program import Program
+from twin.kinds.base import Fidelity
 from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports.breakdown import mean

@@ -1,12 +1,11 @@
-"""Data that is generated before a run, as terminal tables."""
+"""Data that is generated before a run, as tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from twin.reports.numbers import count, digits, duration, gibibytes, show
+from twin.reports.table import Table, headed
 
 if TYPE_CHECKING:  # few runs say what their data takes
     from twin.data import JobRun, Part
@@ -19,16 +18,13 @@ def data_tables(found: Generated | None) -> list[Table]:
     if found is None:
         return []
     drivers = _drivers(found)
-    return [_jobs(found), _requests(found), *([drivers] if drivers.row_count else [])]
+    return [_jobs(found), _requests(found), *([drivers] if drivers.rows else [])]
 
 
 def _jobs(found: Generated) -> Table:
     all_of = found.generation
-    table = _table(
-        "Data that is generated before",
-        ("", "tokens kept", "refused", "days", "by their ranges", "GPU-hours", "cost", "tok/s"),
-        "what takes longest",
-    )
+    heads = ("", "tokens kept", "refused", "days", "by their ranges", "GPU-hours", "cost", "tok/s")
+    table = headed("Data generation", *heads, "what takes longest", left=(0, len(heads)))
     for job, cost in zip(all_of.jobs, found.costs, strict=True):
         table.add_row(
             job.job.name,
@@ -60,13 +56,13 @@ def _jobs(found: Generated) -> Table:
         f"{idle}; each GPU has {gibibytes(all_of.room.weights)} of weights and room for "
         f"{count(all_of.room.tokens)} tokens"
     )
-    table.caption_justify = "left"
     return table
 
 
 def _requests(found: Generated) -> Table:
     heads = ("", "requests", "new", "cached", "written", "prefill", "decode", "batch", "step")
-    table = _table("Requests, of mean length", heads, "batch limited by")
+    title = "Requests, of mean length"
+    table = headed(title, *heads, "batch limited by", left=(0, len(heads)))
     for job in found.generation.jobs:
         for part in job.parts:
             table.add_row(*_request(job, part))
@@ -90,11 +86,8 @@ def _request(job: JobRun, part: Part) -> tuple[str, ...]:
 
 
 def _drivers(found: Generated) -> Table:
-    table = _table(
-        "Numbers that move the days of generation most",
-        ("", "days at its low end", "at its high end"),
-    )
-    table.columns[0].header = "field"
+    title = "Numbers that move the days of generation most"
+    table = headed(title, "field", "days at its low end", "at its high end")
     known: set[tuple[str, float, float]] = set()
     for job in found.generation.jobs:
         for path, low, high in job.drivers:
@@ -108,19 +101,3 @@ def _drivers(found: Generated) -> Table:
 
 def _span(span: tuple[float, float] | None) -> str:
     return "-" if span is None else f"{digits(span[0])} to {digits(span[1])}"
-
-
-def _table(title: str, heads: tuple[str, ...], last: str | None = None) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-    for index, head in enumerate(heads):
-        table.add_column(head, justify="right" if index else "left")
-    if last is not None:
-        table.add_column(last, justify="left")
-    return table

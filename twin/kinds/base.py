@@ -1,0 +1,247 @@
+"""What a kind of work is: a training step, the phases of a run, rollouts, an iteration of
+reinforcement learning, a weight update.
+
+A kind is a folder of `twin.kinds` whose module `kind` holds one object, `KIND`. It says how its
+scenarios are recognised, makes their plan, program, trace and report, and puts answers into words
+and tables. Verbs, command line, app, sweep and store ask the kind and never branch on one. What a
+kind does not answer stands in `refusals`, with the reason.
+
+Kinds import their machinery when it is first used, so that looking for them costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from twin.errors import Problem, UsageError
+from twin.loading import scenario_hash
+from twin.planning.types import Warning
+from twin.scenario import Root, Scenario
+from twin.spec.kpis import Kpi
+
+if TYPE_CHECKING:
+    from twin.reports.expect import Judgement
+    from twin.reports.head import RunInfo
+    from twin.reports.table import Block
+
+Verb = Literal[
+    "run", "check", "compare", "sweep", "recommend", "explain", "export", "seal", "attribution"
+]
+VERBS: Final[tuple[Verb, ...]] = (
+    "run",
+    "check",
+    "compare",
+    "sweep",
+    "recommend",
+    "explain",
+    "export",
+    "seal",
+    "attribution",
+)
+"""What can be asked of a scenario."""
+Ranks = Literal["folded", "group", "all"]
+"""Which ranks of a step are told apart: one per pipeline stage, those of one model-parallel group,
+or all."""
+Fidelity = Literal["events", "fast", "group"]
+"""How a step is simulated: event by event with one rank per stage, or with every rank of one
+model-parallel group, or as the longest path over the same Program."""
+
+CHECK_VERSION: Final = 1
+"""Version of the JSON document of a check."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a kind borrows from the rooms above: how a step is answered (from the store where it is
+    known), which plans near to one that does not fit do, and who is told the share that is done (0
+    to 1)."""
+
+    fidelity: Fidelity = "events"
+    progress: Callable[[float], None] | None = None
+    step: Callable[[Scenario, Callable[[float], None] | None], Any] | None = None
+    """None: the step is simulated anew."""
+    nearest: Callable[[Scenario], tuple[Any, ...]] | None = None
+    """None: nothing near is looked for."""
+    extrapolate: bool = True
+    """Whether a step is simulated only until it provably repeats."""
+
+
+ALONE: Final = Tools()
+"""Nothing is borrowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether a scenario is valid and fits, without a simulation."""
+
+    kind: str
+    scenario: Root
+    fits: bool
+    expectations: tuple[Judgement, ...]
+    warnings: tuple[Warning, ...]
+    sentences: tuple[str, ...]
+    tables: tuple[Block, ...]
+    """Without warnings and expectations."""
+    body: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the document has between its head and its tail."""
+    possible: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """The check as one JSON document."""
+        return {
+            "version": CHECK_VERSION,
+            "kind": self.kind,
+            "name": self.scenario.name,
+            "hash": scenario_hash(self.scenario),
+            "valid": self.possible,
+            "fits": self.fits,
+            **self.body,
+            "expectations": [asdict(judgement) for judgement in self.expectations],
+            "warnings": [asdict(warning) for warning in self.warnings],
+        }
+
+
+@dataclass(frozen=True)
+class Run:
+    """A scenario, answered."""
+
+    kind: Kind
+    scenario: Any
+    plan: Any
+    trace: Any
+    report: Any
+    stored: Path | None = None
+    """The folder that holds the answer; None where it is not stored."""
+    cached: bool = False
+    """True where it was simulated by an earlier run."""
+
+    @cached_property
+    def program(self) -> Any:
+        """What was simulated, made when it is first asked for."""
+        return self.kind.lower(self.plan)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the program: what another process wants of it, it makes."""
+        return {name: value for name, value in self.__dict__.items() if name != "program"}
+
+
+class Kind:
+    """One kind of work. A member overrides what differs; nouns of its own name it in `kind`."""
+
+    name: ClassVar[str]
+    """In JSON documents and on nouns."""
+    title: ClassVar[str]
+    """With its article: `a training step`."""
+    length: ClassVar[str]
+    """The key figure that says how long."""
+    kpis: ClassVar[tuple[Kpi, ...]]
+    root: ClassVar[type[Root]] = Scenario
+    subject: ClassVar[str] = ""
+    """Of a comparison's sentence: `the update is` 2 s slower."""
+    parts: ClassVar[str] = ""
+    """Key of the parts of the time in the document of a comparison."""
+    changes_most: ClassVar[str] = ""
+    """`the phase that changes most is`."""
+    is_stored: ClassVar[bool] = False
+    """Whether its traces are kept in `runs/`."""
+    refusals: ClassVar[Mapping[Verb, str]] = {}
+    """Verbs that do not apply, and why."""
+
+    def recognises(self, scenario: Root) -> bool:
+        """Whether a scenario asks for this kind of work."""
+        raise NotImplementedError
+
+    def scope(self, scenario: Root) -> str | None:
+        """What verbs that answer a step leave out of such a scenario; None: nothing."""
+        del scenario
+        return None
+
+    def plan(self, scenario: Any, tools: Tools = ALONE) -> Any:
+        """The resolved plan. Raises `ScenarioError` where it is impossible."""
+        raise NotImplementedError
+
+    def lower(self, plan: Any, ranks: Ranks = "folded") -> Any:
+        """The program; a plan that is simulated as it stands is its own."""
+        del ranks
+        return plan
+
+    def simulate(self, program: Any, tools: Tools = ALONE) -> Any:
+        """What happened."""
+        raise NotImplementedError
+
+    def report(self, plan: Any, trace: Any, run: RunInfo) -> Any:
+        """The answers."""
+        raise NotImplementedError
+
+    def check(self, scenario: Any, tools: Tools = ALONE) -> Check:
+        """Whether a scenario is valid and fits; plans, and simulates nothing."""
+        raise NotImplementedError
+
+    def compare(self, reports: Sequence[Any]) -> Any:
+        """Two or more reports side by side, the first as baseline."""
+        from twin.reports.side_by_side import side_by_side  # noqa: PLC0415  few answers are compared
+
+        return side_by_side(self, reports)
+
+    def part_words(self, part: str) -> str:
+        """A part of the time, in words."""
+        return part
+
+    def part_seconds(self, report: Any) -> Mapping[str, float]:
+        """Seconds of each part of the time."""
+        raise NotImplementedError
+
+    def incomparable(self, baseline: Any, candidate: Any) -> tuple[Warning, ...]:
+        """Why two answers may not be comparable."""
+        del baseline, candidate
+        return ()
+
+    def document(self, run: Run) -> dict[str, Any]:
+        """The answer as one JSON document."""
+        return run.report.to_json()
+
+    def sentences(self, run: Run) -> Sequence[str]:
+        """The answer in words, the most important first."""
+        return (run.report.verdict,)
+
+    def tables(self, run: Run) -> Sequence[Block]:
+        """Everything that an answer has to say after its sentences; warnings last."""
+        raise NotImplementedError
+
+    def comparison_tables(self, comparison: Any, attributions: Sequence[Any] = ()) -> Sequence[Any]:
+        """Everything that a comparison has to say after its sentences."""
+        del attributions
+        return comparison.tables()
+
+    def refuse(self, verb: Verb, scenario: Root) -> None:
+        """Raise `UsageError` TW158 where a verb does not apply to this kind."""
+        if (why := self.refusals.get(verb)) is not None:
+            message = f"`{scenario.name}` is {self.title}: {why}"
+            answered = ", ".join(
+                f"`twin {name}`" for name in VERBS[:3] if name not in self.refusals
+            )
+            raise UsageError([Problem("TW158", "", message, f"use {answered}")])
+
+
+@cache
+def kinds() -> tuple[Kind, ...]:
+    """Every kind, by folder; found by scanning the package."""
+    package = import_module("twin.kinds")
+    folders = sorted(found.name for found in iter_modules(package.__path__) if found.ispkg)
+    return tuple(import_module(f"twin.kinds.{name}.kind").KIND for name in folders)
+
+
+def kind_of(scenario: Root) -> Kind:
+    """The kind of work that a scenario asks for."""
+    return next(kind for kind in kinds() if kind.recognises(scenario))
+
+
+def kind_named(name: str) -> Kind:
+    """The kind with this name, as nouns and documents have it. Raises KeyError for a name that no
+    kind has."""
+    return {kind.name: kind for kind in kinds()}[name]

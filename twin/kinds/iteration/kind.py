@@ -1,0 +1,102 @@
+"""An iteration of reinforcement learning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from twin.kinds.base import ALONE, Check, Kind, Run, Tools
+from twin.scenario import Root, Scenario
+from twin.spec.kpis import ITERATION_KPIS
+
+if TYPE_CHECKING:
+    from twin.kinds.iteration.report import IterationReport
+    from twin.kinds.iteration.types import IterationPlan, IterationTrace
+    from twin.planning.types import Warning
+    from twin.reports.head import RunInfo
+    from twin.reports.table import Block
+
+
+class Iteration(Kind):
+    """An iteration: rollouts, steps of the trainer and a weight update, each by its simulator."""
+
+    name = "rl_iteration"
+    title = "an iteration of reinforcement learning"
+    length = "iteration_seconds"
+    kpis = ITERATION_KPIS
+    subject = "an iteration is"
+    parts = "phases"
+    changes_most = "the phase that changes most is"
+    refusals = {  # noqa: RUF012  declared as ClassVar in the base
+        "seal": "a seal is of one training step",
+        "attribution": "only a step's difference is split by edit",
+    }
+
+    def recognises(self, scenario: Root) -> bool:
+        return isinstance(scenario, Scenario) and bool(scenario.rl and scenario.rl.iteration)
+
+    def scope(self, scenario: Root) -> str | None:
+        return (
+            "the trainer's step alone, for all of its tokens. `twin run` answers the iteration of "
+            "reinforcement learning."
+        )
+
+    def plan(self, scenario: Scenario, tools: Tools = ALONE) -> IterationPlan:
+        from twin.kinds.iteration.plan import plan
+
+        return plan(scenario)
+
+    def simulate(self, program: IterationPlan, tools: Tools = ALONE) -> IterationTrace:
+        from twin.kinds.iteration.simulate import simulate
+
+        return simulate(program)
+
+    def report(self, plan: IterationPlan, trace: IterationTrace, run: RunInfo) -> IterationReport:
+        from twin.kinds.iteration.report import report
+
+        return report(plan, trace, run)
+
+    def check(self, scenario: Scenario, tools: Tools = ALONE) -> Check:
+        from twin.kinds.iteration.report import fitting
+        from twin.kinds.iteration.tables import memory_table
+        from twin.reports.expect import FITS, judge
+
+        plan = self.plan(scenario)
+        fits = all(fit.fits for fit in plan.fits)
+        return Check(
+            kind=self.name,
+            scenario=scenario,
+            fits=fits,
+            expectations=judge(scenario.expect, {FITS: fits}),
+            warnings=plan.warnings,
+            sentences=(fitting(plan.fits),),
+            tables=(memory_table(plan.fits),),
+            body={"memory": [asdict(fit) | {"fits": fit.fits} for fit in plan.fits]},
+        )
+
+    def tables(self, run: Run) -> Sequence[Block]:
+        from twin.kinds.iteration.tables import report_tables
+
+        return report_tables(run.report)
+
+    def part_words(self, part: Any) -> str:
+        from twin.kinds.iteration.types import PHASES
+
+        return PHASES[part]
+
+    def part_seconds(self, report: IterationReport) -> Mapping[str, float]:
+        """Of phases, which sum to the iteration only where they follow one another: one step off,
+        rollouts and training lie beside each other."""
+        return {str(phase): seconds for phase, seconds in report.phases.items()}
+
+    def incomparable(
+        self, baseline: IterationReport, candidate: IterationReport
+    ) -> tuple[Warning, ...]:
+        from twin.kinds.rollouts.report import other_work
+        from twin.reports.compare import differences
+
+        return other_work(differences(baseline.scenario, candidate.scenario))
+
+
+KIND: Final = Iteration()

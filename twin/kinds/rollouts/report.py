@@ -1,0 +1,230 @@
+"""Plan and traces of rollouts to their report: how long an iteration's take, where engines spend
+it, how long the tail is, and what partial rollouts gain over waiting for the last request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from twin.inference import Room, room
+from twin.kinds.rollouts.caveats import caveats
+from twin.kinds.rollouts.plan import RolloutPlan
+from twin.kinds.rollouts.types import (
+    NAME,
+    SPENT,
+    BothTraces,
+    Place,
+    RolloutIteration,
+    RolloutTrace,
+    Spent,
+)
+from twin.loading import scenario_hash
+from twin.planning.caveats import assumed_numbers
+from twin.planning.types import Warning
+from twin.reports.compare import FieldDifference
+from twin.reports.cost import hourly
+from twin.reports.expect import FITS, judge
+from twin.reports.head import UNTIMED, Head, RunInfo, provenance
+from twin.reports.numbers import count, digits, duration
+from twin.reports.summary import catalog_use, resolved
+from twin.spec.kpis import ROLLOUT_KPIS
+
+SHOWN: Final = 200
+"""Moments of a timeline in the document."""
+NO_INTERVAL: Final = Warning(
+    "no-interval",
+    "No key figure has an interval: no published rollouts say how far they may be off.",
+)
+_WORK: Final = (
+    "model",
+    "rl.rollout.model",
+    "rl.rollout.requests",
+    "rl.rollout.prompt",
+    "rl.rollout.written",
+    "rl.rollout.turns",
+    "rl.rollout.read",
+    "rl.rollout.partial",
+)
+"""What is written in an iteration, and by whom; partial rollouts leave requests to the next one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutReport(Head):
+    """What rollouts came to. Engines without room for the longest request are refused, so they
+    always fit."""
+
+    kind: ClassVar[str] = NAME
+
+    trace: RolloutTrace
+    patient: RolloutTrace | None
+    """The same without partial rollouts; None where there are none to leave out."""
+    place: Place
+    gpus: int
+    room: Room
+
+    @property
+    def verdict(self) -> str:
+        """How long an iteration's rollouts take, and why, in a sentence or two."""
+        said = (
+            f"Rollouts of an iteration take {duration(self.seconds)} on {self.gpus:,} GPUs, "
+            f"{count(self.tokens_per_second)} tokens per second; {digits(100 * self.tail)} % of "
+            "that passes after nine of ten requests are done."
+        )
+        if self.gain is None:
+            return said
+        return f"{said} Partial rollouts write {digits(self.gain)} times as many tokens per second."
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of an iteration's rollouts, mean of the settled ones."""
+        return _mean_ns(settled(self.trace)) / 1e9
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens that are written per second, of the settled iterations."""
+        return _rate(settled(self.trace))
+
+    @property
+    def spent(self) -> dict[Spent, float]:
+        """Shares of the engines' time; they sum to one."""
+        return _spent(settled(self.trace))
+
+    @property
+    def tail(self) -> float:
+        """Share of the time that passes after nine of ten requests are done."""
+        return _tail(settled(self.trace))
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as many tokens per second partial rollouts write; None without them."""
+        if self.patient is None:
+            return None
+        return self.tokens_per_second / _rate(settled(self.patient))
+
+    def body(self) -> dict[str, Any]:
+        """What only rollouts have."""
+        return {
+            "rollout_seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "tokens_per_second_per_gpu": self.tokens_per_second / self.gpus,
+            "idle_fraction": self.spent["idle"],
+            "spent": self.spent,
+            "partial_gain": self.gain,
+            "engines": self.place.engines,
+            "gpus": self.gpus,
+            "memory": self.room.to_json(),
+            "events": self.trace.events,
+            "iterations": [_iteration(one) for one in self.trace.iterations],
+            "without_partial": _patient(self.patient),
+        }
+
+
+def report(plan: RolloutPlan, traces: BothTraces, run: RunInfo = UNTIMED) -> RolloutReport:
+    """The answers to rollouts, in their steady state."""
+    scenario, trace = plan.scenario, traces.trace
+    kpis = _kpis(plan, settled(trace))
+    return RolloutReport(
+        name=scenario.name,
+        hash=scenario_hash(scenario),
+        scenario=resolved(scenario),
+        fits=True,
+        kpis=kpis,
+        intervals={kpi.key: None for kpi in ROLLOUT_KPIS},
+        warnings=(*assumed_numbers(scenario), *caveats(scenario, plan.server), NO_INTERVAL),
+        expectations=judge(scenario.expect, {FITS: True} | kpis),
+        provenance=provenance(
+            scenario.calibration.name, "events", trace.events, catalog_use(scenario.ledger), run
+        ),
+        trace=trace,
+        patient=traces.patient,
+        place=plan.place,
+        gpus=plan.gpus,
+        room=room(plan.server),
+    )
+
+
+def _kpis(plan: RolloutPlan, later: Sequence[RolloutIteration]) -> dict[str, float | None]:
+    """The key figures (`twin.spec.kpis.ROLLOUT_KPIS`)."""
+    scenario, seconds, rate = plan.scenario, _mean_ns(later) / 1e9, _rate(later)
+    prices = hourly(scenario.cost, scenario.cluster.node) if scenario.cost else {}
+    hours = plan.gpus * seconds / 3600
+    return {
+        "rollout_seconds": seconds,
+        "tokens_per_second": rate,
+        "tokens_per_second_per_gpu": rate / plan.gpus,
+        "tail_share": _tail(later),
+        "idle_share": _spent(later)["idle"],
+        "cost_usd_of_rollouts": hours * sum(prices.values()) if prices else None,
+    }
+
+
+def _spent(later: Sequence[RolloutIteration]) -> dict[Spent, float]:
+    whole = sum(sum(one.spent_ns.values()) for one in later)
+    parts: dict[Spent, int] = {key: sum(one.spent_ns[key] for one in later) for key in SPENT}
+    return {key: part / whole if whole else 0.0 for key, part in parts.items()}
+
+
+def _tail(later: Sequence[RolloutIteration]) -> float:
+    length = sum(one.length_ns for one in later)
+    return sum(one.tail * one.length_ns for one in later) / length if length else 0.0
+
+
+def is_other_work(paths: Iterable[str]) -> bool:
+    """Whether rollouts that differ in these fields do not write the same."""
+    return any(path == one or path.startswith(f"{one}.") for path in paths for one in _WORK)
+
+
+def other_work(fields: Iterable[FieldDifference]) -> tuple[Warning, ...]:
+    """That rollouts with these differences do not write the same, where they do not."""
+    if not is_other_work(field.path for field in fields):
+        return ()
+    message = "Not the same is written in an iteration: compare tokens per second, not seconds."
+    return (Warning("different-work", message),)
+
+
+def settled(trace: RolloutTrace) -> tuple[RolloutIteration, ...]:
+    """The later half of the iterations: the first has nothing to go on with."""
+    return trace.iterations[len(trace.iterations) // 2 :]
+
+
+def _mean_ns(iterations: Sequence[RolloutIteration]) -> float:
+    return sum(one.length_ns for one in iterations) / len(iterations)
+
+
+def _rate(iterations: Sequence[RolloutIteration]) -> float:
+    length = sum(one.length_ns for one in iterations)
+    return 1e9 * sum(one.written for one in iterations) / length if length else 0.0
+
+
+def _iteration(one: RolloutIteration) -> dict[str, Any]:
+    step = max(1, -(-len(one.loads) // SHOWN))
+    loads = one.loads[::step]
+    return {
+        "seconds": one.length_ns / 1e9,
+        "done": len(one.done_ns),
+        "carried": one.carried,
+        "written_tokens": one.written,
+        "prefilled_tokens": one.prefilled,
+        "again_tokens": one.again,
+        "tail": one.tail,
+        "done_seconds": {f"{share:.0%}": _seconds(one.at(share)) for share in (0.5, 0.9, 0.99, 1)},
+        "spent_seconds": {key: ns / 1e9 for key, ns in one.spent_ns.items()},
+        "timeline": {
+            "seconds": [(load.ns - one.begin_ns) / 1e9 for load in loads],
+            "running": [load.running for load in loads],
+            "waiting": [load.waiting for load in loads],
+            "queued": [load.queued for load in loads],
+        },
+    }
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e9
+
+
+def _patient(trace: RolloutTrace | None) -> dict[str, Any] | None:
+    if trace is None:
+        return None
+    later = settled(trace)
+    return {"rollout_seconds": _mean_ns(later) / 1e9, "tokens_per_second": _rate(later)}

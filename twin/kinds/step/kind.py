@@ -1,0 +1,79 @@
+"""A training step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from twin.kinds.base import ALONE, Check, Kind, Ranks, Run, Tools
+from twin.scenario import Root, Scenario
+from twin.spec.kpis import KPIS
+
+if TYPE_CHECKING:
+    from twin.engine.program import Program
+    from twin.engine.trace import Trace
+    from twin.planning.types import Plan
+    from twin.reports.compare import Comparison
+    from twin.reports.head import RunInfo
+    from twin.reports.report import Report
+    from twin.reports.table import Block
+
+
+class Step(Kind):
+    """A training step: of the whole run, when it has neither phases nor reinforcement learning."""
+
+    name = "step"
+    title = "a training run"
+    length = "step_seconds"
+    kpis = KPIS
+    is_stored = True
+
+    def recognises(self, scenario: Root) -> bool:
+        return isinstance(scenario, Scenario) and not scenario.rl and not scenario.phases
+
+    def plan(self, scenario: Scenario, tools: Tools = ALONE) -> Plan:
+        from twin.planning import plan
+
+        del tools
+        return plan(scenario)
+
+    def lower(self, plan: Plan, ranks: Ranks = "folded") -> Program:
+        from twin.engine import lower
+
+        return lower(plan, ranks)
+
+    def simulate(self, program: Program, tools: Tools = ALONE) -> Trace:
+        from twin.engine import simulate
+
+        fidelity = "fast" if tools.fidelity == "fast" else "events"
+        return simulate(program, tools.progress, fidelity=fidelity, extrapolate=tools.extrapolate)
+
+    def report(self, plan: Plan, trace: Trace, run: RunInfo) -> Report:
+        from twin.reports import report
+
+        return report(plan, trace, run)
+
+    def check(self, scenario: Scenario, tools: Tools = ALONE) -> Check:
+        from twin.kinds.plan_check import plan_check
+
+        return plan_check(self.name, self.plan(scenario), tools.nearest)
+
+    def compare(self, reports: Sequence[Report]) -> Comparison:
+        from twin.reports import compare
+
+        return compare(reports)
+
+    def tables(self, run: Run) -> Sequence[Block]:
+        from twin.reports.tables import report_tables
+
+        return report_tables(run.report)
+
+    def comparison_tables(
+        self, comparison: Comparison, attributions: Sequence[Any] = ()
+    ) -> Sequence[Block]:
+        from twin.reports.comparison_tables import comparison_tables
+
+        return comparison_tables(comparison, attributions)
+
+
+KIND: Final = Step()

@@ -1,0 +1,146 @@
+"""What every answer has in common, whatever was simulated: the head of its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, ClassVar, Final
+
+from twin.planning.types import Warning
+from twin.reports.expect import Judgement
+from twin.sources import Kind, Source
+
+Interval = tuple[float, float]
+
+UNCALIBRATED = frozenset(
+    ("calibration-of-another-gpu", "calibration-without-fp8", "assumed-calibration")
+)
+"""Codes of the warnings that say that times lie outside the calibrated range."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """Circumstances of a run that are no part of its answer: seconds on the wall clock, and the
+    command that repeats it."""
+
+    wall_seconds: float | None = None
+    command: str | None = None
+
+
+UNTIMED: Final = RunInfo()
+"""Of an answer that nobody timed, and no command gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogUse:
+    """Where the scenario's catalog numbers come from: a digest of all of them with their sources,
+    how many there are of each kind, and the cited works."""
+
+    digest: str
+    numbers: Mapping[Kind, int]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where the answer came from, and the command that gives it again (None where there is
+    none)."""
+
+    twin_version: str
+    created: str
+    wall_seconds: float | None
+    calibration: str
+    fidelity: str
+    events: int
+    catalog: CatalogUse
+    reproduce: str | None
+    details: Mapping[str, Any]
+    """What only this kind of work has to say, such as the micro-batches that were simulated."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The section of the JSON report."""
+        plain = asdict(self)
+        return plain | plain.pop("details")
+
+
+def provenance(
+    calibration: str, fidelity: str, events: int, catalog: CatalogUse, run: RunInfo, **details: Any
+) -> Provenance:
+    """The provenance of an answer that was made just now, by this version."""
+    return Provenance(
+        twin_version=version("twin"),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        wall_seconds=run.wall_seconds,
+        calibration=calibration,
+        fidelity=fidelity,
+        events=events,
+        catalog=catalog,
+        reproduce=run.command,
+        details=details,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The head of a report: what was asked, the key figures and how sure they are."""
+
+    kind: ClassVar[str] = "step"
+    version: ClassVar[int] = 1
+    """Of the JSON document; it grows when a key changes its meaning or leaves."""
+    uncalibrated_codes: ClassVar[frozenset[str]] = UNCALIBRATED
+
+    name: str
+    scenario: Mapping[str, Any]
+    """The resolved scenario as a planner would write it: quantities are text with units."""
+    hash: str
+    fits: bool
+    kpis: Mapping[str, float | None]
+    intervals: Mapping[str, Interval | None]
+    """80 % interval per key figure; None where there is none, and a warning says why."""
+    warnings: tuple[Warning, ...]
+    expectations: tuple[Judgement, ...]
+    """What the scenario expects, in its order."""
+    provenance: Provenance
+
+    @property
+    def verdict(self) -> str:
+        """The answer in plain sentences."""
+        raise NotImplementedError
+
+    @property
+    def possible(self) -> bool:
+        """Whether it can run at all, however much memory it takes."""
+        return True
+
+    @property
+    def uncalibrated(self) -> tuple[Warning, ...]:
+        """Why the times lie outside the calibrated range; empty where they do not."""
+        codes = self.uncalibrated_codes
+        return tuple(warning for warning in self.warnings if warning.code in codes)
+
+    def body(self) -> dict[str, Any]:
+        """What the document has between its head and its tail."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as one JSON document of plain data (the public contract)."""
+        return {
+            "version": self.version,
+            "kind": self.kind,
+            "name": self.name,
+            "hash": self.hash,
+            "fits": self.fits,
+            "verdict": self.verdict,
+            "kpis": dict(self.kpis),
+            "intervals": {
+                key: list(span) if span else None for key, span in self.intervals.items()
+            },
+            **self.body(),
+            "calibrated": not self.uncalibrated,
+            "expectations": [asdict(judgement) for judgement in self.expectations],
+            "warnings": [asdict(warning) for warning in self.warnings],
+            "scenario": dict(self.scenario),
+            "provenance": self.provenance.to_json(),
+        }
