@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Final, get_args
 
-from twin.arch.recompute import RECOMPUTED
-from twin.errors import ScenarioError
-from twin.explore.study.variants import (
+from twin.answers.variants import (
     Document,
     StepAnswer,
     StepAnswers,

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from twin.answers.key import Fidelity, Key, source_digest
+from twin.answers.key import Key, source_digest
 from twin.answers.parquet import Column, from_parquet, to_parquet
 from twin.answers.store import discard_abandoned, optional, runs_folder, write_folder
 from twin.engine.trace import Spans, Trace

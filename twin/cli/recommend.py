@@ -88,7 +88,7 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     best, and confirms the leaders by events. Exits with 5 when nothing meets the target or the
     budget, with 4 when nothing fits, with 3 when no layout is possible at all.
     """
-    from twin.cli.answer import say_what_is_answered, training
+    from twin.cli.answer import say_scope, training
     from twin.explore.search.goal import nodes_of
     from twin.explore.sweep.points import points_folder
     from twin.loading import load_any

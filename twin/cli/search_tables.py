@@ -10,7 +10,6 @@ from twin.answers.variants import written
 from twin.explore.search.judge import words
 from twin.explore.search.recommend import Answered, Recommendation, Size
 from twin.explore.search.scale import Scaling
-from twin.explore.study.variants import written
 from twin.explore.sweep.points import PointOutcome
 from twin.reports.numbers import gibibytes, show
 from twin.scenario import Scenario

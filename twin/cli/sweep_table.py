@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.table import Table
 
-from twin.explore.study.variants import written
+from twin.answers.variants import written
 from twin.explore.sweep.sweep import Sweep, SweepRow
 from twin.reports.numbers import gibibytes, show
 from twin.spec.kpis import Kpi

@@ -9,11 +9,10 @@ from typing import Any, Final, Literal, get_args
 
 import streamlit as st
 
-from twin.answers.variants import Answer, Answers, document, replaced
+from twin.answers.variants import StepAnswer, StepAnswers, document, replaced
 from twin.errors import DEFAULT, printable
 from twin.explore.study import Influence
 from twin.explore.study.influence import with_split
-from twin.explore.study.variants import StepAnswer, StepAnswers, document, replaced
 from twin.figures.differences import Swing
 from twin.loading import Row
 from twin.loading.sourcing import is_number

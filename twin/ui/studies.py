@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from twin.answers.nearest import MemoryLever, levers
 from twin.explore.study import (
     Attribution,
     Influence,
@@ -14,7 +15,6 @@ from twin.explore.study import (
     nearest_fit,
 )
 from twin.explore.study.hidden import HiddenExpert, hidden_expert
-from twin.explore.study.nearest import MemoryLever, levers
 from twin.scenario import Scenario
 from twin.ui.answers import Failure, Question, guarded, scenario_of
 from twin.ui.worker import Note

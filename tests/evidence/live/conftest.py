@@ -11,7 +11,7 @@ import pytest
 
 from tests.browser.conftest import address, visitor
 from tests.cli.conftest import SMALL, twin_command
-from twin.answers import Run, run
+from twin.answers import Run, ask
 from twin.evidence.live.seal import Checked, Seal, digest_of, seal
 from twin.loading import load
 from twin.reports import kpi_intervals

@@ -10,7 +10,7 @@ import pytest
 from twin.errors import UsageError
 from twin.evidence.loop.page import loop_cells
 from twin.evidence.loop.rl_loop import PAIRS, LoopOutcome, measured, medians, predicted
-from twin.kinds.iteration import PHASES
+from twin.kinds.iteration.types import PHASES
 
 
 def line(number: int, rollout: float, train: float, looked: float) -> str:

@@ -12,7 +12,7 @@ from reference.rl.spec import RlSpec, load_rl
 from twin.evidence.loop.layouts import find
 from twin.evidence.loop.rl_loop import PAIRS, measured
 from twin.evidence.loop.rl_trainer import configuration
-from twin.kinds.iteration import plan
+from twin.kinds.iteration.plan import plan
 
 SMALL = [
     "rl.rollout.requests=4",

@@ -13,7 +13,7 @@ from twin.evidence.loop.layouts import ReferenceLayout, find
 from twin.evidence.loop.rl_loop import predict_then_run
 from twin.evidence.loop.rl_trainer import TEMPLATE, configuration, problems, samples
 from twin.evidence.loop.run import RunOptions
-from twin.kinds.iteration import plan
+from twin.kinds.iteration.plan import plan
 
 LOOPS = find([], "rl")
 

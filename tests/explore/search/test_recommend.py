@@ -14,7 +14,6 @@ from twin.explore.search.goal import Goal, nodes_of
 from twin.explore.search.judge import Judge
 from twin.explore.search.recommend import SearchRequest, recommend
 from twin.explore.search.space import layout_of, narrowed, only, space
-from twin.explore.study.variants import document, replaced
 from twin.planning import plan
 
 HERE = PoolChoice(jobs=1)

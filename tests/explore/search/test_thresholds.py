@@ -14,7 +14,7 @@ import pytest
 
 import twin
 from twin.answers.executors import PoolChoice
-from twin.answers.variants import Answers, document, replaced, value_at
+from twin.answers.variants import StepAnswers, document, replaced, value_at
 from twin.cli.main import main
 from twin.cli.threshold_tables import threshold_tables, threshold_words
 from twin.explore.search.candidates import (
@@ -32,7 +32,6 @@ from twin.explore.search.recommend import SearchRequest, recommend
 from twin.explore.search.scale import Sizes, scale
 from twin.explore.search.space import narrowed, space
 from twin.explore.search.thresholds import BreakEven, find_flips, tornado
-from twin.explore.study.variants import StepAnswers, document, replaced, value_at
 from twin.explore.sweep.points import failed
 from twin.planning import plan
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.scenarios import moe
-from twin.answers.variants import Answers
+from twin.answers.variants import StepAnswers
 from twin.engine import lower, simulate
 from twin.explore.study.attribution import (
     MOST_CAUSES,
@@ -21,7 +21,6 @@ from twin.explore.study.attribution import (
     attribution,
     rounded,
 )
-from twin.explore.study.variants import StepAnswers
 from twin.planning import plan
 from twin.reports.breakdown import mean
 from twin.scenario import Scenario

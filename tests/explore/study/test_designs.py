@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reports import made
-from twin.answers.variants import Answers, document, replaced
+from twin.answers.variants import StepAnswers, document, replaced
 from twin.arch.count import flop_per_token, matrix_weights, parameters
 from twin.arch.inference import (
     cache_bytes,
@@ -22,7 +22,6 @@ from twin.arch.inference import (
     with_heads,
 )
 from twin.cli.inference_tables import inference_tables
-from twin.explore.study.variants import StepAnswers, document, replaced
 from twin.loading import load, load_part
 from twin.loading.files import shipped_folder
 from twin.reports.inference import CONTEXTS, inference, sentence

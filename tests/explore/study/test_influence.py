@@ -8,11 +8,10 @@ import re
 import pytest
 
 from tests.engine.scenarios import moe
-from twin.answers.variants import Answers, document, replaced
+from twin.answers.variants import StepAnswers, document, replaced
 from twin.engine import lower, simulate
 from twin.errors import UsageError
 from twin.explore.study.influence import Influence, influence, read_asked, with_split
-from twin.explore.study.variants import StepAnswers, document, replaced
 from twin.planning import plan
 from twin.reports.breakdown import mean
 from twin.reports.kpis import kpis

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from tests.engine.scenarios import moe
-from twin.explore.study.nearest import PRICES, levers
-from twin.explore.study.variants import StepAnswers, document, replaced
+from twin.answers.nearest import PRICES, levers
+from twin.answers.variants import StepAnswers, document, replaced
 from twin.planning import plan
 
 BASE = moe(4, 4, 1, 8, "memory.recompute=[]")

@@ -12,7 +12,6 @@ from twin.answers import ask
 from twin.answers.executors import PoolChoice
 from twin.explore.sweep.grid import Grid, ScenarioSource
 from twin.explore.sweep.sweep import Sweep, SweepRequest, sweep
-from twin.kinds.rollouts import rollout
 from twin.loading import load
 
 ROLLOUTS = "kimi-k2-rollout-256xh800"

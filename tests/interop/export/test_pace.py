@@ -6,7 +6,7 @@ from pathlib import Path
 
 import twin
 from reference.parallel.overlap import load_pace
-from twin.answers import run
+from twin.answers import ask
 from twin.engine.program import COMPUTE, EXPERT, Step
 from twin.interop.export.base import render
 from twin.interop.export.pace import stretches

@@ -32,8 +32,8 @@ from twin.errors import Problem, UsageError
 from twin.evidence.live.cause import StageTime, stages
 from twin.evidence.measured.summary import ActionTimes, simulated_actions
 from twin.reports import Report
+from twin.reports.head import Interval
 from twin.reports.numbers import duration
-from twin.reports.report import Interval
 
 _LEVEL: Final = 0.8
 _AS_THE_STEP: Final = ("step_seconds", "days", "gpu_hours", "cost_usd")

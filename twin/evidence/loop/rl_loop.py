@@ -22,8 +22,10 @@ from twin.evidence.loop.layouts import ReferenceLayout
 from twin.evidence.loop.rl_trainer import configuration, problems
 from twin.evidence.loop.run import CONFIGURATION, LOG, RUN, SEAL, RunOptions
 from twin.evidence.loop.trainer import start
-from twin.kinds.iteration import PHASES, IterationReport, plan, report, simulate
-from twin.kinds.iteration.types import Phase
+from twin.kinds.iteration.plan import plan
+from twin.kinds.iteration.report import IterationReport, report
+from twin.kinds.iteration.simulate import simulate
+from twin.kinds.iteration.types import PHASES, Phase
 from twin.reports.numbers import duration
 
 METRICS: Final = "metrics.jsonl"

@@ -104,7 +104,7 @@ class _Prepared:
     @staticmethod
     def of(layout: ReferenceLayout, options: RunOptions) -> _Prepared:
         """Predict, and write down what the trainer needs."""
-        predicted, steps = run(layout.scenario), options.steps_of(layout)
+        predicted, steps = ask(layout.scenario), options.steps_of(layout)
         written = render(predicted, "pace")[""] if layout.mode == "paced" else b""
         name = f"{layout.name}-{_digest(predicted, written, (steps, options.shaped))}"
         folder = options.output / name

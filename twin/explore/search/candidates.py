@@ -21,7 +21,6 @@ from twin.explore.search.goal import Goal, Kpis
 from twin.explore.search.recommend import Answered, Recommendation, Size, Told
 from twin.explore.search.scale import Scaling
 from twin.explore.search.space import layout_of, schedule_words
-from twin.explore.study.variants import document, replaced, value_at, written
 from twin.explore.sweep.points import PointOutcome, SweepPoint
 from twin.explore.sweep.sweep import answer_points
 from twin.scenario import Scenario

@@ -29,7 +29,6 @@ from twin.errors import Problem, UsageError
 from twin.explore.search.goal import Goal, days_and_money
 from twin.explore.search.judge import MEMORY, TIME, Candidate, Judge, JudgedSpace, words
 from twin.explore.search.space import ParallelLayout, Space
-from twin.explore.study.variants import document
 from twin.explore.sweep.points import PointOutcome, SweepPoint, answer_point, failed
 from twin.explore.sweep.sweep import frontier
 from twin.loading import scenario_hash

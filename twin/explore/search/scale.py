@@ -12,9 +12,9 @@ from twin.answers.executors import PoolChoice
 from twin.answers.variants import document
 from twin.explore.search.goal import Goal, days_and_money
 from twin.explore.search.space import layout_of
-from twin.explore.study.variants import document
 from twin.explore.sweep.points import PointOutcome, SweepPoint
 from twin.explore.sweep.sweep import Told, answer_points, frontier
+from twin.kinds.base import Fidelity
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
 

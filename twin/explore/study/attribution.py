@@ -23,8 +23,8 @@ from itertools import combinations
 from math import factorial
 from typing import Any, Final
 
-from twin.answers import run
-from twin.explore.study.variants import Document, StepAnswers, document, replaced, value_at, written
+from twin.answers import ask
+from twin.answers.variants import Document, StepAnswers, document, replaced, value_at, written
 from twin.loading.catalog import SLOTS
 from twin.planning.feasibility import problems
 from twin.reports.breakdown import CAUSES, in_seconds

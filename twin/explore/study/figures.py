@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from twin.answers.nearest import MemoryLever
 from twin.explore.study.hidden import LIMIT, HiddenExpert, Trial, sentence
-from twin.explore.study.nearest import MemoryLever
 from twin.figures.charts import Ranked, name_axis, ranking
 from twin.figures.palette import ALARM, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Mark, Picture, Row, draw

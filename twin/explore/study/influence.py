@@ -15,9 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, cast
 
-from twin.answers.key import Fidelity
-from twin.errors import Problem, ScenarioError, UsageError
-from twin.explore.study.variants import (
+from twin.answers.variants import (
     Document,
     StepAnswer,
     StepAnswers,

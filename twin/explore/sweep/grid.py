@@ -14,8 +14,8 @@ from itertools import product
 from math import prod
 from typing import Any, Final
 
+from twin.answers.variants import Document, document
 from twin.errors import FieldError, Origin, Problem, ScenarioError, UsageError
-from twin.explore.study.variants import Document, document
 from twin.explore.sweep.points import PointOutcome, SweepPoint, Way, impossible
 from twin.loading import load_any
 from twin.loading.catalog import SLOTS

@@ -18,11 +18,12 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from twin.answers.key import Fidelity, source_digest
+from twin.answers.key import source_digest
 from twin.answers.store import discard_abandoned, optional, runs_folder, write_file
+from twin.answers.variants import Document, replaced
 from twin.engine import lower, simulate
 from twin.errors import FieldError, Problem, ScenarioError
-from twin.explore.study.variants import Document, replaced
+from twin.kinds.base import Fidelity
 from twin.loading import scenario_hash
 from twin.planning import plan
 from twin.planning.types import Memory, Plan

@@ -30,7 +30,7 @@ from twin.explore.sweep.points import (
     problem_of,
     tidy,
 )
-from twin.kinds.rollouts.compare import is_other_work
+from twin.kinds.rollouts.report import is_other_work
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
 from twin.spec.expect import FIGURES

@@ -8,8 +8,7 @@ from typing import Final
 from twin.answers import ask
 from twin.errors import Problem, ScenarioError
 from twin.explore.sweep.points import PointOutcome, Way
-from twin.kinds import iteration
-from twin.kinds.rollouts import rollout
+from twin.kinds.iteration.plan import plan as plan_iteration
 from twin.reports.numbers import gibibytes
 from twin.scenario import Scenario
 
@@ -26,8 +25,8 @@ def answered(scenario: Scenario) -> PointOutcome:
         message = "a training run among points of reinforcement learning"
         raise ScenarioError([Problem("TW185", "rl", message, fix)])
     if scenario.rl.iteration is None:
-        return PointOutcome("fits", fidelity=_WAY, kpis=rollout(scenario).kpis)
-    plan = iteration.plan(scenario)
+        return PointOutcome("fits", fidelity=_WAY, kpis=ask(scenario).report.kpis)
+    plan = plan_iteration(scenario)
     over = [f"{one.name} is {gibibytes(one.over)} over" for one in plan.fits if not one.fits]
     return PointOutcome(
         "does_not_fit" if over else "fits",

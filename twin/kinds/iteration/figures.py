@@ -10,9 +10,9 @@ from twin.figures.charts import Ranked, name_axis, ranking
 from twin.figures.palette import Meaning, Swatch, Theme, series, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
 from twin.figures.text_layout import capital
-from twin.kinds.iteration import CAUSES, PHASES, WORKS, IterationReport
-from twin.kinds.iteration.types import Side, Span
-from twin.kinds.rollouts.compare import other_work
+from twin.kinds.iteration.report import IterationReport
+from twin.kinds.iteration.types import CAUSES, PHASES, WORKS, Side, Span
+from twin.kinds.rollouts.report import other_work
 from twin.reports.compare import differences
 from twin.reports.numbers import digits, duration, show
 from twin.spec.expect import FIGURES

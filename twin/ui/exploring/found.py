@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from twin.answers.variants import document, replaced
 from twin.explore.search.candidates import Contender, Decision
 from twin.explore.search.goal import Goal, days_and_money
 from twin.explore.search.recommend import Recommendation
 from twin.explore.search.scale import Scaling
 from twin.explore.search.space import ParallelLayout, layout_of, schedule_words
-from twin.explore.study.variants import document, replaced
 from twin.explore.sweep.points import PointOutcome, Status
 from twin.explore.sweep.sweep import frontier
 from twin.reports.numbers import gibibytes, show

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import streamlit as st
 
+from twin.answers.variants import document
 from twin.explore.search.candidates import Contender, Decision, Standing
 from twin.explore.search.levers import Lever, levers
-from twin.explore.study.variants import document
 from twin.explore.sweep.points import SweepPoint
 from twin.explore.sweep.sweep import answer_points
 from twin.figures.text_layout import capital

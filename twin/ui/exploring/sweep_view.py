@@ -10,7 +10,6 @@ import streamlit as st
 
 from twin.answers.variants import written
 from twin.errors import TwinError
-from twin.explore.study.variants import written
 from twin.explore.sweep.sweep import Sweep, SweepRow
 from twin.figures.plotly import Picture
 from twin.figures.sweep import SweepMark, one_field, two_fields

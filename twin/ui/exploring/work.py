@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from twin.answers.executors import PoolChoice
-from twin.answers.key import Fidelity
+from twin.answers.variants import document
 from twin.explore.search.candidates import Decision, contest, fixed_contest
 from twin.explore.search.goal import Goal, nodes_of
 from twin.explore.search.judge import words
@@ -19,11 +19,11 @@ from twin.explore.search.recommend import Progress, Recommendation, SearchReques
 from twin.explore.search.scale import Scaling, Sizes, scale
 from twin.explore.search.space import ParallelLayout, Space, layout_of, narrowed, space
 from twin.explore.search.thresholds import Bar, break_even
-from twin.explore.study.variants import document
 from twin.explore.sweep.grid import Grid, ScenarioSource, check_values, grid_of, read_axes
 from twin.explore.sweep.points import PointOutcome, SweepPoint, points_folder
 from twin.explore.sweep.sweep import Sweep, SweepProgress, answer_points, refuse_size, sweep
 from twin.explore.sweep.sweep import SweepRequest as SweptAsked
+from twin.kinds.base import Fidelity
 from twin.scenario import Scenario
 from twin.spec.cluster import MOST_GPUS
 from twin.ui.answers import Failure, Question, guarded, scenario_of

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from twin.answers import nearest
 from twin.answers.nearest import (
     MOST_CHANGES,
     MOST_PLANNED,
@@ -15,7 +16,6 @@ from twin.answers.nearest import (
     nearest_fit,
 )
 from twin.engine import lower, simulate
-from twin.explore.study import nearest
 from twin.loading import load
 from twin.planning import plan
 from twin.scenario import Scenario
