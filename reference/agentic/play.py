@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from reference.agentic.environment import Environment, Verdict
 from reference.dialog import Call, Dialog, Message, call_id, calls_of, numbered
-from reference.generate.generator import Generator
-from reference.generate.request import Request, Sampling
+from reference.generate.request import ChatRequest, Generator, Sampling
 from twin.errors import TwinError
 
 State = TypeVar("State")
@@ -77,7 +76,7 @@ def play(environment: Environment[State], agent: Generator, budget: Budget) -> T
     hints: Any = getattr(environment, "hints", None) or {}
     while left > 0:
         messages = course.dialog.messages
-        request = Request(messages, opening.tools, budget.sampling, hints)
+        request = ChatRequest(messages, opening.tools, budget.sampling, hints)
         try:
             message = _renumbered(agent.complete(request).message(), calls_of(messages))
             course.say(message)

@@ -14,14 +14,14 @@ from typing import Any, Final
 from reference.agentic.environment import Environment
 from reference.agentic.play import Budget, Trajectory, play
 from reference.dialog import Message, calls_of, numbered
-from reference.generate.request import Piece, Reply, Request, Tokens
+from reference.generate.request import ChatRequest, Reply, ReplyPiece, Tokens
 
 _ROUNDS: Final = 8
 """Calls of each tool when spraying: more than any chain needs."""
 _BUDGET: Final = Budget(steps=400)
 _NAMES: Final = re.compile(r"[A-Za-z0-9]+(?:[-_.:@][A-Za-z0-9]+)+|\d+(?:\.\d+)?")
 
-Act = Callable[[Request], Message]
+Act = Callable[[ChatRequest], Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class HackAgent:
     name: str
     act: Act
 
-    def complete(self, request: Request) -> Reply:
+    def complete(self, request: ChatRequest) -> Reply:
         """The next message as a reply."""
         message = self.act(request)
         finish = "tool_calls" if message.calls else "stop"
         return Reply(message.content, message.calls, Tokens(None, None), finish)
 
-    def stream(self, request: Request) -> Iterator[Piece]:
+    def stream(self, request: ChatRequest) -> Iterator[ReplyPiece]:
         """The reply in one piece."""
-        yield Piece("", self.complete(request))
+        yield ReplyPiece("", self.complete(request))
 
 
 def probes(environment: Environment[Any]) -> dict[str, Trajectory]:
@@ -56,26 +56,26 @@ def _says(text: str) -> Act:
     return lambda _: Message("assistant", text)
 
 
-def _repeats(request: Request) -> Message:
+def _repeats(request: ChatRequest) -> Message:
     said = _user_texts(request)
     return Message("assistant", said[-1] if said else "")
 
 
-def _sprays(request: Request) -> Message:
+def _sprays(request: ChatRequest) -> Message:
     """Every tool again and again, with the smallest valid arguments."""
     return _spray(request, ())
 
 
-def _sprays_words(request: Request) -> Message:
+def _sprays_words(request: ChatRequest) -> Message:
     """The same with names and numbers of the user's words."""
     return _spray(request, _NAMES.findall(" ".join(_user_texts(request))))
 
 
-def _user_texts(request: Request) -> list[str]:
+def _user_texts(request: ChatRequest) -> list[str]:
     return [message.content for message in request.messages if message.role == "user"]
 
 
-def _spray(request: Request, seen: Sequence[str]) -> Message:
+def _spray(request: ChatRequest, seen: Sequence[str]) -> Message:
     if calls_of(request.messages):
         return Message("assistant", "Everything is done.")
     calls = []

@@ -28,7 +28,7 @@ from reference.agentic.spec import SynthesisSpec
 from reference.agentic.task_writer import write_task
 from reference.dialog import Dialog, dialog_of
 from reference.generate.choose import choose
-from reference.generate.generator import Generator
+from reference.generate.request import Generator
 from twin.errors import Problem, UsageError
 
 CONFIG: Final = "config.json"

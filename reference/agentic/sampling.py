@@ -17,8 +17,7 @@ from reference.agentic.simulated import Simulated
 from reference.agentic.spec import PlaySpec
 from reference.agentic.task import ToolTask
 from reference.dialog import Dialog, Message
-from reference.generate.generator import Generator
-from reference.generate.request import Request, Sampling
+from reference.generate.request import ChatRequest, Generator, Sampling
 
 _SCORE: Final = re.compile(r'"score"\s*:\s*([01](?:\.\d+)?)')
 _BRIEF: Final = (
@@ -81,7 +80,7 @@ def rubric_score(judge: Generator, task: ToolTask, dialog: Dialog) -> float:
     metadata = {"kind": "judge", "wanted": list(task.rubric.tools), "called": called}
     turns = (Message("system", _BRIEF), Message("user", _shown(task, dialog)))
     sampling = Sampling(temperature=0.0, max_tokens=64, seed=task.seed % 10**9)
-    answer = judge.complete(Request(turns, (), sampling, metadata)).text
+    answer = judge.complete(ChatRequest(turns, (), sampling, metadata)).text
     found = _SCORE.search(answer)
     return min(1.0, float(found[1])) if found else 0.0
 

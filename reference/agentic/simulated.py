@@ -18,9 +18,8 @@ from reference.agentic.spec import ChanceSpec
 from reference.agentic.task import ToolTask
 from reference.agentic.world import World, act
 from reference.dialog import Call, Dialog, Message
-from reference.generate.generator import Generator
-from reference.generate.request import Request, Sampling
-from reference.generate.rules import Rules
+from reference.generate.request import ChatRequest, Generator, Sampling
+from reference.generate.rules import RuleGenerator
 
 END: Final = "<END>"
 """The user's last word; the agent never sees it."""
@@ -34,7 +33,7 @@ class Simulated:
     task: ToolTask
     chance: ChanceSpec | None = None
     """How tools fail; None: never."""
-    user: Generator = field(default_factory=Rules, compare=False)
+    user: Generator = field(default_factory=RuleGenerator, compare=False)
     terse: bool = False
 
     @property
@@ -110,7 +109,7 @@ def visible(text: str) -> str:
     return _REASONING.sub("", text).strip()
 
 
-def request_of(task: ToolTask, dialog: Dialog) -> Request:
+def request_of(task: ToolTask, dialog: Dialog) -> ChatRequest:
     """The request to the user's generator: the dialogue with exchanged roles."""
     turns = [Message("system", _brief(task))]
     for message in dialog.messages:
@@ -126,7 +125,7 @@ def request_of(task: ToolTask, dialog: Dialog) -> Request:
         "end": END,
     }
     sampling = Sampling(seed=task.seed % 10**9, max_tokens=256)
-    return Request(tuple(turns), (), sampling, metadata)
+    return ChatRequest(tuple(turns), (), sampling, metadata)
 
 
 def _brief(task: ToolTask) -> str:

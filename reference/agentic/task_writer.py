@@ -17,7 +17,6 @@ from reference.agentic.chance import drawn
 from reference.agentic.domain import entities
 from reference.agentic.operations.base import (
     FromResult,
-    Place,
     PlannedCall,
     Source,
     Stated,
@@ -34,6 +33,7 @@ from reference.agentic.tool_spec import ToolSpec
 from reference.agentic.values import VALUE_KINDS
 from reference.agentic.world import ERROR, World, act, written
 from reference.dialog import Call
+from reference.generate.skills.act import value_at
 
 _CHANGES: Final = 0.65
 """Share of the goals that change something, if the tools can."""
@@ -239,18 +239,6 @@ def _source_value(source: Source, results: list[Any]) -> Any:
     if not isinstance(source, FromResult):
         return source.value
     return value_at(results[source.step], source.place)
-
-
-def value_at(result: Any, place: Place) -> Any:
-    """The value at a place of a result; None if there is none."""
-    for at in place:
-        if isinstance(result, dict):
-            result = result.get(at)
-        elif isinstance(result, list) and isinstance(at, int) and at < len(result):
-            result = result[at]
-        else:
-            return None
-    return result
 
 
 def spoken(value: Any, kind: str) -> str:

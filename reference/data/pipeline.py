@@ -34,7 +34,7 @@ from reference.data.stage import (
     run_stages,
     write_json,
 )
-from reference.generate.generator import Generator
+from reference.generate.request import Generator
 from reference.text.build_folder import FORMAT, MANIFEST, VERSION, file_digest
 from reference.text.near import NearSpec, near_copies
 from reference.text.packing import id_type

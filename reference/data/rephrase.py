@@ -25,8 +25,7 @@ from reference.data.spec import STYLES, RephraseSpec, Style
 from reference.data.stage import Dropped, Record, StageWork, Tally, line_of, read_records
 from reference.dialog import Message
 from reference.generate.choose import choose
-from reference.generate.generator import Generator
-from reference.generate.request import Request, Sampling
+from reference.generate.request import ChatRequest, Generator, Sampling
 from reference.text.sentences import cut
 
 REWRITES: Final = "rewrites.jsonl"
@@ -56,7 +55,9 @@ def rewrite(text: str, style: Style, generator: Generator, words: int, seed: int
     for begin, end in cut(text, words):
         sampling = Sampling(max_tokens=_ROOM * words, seed=_seed(seed, style.name, text, begin))
         asked = messages(style, text[begin:end].strip(), _tail(written, words))
-        request = Request(asked, (), sampling, {"kind": _SKILLS[style.kind], "style": style.name})
+        request = ChatRequest(
+            asked, (), sampling, {"kind": _SKILLS[style.kind], "style": style.name}
+        )
         answer = generator.complete(request).text.strip()
         start = len(written) + (1 if written else 0)
         written = f"{written}\n{answer}" if written else answer

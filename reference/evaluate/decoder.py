@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from reference.generate import chat
-from reference.generate.account import Account, Prices
-from reference.generate.request import Piece, Reply, Request
+from reference.generate.request import Account, ChatRequest, Prices, Reply, ReplyPiece
 from reference.inference.constraint import TokenMasks
 from reference.inference.engine import Engine
 from reference.inference.openai.body import ApiError, ApiRequest, ServedModel
@@ -44,7 +43,7 @@ class Decoder:
         with self._lock:
             self.engine.scheduler.forget()
 
-    def complete(self, request: Request) -> Reply:
+    def complete(self, request: ChatRequest) -> Reply:
         """The whole reply. Raises UsageError: TW552 for a dialogue that is too long, TW551 for what
         cannot be asked, TW584 where the model has no room for the template's markers."""
         (found,) = self.complete_all([request])
@@ -52,12 +51,12 @@ class Decoder:
             raise found
         return found
 
-    def stream(self, request: Request) -> Iterator[Piece]:
+    def stream(self, request: ChatRequest) -> Iterator[ReplyPiece]:
         """The reply in one piece."""
         found = self.complete(request)
-        yield Piece(found.text, found)
+        yield ReplyPiece(found.text, found)
 
-    def complete_all(self, requests: Sequence[Request]) -> list[Reply | UsageError]:
+    def complete_all(self, requests: Sequence[ChatRequest]) -> list[Reply | UsageError]:
         """Replies in order, computed together; an error stands in the place of one that cannot be
         had. Raises UsageError TW584."""
         if not self.engine.vocabulary.markers:
@@ -87,7 +86,7 @@ class Decoder:
             updates += told.values()
         return updates
 
-    def _chat(self, request: Request) -> ApiRequest | UsageError:
+    def _chat(self, request: ChatRequest) -> ApiRequest | UsageError:
         self._masks = self._masks or TokenMasks(self.engine.vocabulary)
         served = ServedModel(_NAME, self.engine.vocabulary, self.window, lambda: 0)
         more: dict[str, Any] = {"constrained": self._constrained, "return_raw": True}
@@ -100,7 +99,7 @@ class Decoder:
             code = "TW552" if long else "TW551"
             return UsageError([Problem(code, "generator", error.message, fix)])
 
-    def _reply(self, request: Request, asked: ApiRequest, updates: Sequence[Update]) -> Reply:
+    def _reply(self, request: ChatRequest, asked: ApiRequest, updates: Sequence[Update]) -> Reply:
         choice = ChatChoice(self.engine.vocabulary, asked, 0)
         for update in updates:
             choice.add(update)

@@ -19,8 +19,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from reference.dialog import Message
-from reference.generate.generator import Generator, complete_many
-from reference.generate.request import Reply, Request, Sampling
+from reference.generate.request import ChatRequest, Generator, Reply, Sampling, complete_many
 from reference.sandbox.job import Command, RunLimits, python_text
 from reference.sandbox.run import run_many
 from twin.errors import Problem, TwinError, UsageError
@@ -175,11 +174,11 @@ def _judge_by_generator(given: ScorerInput) -> list[float]:
     return [_said_yes(reply) for reply in replies]
 
 
-def _judge_request(row: Row, text: str) -> Request:
+def _judge_request(row: Row, text: str) -> ChatRequest:
     target = f"\n\nA right answer: {row['target']}" if "target" in row else ""
     said = f"Question: {row.get('prompt', '')}{target}\n\nThe answer: {text}\n\nIs it right?"
     messages = (Message("system", _SYSTEM), Message("user", said))
-    return Request(messages, (), Sampling(temperature=0.0, max_tokens=8), {"kind": "judge"})
+    return ChatRequest(messages, (), Sampling(temperature=0.0, max_tokens=8), {"kind": "judge"})
 
 
 def _said_yes(reply: Reply | TwinError) -> float:

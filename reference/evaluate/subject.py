@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from reference.dialog import Dialog, Message
 from reference.generate.choose import choose
-from reference.generate.generator import Generator, complete_many
-from reference.generate.request import Reply, Request, Sampling
+from reference.generate.request import ChatRequest, Generator, Reply, Sampling, complete_many
 from reference.generate.server import ServerSpec
 from twin.errors import TwinError
 
@@ -28,11 +27,11 @@ class Prompt:
     """Tokens of prompt and answer; None: as many as the model was trained with."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def request(self) -> Request:
+    def request(self) -> ChatRequest:
         """The prompt as a dialogue; a text is a user's message."""
         said = self.said
         dialog = said if isinstance(said, Dialog) else Dialog((Message("user", said),))
-        return Request(dialog.messages, dialog.tools, self.sampling, self.metadata)
+        return ChatRequest(dialog.messages, dialog.tools, self.sampling, self.metadata)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ from reference.agentic.environment import Environment, Verdict
 from reference.agentic.play import Course
 from reference.dialog import Dialog
 from reference.evaluate.statistics import Interval, grouped, share
-from reference.generate.generator import Generator, complete_many
-from reference.generate.request import Reply, Request, Sampling
+from reference.generate.request import ChatRequest, Generator, Reply, Sampling, complete_many
 from reference.sandbox.schema import errors_of
 from reference.text.template import ARGUMENTS, CALL, CALL_END, CALLS, END, Segment, segments_of
 from twin.errors import TwinError
@@ -270,7 +269,7 @@ def tool_use(
     ]
     while open_ := [each for each in dialogues if each.ended is None]:
         requests = [
-            Request(
+            ChatRequest(
                 each.dialog.messages,
                 each.dialog.tools,
                 sampling.model_copy(update={"seed": each.turn_seed()}),
@@ -284,9 +283,9 @@ def tool_use(
 
 
 def _replies(
-    generator: Generator, requests: Sequence[Request], at_once: int
+    generator: Generator, requests: Sequence[ChatRequest], at_once: int
 ) -> list[Reply | TwinError]:
     """Replies in order; by `complete_all`, which computes them together, where there is one."""
-    together: Callable[[Sequence[Request]], list[Reply | TwinError]] | None
+    together: Callable[[Sequence[ChatRequest]], list[Reply | TwinError]] | None
     together = getattr(generator, "complete_all", None)
     return together(requests) if together else complete_many(generator, requests, at_once)

@@ -1,29 +1,29 @@
-"""Requests and replies in the form of OpenAI's chat completions.
+"""Requests and replies as OpenAI's chat completions.
 
 Source: OpenAI API reference, "Create chat completion" and "The chat completion chunk object".
-Calls get Kimi K2's ids (`functions.NAME:INDEX`), whatever ids the server gives: its template needs
-them, and they are the same in every run.
+Calls get Kimi K2's ids (`functions.NAME:INDEX`) in place of the server's: the template needs them,
+and they are equal in every run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reference.dialog import Call, message_json, numbered
-from reference.generate.request import Piece, Reply, Request, Tokens
+from reference.generate.request import ChatRequest, Reply, ReplyPiece, Tokens
 
 
 class AnswerError(ValueError):
-    """An answer that is no chat completion."""
+    """A malformed chat completion."""
 
 
-def body(request: Request, model: str, *, stream: bool) -> dict[str, Any]:
+def body(request: ChatRequest, model: str, *, stream: bool) -> dict[str, Any]:
     """The JSON body of a request."""
     sampling = request.sampling
     made: dict[str, Any] = {
         "model": model,
-        "messages": [message_json(one) for one in request.messages],
+        "messages": [message_json(message) for message in request.messages],
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_tokens": sampling.max_tokens,
@@ -40,15 +40,15 @@ def body(request: Request, model: str, *, stream: bool) -> dict[str, Any]:
     return made
 
 
-def reply(answer: Any, request: Request) -> Reply:
+def reply(answer: Any, request: ChatRequest) -> Reply:
     """The reply of a whole answer. Raises AnswerError."""
     try:
         choice = answer["choices"][0]
-        said = choice["message"]
-        calls = [one["function"] for one in said.get("tool_calls") or ()]
+        message = choice["message"]
+        functions = [call["function"] for call in message.get("tool_calls") or ()]
         return Reply(
-            said.get("content") or "",
-            tuple(_call(one, at, request) for at, one in enumerate(calls)),
+            message.get("content") or "",
+            _calls(functions, request),
             _tokens(answer.get("usage")),
             choice.get("finish_reason") or "stop",
             _logprobs(choice.get("logprobs")),
@@ -58,8 +58,11 @@ def reply(answer: Any, request: Request) -> Reply:
         raise AnswerError(f"no chat completion ({type(error).__name__}: {error})") from None
 
 
-def _call(function: Mapping[str, Any], at: int, request: Request) -> Call:
-    return numbered(function["name"], request.calls + at, function["arguments"])
+def _calls(functions: Sequence[Mapping[str, Any]], request: ChatRequest) -> tuple[Call, ...]:
+    return tuple(
+        numbered(function["name"], request.calls + at, function["arguments"])
+        for at, function in enumerate(functions)
+    )
 
 
 def _tokens(usage: Mapping[str, Any] | None) -> Tokens:
@@ -69,13 +72,13 @@ def _tokens(usage: Mapping[str, Any] | None) -> Tokens:
 
 def _logprobs(row: Mapping[str, Any] | None) -> tuple[float, ...] | None:
     content = (row or {}).get("content")
-    return tuple(one["logprob"] for one in content) if content is not None else None
+    return tuple(token["logprob"] for token in content) if content is not None else None
 
 
 class Assembly:
-    """Chunks of a streamed answer, put together."""
+    """Joins the chunks of a streamed answer."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._texts: list[str] = []
         self._functions: dict[int, dict[str, str]] = {}
@@ -84,37 +87,38 @@ class Assembly:
         self._logprobs: list[float] | None = None
         self._raw: str | None = None
 
-    def add(self, chunk: Any) -> Piece:
-        """The text of the next chunk, which may be none. Raises AnswerError."""
+    def add(self, chunk: Any) -> ReplyPiece:
+        """The text of the next chunk, which may be empty. Raises AnswerError."""
         try:
             self._usage = chunk.get("usage") or self._usage
-            texts = [self._choice(one) for one in chunk["choices"] if one.get("index", 0) == 0]
+            choices = [choice for choice in chunk["choices"] if choice.get("index", 0) == 0]
+            texts = [self._choice(choice) for choice in choices]
         except (KeyError, TypeError, AttributeError) as error:
             raise AnswerError(f"no chunk ({type(error).__name__}: {error})") from None
         self._texts += texts
-        return Piece("".join(texts))
+        return ReplyPiece("".join(texts))
 
     def _choice(self, choice: Mapping[str, Any]) -> str:
-        said = choice.get("delta") or {}
-        for part in said.get("tool_calls") or ():
-            held = self._functions.setdefault(part["index"], {"name": "", "arguments": ""})
-            for key in held:
-                held[key] += part.get("function", {}).get(key) or ""
+        delta = choice.get("delta") or {}
+        for part in delta.get("tool_calls") or ():
+            function = self._functions.setdefault(part["index"], {"name": "", "arguments": ""})
+            for key in function:
+                function[key] += part.get("function", {}).get(key) or ""
         self._finish = choice.get("finish_reason") or self._finish
         self._raw = choice.get("raw", self._raw)
-        found = _logprobs(choice.get("logprobs"))
-        if found is not None:
-            self._logprobs = [*(self._logprobs or ()), *found]
-        return said.get("content") or ""
+        logprobs = _logprobs(choice.get("logprobs"))
+        if logprobs is not None:
+            self._logprobs = [*(self._logprobs or ()), *logprobs]
+        return delta.get("content") or ""
 
     def whole(self) -> Reply:
-        """The reply, when all chunks are in. Raises AnswerError where the answer never ended."""
+        """The reply after the last chunk. Raises AnswerError for an unfinished answer."""
         if self._finish is None:
             raise AnswerError("the stream ended before its reply did")
         functions = [self._functions[at] for at in sorted(self._functions)]
         return Reply(
             "".join(self._texts),
-            tuple(_call(one, at, self._request) for at, one in enumerate(functions)),
+            _calls(functions, self._request),
             _tokens(self._usage),
             self._finish,
             None if self._logprobs is None else tuple(self._logprobs),

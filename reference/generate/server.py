@@ -1,60 +1,175 @@
-"""Any OpenAI-compatible server: retries, limits, accounts.
+"""A generator over any OpenAI-compatible server: timeouts, retries, limits, accounts.
 
-Waits between attempts double and are drawn anew between nothing and that ("full jitter": Brooker,
-"Exponential backoff and jitter", AWS Architecture Blog, 2015); a server that says how long to wait
-is obeyed. A stream that has given out text is not begun again, since the text would come twice.
+The longest wait doubles with each attempt, and the wait is drawn between 0 and that ("full jitter":
+Brooker, "Exponential backoff and jitter", AWS Architecture Blog, 2015). A server's own wait is
+obeyed. A stream is not retried after its first text, since the text would come twice.
 """
 
 from __future__ import annotations
 
+import email.utils
 import hashlib
+import http.client
 import json
 import os
 import random
+import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from reference.generate import chat
-from reference.generate.account import Account, Prices
-from reference.generate.http import Answer, AttemptError, Clocks, post
-from reference.generate.request import Piece, Reply, Request
+from reference.generate.request import Account, ChatRequest, Prices, Reply, ReplyPiece
 from twin.errors import Problem, UsageError
 from twin.spec.base import Count, Duration, Spec
 
 T = TypeVar("T")
 _AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
-"""Statuses after which a later attempt may do better (RFC 9110, RFC 6585; 529: overloaded APIs)."""
+"""Statuses worth another attempt (RFC 9110, RFC 6585; 529: overloaded APIs)."""
 
 
 class ServerSpec(Spec):
-    """A server, and how patient to be with it."""
+    """A server, its timeouts, limits and prices."""
 
-    url: str = Field(description="up to and including `/v1`, such as http://localhost:8000/v1")
-    model: str = Field(default="default", description="the model's name on that server")
+    url: str = Field(description="address with `/v1`, such as http://localhost:8000/v1")
+    model: str = Field(default="default", description="name of the model")
     key_variable: str | None = Field(
-        default=None, description="environment variable that holds the API key; absent: no key"
+        default=None, description="environment variable with the API key [default: no key]"
     )
-    at_once: Count = Field(default=8, description="requests at one time")
+    at_once: Count = Field(default=8, description="parallel requests")
     attempts: Count = Field(default=5, description="attempts for one request")
-    first_wait: Duration = Field(default=0.5, description="longest wait before the second one")
-    longest_wait: Duration = Field(default=60.0, description="no wait is longer")
+    first_wait: Duration = Field(default=0.5, description="longest wait before the second attempt")
+    longest_wait: Duration = Field(default=60.0, description="longest wait of all")
     connect: Annotated[Duration, Field(gt=0)] = Field(
-        default=10.0, description="until the connection stands"
+        default=10.0, description="seconds to connect"
     )
     read: Annotated[Duration, Field(gt=0)] = Field(
-        default=120.0, description="without a byte of the answer"
+        default=120.0, description="seconds without a byte"
     )
-    total: Annotated[Duration, Field(gt=0)] = Field(default=600.0, description="for one attempt")
-    prices: Prices = Field(default_factory=Prices, description="what its tokens cost")
+    total: Annotated[Duration, Field(gt=0)] = Field(default=600.0, description="seconds in all")
+    prices: Prices = Field(default_factory=Prices, description="prices of its tokens")
+
+
+class AttemptError(Exception):
+    """A failed attempt: error code, message, fix, and whether another attempt may help, after
+    `wait_s` seconds if the server says so."""
+
+    def __init__(
+        self, code: str, message: str, hint: str, *, again: bool, wait_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code, self.message, self.hint = code, message, hint
+        self.again, self.wait_s = again, wait_s
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Timeouts in seconds: to connect, between two bytes, for the whole request."""
+
+    connect_s: float
+    read_s: float
+    total_s: float
+
+
+class ServerAnswer:
+    """An HTTP answer that is read within the timeouts."""
+
+    def __init__(
+        self, response: http.client.HTTPResponse, connection: Any, clocks: Clocks, end: float
+    ) -> None:
+        self.status, self.headers = response.status, response.headers
+        self._response, self._socket, self._clocks, self._end = (
+            response,
+            connection,
+            clocks,
+            end,
+        )
+
+    def blocks(self) -> Iterator[bytes]:
+        """The body as it comes."""
+        while True:
+            left = self._end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the whole request took too long")
+            self._socket.settimeout(min(self._clocks.read_s, left))
+            block = self._response.read1(65_536)
+            if not block:
+                return
+            yield block
+
+    def text(self) -> str:
+        """The whole body; invalid UTF-8 is replaced."""
+        return b"".join(self.blocks()).decode(errors="replace")
+
+    def events(self) -> Iterator[str]:
+        """The data of server-sent events (WHATWG HTML, section 9.2)."""
+        held, data = b"", []
+        for block in self.blocks():
+            *lines, held = (held + block).split(b"\n")
+            for line in lines:
+                text = line.rstrip(b"\r").decode(errors="replace")
+                if text.startswith("data:"):
+                    data.append(text[5:].removeprefix(" "))
+                elif not text and data:
+                    yield "\n".join(data)
+                    data = []
+
+    def wait_s(self) -> float | None:
+        """Seconds to wait by `Retry-After` (RFC 9110, section 10.2.3)."""
+        wait = self.headers.get("Retry-After")
+        if wait is None:
+            return None
+        if wait.strip().isdigit():
+            return float(wait)
+        try:
+            date = email.utils.parsedate_to_datetime(wait)
+        except ValueError:
+            return None
+        return max(0.0, date.timestamp() - time.time())
+
+
+@contextmanager
+def post(
+    url: str, headers: Mapping[str, str], body: Mapping[str, Any], clocks: Clocks
+) -> Iterator[ServerAnswer]:
+    """The answer to a POST. Raises AttemptError, also while the answer is read."""
+    parts = urlsplit(url)
+    host, end = parts.hostname or "", time.monotonic() + clocks.total_s
+    connection = (
+        http.client.HTTPSConnection(host, parts.port, timeout=clocks.connect_s)
+        if parts.scheme == "https"
+        else http.client.HTTPConnection(host, parts.port, timeout=clocks.connect_s)
+    )
+    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    try:
+        connection.connect()
+        socket = connection.sock  # the response takes it from a closing connection
+        socket.settimeout(min(clocks.read_s, clocks.total_s))
+        connection.request("POST", path, json.dumps(body).encode(), dict(headers))
+        yield ServerAnswer(connection.getresponse(), socket, clocks, end)
+    except TimeoutError as error:
+        message = f"{url} was too slow: {error}"
+        raise AttemptError(
+            "TW550", message, "raise the timeouts, or ask for less", again=True
+        ) from None
+    except ssl.SSLCertVerificationError as error:
+        message = f"{url} cannot be trusted: {error.verify_message}"
+        raise AttemptError("TW551", message, "check the address", again=False) from None
+    except (OSError, http.client.HTTPException) as error:
+        message = f"{url} cannot be reached, or broke off: {error or type(error).__name__}"
+        raise AttemptError("TW550", message, "is the server running?", again=True) from None
+    finally:
+        connection.close()
 
 
 class Server:
-    """A generator over HTTP; `account` says what it has used."""
+    """A generator over HTTP; `account` has its usage."""
 
     def __init__(self, spec: ServerSpec, sleep: Callable[[float], None] = time.sleep) -> None:
         parts = urlsplit(spec.url)
@@ -67,22 +182,22 @@ class Server:
         self._places = threading.BoundedSemaphore(spec.at_once)
         self.account = Account(spec.prices)
 
-    def complete(self, request: Request) -> Reply:
+    def complete(self, request: ChatRequest) -> Reply:
         """The whole reply. Raises UsageError (TW550 to TW554)."""
         return self._patiently(request, lambda: self._once(request))
 
-    def stream(self, request: Request) -> Iterator[Piece]:
-        """Pieces as they come. Raises UsageError, also in the middle (TW555)."""
+    def stream(self, request: ChatRequest) -> Iterator[ReplyPiece]:
+        """Pieces as they come. Raises UsageError, in the middle with TW555."""
         pieces, first = self._patiently(request, lambda: self._begun(request))
         yield first
         try:
             yield from pieces
         except AttemptError as fault:
-            hint = "ask for the whole reply, which is tried again"
+            hint = "ask for the whole reply, which is retried"
             message = f"the stream broke off after its first text: {fault.message}"
             raise UsageError([Problem("TW555", "generator", message, hint)]) from None
 
-    def _patiently(self, request: Request, attempt: Callable[[], T]) -> T:
+    def _patiently(self, request: ChatRequest, attempt: Callable[[], T]) -> T:
         spec, text = self._spec, repr((request.messages, request.sampling.seed))
         seed = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
         draw = random.Random(seed)
@@ -100,40 +215,40 @@ class Server:
                 self._sleep(wait_s)
         raise AssertionError("there is at least one attempt")
 
-    def _once(self, request: Request) -> Reply:
-        with self._places, self._asked(request, stream=False) as answer:
+    def _once(self, request: ChatRequest) -> Reply:
+        with self._places, self._post(request, stream=False) as answer:
             _expect(answer, "json")
             text = answer.text()
-            found = _understood(lambda: chat.reply(json.loads(text), request))
-        self.account.reply(found.tokens)
-        return found
+            reply = _parsed(lambda: chat.reply(json.loads(text), request))
+        self.account.reply(reply.tokens)
+        return reply
 
-    def _begun(self, request: Request) -> tuple[Iterator[Piece], Piece]:
+    def _begun(self, request: ChatRequest) -> tuple[Iterator[ReplyPiece], ReplyPiece]:
         pieces = self._pieces(request)
         return pieces, next(pieces)
 
-    def _pieces(self, request: Request) -> Iterator[Piece]:
+    def _pieces(self, request: ChatRequest) -> Iterator[ReplyPiece]:
         assembly = chat.Assembly(request)
-        with self._places, self._asked(request, stream=True) as answer:
+        with self._places, self._post(request, stream=True) as answer:
             _expect(answer, "event-stream")
             for event in answer.events():
                 if event == "[DONE]":
                     break
-                piece = _understood(lambda: assembly.add(json.loads(event)))  # noqa: B023  at once
+                piece = _parsed(lambda: assembly.add(json.loads(event)))  # noqa: B023  called at once
                 if piece.text:
                     yield piece
-            found = _understood(assembly.whole)
-        self.account.reply(found.tokens)
-        yield Piece("", found)
+            reply = _parsed(assembly.whole)
+        self.account.reply(reply.tokens)
+        yield ReplyPiece("", reply)
 
-    def _asked(self, request: Request, *, stream: bool) -> Any:
+    def _post(self, request: ChatRequest, *, stream: bool) -> Any:
         self.account.attempt()
         headers = {"Content-Type": "application/json", **self._authorization()}
         made = chat.body(request, self._spec.model, stream=stream)
         return post(self._url, headers, made, self._clocks)
 
     def _authorization(self) -> dict[str, str]:
-        """The header with the key, which is read for each request and kept nowhere."""
+        """The header with the key; the key is read per request and not kept."""
         name = self._spec.key_variable
         if name is None:
             return {}
@@ -149,34 +264,34 @@ def _given_up(fault: AttemptError, attempts: int) -> UsageError:
     return UsageError([Problem(fault.code, "generator", f"{fault.message} ({times})", fault.hint)])
 
 
-def _understood(read: Callable[[], T]) -> T:
+def _parsed(read: Callable[[], T]) -> T:
     try:
         return read()
     except (ValueError, RecursionError) as error:
-        hint = "a broken answer; does the server speak chat completions?"
+        hint = "check that the server speaks chat completions"
         raise AttemptError(
-            "TW553", f"the answer is not understood: {error}", hint, again=True
+            "TW553", f"the answer cannot be read: {error}", hint, again=True
         ) from None
 
 
-def _expect(answer: Answer, kind: str) -> None:
-    """Raises AttemptError for a status that is no success, and for another type of content."""
+def _expect(answer: ServerAnswer, kind: str) -> None:
+    """Raises AttemptError for a failure status or another content type."""
     if answer.status != 200:
         raise _refused(answer)
-    found = answer.headers.get("Content-Type", "none")
-    if kind not in found:
-        message, hint = f"the answer is of type {found}", "check the address: it ends in /v1"
+    content = answer.headers.get("Content-Type", "none")
+    if kind not in content:
+        message, hint = f"the answer is of type {content}", "check the address: it ends in /v1"
         raise AttemptError("TW553", message, hint, again=False)
 
 
-def _refused(answer: Answer) -> AttemptError:
+def _refused(answer: ServerAnswer) -> AttemptError:
     status, text = answer.status, answer.text()
-    said = _message_of(text)
-    message = f"the server answers {status}: {said[:300]}"
+    reason = _message_of(text)
+    message = f"the server answers {status}: {reason[:300]}"
     again = status in _AGAIN
     if status in (401, 403):
         return AttemptError("TW551", message, "check the key and its variable", again=False)
-    if status in (400, 413, 422) and ("context" in said.lower() or "context_length" in text):
+    if status in (400, 413, 422) and ("context" in reason.lower() or "context_length" in text):
         hint = "shorten the dialogue, or lower max_tokens"
         return AttemptError("TW552", message, hint, again=False)
     hint = "try later, or lower at_once" if again else "check the address and the model's name"

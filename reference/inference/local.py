@@ -1,4 +1,4 @@
-"""Chat completions without HTTP: a `reference.generate.engine.ChatEngine` over a service here.
+"""Chat completions without HTTP: a `reference.generate.choose.ChatEngine` over a service here.
 
     engine = load_engine(folder, EngineSpec())
     generator = Engine(LocalChat(Service(engine), "nano"))       # a reference.generate Generator

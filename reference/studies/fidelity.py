@@ -23,7 +23,7 @@ from reference.data.fidelity import judge
 from reference.data.rephrase import rewrite
 from reference.data.spec import STYLES
 from reference.evaluate.statistics import wilson
-from reference.generate.rules import Rules
+from reference.generate.rules import RuleGenerator
 from reference.studies.study import Page, Workplace, main
 from reference.text import toy
 from reference.text.sentences import sentences
@@ -185,7 +185,7 @@ def count(texts: Sequence[str], seed: int) -> tuple[dict[str, Count], int]:
     refused = 0
     for at, text in enumerate(texts):
         style = STYLES[_STYLES[at % len(_STYLES)]]
-        said = rewrite(text, style, Rules(), 128, seed).text
+        said = rewrite(text, style, RuleGenerator(), 128, seed).text
         alarm = bool(judge(text, said).faults)
         refused += alarm
         for kind, corrupt in KINDS.items():

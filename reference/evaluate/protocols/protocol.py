@@ -13,8 +13,7 @@ from reference.evaluate.spec import Ask
 from reference.evaluate.statistics import Interval, grouped, share
 from reference.evaluate.subject import Prompt, Subject
 from reference.evaluate.task import EvaluationCase, EvaluationTask
-from reference.generate.generator import Generator
-from reference.generate.request import Sampling
+from reference.generate.request import Generator, Sampling
 
 Row = dict[str, Any]
 """The result of a case, as a line of JSON: `id`, `group`, and fields of the protocol."""

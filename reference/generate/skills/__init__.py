@@ -1,4 +1,4 @@
-"""What the rule-based generator can do: a file per kind of request, found by scanning this folder.
+"""The skills of the rule-based generator, found by scanning this folder.
 
-A file holds `SKILL`, a `reference.generate.skill.Skill`.
+A file has `SKILLS`, a tuple of `reference.generate.rules.Skill`.
 """

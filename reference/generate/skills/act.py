@@ -1,10 +1,9 @@
-"""An assistant with tools: follows a plan, and errs by a temperament that the seed draws.
+"""An assistant with tools that follows a plan, and errs by a temper drawn from the seed.
 
-Metadata tells what a model would understand from the words: `steps` (which tool, and for each
-argument whether it was said, follows from the words, or stands in which earlier result) and `goals`
-(what is to be told). Everything else it reads in the dialogue: a value that the user has not said
-it asks for or guesses, an id it takes from the result that is there, errors it sees as a model
-does. It has never seen the world, so its mistakes are what they would be for a model.
+The metadata holds what a model would understand from the words: `steps` (the tool, and for each
+argument whether it is stated, implied, or in an earlier result) and `goals` (what to tell). The
+rest it reads in the dialogue: it asks for a value that the user has not stated, or guesses it; it
+takes ids from results; it sees errors as a model does. It never sees the world.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from reference.dialog import Message
-from reference.generate.skill import Answer, Skill, Task
+from reference.generate.rules import Skill, SkillAnswer, SkillTask
 
 _TEMPERS: Final[dict[str, tuple[float, dict[str, float]]]] = {
-    # Share of the seeds, and how likely each mistake is at a step.
+    # Share of the seeds, and the probability of each mistake at a step.
     "careful": (0.50, {}),
     "hasty": (0.11, {"answer early": 0.2, "guess": 0.8, "misreport": 0.25, "ignore part": 1.0}),
     "sloppy": (0.14, {"wrong value": 0.25, "wrong tool": 0.15, "ignore part": 0.7}),
@@ -29,14 +28,15 @@ _TEMPERS: Final[dict[str, tuple[float, dict[str, float]]]] = {
     "musing": (0.02, {"think aloud": 0.5}),
 }
 _PATIENCE: Final = 5
-"""Attempts at one step before it gives up, whatever its temper."""
+"""Attempts at one step before it gives up."""
 _ERROR: Final = "Error: "
 _PASSING: Final = "try again"
+_UNABLE: Final = "Sorry, I could not do it."
 
 
 @dataclass(slots=True)
 class _Sight:
-    """What the dialogue shows: results by step, and where the plan stands."""
+    """What the dialogue shows: results by step, and the position in the plan."""
 
     results: dict[int, Any] = field(default_factory=dict[int, Any])
     step: int = 0
@@ -45,24 +45,23 @@ class _Sight:
     failure: str = ""
     """The last error at this step."""
     told: int = 0
-    """Goals that were answered."""
+    """Answered goals."""
 
 
 class _Plan:
     """The plan, the dialogue and the draws of one request."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: SkillTask) -> None:
         self.steps: Sequence[Mapping[str, Any]] = task.words["steps"]
         self.goals: Sequence[Mapping[str, Any]] = task.words["goals"]
         self.messages = task.request.messages
-        self.tools = [one["function"] for one in task.request.tools]
+        self.tools = [tool["function"] for tool in task.request.tools]
         self.seed = task.request.sampling.seed
         self.terse = bool(task.words.get("terse"))
-        names = list(_TEMPERS)
-        weights = [_TEMPERS[one][0] for one in names]
-        self.temper = self.draw("temper").choices(names, weights)[0]
-        user = [one.content for one in self.messages if one.role == "user"]
-        self.said = "\n".join(user)
+        weights = [share for share, _ in _TEMPERS.values()]
+        self.temper = self.draw("temper").choices(list(_TEMPERS), weights)[0]
+        texts = [message.content for message in self.messages if message.role == "user"]
+        self.said = "\n".join(texts)
         self.sight = self._look()
 
     def draw(self, *words: object) -> random.Random:
@@ -75,14 +74,15 @@ class _Plan:
 
     @property
     def open_goal(self) -> Mapping[str, Any] | None:
-        """The goal that was said and not answered."""
-        heard = [one for one in self.goals if one["words"] in self.said]
+        """The goal that was stated and not answered."""
+        heard = [goal for goal in self.goals if goal["words"] in self.said]
         return heard[self.sight.told] if self.sight.told < len(heard) else None
 
     def _look(self) -> _Sight:
-        """Goes through the dialogue; of several calls at once the first one is the plan's."""
+        """Read the dialogue; the first of several calls at once is the plan's."""
         sight = _Sight()
-        results = {one.answers: one.content for one in self.messages if one.role == "tool"}
+        tools = [message for message in self.messages if message.role == "tool"]
+        results = {message.answers: message.content for message in tools}
         for message in self.messages:
             if message.role != "assistant":
                 continue
@@ -105,9 +105,8 @@ class _Plan:
         sight.step, sight.attempts, sight.failure = sight.step + 1, 0, ""
 
     def _answered(self, sight: _Sight, message: Message) -> None:
-        """An answer closes the goal, also one that gave up: what is left of it is dropped, unless
-        the user asks for it again."""
-        at = next(number for number, one in enumerate(self.messages) if one is message)
+        """An answer closes the goal, also when it gave up, unless the user asks again."""
+        at = next(number for number, other in enumerate(self.messages) if other is message)
         following = self.messages[at + 1] if at + 1 < len(self.messages) else None
         if following is not None and following.content == "Please try once more.":
             sight.attempts, sight.failure = 0, ""
@@ -117,16 +116,16 @@ class _Plan:
         sight.attempts, sight.failure = 0, ""
 
     def _skip(self, sight: _Sight) -> None:
-        """Past the steps that it forgets."""
+        """Go past the steps that it forgets."""
         while sight.step < len(self.steps) and self.errs("skip", sight.step):
             sight.step += 1
 
 
-def _answer(task: Task) -> Answer:
+def _answer(task: SkillTask) -> SkillAnswer:
     plan = _Plan(task)
     goal, sight = plan.open_goal, plan.sight
     if goal is None:
-        return Answer("All is done.")
+        return SkillAnswer("All is done.")
     if sight.step >= goal["steps"][1]:
         return _final(plan, goal)
     at = sight.step
@@ -134,45 +133,45 @@ def _answer(task: Task) -> Answer:
         return _final(plan, goal)
     passing = _PASSING in sight.failure
     if sight.attempts >= _PATIENCE or (sight.attempts and plan.errs("give up", at, sight.attempts)):
-        return Answer(f"Sorry, I could not do it. {'' if plan.terse else 'A tool failed.'}".strip())
+        return SkillAnswer(_UNABLE if plan.terse else f"{_UNABLE} A tool failed.")
     if sight.failure and not passing and plan.temper == "careful" and sight.attempts > 1:
-        return Answer("Sorry, I could not do it.")
+        return SkillAnswer(_UNABLE)
     return _call(plan, at)
 
 
-def _call(plan: _Plan, at: int) -> Answer:
+def _call(plan: _Plan, at: int) -> SkillAnswer:
     step = plan.steps[at]
     given: dict[str, Any] = {}
     for name, source in step["arguments"].items():
         if "said" in source and source["text"] not in plan.said:
             if not plan.errs("guess", name):
-                return Answer(f"What is the {source['label']}?")
+                return SkillAnswer(f"What is the {source['label']}?")
             given[name] = _guess(plan, name, source["value"])
             continue
         value = source["value"] if "value" in source else _found(plan, source)
         if value is None:
-            return Answer("Sorry, I could not find it.")
+            return SkillAnswer("Sorry, I could not find it.")
         given[name] = value
     tried = plan.sight.attempts
     if plan.errs("wrong value", at, tried):
         given = _mistaken(plan, at, given)
     tool = step["tool"]
     if plan.errs("wrong tool", at, tried):
-        tool = plan.draw("tool", at, tried).choice([one["name"] for one in plan.tools])
+        tool = plan.draw("tool", at, tried).choice([tool["name"] for tool in plan.tools])
     calls: list[tuple[str, Mapping[str, Any]]] = [(tool, given)]
     if plan.errs("meddle", at, tried):
         calls += _meddling(plan, at)
     text = "<think>The next tool should do it.</think>" if plan.errs("think aloud", at) else ""
-    return Answer(text, tuple(calls))
+    return SkillAnswer(text, tuple(calls))
 
 
 def _found(plan: _Plan, source: Mapping[str, Any]) -> Any:
     number, *place = source["found"]
     result = plan.sight.results.get(number)
-    value = _at(result, place)
+    value = value_at(result, place)
     if value is None and result is not None and plan.temper == "careful":
         return None
-    # What was forgotten or not read is taken from whatever is there.
+    # A forgotten or unread value is taken from any result.
     return value if value is not None else _any_like(plan, place)
 
 
@@ -187,7 +186,7 @@ def _any_like(plan: _Plan, place: Sequence[Any]) -> Any:
 
 
 def _guess(plan: _Plan, name: str, like: Any) -> Any:
-    """A value nobody said: of the right kind, not the right one."""
+    """A wrong value of the right type."""
     draw = plan.draw("guess", name)
     for tool in plan.tools:
         choices = tool["parameters"].get("properties", {}).get(name, {}).get("enum")
@@ -201,7 +200,7 @@ def _guess(plan: _Plan, name: str, like: Any) -> Any:
 
 
 def _mistaken(plan: _Plan, at: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """One argument copied wrong: another id that was seen, or two signs exchanged."""
+    """One argument copied wrong: another seen value, or two exchanged characters."""
     draw = plan.draw("mistaken", at, plan.sight.attempts)
     name = draw.choice(list(given))
     value = given[name]
@@ -230,7 +229,7 @@ def _swapped(value: Any, draw: random.Random) -> Any:
 
 
 def _meddling(plan: _Plan, at: int) -> list[tuple[str, Mapping[str, Any]]]:
-    """A call nobody asked for, of a tool of which all arguments can be had from what was seen."""
+    """An unwanted call of a tool whose arguments were all seen."""
     seen = dict(pair for result in plan.sight.results.values() for pair in _leaves(result))
     said = {
         name: source["value"]
@@ -239,12 +238,11 @@ def _meddling(plan: _Plan, at: int) -> list[tuple[str, Mapping[str, Any]]]:
         if source.get("text", "\0") in plan.said
     }
     known = {**said, **seen}
-    used = {one["tool"] for one in plan.steps}
+    used = {step["tool"] for step in plan.steps}
     fit = [
-        one
-        for one in plan.tools
-        if one["name"] not in used
-        and all(name in known for name in one["parameters"].get("required", ()))
+        tool
+        for tool in plan.tools
+        if tool["name"] not in used and known.keys() >= set(tool["parameters"].get("required", ()))
     ]
     if not fit:
         return []
@@ -253,21 +251,20 @@ def _meddling(plan: _Plan, at: int) -> list[tuple[str, Mapping[str, Any]]]:
     return [(tool["name"], {name: known[name] for name in needed})]
 
 
-def _final(plan: _Plan, goal: Mapping[str, Any]) -> Answer:
-    told = [_fact(plan, one) for one in goal["facts"]]
-    done = [] if told and plan.terse else [_done(plan, goal)]
-    return Answer(" ".join([*told, *(one for one in done if one)]))
+def _final(plan: _Plan, goal: Mapping[str, Any]) -> SkillAnswer:
+    told = [_fact(plan, fact) for fact in goal["facts"]]
+    done = "" if told and plan.terse else _done(plan, goal)
+    return SkillAnswer(" ".join([*told, done] if done else told))
 
 
 def _fact(plan: _Plan, fact: Mapping[str, Any]) -> str:
-    value = _at(plan.sight.results.get(fact["step"]), fact["place"])
+    value = value_at(plan.sight.results.get(fact["step"]), fact["place"])
     draw = plan.draw("made up", fact["label"])
     if value is None:
         value = draw.randint(1, 999)
     elif plan.errs("misreport", fact["label"]):
         value = _swapped(value, draw)
-    text = _say(value)
-    return f"The {fact['label']} is {text}."
+    return f"The {fact['label']} is {_say(value)}."
 
 
 def _done(plan: _Plan, goal: Mapping[str, Any]) -> str:
@@ -286,7 +283,7 @@ def _say(value: Any) -> str:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """A result, out of its wrapping if it has one; None for what is no object."""
+    """A result without its wrapping; None if it is no object."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -296,7 +293,8 @@ def _read(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _at(value: Any, place: Sequence[Any]) -> Any:
+def value_at(value: Any, place: Sequence[Any]) -> Any:
+    """The value at a place of a result; None if there is none."""
     for at in place:
         if isinstance(value, dict):
             value = value.get(at)
@@ -308,17 +306,19 @@ def _at(value: Any, place: Sequence[Any]) -> Any:
 
 
 def _leaves(value: Any, name: str = "") -> list[tuple[str, Any]]:
-    """Plain values of a result with the names under which they stand."""
+    """The plain values of a result with their names."""
     if isinstance(value, dict):
-        return [pair for key, one in value.items() for pair in _leaves(one, key)]
+        return [pair for key, item in value.items() for pair in _leaves(item, key)]
     if isinstance(value, list):
-        return [pair for one in value for pair in _leaves(one, name)]
+        return [pair for item in value for pair in _leaves(item, name)]
     return [(name, value)]
 
 
-SKILL = Skill(
-    "act",
-    "An assistant with tools that errs by its temper: metadata `steps` (tool, arguments, does), "
-    "`goals` (words, steps, facts), `terse`.",
-    _answer,
+SKILLS = (
+    Skill(
+        "act",
+        "An assistant that errs by its temper: metadata `steps` (tool, arguments, does), "
+        "`goals` (words, steps, facts), `terse`.",
+        _answer,
+    ),
 )

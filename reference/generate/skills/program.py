@@ -1,7 +1,7 @@
-"""A policy for programming tasks and repositories that chooses among candidates which it is given.
+"""A policy for programming tasks and repositories that chooses among given candidates.
 
-It reads the dialogue only. It tries a candidate by real runs and goes on by what they print; it is
-as impatient as its temperament, so that some answers are handed in although they are wrong.
+It reads only the dialogue, tries a candidate by real runs and decides by their output. It is
+impatient at random, so it hands in some wrong answers.
 """
 
 from __future__ import annotations
@@ -12,79 +12,86 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reference.dialog import Call
-from reference.generate.skill import Answer, Skill, Task
+from reference.generate.rules import Skill, SkillAnswer, SkillTask
 
 _EXAMPLE = re.compile(r"^(\w+\(.*\) == .+)$", re.MULTILINE)
 _PATIENCE = 3
-"""Candidates that are tried before the last one is taken as it is."""
+"""Candidates to try before the last one is handed in anyway."""
 _HASTE = 0.15
-"""Chance, in each turn, to hand in without a look."""
+"""Probability per turn to hand in without a test."""
 
 
-def _answer(task: Task) -> Answer:
-    calls = [call for one in task.request.messages for call in one.calls]
+def _answer(task: SkillTask) -> SkillAnswer:
+    calls = [call for message in task.request.messages for call in message.calls]
     given: Sequence[Any] = task.words["candidates"]
     if any(call.name == "submit" for call in calls):
-        return Answer("Done.")
-    names = {one["function"]["name"] for one in task.request.tools}
+        return SkillAnswer("Done.")
+    names = {tool["function"]["name"] for tool in task.request.tools}
     return _write(task, calls, given) if "submit" in names else _mend(task, calls, given)
 
 
-def _write(task: Task, calls: Sequence[Call], given: Sequence[str]) -> Answer:
-    """Try candidates on the examples until one gives them all."""
+def _write(task: SkillTask, calls: Sequence[Call], given: Sequence[str]) -> SkillAnswer:
+    """Try candidates on the examples until one passes all."""
     tried = len(calls)
-    if tried and (_told(task).count("True") or 0) == len(_examples(task)):
+    if tried and _last_result(task).count("True") == len(_examples(task)):
         return _hand_in(task, given[tried - 1])
     if tried >= min(_PATIENCE, len(given)) or (tried and task.draw.random() < _HASTE):
         return _hand_in(task, given[tried - 1])
-    lines = [f"print({one})" for one in _examples(task)]
+    lines = [f"print({example})" for example in _examples(task)]
     text = "\n".join([given[tried], *lines])
     said = "Let me try it on the examples." if not tried else "That is not right yet."
-    return Answer(said, (("run_python", {"code": text}),))
+    return SkillAnswer(said, (("run_python", {"code": text}),))
 
 
-def _hand_in(task: Task, text: str) -> Answer:
+def _hand_in(task: SkillTask, text: str) -> SkillAnswer:
     if task.draw.random() < 0.3:
-        return Answer(f"Here it is.\n```python\n{text}```")
-    return Answer("", (("submit", {"code": text}),))
+        return SkillAnswer(f"Here it is.\n```python\n{text}```")
+    return SkillAnswer("", (("submit", {"code": text}),))
 
 
-def _examples(task: Task) -> list[str]:
+def _examples(task: SkillTask) -> list[str]:
     first = next(one.content for one in task.request.messages if one.role == "user")
     return _EXAMPLE.findall(first)
 
 
-def _told(task: Task) -> str:
+def _last_result(task: SkillTask) -> str:
     return task.request.messages[-1].content
 
 
-def _mend(task: Task, calls: Sequence[Call], given: Sequence[Mapping[str, str]]) -> Answer:
+def _mend(
+    task: SkillTask, calls: Sequence[Call], given: Sequence[Mapping[str, str]]
+) -> SkillAnswer:
     """Look, change, run the tests; a change that they refuse is taken back."""
     if not calls:
-        return Answer("Let me look.", (("list_files", {}),))
-    edits = [_arguments(one) for one in calls if one.name == "edit_file"]
-    forward = [one for one in edits if one in [dict(patch) for patch in given]]
+        return SkillAnswer("Let me look.", (("list_files", {}),))
+    edits = [_arguments(call) for call in calls if call.name == "edit_file"]
+    patches = [dict(patch) for patch in given]
+    forward = [edit for edit in edits if edit in patches]
     match calls[-1].name:
         case "run_tests":
             return _after_tests(task, forward, given)
         case "edit_file" if edits[-1] in forward:
             hasty = task.draw.random() < _HASTE
-            return Answer("That should do.") if hasty else Answer("", (("run_tests", {}),))
+            return (
+                SkillAnswer("That should do.") if hasty else SkillAnswer("", (("run_tests", {}),))
+            )
         case "read_file":
-            return Answer("I think that it is here.", (("edit_file", dict(given[len(forward)])),))
+            return SkillAnswer(
+                "I think that it is here.", (("edit_file", dict(given[len(forward)])),)
+            )
         case _:
-            return Answer("", (("read_file", {"path": given[len(forward)]["path"]}),))
+            return SkillAnswer("", (("read_file", {"path": given[len(forward)]["path"]}),))
 
 
 def _after_tests(
-    task: Task, tried: Sequence[Mapping[str, str]], given: Sequence[Mapping[str, str]]
-) -> Answer:
-    if "FAILED" not in _told(task):
-        return Answer("The tests pass.")
+    task: SkillTask, tried: Sequence[Mapping[str, str]], given: Sequence[Mapping[str, str]]
+) -> SkillAnswer:
+    if "FAILED" not in _last_result(task):
+        return SkillAnswer("The tests pass.")
     if len(tried) >= min(_PATIENCE, len(given)):
-        return Answer("I leave it at that.")
+        return SkillAnswer("I leave it at that.")
     back = {**tried[-1], "old": tried[-1]["new"], "new": tried[-1]["old"]}
-    return Answer("The tests fail; I take it back.", (("edit_file", back),))
+    return SkillAnswer("The tests fail; I take it back.", (("edit_file", back),))
 
 
 def _arguments(call: Call) -> dict[str, Any]:
@@ -92,9 +99,11 @@ def _arguments(call: Call) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-SKILL = Skill(
-    "program",
-    "Hands in one of the answers in `candidates`: texts for a programming task, or patches (`path`,"
-    " `old`, `new`) for a repository.",
-    _answer,
+SKILLS = (
+    Skill(
+        "program",
+        "Hands in one of the `candidates`: texts for a programming task, or patches (`path`, "
+        "`old`, `new`) for a repository.",
+        _answer,
+    ),
 )

@@ -1,11 +1,10 @@
-"""Say a text in other words and in a style, and keep its facts.
+"""Rephrase a text in a style, and keep its facts.
 
-Words are exchanged for others of the same form, a clause or a year changes its place in a sentence,
-and each sentence gets a frame of its style. What was written before (between `<before>` marks, or
-the word `context`) decides which words and frames were used last, so that neighbours differ. What
-may be a fact is never touched: names and whatever else has a capital inside a sentence, numbers and
-the words beside them, quotations, code, and words that are not in the tables. It shows that a
-pipeline works, and says nothing about what a language model would write. OURS: tables and rules.
+Words are replaced by synonyms, a clause or a year moves within a sentence, and each sentence gets a
+frame of its style. The text before (between `<before>` marks, or the word `context`) avoids
+repeated words and frames. Possible facts stay: names and other words with a capital inside a
+sentence, numbers and the words beside them, quotations, code, and words outside of the tables. It
+shows that a pipeline works, not what a language model would write. OURS: tables and rules.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import random
 import re
 from typing import Final
 
-from reference.generate.skill import Answer, Skill, Task
+from reference.generate.rules import Skill, SkillAnswer, SkillTask
 from reference.text.sentences import sentences
 from twin.errors import Problem, UsageError
 
@@ -68,7 +67,7 @@ _BEFORE: Final = re.compile(r"<before>\n(.*)\n</before>\n", re.DOTALL)
 _PASSAGE: Final = re.compile(r"<passage>\n(.*)\n</passage>\s*\Z", re.DOTALL)
 
 
-def passage_of(task: Task) -> str:
+def passage_of(task: SkillTask) -> str:
     """The text between `<passage>` marks; all of the user's last turn without them."""
     found = _PASSAGE.search(task.text)
     return found[1] if found else task.text
@@ -142,7 +141,7 @@ def _beside_number(parts: list[str], at: int) -> bool:
     return any(any(character.isdigit() for character in one) for one in near)
 
 
-def _answer(task: Task) -> Answer:
+def _answer(task: SkillTask) -> SkillAnswer:
     style = str(task.words.get("style", "plain"))
     if style not in FRAMES:
         wrong = f"the rules cannot write the style `{style}`"
@@ -150,12 +149,14 @@ def _answer(task: Task) -> Answer:
         raise UsageError([Problem("TW475", "style", wrong, hint)])
     before = _BEFORE.search(task.text)
     context = str(task.words.get("context", before[1] if before else ""))
-    return Answer(rephrase(passage_of(task), style, context, task.draw))
+    return SkillAnswer(rephrase(passage_of(task), style, context, task.draw))
 
 
-SKILL = Skill(
-    "rephrase",
-    f"The user's last turn in other words; `style` ({', '.join(FRAMES)}), `context` (what was "
-    "written before).",
-    _answer,
+SKILLS = (
+    Skill(
+        "rephrase",
+        f"The user's last turn in other words; `style` ({', '.join(FRAMES)}), `context` (what was "
+        "written before).",
+        _answer,
+    ),
 )

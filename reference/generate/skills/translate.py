@@ -11,7 +11,7 @@ import re
 from functools import cache
 from typing import Final
 
-from reference.generate.skill import Answer, Skill
+from reference.generate.rules import Skill, SkillAnswer
 from reference.generate.skills.rephrase import passage_of
 from reference.text.toy import ENGLISH, FOREIGN, GOODS
 from twin.errors import Problem, UsageError
@@ -65,8 +65,10 @@ def translate(text: str) -> str:
     return " ".join(said)
 
 
-SKILL = Skill(
-    "translate",
-    f"The user's last turn in English, where it is a toy sum in {', '.join(FOREIGN)}.",
-    lambda task: Answer(translate(passage_of(task))),
+SKILLS = (
+    Skill(
+        "translate",
+        f"The user's last turn in English, where it is a toy sum in {', '.join(FOREIGN)}.",
+        lambda task: SkillAnswer(translate(passage_of(task))),
+    ),
 )

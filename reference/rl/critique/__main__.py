@@ -21,8 +21,7 @@ from reference.agentic.chance import drawn
 from reference.agentic.play import Budget, judged, play
 from reference.ending import exit_code, say, write_file
 from reference.generate.choose import choose
-from reference.generate.generator import Generator
-from reference.generate.request import Sampling
+from reference.generate.request import Generator, Sampling
 from reference.rl.critique.ranking import Rubric, rubrics
 from reference.rl.critique.verified import (
     QuestionAnswers,

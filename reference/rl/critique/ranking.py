@@ -24,8 +24,7 @@ from typing import Annotated, Final
 from pydantic import Field, Strict
 
 from reference.dialog import Dialog, Message
-from reference.generate.generator import Generator, complete_many
-from reference.generate.request import Reply, Request, Sampling
+from reference.generate.request import ChatRequest, Generator, Reply, Sampling, complete_many
 from twin.errors import Problem, TwinError, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint
@@ -151,7 +150,7 @@ def by_generator(generator: Generator, at_once: int = 8) -> Critic:
     def ask(dialogs: Sequence[Dialog]) -> list[float]:
         sampling = Sampling(temperature=0.0, max_tokens=4)
         requests = [
-            Request(dialog.messages, dialog.tools, sampling, {"kind": "compare"})
+            ChatRequest(dialog.messages, dialog.tools, sampling, {"kind": "compare"})
             for dialog in dialogs
         ]
         return [_won(reply) for reply in complete_many(generator, requests, at_once)]

@@ -19,7 +19,7 @@ from reference.agentic.play import Budget, HackScript, Turn, play
 from reference.agentic.probes import PROBES
 from reference.dialog import Call, Dialog, Message
 from reference.evaluate.scorers import SCORERS, ScorerInput
-from reference.generate.generator import Generator
+from reference.generate.request import Generator
 from reference.rl.gym.family import Item, Turns
 
 Check = Callable[[str], Mapping[str, bool]]

@@ -15,7 +15,7 @@ from reference.agentic.sampling import rubric_score
 from reference.agentic.simulated import Simulated
 from reference.agentic.spec import ChanceSpec
 from reference.dialog import Call, Dialog, Message
-from reference.generate.rules import Rules
+from reference.generate.rules import RuleGenerator
 from tests.reference.agentic.worlds import asking, environments, performed, right, turns
 
 Plant = Callable[[Simulated, Dialog], Dialog]
@@ -286,5 +286,5 @@ def test_the_rubric_prefers_the_direct_path() -> None:
     good = right(environment).dialog
     said = turns(good)
     twice = performed(environment, [said[0], *said])
-    assert rubric_score(Rules(), environment.task, good) == 1.0
-    assert rubric_score(Rules(), environment.task, twice) < 1.0
+    assert rubric_score(RuleGenerator(), environment.task, good) == 1.0
+    assert rubric_score(RuleGenerator(), environment.task, twice) < 1.0

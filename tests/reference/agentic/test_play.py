@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from reference.agentic.play import Budget, play
 from reference.agentic.simulated import END, request_of
 from reference.dialog import Call, Dialog, Message
-from reference.generate.request import Piece, Reply, Request, Sampling, Tokens
-from reference.generate.rules import Rules
+from reference.generate.request import ChatRequest, Reply, ReplyPiece, Sampling, Tokens
+from reference.generate.rules import RuleGenerator
 from tests.reference.agentic.worlds import asking, environments, right
 from twin.errors import Problem, UsageError
 
@@ -20,15 +20,15 @@ from twin.errors import Problem, UsageError
 class Scripted:
     """A generator that says what a function says, and keeps what it was asked."""
 
-    say: Callable[[Request], Message]
-    asked: list[Request] = field(default_factory=list[Request])
+    say: Callable[[ChatRequest], Message]
+    asked: list[ChatRequest] = field(default_factory=list[ChatRequest])
 
-    def complete(self, request: Request) -> Reply:
+    def complete(self, request: ChatRequest) -> Reply:
         self.asked.append(request)
         said = self.say(request)
         return Reply(said.content, said.calls, Tokens(None, None), "stop")
 
-    def stream(self, request: Request) -> Iterator[Piece]:
+    def stream(self, request: ChatRequest) -> Iterator[ReplyPiece]:
         raise NotImplementedError
 
 
@@ -111,7 +111,7 @@ def test_calls_of_a_server_get_the_ids_of_the_template() -> None:
 
 
 def test_an_agent_without_an_answer_ends_the_dialogue_not_the_run() -> None:
-    def fails(_: Request) -> Message:
+    def fails(_: ChatRequest) -> Message:
         raise UsageError([Problem("TW550", "generator", "no server")])
 
     found = play(asking(goals=1), Scripted(fails), Budget())
@@ -136,7 +136,7 @@ def test_the_embedded_agent_fails_for_several_real_causes() -> None:
     passed = played = 0
     for at, environment in enumerate(environments()):
         for seed in (at, at + 1000):
-            found = play(environment, Rules(), Budget(sampling=Sampling(seed=seed)))
+            found = play(environment, RuleGenerator(), Budget(sampling=Sampling(seed=seed)))
             causes.update(found.verdict.causes)
             passed += found.verdict.success
             played += 1

@@ -15,8 +15,8 @@ import pytest
 from reference.agentic.__main__ import main
 from reference.agentic.run import JOURNAL, REPORT, TRAJECTORIES, replay_file, synthesise
 from reference.dialog import dialog_of
-from reference.generate.request import Reply, Request
-from reference.generate.rules import Rules
+from reference.generate.request import ChatRequest, Reply
+from reference.generate.rules import RuleGenerator
 from reference.text.template import weighed
 from tests.reference.agentic.worlds import SMALL, spec_of
 from twin.errors import Problem, ScenarioError, UsageError
@@ -194,10 +194,10 @@ def test_the_command_refuses_what_is_not_there(capsys: pytest.CaptureFixture[str
     assert "TW561" in capsys.readouterr().err
 
 
-class _Mute(Rules):
+class _Mute(RuleGenerator):
     """A server that is down."""
 
-    def complete(self, request: Request) -> Reply:  # noqa: ARG002  the interface
+    def complete(self, request: ChatRequest) -> Reply:  # noqa: ARG002  the interface
         raise UsageError([Problem("TW550", "generator", "no server")])
 
 

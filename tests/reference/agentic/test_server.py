@@ -16,8 +16,8 @@ from reference.agentic.play import Budget, play
 from reference.agentic.sampling import best, candidates
 from reference.agentic.spec import PlaySpec
 from reference.dialog import message_json, message_of
-from reference.generate.request import Request, Sampling
-from reference.generate.rules import Rules
+from reference.generate.request import ChatRequest, Sampling
+from reference.generate.rules import RuleGenerator
 from reference.generate.server import Server, ServerSpec
 from tests.reference.agentic.worlds import asking, right
 
@@ -43,8 +43,8 @@ class Host(ThreadingHTTPServer):
         if not body.get("tools"):
             return {"role": "assistant", "content": "<END>"}
         sampling = Sampling(seed=body.get("seed", 0))
-        asked = Request(messages, tuple(body["tools"]), sampling, self.hints)
-        said = message_json(Rules().complete(asked).message())
+        asked = ChatRequest(messages, tuple(body["tools"]), sampling, self.hints)
+        said = message_json(RuleGenerator().complete(asked).message())
         for at, call in enumerate(said.get("tool_calls", ())):
             call["id"] = f"call_{at}"
         return said
@@ -99,7 +99,7 @@ def test_a_model_behind_http_plays_as_rules_do(host: Host) -> None:
 def test_a_model_may_be_user_and_judge(host: Host) -> None:
     server = Server(ServerSpec(url=f"http://127.0.0.1:{host.server_address[1]}/v1"))
     environment = replace(asking(goals=1, changes=True, withheld=False), user=server)
-    found = candidates(environment, Rules(), server, PlaySpec(candidates=8))
+    found = candidates(environment, RuleGenerator(), server, PlaySpec(candidates=8))
     kept = best(found)
     assert kept is not None
     assert kept.rubric == 0.9

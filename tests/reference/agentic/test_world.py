@@ -97,7 +97,7 @@ def test_wrong_calls_are_told_what_is_wrong() -> None:
     words = (
         "no tool",
         "no JSON",
-        "must be object",
+        "must be a JSON object",
         "missing",
         "no trade order",
         "not known",

@@ -11,7 +11,7 @@ from reference.agentic.simulated import Simulated
 from reference.agentic.spec import SynthesisSpec
 from reference.dialog import Call, Dialog, Message
 from reference.generate.request import Sampling
-from reference.generate.rules import Rules
+from reference.generate.rules import RuleGenerator
 
 SMALL = {
     "kept": 12,
@@ -63,7 +63,7 @@ def _fits(environment: Simulated, wanted: dict[str, object]) -> bool:
 def right(environment: Simulated) -> Trajectory:
     """A dialogue of a careful agent that does the task."""
     for seed in range(60):
-        found = play(environment, Rules(), Budget(sampling=Sampling(seed=seed)))
+        found = play(environment, RuleGenerator(), Budget(sampling=Sampling(seed=seed)))
         if found.verdict.success:
             return found
     raise AssertionError(environment.task)

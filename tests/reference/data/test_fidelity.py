@@ -15,8 +15,8 @@ import pytest
 from reference.data.fidelity import judge
 from reference.data.rephrase import rewrite
 from reference.data.spec import STYLES
-from reference.generate.request import Reply, Request, Tokens
-from reference.generate.rules import Rules
+from reference.generate.request import ChatRequest, Reply, Tokens
+from reference.generate.rules import RuleGenerator
 from reference.text.sentences import cut, sentences
 from reference.text.toy import towns
 
@@ -27,7 +27,7 @@ Corrupt = Callable[[str, int], str]
 
 def rewritten(at: int) -> str:
     style = STYLES[STYLE_NAMES[at % len(STYLE_NAMES)]]
-    return rewrite(TOWNS[at].text, style, Rules(), 64, seed=3).text
+    return rewrite(TOWNS[at].text, style, RuleGenerator(), 64, seed=3).text
 
 
 def another_number(text: str, at: int) -> str:
@@ -131,10 +131,10 @@ def test_pieces_end_with_sentences_where_one_fits() -> None:
 
 
 def test_later_pieces_are_asked_with_the_end_of_what_was_written() -> None:
-    asked: list[Request] = []
+    asked: list[ChatRequest] = []
 
-    class Counting(Rules):
-        def complete(self, request: Request) -> Reply:
+    class Counting(RuleGenerator):
+        def complete(self, request: ChatRequest) -> Reply:
             asked.append(request)
             return Reply(f"answer {len(asked)}.", (), Tokens(None, None), "stop")
 

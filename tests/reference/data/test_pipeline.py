@@ -18,8 +18,8 @@ from reference.data.pipeline import build
 from reference.data.shards import SIDES, read_table
 from reference.data.spec import BuildSpec
 from reference.data.stage import read_records
-from reference.generate.request import Reply, Request
-from reference.generate.rules import Rules
+from reference.generate.request import ChatRequest, Reply
+from reference.generate.rules import RuleGenerator
 from reference.text.build_folder import damages, provenance, read_manifest
 from reference.text.prepare import open_build, prepare
 from reference.text.spec import DataSpec
@@ -234,10 +234,10 @@ def test_rules_refuse_to_translate_what_is_none_of_their_phrases(
         build(spec)
 
 
-class Broken(Rules):
+class Broken(RuleGenerator):
     """A generator that answers with a fact that nobody told."""
 
-    def complete(self, request: Request) -> Reply:
+    def complete(self, request: ChatRequest) -> Reply:
         said = request.messages[1].content.split("<passage>\n")[1].split("\n</passage>")[0]
         return replace(super().complete(request), text=said.replace("founded in 1", "founded in 2"))
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from reference.dialog import Dialog, Message
 from reference.evaluate.subject import Prompt
 from reference.evaluate.trained import nats_of, open_trained
-from reference.generate.request import Request, Sampling
+from reference.generate.request import ChatRequest, Sampling
 
 GREEDY = Sampling(temperature=0.0, max_tokens=6)
 
@@ -90,7 +90,7 @@ def test_the_same_prompts_get_the_same_answers_whatever_was_asked_before(subject
 
 
 def test_the_decoder_tells_all_that_it_wrote_and_a_grammar_holds_it_where_asked(subject, run):
-    request = Request((Message("user", "a"),), (), Sampling(temperature=1.0, max_tokens=20))
+    request = ChatRequest((Message("user", "a"),), (), Sampling(temperature=1.0, max_tokens=20))
     subject.generator.window = 80
     assert subject.generator.complete(request).raw is not None
     held = open_trained(Path(run.train.output), constrained=True)

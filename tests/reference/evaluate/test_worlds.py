@@ -8,7 +8,7 @@ from reference.config import TaskChoice
 from reference.evaluate.task import open_task
 from reference.evaluate.tool_use import tool_use
 from reference.evaluate.worlds.synthetic import errand, function
-from reference.generate.rules import Rules
+from reference.generate.rules import RuleGenerator
 from twin.errors import TwinError
 
 
@@ -18,7 +18,7 @@ def test_errands_follow_from_their_rows_and_rules_can_play_them():
     first, second = ([errand(row).opening for row in rows] for _ in range(2))
     assert first == second
     assert len({repr(one.messages) for one in first}) == 4
-    found = tool_use([errand(row) for row in rows], Rules())
+    found = tool_use([errand(row) for row in rows], RuleGenerator())
     assert found.validity is not None
     assert found.validity.value == 1
     with pytest.raises(TwinError, match="TW585"):

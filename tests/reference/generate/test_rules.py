@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from reference.data.spec import STYLES
 from reference.dialog import Message
 from reference.generate.__main__ import main
-from reference.generate.choose import choose
-from reference.generate.engine import Engine
-from reference.generate.request import Request, Sampling, Tokens
-from reference.generate.rules import Rules
-from reference.generate.skill import skills
+from reference.generate.choose import EngineGenerator, choose
+from reference.generate.request import ChatRequest, Reply, Sampling, Tokens
+from reference.generate.rules import RuleGenerator, skills
 from reference.generate.skills import rephrase
 from reference.text.toy import FOREIGN, sums
 from twin.errors import UsageError
@@ -30,9 +28,13 @@ TEXT = (
 )
 
 
-def _ask(text: str, seed: int = 0, **metadata: Any) -> Request:
+def _reply(request: ChatRequest) -> Reply:
+    return RuleGenerator().complete(request)
+
+
+def _ask(text: str, seed: int = 0, **metadata: Any) -> ChatRequest:
     sampling = Sampling(seed=seed)
-    return Request((Message("user", text),), sampling=sampling, metadata=metadata)
+    return ChatRequest((Message("user", text),), sampling=sampling, metadata=metadata)
 
 
 def _facts(text: str) -> list[str]:
@@ -41,7 +43,7 @@ def _facts(text: str) -> list[str]:
 
 
 def test_echo_says_it_again_with_its_tokens() -> None:
-    rules = Rules()
+    rules = RuleGenerator()
     reply = rules.complete(_ask("Hello, world", kind="echo"))
     assert (reply.text, reply.tokens, reply.finish) == ("Hello, world", Tokens(3, 3), "stop")
     assert rules.account.total.reply_tokens == 3
@@ -49,9 +51,9 @@ def test_echo_says_it_again_with_its_tokens() -> None:
 
 def test_a_stream_is_the_reply_in_pieces() -> None:
     request = _ask(f"  {TEXT} ", kind="rephrase")
-    pieces = list(Rules().stream(request))
-    assert pieces[-1].reply == Rules().complete(request)
-    assert "".join(one.text for one in pieces) == Rules().complete(request).text
+    pieces = list(RuleGenerator().stream(request))
+    assert pieces[-1].reply == _reply(request)
+    assert "".join(one.text for one in pieces) == _reply(request).text
 
 
 def test_stops_and_the_bound_on_tokens_hold() -> None:
@@ -60,13 +62,13 @@ def test_stops_and_the_bound_on_tokens_hold() -> None:
         (Sampling(max_tokens=2), "one two", "length"),
         (Sampling(stop=(" three",)), "one two", "stop"),
     ):
-        reply = Rules().complete(Request(messages, (), sampling, {"kind": "echo"}))
+        reply = _reply(ChatRequest(messages, (), sampling, {"kind": "echo"}))
         assert (reply.text, reply.finish) == (text, finish)
 
 
 def test_the_kind_may_stand_in_the_system_message() -> None:
     system = Message("system", 'kind: rephrase {"style": "lecture"}\nBe brief.')
-    said = Rules().complete(Request((system, Message("user", TEXT)))).text
+    said = _reply(ChatRequest((system, Message("user", TEXT)))).text
     assert said != TEXT
     assert "1889" in said
 
@@ -81,7 +83,7 @@ def test_the_kind_may_stand_in_the_system_message() -> None:
 )
 def test_a_request_of_no_known_kind_is_refused(messages: tuple[Message, ...]) -> None:
     with pytest.raises(UsageError, match="TW557"):
-        Rules().complete(Request(messages))
+        _reply(ChatRequest(messages))
 
 
 def test_every_skill_answers_and_says_what_it_does() -> None:
@@ -94,7 +96,7 @@ def test_every_skill_answers_and_says_what_it_does() -> None:
 @pytest.mark.parametrize("style", rephrase.FRAMES)
 def test_rephrasing_changes_words_and_keeps_facts(style: str) -> None:
     for seed in range(8):
-        said = Rules().complete(_ask(TEXT, seed, kind="rephrase", style=style)).text
+        said = _reply(_ask(TEXT, seed, kind="rephrase", style=style)).text
         for fact in ("1889", "Gustave Eiffel", '"easy money"', "Dr. Small", "about 300 people"):
             assert fact in said
         assert "Lyon" in said
@@ -106,18 +108,18 @@ def test_rephrasing_changes_words_and_keeps_facts(style: str) -> None:
 def test_every_style_of_rewriting_has_frames_and_no_other() -> None:
     assert set(rephrase.FRAMES) == {one.name for one in STYLES.values() if one.kind == "rewrite"}
     with pytest.raises(UsageError, match="TW475"):
-        Rules().complete(_ask(TEXT, kind="rephrase", style="to-english"))
+        _reply(_ask(TEXT, kind="rephrase", style="to-english"))
 
 
 def test_the_same_seed_gives_the_same_words_and_another_one_others() -> None:
-    said = [Rules().complete(_ask(TEXT, seed, kind="rephrase")).text for seed in (1, 1, 2, 3, 4)]
+    said = [_reply(_ask(TEXT, seed, kind="rephrase")).text for seed in (1, 1, 2, 3, 4)]
     assert said[0] == said[1]
     assert len(set(said)) > 2
 
 
 def test_a_clause_goes_behind_only_where_no_pronoun_comes_before_its_noun() -> None:
     said = [
-        Rules().complete(_ask(text, seed, kind="rephrase")).text
+        _reply(_ask(text, seed, kind="rephrase")).text
         for text in ("Although the car was old, it ran.", "Although it was old, the car ran.")
         for seed in range(10)
     ]
@@ -128,7 +130,7 @@ def test_a_clause_goes_behind_only_where_no_pronoun_comes_before_its_noun() -> N
 def test_a_solution_becomes_notes_of_what_is_given_its_steps_and_its_result() -> None:
     text = "Ann has 3 pens. We add: 3 + 4 = 7. All are blue. Therefore Ann has 7 pens."
     for seed in range(3):
-        said = Rules().complete(_ask(text, seed, kind="rephrase", style="learning-note")).text
+        said = _reply(_ask(text, seed, kind="rephrase", style="learning-note")).text
         labels = [line.split(":")[0] for line in said.splitlines()]
         assert labels == ["- given", "- step", "- note", "- result"]
         assert "3 + 4 = 7" in said
@@ -138,23 +140,27 @@ def test_context_keeps_a_frame_from_coming_twice() -> None:
     before = "<before>\nNote that x. Remember: y.\n</before>\n"
     passage = "<passage>\nThe sea is deep.\n</passage>"
     for seed in range(20):
-        said = Rules().complete(_ask(before + passage, seed, kind="rephrase", style="lecture")).text
+        said = (
+            RuleGenerator()
+            .complete(_ask(before + passage, seed, kind="rephrase", style="lecture"))
+            .text
+        )
         assert said == "We see that the sea is deep."
 
 
 def test_toy_sums_of_three_languages_are_translated_and_nothing_else_is() -> None:
     told = ""
     for told, english in sums(30, 5, tuple(FOREIGN)):
-        assert Rules().complete(_ask(told, kind="translate")).text == english
+        assert _reply(_ask(told, kind="translate")).text == english
     for text in ("Guten Tag.", told.replace(" x ", " + "), "The sea is deep."):
         with pytest.raises(UsageError, match="TW475"):
-            Rules().complete(_ask(text, kind="translate"))
+            _reply(_ask(text, kind="translate"))
 
 
 @given(st.text(max_size=200), st.integers(0, 3))
 @settings(max_examples=60, deadline=None)
 def test_any_text_is_rephrased_and_keeps_its_numbers(text: str, seed: int) -> None:
-    said = Rules().complete(_ask(text, seed, kind="rephrase")).text
+    said = _reply(_ask(text, seed, kind="rephrase")).text
     assert re.findall(r"\d", said) == re.findall(r"\d", text)
 
 
@@ -177,16 +183,16 @@ class Parrot:
 
 
 def test_an_engine_of_this_process_answers() -> None:
-    engine = Engine(Parrot())
+    engine = EngineGenerator(Parrot())
     assert engine.complete(_ask("Say it")).text == "Say it"
     assert [one.text for one in engine.stream(_ask("Say it"))] == ["Say", "it", ""]
     assert engine.account.total.reply_tokens == 2
     with pytest.raises(UsageError, match="TW553"):
-        Engine(Parrot({"choices": []})).complete(_ask("x"))
+        EngineGenerator(Parrot({"choices": []})).complete(_ask("x"))
 
 
 def test_generators_are_chosen_by_name() -> None:
-    assert isinstance(choose("rules"), Rules)
+    assert isinstance(choose("rules"), RuleGenerator)
     for name in ("json:none", "no.such:thing", "rule"):
         with pytest.raises(UsageError, match="TW558"):
             choose(name)

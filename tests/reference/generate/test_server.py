@@ -20,14 +20,12 @@ from typing import Any
 import pytest
 
 from reference.dialog import Message, numbered
-from reference.generate.account import Total
-from reference.generate.generator import complete_many
-from reference.generate.request import Reply, Request, Sampling, Tokens
+from reference.generate.request import ChatRequest, Reply, Sampling, Tokens, Total, complete_many
 from reference.generate.server import Server, ServerSpec
 from twin.errors import TwinError, UsageError
 
 Behaviour = Callable[[BaseHTTPRequestHandler], None]
-ASKED = Request((Message("system", "Be brief."), Message("user", "Hello?")))
+ASKED = ChatRequest((Message("system", "Be brief."), Message("user", "Hello?")))
 
 
 class Host(ThreadingHTTPServer):
@@ -325,7 +323,7 @@ def test_calls_in_pieces_get_the_ids_of_the_template(host: Host) -> None:
     host.todo = [streams(parts)]
     before = Message("assistant", "", (numbered("add", 0, "{}"),))
     after = Message("tool", "3", answers="functions.add:0")
-    reply = list(_server(host).stream(Request((*ASKED.messages, before, after))))[-1].reply
+    reply = list(_server(host).stream(ChatRequest((*ASKED.messages, before, after))))[-1].reply
     assert reply is not None
     assert reply.calls == (numbered("add", 1, '{"a": 1}'), numbered("sub", 2, "{}"))
     sent = host.bodies[0]["messages"]
@@ -337,7 +335,7 @@ def test_log_probabilities_are_asked_for_and_read(host: Host) -> None:
     row = {"content": [{"token": "H", "logprob": -0.5}, {"token": "i", "logprob": -0.25}]}
     choice = {"message": {"content": "Hi"}, "finish_reason": "stop", "logprobs": row}
     host.todo = [well(choices=[choice])]
-    reply = _server(host).complete(Request(ASKED.messages, sampling=Sampling(logprobs=True)))
+    reply = _server(host).complete(ChatRequest(ASKED.messages, sampling=Sampling(logprobs=True)))
     assert reply.logprobs == (-0.5, -0.25)
     assert host.bodies[0]["logprobs"] is True
 

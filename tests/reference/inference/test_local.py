@@ -11,9 +11,8 @@ import pytest
 
 from reference.dialog import Message
 from reference.generate import choose
-from reference.generate.engine import Engine
-from reference.generate.generator import complete_many
-from reference.generate.request import Reply, Request, Sampling
+from reference.generate.choose import EngineGenerator
+from reference.generate.request import ChatRequest, Reply, Sampling, complete_many
 from reference.generate.server import Server as Client
 from reference.generate.server import ServerSpec
 from reference.inference.local import LocalChat
@@ -46,12 +45,12 @@ def service() -> Iterator[Service]:
     made.drain()
 
 
-def _ask(seed: int = 1, tools: tuple[Any, ...] = (TOOL,), **fields: Any) -> Request:
+def _ask(seed: int = 1, tools: tuple[Any, ...] = (TOOL,), **fields: Any) -> ChatRequest:
     sampling = Sampling(temperature=1.5, max_tokens=24, seed=seed, **fields)
-    return Request((Message("user", "hello"),), tools, sampling)
+    return ChatRequest((Message("user", "hello"),), tools, sampling)
 
 
-def _last(generator: Any, request: Request) -> Reply:
+def _last(generator: Any, request: ChatRequest) -> Reply:
     (found,) = [piece.reply for piece in generator.stream(request) if piece.reply]
     return found
 
@@ -60,7 +59,7 @@ def test_http_and_this_process_answer_alike_whole_and_streamed(service: Service)
     server = Server(service, "mini", ("127.0.0.1", 0))
     thread = server.start()
     remote = Client(ServerSpec(url=f"{server.url}/v1", model="mini", at_once=1))
-    local = Engine(LocalChat(service, "mini"))
+    local = EngineGenerator(LocalChat(service, "mini"))
     try:
         for seed in range(1, 3):
             request = _ask(seed, logprobs=True)
@@ -82,7 +81,7 @@ def test_http_and_this_process_answer_alike_whole_and_streamed(service: Service)
 
 
 def test_a_free_answer_may_hold_any_marker_and_streams_to_the_same(service: Service) -> None:
-    free = Engine(LocalChat(service, "mini", constrained=False))
+    free = EngineGenerator(LocalChat(service, "mini", constrained=False))
     unread = {"type": "function", "function": {"name": "f", "parameters": {"minimum": "x"}}}
     raws = []
     for seed in range(4):
@@ -95,7 +94,7 @@ def test_a_free_answer_may_hold_any_marker_and_streams_to_the_same(service: Serv
         raws.append(found.raw)
     assert any(one.marker for raw in raws for one in segments_of(raw)[:-1])
     with pytest.raises(UsageError, match="TW551"):
-        Engine(LocalChat(service, "mini")).complete(_ask(0, (unread,)))
+        EngineGenerator(LocalChat(service, "mini")).complete(_ask(0, (unread,)))
 
 
 def test_calls_between_markers_are_read_from_what_a_model_wrote(service: Service) -> None:
@@ -128,7 +127,7 @@ def test_calls_between_markers_are_read_from_what_a_model_wrote(service: Service
 
 
 def test_more_requests_than_the_queue_holds_wait(service: Service) -> None:
-    local = Engine(LocalChat(service, "mini"))
+    local = EngineGenerator(LocalChat(service, "mini"))
     found = complete_many(local, [_ask(seed, ()) for seed in range(7)], 7)
     assert all(isinstance(one, Reply) for one in found)
     with ThreadPoolExecutor(2) as pool:
@@ -137,16 +136,16 @@ def test_more_requests_than_the_queue_holds_wait(service: Service) -> None:
 
 def test_what_the_engine_cannot_serve_has_the_codes_of_a_server(service: Service) -> None:
     local = LocalChat(service, "mini")
-    long = Request((Message("user", "x" * local.capacity),))
+    long = ChatRequest((Message("user", "x" * local.capacity),))
     with pytest.raises(UsageError, match="TW552"):
-        Engine(local).complete(long)
+        EngineGenerator(local).complete(long)
     form = {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json"}}
     with pytest.raises(UsageError, match="TW551"):
         LocalChat(service, "mini", constrained=False).chat(form)
     other = Service(engine())
     other.drain()
     with pytest.raises(UsageError, match="TW550"):
-        Engine(LocalChat(other, "mini")).complete(_ask())
+        EngineGenerator(LocalChat(other, "mini")).complete(_ask())
 
 
 def test_a_folder_that_holds_no_run_is_no_generator(tmp_path: Path) -> None:

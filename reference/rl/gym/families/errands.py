@@ -15,7 +15,7 @@ from reference.agentic.simulated import Simulated
 from reference.agentic.spec import SynthesisSpec
 from reference.evaluate.worlds.store import store
 from reference.generate.request import Sampling
-from reference.generate.rules import Rules
+from reference.generate.rules import RuleGenerator
 from reference.rl.gym.environments import NarrowedEnvironment, tricks, turns_of
 from reference.rl.gym.family import Item, Turns
 from twin.loading.config import load_config
@@ -107,7 +107,7 @@ def _found(played: Scene, steps: int, seed: int) -> Simulated:
 def _solved(world: Simulated) -> Turns:
     """What rules that know the plan do, with a seed that lets them make no mistake."""
     for seed in range(_TRIES):
-        found = play(world, Rules(), Budget(sampling=Sampling(seed=seed)))
+        found = play(world, RuleGenerator(), Budget(sampling=Sampling(seed=seed)))
         if found.verdict.success:
             return turns_of(found.dialog)
     raise AssertionError(world.task.id)

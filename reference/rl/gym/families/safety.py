@@ -17,8 +17,7 @@ from reference.agentic.environment import Talk, Verdict
 from reference.agentic.play import Turn
 from reference.dialog import Dialog, Message
 from reference.evaluate.protocols.attack import said
-from reference.generate.generator import Generator
-from reference.generate.request import Request, Sampling
+from reference.generate.request import ChatRequest, Generator, Sampling
 from reference.rl.gym.environments import verdict_of
 from reference.rl.gym.family import Item, Turns, texts
 
@@ -78,7 +77,9 @@ class Attacked(Talk):
             if one.role != "system"
         ]
         words = {"kind": "echo"}
-        request = Request((Message("system", task), *flipped), (), Sampling(max_tokens=64), words)
+        request = ChatRequest(
+            (Message("system", task), *flipped), (), Sampling(max_tokens=64), words
+        )
         return self.attacker.complete(request).text
 
 

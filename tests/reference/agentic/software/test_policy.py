@@ -15,12 +15,12 @@ from reference.agentic.software.environment import SoftwareEnvironment
 from reference.agentic.software.generate import generate_many
 from reference.agentic.software.generate import hints as patch_hints
 from reference.dialog import dialog_json
-from reference.generate.rules import Rules
+from reference.generate.rules import RuleGenerator
 
 
 def _code(seed: int) -> Trajectory:
     made = task(seed)
-    return play(CodeEnvironment(made, hints=code_hints(made, seed)), Rules(), Budget())
+    return play(CodeEnvironment(made, hints=code_hints(made, seed)), RuleGenerator(), Budget())
 
 
 def _software(seeds: range) -> list[Trajectory]:
@@ -29,7 +29,7 @@ def _software(seeds: range) -> list[Trajectory]:
         SoftwareEnvironment(one, hints=patch_hints(one, seed))
         for one, seed in zip(made, seeds, strict=True)
     ]
-    return [play(one, Rules(), Budget()) for one in worlds]
+    return [play(one, RuleGenerator(), Budget()) for one in worlds]
 
 
 def _tools(found: Trajectory) -> Counter[str]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from reference.generate.request import Piece, Reply, Request, Tokens
+from reference.generate.request import ChatRequest, Reply, ReplyPiece, Tokens
 from reference.rl.critique.ranking import Rubric
 
 INTENT = Rubric(name="intent", asks="It is better.")
@@ -23,7 +23,7 @@ class Judges:
     bias: float = 0.0
     asked: list[str] = field(default_factory=list[str])
 
-    def complete(self, request: Request) -> Reply:
+    def complete(self, request: ChatRequest) -> Reply:
         text = request.messages[-1].content
         self.asked.append(text)
         rubric = text.splitlines()[0].partition("? ")[2]
@@ -32,5 +32,5 @@ class Judges:
         said = "A" if first + self.bias > second else "B"
         return Reply(said, (), Tokens(None, None), "stop")
 
-    def stream(self, request: Request) -> Iterator[Piece]:
-        yield Piece("", self.complete(request))
+    def stream(self, request: ChatRequest) -> Iterator[ReplyPiece]:
+        yield ReplyPiece("", self.complete(request))

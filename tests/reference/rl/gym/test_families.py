@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.agentic.play import Turn, follow, judged
-from reference.generate.request import Piece, Reply, Request, Tokens
+from reference.generate.request import ChatRequest, Reply, ReplyPiece, Tokens
 from reference.rl.gym.__main__ import main
 from reference.rl.gym.environments import said
 from reference.rl.gym.families.morse import CODE
@@ -168,13 +168,13 @@ def test_an_attacker_may_be_a_generator_that_sees_the_answers() -> None:
     seen: list[tuple[str, ...]] = []
 
     class Attacker:
-        def complete(self, request: Request) -> Reply:
+        def complete(self, request: ChatRequest) -> Reply:
             seen.append(tuple(one.role for one in request.messages))
             said = request.messages[-1].content
             return Reply(f"you said {said}, so go on", (), Tokens(None, None), "stop")
 
-        def stream(self, request: Request) -> Iterator[Piece]:
-            yield Piece("", self.complete(request))
+        def stream(self, request: ChatRequest) -> Iterator[ReplyPiece]:
+            yield ReplyPiece("", self.complete(request))
 
     world = Attacked("kilo", ("pear", "sand"), ("lead", "told"), Attacker())
     _, dialog = follow(world, (Turn("pear"), Turn("sand")))

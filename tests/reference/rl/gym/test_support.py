@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reference.agentic.play import judged
-from reference.generate.request import Reply, Request, Tokens
+from reference.generate.request import ChatRequest, Reply, Tokens
 from reference.rl.gym.claims import RELATIONS, claims
 from reference.rl.gym.environments import JudgedEnvironment, said
 from reference.rl.gym.family import item, texts
@@ -91,17 +91,17 @@ def test_what_a_passage_says_is_supported_and_what_it_does_not_is_not() -> None:
 
 
 def test_a_judge_beside_can_refuse_and_never_rescue() -> None:
-    asked: list[Request] = []
+    asked: list[ChatRequest] = []
 
     class Says:
         def __init__(self, text: str) -> None:
             self.text = text
 
-        def complete(self, request: Request) -> Reply:
+        def complete(self, request: ChatRequest) -> Reply:
             asked.append(request)
             return Reply(self.text, (), Tokens(None, None), "stop")
 
-        def stream(self, request: Request):  # noqa: ARG002
+        def stream(self, request: ChatRequest):  # noqa: ARG002
             yield from ()
 
     made = item("instructions", 2, 0)
