@@ -74,7 +74,8 @@ def read_model(folder: Path) -> ModelSpec:
 def write_model(folder: Path, model: ModelSpec, kept: Mapping[str, Any]) -> None:
     """Write the architecture, and what was kept of a `config.json`."""
     yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = yaml.sort_base_mapping_type_on_output = False
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # pyright: ignore[reportAttributeAccessIssue]
     yaml.dump(model.model_dump(mode="json"), folder / MODEL)
     if kept:
         write_json(folder / KEPT, kept)
