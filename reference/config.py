@@ -19,7 +19,7 @@ from reference.text.spec import DataSpec, DialogsSpec
 from twin.errors import FieldError, Problem, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint
-from twin.spec.base import Count, Flag, Ratio, Spec, Whole
+from twin.spec.base import Count, DocumentedSpec, Flag, Ratio, Spec, Whole
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 
@@ -34,7 +34,29 @@ Temperature = Annotated[float, Field(ge=0, le=10)]
 """Of sampled answers; 0: the likeliest token."""
 
 
-class TrainSpec(Spec):
+class ProcessSpec(DocumentedSpec):
+    """Where a trainer runs, in which precision, and what it keeps."""
+
+    precision: Literal["bf16", "fp32", "fp64"] = "bf16"
+    """Of parameters and activations; masters, gradients, optimizer states, norms, softmax, routing
+    and loss are fp32 in both. fp64: all of it, for proofs."""
+    seed: Whole = 0
+    """Of the first weights, where none are started from."""
+    output: str | None = None
+    """Folder of metrics and checkpoints; null: runs/, the kind of run and the configuration's name
+    on the command line, and nothing is written from a program."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: CUDA where there is a device."""
+    threads: Annotated[Count, Field(le=1024)] = 1
+    """CPU threads; another number may round otherwise, so that a run is repeated exactly with the
+    same one only; several ranks of one machine share its cores out."""
+    deterministic: Flag = True
+    """Only algorithms that give the same result twice; may cost speed on CUDA."""
+    keep: Count = 2
+    """Newest checkpoints that are kept."""
+
+
+class TrainSpec(ProcessSpec):
     """The steps, what is kept of them, and where they run."""
 
     steps: Count = Field(description="optimizer steps before the stages")
@@ -45,33 +67,9 @@ class TrainSpec(Spec):
         description="micro-batches per step, of all replicas together; gradients are summed in "
         "fp32",
     )
-    precision: Literal["bf16", "fp32", "fp64"] = Field(
-        default="bf16",
-        description="of parameters and activations; masters, gradients, optimizer states, norms, "
-        "softmax, routing and loss are fp32 in both. fp64: all of it, for proofs",
-    )
-    seed: Whole = Field(default=0, description="of the first weights")
-    output: str | None = Field(
-        default=None,
-        description="folder of metrics and checkpoints; null: runs/train/ and the configuration's "
-        "name on the command line, and nothing is written from a program",
-    )
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="auto: CUDA where there is a device"
-    )
-    threads: Annotated[Count, Field(le=1024)] = Field(
-        default=1,
-        description="CPU threads; another number may round otherwise, so that a run is repeated "
-        "exactly with the same one only; several ranks of one machine share its cores out",
-    )
-    deterministic: Flag = Field(
-        default=True,
-        description="only algorithms that give the same result twice; may cost speed on CUDA",
-    )
     checkpoint_every: Whole = Field(
         default=100, description="steps from checkpoint to checkpoint; 0: only when the run ends"
     )
-    keep: Count = Field(default=2, description="newest checkpoints that are kept")
     evaluate_every: Whole = Field(
         default=100, description="steps between evaluations; 0: only at the end of each stage"
     )
@@ -174,23 +172,36 @@ class EverySpec(Spec):
     seed: Whole = Field(default=0, description="of sampled answers")
 
 
-class RunSpec(Spec):
+class UpdatesSpec(DocumentedSpec):
+    """The sections of every configuration that updates weights."""
+
+    optimizer: OptimizerSpec = OptimizerSpec()
+    """MuonClip, Muon or AdamW, and QK-clip."""
+    schedule: ScheduleSpec = ScheduleSpec()
+    """Learning rate over the optimizer's steps."""
+    balance: BalanceSpec = BalanceSpec()
+    """What keeps the load of experts even."""
+    memory: MemorySpec = MemorySpec()
+    """What is computed again, packed or sent away."""
+
+
+class LoopSpec(UpdatesSpec):
+    """The sections of every configuration of the trainer's loop."""
+
+    train: TrainSpec
+    """Steps, batches, precision, output."""
+    parallel: ParallelSpec = ParallelSpec()
+    """How the work is cut over the ranks."""
+    evaluate: EverySpec = EverySpec()
+    """Tasks that the model is asked while it trains."""
+    stages: tuple[StageSpec, ...] = ()
+    """What follows `train.steps`."""
+
+
+class RunSpec(LoopSpec):
     """One run of the trainer."""
 
     model: ModelSpec = Field(description="the architecture; a catalog model by name")
-    train: TrainSpec = Field(description="steps, batches, precision, output")
-    optimizer: OptimizerSpec = Field(
-        default_factory=OptimizerSpec, description="MuonClip, Muon or AdamW, and QK-clip"
-    )
-    schedule: ScheduleSpec = Field(
-        default_factory=ScheduleSpec, description="learning rate over `train.steps`"
-    )
-    balance: BalanceSpec = Field(
-        default_factory=BalanceSpec, description="what keeps the load of experts even"
-    )
-    parallel: ParallelSpec = Field(
-        default_factory=ParallelSpec, description="how the work is cut over the ranks"
-    )
     data: DataSpec = Field(
         default_factory=DataSpec, description="text, tokenizer, what is held out"
     )
@@ -203,13 +214,6 @@ class RunSpec(Spec):
         description="folder of a run, or one of its checkpoints, whose weights are the first ones; "
         "null: drawn from `train.seed`",
     )
-    memory: MemorySpec = Field(
-        default_factory=MemorySpec, description="what is computed again, packed or sent away"
-    )
-    evaluate: EverySpec = Field(
-        default_factory=EverySpec, description="tasks that the model is asked while it trains"
-    )
-    stages: tuple[StageSpec, ...] = Field(default=(), description="what follows `train.steps`")
 
     @field_validator("stages")
     @classmethod
@@ -223,12 +227,6 @@ class RunSpec(Spec):
             message = f"two stages are called `{twice}`"
             raise FieldError("TW017", message, f"`{MAIN}` is what `train` is called; rename one")
         return stages
-
-
-def run_section(name: str) -> Any:
-    """The section of a run, by its name, for another configuration: same default, same meaning."""
-    section: Any = RunSpec.model_fields[name]
-    return Field(default_factory=section.default_factory, description=section.description)
 
 
 MAIN: Final = "train"

@@ -20,33 +20,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from reference.config import (
-    PRESETS,
-    BalanceSpec,
-    EverySpec,
-    RunSpec,
-    StageSpec,
-    TrainSpec,
-    find_config,
-    run_section,
-)
+from reference.config import PRESETS, LoopSpec, RunSpec, find_config
 from reference.convert.trained import Trained, begun_from
-from reference.optim.spec import OptimizerSpec, ScheduleSpec
-from reference.parallel.mesh import ParallelSpec
 from reference.text.spec import DialogsSpec
 from reference.train import Program
 from reference.train import main as train_main
 from twin.loading.config import load_config
-from twin.spec.base import DocumentedSpec, Whole
-from twin.spec.memory import MemorySpec
+from twin.spec.base import Whole
 
 TUNED: Final = PRESETS / "sft"
 """Configurations that a bare name stands for."""
 
 
-class TuneSpec(DocumentedSpec):
-    """One fine-tuning; sections that it shares with a run (`reference.config.RunSpec`) mean the
-    same."""
+class TuneSpec(LoopSpec):
+    """One fine-tuning; the sections of `reference.config.LoopSpec`, and these."""
 
     start: str
     """Folder of the run, or one of its checkpoints, to begin from."""
@@ -54,16 +41,6 @@ class TuneSpec(DocumentedSpec):
     """What is learned."""
     seed: Whole = 0
     """Of the order of dialogues in each epoch."""
-    train: TrainSpec
-    """Steps, batches, precision, output."""
-    optimizer: OptimizerSpec = run_section("optimizer")
-    schedule: ScheduleSpec = run_section("schedule")
-    balance: BalanceSpec = run_section("balance")
-    parallel: ParallelSpec = run_section("parallel")
-    evaluate: EverySpec = run_section("evaluate")
-    memory: MemorySpec = run_section("memory")
-    stages: tuple[StageSpec, ...] = ()
-    """What follows `train.steps`."""
 
 
 def load_tune(config: str | Path, overrides: Sequence[str] = ()) -> RunSpec:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from reference.config import PRESETS as OTHERS
-from reference.config import BalanceSpec, RunSpec, TrainSpec, find_config, presets, run_section
+from reference.config import ProcessSpec, RunSpec, TrainSpec, UpdatesSpec, find_config, presets
 from reference.convert.trained import Trained, begun_from
 from reference.inference.spec import EngineSpec
-from reference.optim.spec import OptimizerSpec, ScheduleSpec
 from reference.rl.batches import PtxSpec
 from reference.rl.critique.ranking import CritiqueSpec
 from reference.rl.environments import EnvironmentsSpec
@@ -26,8 +25,7 @@ from reference.text.spec import DataSpec
 from reference.weight_sync.spec import SyncSpec
 from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
-from twin.spec.base import Count, DocumentedSpec, Flag, Whole
-from twin.spec.memory import MemorySpec
+from twin.spec.base import Count, Whole
 from twin.spec.model import ModelSpec
 
 PRESETS: Final = OTHERS / "rl"
@@ -38,35 +36,20 @@ find = partial(find_config, folder=PRESETS)
 """The file that a path or a name means."""
 
 
-class LearnSpec(DocumentedSpec):
-    """The trainer's part; words that a run has too (`reference.config.TrainSpec`) mean the same."""
+class LearnSpec(ProcessSpec):
+    """The trainer's part."""
 
     updates: Count = 1
     """Optimizer steps of an iteration, over as many parts of its prompts."""
     sequence: Annotated[Count, Field(le=10_000_000)]
-    """Tokens of a prompt with its response, at most."""
+    """Most tokens of a prompt with its response."""
     micro_batch: Count = 8
     """Responses per forward and backward pass."""
-    precision: Literal["bf16", "fp32", "fp64"] = "bf16"
-    """Of parameters and activations, of both engines."""
-    seed: Whole = 0
-    """Of the first weights, where nothing is started from."""
-    output: str | None = None
-    """Folder of metrics and checkpoints; null: runs/rl/ and the configuration's name on the command
-    line, and nothing is written from a program."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Of the trainer; the inference engine runs on the CPU."""
-    threads: Annotated[Count, Field(le=1024)] = 1
-    """CPU threads."""
-    deterministic: Flag = True
-    """Only algorithms that give the same result twice."""
     checkpoint_every: Whole = 10
     """Iterations from checkpoint to checkpoint; 0: only at the end."""
-    keep: Count = 2
-    """Newest checkpoints that are kept."""
 
 
-class RlSpec(DocumentedSpec):
+class RlSpec(UpdatesSpec):
     """One run."""
 
     start: str | None = None
@@ -103,11 +86,6 @@ class RlSpec(DocumentedSpec):
     (`reference.weight_sync`); null: copied."""
     train: LearnSpec
     """Updates, lengths, precision, output."""
-    optimizer: OptimizerSpec = run_section("optimizer")
-    schedule: ScheduleSpec = ScheduleSpec()
-    """Learning rate over the optimizer's steps."""
-    balance: BalanceSpec = run_section("balance")
-    memory: MemorySpec = run_section("memory")
 
 
 def load_rl(config: str | Path, overrides: Sequence[str] = ()) -> RlSpec:
@@ -120,21 +98,18 @@ def run_of(spec: RlSpec) -> RunSpec:
     """The trainer's run. Raises UsageError TW643 where there is no model, or two, and TW602 where
     `start` is no run."""
     model, data = _text(spec)
-    shared = {
-        name: getattr(spec.train, name)
-        for name in ("sequence", "micro_batch", "precision", "seed", "output", "device")
-    }
-    shared |= {name: getattr(spec.train, name) for name in ("threads", "deterministic", "keep")}
+    same = {name: getattr(spec.train, name) for name in ("sequence", "micro_batch")}
+    same |= {name: getattr(spec.train, name) for name in ProcessSpec.model_fields}
     train = TrainSpec(
         steps=spec.iterations * spec.train.updates,
         checkpoint_every=spec.train.checkpoint_every,
         evaluate_every=0,
         evaluate_sequences=0,
         final_sequences=0,
-        **shared,
+        **same,
     )
-    same = {name: getattr(spec, name) for name in ("optimizer", "schedule", "balance", "memory")}
-    return RunSpec(model=model, data=data, train=train, start=spec.start, **same)
+    sections = {name: getattr(spec, name) for name in UpdatesSpec.model_fields}
+    return RunSpec(model=model, data=data, train=train, start=spec.start, **sections)
 
 
 def _text(spec: RlSpec) -> tuple[ModelSpec, DataSpec]:
