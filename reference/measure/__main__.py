@@ -18,19 +18,9 @@ def main(words: Sequence[str] | None = None) -> int:
     from reference.measure import report  # noqa: PLC0415
     from reference.measure.run import MeasureRequest, run  # noqa: PLC0415
 
-    only = tuple(name for name in (options.only or "").split(",") if name)
-    request = MeasureRequest(
-        options.device,
-        options.model,
-        options.output,
-        only,
-        options.quick,
-        options.seconds,
-        options.name,
-        options.threads,
-    )
+    fields = {name: value for name, value in vars(options).items() if name != "json"}
     try:
-        result = run(request, _tell)
+        result = run(MeasureRequest(**fields), _tell)
     except TwinError as error:
         _clear()
         if options.json:
@@ -59,13 +49,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--model", help="whose shapes; kimi-k2 on a GPU, kimi-k2-nano on a CPU")
     parser.add_argument("--output", type=Path, help="folder to write to; measured/NAME")
-    parser.add_argument("--only", help="groups, with commas between")
+    parser.add_argument("--only", type=_names, default=(), help="groups, with commas between")
     parser.add_argument("--quick", action="store_true", help="few shapes, in seconds: a look")
     parser.add_argument("--seconds", type=float, help="of one shape at most")
     parser.add_argument("--name", help="of the parts that are written")
     parser.add_argument("--threads", type=int, default=1, help="of a CPU; 1")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
 
 
 def _tell(what: str, done: int, total: int, left: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -18,6 +19,19 @@ TYPES: Mapping[str, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float3
 """Numbers that products are timed in; the twin's profile is of bf16."""
 WIDTH: Mapping[str, int] = {"bf16": 2, "fp32": 4}
 """Bytes of each."""
+
+
+T = TypeVar("T")
+Make = Callable[[torch.device], Call]
+"""Prepares a call with fresh inputs on a device."""
+
+
+class BySetting(NamedTuple, Generic[T]):
+    """A choice for a quick look, for a GPU and for a CPU."""
+
+    quick: T
+    cuda: T
+    cpu: T
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +56,10 @@ class Setting:
         """Whether the device is an NVIDIA or AMD GPU."""
         return self.device.type == "cuda"
 
+    def of(self, choices: BySetting[T]) -> T:
+        """The choice for this setting."""
+        return choices.quick if self.quick else choices.cuda if self.cuda else choices.cpu
+
 
 @dataclass(frozen=True, slots=True)
 class TimedCase:
@@ -58,11 +76,8 @@ class TimedCase:
 
     def measured(self, group: str, setting: Setting) -> MeasuredPoint:
         """The point that comes of it."""
-        timing = self.run(setting)
-        shape = dict(self.shape)
-        return MeasuredPoint(
-            group, self.op, shape, self.dtype, self.flop, self.bytes, self.kernels, timing
-        )
+        work = self.dtype, self.flop, self.bytes, self.kernels
+        return MeasuredPoint(group, self.op, dict(self.shape), *work, self.run(setting))
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name} {value:,}" for name, value in self.shape.items())
@@ -81,7 +96,7 @@ class Skip:
         return f"skipped {self.group}: {self.what}: {self.why}"
 
 
-def timed(make: Callable[[torch.device], Call], size: float) -> Callable[[Setting], Timing]:
+def timed(make: Make, size: float) -> Callable[[Setting], Timing]:
     """Times what `make` prepares with fresh inputs of `size` bytes; on a GPU several sets, so that
     together they exceed its cache."""
 
@@ -98,16 +113,23 @@ def random(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tenso
     return torch.randn(shape, device=device, dtype=dtype)
 
 
+def bf16(device: torch.device, *shape: int) -> torch.Tensor:
+    """The same in bf16."""
+    return random(device, torch.bfloat16, *shape)
+
+
+def gradient(out: torch.Tensor, *inputs: torch.Tensor) -> Call:
+    """A backward pass to some inputs."""
+    dout = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, inputs, dout, retain_graph=True)
+
+
 def of_reach(cases: list[TimedCase], group: str, setting: Setting) -> list[TimedCase | Skip]:
     """The cases that the bounds of the setting admit, and in one word what they leave out."""
-    kept: list[TimedCase | Skip] = []
-    beyond = 0
-    for case in cases:
-        if case.flop <= setting.most_flop and case.bytes <= setting.most_bytes:
-            kept.append(case)
-        else:
-            beyond += 1
-    if beyond:
-        why = f"beyond {setting.most_flop:.1e} FLOP or {setting.most_bytes:.1e} bytes per call"
-        kept.append(Skip(group, f"{beyond} of {len(cases)} shapes", why))
-    return kept
+    flop, size = setting.most_flop, setting.most_bytes
+    kept = [case for case in cases if case.flop <= flop and case.bytes <= size]
+    if len(kept) == len(cases):
+        return [*kept]
+    beyond = f"{len(cases) - len(kept)} of {len(cases)} shapes"
+    why = f"beyond {flop:.1e} FLOP or {size:.1e} bytes per call"
+    return [*kept, Skip(group, beyond, why)]

@@ -41,11 +41,15 @@ def summary(result: Measurement) -> dict[str, Any]:
 def shares(result: Measurement) -> list[dict[str, Any]]:
     """The best rate of each operation in FLOP/s, as a share of the dense products' best and, of
     steps, of the peak (MFU)."""
-    own = [point for point in result.points if point.dtype == BF16 and point.flop > 0]
-    rates = {op: _best([p for p in own if p.op == op], result) for op in _ops(own)}
-    dense = max((rates[op][1] for op in ("gemm", "gemm_input") if op in rates), default=0.0)
+    fastest: dict[str, tuple[MeasuredPoint, float]] = {}
+    for point in result.points:
+        if point.dtype == BF16 and point.flop > 0 and "dispatch" not in point.op:
+            rate = point.rate(result.statistic)
+            if point.op not in fastest or rate > fastest[point.op][1]:
+                fastest[point.op] = point, rate
+    dense = max((fastest[op][1] for op in ("gemm", "gemm_input") if op in fastest), default=0.0)
     rows: list[dict[str, Any]] = []
-    for op, (point, rate) in rates.items():
+    for op, (point, rate) in fastest.items():
         row: dict[str, Any] = {"op": op, "shape": dict(point.shape), "flop_per_s": rate}
         if point.group == "steps":
             row["mfu"] = rate / result.peak if result.peak else None
@@ -67,14 +71,14 @@ def bars(result: Measurement, rates: Iterable[dict[str, Any]]) -> list[dict[str,
         "grouped": _worst(result, ("grouped", "grouped_weight"), dense),
     }
     return [
-        {"bar": name, "wanted": wanted, "reached": reached[name], "held": _held(reached, name)}
-        for name, wanted in BARS.items()
+        {
+            "bar": name,
+            "wanted": BARS[name],
+            "reached": share,
+            "held": None if share is None else share >= BARS[name],
+        }
+        for name, share in reached.items()
     ]
-
-
-def _held(reached: dict[str, float | None], name: str) -> bool | None:
-    value = reached[name]
-    return None if value is None else value >= BARS[name]
 
 
 def _worst(result: Measurement, ops: Sequence[str], dense: float | None) -> float | None:
@@ -100,33 +104,32 @@ def _weight(point: MeasuredPoint) -> tuple[int, int] | None:
 def disturbed(points: Iterable[MeasuredPoint]) -> list[MeasuredPoint]:
     """Points whose median lies well above their least, by the wall's clock where there is one:
     something else ran meanwhile."""
-    return [point for point in points if _median(point) > SPREAD * _least(point)]
 
+    def spread(point: MeasuredPoint) -> float:
+        timing = point.timing
+        return (timing.wall_median or timing.median) / (timing.wall_least or timing.least)
 
-def _median(point: MeasuredPoint) -> float:
-    return point.timing.wall_median or point.timing.median
-
-
-def _least(point: MeasuredPoint) -> float:
-    return point.timing.wall_least or point.timing.least
+    return [point for point in points if spread(point) > SPREAD]
 
 
 def text(result: Measurement) -> str:
     """The same for a person."""
-    machine = result.machine
+    machine, facts = result.machine, summary(result)
+    state = (
+        f"the machine was {'busy' if facts['busy'] else 'quiet'} (load up to {facts['load']:.1f} "
+        f"on {machine.count} {'GPUs' if machine.kind == 'cuda' else 'cores'}); of "
+        f"{facts['points']} points {facts['disturbed']} have a median 10 % above their least; fits "
+        f"take the {result.statistic}"
+    )
     lines = [f"{machine.device}, {machine.software}, {machine.date}", ""]
-    lines += [_row(row) for row in shares(result)]
-    lines += ["", *_state(result), *map(str, result.skips)]
-    if machine.hopper:
-        lines += [_bar(bar) for bar in bars(result, shares(result))]
-    else:
-        lines += [_UNJUDGED]
+    lines += [*map(_row, facts["rates"]), "", state, *map(str, result.skips)]
+    lines += map(_bar, facts["bars"]) if machine.hopper else [_UNJUDGED]
     if result.profile is None:
         lines += [f"no profile yet: it also needs points of {result.missing} in the same folder"]
     else:
         lines += ["", *map(str, result.profile.residuals)]
-        steps = [path for path in result.files if path.name.startswith("step-")]
         lines += ["", f"wrote {len(result.files)} files to {result.folder}"]
+        steps = [path for path in result.files if path.name.startswith("step-")]
         lines += [f"the twin's answer: twin run {path}" for path in steps]
     return "\n".join(lines)
 
@@ -135,19 +138,6 @@ _UNJUDGED = (
     "skipped the bars: 25 % MFU of the small preset, attention and grouped products at 60 % of "
     "dense ones: they are for a Hopper GPU"
 )
-
-
-def _state(result: Measurement) -> list[str]:
-    count, total = len(disturbed(result.points)), len(result.points)
-    load = max(result.loads, default=0.0)
-    word = "busy" if result.was_busy else "quiet"
-    noun = "GPUs" if result.machine.kind == "cuda" else "cores"
-    line = (
-        f"the machine was {word} (load up to {load:.1f} on {result.machine.count} {noun}); of "
-        f"{total} points {count} have a median 10 % above their least; fits take the "
-        f"{result.statistic}"
-    )
-    return [line]
 
 
 def _row(row: dict[str, Any]) -> str:
@@ -165,12 +155,3 @@ def _bar(bar: dict[str, Any]) -> str:
         return f"bar {bar['bar']}: not measured"
     word = "held" if bar["held"] else "MISSED"
     return f"bar {bar['bar']}: {bar['reached']:.0%} of {bar['wanted']:.0%} wanted, {word}"
-
-
-def _best(points: Sequence[MeasuredPoint], result: Measurement) -> tuple[MeasuredPoint, float]:
-    fastest = max(points, key=lambda point: point.rate(result.statistic))
-    return fastest, fastest.rate(result.statistic)
-
-
-def _ops(points: Iterable[MeasuredPoint]) -> list[str]:
-    return [op for op in dict.fromkeys(point.op for point in points) if "dispatch" not in op]

@@ -70,10 +70,13 @@ class Tape:
         self._arrivals: list[Arrival] = []
         self._memory: dict[str, int] = {}
 
-    def open(self, folder: Path, rank: int, header: Mapping[str, Any]) -> None:
-        """Write from now on, behind what the file holds."""
+    def open(
+        self, folder: Path, rank: int, header: Mapping[str, Any], *, anew: bool = False
+    ) -> None:
+        """Write from now on, behind what the file holds, or `anew`."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / f"rank-{rank:05d}.jsonl").open("a", encoding="utf-8")
+        mode = "w" if anew else "a"
+        self._file = (folder / f"rank-{rank:05d}.jsonl").open(mode, encoding="utf-8")
         facts = {"version": VERSION, "rank": rank, "clock": "unix_ns", **header}
         self._line({"kind": "header", **facts})
 
@@ -109,12 +112,12 @@ class Tape:
         self.bytes[name, group, kind] += size
         return Transfer(self, stream, name, size, group, time_ns())
 
-    def end_step(self, start: int) -> None:
-        """The step is over: write what it was. What lies before it belongs to none, such as an
-        evaluation's messages."""
+    def end_step(self, start: int, end: int | None = None) -> None:
+        """The step is over, now or at `end`: write what it was. What lies before it belongs to
+        none, such as an evaluation's messages."""
         if self._file is None:
             return
-        end = time_ns()  # before it is written down, which takes time itself
+        end = end or time_ns()  # before it is written down, which takes time itself
         for span in sorted(self._spans, key=lambda one: one.start):
             if span.start >= start:
                 self._line({"kind": "span", **asdict(span)})

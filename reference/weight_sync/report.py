@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -118,35 +117,26 @@ def text(document: dict[str, Any]) -> str:
 
 def write_timeline(folder: Path, controller: Controller, outcomes: Sequence[UpdateResult]) -> None:
     """The timelines of all ranks, senders first, an update per step: `twin measured FOLDER`."""
-    target = folder / timeline.FOLDER
-    target.mkdir(parents=True, exist_ok=True)
     senders, ranks = len(controller.senders), len(controller.senders) + len(controller.receivers)
+    header = {
+        "ranks": ranks,
+        "stage": 0,
+        "parallel": {},
+        "model": controller.job.model.name,
+        "microbatches": 1,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     for rank in range(ranks):
-        header = {
-            "kind": "header",
-            "version": timeline.VERSION,
-            "rank": rank,
-            "clock": "unix_ns",
-            "ranks": ranks,
-            "stage": 0,
-            "parallel": {},
-            "model": controller.job.model.name,
-            "microbatches": 1,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        lines: list[dict[str, Any]] = [header]
-        for step, outcome in enumerate(outcomes, 1):
+        tape = timeline.Tape()
+        tape.open(folder / timeline.FOLDER, rank, header, anew=True)
+        for tape.step, outcome in enumerate(outcomes, 1):
             reports = outcome.senders if rank < senders else outcome.receivers
             report = reports.get(rank if rank < senders else rank - senders)
-            lines += [
-                {"kind": "span", **asdict(_timeline_span(step, span))}
-                for span in (report.spans if report is not None else ())
-                if span.stage in _STREAMS and span.start >= outcome.start
-            ]
-            times = {"start": outcome.start, "end": outcome.end}
-            lines.append({"kind": "step", "step": step, **times})
-        file = target / f"rank-{rank:05d}.jsonl"
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            for span in report.spans if report is not None else ():
+                if span.stage in _STREAMS:
+                    tape.span(_timeline_span(tape.step, span))
+            tape.end_step(outcome.start, outcome.end)
+        tape.close()
 
 
 def _timeline_span(step: int, span: StageSpan) -> timeline.Span:

@@ -18,7 +18,9 @@ Legend: T tokens, D width, K experts per token, E experts, W words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
 
 import torch
 from torch.nn import functional
@@ -27,7 +29,19 @@ from reference.kernels.fp8 import quantize
 from reference.kernels.norm import rms_norm
 from reference.kernels.swiglu import swiglu
 from reference.measure import clock
-from reference.measure.cases import BF16, TYPES, Setting, Skip, TimedCase, of_reach, random, timed
+from reference.measure.cases import (
+    BF16,
+    BySetting,
+    Make,
+    Setting,
+    Skip,
+    TimedCase,
+    bf16,
+    gradient,
+    of_reach,
+    random,
+    timed,
+)
 from reference.measure.clock import Call
 from reference.measure.points import Timing
 from reference.model.dispatch import gather, order_of, spread
@@ -35,38 +49,40 @@ from reference.model.rope import Positions, rotate
 from reference.model.router import Router
 from twin.spec.model import ModelSpec, Moe, Rope
 
-CHAIN = 20
+CHAIN: Final = 20
 """Kernels in a chain."""
-TINY = 8
+TINY: Final = 8
 """Numbers that each works on."""
+FP8: Final = 1 + 4 / 128
+"""Bytes of a value in FP8 with its part of a tile's fp32 scale."""
+ROTARY: Final = 64
+"""Width of the rotary part of a head (Kimi K2, DeepSeek-V3)."""
+TOKENS: Final = BySetting((16, 1024), (8, 64, 512, 2048, 8192, 32768), (16, 256, 1024, 4096))
+"""Tokens of the model's width; a few of them show what a kernel costs beside its bytes."""
+LARGE: Final = BySetting([(2048, 4096)], [], [(4096, 4096)])
+"""Tokens and width of what the memory of a host moves: more than its caches hold, no new pages."""
+COPIED: Final = BySetting((16, 19), *[(12, 15, 18, 21, 24, 27)] * 2)
+"""Exponents of two of the bytes copied."""
 
 
 def launch_cases(setting: Setting) -> list[TimedCase | Skip]:
     """Chains of one elementwise kernel, and of a product, on a few numbers."""
     del setting
-    shape = {"chain": CHAIN, "values": TINY}
+    chain, one = {"chain": CHAIN, "values": TINY}, {"values": TINY}
     size = 2.0 * CHAIN * TINY * 2
-    product = {"rows": TINY, "cols": TINY, "inner": TINY}
+    square = {"rows": TINY, "cols": TINY, "inner": TINY}
+    flop, moved = 2.0 * TINY**3, 6.0 * TINY**2
+    linear = _host(_tiny_linear)
     return [
-        TimedCase("launch", shape, BF16, 0.0, size, CHAIN, timed(_chain, size)),
-        TimedCase("dispatch", {"values": TINY}, BF16, 0.0, size / CHAIN, 1, _host(_tiny)),
-        TimedCase(
-            "dispatch_gemm", product, BF16, 2.0 * TINY**3, 6.0 * TINY**2, 1, _host(_tiny_gemm)
-        ),
-        TimedCase(
-            "dispatch_autograd",
-            product,
-            BF16,
-            6.0 * TINY**3,
-            18.0 * TINY**2,
-            3,
-            _host(_tiny_linear),
-        ),
+        TimedCase("launch", chain, BF16, 0.0, size, CHAIN, timed(_chain, size)),
+        TimedCase("dispatch", one, BF16, 0.0, size / CHAIN, 1, _host(lambda d: bf16(d, TINY).neg_)),
+        TimedCase("dispatch_gemm", square, BF16, flop, moved, 1, _host(_tiny_gemm)),
+        TimedCase("dispatch_autograd", square, BF16, 3 * flop, 3 * moved, 3, linear),
     ]
 
 
 def _chain(device: torch.device) -> Call:
-    x = random(device, TYPES[BF16], TINY)
+    x = bf16(device, TINY)
 
     def call() -> None:
         for _ in range(CHAIN):
@@ -75,78 +91,40 @@ def _chain(device: torch.device) -> Call:
     return call
 
 
-def _tiny(device: torch.device) -> Call:
-    return random(device, TYPES[BF16], TINY).neg_
-
-
 def _tiny_gemm(device: torch.device) -> Call:
-    x, w = random(device, TYPES[BF16], TINY, TINY), random(device, TYPES[BF16], TINY, TINY)
+    x, w = bf16(device, TINY, TINY), bf16(device, TINY, TINY)
     return lambda: x @ w
 
 
 def _tiny_linear(device: torch.device) -> Call:
     """A linear layer forward and both gradients: three kernels."""
-    x, w = (random(device, TYPES[BF16], TINY, TINY).requires_grad_() for _ in range(2))
-    dy = random(device, TYPES[BF16], TINY, TINY)
+    x, w = (bf16(device, TINY, TINY).requires_grad_() for _ in range(2))
+    dy = bf16(device, TINY, TINY)
     return lambda: torch.autograd.grad(x @ w, (x, w), dy)
 
 
-def _host(make):  # noqa: ANN001, ANN202
-    def run(setting: Setting) -> Timing:
-        return clock.host_seconds(make(setting.device), setting.device, setting.effort)
-
-    return run
-
-
-Make = Callable[[torch.device], Call]
-
-FP8 = 1 + 4 / 128
-"""Bytes of a value in FP8 with its part of a tile's fp32 scale."""
-ROTARY = 64
-"""Width of the rotary part of a head (Kimi K2, DeepSeek-V3)."""
+def _host(make: Make) -> Callable[[Setting], Timing]:
+    return lambda setting: clock.host_seconds(make(setting.device), setting.device, setting.effort)
 
 
 def bandwidth_cases(setting: Setting) -> list[TimedCase | Skip]:
     """Every kernel at every size."""
-    D = setting.spec.hidden
-    found = [
-        _memory_case(op, T, D, *kernel)
-        for T in _tokens(setting)
-        for op, kernel in _kernels(T, D).items()
-    ]
-    found += [one for T in _tokens(setting) for one in _of_model(setting.spec, T)]
+    found: list[TimedCase] = []
+    for T in setting.of(TOKENS):
+        found += [_memory_case(op, T, setting.spec.hidden) for op in KERNELS]
+    for T in setting.of(TOKENS):
+        found += _of_model(setting.spec, T)
     if not setting.cuda:
-        # What the memory of the host moves: more than its caches hold, no new pages.
-        T, D = (2048, 4096) if setting.quick else (4096, 4096)
-        found += [_memory_case(op, T, D, *_kernels(T, D)[op]) for op in ("copy", "accumulate")]
+        found += [
+            _memory_case(op, *TD) for TD in setting.of(LARGE) for op in ("copy", "accumulate")
+        ]
     return of_reach(found, "bandwidth", setting)
 
 
-def _memory_case(op: str, T: int, D: int, width: float, kernels: int, make: Make) -> TimedCase:
-    size = width * T * D
-    return TimedCase(op, {"tokens": T, "width": D}, BF16, 0.0, size, kernels, timed(make, size))
-
-
-def _tokens(setting: Setting) -> tuple[int, ...]:
-    """Tokens of the model's width; a few of them show what a kernel costs beside its bytes."""
-    if setting.quick:
-        return (16, 1024)
-    return (8, 64, 512, 2048, 8192, 32768) if setting.cuda else (16, 256, 1024, 4096)
-
-
-def _kernels(T: int, D: int) -> dict[str, tuple[float, int, Make]]:
-    """Bytes per value of T x D, kernels that the twin counts, and the call, by name."""
-    return {
-        "copy": (4.0, 1, lambda device: _copy(device, T, D)),
-        "add": (6.0, 1, lambda device: _add(device, T, D)),
-        "rms_norm": (4.0, 1, lambda device: _norm(device, T, D, backward=False)),
-        "rms_norm_backward": (6.0, 2, lambda device: _norm(device, T, D, backward=True)),
-        "swiglu": (6.0, 1, lambda device: _swiglu(device, T, D, backward=False)),
-        "swiglu_backward": (10.0, 1, lambda device: _swiglu(device, T, D, backward=True)),
-        "rope": (4.0, 1, lambda device: _rope(device, T, D)),
-        "fp8_cast": (2 + FP8, 1, lambda device: _cast(device, T, D)),
-        "accumulate": (10.0, 1, lambda device: _accumulate(device, T, D)),
-    }
+def _memory_case(op: str, T: int, D: int) -> TimedCase:
+    width, kernels, make = KERNELS[op]
+    size, run = width * T * D, partial(make, T=T, D=D)
+    return TimedCase(op, {"tokens": T, "width": D}, BF16, 0.0, size, kernels, timed(run, size))
 
 
 def _of_model(spec: ModelSpec, T: int) -> Iterator[TimedCase]:
@@ -155,7 +133,7 @@ def _of_model(spec: ModelSpec, T: int) -> Iterator[TimedCase]:
     `combine_unpermute`, whose backwards are each other's forward; `router_scores`."""
     D, W = spec.hidden, spec.vocab
     for op, width, kernels in (("loss", 26.0, 4), ("loss_backward", 14.0, 2)):
-        make = _loss(T, W, backward=op == "loss_backward")
+        make = timed(partial(_loss, T=T, W=W, backward=kernels == 2), 26.0 * T * W)
         yield TimedCase(op, {"tokens": T, "width": W}, BF16, 0.0, width * T * W, kernels, make)
     if spec.moe is None:
         return
@@ -163,136 +141,122 @@ def _of_model(spec: ModelSpec, T: int) -> Iterator[TimedCase]:
     size = 2.0 * (1 + K) * T * D
     shape = {"tokens": T, "width": D, "copies": K}
     for op in ("spread", "gather"):
-        yield TimedCase(op, shape, BF16, 0.0, size, 1, timed(_rows(op, T, D, (K, E)), size))
+        make = timed(partial(_rows, op=op, T=T, D=D, experts=(K, E)), size)
+        yield TimedCase(op, shape, BF16, 0.0, size, 1, make)
     for op, times in (("route", 3), ("route_backward", 2)):
         size = 4.0 * times * T * E + 8.0 * T * K
-        make = timed(_route(spec.moe, T, backward=times == 2), size)
+        make = timed(partial(_route, moe=spec.moe, T=T, backward=times == 2), size)
         yield TimedCase(op, {"tokens": T, "experts": E, "copies": K}, BF16, 0.0, size, 7, make)
 
 
-def _loss(T: int, W: int, *, backward: bool) -> Callable[[Setting], Timing]:
-    def make(device: torch.device) -> Call:
-        logits_TW = random(device, TYPES[BF16], T, W)
-        targets_T = torch.randint(W, (T,), device=device)
-        if not backward:
-            return lambda: functional.cross_entropy(logits_TW.float(), targets_T)
-        wide_TW = logits_TW.requires_grad_().float()
-        return _gradient(functional.cross_entropy(wide_TW, targets_T), logits_TW)
-
-    return timed(make, 26.0 * T * W)
+def _loss(device: torch.device, *, T: int, W: int, backward: bool) -> Call:
+    logits_TW = bf16(device, T, W)
+    targets_T = torch.randint(W, (T,), device=device)
+    if not backward:
+        return lambda: functional.cross_entropy(logits_TW.float(), targets_T)
+    wide_TW = logits_TW.requires_grad_().float()
+    return gradient(functional.cross_entropy(wide_TW, targets_T), logits_TW)
 
 
-def _rows(op: str, T: int, D: int, experts: tuple[int, int]) -> Make:
+def _rows(device: torch.device, *, op: str, T: int, D: int, experts: tuple[int, int]) -> Call:
     K, E = experts
-
-    def make(device: torch.device) -> Call:
-        order = order_of(torch.rand(T, E, device=device).topk(K).indices, E)
-        rows = random(device, TYPES[BF16], T if op == "spread" else K * T, D)
-        if op == "spread":
-            return lambda: spread(rows, order, K)
-        return lambda: gather(rows, order, K)
-
-    return make
+    order = order_of(torch.rand(T, E, device=device).topk(K).indices, E)
+    rows = bf16(device, T if op == "spread" else K * T, D)
+    return lambda: (spread if op == "spread" else gather)(rows, order, K)
 
 
-def _route(moe: Moe, T: int, *, backward: bool) -> Make:
+def _route(device: torch.device, *, moe: Moe, T: int, backward: bool) -> Call:
     """Scores, choice, weights and the order of rows, from logits."""
-
-    def make(device: torch.device) -> Call:
-        router = Router(moe, 1, device, TYPES[BF16])
-        router.bias.zero_()
-        logits_TE = random(device, torch.float32, T, moe.experts)
-        if backward:
-            return _gradient(router.assign(logits_TE.requires_grad_())[1], logits_TE)
-        return lambda: order_of(router.assign(logits_TE)[0], moe.experts)
-
-    return make
+    router = Router(moe, 1, device, torch.bfloat16)
+    router.bias.zero_()
+    logits_TE = random(device, torch.float32, T, moe.experts)
+    if backward:
+        return gradient(router.assign(logits_TE.requires_grad_())[1], logits_TE)
+    return lambda: order_of(router.assign(logits_TE)[0], moe.experts)
 
 
-def _copy(device: torch.device, T: int, D: int) -> Call:
-    x_TD, y_TD = (random(device, TYPES[BF16], T, D) for _ in range(2))
+def _copy(device: torch.device, *, T: int, D: int) -> Call:
+    x_TD, y_TD = bf16(device, T, D), bf16(device, T, D)
     return lambda: y_TD.copy_(x_TD)
 
 
-def _add(device: torch.device, T: int, D: int) -> Call:
-    x_TD, y_TD = (random(device, TYPES[BF16], T, D) for _ in range(2))
+def _add(device: torch.device, *, T: int, D: int) -> Call:
+    x_TD, y_TD = bf16(device, T, D), bf16(device, T, D)
     return lambda: x_TD + y_TD
 
 
-def _norm(device: torch.device, T: int, D: int, *, backward: bool) -> Call:
-    x_TD, gain_D = random(device, TYPES[BF16], T, D), random(device, TYPES[BF16], D)
-    if not backward:
-        return lambda: rms_norm(x_TD, gain_D, 1e-6)
-    return _gradient(rms_norm(x_TD.requires_grad_(), gain_D.requires_grad_(), 1e-6), x_TD, gain_D)
+def _norm(device: torch.device, *, T: int, D: int) -> Call:
+    x_TD, gain_D = bf16(device, T, D), bf16(device, D)
+    return lambda: rms_norm(x_TD, gain_D, 1e-6)
 
 
-def _swiglu(device: torch.device, T: int, D: int, *, backward: bool) -> Call:
-    gate_up = random(device, TYPES[BF16], T, 2 * D)
-    if not backward:
-        return lambda: swiglu(gate_up, None)
-    return _gradient(swiglu(gate_up.requires_grad_(), None), gate_up)
+def _norm_backward(device: torch.device, *, T: int, D: int) -> Call:
+    x_TD, gain_D = bf16(device, T, D).requires_grad_(), bf16(device, D).requires_grad_()
+    return gradient(rms_norm(x_TD, gain_D, 1e-6), x_TD, gain_D)
 
 
-def _rope(device: torch.device, T: int, D: int) -> Call:
+def _swiglu(device: torch.device, *, T: int, D: int) -> Call:
+    gate_up = bf16(device, T, 2 * D)
+    return lambda: swiglu(gate_up, None)
+
+
+def _swiglu_backward(device: torch.device, *, T: int, D: int) -> Call:
+    gate_up = bf16(device, T, 2 * D).requires_grad_()
+    return gradient(swiglu(gate_up, None), gate_up)
+
+
+def _rope(device: torch.device, *, T: int, D: int) -> Call:
     width = min(ROTARY, D)
-    x_BTHR = random(device, TYPES[BF16], 1, T, D // width, width)
+    x_BTHR = bf16(device, 1, T, D // width, width)
     turns_TR = Positions(Rope(), width).turns(0, T, x_BTHR)
     return lambda: rotate(x_BTHR, turns_TR)
 
 
-def _cast(device: torch.device, T: int, D: int) -> Call:
-    x_TD = random(device, TYPES[BF16], T, D)
+def _cast(device: torch.device, *, T: int, D: int) -> Call:
+    x_TD = bf16(device, T, D)
     return lambda: quantize(x_TD)
 
 
-def _accumulate(device: torch.device, T: int, D: int) -> Call:
-    sum_TD, x_TD = random(device, torch.float32, T, D), random(device, TYPES[BF16], T, D)
+def _accumulate(device: torch.device, *, T: int, D: int) -> Call:
+    sum_TD, x_TD = random(device, torch.float32, T, D), bf16(device, T, D)
     return lambda: sum_TD.add_(x_TD)
 
 
-def _gradient(out: torch.Tensor, *inputs: torch.Tensor) -> Call:
-    dout = torch.randn_like(out)
-    return lambda: torch.autograd.grad(out, inputs, dout, retain_graph=True)
-
-
-BYTE = "uint8"
+KERNELS: Final[Mapping[str, tuple[float, int, Callable[..., Call]]]] = {
+    "copy": (4.0, 1, _copy),
+    "add": (6.0, 1, _add),
+    "rms_norm": (4.0, 1, _norm),
+    "rms_norm_backward": (6.0, 2, _norm_backward),
+    "swiglu": (6.0, 1, _swiglu),
+    "swiglu_backward": (10.0, 1, _swiglu_backward),
+    "rope": (4.0, 1, _rope),
+    "fp8_cast": (2 + FP8, 1, _cast),
+    "accumulate": (10.0, 1, _accumulate),
+}
+"""Bytes per value of T x D, kernels that the twin counts, and what prepares a call."""
 
 
 def copy_cases(setting: Setting) -> list[TimedCase | Skip]:
     """Sizes in steps of eight, each way; bytes are those of the payload."""
-    exponents = (16, 19) if setting.quick else (12, 15, 18, 21, 24, 27)
-    sizes = [2**exponent for exponent in exponents]
-    if not setting.cuda:
-        found = [_copy_case("host_copy", size, _within) for size in sizes]
-        return [
-            *of_reach(found, "copies", setting),
-            Skip("copies", "pinned copies to and from a GPU", "no GPU; memory copies instead"),
-        ]
-    down = [_copy_case("device_to_host", size, _down) for size in sizes]
-    return of_reach(
-        [_copy_case("host_to_device", size, _up) for size in sizes] + down, "copies", setting
+    ways = ("host_to_device", "device_to_host") if setting.cuda else ("host_copy",)
+    sizes = [2**exponent for exponent in setting.of(COPIED)]
+    found = [
+        TimedCase(way, {"bytes": size}, "uint8", 0.0, float(size), 1, timed(make, size))
+        for way in ways
+        for size in sizes
+        for make in [partial(_copied, way=way, size=size)]
+    ]
+    what, why = "pinned copies to and from a GPU", "no GPU; memory copies instead"
+    skips = [] if setting.cuda else [Skip("copies", what, why)]
+    return [*of_reach(found, "copies", setting), *skips]
+
+
+def _copied(device: torch.device, *, way: str, size: int) -> Call:
+    host, there = (
+        torch.randint(256, (size,), dtype=torch.uint8, device=place) for place in ("cpu", device)
     )
-
-
-def _copy_case(op: str, size: int, make) -> TimedCase:  # noqa: ANN001
-    run = timed(lambda device: make(device, size), size)
-    return TimedCase(op, {"bytes": size}, BYTE, 0.0, float(size), 1, run)
-
-
-def _within(device: torch.device, size: int) -> Call:
-    source, target = (_random_bytes(size, device) for _ in range(2))
-    return lambda: target.copy_(source)
-
-
-def _up(device: torch.device, size: int) -> Call:
-    source, target = _random_bytes(size).pin_memory(), _random_bytes(size, device)
+    if way == "host_copy":
+        return lambda: there.copy_(host)
+    pinned = host.pin_memory()
+    source, target = (pinned, there) if way == "host_to_device" else (there, pinned)
     return lambda: target.copy_(source, non_blocking=True)
-
-
-def _down(device: torch.device, size: int) -> Call:
-    source, target = _random_bytes(size, device), _random_bytes(size).pin_memory()
-    return lambda: target.copy_(source, non_blocking=True)
-
-
-def _random_bytes(size: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    return torch.randint(256, (size,), dtype=torch.uint8, device=device)

@@ -20,8 +20,9 @@ outputs; T tokens, H heads, Q query-key width, V value width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from itertools import product
+from typing import Final
 
 import torch
 
@@ -31,9 +32,12 @@ from reference.measure.cases import (
     BF16,
     TYPES,
     WIDTH,
+    BySetting,
     Setting,
     Skip,
     TimedCase,
+    bf16,
+    gradient,
     of_reach,
     random,
     timed,
@@ -41,19 +45,44 @@ from reference.measure.cases import (
 from reference.measure.clock import Call
 from twin.spec.model import LatentAttention, ModelSpec
 
+Sides = tuple[int, int]
+Multiply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+ROWS: Final = BySetting((128,), (1024, 4096, 8192), (256, 1024))
+"""Tokens of a micro-batch."""
+GRID: Final = BySetting(
+    ((8, 64, 256), (64, 256), (64, 256)),
+    ((64, 256, 1024, 4096, 16384), (512, 2048, 8192), (512, 2048, 8192)),
+    ((8, 32, 128, 512, 2048), (64, 256, 1024), (64, 256, 1024)),
+)
+"""Rows, columns and inner sums in powers of four."""
+EXPERT_ROWS: Final = BySetting((16, 64), (512, 1024, 2048, 4096, 8192), (16, 64, 256, 1024))
+"""Rows per expert."""
+LENGTHS: Final = BySetting(
+    (64, 256), (512, 1024, 2048, 4096, 8192), (64, 128, 256, 512, 1024, 2048)
+)
+"""Tokens of a sequence."""
+RANK: Final = 24
+"""Experts of one rank at most: Kimi K2's under 16-way expert parallelism (report, section 2.4)."""
+LSE: Final = 4
+"""Bytes of the fp32 log-sum-exp per head and token."""
+WIDE: Final[tuple[int, int]] = (192, 128)
+"""Query-key and value width of Kimi K2's heads."""
+DEPTH: Final = {False: 1, True: 3}
+"""Kernels that the twin counts, forward and backward: rowsum(dO * O), the main one, a cast."""
+
 
 def gemm_cases(setting: Setting) -> list[TimedCase | Skip]:
     """Products of every number type; the model's own in bf16 forward and backward."""
     found: dict[str, TimedCase] = {}
     for dtype in setting.dtypes:
-        for rows, cols, inner in _grid(setting):
-            case = forward(dtype, rows, cols, inner)
+        for rows, cols, inner in product(*setting.of(GRID)):
+            case = gemm("gemm", dtype, rows, cols, inner)
             found[str(case)] = case
-    for rows, (cols, inner) in product(_gemm_rows(setting), projections(setting.spec)):
+    for rows, (cols, inner) in product(setting.of(ROWS), projections(setting.spec)):
         for case in (
-            forward(BF16, rows, cols, inner),
-            input_gradient(BF16, rows, cols, inner),
-            weight_gradient(BF16, rows, cols, inner),
+            gemm("gemm", BF16, rows, cols, inner),
+            gemm("gemm_input", BF16, rows, inner, cols),
+            gemm("gemm_weight", BF16, cols, inner, rows),
         ):
             found[str(case)] = case
     fp8 = Skip("gemm", "FP8 products", "the reference multiplies in bf16, as Kimi K2 did")
@@ -81,61 +110,29 @@ def projections(spec: ModelSpec) -> list[tuple[int, int]]:
     return list(dict.fromkeys(pairs))
 
 
-def forward(dtype: str, M: int, N: int, K: int) -> TimedCase:
-    """x_MK @ w_NK^T."""
+GEMMS: Final[Mapping[str, tuple[Callable[..., tuple[Sides, Sides]], Multiply]]] = {
+    "gemm": (lambda rows, cols, inner: ((rows, inner), (cols, inner)), lambda x, w: x @ w.T),
+    "gemm_input": (lambda rows, cols, inner: ((rows, inner), (inner, cols)), torch.matmul),
+    "gemm_weight": (
+        lambda rows, cols, inner: ((inner, rows), (inner, cols)),
+        lambda dy, x: dy.T @ x,
+    ),
+}
+"""Both operands of a result of rows x cols, and how they are multiplied: x_MK @ w_NK^T, dy_MN @
+w_NK (its result has K columns, and N is summed over), dy_MN^T @ x_MK (summed over M rows)."""
+
+
+def gemm(op: str, dtype: str, rows: int, cols: int, inner: int) -> TimedCase:
+    """A product of rows x cols with an inner sum."""
+    sides, multiply = GEMMS[op]
 
     def make(device: torch.device) -> Call:
-        x_MK, w_NK = (random(device, TYPES[dtype], n, K) for n in (M, N))
-        return lambda: x_MK @ w_NK.T
+        a, b = (random(device, TYPES[dtype], *side) for side in sides(rows, cols, inner))
+        return lambda: multiply(a, b)
 
-    return _gemm_case("gemm", dtype, (M, N, K), make)
-
-
-def input_gradient(dtype: str, M: int, N: int, K: int) -> TimedCase:
-    """dy_MN @ w_NK: its result has K columns, and N is what is summed over."""
-
-    def make(device: torch.device) -> Call:
-        dy_MN, w_NK = random(device, TYPES[dtype], M, N), random(device, TYPES[dtype], N, K)
-        return lambda: dy_MN @ w_NK
-
-    return _gemm_case("gemm_input", dtype, (M, K, N), make)
-
-
-def weight_gradient(dtype: str, M: int, N: int, K: int) -> TimedCase:
-    """dy_MN^T @ x_MK, of the weight's shape, summed over M rows."""
-
-    def make(device: torch.device) -> Call:
-        dy_MN, x_MK = random(device, TYPES[dtype], M, N), random(device, TYPES[dtype], M, K)
-        return lambda: dy_MN.T @ x_MK
-
-    return _gemm_case("gemm_weight", dtype, (N, K, M), make)
-
-
-def _gemm_case(op: str, dtype: str, sides: tuple[int, int, int], make) -> TimedCase:  # noqa: ANN001
-    rows, cols, inner = sides
     size = float(WIDTH[dtype] * (rows * inner + inner * cols + rows * cols))
     shape = {"rows": rows, "cols": cols, "inner": inner}
     return TimedCase(op, shape, dtype, 2.0 * rows * cols * inner, size, 1, timed(make, size))
-
-
-def _gemm_rows(setting: Setting) -> tuple[int, ...]:
-    """Tokens of a micro-batch."""
-    if setting.quick:
-        return (128,)
-    return (1024, 4096, 8192) if setting.cuda else (256, 1024)
-
-
-def _grid(setting: Setting) -> Iterator[tuple[int, int, int]]:
-    """Rows, columns and inner sums in powers of four."""
-    if setting.quick:
-        return product((8, 64, 256), (64, 256), (64, 256))
-    if setting.cuda:
-        return product((64, 256, 1024, 4096, 16384), (512, 2048, 8192), (512, 2048, 8192))
-    return product((8, 32, 128, 512, 2048), (64, 256, 1024), (64, 256, 1024))
-
-
-RANK = 24
-"""Experts of one rank at most: Kimi K2's under 16-way expert parallelism (report, section 2.4)."""
 
 
 def grouped_cases(setting: Setting) -> list[TimedCase | Skip]:
@@ -146,13 +143,13 @@ def grouped_cases(setting: Setting) -> list[TimedCase | Skip]:
     groups, D, F = min(moe.experts, RANK), setting.spec.hidden, moe.width
     found: list[TimedCase] = []
     for inner, cols in ((D, 2 * F), (F, D)):
-        for rows in _grouped_rows(setting):
+        for rows in setting.of(EXPERT_ROWS):
             equal = [rows] * groups
-            found += [_forward("grouped", equal, inner, cols), _weight(equal, inner, cols)]
-        uneven = skewed(_grouped_rows(setting)[-1] * groups, groups)
+            found += [_grouped(op, equal, inner, cols) for op in ("grouped", "grouped_weight")]
+        uneven = skewed(setting.of(EXPERT_ROWS)[-1] * groups, groups)
         holes = [0 if e % 4 == 3 else n for e, n in enumerate(uneven)]
-        found.append(_forward("grouped_uneven", uneven, inner, cols))
-        found.append(_forward("grouped_empty", holes, inner, cols))
+        found.append(_grouped("grouped_uneven", uneven, inner, cols))
+        found.append(_grouped("grouped_empty", holes, inner, cols))
     return of_reach(found, "grouped", setting)
 
 
@@ -164,63 +161,23 @@ def skewed(rows: int, groups: int) -> list[int]:
     return shares
 
 
-def _grouped_rows(setting: Setting) -> tuple[int, ...]:
-    """Rows per expert."""
-    if setting.quick:
-        return (16, 64)
-    return (512, 1024, 2048, 4096, 8192) if setting.cuda else (16, 64, 256, 1024)
+def _grouped(op: str, counts: list[int], inner: int, cols: int) -> TimedCase:
+    """A product of all groups, or the weights' gradient: only they ask for one, so that the rows'
+    is not made. The shape is one group's, of the fullest where they differ."""
+    weight = op == "grouped_weight"
 
-
-def _forward(op: str, counts: list[int], inner: int, cols: int) -> TimedCase:
     def make(device: torch.device) -> Call:
-        x_RI, w_EIO, ends_E = _inputs(device, counts, inner, cols)
+        x_RI, w_EIO = bf16(device, sum(counts), inner), bf16(device, len(counts), inner, cols)
+        ends_E = torch.tensor(counts, device=device).cumsum(0).to(torch.int32)
+        if weight:
+            return gradient(grouped_matmul(x_RI, w_EIO.requires_grad_(), ends_E), w_EIO)
         return lambda: grouped_matmul(x_RI, w_EIO, ends_E)
 
-    shape = _shape(counts, counts[0], cols, inner)
-    return _grouped_case(op, shape, (sum(counts), inner, cols), make)
-
-
-def _weight(counts: list[int], inner: int, cols: int) -> TimedCase:
-    """Only the weights ask for a gradient, so that the rows' is not made."""
-
-    def make(device: torch.device) -> Call:
-        x_RI, w_EIO, ends_E = _inputs(device, counts, inner, cols)
-        out_RO = grouped_matmul(x_RI, w_EIO.requires_grad_(), ends_E)
-        dout_RO = torch.randn_like(out_RO)
-        return lambda: torch.autograd.grad(out_RO, w_EIO, dout_RO, retain_graph=True)
-
-    shape = _shape(counts, inner, cols, counts[0])
-    return _grouped_case("grouped_weight", shape, (sum(counts), inner, cols), make)
-
-
-def _inputs(
-    device: torch.device, counts: list[int], inner: int, cols: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    x_RI = random(device, TYPES[BF16], sum(counts), inner)
-    w_EIO = random(device, TYPES[BF16], len(counts), inner, cols)
-    ends_E = torch.tensor(counts, device=device).cumsum(0).to(torch.int32)
-    return x_RI, w_EIO, ends_E
-
-
-def _shape(counts: list[int], rows: int, cols: int, inner: int) -> dict[str, int]:
-    """As a product: the rows of the result of one group, its columns, and what it sums over; where
-    groups differ, of the fullest."""
-    return {"groups": len(counts), "rows": rows, "cols": cols, "inner": inner}
-
-
-def _grouped_case(op: str, shape: dict[str, int], work: tuple[int, int, int], make) -> TimedCase:  # noqa: ANN001
-    rows, inner, cols = work
-    weights = shape["groups"] * inner * cols
-    size = float(WIDTH[BF16] * (rows * inner + weights + rows * cols))
+    groups, rows, E = {"groups": len(counts)}, sum(counts), len(counts)
+    sides = (inner, cols, counts[0]) if weight else (counts[0], cols, inner)
+    shape = groups | dict(zip(("rows", "cols", "inner"), sides, strict=True))
+    size = float(WIDTH[BF16] * (rows * inner + E * inner * cols + rows * cols))
     return TimedCase(op, shape, BF16, 2.0 * rows * inner * cols, size, 1, timed(make, size))
-
-
-LSE = 4
-"""Bytes of the fp32 log-sum-exp per head and token."""
-WIDE: tuple[int, int] = (192, 128)
-"""Query-key and value width of Kimi K2's heads."""
-DEPTH = {False: 1, True: 3}
-"""Kernels that the twin counts, forward and backward: rowsum(dO * O), the main one, a cast."""
 
 
 def attention_cases(setting: Setting) -> list[TimedCase | Skip]:
@@ -228,7 +185,7 @@ def attention_cases(setting: Setting) -> list[TimedCase | Skip]:
     found = [
         _attention_case(heads, Q, V, T, backward=backward)
         for heads, Q, V in head_shapes(setting)
-        for T in _lengths(setting)
+        for T in setting.of(LENGTHS)
         for backward in (False, True)
     ]
     return of_reach(found, "attention", setting)
@@ -240,7 +197,7 @@ def head_shapes(setting: Setting) -> list[tuple[int, int, int]]:
     close to the peak, as many of Kimi K2's widths or, where these are the model's, of half."""
     heads, Q, V = widths(setting.spec)
     more = [(2 * heads, Q, V)] if setting.cuda else []
-    other = (Q // 2, V // 2) if (Q, V) == WIDE else WIDE
+    other: tuple[int, int] = (Q // 2, V // 2) if (Q, V) == WIDE else WIDE
     return list(dict.fromkeys([(heads, Q, V), *more, (heads, V, V), (heads, *other)]))
 
 
@@ -252,21 +209,13 @@ def widths(spec: ModelSpec) -> tuple[int, int, int]:
     return a.heads, a.head_dim, a.head_dim
 
 
-def _lengths(setting: Setting) -> tuple[int, ...]:
-    if setting.quick:
-        return (64, 256)
-    return (512, 1024, 2048, 4096, 8192) if setting.cuda else (64, 128, 256, 512, 1024, 2048)
-
-
 def _attention_case(heads: int, Q: int, V: int, T: int, *, backward: bool) -> TimedCase:
     def make(device: torch.device) -> Call:
-        q, k, v = (random(device, TYPES[BF16], 1, T, heads, w) for w in (Q, Q, V))
+        q, k, v = (bf16(device, 1, T, heads, width) for width in (Q, Q, V))
         if not backward:
             return lambda: attention(q, k, v, Q**-0.5)
-        inputs = [one.requires_grad_() for one in (q, k, v)]
-        out, *_ = attention(q, k, v, Q**-0.5)
-        dout = torch.randn_like(out)
-        return lambda: torch.autograd.grad(out, inputs, dout, retain_graph=True)
+        inputs = [each.requires_grad_() for each in (q, k, v)]
+        return gradient(attention(q, k, v, Q**-0.5)[0], *inputs)
 
     pairs = float(T * T * heads)  # 2 FLOP x half of the score matrix
     inputs = WIDTH[BF16] * T * heads * 2 * (Q + V)

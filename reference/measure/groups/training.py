@@ -12,13 +12,22 @@ rate over the peak is MFU.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 
 from reference.measure import clock
-from reference.measure.cases import BF16, TYPES, Setting, Skip, TimedCase, of_reach, random, timed
+from reference.measure.cases import (
+    BF16,
+    TYPES,
+    BySetting,
+    Setting,
+    Skip,
+    TimedCase,
+    bf16,
+    of_reach,
+    random,
+    timed,
+)
 from reference.measure.clock import Call
 from reference.measure.groups.products import RANK, projections
 from reference.measure.points import Timing
@@ -51,20 +60,14 @@ def optimizer_cases(setting: Setting) -> list[TimedCase | Skip]:
 
 
 def _adamw(rows: int, cols: int) -> TimedCase:
-    size = ADAMW * rows * cols
-    shape = {"rows": rows, "cols": cols}
-    make = _table(rows, cols)
-    return TimedCase("adamw", shape, BF16, 0.0, size, 1, timed(make, size))
-
-
-def _table(rows: int, cols: int) -> Callable[[torch.device], Call]:
     def make(device: torch.device) -> Call:
-        table = nn.Parameter(random(device, TYPES[BF16], rows, cols))
+        table = nn.Parameter(bf16(device, rows, cols))
         optimizer = MuonClip([("embedding.weight", table)], OptimizerSpec(kind="adamw"))
         table.grad = random(device, torch.float32, rows, cols)
         return optimizer.step
 
-    return make
+    size, shape = ADAMW * rows * cols, {"rows": rows, "cols": cols}
+    return TimedCase("adamw", shape, BF16, 0.0, size, 1, timed(make, size))
 
 
 def _newton_schulz(count: int, rows: int, cols: int) -> TimedCase:
@@ -81,30 +84,26 @@ def _newton_schulz(count: int, rows: int, cols: int) -> TimedCase:
 
 def step_cases(setting: Setting) -> list[TimedCase | Skip]:
     """(preset, sequences, tokens): what each device is meant for."""
-    shapes = [("kimi-k2-nano", 1, 64)] if setting.quick else _CPU
-    if setting.cuda and not setting.quick:
-        shapes = _CUDA
     return [
         step(name, load_part("models", name).spec, dtype, sequences, tokens)
-        for name, sequences, tokens in shapes
+        for name, sequences, tokens in setting.of(_STEPS)
         for dtype in ((BF16,) if setting.cuda or setting.quick else setting.dtypes)
     ]
 
 
-_CPU = [("kimi-k2-nano", 4, 256), ("kimi-k2-tiny", 1, 1024)]
-_CUDA = [("kimi-k2-small", 1, 4096), ("kimi-k2-small", 4, 4096)]
+_STEPS = BySetting(
+    [("kimi-k2-nano", 1, 64)],
+    [("kimi-k2-small", 1, 4096), ("kimi-k2-small", 4, 4096)],
+    [("kimi-k2-nano", 4, 256), ("kimi-k2-tiny", 1, 1024)],
+)
 
 
 def step(model: str, spec: ModelSpec, dtype: str, sequences: int, tokens: int) -> TimedCase:
     """One step of a model."""
 
     def run(setting: Setting) -> Timing:
-        return clock.measure(
-            [prepare(spec, TYPES[dtype], sequences, tokens, setting.device)],
-            setting.device,
-            setting.effort,
-            with_host=True,
-        )
+        call = prepare(spec, TYPES[dtype], sequences, tokens, setting.device)
+        return clock.measure([call], setting.device, setting.effort, with_host=True)
 
     counted = Transformer(spec, device="meta")
     flop = sequences * tokens * flop_per_token(counted, tokens)

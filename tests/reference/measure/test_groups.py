@@ -59,9 +59,9 @@ def test_a_step_runs_with_tensors_that_have_shapes_alone() -> None:
 def test_products_do_the_work_that_the_twin_counts() -> None:
     for rows, (outputs, inputs) in [(4096, pair) for pair in products.projections(HERE.spec)]:
         twin = kernels.Matmul(rows, inputs, outputs)
-        forward = products.forward("bf16", rows, outputs, inputs)
-        inward = products.input_gradient("bf16", rows, outputs, inputs)
-        weight = products.weight_gradient("bf16", rows, outputs, inputs)
+        forward = products.gemm("gemm", "bf16", rows, outputs, inputs)
+        inward = products.gemm("gemm_input", "bf16", rows, inputs, outputs)
+        weight = products.gemm("gemm_weight", "bf16", outputs, inputs, rows)
         assert (forward.flop, forward.bytes) == (twin.forward().flop, twin.forward().bytes)
         assert (inward.flop, inward.bytes) == (
             twin.input_gradient().flop,
