@@ -8,7 +8,8 @@ the time that reading and hashing a checkpoint takes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
@@ -18,8 +19,14 @@ from twin.errors import Problem, TwinError, UsageError
 T = TypeVar("T")
 
 
-_Outcome = tuple[T | None, Exception | None]
-"""What a rank's work gave, or what it raised."""
+@dataclass(frozen=True, slots=True)
+class _Done(Generic[T]):
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: Exception
 
 
 def on_all(group: ProcessGroup | None, work: Callable[[], T]) -> list[T]:
@@ -57,25 +64,23 @@ def refusal(error: OSError, rank: int) -> UsageError:
     return UsageError([Problem("TW310", "train.output", message)])
 
 
-def _tried(work: Callable[[], T], rank: int) -> _Outcome[T]:
+def _tried(work: Callable[[], T], rank: int) -> _Done[T] | _Failed:
     try:
-        return work(), None
+        return _Done(work())
     except OSError as error:
-        return None, refusal(error, rank)
+        return _Failed(refusal(error, rank))
     except Exception as error:  # noqa: BLE001  whatever it is, the other ranks must hear of it
-        return None, error
+        return _Failed(error)
 
 
-def _sendable(outcome: _Outcome[T], rank: int) -> _Outcome[T]:
+def _sendable(outcome: _Done[T] | _Failed, rank: int) -> _Done[T] | _Failed:
     """Errors of others may not survive being sent; ours do."""
-    error = outcome[1]
-    if error is None or isinstance(error, TwinError):
+    if isinstance(outcome, _Done) or isinstance(outcome.error, TwinError):
         return outcome
-    return None, RuntimeError(f"rank {rank} failed: {error!r}")
+    return _Failed(RuntimeError(f"rank {rank} failed: {outcome.error!r}"))
 
 
-def _value(outcome: _Outcome[T]) -> T:
-    value, error = outcome
-    if error is not None:
-        raise error
-    return cast("T", value)
+def _value(outcome: _Done[T] | _Failed) -> T:
+    if isinstance(outcome, _Failed):
+        raise outcome.error
+    return outcome.value

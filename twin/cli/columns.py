@@ -35,7 +35,7 @@ def _table(plain: Plain) -> Table:
     for at, row in enumerate(plain.rows):
         if at in plain.rules:
             table.add_section()
-        table.add_row(*row)
+        table.add_row(*row, style="dim" if at in plain.dim else None)
     if plain.caption:
         table.caption, table.caption_justify = plain.caption, "left"
     return table

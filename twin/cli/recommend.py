@@ -192,7 +192,7 @@ def _say_thresholds(must: BreakEven | None, output: Output) -> None:
     """What must be true, if that was asked."""
     if must is None:
         return
-    from twin.cli.threshold_tables import threshold_tables, threshold_words
+    from twin.cli.search_tables import threshold_tables, threshold_words
 
     for sentence in threshold_words(must):
         output.sentence(sentence)

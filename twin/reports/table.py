@@ -21,10 +21,13 @@ class Table:
     rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     rules: set[int] = field(default_factory=set[int])
     """Indices of rows above which a section ends."""
+    dim: set[int] = field(default_factory=set[int])
+    """Indices of rows that matter less."""
     caption: str = ""
 
-    def add_row(self, *cells: object) -> None:
-        """Append a row."""
+    def add_row(self, *cells: object, dim: bool = False) -> None:
+        """Append a row; `dim` where it matters less."""
+        self.dim.update([len(self.rows)] if dim else ())
         self.rows.append(tuple(str(cell) for cell in cells))
 
     def add_section(self) -> None:

@@ -16,7 +16,7 @@ import twin
 from twin.answers.executors import PoolChoice
 from twin.answers.variants import StepAnswers, document, replaced, value_at
 from twin.cli.main import main
-from twin.cli.threshold_tables import threshold_tables, threshold_words
+from twin.cli.search_tables import threshold_tables, threshold_words
 from twin.explore.search.candidates import (
     MOST,
     TIE,

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from reference.memory.optimizer_states import Bytes, OptimizerStates, standing
+from reference.memory.meter import Bytes, standing
+from reference.memory.optimizer_states import OptimizerStates
 from reference.model import Transformer
 from reference.optim.blocks import MASTER, Block, States
 from reference.optim.muonclip import MuonClip

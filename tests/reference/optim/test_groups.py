@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from reference.model import Transformer
-from reference.optim.blocks import is_expert, matrices
-from tests.reference.optim.split import Counts, count, shapes
+from reference.optim.blocks import Counts, count, is_expert, matrices, shapes
 from twin.loading import load_part
 
 

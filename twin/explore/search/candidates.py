@@ -66,6 +66,11 @@ class Contender:
     own_ratio: bool = False
     """Whether its own events are known."""
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """What it is, in plain data."""
+        return {"layout": self.words, "gpus": self.gpus, "overrides": dict(self.overrides)}
+
     def stand(self, outcome: PointOutcome) -> Standing:
         """How it stands by an answer of the fast path."""
         if outcome.status != "fits":

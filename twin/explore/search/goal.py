@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, TypeAlias
@@ -91,27 +91,17 @@ def nodes_of(scenario: Scenario, text: str) -> tuple[int, ...]:
             below = size // per_node * per_node
             near = next_to(size, [one for one in (below, below + per_node) if one])
             fix = f"nearest {' or '.join(map(str, near))}"
-            _refuse(text, f"{size} GPUs are no whole number of nodes of {per_node}", fix)
+            _refuse(text, f"{size} GPUs do not fill nodes of {per_node}", fix)
         if size > MOST_GPUS:
             _refuse(text, f"{size:,} GPUs are more than {MOST_GPUS:,}", f"at most {MOST_GPUS}")
     return tuple(size // per_node for size in found)
 
 
-def _part(part: str, text: str) -> Iterator[int]:
+def _part(part: str, text: str) -> range:
     numbers = [_number(one, text) for one in part.split(":")]
-    match numbers:
-        case [one]:
-            yield one
-        case [low, high]:
-            yield from _range((low, high, low), text)
-        case [low, high, step]:
-            yield from _range((low, high, step), text)
-        case _:
-            _refuse(text, f"`{part}` is no range", "write LOW:HIGH or LOW:HIGH:STEP")
-
-
-def _range(ends: tuple[int, int, int], text: str) -> range:
-    low, high, step = ends
+    if len(numbers) > 3:
+        _refuse(text, f"`{part}` is not a range", "write LOW:HIGH or LOW:HIGH:STEP")
+    low, high, step = (*numbers, numbers[0], numbers[0])[:3]
     if high < low:
         _refuse(text, f"{high} is less than {low}", f"write {high}:{low}")
     return range(low, high + 1, step)
@@ -120,7 +110,7 @@ def _range(ends: tuple[int, int, int], text: str) -> range:
 def _number(written: str, text: str) -> int:
     cleaned = written.strip().replace("_", "")
     if not cleaned.isdecimal() or not int(cleaned):
-        _refuse(text, f"`{written}` is no number of GPUs", "write 256:4096, or 256,512,1024")
+        _refuse(text, f"`{written}` is not a number of GPUs", "write 256:4096, or 256,512,1024")
     return int(cleaned)
 
 

@@ -11,10 +11,14 @@ is asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import cache, reduce
 from math import exp, log
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from ruamel.yaml import YAML
 
 from twin import routing, units
 from twin.errors import ScenarioError
@@ -23,7 +27,6 @@ from twin.goodput import expected_goodput
 from twin.goodput.rates import hazards
 from twin.loading import catalog_parts, load_part
 from twin.planning import plan
-from twin.routing import Routing
 from twin.scenario import Scenario
 from twin.sources import Written
 from twin.spec.goodput import FailuresSpec
@@ -40,9 +43,10 @@ PRECISION_CLOSED: Final = 1e-12
 """The same, where an answer costs nothing."""
 FINEST: Final = 1e-3
 """Part of a range below which nothing is told apart: values may begin at zero."""
-_GBPS: Final = 1e9 / 8
-_GB: Final = 1e9
-_MINUTE: Final = 60.0
+_IMBALANCE: Final = "train.routing.s"
+_PRODUCTS: Final = "calibration.gemm"
+USUAL: Final = "llama3-h100"
+"""The best documented run: its failures are taken where nobody has observed the scenario's GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,60 +137,72 @@ class NoLever:
         return {"lever": self.name, "path": self.path, **empty, "none": self.why}
 
 
+class FieldRange(BaseModel):
+    """A field that is moved, as `levers.yaml` lists it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    path: str
+    why: str
+    more: Literal["faster", "slower"]
+    low: float
+    high: float = 1.0
+    most: float = 0.0
+    unit: str = ""
+    per_unit: float = 1.0
+    dimension: units.Dimension | None = None
+    log: bool = False
+    of_experts: bool = False
+
+    def lever(self, scenario: Scenario, now: float) -> Lever:
+        """The lever of a scenario in which the field has the value `now`."""
+        return Lever(
+            **self.model_dump(include={"name", "path", "unit", "why", "more", "per_unit", "log"}),
+            now=now,
+            low=self.low * now,
+            high=max(self.high * now, self.most),
+            start=now,
+            likely=self._likely(scenario),
+            overrides=lambda value: {self.path: self._written(value)},
+        )
+
+    def _written(self, value: float) -> Written:
+        return units.format_quantity(value, self.dimension) if self.dimension else value
+
+    def _likely(self, scenario: Scenario) -> tuple[float, float] | None:
+        """The range that the source of the number states."""
+        known = scenario.ledger.get(self.path)
+        if known is None or known.range is None:
+            return None
+        low, high = known.range
+        if self.dimension is None:
+            return float(low or 0.0), float(high or 0.0)
+        return units.parse(low, self.dimension), units.parse(high, self.dimension)
+
+
+@cache
+def _field_ranges() -> tuple[FieldRange, ...]:
+    written = YAML(typ="safe", pure=True).load(Path(__file__).with_suffix(".yaml"))  # pyright: ignore[reportUnknownMemberType]
+    return TypeAdapter(tuple[FieldRange, ...]).validate_python(written)
+
+
 def levers(contest: Decision) -> Iterator[Lever | NoLever]:
     """Everything that is moved, links first."""
     scenario = contest.scenario
-    node = "cluster.node"
-    yield _rate(scenario, ("NIC rate", f"{node}.nic.bandwidth", "Gb/s", _GBPS))
-    yield _rate(scenario, ("NVLink rate", f"{node}.nvlink.bandwidth", "GB/s", _GB))
-    yield _rate(scenario, ("PCIe rate", f"{node}.host.pcie.bandwidth", "GB/s", _GB))
-    yield _share(scenario, "efficiency of matrix products", _products(scenario))
-    yield _share(scenario, "share of memory bandwidth", "calibration.bandwidth")
-    yield from _of_experts(contest)
+    for field in _field_ranges():
+        if field.of_experts and scenario.model.moe is None:
+            path = field.path.removesuffix(".s")
+            yield NoLever(field.name, path, f"{scenario.model.name} has no experts")
+        elif field.path == _IMBALANCE:
+            yield _imbalance(contest, field)
+        else:
+            path = _products(scenario) if field.path == _PRODUCTS else field.path
+            now: Any = reduce(getattr, path.split("."), scenario)
+            yield field.model_copy(update={"path": path}).lever(scenario, float(now))
     yield _margin(contest)
     yield _price(contest)
     yield _loss(contest)
-
-
-def _number(scenario: Scenario, path: str) -> float:
-    found: Any = reduce(getattr, path.split("."), scenario)
-    return float(found)
-
-
-def _likely(
-    scenario: Scenario, path: str, dimension: units.Dimension | None = None
-) -> tuple[float, float] | None:
-    """The range that the source of a number states."""
-    known = scenario.ledger.get(path)
-    if known is None or known.range is None:
-        return None
-
-    def value(written: Written) -> float:
-        return units.parse(written, dimension) if dimension else float(written or 0.0)
-
-    low, high = known.range
-    return value(low), value(high)
-
-
-def _rate(scenario: Scenario, named: tuple[str, str, str, float]) -> Lever:
-    """A link: three generations down, two up."""
-    name, path, unit, per_unit = named
-    now = _number(scenario, path)
-    return Lever(
-        name,
-        path,
-        unit,
-        now,
-        low=now / 8,
-        high=4 * now,
-        start=now,
-        why="three generations down and two up, each a factor of two (ours)",
-        more="faster",
-        per_unit=per_unit,
-        log=True,
-        likely=_likely(scenario, path, "bytes_per_s"),
-        overrides=lambda value: {path: units.format_quantity(value, "bytes_per_s")},
-    )
 
 
 def _products(scenario: Scenario) -> str:
@@ -196,132 +212,54 @@ def _products(scenario: Scenario) -> str:
         return "calibration.matmuls.fp8.efficiency"
     if matmuls is not None and matmuls.bf16 is not None:
         return "calibration.matmuls.bf16.efficiency"
-    return "calibration.gemm"
+    return _PRODUCTS
 
 
-def _share(scenario: Scenario, name: str, path: str) -> Lever:
-    """A share of a peak: half of it, up to all."""
-    now = _number(scenario, path)
-    return Lever(
-        name,
-        path,
-        "",
-        now,
-        low=now / 2,
-        high=1.0,
-        start=now,
-        why="half of it, up to all of the peak (ours)",
-        more="faster",
-        log=True,
-        likely=_likely(scenario, path),
-        overrides=lambda value: {path: value},
-    )
-
-
-def _of_experts(contest: Decision) -> Iterator[Lever | NoLever]:
-    """How uneven experts are, and what their all-to-all loses beside kernels."""
-    scenario = contest.scenario
-    asked = (
-        ("all-to-all contention", "calibration.expert_contention", "", 1.0, 0.9),
-        ("wait before an all-to-all", "calibration.expert_wait", "ms", 1e-3, 1e-2),
-    )
-    if scenario.model.moe is None:
-        for name, path in (("expert imbalance", "train.routing"), *(one[:2] for one in asked)):
-            yield NoLever(name, path, f"{scenario.model.name} has no experts")
-        return
-    yield _imbalance(contest)
-    for name, path, unit, per_unit, most in asked:
-        now = _number(scenario, path)
-        dimension = "seconds" if unit else None
-        yield Lever(
-            name,
-            path,
-            unit,
-            now,
-            low=0.0,
-            high=max(most, now),
-            start=now,
-            why="none, up to nine tenths of the rate (ours)"
-            if dimension is None
-            else "none, up to 10 ms (ours): five times what DeepSeek's trace shows",
-            more="slower",
-            per_unit=per_unit,
-            likely=_likely(scenario, path, dimension),
-            overrides=_as_seconds(path) if dimension else _as_number(path),
-        )
-
-
-def _as_number(path: str) -> Callable[[float], Mapping[str, Any]]:
-    return lambda value: {path: value}
-
-
-def _as_seconds(path: str) -> Callable[[float], Mapping[str, Any]]:
-    return lambda value: {path: units.format_quantity(value, "seconds")}
-
-
-def _imbalance(contest: Decision) -> Lever | NoLever:
+def _imbalance(contest: Decision, field: FieldRange) -> Lever | NoLever:
     """Zipf's exponent, and the load of the fullest rank that it makes of the pick's ranks."""
     scenario, moe = contest.scenario, contest.scenario.model.moe
-    name, path, present = "expert imbalance", "train.routing.s", scenario.train.routing
+    present, train = scenario.train.routing, scenario.train
     assert moe is not None
     if present.kind not in ("balanced", "zipf"):
-        return NoLever(name, path, f"routing is a {present.kind}, which has no one number")
-    now = float(getattr(present, "s", 0.0))
-    written = contest.contenders[0].overrides
-    ranks = int(written.get("parallel.expert", scenario.parallel.expert))
+        return NoLever(field.name, field.path, f"routing is a {present.kind}: not one number")
+    pick = contest.contenders[0].overrides
+    ranks = int(pick.get("parallel.expert", scenario.parallel.expert))
+
+    def overrides(value: float) -> dict[str, Any]:
+        return {"train.routing": {"kind": "zipf", "s": value}}
 
     def load(value: float) -> float:
-        zipf = _zipf(scenario, value)
-        return routing.load(zipf, moe.experts, ranks, moe.top_k)
+        changed = train.model_dump(mode="json", by_alias=True)
+        changed["routing"] = overrides(value)["train.routing"]
+        made = type(train).model_validate(changed).routing
+        return routing.load(made, moe.experts, ranks, moe.top_k)
 
-    return Lever(
-        name,
-        path,
-        "Zipf's s",
-        now,
-        low=0.0,
-        high=max(1.0, 2 * now),
-        start=now,
-        why="balanced, up to Zipf's own law, s = 1 (ours)",
-        more="slower",
-        overrides=lambda value: {"train.routing": {"kind": "zipf", "s": value}},
+    return replace(
+        field.lever(scenario, float(getattr(present, "s", 0.0))),
+        overrides=overrides,
         load=load,
         note=f"load: rows of the fullest of {ranks} ranks over the mean",
     )
 
 
-def _zipf(scenario: Scenario, s: float) -> Routing:
-    """The scenario's routing with this exponent."""
-    section = {"train": scenario.train.model_dump(mode="json", by_alias=True)}
-    section["train"]["routing"] = {"kind": "zipf", "s": s}
-    return type(scenario.train).model_validate(section["train"]).routing
-
-
 def _margin(contest: Decision) -> Lever | NoLever:
     """What the reserve may grow by: memory beside the plan is all that it takes."""
     name, path = "memory margin", "cluster.node.gpu.reserve"
-    most = max((one.headroom_bytes for one in contest.contenders), default=0.0)
+    spare = tuple(one.headroom_bytes for one in contest.contenders)
+    most = max(spare, default=0.0)
     if most <= 0:
         return NoLever(name, path, "no layout has memory to spare")
 
     def closed(one: Contender, value: float) -> Standing:
-        if value > one.headroom_bytes:
-            return Standing(None, "its memory is full")
-        return one.now
+        return Standing(None, "its memory is full") if value > one.headroom_bytes else one.now
 
     return Lever(
-        name,
-        path,
-        "GB",
-        0.0,
-        low=0.0,
-        high=1.01 * most,
-        start=0.0,
+        *(name, path, "GB", 0.0, 0.0, 1.01 * most, 0.0),
         why="until no layout that was answered fits",
         more="less room",
-        per_unit=_GB,
+        per_unit=1e9,
         closed=closed,
-        corners=tuple(one.headroom_bytes for one in contest.contenders),
+        corners=spare,
         note="what the reserve grows by; layouts that do not fit now are not asked",
     )
 
@@ -332,10 +270,9 @@ def _price(contest: Decision) -> Lever | NoLever:
     if cost is None or not cost.priced:
         return NoLever(name, path, "nothing has a price: add `cost: {gpu_hour: 2.0USD}`")
     now = cost.gpu_hour
-    if now is None:
-        return NoLever(name, path, "GPUs are bought: move `cost.purchase`")
-    if now == 0.0:
-        return NoLever(name, path, "the price is zero")
+    if not now:
+        bought = "GPUs are bought: move `cost.purchase`"
+        return NoLever(name, path, bought if now is None else "the price is zero")
 
     def closed(one: Contender, value: float) -> Standing:
         kpis = one.now.kpis
@@ -344,13 +281,7 @@ def _price(contest: Decision) -> Lever | NoLever:
         return Standing({**kpis, "cost_usd": paid + hours * (value - now)})
 
     return Lever(
-        name,
-        path,
-        "USD",
-        now,
-        low=now / 10,
-        high=10 * now,
-        start=now,
+        *(name, path, "USD", now, now / 10, 10 * now, now),
         why="a tenth to ten times (ours)",
         more="dearer",
         log=True,
@@ -359,80 +290,54 @@ def _price(contest: Decision) -> Lever | NoLever:
 
 
 def _loss(contest: Decision) -> Lever | NoLever:
-    """What one interruption may cost, all in all."""
+    """What one interruption may cost, all in all. With interruptions at a rate r of the job's time,
+    each of which costs L seconds (work done again, saves, restart), a run takes 1 / (1 - r L) times
+    as long as without: the definition that `twin.goodput` has for the largest loss. Rates grow with
+    the cluster, so the same loss costs larger ones more."""
     name, path = "loss per interruption", "goodput"
-    found = loss_lever_parts(contest)
-    if isinstance(found, str):
-        return NoLever(name, path, found)
-    return Lever(
-        name,
-        path,
-        "min",
-        found.now,
-        low=0.0,
-        high=found.most,
-        start=0.0,
-        why="none, until the run makes no progress",
-        more="slower",
-        per_unit=_MINUTE,
-        closed=found.stand,
-        note=found.note,
-    )
-
-
-USUAL: Final = "llama3-h100"
-"""The best documented run: taken where nobody has observed the scenario's GPU."""
-
-
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """The loss of one interruption as a lever, in seconds."""
-
-    now: float | None
-    """What one costs now on average; None where the scenario does not say."""
-    most: float
-    """With which no contender makes progress."""
-    stand: Callable[[Contender, float], Standing]
-    note: str
-
-
-def loss_lever_parts(contest: Decision) -> Losses | str:
-    """The lever of a contest, or why there is none."""
-    scenario, spec = contest.scenario, contest.scenario.goodput
+    cluster, spec = contest.scenario.cluster, contest.scenario.goodput
     if not contest.contenders:
-        return "no layout fits"
-    failures = spec.failures if spec is not None else usual_failures(scenario.cluster.node.gpu.name)
-    rates = {one.nodes: rate(contest, failures, one.nodes) for one in contest.contenders}
+        return NoLever(name, path, "no layout fits")
+    failures = spec.failures if spec is not None else usual_failures(cluster.node.gpu.name)
+    rates = {one.nodes: _rate(contest, failures, one.nodes) for one in contest.contenders}
     if not min(rates.values()):
-        return f"nothing interrupts the run, by {failures.name}"
+        return NoLever(name, path, f"nothing interrupts the run, by {failures.name}")
 
-    def stand(one: Contender, loss: float) -> Standing:
-        kept = 1.0 - rates[one.nodes] * loss
-        kpis = one.now.kpis
+    def closed(one: Contender, loss: float) -> Standing:
+        kept, kpis = 1.0 - rates[one.nodes] * loss, one.now.kpis
         if kept <= 0.0 or kpis is None:
             return Standing(None, "interruptions leave it no time")
         return Standing(scaled(kpis, 1.0 / kept))
 
     first = contest.contenders[0]
-    said = f"{86400 * rates[first.nodes]:.3g} interruptions a day on {first.gpus:,} GPUs"
-    if spec is None:
-        note = (
-            f"{said}, as {failures.name} says, since the scenario has no section `goodput`: add "
-            "one for what is lost now"
-        )
-    else:
-        note = f"{said}, as {failures.name} says; in the closed form"
-    most = 1.0 / min(rates.values())
-    return Losses(_now(contest, first, rates[first.nodes]), most, stand, note)
+    per_second = rates[first.nodes]
+    how = (
+        "in the closed form"
+        if spec is not None
+        else "since the scenario has no section `goodput`: add one for what is lost now"
+    )
+    note = (
+        f"{86400 * per_second:.3g} interruptions a day on {first.gpus:,} GPUs, as {failures.name} "
+        f"says{';' if spec is not None else ','} {how}"
+    )
+    return Lever(
+        *(name, path, "min", _loss_now(contest, first, per_second)),
+        *(0.0, 1.0 / min(rates.values()), 0.0),
+        why="none, until the run makes no progress",
+        more="slower",
+        per_unit=60.0,
+        closed=closed,
+        note=note,
+    )
 
 
-def rate(contest: Decision, failures: FailuresSpec, nodes: int) -> float:
+def _rate(contest: Decision, failures: FailuresSpec, nodes: int) -> float:
     """Interruptions per second on so many nodes, planned ones among them."""
     cluster = contest.scenario.cluster.model_copy(update={"nodes": nodes})
     return sum(one.per_second for one in hazards(failures, cluster))
 
 
-def _now(contest: Decision, one: Contender, per_second: float) -> float | None:
+def _loss_now(contest: Decision, one: Contender, per_second: float) -> float | None:
     """What an interruption costs now, on average, in the closed form."""
     kpis = one.now.kpis
     if contest.scenario.goodput is None or kpis is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from twin.answers.executors import PoolChoice
 from twin.answers.variants import document
-from twin.explore.search.goal import Goal, days_and_money
+from twin.explore.search.goal import Goal, Kpis, days_and_money
 from twin.explore.search.space import layout_of
 from twin.explore.sweep.points import PointOutcome, SweepPoint
 from twin.explore.sweep.sweep import Told, answer_points, frontier
@@ -20,6 +20,7 @@ from twin.scenario import Scenario
 
 VERSION = 1
 """Version of the JSON document."""
+_OF_POINTS = ("status", "fidelity", "code", "reason", "hint", "hash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +33,19 @@ class Scaling:
     """Nodes, and what is said of them."""
 
     @property
+    def _fitting(self) -> dict[int, Kpis]:
+        return {n: one.kpis for n, (_, one) in enumerate(self.rows) if one.status == "fits"}
+
+    @property
     def frontier(self) -> tuple[int, ...]:
         """Rows that fit and that no other beats in days and cost."""
-        fitting = {n: one for n, (_, one) in enumerate(self.rows) if one.status == "fits"}
-        return frontier({n: days_and_money(one.kpis) for n, one in fitting.items()})
+        return frontier({n: days_and_money(kpis) for n, kpis in self._fitting.items()})
 
     @property
     def pick(self) -> int | None:
         """The row that meets the goal best."""
-        meeting = [
-            n
-            for n, (_, one) in enumerate(self.rows)
-            if one.status == "fits" and self.goal.met(one.kpis)
-        ]
-        return min(meeting, key=lambda n: self.goal.worth(self.rows[n][1].kpis), default=None)
+        meeting = {n: kpis for n, kpis in self._fitting.items() if self.goal.met(kpis)}
+        return min(meeting, key=lambda n: self.goal.worth(meeting[n]), default=None)
 
     def to_json(self) -> dict[str, Any]:
         """The scaling as a versioned document."""
@@ -70,12 +70,7 @@ class Scaling:
             "nodes": nodes,
             "gpus": nodes * self.scenario.cluster.node.gpus,
             "overrides": {"cluster.nodes": nodes},
-            "status": one.status,
-            "fidelity": one.fidelity,
-            "code": one.code,
-            "reason": one.reason,
-            "hint": one.hint,
-            "hash": one.hash,
+            **{key: getattr(one, key) for key in _OF_POINTS},
             "step_seconds": None if one.step_ns is None else one.step_ns / 1e9,
             "headroom_bytes": one.headroom_bytes,
             "kpis": dict(one.kpis),

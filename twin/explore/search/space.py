@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
 from twin.planning.mesh import divisors
-from twin.scenario import ParallelSpec, Scenario
+from twin.scenario import Scenario
 from twin.schedules import SCHEDULES, Schedule
 from twin.spec.cluster import MOST_GPUS
 from twin.spec.memory import MemorySpec
@@ -26,8 +26,6 @@ SHORT: Final = {
     "micro_batch": "MB",
 }
 """Degrees by the letters that trainers write."""
-MADE_ANEW: Final = {"layers": None}
-"""What a split of layers was written for is another number of chunks: it is balanced anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +47,10 @@ class ParallelLayout:
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario with this layout. Its values are those of a scenario that was read, so they
         are not validated again; whether the layout is possible is the rules' to say."""
-        parallel = scenario.parallel.model_copy(
-            update=MADE_ANEW
-            | {name: getattr(self, name) for name in DEGREES}
-            | {
-                "schedule": self.schedule,
-                "sequence_parallel": cuts_sequences(scenario.parallel, self.tensor),
-            }
-        )
+        # A split of layers was written for another number of chunks: they are balanced anew.
+        changed = {name: getattr(self, name) for name in (*DEGREES, "schedule")}
+        changed |= {"layers": None, "sequence_parallel": cuts_sequences(scenario, self.tensor)}
+        parallel = scenario.parallel.model_copy(update=changed)
         cluster = scenario.cluster.model_copy(update={"nodes": self.nodes})
         changed = {"parallel": parallel, "cluster": cluster, "memory": self.memory, "expect": ()}
         return scenario.model_copy(update=changed)
@@ -69,12 +63,8 @@ class ParallelLayout:
     @property
     def words(self) -> str:
         """The layout in one line: degrees that cut something, the schedule, the memory policy."""
-        short = {"pipeline": "PP", "virtual": "V", "tensor": "TP", "context": "CP", "expert": "EP"}
-        short |= {"expert_tensor": "ETP", "micro_batch": "MB"}
-        degrees = [f"{name}{getattr(self, key)}" for key, name in short.items()]
-        cut = [
-            text for text in degrees if not text.endswith(tuple(f"{n}1" for n in short.values()))
-        ]
+        degrees = {name: getattr(self, key) for key, name in SHORT.items()}
+        cut = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
         return " ".join([*cut, f"ZeRO-{self.zero}", schedule_words(self.schedule)])
 
 
@@ -95,9 +85,10 @@ def layout_of(scenario: Scenario) -> ParallelLayout:
     )
 
 
-def cuts_sequences(written: ParallelSpec, tensor: int) -> bool:
+def cuts_sequences(scenario: Scenario, tensor: int) -> bool:
     """Whether tensor ranks share the sequence outside of products: as written, or, where the
     scenario has one tensor rank and so says nothing, as every trainer does it by now."""
+    written = scenario.parallel
     return written.sequence_parallel if written.tensor > 1 else tensor > 1
 
 
@@ -131,8 +122,7 @@ SHARDED: Final = 3
 parameters would be gathered again for every micro-batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(NamedTuple):
     """How the ranks are counted: what a search fixes first."""
 
     nodes: int
@@ -143,8 +133,7 @@ class Grid:
     expert_tensor: int
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """What passes a pipeline, and in which order."""
 
     micro_batch: int
@@ -220,32 +209,10 @@ class Space:
 
     def layout(self, grid: Grid, turn: Turn, zero: int, memory: MemorySpec) -> ParallelLayout:
         """One point of it."""
-        return ParallelLayout(
-            nodes=grid.nodes,
-            pipeline=grid.pipeline,
-            virtual=turn.virtual,
-            tensor=grid.tensor,
-            context=grid.context,
-            expert=grid.expert,
-            expert_tensor=grid.expert_tensor,
-            zero=zero,
-            micro_batch=turn.micro_batch,
-            schedule=turn.schedule,
-            memory=memory,
-        )
+        return ParallelLayout(zero=zero, memory=memory, **grid._asdict(), **turn._asdict())
 
 
-AXES: Final = (
-    "pipeline",
-    "virtual",
-    "tensor",
-    "context",
-    "expert",
-    "expert_tensor",
-    "zero",
-    "micro_batch",
-    "schedule",
-)
+AXES: Final = (*DEGREES, "schedule")
 """Axes of a space that a planner may set, as fields of `parallel`; beside them `memory`."""
 
 
@@ -326,11 +293,7 @@ def _runs(schedule: Schedule, virtual: int) -> bool:
 def _schedules(scenario: Scenario) -> tuple[Schedule, ...]:
     """1F1B, interleaved, ZB-H1; with experts also those that hide their all-to-all in pairs."""
     pairs = {"kind": "interleaved_1f1b", "extra_warmup": 1, "overlap_all_to_all": True}
-    written: list[dict[str, Any]] = [
-        {"kind": "1f1b"},
-        {"kind": "interleaved_1f1b"},
-        {"kind": "zb_h1"},
-    ]
+    written: list[dict[str, Any]] = [{"kind": k} for k in ("1f1b", "interleaved_1f1b", "zb_h1")]
     if scenario.model.moe is not None:
         written += [pairs, pairs | {"defer_weight_grad": True}, {"kind": "dualpipe"}]
     found = [SCHEDULES[one["kind"]].model_validate(one) for one in written]

@@ -90,13 +90,7 @@ class Threshold:
             "reason": one.reason,
             "in_source_range": likely and likely[0] <= one.value <= likely[1],
             "wins": wins
-            and {
-                "layout": wins.words,
-                "gpus": wins.gpus,
-                "overrides": dict(wins.overrides),
-                "days": figures.get("days"),
-                "cost_usd": figures.get("cost_usd"),
-            },
+            and {**wins.named, **{key: figures.get(key) for key in ("days", "cost_usd")}},
         }
         return found if lever.load is None else {**found, "load": lever.load(one.value)}
 
@@ -120,7 +114,6 @@ class BreakEven:
     def to_json(self) -> dict[str, Any]:
         """The keys that a recommendation gets."""
         absent: list[dict[str, Any]] = [one.to_json() for one in self.absent]
-        near = self.contest.near
         return {
             "thresholds": [*(one.to_json() for one in self.thresholds), *absent],
             "thresholds_by": {
@@ -128,14 +121,8 @@ class BreakEven:
                 "points": self.points,
                 "values_not_answered": list(self.lost),
                 "contenders": [
-                    {
-                        "layout": one.words,
-                        "gpus": one.gpus,
-                        "overrides": dict(one.overrides),
-                        "events_over_fast": one.ratio,
-                        "own_events": one.own_ratio,
-                    }
-                    for one in near
+                    {**one.named, "events_over_fast": one.ratio, "own_events": one.own_ratio}
+                    for one in self.contest.near
                 ],
                 "contenders_where_exact": len(self.contest.contenders),
             },
@@ -361,18 +348,13 @@ class Bar:
     def to_json(self) -> dict[str, Any]:
         """The bar in plain data."""
         one = self.found
+        same = ("path", "value", "kind", "low", "high", "range_from", "headroom_bytes")
         return {
-            "path": one.path,
-            "value": one.value,
-            "kind": one.kind,
+            **{key: getattr(one, key) for key in same},
             "source": one.source and one.source.id,
-            "low": one.low,
-            "high": one.high,
-            "range_from": one.range_from,
-            "days": list(self.days),
-            "cost_usd": None if self.cost_usd is None else list(self.cost_usd),
-            "headroom_bytes": list(one.headroom_bytes),
-            "flips": list(self.flips),
+            "days": self.days,
+            "cost_usd": self.cost_usd,
+            "flips": self.flips,
         }
 
 

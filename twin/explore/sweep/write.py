@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -86,17 +86,18 @@ def _parquet(sweep: Sweep) -> bytes:
     return to_parquet(columns, about)
 
 
+_DTYPES: Final = ((np.bool_, {bool}), (np.int64, {int}), (np.float64, {int, float}))
+
+
 def _column(values: list[Any], about: Mapping[str, str]) -> Column:
+    """The narrowest column that holds the values: numbers, else words."""
     missing = np.array([value is None for value in values])
-    known = [value for value in values if value is not None]
-    if all(isinstance(value, bool) for value in known) and known:
-        return Column(np.array([bool(value) for value in values]), about, missing=missing)
-    if all(isinstance(value, int) for value in known):
-        return Column(np.array([value or 0 for value in values], np.int64), about, missing=missing)
-    if all(isinstance(value, int | float) for value in known):
-        numbers = np.array([value or 0.0 for value in values], np.float64)
-        return Column(numbers, about, missing=missing)
-    words = list(dict.fromkeys(str(value) for value in known))
+    types: set[type] = {type(value) for value in cast("list[object]", values)} - {type(None)}
+    for dtype, fitting in _DTYPES:
+        if types <= fitting and (types or dtype is np.int64):
+            numbers = np.array([value or 0 for value in values], dtype)
+            return Column(numbers, about, missing=missing)
+    words = list(dict.fromkeys(str(value) for value in values if value is not None))
     places = {word: place for place, word in enumerate(words)}
     found = np.array([places.get(str(value), 0) for value in values], np.int32)
     return Column(found, about, words=words, missing=missing)
