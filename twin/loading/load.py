@@ -136,6 +136,8 @@ def _with_calibration(tree: Branch, names: _Names) -> Branch:
     own = tree.children.get("calibration")
     if of_gpu is None or not isinstance(of_gpu.node, Leaf):
         return tree
+    if "calibration" not in root_of(tree.children).model_fields:
+        return tree
     if own is None:
         return replace_at(tree, ("calibration",), of_gpu)
     if isinstance(own.node, Branch) and "name" not in own.node.children:
