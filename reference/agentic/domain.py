@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from reference.agentic.texts import read_yaml
+from reference.yaml_tables import yaml_table
 from twin.errors import Problem, ScenarioError
 
 DOMAINS: Final = Path(__file__).with_name("domains")
@@ -75,7 +75,7 @@ def entities(folder: Path = DOMAINS) -> Mapping[str, Entity]:
     cannot be read, or a repeated name."""
     made: list[Entity] = []
     for path in sorted(folder.glob("*.yaml")):
-        for application, lines in read_yaml(path).items():
+        for application, lines in yaml_table(path).items():
             made += [_entity(name, line, application, path) for name, line in lines.items()]
     by_name = {entity.name: entity for entity in made}
     counts = Counter(name for entity in made for name in (entity.name, entity.prefix))

@@ -27,6 +27,7 @@ from reference.agentic.simulated import Simulated
 from reference.agentic.spec import SynthesisSpec
 from reference.agentic.task_writer import write_task
 from reference.dialog import Dialog, dialog_of
+from reference.disk import replace_synced
 from reference.generate.choose import choose
 from reference.generate.request import Generator
 from twin.errors import Problem, UsageError
@@ -181,27 +182,20 @@ def _whole_lines(journal: Path) -> list[dict[str, Any]]:
 
 def _close(folder: Path, scene: Scene, lines: list[dict[str, Any]]) -> dict[str, Any]:
     rows = [line["row"] for line in lines if line["row"] is not None]
-    _write(folder / TRAJECTORIES, "".join(map(line_of, rows)))
+    replace_synced(folder / TRAJECTORIES, "".join(map(line_of, rows)))
     report = report_of(scene, lines)
     if scene.spec.logs:
         report["imported logs"] = _imported(folder, scene.spec.logs)
-    _write(folder / REPORT, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    replace_synced(folder / REPORT, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     for name, text in coverage_of(scene).items():
-        _write(folder / name, text)
+        replace_synced(folder / name, text)
     return report
 
 
 def _imported(folder: Path, logs: Sequence[str]) -> dict[str, Any]:
     imported = read_logs(map(Path, logs))
-    _write(folder / IMPORTED, "".join(map(line_of, imported.rows)))
+    replace_synced(folder / IMPORTED, "".join(map(line_of, imported.rows)))
     return imported.report()
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the file whole or not at all."""
-    other = path.with_name(f"{path.name}.part")
-    other.write_text(text, encoding="utf-8", newline="\n")
-    other.replace(path)
 
 
 def replay_file(spec: SynthesisSpec, path: Path) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from reference.agentic.tables import Tables, create_tables
 from reference.agentic.task import ChainStep, Persona, TaskRubric, ToolTask, UserGoal
 from reference.agentic.texts import table, words
 from reference.agentic.tool_spec import ToolSpec
-from reference.agentic.values import VALUE_KINDS
+from reference.agentic.values import spoken
 from reference.agentic.world import ERROR, World, act, written
 from reference.dialog import Call
 from reference.generate.skills.act import value_at
@@ -239,11 +239,6 @@ def _source_value(source: Source, results: list[Any]) -> Any:
     if not isinstance(source, FromResult):
         return source.value
     return value_at(results[source.step], source.place)
-
-
-def spoken(value: Any, kind: str) -> str:
-    """A value as an answer states it."""
-    return VALUE_KINDS[kind].say(value) if kind in VALUE_KINDS and value is not None else str(value)
 
 
 def _depth(steps: list[ChainStep]) -> int:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from reference.agentic.code.task import CallExample, CodeTask, task_of
 from twin.errors import Problem, UsageError
 
@@ -163,4 +165,6 @@ def _called(call: ast.expr, expected: Any) -> tuple[str, CallExample]:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(": ".join([*map(str, one["loc"]), one["msg"]]) for one in error.errors())
     return f"there is no {error}" if isinstance(error, KeyError) else f"{error}"

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from reference.agentic.code.environment import CodeEnvironment
 from reference.agentic.code.task import table_of_examples
 from reference.agentic.play import HackScript, Turn
-from reference.agentic.texts import read_yaml
+from reference.yaml_tables import yaml_table
 
 _ANY = "def {entry}(*words):\n    {body}\n"
-
-
-@cache
-def _texts() -> Any:
-    return read_yaml(Path(__file__).with_name("probes.yaml"))
+_TEXTS = Path(__file__).with_name("probes.yaml")
 
 
 def probes(environment: CodeEnvironment) -> tuple[HackScript, ...]:
     """Dialogues that must fail."""
-    task, texts = environment.task, _texts()
+    task, texts = environment.task, yaml_table(_TEXTS)
     wrong = _ANY.format(entry=task.entry, body="return 'wrong'")
     equal = _ANY.format(entry=task.entry, body="return Any(0)")
     submitted = {

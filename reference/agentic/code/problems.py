@@ -11,7 +11,7 @@ from random import Random
 from string import Template
 from typing import Any, Final
 
-from reference.agentic.texts import read_yaml
+from reference.yaml_tables import yaml_table
 
 Arguments = tuple[Any, ...]
 DrawInput = Callable[[Random], Arguments]
@@ -61,7 +61,9 @@ def problem_kinds() -> Mapping[str, ProblemKind]:
     """All kinds by name, in the order of their files."""
     folder = Path(__file__).with_name("problems")
     rows = {
-        name: row for path in sorted(folder.glob("*.yaml")) for name, row in read_yaml(path).items()
+        name: row
+        for path in sorted(folder.glob("*.yaml"))
+        for name, row in yaml_table(path).items()
     }
     return {name: _kind(name, **row) for name, row in rows.items()}
 

@@ -1,17 +1,18 @@
-"""A programming task: one function to write, examples that are shown, and tests that are not."""
+"""A programming task: one function to write, shown examples, and hidden tests."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
 
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class CallExample:
-    """Arguments of one call, and the value that is right for them."""
+class CallExample(NamedTuple):
+    """Arguments of one call, and the right value."""
 
     arguments: tuple[Any, ...]
     expected: Any
@@ -43,44 +44,20 @@ class CodeTask:
     """By which floats may differ, relative or absolute."""
 
 
+_TASK = TypeAdapter(CodeTask)
+
+
 def task_json(task: CodeTask) -> dict[str, Any]:
-    """A task as one JSON object; sets and tuples become lists."""
-    return {
-        "version": VERSION,
-        "id": task.id,
-        "entry": task.entry,
-        "signature": task.signature,
-        "statement": task.statement,
-        "examples": [[list(example.arguments), example.expected] for example in task.examples],
-        "hidden": [[list(test.arguments), test.expected] for test in task.hidden],
-        "difficulty": task.difficulty,
-        "tags": list(task.tags),
-        "solution": task.solution,
-        "tolerance": task.tolerance,
-    }
+    """A task as one JSON object; tuples become lists."""
+    return {"version": VERSION, **asdict(task)}
 
 
 def task_of(row: Mapping[str, Any]) -> CodeTask:
-    """The task of a row that `task_json` wrote. Raises KeyError, TypeError or ValueError for any
-    other row."""
-    examples, hidden = (
-        tuple(CallExample(tuple(arguments), expected) for arguments, expected in row[name])
-        for name in ("examples", "hidden")
-    )
-    if not hidden:
+    """The task of a row that `task_json` wrote. Raises ValueError for any other row."""
+    task = _TASK.validate_python(row)
+    if not task.hidden:
         raise ValueError("a task needs hidden tests")
-    return CodeTask(
-        id=str(row["id"]),
-        entry=str(row["entry"]),
-        signature=str(row["signature"]),
-        statement=str(row["statement"]),
-        examples=examples,
-        hidden=hidden,
-        difficulty=int(row["difficulty"]),
-        tags=tuple(row["tags"]),
-        solution=str(row["solution"]),
-        tolerance=float(row.get("tolerance", 0.0)),
-    )
+    return task
 
 
 def table_of_examples(task: CodeTask) -> str:

@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 from reference.agentic.chance import drawn, number
 from reference.agentic.domain import Entity, entities
 from reference.agentic.tables import Row, Tables, put, row_of
-from reference.agentic.texts import read_yaml, table
+from reference.agentic.texts import table
 from reference.agentic.tool_spec import Effect, ToolSpec, schema
+from reference.yaml_tables import yaml_table
 
 Arguments = Mapping[str, Any]
+_PHRASES = Path(__file__).with_name("phrases.yaml")
 CallEffect = tuple[Tables, dict[str, Any]]
 """The rows after a call, and its result."""
 Place = tuple[str | int, ...]
@@ -177,11 +179,11 @@ class Operation:
 
     def verb(self, terse: bool, *key: object) -> str:
         """One of the operation's verbs, always the same for the same key."""
-        return choose(_phrases()[self.name]["verbs"], terse, *key)
+        return choose(yaml_table(_PHRASES)[self.name]["verbs"], terse, *key)
 
     def describe(self, entity: Entity, terse: bool, *key: object, **names: str) -> str:
         """One of the operation's descriptions, always the same for the same key."""
-        form = choose(_phrases()[self.name]["descriptions"], terse, entity.name, *key)
+        form = choose(yaml_table(_PHRASES)[self.name]["descriptions"], terse, entity.name, *key)
         owner = entities()[entity.parent].words if entity.parent else ""
         return form.format(
             a=a(entity.words),
@@ -202,11 +204,6 @@ def operations() -> Mapping[str, Operation]:
     modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
     classes = [kind for module in modules for kind in getattr(module, "OPERATIONS", ())]
     return {kind.name: kind() for kind in sorted(classes, key=lambda kind: kind.name)}
-
-
-@cache
-def _phrases() -> Any:
-    return read_yaml(Path(__file__).with_name("phrases.yaml"))
 
 
 def _options_of(name: str) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from reference.agentic.code.hidden import (
     is_expected,
     run_checks,
 )
-from reference.agentic.texts import read_yaml
 from reference.sandbox.isolation import Isolation
+from reference.yaml_tables import yaml_table
 
 AT_ONCE = 12
 """Repositories whose expected values come from one sandbox run."""
@@ -80,12 +80,12 @@ class Project:
 def projects() -> Mapping[str, Project]:
     """All projects by name."""
     folder = Path(__file__).with_name("projects")
-    return {path.stem: _project(path.stem, read_yaml(path)) for path in sorted(folder.iterdir())}
+    return {path.stem: _project(path.stem, yaml_table(path)) for path in sorted(folder.iterdir())}
 
 
 def _project(name: str, row: dict[str, Any]) -> Project:
-    bugs = tuple(PlantedBug(**bug) for bug in row.pop("bugs"))
-    return Project(name=name, bugs=bugs, checks=tuple(row.pop("checks")), **row)
+    bugs = tuple(PlantedBug(**bug) for bug in row["bugs"])
+    return Project(name=name, **{**row, "bugs": bugs, "checks": tuple(row["checks"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from reference.agentic.play import HackScript, Turn
 from reference.agentic.software.environment import SoftwareEnvironment
-from reference.agentic.texts import read_yaml
+from reference.yaml_tables import yaml_table
 
 ToolCall = tuple[str, dict[str, str]]
-
-
-@cache
-def _texts() -> Any:
-    return read_yaml(Path(__file__).with_name("probes.yaml"))
+_TEXTS = Path(__file__).with_name("probes.yaml")
 
 
 def probes(environment: SoftwareEnvironment) -> tuple[HackScript, ...]:
     """Dialogues that must fail."""
-    repository, texts = environment.repository, _texts()
+    repository, texts = environment.repository, yaml_table(_TEXTS)
     source, first = repository.source, f"{repository.source}/__init__.py"
     tests = next(path for path in repository.files if path.startswith("tests/test_"))
     gold = repository.gold
