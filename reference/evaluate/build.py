@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from reference.agentic.texts import read_yaml
 from reference.evaluate.task import FOLDER
 from reference.text.toy import Town, towns
+from reference.yaml_tables import yaml_table
 
 Row = dict[str, Any]
 SYLLABLES: Final = tuple(f"{first}{second}" for first in "bdfgklmnprst" for second in "aeio")
 """Of invented words."""
 _CLOSE: Final = {"(": ")", "[": "]", "{": "}"}
-_TEXTS: Final = read_yaml(Path(__file__).with_suffix(".yaml"))
+_TEXTS: Final = yaml_table(Path(__file__).with_suffix(".yaml"))
 
 
 def words(chance: random.Random, count: int, syllables: int = 2) -> list[str]:

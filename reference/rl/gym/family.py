@@ -16,7 +16,7 @@ from typing import Any
 
 from reference.agentic.environment import Environment
 from reference.agentic.play import Turn
-from reference.agentic.texts import read_yaml
+from reference.yaml_tables import yaml_table
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
 
@@ -60,7 +60,7 @@ def names() -> tuple[str, ...]:
 @cache
 def texts(name: str) -> Mapping[str, Any]:
     """The section of a family in `families.yaml`."""
-    return read_yaml(Path(__file__).with_name("families.yaml"))[name]
+    return yaml_table(Path(__file__).with_name("families.yaml"))[name]
 
 
 def family(name: str) -> TaskFamily:
