@@ -37,7 +37,7 @@ def chromium() -> Generator[Any]:
     """A real browser, and no test without one. Of one module: Playwright starts only once at a
     time in a process, and code under test may start it itself."""
     sync_api = pytest.importorskip("playwright.sync_api")
-    from reference.studies.chromium import MISSING, executable, launch  # noqa: PLC0415  few need it
+    from reference.studies.figure import MISSING, executable, launch  # noqa: PLC0415  few need it
 
     if executable() is None:
         pytest.skip(f"no {MISSING}")

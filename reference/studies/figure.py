@@ -3,48 +3,37 @@ axis, every curve named at its end in its own colour, light and dark.
 
 Drawn in Chromium (Playwright), which measures text as readers see it. Needs the extras `ui` and
 `e2e`, and a Chromium; where one is missing `missing` says which, and reports go without pictures.
-Colours are Okabe and Ito's (Color Universal Design, 2008), as in the simulator's figures.
+Sizes and colours are in `figure.yaml`.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from math import log10
 from pathlib import Path
-from typing import Any, Final, Literal
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from reference.studies import chromium
+import yaml
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Playwright
 
 Theme = Literal["light", "dark"]
 Colour = Literal["blue", "vermilion", "green", "purple", "orange", "grey"]
-
 THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
-_BACKGROUND: Final = {"light": "#FFFFFF", "dark": "#0E1117"}
-_INK: Final = {"light": "#31333F", "dark": "#FAFAFA"}
-_FAINT: Final = {"light": "#6B6F7B", "dark": "#A3A8B4"}
-_GRID: Final = "rgba(128,128,128,0.25)"
-# On white the lighter hues are darkened until they stand out 4.5:1 as text (WCAG 2.2, 1.4.3).
-_COLOURS: Final[dict[Colour, tuple[str, str]]] = {
-    "blue": ("#0072B2", "#56B4E9"),
-    "vermilion": ("#C04A00", "#FF7F3F"),
-    "green": ("#00785A", "#2FC99A"),
-    "purple": ("#A8407C", "#E39CC8"),
-    "orange": ("#8A5F00", "#E69F00"),
-    "grey": ("#6B6F7B", "#A3A8B4"),
-}
-_WIDTH, _PANEL, _TITLE, _FOOT, _GAP = 960, 260, 104, 52, 40
-"""CSS pixels: of the picture, of a panel's height, above and below the panels, and between them."""
-_LEFT, _RIGHT = 76, 190
-"""Room for the ticks, and for the names of curves."""
-_LINE = 17
-"""Pixels from a name to the next at least."""
-_PAGE = """<body style="margin:0;background:{background}"><div id="figure"></div>
-<script>{javascript}</script>
-<script>Plotly.newPlot("figure", {figure}, {{staticPlot: true}})</script>"""
+MISSING: Final = "Chromium (or its path in TWIN_CHROMIUM)"
+"""What to install where `executable` finds none."""
+_STYLE: Final[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+)
+_SIZES: Final = SimpleNamespace(**_STYLE["sizes"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +60,15 @@ class Panel:
     span: tuple[float, float] | None = None
     """Lowest and highest value shown; None: those of all curves, with a little room."""
 
+    @property
+    def range(self) -> list[float]:
+        """Of the axis, in the axis's own numbers: logarithms where it is logarithmic."""
+        values = [y for curve in self.curves for y in curve.y]
+        low, high = self.span or (min(values), max(values))
+        if self.log:
+            low, high = log10(low), log10(high)
+        return _widened(low, high, 0.0 if self.span else 0.05)
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -83,6 +81,12 @@ class Figure:
     x_log: bool = False
     x_ticks: Sequence[float] = ()
 
+    @property
+    def height(self) -> int:
+        """In CSS pixels."""
+        count = len(self.panels)
+        return _SIZES.title + _SIZES.foot + count * _SIZES.panel + (count - 1) * _SIZES.gap
+
 
 def missing() -> str:
     """What has to be installed before pictures can be drawn; empty: nothing."""
@@ -90,7 +94,21 @@ def missing() -> str:
         return "plotly (extra `ui`)"
     if find_spec("playwright") is None:
         return "Playwright (extra `e2e`)"
-    return "" if chromium.executable() else chromium.MISSING
+    return "" if executable() else MISSING
+
+
+def executable() -> str | None:
+    """The Chromium that TWIN_CHROMIUM names, else the one on the path; None: there is none."""
+    wanted = os.environ.get("TWIN_CHROMIUM", "/usr/bin/chromium")
+    return wanted if Path(wanted).is_file() else shutil.which("chromium")
+
+
+def launch(playwright: Playwright) -> Browser:
+    """A browser without a window. Asserts that there is one to start: Playwright would otherwise
+    look for one of its own."""
+    path = executable()
+    assert path is not None, MISSING
+    return playwright.chromium.launch(executable_path=path, args=_STYLE["chromium"])
 
 
 def write(figure: Figure, folder: Path, stem: str) -> list[str]:
@@ -99,9 +117,9 @@ def write(figure: Figure, folder: Path, stem: str) -> list[str]:
 
     names = [f"{stem}-{theme}.png" for theme in THEMES]
     with sync_playwright() as playwright:
-        browser = chromium.launch(playwright)
+        browser = launch(playwright)
         page = browser.new_page(
-            viewport={"width": _WIDTH, "height": _height(figure)}, device_scale_factor=2
+            viewport={"width": _SIZES.width, "height": figure.height}, device_scale_factor=2
         )
         for theme, name in zip(THEMES, names, strict=True):
             page.set_content(_page(figure, theme))
@@ -111,131 +129,73 @@ def write(figure: Figure, folder: Path, stem: str) -> list[str]:
     return names
 
 
+def _page(figure: Figure, theme: Theme) -> str:
+    javascript = (files("plotly") / "package_data" / "plotly.min.js").read_text("utf-8")
+    plot, background = json.dumps(plotly_json(figure, theme)), _STYLE["themes"][theme]["background"]
+    return _STYLE["page"].format(background=background, javascript=javascript, figure=plot)
+
+
 def plotly_json(figure: Figure, theme: Theme) -> dict[str, Any]:
     """The figure as plotly's JavaScript takes it."""
-    ends = {"data": [], "annotations": [], "shapes": [], "axes": {}}
-    height, count = _height(figure), len(figure.panels)
-    inner = height - _TITLE - _FOOT
-    xs = [x for panel in figure.panels for curve in panel.curves for x in curve.x]
+    colours: dict[str, str] = _STYLE["themes"][theme]
+    layout: dict[str, Any] = {
+        **_STYLE["layout"],
+        "width": _SIZES.width,
+        "height": figure.height,
+        "margin": {"l": _SIZES.left, "r": _SIZES.right, "t": _SIZES.title, "b": _SIZES.foot},
+        "font": _STYLE["layout"]["font"] | {"color": colours["ink"]},
+        "paper_bgcolor": colours["background"],
+        "plot_bgcolor": colours["background"],
+        "title": _STYLE["title"]
+        | {
+            "text": f"<b>{figure.title}</b>",
+            "font": {"size": 18, "color": colours["ink"]},
+            "subtitle": {"text": figure.caption, "font": {"size": 13, "color": colours["faint"]}},
+            "y": 1 - 28 / figure.height,
+        },
+        "xaxis": _x_axis(figure),
+        "annotations": [],
+        "shapes": [],
+    }
+    data: list[dict[str, Any]] = []
+    inner = figure.height - _SIZES.title - _SIZES.foot
     for number, panel in enumerate(figure.panels):
-        axis = "y" if number == 0 else f"y{number + 1}"
-        top = 1 - number * (_PANEL + _GAP) / inner
-        low, high = _span(panel)
-        ends["axes"][f"yaxis{axis[1:]}"] = _axis(panel, (top - _PANEL / inner, top), theme)
-        ends["data"] += [_trace(curve, axis, theme) for curve in panel.curves]
-        ends["annotations"] += _names(panel, (low, high), axis, theme)
-        ends["annotations"].append(_above(panel.title, top, theme))
+        axis = f"y{number + 1}" if number else "y"
+        top = 1 - number * (_SIZES.panel + _SIZES.gap) / inner
+        domain = [max(0.0, top - _SIZES.panel / inner), top]
+        layout[f"yaxis{axis[1:]}"] = _y_axis(panel, domain, colours["ink"])
+        data += [_trace(curve, axis, colours) for curve in panel.curves]
+        title = {"y": top, "text": panel.title, "font": {"color": colours["ink"]}}
+        layout["annotations"] += [*_names(panel, axis, colours), _STYLE["panel_title"] | title]
         if panel.level:
-            ends["shapes"].append(_level(panel.level[0], axis, theme))
-    spread = (log10(min(xs)), log10(max(xs))) if figure.x_log else (min(xs), max(xs))
+            line = {"color": colours["grey"], "width": 1.5, "dash": "dash"}
+            ends = {"yref": axis, "y0": panel.level[0], "y1": panel.level[0], "line": line}
+            layout["shapes"].append(_STYLE["level"] | ends)
+    return {"data": data, "layout": layout}
+
+
+def _x_axis(figure: Figure) -> dict[str, Any]:
+    xs = [x for panel in figure.panels for curve in panel.curves for x in curve.x]
+    ends = (log10(min(xs)), log10(max(xs))) if figure.x_log else (min(xs), max(xs))
     ticks = {"tickvals": figure.x_ticks, "ticktext": [f"{x:g}" for x in figure.x_ticks]}
-    ends["axes"]["xaxis"] = {
+    return {
+        **_STYLE["axis"],
         "title": {"text": figure.x_title, "standoff": 8, "font": {"size": 13}},
         "type": "log" if figure.x_log else "linear",
-        "range": _widened(*spread, 0.02 if figure.x_log else 0.0),
-        "anchor": "y" if count == 1 else f"y{count}",
-        "gridcolor": _GRID,
-        "zeroline": False,
+        "range": _widened(*ends, 0.02 if figure.x_log else 0.0),
+        "anchor": f"y{len(figure.panels)}" if len(figure.panels) > 1 else "y",
         "ticks": "",
         **(ticks if figure.x_ticks else {}),
     }
-    layout = {
-        "width": _WIDTH,
-        "height": height,
-        "title": {
-            "text": f"<b>{figure.title}</b>",
-            "font": {"size": 18, "color": _INK[theme]},
-            "subtitle": {"text": figure.caption, "font": {"size": 13, "color": _FAINT[theme]}},
-            "x": 0.02,
-            "xanchor": "left",
-            "y": 1 - 28 / height,
-            "yanchor": "middle",
-        },
-        "margin": {"l": _LEFT, "r": _RIGHT, "t": _TITLE, "b": _FOOT},
-        "showlegend": False,
-        "paper_bgcolor": _BACKGROUND[theme],
-        "plot_bgcolor": _BACKGROUND[theme],
-        "font": {
-            "family": "Source Sans Pro, Source Sans 3, Liberation Sans, Arial, sans-serif",
-            "size": 13,
-            "color": _INK[theme],
-        },
-        "annotations": ends["annotations"],
-        "shapes": ends["shapes"],
-        **ends["axes"],
-    }
-    return {"data": ends["data"], "layout": layout}
 
 
-def apart(places: Sequence[float], least: float) -> list[float]:
-    """Places moved as little as it takes, in order, until neighbours are `least` apart: names that
-    would cover each other.
-
-    >>> apart([10.0, 11.0, 40.0], 8.0)
-    [6.5, 14.5, 40.0]
-    """
-    order = sorted(range(len(places)), key=lambda index: places[index])
-    groups: list[list[int]] = []
-    centres: list[float] = []
-    for index in order:
-        groups.append([index])
-        centres.append(places[index])
-        while len(groups) > 1 and _touch(groups, centres, least):
-            last, centre = groups.pop(), centres.pop()
-            size = len(groups[-1])
-            joined = centres[-1] * size + centre * len(last)
-            groups[-1] += last
-            centres[-1] = joined / len(groups[-1])
-    moved = [0.0] * len(places)
-    for group, centre in zip(groups, centres, strict=True):
-        for number, index in enumerate(group):
-            moved[index] = centre + (number - (len(group) - 1) / 2) * least
-    return moved
+def _y_axis(panel: Panel, domain: Sequence[float], colour: str) -> dict[str, Any]:
+    scale = {"type": "log", "dtick": 1} if panel.log else {"type": "linear", "dtick": None}
+    return {**_STYLE["axis"], **scale, "domain": domain, "range": panel.range, "color": colour}
 
 
-def _touch(groups: Sequence[Sequence[int]], centres: Sequence[float], least: float) -> bool:
-    return centres[-1] - centres[-2] < least * (len(groups[-1]) + len(groups[-2])) / 2
-
-
-def _page(figure: Figure, theme: Theme) -> str:
-    javascript = (files("plotly") / "package_data" / "plotly.min.js").read_text("utf-8")
-    plot = json.dumps(plotly_json(figure, theme))
-    return _PAGE.format(background=_BACKGROUND[theme], javascript=javascript, figure=plot)
-
-
-def _height(figure: Figure) -> int:
-    count = len(figure.panels)
-    return _TITLE + _FOOT + count * _PANEL + (count - 1) * _GAP
-
-
-def _span(panel: Panel) -> tuple[float, float]:
-    """Of the axis, in the axis's own numbers: logarithms where it is logarithmic."""
-    values = [y for curve in panel.curves for y in curve.y]
-    low, high = panel.span or (min(values), max(values))
-    if panel.log:
-        low, high = log10(low), log10(high)
-    return _widened(low, high, 0.0 if panel.span else 0.05)
-
-
-def _widened(low: float, high: float, share: float) -> tuple[float, float]:
-    room = (high - low) * share or (0.0 if high > low else abs(high) * 0.05 or 1.0)
-    return low - room, high + room
-
-
-def _axis(panel: Panel, domain: tuple[float, float], theme: Theme) -> dict[str, Any]:
-    return {
-        "domain": [max(0.0, domain[0]), domain[1]],
-        "range": _span(panel),
-        "type": "log" if panel.log else "linear",
-        "dtick": 1 if panel.log else None,
-        "gridcolor": _GRID,
-        "zeroline": False,
-        "color": _INK[theme],
-    }
-
-
-def _trace(curve: Curve, axis: str, theme: Theme) -> dict[str, Any]:
-    colour = _COLOURS[curve.colour][THEMES.index(theme)]
+def _trace(curve: Curve, axis: str, colours: dict[str, str]) -> dict[str, Any]:
+    colour = colours[curve.colour]
     return {
         "type": "scatter",
         "mode": "lines+markers" if curve.dots else "lines",
@@ -248,56 +208,46 @@ def _trace(curve: Curve, axis: str, theme: Theme) -> dict[str, Any]:
     }
 
 
-def _names(
-    panel: Panel, span: tuple[float, float], axis: str, theme: Theme
-) -> list[dict[str, Any]]:
+def _names(panel: Panel, axis: str, colours: dict[str, str]) -> list[dict[str, Any]]:
     """The names of the curves and of the level, right of the panel, none over another."""
-    ends = [(one.y[-1], one.label, _COLOURS[one.colour]) for one in panel.curves if one.label]
-    if panel.level:
-        ends.append((panel.level[0], panel.level[1], _COLOURS["grey"]))
-    low, high = span
+    ends = [(curve.y[-1], curve.label, curve.colour) for curve in panel.curves if curve.label]
+    ends += [(*panel.level, "grey")] if panel.level else []
+    low, high = panel.range
     values = [log10(value) if panel.log else value for value, _, _ in ends]
-    pixels = [(value - low) / (high - low) * _PANEL for value in values]
-    moved = apart(pixels, _LINE)
+    pixels = [(value - low) / (high - low) * _SIZES.panel for value in values]
     return [
-        {
-            "x": 1,
-            "xref": "paper",
-            "xanchor": "left",
-            "xshift": 8,
-            "y": value,
-            "yref": axis,
-            "yshift": to - at,
-            "text": name,
-            "align": "left",
-            "showarrow": False,
-            "font": {"color": colours[THEMES.index(theme)]},
-        }
-        for value, at, to, (_, name, colours) in zip(values, pixels, moved, ends, strict=True)
+        _STYLE["name"]
+        | {"y": value, "yref": axis, "yshift": moved - pixel, "text": name}
+        | {"font": {"color": colours[colour]}}
+        for value, pixel, moved, (_, name, colour) in zip(
+            values, pixels, apart(pixels, _SIZES.line), ends, strict=True
+        )
     ]
 
 
-def _above(text: str, top: float, theme: Theme) -> dict[str, Any]:
-    """A panel's title, above its left corner."""
-    return {
-        "x": 0,
-        "y": top,
-        "xref": "paper",
-        "yref": "paper",
-        "xanchor": "left",
-        "yanchor": "bottom",
-        "align": "left",
-        "yshift": 2,
-        "text": text,
-        "showarrow": False,
-        "font": {"color": _INK[theme]},
-    }
+def apart(places: Sequence[float], least: float) -> list[float]:
+    """Places moved as little as it takes, in order, until neighbours are `least` apart: names that
+    would cover each other.
+
+    >>> apart([10.0, 11.0, 40.0], 8.0)
+    [6.5, 14.5, 40.0]
+    """
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    groups: list[tuple[list[int], float]] = []
+    for index in order:
+        group, centre = [index], places[index]
+        while groups and centre - groups[-1][1] < least * (len(group) + len(groups[-1][0])) / 2:
+            before, its = groups.pop()
+            centre = (its * len(before) + centre * len(group)) / (len(before) + len(group))
+            group = before + group
+        groups.append((group, centre))
+    moved = [0.0] * len(places)
+    for group, centre in groups:
+        for number, index in enumerate(group):
+            moved[index] = centre + (number - (len(group) - 1) / 2) * least
+    return moved
 
 
-def _level(value: float, axis: str, theme: Theme) -> dict[str, Any]:
-    line = {"color": _COLOURS["grey"][THEMES.index(theme)], "width": 1.5, "dash": "dash"}
-    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": axis} | {
-        "y0": value,
-        "y1": value,
-        "line": line,
-    }
+def _widened(low: float, high: float, share: float) -> list[float]:
+    room = (high - low) * share or (0.0 if high > low else abs(high) * 0.05 or 1.0)
+    return [low - room, high + room]

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from reference.studies.chromium import launch
+from reference.studies.figure import launch
 from tests.browser.served import (
     PATIENCE_MS,
     ROOT,
