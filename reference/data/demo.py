@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from reference.config import load_run
 from reference.data.pipeline import build
 from reference.data.spec import BuildSpec
@@ -23,11 +25,6 @@ from reference.evaluate.run import evaluate
 from reference.evaluate.spec import EvaluateSpec
 from reference.text.toy import write_raw
 from reference.train import train
-
-_TASKS = ["held-out", "copying", "repeat"]
-"""Bits per byte of the held-out text, a choice of answers, and answers that are written."""
-_VOCABULARY = 2048
-"""That of `kimi-k2-nano`."""
 
 
 def demo(output: Path, steps: int, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -51,25 +48,21 @@ def demo(output: Path, steps: int, tell: Callable[[str], None]) -> dict[str, Any
 
 def _train(output: Path, steps: int, tell: Callable[[str], None]) -> int:
     """Trains nano on the build, or goes on; the step that it ended at."""
-    shown = [f"data.source={output / 'build'}", f"train.output={output / 'run'}"]
     # The schedule of the preset is for its 1,200 steps; the same shape for fewer.
     shape = {"warmup_steps": steps // 10, "constant_steps": steps // 2}
     shape["decay_steps"] = steps - sum(shape.values())
-    settings = {
+    settings = _settings(output)["train"] | {
         "train.steps": steps,
-        "train.threads": 1,
         "train.checkpoint_every": max(1, steps // 4),
-        "train.evaluate_every": 0,
+        **{f"schedule.{key}": value for key, value in shape.items()},
     }
-    settings |= {f"schedule.{key}": value for key, value in shape.items()}
-    run = load_run("nano", [*shown, *(f"{key}={value}" for key, value in settings.items())])
+    run = load_run("nano", [f"{key}={value}" for key, value in settings.items()])
     return train(run, tell=tell, existing="resume").step
 
 
 def _evaluate(output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     """The metrics of each task by its name: value, low and high of a 95 % interval."""
-    folders = {"model": str(output / "run"), "output": str(output / "evaluation")}
-    spec = EvaluateSpec.model_validate({**folders, "tasks": _TASKS, "limit": 16})
+    spec = EvaluateSpec.model_validate(_settings(output)["evaluate"])
     document = evaluate(spec, existing="resume")
     assert document is not None, "nobody asked it to stop"
     found = {
@@ -95,27 +88,9 @@ def _raw(output: Path) -> None:
 
 def demo_spec(output: Path) -> BuildSpec:
     """The build of the demonstration."""
-    raw = output / "raw"
-    sources = [
-        {"name": "towns", "domain": "knowledge", "path": [str(raw / "knowledge.jsonl")]},
-        {"name": "sums", "domain": "maths", "path": [str(raw / "maths.jsonl")]},
-        {"name": "abroad", "domain": "maths", "path": [str(raw / "abroad.jsonl")], "rules": []},
-        {"name": "programs", "domain": "code", "path": [str(raw / "code")]},
-        {"name": "prose", "domain": "web", "path": [str(raw / "web")], "rules": ["gopher-length"]},
-    ]
-    rephrase = [
-        {"source": "towns", "style": "lecture"},
-        {"source": "towns", "style": "questions"},
-        {"source": "sums", "style": "learning-note"},
-        {"source": "abroad", "style": "to-english"},
-    ]
-    return BuildSpec.model_validate(
-        {
-            "output": str(output / "build"),
-            "sources": sources,
-            "rephrase": rephrase,
-            "near": {"threshold": 0.7},
-            "tokenizer": {"vocab": _VOCABULARY},
-            "shard": 65_536,
-        }
-    )
+    return BuildSpec.model_validate(_settings(output)["build"])
+
+
+def _settings(output: Path) -> dict[str, Any]:
+    text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(text.replace("OUTPUT", str(output)))

@@ -28,8 +28,11 @@ from twin.errors import Problem, UsageError
 
 _STOP: Final = frozenset({"the", "be", "to", "of", "and", "that", "have", "with"})
 _ENDS: Final = (".", "!", "?", '"', "'")
+_BULLETS: Final = ("\u2022", "-", "*")
+_ELLIPSES: Final = ("...", "\u2026")
+_SENTENCE_END: Final = re.compile(r"[.!?](?:[\s\"')\]]|$)")
 _TOP: Final = {2: 0.20, 3: 0.18, 4: 0.16}
-_REPEATED: Final = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
+_REPEATED: Final = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,12 @@ def _repeated_characters(things: Sequence[str], whole: str) -> float:
     return again / len(whole) if whole else 0.0
 
 
-def _length(text: Text) -> bool:
-    return not 50 <= len(text.words) <= 100_000
+def _has_letter(word: str) -> bool:
+    return any(map(str.isalpha, word))
+
+
+def _repetitive(things: Sequence[str], whole: str) -> bool:
+    return _repeated(things) > 0.30 or _repeated_characters(things, whole) > 0.20
 
 
 def _word_length(text: Text) -> bool:
@@ -84,34 +91,8 @@ def _word_length(text: Text) -> bool:
 
 def _symbols(text: Text) -> bool:
     words = max(1, len(text.words))
-    ellipses = text.whole.count("...") + text.whole.count("\u2026")
+    ellipses = sum(map(text.whole.count, _ELLIPSES))
     return text.whole.count("#") / words > 0.1 or ellipses / words > 0.1
-
-
-def _bullets(text: Text) -> bool:
-    return _share(text.lines, lambda line: line.startswith(("\u2022", "-", "*"))) > 0.9
-
-
-def _ellipses(text: Text) -> bool:
-    return _share(text.lines, lambda line: line.endswith(("...", "\u2026"))) > 0.3
-
-
-def _letters(text: Text) -> bool:
-    return _share(text.words, lambda word: any(map(str.isalpha, word))) < 0.8
-
-
-def _stop_words(text: Text) -> bool:
-    return sum(word.lower() in _STOP for word in text.words) < 2
-
-
-def _repeated_lines(text: Text) -> bool:
-    lines, whole = text.lines, text.whole
-    return _repeated(lines) > 0.30 or _repeated_characters(lines, whole) > 0.20
-
-
-def _repeated_paragraphs(text: Text) -> bool:
-    parts, whole = text.paragraphs, text.whole
-    return _repeated(parts) > 0.30 or _repeated_characters(parts, whole) > 0.20
 
 
 def _top_grams(text: Text) -> bool:
@@ -126,12 +107,8 @@ def _top_grams(text: Text) -> bool:
     return False
 
 
-def _repeated_grams(text: Text) -> bool:
-    return any(_in_repeated(text, length) > most for length, most in _REPEATED.items())
-
-
-def _in_repeated(text: Text, length: int) -> float:
-    """Share of characters in words that lie in a gram that occurred before; each word once."""
+def _in_repeated(text: Text, length: int, most: float) -> bool:
+    """Whether more characters lie in grams that occurred before; each word counts once."""
     seen: set[tuple[str, ...]] = set()
     covered = [False] * len(text.words)
     for start, gram in enumerate(_grams(text.words, length)):
@@ -139,7 +116,7 @@ def _in_repeated(text: Text, length: int) -> float:
             covered[start : start + length] = [True] * length
         seen.add(gram)
     again = sum(len(word) for word, there in zip(text.words, covered, strict=True) if there)
-    return again / _letters_of(text)
+    return again / _letters_of(text) > most
 
 
 def _grams(words: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:
@@ -150,59 +127,33 @@ def _letters_of(text: Text) -> int:
     return max(1, sum(map(len, text.words)))
 
 
-def _placeholder(text: Text) -> bool:
-    return "lorem ipsum" in text.whole.lower()
-
-
-def _braces(text: Text) -> bool:
-    return "{" in text.whole
-
-
-def _sentences(text: Text) -> bool:
-    return len(re.findall(r"[.!?](?:[\s\"')\]]|$)", text.whole)) < 3
-
-
-def _line_ends(text: Text) -> bool:
-    return _share(text.lines, lambda line: line.endswith(_ENDS)) <= 0.12
-
-
-def _line_copies(text: Text) -> bool:
-    return _repeated_characters(text.lines, text.whole) >= 0.1
-
-
-def _short_lines(text: Text) -> bool:
-    return _share(text.lines, lambda line: len(line) < 30) >= 0.67
-
-
 def _long_lines(text: Text) -> bool:
     lengths = [len(line) for line in text.whole.splitlines()] or [0]
     return sum(lengths) / len(lengths) > 100 or max(lengths) > 1000
 
 
-def _alphanumeric(text: Text) -> bool:
-    return sum(map(str.isalnum, text.whole)) < 0.25 * len(text.whole)
-
-
 RULES: Final[dict[str, Breaks]] = {
-    "gopher-length": _length,
+    "gopher-length": lambda text: not 50 <= len(text.words) <= 100_000,
     "gopher-word-length": _word_length,
     "gopher-symbols": _symbols,
-    "gopher-bullets": _bullets,
-    "gopher-ellipses": _ellipses,
-    "gopher-letters": _letters,
-    "gopher-stop-words": _stop_words,
-    "gopher-repeated-lines": _repeated_lines,
-    "gopher-repeated-paragraphs": _repeated_paragraphs,
+    "gopher-bullets": lambda text: _share(text.lines, lambda line: line.startswith(_BULLETS)) > 0.9,
+    "gopher-ellipses": lambda text: _share(text.lines, lambda line: line.endswith(_ELLIPSES)) > 0.3,
+    "gopher-letters": lambda text: (
+        _share(text.words, lambda word: any(map(str.isalpha, word))) < 0.8
+    ),
+    "gopher-stop-words": lambda text: sum(word.lower() in _STOP for word in text.words) < 2,
+    "gopher-repeated-lines": lambda text: _repetitive(text.lines, text.whole),
+    "gopher-repeated-paragraphs": lambda text: _repetitive(text.paragraphs, text.whole),
     "gopher-top-grams": _top_grams,
-    "gopher-repeated-grams": _repeated_grams,
-    "c4-placeholder": _placeholder,
-    "c4-braces": _braces,
-    "c4-sentences": _sentences,
-    "fineweb-line-ends": _line_ends,
-    "fineweb-line-copies": _line_copies,
-    "fineweb-short-lines": _short_lines,
+    "gopher-repeated-grams": lambda text: any(_in_repeated(text, *most) for most in _REPEATED),
+    "c4-placeholder": lambda text: "lorem ipsum" in text.whole.lower(),
+    "c4-braces": lambda text: "{" in text.whole,
+    "c4-sentences": lambda text: len(_SENTENCE_END.findall(text.whole)) < 3,
+    "fineweb-line-ends": lambda text: _share(text.lines, lambda line: line.endswith(_ENDS)) <= 0.12,
+    "fineweb-line-copies": lambda text: _repeated_characters(text.lines, text.whole) >= 0.1,
+    "fineweb-short-lines": lambda text: _share(text.lines, lambda line: len(line) < 30) >= 0.67,
     "codex-long-lines": _long_lines,
-    "stack-alphanumeric": _alphanumeric,
+    "stack-alphanumeric": lambda text: sum(map(str.isalnum, text.whole)) < 0.25 * len(text.whole),
 }
 """Every rule by its name: whether a text breaks it."""
 

@@ -13,7 +13,7 @@ from pydantic import Field, Strict, model_validator
 from reference.text.near import NearSpec
 from reference.text.spec import HeldOut, Paths, TokenizerSpec
 from twin.errors import FieldError
-from twin.spec.base import Count, Flag, Part, Spec, Whole
+from twin.spec.base import Count, DocumentedSpec, Flag, Part, Whole
 
 Domain = Literal["web", "code", "maths", "knowledge"]
 """The four parts of Kimi K2's pre-training text (arXiv:2507.20534, section 2.2)."""
@@ -54,94 +54,88 @@ STYLES: Final = _styles()
 """Every style by its name."""
 
 
-class SourceSpec(Spec):
+class SourceSpec(DocumentedSpec):
     """One corpus of raw files."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")] = Field(
-        description="what reports and provenance call it"
-    )
-    domain: Domain = Field(description="which part of the mixture it belongs to")
-    path: Paths = Field(description="files and folders: .jsonl, .parquet, .txt, .md, .rst, .py")
-    field: str = Field(default="text", description="key or column of the text")
-    rules: tuple[str, ...] | None = Field(
-        default=None, description="quality rules by name; null: those of its domain"
-    )
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+    """What reports and provenance call it."""
+    domain: Domain
+    """Which part of the mixture it belongs to."""
+    path: Paths
+    """Files and folders: .jsonl, .parquet, .txt, .md, .rst, .py."""
+    field: str = "text"
+    """Key or column of the text."""
+    rules: tuple[str, ...] | None = None
+    """Quality rules by name; null: those of its domain."""
 
 
-class IngestSpec(Spec):
+class IngestSpec(DocumentedSpec):
     """What is no document."""
 
-    max_bytes: Count = Field(
-        default=1_000_000, description="bytes above which a document is counted as huge, left out"
-    )
-    control: Part = Field(
-        default=0.01, description="share of control characters above which it is not text; OURS"
-    )
+    max_bytes: Count = 1_000_000
+    """Bytes above which a document is counted as huge, left out."""
+    control: Part = 0.01
+    """Share of control characters above which it is not text; OURS."""
 
 
-class RephraseSpec(Spec):
+class RephraseSpec(DocumentedSpec):
     """One rephrasing of one source, whole."""
 
-    source: str = Field(description="name of the source")
+    source: str
+    """Name of the source."""
     style: str = Field(description=f"one of {', '.join(sorted(STYLES))}")
-    piece: Annotated[Count, Field(ge=16, le=4096)] = Field(
-        default=256,
-        description="words of a piece, each rewritten with the end of the rewriting so far as "
-        "context (Kimi K2's figure 4: about 256 tokens)",
-    )
+    piece: Annotated[Count, Field(ge=16, le=4096)] = 256
+    """Words of a piece, each rewritten with the end of the rewriting so far as context (Kimi K2's
+    figure 4: about 256 tokens)."""
 
 
-class MixtureSpec(Spec):
+class MixtureSpec(DocumentedSpec):
     """How the domains share the tokens."""
 
     weights: dict[Domain, Weight] = Field(
-        default={"web": 1.0, "code": 1.0, "maths": 1.0, "knowledge": 1.0},
-        description="shares of the tokens, in any scale; a domain without text has none",
+        default={"web": 1.0, "code": 1.0, "maths": 1.0, "knowledge": 1.0}
     )
-    epochs: dict[Domain, Epochs] | None = Field(
-        default=None,
-        description="how often each domain is read, 1 where it names none, instead of all that "
-        "stands below and `weights`",
-    )
-    tokens: Count | None = Field(
-        default=None, description="tokens in all; null: as many as there are"
-    )
-    max_epochs: Epochs = Field(
-        default=4.0,
-        description="how often a domain may be read: up to 4 times cost little (Muennighoff et "
-        "al. 2023, arXiv:2305.16264); where weights ask for more there are fewer tokens in all",
-    )
+    """Shares of the tokens, in any scale; a domain without text has none."""
+    epochs: dict[Domain, Epochs] | None = None
+    """How often each domain is read, 1 where it names none, instead of all that stands below and
+    `weights`."""
+    tokens: Count | None = None
+    """Tokens in all; null: as many as there are."""
+    max_epochs: Epochs = 4.0
+    """How often a domain may be read: up to 4 times cost little (Muennighoff et al. 2023,
+    arXiv:2305.16264); where weights ask for more there are fewer tokens in all."""
 
 
-class BuildSpec(Spec):
+class BuildSpec(DocumentedSpec):
     """A build: its folder holds every stage."""
 
-    output: str = Field(description="folder of the build")
-    sources: tuple[SourceSpec, ...] = Field(min_length=1, description="raw corpora, in order")
-    ingest: IngestSpec = Field(default_factory=IngestSpec, description="what is no document")
-    near: NearSpec = Field(default_factory=NearSpec, description="near-duplicates")
-    held_out: HeldOut = Field(
-        default=0.05, description="share of documents never trained on nor rephrased, by a hash"
-    )
-    rephrase: tuple[RephraseSpec, ...] = Field(default=(), description="rephrasings, in order")
-    generator: str = Field(
-        default="rules",
-        description="who rephrases: `rules`, the address of an OpenAI-compatible server, the "
-        "folder of a training run, or `MODULE:FUNCTION` of an engine",
-    )
-    rephrase_limit: Annotated[Count, Field(le=100)] = Field(
-        default=LIMIT,
-        description="rephrasings per source; more than Kimi K2's 2 is for studies of the limit",
-    )
-    originals: Flag = Field(
-        default=True, description="train on the documents that were rephrased, too"
-    )
-    tokenizer: TokenizerSpec = Field(description="how text becomes tokens; `vocab` is needed")
-    mixture: MixtureSpec = Field(default_factory=MixtureSpec, description="shares of domains")
-    shard: Annotated[Count, Field(ge=64)] = Field(
-        default=1_000_000, description="tokens of every shard but the last"
-    )
-    seed: Whole = Field(default=0, description="of the order of documents, and of rephrasing")
+    output: str
+    """Folder of the build."""
+    sources: tuple[SourceSpec, ...] = Field(min_length=1)
+    """Raw corpora, in order."""
+    ingest: IngestSpec = Field(default_factory=IngestSpec)
+    """What is no document."""
+    near: NearSpec = Field(default_factory=NearSpec)
+    """Near-duplicates."""
+    held_out: HeldOut = 0.05
+    """Share of documents never trained on nor rephrased, by a hash."""
+    rephrase: tuple[RephraseSpec, ...] = ()
+    """Rephrasings, in order."""
+    generator: str = "rules"
+    """Who rephrases: `rules`, the address of an OpenAI-compatible server, the folder of a training
+    run, or `MODULE:FUNCTION` of an engine."""
+    rephrase_limit: Annotated[Count, Field(le=100)] = LIMIT
+    """Rephrasings per source; more than Kimi K2's 2 is for studies of the limit."""
+    originals: Flag = True
+    """Train on the documents that were rephrased, too."""
+    tokenizer: TokenizerSpec
+    """How text becomes tokens; `vocab` is needed."""
+    mixture: MixtureSpec = Field(default_factory=MixtureSpec)
+    """Shares of domains."""
+    shard: Annotated[Count, Field(ge=64)] = 1_000_000
+    """Tokens of every shard but the last."""
+    seed: Whole = 0
+    """Of the order of documents, and of rephrasing."""
 
     @model_validator(mode="after")
     def _consistent(self) -> BuildSpec:

@@ -35,20 +35,29 @@ _NUMBER: Final = re.compile(r"\b\d+\b")
 _WORDS: Final[dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
 )
+_WORD: Final = r"[^\s,.;:]"
+_CLAUSE: Final = rf",{_WORD}*(?:[^\S\n]+{_WORD}+){{2}}[^,.;:\n]*(?=\.)"
+"""From a comma to the end of its sentence, two words or more."""
 Corrupt = Callable[[str, str, random.Random], str | None]
 """A rewriting, another text of its kind, and chance give the corrupted one; None where it has no
 room for this."""
 
 
-def _one_word(pairs: dict[str, str]) -> Corrupt:
+def _one_place(pattern: str, change: Callable[[str, random.Random], str]) -> Corrupt:
+    """One place that fits is changed."""
+
     def corrupt(text: str, _: str, chance: random.Random) -> str | None:
-        found = [one for one in re.finditer(r"\b[a-z]+\b", text) if one[0] in pairs]
+        found = list(re.finditer(pattern, text))
         if not found:
             return None
-        one = chance.choice(found)
-        return f"{text[: one.start()]}{pairs[one[0]]}{text[one.end() :]}"
+        place = chance.choice(found)
+        return f"{text[: place.start()]}{change(place[0], chance)}{text[place.end() :]}"
 
     return corrupt
+
+
+def _one_word(pairs: Mapping[str, str]) -> Corrupt:
+    return _one_place(rf"\b({'|'.join(pairs)})\b", lambda word, _: pairs[word])
 
 
 def _exchanged(pattern: re.Pattern[str]) -> Corrupt:
@@ -73,30 +82,6 @@ def _another_name(text: str, other: str, chance: random.Random) -> str | None:
     return re.sub(rf"\b{chance.choice(here)}\b", chance.choice(there), text)
 
 
-def _another_number(text: str, _: str, chance: random.Random) -> str | None:
-    found = list(_NUMBER.finditer(text))
-    if not found:
-        return None
-    one = chance.choice(found)
-    return f"{text[: one.start()]}{int(one[0]) + chance.randint(1, 9)}{text[one.end() :]}"
-
-
-def _denied(text: str, _: str, chance: random.Random) -> str | None:
-    found = list(re.finditer(r"\b(is|are|was|were|can|will|has|must)\b(?! not)", text))
-    if not found:
-        return None
-    end = chance.choice(found).end()
-    return f"{text[:end]} not{text[end:]}"
-
-
-def _affirmed(text: str, _: str, chance: random.Random) -> str | None:
-    found = list(re.finditer(r"\b(not|never) ", text))
-    if not found:
-        return None
-    one = chance.choice(found)
-    return text[: one.start()] + text[one.end() :]
-
-
 def _without_sentence(text: str, _: str, chance: random.Random) -> str | None:
     parts = sentences(text)
     if len(parts) < 2:
@@ -105,30 +90,25 @@ def _without_sentence(text: str, _: str, chance: random.Random) -> str | None:
     return " ".join(parts)
 
 
-def _without_clause(text: str, _: str, chance: random.Random) -> str | None:
-    """What stands between a comma and the end of its sentence, three words or more."""
-    found = [one for one in re.finditer(r",[^,.;:\n]+(?=\.)", text) if len(one[0].split()) > 2]
-    if not found:
-        return None
-    one = chance.choice(found)
-    return text[: one.start()] + text[one.end() :]
-
-
 def _with_sentence(text: str, other: str, chance: random.Random) -> str | None:
     added = [one for one in sentences(other) if len(one.split()) > 4 and one not in text]
     return f"{text} {chance.choice(added)}" if added else None
 
 
 KINDS: Final[dict[str, Corrupt]] = {
-    "number changed": _another_number,
+    "number changed": _one_place(
+        r"\b\d+\b", lambda told, chance: str(int(told) + chance.randint(1, 9))
+    ),
     "numbers exchanged": _exchanged(_NUMBER),
     "name replaced": _another_name,
     "names exchanged": _exchanged(_NAME),
     "unit changed": _one_word(_WORDS["units"]),
-    "negation added": _denied,
-    "negation taken away": _affirmed,
+    "negation added": _one_place(
+        r"\b(is|are|was|were|can|will|has|must)\b(?! not)", lambda verb, _: f"{verb} not"
+    ),
+    "negation taken away": _one_place(r"\b(not|never) ", lambda *_: ""),
     "sentence left out": _without_sentence,
-    "clause left out": _without_clause,
+    "clause left out": _one_place(_CLAUSE, lambda *_: ""),
     "sentence added": _with_sentence,
     "word turned round": _one_word(_WORDS["opposites"]),
 }

@@ -13,7 +13,6 @@ Legend: N tokens, D dialogues, B batch, T tokens of a sequence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -22,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reference.text.loader import IGNORED, Batch
+from reference.text.loader import IGNORED, Batch, ResumableLoader
 from reference.text.packing import Tokens, numbered
 from twin.errors import Problem, UsageError
 
@@ -109,11 +108,11 @@ def epoch_of(
     return Epoch(dialogues, order_D, tuple(rows), sequence)
 
 
-class DialogLoader:
-    """An endless iterator of batches of one rank: `reference.text.loader.Loader` on dialogues.
+class DialogLoader(ResumableLoader):
+    """Batches of dialogues; its `base` is an epoch. Raises UsageError TW606 where there are none to
+    learn."""
 
-    Raises UsageError TW606 where there are none to learn.
-    """
+    reads = ("dialogs", "dialogues or tokenizer")
 
     def __init__(
         self,
@@ -127,50 +126,27 @@ class DialogLoader:
             message = "no dialogue is left to learn from"
             fix = "longer sequences (`train.sequence`), or `dialogs.too_long: cut`"
             raise UsageError([Problem("TW606", "dialogs.source", message, fix)])
-        self.dialogues, self.seed = dialogues, seed
+        super().__init__(shape, seed, *place)
+        self.dialogues = dialogues
         self.packing: Packing = packing
-        self.sequence, self.micro_batch = shape
-        self.rank, self.world = place
-        self.base = 0
-        """The first epoch with sequences of this length."""
-        self.taken = 0
-        """Rows that all ranks took since."""
         self._epochs = lru_cache(maxsize=2)(self._made)
         self._firsts = [0]
         """The number of each epoch's first row, as far as they were needed."""
 
-    def __iter__(self) -> Iterator[Batch]:
-        return self
+    @property
+    def digests(self) -> dict[str, str]:
+        """Of the dialogues, and of the text that gave the tokenizer."""
+        return {"tokens": self.dialogues.tokens.digest, "text": self.dialogues.text}
 
     def __next__(self) -> Batch:
-        first = self.taken + self.rank * self.micro_batch
-        rows = [self._row(number) for number in range(first, first + self.micro_batch)]
-        self.taken += self.world * self.micro_batch
+        rows = [self._row(number) for number in self.own_places()]
         return torch.cat([row[0] for row in rows]), torch.cat([row[1] for row in rows])
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, equal on every rank."""
-        return {
-            "base": self.base,
-            "sequence": self.sequence,
-            "taken": self.taken,
-            "seed": self.seed,
-            "tokens": self.dialogues.tokens.digest,
-            "text": self.dialogues.text,
-        }
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Stands where another loader of these dialogues stood. Raises UsageError TW227 where it
-        read others, or in another order."""
-        ours = self.state_dict()
-        for key, name in (("tokens", "dialogues or tokenizer"), ("seed", "data.seed")):
-            if state[key] != ours[key]:
-                wrong = f"the checkpoint read another {name} (`{state[key]}`, now `{ours[key]}`)"
-                hint = "resume with the settings of the run, or start a new one"
-                raise UsageError([Problem("TW227", "dialogs", wrong, hint)])
-        self.base, self.taken = int(state["base"]), int(state["taken"])
-        self.sequence = int(state["sequence"])
-        self._forget()
+        """As of every loader; what belongs to another place in the epochs is forgotten."""
+        super().load_state_dict(state)
+        self._epochs.cache_clear()
+        self._firsts = [0]
 
     def with_sequences(self, sequence: int, micro_batch: int) -> DialogLoader:
         """A loader that goes on from here: with the next row, or with the next epoch if sequences
@@ -196,8 +172,3 @@ class DialogLoader:
 
     def _made(self, epoch: int) -> Epoch:
         return epoch_of(self.dialogues, self.seed, self.base + epoch, self.sequence, self.packing)
-
-    def _forget(self) -> None:
-        """What belongs to another place in the epochs."""
-        self._epochs.cache_clear()
-        self._firsts = [0]

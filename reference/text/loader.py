@@ -15,6 +15,7 @@ Legend: B batch, T tokens of a sequence.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -36,8 +37,58 @@ BLOCK = 2**22
 """Tokens whose sequences are shuffled together, at most."""
 
 
-class Loader:
-    """An endless iterator of batches of one rank. Raises `UsageError` TW223 without tokens."""
+class ResumableLoader(ABC):
+    """An endless iterator of batches of one rank, and where it stands."""
+
+    reads = ("data", "text or tokenizer")
+    """The section of the configuration that says what is read, and what that is."""
+
+    def __init__(self, shape: tuple[int, int], seed: int, rank: int, world: int) -> None:
+        self.sequence, self.micro_batch = shape
+        self.seed, self.rank, self.world = seed, rank, world
+        self.base = 0
+        """Where sequences of this length begin: a token of the stream, or an epoch."""
+        self.taken = 0
+        """Sequences that all ranks took since."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    @abstractmethod
+    def __next__(self) -> Batch: ...
+
+    @property
+    @abstractmethod
+    def digests(self) -> dict[str, str]:
+        """What tells the tokens that are read from others."""
+
+    def own_places(self) -> range:
+        """The places of this rank's next sequences, which all ranks' loaders then leave behind."""
+        first = self.taken + self.rank * self.micro_batch
+        self.taken += self.world * self.micro_batch
+        return range(first, first + self.micro_batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, equal on every rank."""
+        place = {"base": self.base, "sequence": self.sequence, "taken": self.taken}
+        return place | {"seed": self.seed} | self.digests
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Stands where another loader of these tokens stood, whatever its micro-batch, rank and
+        world. Raises `UsageError` TW227 where it read other tokens, or another order."""
+        ours, (section, content) = self.state_dict(), self.reads
+        for key, name in (("tokens", content), ("seed", "data.seed")):
+            if state[key] != ours[key]:
+                wrong = f"the checkpoint read another {name} (`{state[key]}`, now `{ours[key]}`)"
+                hint = "resume with the settings of the run, or start a new one"
+                raise UsageError([Problem("TW227", section, wrong, hint)])
+        self.base, self.sequence, self.taken = (
+            int(state[key]) for key in ("base", "sequence", "taken")
+        )
+
+
+class Loader(ResumableLoader):
+    """Batches of packed tokens. Raises `UsageError` TW223 without tokens."""
 
     def __init__(
         self,
@@ -50,15 +101,8 @@ class Loader:
     ) -> None:
         if not len(tokens):
             raise UsageError([Problem("TW223", "data.source", "there is no token to train on")])
+        super().__init__((sequence, micro_batch), seed, rank, world)
         self.stream = TokenStream(tokens, seed)
-        self.sequence = sequence
-        self.micro_batch = micro_batch
-        self.rank = rank
-        self.world = world
-        self.base = 0
-        """Position in the stream of the first sequence of this length."""
-        self.taken = 0
-        """Sequences that all ranks took since."""
         self._order = lru_cache(maxsize=2)(self._shuffled)
 
     @property
@@ -66,14 +110,14 @@ class Loader:
         """How many times the documents have been read."""
         return (self.base + self.taken * self.sequence) / len(self.stream.tokens)
 
-    def __iter__(self) -> Iterator[Batch]:
-        return self
+    @property
+    def digests(self) -> dict[str, str]:
+        """Of the token file."""
+        return {"tokens": self.stream.tokens.digest}
 
     def __next__(self) -> Batch:
-        first = self.taken + self.rank * self.micro_batch
-        starts = map(self._start, range(first, first + self.micro_batch))
+        starts = map(self._start, self.own_places())
         ids = np.stack([self.stream.read(start, self.sequence + 1) for start in starts])
-        self.taken += self.world * self.micro_batch
         wide = torch.from_numpy(ids.astype(np.int64))
         return wide[:, :-1].contiguous(), wide[:, 1:].contiguous()
 
@@ -82,34 +126,10 @@ class Loader:
         starts = sorted(map(self._start, range(self.taken)))
         return np.concatenate([self.stream.read(start, self.sequence) for start in starts])
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, equal on every rank."""
-        return {
-            "base": self.base,
-            "sequence": self.sequence,
-            "taken": self.taken,
-            "seed": self.stream.seed,
-            "tokens": self.stream.tokens.digest,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Stands where another loader of this stream stood, whatever its micro-batch, rank and
-        world. Raises `UsageError` TW227 where it read other tokens, or another order."""
-        ours = self.state_dict()
-        for key, name in (("tokens", "text or tokenizer"), ("seed", "data.seed")):
-            if state[key] != ours[key]:
-                wrong = f"the checkpoint read another {name} (`{state[key]}`, now `{ours[key]}`)"
-                hint = "resume with the settings of the run, or start a new one"
-                raise UsageError([Problem("TW227", "data", wrong, hint)])
-        self.sequence = int(state["sequence"])
-        self.base, self.taken = int(state["base"]), int(state["taken"])
-
     def with_sequences(self, sequence: int, micro_batch: int) -> Loader:
         """A loader that goes on from here: with the next sequence, or behind this block if
         sequences have another length."""
-        loader = Loader(
-            self.stream.tokens, sequence, micro_batch, self.stream.seed, self.rank, self.world
-        )
+        loader = Loader(self.stream.tokens, sequence, micro_batch, self.seed, self.rank, self.world)
         loader.base, loader.taken = self.base, self.taken
         if sequence != self.sequence:
             size = self._sequences()
@@ -129,7 +149,7 @@ class Loader:
         return max(1, min(BLOCK, len(self.stream.tokens)) // self.sequence)
 
     def _shuffled(self, begin: int) -> NDArray[np.int64]:
-        return np.argsort(numbered(self.stream.seed, begin, self._sequences()), kind="stable")
+        return np.argsort(numbered(self.seed, begin, self._sequences()), kind="stable")
 
 
 def windows(tokens: Tokens, end: int, sequence: int, rows: int) -> Iterator[Batch]:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, Strict
 
-from twin.spec.base import Count, Flag, Spec
+from twin.spec.base import Count, DocumentedSpec, Flag
 
 _WORD: Final = re.compile(r"\w+")
 _CAUGHT: Final = 0.99
@@ -39,19 +39,19 @@ _CHUNK: Final = 1024
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-class NearSpec(Spec):
+class NearSpec(DocumentedSpec):
     """Near-duplicates by MinHash (Broder 1997) and banding. Gopher drops documents from 0.8 on, of
     13-word shingles (Rae et al. 2021, arXiv:2112.11446, section A1.1); FineWeb aims at 0.75 with
     112 functions and 5 words (Penedo et al. 2024, arXiv:2406.17557, section 3.4)."""
 
-    threshold: Annotated[float, Strict(), Field(gt=0, le=1)] = Field(
-        default=0.8, description="estimated Jaccard similarity from which a document is dropped"
-    )
-    permutations: Annotated[Count, Field(ge=16, le=1024)] = Field(
-        default=128, description="hash functions of a signature; the error is at most 0.5/sqrt(n)"
-    )
-    shingle: Annotated[Count, Field(le=20)] = Field(default=5, description="words of a shingle")
-    off: Flag = Field(default=False, description="keep near-duplicates")
+    threshold: Annotated[float, Strict(), Field(gt=0, le=1)] = 0.8
+    """Estimated Jaccard similarity from which a document is dropped."""
+    permutations: Annotated[Count, Field(ge=16, le=1024)] = 128
+    """Hash functions of a signature; the error is at most 0.5/sqrt(n)."""
+    shingle: Annotated[Count, Field(le=20)] = 5
+    """Words of a shingle."""
+    off: Flag = False
+    """Keep near-duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
