@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,38 +28,29 @@ from typing import Any, Final
 import torch
 from torch.nn import functional
 
-from reference.config import load_run
 from reference.data.pipeline import build
 from reference.data.spec import STYLES, BuildSpec
 from reference.data.stage import Record, read_records, write_records
 from reference.evaluate.statistics import Interval, grouped, ratio, share
 from reference.model import Transformer
-from reference.studies.runs import kept
+from reference.studies.runs import kept, nano_with, nested, settings_of
 from reference.studies.study import Page, Workplace, main
 from reference.text.prepare import prepare
 from reference.text.tokenizer import Tokenizer
 from reference.text.toy import Fact, Town, towns
 from reference.train import train
 
+_SETTINGS: Final = settings_of("facts")
 CHOICES: Final = 8
-READINGS: Final = {"knowledge": 10, "maths": 30, "code": 100}
-"""How often the towns of each group are read; the domains are but names of groups here."""
+READINGS: Final[Mapping[str, int]] = _SETTINGS["readings"]
+"""How often the towns of each group are read."""
 CARRIERS: Final = ("others", "styled")
 """Further towns that are read once, raw and in every style."""
-FORMS: Final = {
-    "as told": ("{}",) * 4,
-    "in a style": ("It is reported that {}",) * 4,
-    "as a question": (
-        "When was the town of {town} founded? It was founded in",
-        "Who was the first mayor of {town}? It was",
-        "What is {town} famous for? It is famous for its",
-        "Of what was the bridge of {town} built? It was built of",
-    ),
-}
-"""Ways to ask for the four facts of a town; `{}` is the fact's own beginning."""
+FORMS: Final[Mapping[str, Sequence[str]]] = _SETTINGS["forms"]
+"""Ways to ask for the four facts of a town."""
 _STYLES: Final = tuple(name for name, style in STYLES.items() if style.kind == "rewrite")
-_SEQUENCE: Final = 128
-_BATCH: Final = 16
+_SEQUENCE: Final[int] = _SETTINGS["train"]["train.sequence"]
+_BATCH: Final[int] = _SETTINGS["train"]["train.micro_batch"]
 _ASKED: Final = 128
 
 
@@ -73,11 +64,7 @@ class Arm:
     """What Kimi K2 reports for it, in percent."""
 
 
-ARMS: Final = (
-    Arm("raw", 0, 23.76),
-    Arm("1 rephrasing", 1, 27.39),
-    Arm("10 rephrasings", 10, 28.94),
-)
+ARMS: Final = tuple(Arm(**arm) for arm in _SETTINGS["arms"])
 Recall = dict[str, dict[str, list[tuple[str, float]]]]
 """By group, then form: each fact's town, and 1 where the fact was recalled."""
 
@@ -241,57 +228,39 @@ def _losses(
     ]
 
 
-def _spec(arm: Arm, folder: Path, known: Mapping[str, Sequence[Town]], seed: int) -> BuildSpec:
+def _spec(arm: Arm, folder: Path, known: Iterable[str], seed: int) -> BuildSpec:
     """The build of an arm. Which one style the second arm has goes by the seed."""
     styles = [_STYLES[(seed + at) % len(_STYLES)] for at in range(arm.rephrasings)]
-    sources: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "domain": name if name in READINGS else "web",
-            "path": [str(folder / f"{name}.jsonl")],
-            "rules": [],
-        }
-        for name in known
-    ]
-    rephrase = [{"source": group, "style": style} for group in READINGS for style in styles]
-    rephrase += [{"source": "styled", "style": style} for style in _STYLES]
-    return BuildSpec.model_validate(
-        {
-            "output": str(folder / "build"),
-            "sources": sources,
-            "near": {"off": True},  # towns resemble each other
-            "held_out": 0.0,
-            "rephrase": rephrase,
-            "rephrase_limit": 10,
-            "originals": False,
-            # Ten texts read once, or one text read ten times.
-            "mixture": {
-                "epochs": {
-                    name: count / max(1, arm.rephrasings) for name, count in READINGS.items()
-                }
-            },
-            "tokenizer": {"vocab": 1024},
-            "seed": seed,
-        }
-    )
+    pairs = [(group, style) for group in READINGS for style in styles]
+    pairs += [("styled", style) for style in _STYLES]
+    domains = {name: name if name in READINGS else "web" for name in known}
+    changes = {
+        "output": str(folder / "build"),
+        "sources": [
+            {"name": name, "domain": domain, "path": str(folder / f"{name}.jsonl"), "rules": []}
+            for name, domain in domains.items()
+        ],
+        "rephrase": [{"source": group, "style": style} for group, style in pairs],
+        # Ten texts read once, or one text read ten times.
+        "mixture.epochs": {
+            name: count / max(1, arm.rephrasings) for name, count in READINGS.items()
+        },
+        "seed": seed,
+    }
+    return BuildSpec.model_validate(nested(_SETTINGS["build"] | changes))
 
 
 def _trained(folder: Path, steps: int, seed: int) -> tuple[Transformer, Tokenizer]:
-    settings = {
+    changes = {
         "data.source": folder,
         "data.seed": seed,
         "train.seed": seed,
         "train.steps": steps,
-        "train.sequence": _SEQUENCE,
-        "train.micro_batch": _BATCH,
-        "train.precision": "fp32",
-        "train.threads": 1,
-        "train.evaluate_every": 0,
         "schedule.warmup_steps": steps // 20,
         "schedule.constant_steps": steps // 2,
         "schedule.decay_steps": steps - steps // 20 - steps // 2,
     }
-    run = load_run("nano", [f"{key}={value}" for key, value in settings.items()])
+    run = nano_with(_SETTINGS["train"] | changes)
     tokenizer = prepare(run.data, run.model.vocab).tokenizer
     model = train(run).model
     model.eval()
