@@ -28,11 +28,11 @@ from reference.data.stage import (
     Hook,
     Record,
     StageWork,
-    Tally,
     line_of,
     read_records,
     run_stages,
     write_json,
+    write_kept,
 )
 from reference.generate.request import Generator
 from reference.text.build_folder import FORMAT, MANIFEST, VERSION, file_digest
@@ -108,9 +108,11 @@ def _opened(folder: Path, spec: BuildSpec, existing: Existing) -> Iterator[None]
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise _refused(folder, "is being built by another process", "wait for it") from None
-        if existing == "fresh":
-            _clear(folder)
-        there = _digest_there(folder)
+        for path in folder.iterdir() if existing == "fresh" else ():
+            if path.name != _LOCK:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        path = folder / CONFIG
+        there = json.loads(path.read_text(encoding="utf-8"))["config"] if path.is_file() else None
         if there is not None and existing == "refuse":
             hint = "`--resume` goes on with it, `--fresh` deletes it"
             raise _refused(folder, "holds a build already", hint)
@@ -119,19 +121,8 @@ def _opened(folder: Path, spec: BuildSpec, existing: Existing) -> Iterator[None]
             raise _refused(folder, "holds a build of another configuration", hint)
         if there is None:
             plain = spec.model_dump(mode="json", exclude={"output"})
-            write_json(folder / CONFIG, {"config": config_hash(spec), "spec": plain})
+            write_json(path, {"config": config_hash(spec), "spec": plain})
         yield
-
-
-def _digest_there(folder: Path) -> str | None:
-    path = folder / CONFIG
-    return json.loads(path.read_text(encoding="utf-8"))["config"] if path.is_file() else None
-
-
-def _clear(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.name != _LOCK:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _refused(folder: Path, why: str, hint: str) -> UsageError:
@@ -162,7 +153,7 @@ def first_of_each(records: Iterable[Record]) -> Iterator[Record | Dropped]:
 def _ingest(work: StageWork) -> dict[str, Any]:
     limits = work.spec.ingest
     found = chain.from_iterable(ingest.read_source(one, limits) for one in work.spec.sources)
-    return _sifted(work, found)
+    return write_kept(work.own / FILE, found, work.reached)
 
 
 def _near(work: StageWork, found: Iterator[Record]) -> Iterable[Record | Dropped]:
@@ -184,20 +175,12 @@ def _passing(
     before: str, sift: Callable[[StageWork, Iterator[Record]], Iterable[Record | Dropped]]
 ) -> Callable[[StageWork], dict[str, Any]]:
     """A stage that reads the documents of the one before, and keeps some."""
-    return lambda work: _sifted(work, sift(work, read_records(work.of(before, FILE))))
 
+    def run(work: StageWork) -> dict[str, Any]:
+        found = sift(work, read_records(work.of(before, FILE)))
+        return write_kept(work.own / FILE, found, work.reached)
 
-def _sifted(work: StageWork, found: Iterable[Record | Dropped]) -> dict[str, Any]:
-    tally = Tally()
-    with (work.own / FILE).open("w", encoding="utf-8", newline="\n") as lines:
-        for one in found:
-            if isinstance(one, Dropped):
-                tally.drop(one)
-            else:
-                tally.keep(one.text)
-                lines.write(line_of(one))
-            work.reached(f"{work.own.name}:document")
-    return tally.report()
+    return run
 
 
 def _hold_out(work: StageWork) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from reference.data.fidelity import judge
 from reference.data.spec import STYLES, RephraseSpec, Style
-from reference.data.stage import Dropped, Record, StageWork, Tally, line_of, read_records
+from reference.data.stage import Dropped, Record, StageWork, read_records, write_kept
 from reference.dialog import Message
 from reference.generate.choose import choose
 from reference.generate.request import ChatRequest, Generator, Sampling
@@ -105,7 +105,7 @@ def rephrase(work: StageWork, generator: Generator | None) -> dict[str, Any]:
             lines.flush()
             os.fsync(lines.fileno())
             work.reached("rephrase:document")
-    return _closed(journal, work.own / REWRITES)
+    return write_kept(work.own / REWRITES, _written(journal), lambda _: None)
 
 
 def _tasks(work: StageWork) -> Iterator[tuple[int, Record]]:
@@ -148,15 +148,8 @@ def _whole_lines(journal: Path) -> int:
     return count
 
 
-def _closed(journal: Path, rewrites: Path) -> dict[str, Any]:
-    tally = Tally()
-    with journal.open("rb") as lines, rewrites.open("w", encoding="utf-8", newline="\n") as kept:
+def _written(journal: Path) -> Iterator[Record | Dropped]:
+    with journal.open("rb") as lines:
         for line in lines:
             found = json.loads(line)
-            if "loss" in found:
-                tally.drop(Dropped(**found["loss"]))
-            else:
-                record = Record(**found["record"])
-                tally.keep(record.text)
-                kept.write(line_of(record))
-    return tally.report()
+            yield Dropped(**found["loss"]) if "loss" in found else Record(**found["record"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -71,37 +72,26 @@ class Dropped:
     """File and record, or the id of a document; of a copy, behind `of`, what it is a copy of."""
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counts of a stage. What came in is what went out and what was left out."""
-
-    taken: int = 0
-    kept: int = 0
-    bytes_kept: int = 0
-    _dropped: dict[tuple[str, str], list[Any]] = field(
-        default_factory=dict[tuple[str, str], list[Any]]
-    )
-
-    def keep(self, text: str) -> None:
-        """Counts a document that goes on."""
-        self.taken += 1
-        self.kept += 1
-        self.bytes_kept += len(text.encode())
-
-    def drop(self, dropped: Dropped) -> None:
-        """Counts one that does not."""
-        self.taken += 1
-        found = self._dropped.setdefault((dropped.source, dropped.reason), [0, dropped.place])
-        found[0] += 1
-
-    def report(self) -> dict[str, Any]:
-        """As it stands in `done.json`."""
-        left_out = [
-            {"source": source, "reason": reason, "documents": count, "first": first}
-            for (source, reason), (count, first) in sorted(self._dropped.items())
-        ]
-        kept = {"in": self.taken, "out": self.kept, "bytes": self.bytes_kept}
-        return {**kept, "left_out": left_out}
+def write_kept(path: Path, found: Iterable[Record | Dropped], reached: Hook) -> dict[str, Any]:
+    """Writes the records. The report: what came in is what went out and what was left out, by
+    source and reason, with the place of the first of each."""
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], str] = {}
+    out = size = 0
+    with path.open("w", encoding="utf-8", newline="\n") as lines:
+        for record in found:
+            if isinstance(record, Dropped):
+                counts[record.source, record.reason] += 1
+                first.setdefault((record.source, record.reason), record.place)
+            else:
+                out, size = out + 1, size + len(record.text.encode())
+                lines.write(line_of(record))
+            reached(f"{path.parent.name}:document")
+    left_out = [
+        {"source": key[0], "reason": key[1], "documents": counts[key], "first": first[key]}
+        for key in sorted(counts)
+    ]
+    return {"in": out + counts.total(), "out": out, "bytes": size, "left_out": left_out}
 
 
 @dataclass(frozen=True)
@@ -156,10 +146,9 @@ def run_stages(
 
 def report_line(name: str, report: Mapping[str, Any]) -> str:
     """A stage in words."""
-    left_out: list[Mapping[str, Any]] = report.get("left_out", [])
-    reasons: dict[str, int] = {}
-    for row in left_out:
-        reasons[row["reason"]] = reasons.get(row["reason"], 0) + row["documents"]
+    reasons: Counter[str] = Counter()
+    for row in report.get("left_out", []):
+        reasons[row["reason"]] += row["documents"]
     if "in" in report:
         shown = f"{report['in']:,} in, {report['out']:,} out"
         lost = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
@@ -170,4 +159,4 @@ def report_line(name: str, report: Mapping[str, Any]) -> str:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """A JSON file in one move: another process sees all of it or nothing."""
-    replace_synced(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    replace_synced(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

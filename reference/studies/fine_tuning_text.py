@@ -26,24 +26,17 @@ from string import ascii_uppercase
 from typing import Any, Final
 
 from reference.dialog import declared
+from reference.studies.runs import settings_of
 
 _FLAT: Final = 100
-"""DrawnWords that are about as frequent as the first."""
-_TYPES: Final = ("string", "string", "integer", "number", "boolean")
-_VERBS: Final = (
-    *("get", "find", "set", "list", "delete", "add", "update", "count"),
-    *("open", "close", "send", "move", "check", "create", "cancel", "rename"),
-)
+"""Words that are about as frequent as the first."""
+_WORDS: Final[dict[str, str]] = settings_of("fine_tuning")["words"]
+_TYPES: Final = _WORDS["types"].split()
+_VERBS: Final = _WORDS["verbs"].split()
 _SHARED: Final = 6
 """A word in the tools of so many applications belongs to the language, and stays."""
-_FORM: Final = (
-    "type function name description parameters properties required enum string number integer",
-    "boolean object array items minimum maximum true false null role content user assistant system",
-    "tool calls answers id arguments total matches error known unknown missing",
-    "is not has the of a an to by with in on at",
-)
-"""DrawnWords of dialogues and schemas themselves."""
-_RESERVED: Final = frozenset(word for line in _FORM for word in line.split())
+_RESERVED: Final = frozenset(_WORDS["reserved"].split())
+"""Words of dialogues and schemas themselves."""
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _CODE: Final = re.compile(r"\b([A-Z][A-Z0-9]{1,2})-(\d{3,4})\b")
 _FIELD: Final = re.compile(r'"(\w+)":')
@@ -52,7 +45,7 @@ _TEXT: Final = ("messages", "tools")
 
 
 class DrawnWords:
-    """DrawnWords, the first ones used most often (Zipf's law), and values."""
+    """Words, the first ones used most often (Zipf's law), and values."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = tuple(words)

@@ -36,11 +36,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference.config import RunSpec, load_run
+from reference.ending import exit_code
 from reference.metrics import NAME, read_lines
 from reference.text.loader import Loader
 from reference.text.packing import Tokens
 from reference.text.prepare import prepare
-from twin.errors import Problem, TwinError, UsageError
+from twin.errors import Problem, UsageError
 
 Ids = NDArray[np.integer]
 _FALLBACK = (0.5, 1.0, 1.5)
@@ -201,17 +202,16 @@ def _taken(run: RunSpec, training: Tokens, tokens: int) -> Ids:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the baseline and, of a run's folder, what the run reached; 0, or the error's code."""
-    words = _parser().parse_args(arguments)
-    try:
-        run = load_run(words.preset, words.set)
-        if words.run is None:
-            lines = [_told(baseline(run, words.tokens or _planned(run)))]
-        else:
-            lines = _against(run, Path(words.run))
-    except TwinError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
+    """Prints the baseline and, of a run's folder, what the run reached; the exit code."""
+    return exit_code(lambda: _command(_parser().parse_args(arguments)))
+
+
+def _command(options: argparse.Namespace) -> int:
+    run = load_run(options.preset, options.set)
+    if options.run is None:
+        lines = [_told(baseline(run, options.tokens or _planned(run)))]
+    else:
+        lines = _against(run, Path(options.run))
     sys.stdout.write("\n".join([*lines, ""]))
     return 0
 
@@ -237,9 +237,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--preset", required=True, help="the run's configuration: preset or file")
     parser.add_argument("--set", metavar="A.B=VALUE", action="append", default=[])
-    parser.add_argument(
-        "--tokens", type=_positive, help="training tokens; default: all of the run's"
-    )
+    parser.add_argument("--tokens", type=_positive, help="training tokens [default: all]")
     parser.add_argument("--run", metavar="FOLDER", help="compare with the last evaluation there")
     return parser
 

@@ -70,32 +70,21 @@ def towns(count: int, seed: int) -> tuple[Town, ...]:
 def _names(chance: random.Random, count: int, ends: list[str]) -> list[str]:
     found: dict[str, None] = {}
     while len(found) < count:
-        parts = (
-            chance.choice(_PARTS["first"]),
-            chance.choice(_PARTS["middle"]),
-            chance.choice(ends),
-        )
-        found["".join(parts)] = None
+        parts = (_PARTS["first"], _PARTS["middle"], ends)
+        found["".join(map(chance.choice, parts))] = None
     return list(found)
 
 
 def _town(name: str, founder: str, chance: random.Random) -> Town:
     goods, metal = chance.choice(_PARTS["goods"]), chance.choice(_PARTS["metals"])
-    facts = (
-        Fact(name, f"The town of {name} was founded in", str(chance.randint(1000, 1899)), name),
-        Fact(name, f"The first mayor of {name} was", founder, name),
-        Fact(name, f"The market of {name} is famous for its", goods, name),
-        Fact(name, f"The old bridge of {name} was built of", metal, name),
+    answers = (str(chance.randint(1000, 1899)), founder, goods, metal)
+    facts = tuple(
+        Fact(name, beginning.format(town=name), answer, name)
+        for beginning, answer in zip(_PARTS["facts"], answers, strict=True)
     )
     told = [fact.sentence for fact in facts]
-    spare = (
-        f"Many people come to {name} in spring, and the big square is often full of them.",
-        f"The road to {name} has not been closed since the bridge was finished.",
-        f"Visitors to {name} also see the small school near the river.",
-        f"The people of {name} never sell what they have not made with their own hands.",
-    )
-    order = chance.sample((*told, *spare), 8)
-    return Town(name, " ".join(order), facts)
+    told += [sentence.format(town=name) for sentence in _PARTS["spare"]]
+    return Town(name, " ".join(chance.sample(told, 8)), facts)
 
 
 def write_raw(folder: Path, seed: int, documents: int = 120) -> None:
@@ -130,12 +119,8 @@ def sums(count: int, seed: int, languages: Sequence[str] = ("en",)) -> Iterator[
         language = languages[number % len(languages)]
         goods = chance.choice(_PARTS["goods"] if language == "en" else sorted(GOODS[language]))
         have, more, times = chance.randint(11, 99), chance.randint(2, 60), chance.randint(2, 9)
-        slots = {
-            "name": _names(chance, 1, _PARTS["person"])[0],
-            "have": have,
-            "more": more,
-            "times": times,
-        }
+        (name,) = _names(chance, 1, _PARTS["person"])
+        slots = {"name": name, "have": have, "more": more, "times": times}
         slots |= {"sum": have + more, "all": (have + more) * times}
         english = " ".join(ENGLISH).format(**slots, goods=goods)
         if language == "en":

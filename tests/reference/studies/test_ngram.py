@@ -221,8 +221,7 @@ def test_a_folder_without_an_evaluation_is_told(
 def test_a_count_of_tokens_that_is_none_is_told(
     count: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["--preset", "nano", "--tokens", count])
+    assert main(["--preset", "nano", "--tokens", count]) == 2
     assert f"`{count}` is no number of tokens" in capsys.readouterr().err
 
 
