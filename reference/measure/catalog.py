@@ -11,7 +11,7 @@ engine a loop of reinforcement learning with a table of the engine's passes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import Template
@@ -54,8 +54,11 @@ def write_parts(
         f"calibrations/{name}": calibration_text(machine, limits, profile, links.statistic),
     }
     if engine is not None:
-        texts[f"engines/{name}"] = engine_text(machine, engine)
-        texts[f"updaters/{name}"] = updater_text(machine, engine)
+        own = EngineSpec()  # the engine runs with its defaults
+        spec = {"running": own.running, "step_tokens": own.step_tokens}
+        times = {"step": engine.step, "sequence": engine.sequence}
+        texts[f"engines/{name}"] = _filled("engine", machine, **spec, **times)
+        texts[f"updaters/{name}"] = _filled("updater", machine, per_tensor=engine.per_tensor)
     if links.ranks > 1:
         texts[f"nodes/{name}-x{links.ranks}"] = several_text(machine, links.ranks)
     files = {catalog / f"{place}.yaml": text for place, text in texts.items()}
@@ -72,78 +75,42 @@ def gpu_text(machine: Machine, limits: DeviceLimits) -> str:
     note = "as the driver exposes it" if cuda else "a core's part of the host's"
     exposed = exactly(memory, note, "bytes")
     if limits.gpu is not None:
-        title = f"{machine.device}: the catalog's {limits.gpu}"
         known = load_part("gpus", limits.gpu).spec.name
-        own = {"extends": limits.gpu, "name": known, "memory": exposed}
-    else:
-        title = machine.device
-        own = {
-            "name": machine.name,
-            "memory": exposed,
-            "memory_bandwidth": exactly(limits.bandwidth, limits.bandwidth_note, "bytes_per_s"),
-            "bf16_dense": exactly(limits.peak, limits.peak_note, "flop_per_s"),
-            "sms": f"{machine.units}  # {'SMs' if cuda else 'threads'}",
-        }
-    return _part(machine, title, {**own, "calibration": machine.name})
+        return _filled("gpu-known", machine, gpu=limits.gpu, known=known, memory=exposed)
+    return _filled(
+        "gpu",
+        machine,
+        memory=exposed,
+        bandwidth=exactly(limits.bandwidth, limits.bandwidth_note, "bytes_per_s"),
+        peak=exactly(limits.peak, limits.peak_note, "flop_per_s"),
+        units=machine.units,
+        noun="SMs" if cuda else "threads",
+    )
 
 
 def node_text(machine: Machine, limits: DeviceLimits, links: Links) -> str:
-    """The host with its devices; links that no byte crosses are said to be assumed."""
-    named = {"name": machine.name, "gpu": machine.name, "gpus": 1}
+    """The host with its devices; links that no byte crosses are said to be assumed, and the line
+    rate of a link is what was reached of it."""
     if limits.node is not None:
         pcie = load_part("nodes", limits.node).spec.host.pcie
-        efficiency = _share(links.pcie_rate, 1 / pcie.bandwidth)
-        own = {"efficiency": efficiency, "latency": links.pcie_latency}
-        fields = {"extends": limits.node, **named, "host": {"pcie": own}}
-    else:
-        host = {
-            "memory": format_quantity(machine.host_memory, "bytes"),
-            "memory_bandwidth_per_socket": links.dram,
-            "sockets": 1,
-            "pcie": _link(links.pcie_rate, links.pcie_latency),
-        }
-        nic = _link(links.nic_rate, links.nic_latency)
-        fields = {**named, "nvlink": _link(links.rate, links.latency), "nic": nic, "host": host}
-    return _part(machine, f"One host: {machine.device}", fields)
-
-
-def engine_text(machine: Machine, engine: EngineTimes) -> str:
-    """`reference.inference` with its defaults, on one device, which is its host, too."""
-    own = EngineSpec()
-    fields = {
-        "name": machine.name,
-        "gpus": 1,
-        "tensor": 1,
-        "precision": "bf16",
-        "cache": "bf16",
-        "two_batches": "false",
-        "batch": own.running,
-        "chunk": f"{own.step_tokens}tok",
-        "prefix_cache": "false",
-        "step_overhead": engine.step,
-        "sequence_overhead": engine.sequence,
-    }
-    return _part(machine, f"The reference's inference engine on {machine.device}", fields)
-
-
-def updater_text(machine: Machine, engine: EngineTimes) -> str:
-    """New weights through host memory to an engine of the same process: nothing is sent."""
-    fields = {
-        **_software(machine, machine.name),
-        "nics": 1,
-        "efficiency": 1.0,
-        "hop": "0s",
-        "per_tensor": engine.per_tensor,
-        "gather": "0s",
-        "regroup": "0s",
-    }
-    return _part(machine, f"Weight updates within a process on {machine.device}", fields)
+        share = _share(links.pcie_rate, 1 / pcie.bandwidth)
+        own = {"efficiency": share, "pcie_latency": links.pcie_latency}
+        return _filled("node-known", machine, known=limits.node, **own)
+    names = ("rate", "latency", "nic_rate", "nic_latency", "pcie_rate", "pcie_latency", "dram")
+    return _filled(
+        "node",
+        machine,
+        memory=format_quantity(machine.host_memory, "bytes"),
+        whole=_whole(links.rate),
+        nic_whole=_whole(links.nic_rate),
+        pcie_whole=_whole(links.pcie_rate),
+        **{name: getattr(links, name) for name in names},
+    )
 
 
 def several_text(machine: Machine, ranks: int) -> str:
     """The same host with as many devices as collectives ran over."""
-    fields = {"extends": machine.name, "name": f"{machine.name}-x{ranks}", "gpus": ranks}
-    return _part(machine, f"{ranks} ranks on one host: {machine.device}", fields)
+    return _filled("nodes", machine, ranks=ranks)
 
 
 def calibration_text(
@@ -151,25 +118,28 @@ def calibration_text(
 ) -> str:
     """The profile, its residuals as comments above it."""
     known = load_part("gpus", limits.gpu).spec if limits.gpu else None
-    parent = {"extends": known.calibration} if known else {}
-    taken = "least of" if statistic == "least" else "median of"
-    alone = ", of the process's own time" if machine.kind == "cpu" and machine.units == 1 else ""
-    comments = [
-        f"{machine.device}, {machine.date}: seconds are the {taken} repeated samples{alone}",
-        *map(str, profile.residuals),
-    ]
-    spans = {key: f"[{_whole(low)}, {_whole(high)}]" for key, (low, high) in profile.spans.items()}
+    alone = machine.kind == "cpu" and machine.units == 1
     law = {("matmuls", "bf16", "whole_tiles"): str(profile.whole_tiles).lower()}
-    numbers: dict[str, Any] = {}
+    spans = {
+        key: f"[{{value: {low}, kind: measured}}, {{value: {high}, kind: measured}}]"
+        for key, (low, high) in profile.spans.items()
+    }
+    numbers: dict[str, Any] = {key[0]: {} for key in profile.numbers}
     for key, value in {**law, **profile.numbers, **spans}.items():
         section = numbers
         for name in key[:-1]:
             section = section.setdefault(name, {})
         section[key[-1]] = value
-    # `gemm` first, as the fits are.
-    ordered = {key[0]: numbers[key[0]] for key in (*profile.numbers, *profile.spans)}
-    software = _software(machine, known.name if known else machine.name)
-    return _yaml(comments, {**_about(machine), **parent, **software, **ordered})
+    return _filled(
+        "calibration",
+        machine,
+        taken="least of" if statistic == "least" else "median of",
+        alone=", of the process's own time" if alone else "",
+        residuals="\n".join(f"# {each}." for each in profile.residuals),
+        parent=f"extends: {known.calibration}\n" if known else "",
+        gpu=known.name if known else machine.name,
+        numbers="\n".join(_lines(numbers)),
+    )
 
 
 def write_steps(
@@ -193,7 +163,8 @@ def write_steps(
             "length": length,
             "total": sequences * length * 1000,
         }
-        written.append(_filled("step", path, machine, {"model": model, **fields}))
+        path.write_text(_filled("step", machine, model=model, **fields), encoding="utf-8")
+        written.append(path)
     return written
 
 
@@ -208,7 +179,9 @@ def write_loop(folder: Path, machine: Machine, model: str, engine: EngineTimes) 
         "wake": format_quantity(engine.wake.value, "seconds"),
         "wake_note": engine.wake.note,
     }
-    return _filled("loop", folder / f"loop-{model}.yaml", machine, fields)
+    path = folder / f"loop-{model}.yaml"
+    path.write_text(_filled("loop", machine, **fields), encoding="utf-8")
+    return path
 
 
 def write_passes(folder: Path, model: str, points: Sequence[MeasuredPoint]) -> Path:
@@ -225,45 +198,30 @@ def write_passes(folder: Path, model: str, points: Sequence[MeasuredPoint]) -> P
     return path
 
 
-def _filled(template: str, path: Path, machine: Machine, fields: Mapping[str, object]) -> Path:
+def _filled(template: str, machine: Machine, **fields: object) -> str:
+    """A template with facts of the machine and these fields in it."""
     text = Template((_TEMPLATES / f"{template}.yaml").read_text(encoding="utf-8"))
-    here = {"node": machine.name, "device": machine.device, "date": machine.date}
-    path.write_text(text.substitute(here, **fields), encoding="utf-8")
-    return path
+    here = {
+        "node": machine.name,
+        "device": machine.device,
+        "date": machine.date,
+        "software": json.dumps(machine.software),
+    }
+    return text.substitute(here, **{name: _shown(value) for name, value in fields.items()})
 
 
-def _whole(value: int) -> str:
-    return f"{{value: {value}, kind: measured}}"
+def _shown(value: object) -> str:
+    return leaf(value) if isinstance(value, Number) else str(value)
 
 
-def _link(rate: Number, latency: Number) -> dict[str, Any]:
-    """A link whose line rate is what was reached of it."""
-    whole = f'{{value: 1.0, kind: {rate.kind}, note: "the rate above is what was reached"}}'
-    return {"bandwidth": rate, "efficiency": whole, "latency": latency}
+def _whole(rate: Number) -> str:
+    return f'{{value: 1.0, kind: {rate.kind}, note: "the rate above is what was reached"}}'
 
 
 def _share(number: Number, factor: float) -> Number:
     """A number as a share of another: at most 1."""
     low, value, high = (min(1.0, v * factor) for v in (number.low, number.value, number.high))
     return replace(number, value=value, low=low, high=high, dimension=None)
-
-
-def _part(machine: Machine, title: str, fields: Mapping[str, Any]) -> str:
-    title = f"{title}. Measured by `python -m reference.measure`"
-    return _yaml([title], {**_about(machine), **fields})
-
-
-def _about(machine: Machine) -> dict[str, str]:
-    return {"source": machine.name, "kind": "measured"}
-
-
-def _software(machine: Machine, gpu: str) -> dict[str, str]:
-    software, date = json.dumps(machine.software), f'"{machine.date}"'
-    return {"name": machine.name, "gpu": gpu, "software": software, "date": date}
-
-
-def _yaml(comments: Iterable[str], fields: Mapping[str, Any]) -> str:
-    return "\n".join([*(f"# {comment}." for comment in comments), *_lines(fields)]) + "\n"
 
 
 def _lines(fields: Mapping[str, Any], pad: str = "") -> list[str]:
@@ -273,7 +231,7 @@ def _lines(fields: Mapping[str, Any], pad: str = "") -> list[str]:
         if isinstance(value, Mapping):
             lines += [f"{pad}{name}:", *_lines(value, f"{pad}  ")]
         else:
-            lines.append(f"{pad}{name}: {leaf(value) if isinstance(value, Number) else value}")
+            lines.append(f"{pad}{name}: {_shown(value)}")
     return lines
 
 

@@ -197,8 +197,8 @@ def head_shapes(setting: Setting) -> list[tuple[int, int, int]]:
     close to the peak, as many of Kimi K2's widths or, where these are the model's, of half."""
     heads, Q, V = widths(setting.spec)
     more = [(2 * heads, Q, V)] if setting.cuda else []
-    other: tuple[int, int] = (Q // 2, V // 2) if (Q, V) == WIDE else WIDE
-    return list(dict.fromkeys([(heads, Q, V), *more, (heads, V, V), (heads, *other)]))
+    narrow = (heads, Q // 2, V // 2) if (Q, V) == WIDE else (heads, WIDE[0], WIDE[1])
+    return list(dict.fromkeys([(heads, Q, V), *more, (heads, V, V), narrow]))
 
 
 def widths(spec: ModelSpec) -> tuple[int, int, int]:
