@@ -15,7 +15,7 @@ from reference.weight_sync.buckets import Buffers, WeightBucket, buckets, buffer
 from reference.weight_sync.checkpoint import dealt, saved
 from reference.weight_sync.host_copies import Address
 from reference.weight_sync.layout import LayoutSpec, seats
-from reference.weight_sync.peers import Peer, PeerError, PeerValue, ask
+from reference.weight_sync.peers import Peer, ask
 from reference.weight_sync.pipeline import Stages
 from reference.weight_sync.ranks import RankReport, UpdateOrder
 from reference.weight_sync.record import StageSpan
@@ -91,10 +91,10 @@ class Controller:
         sync, everyone = self.job.sync, [*self.senders, *self._alive]
         free = [sync.free_memory]
         for peer, answer in ask(dict.fromkeys(everyone, ("free", ())), self._patience).items():
-            if isinstance(answer, PeerValue):
-                free.append(answer.value)
+            if not isinstance(answer, UsageError):
+                free.append(answer)
             elif peer in self.senders:
-                raise _without(peer)
+                raise answer
         return buffers(min(free), sync.bucket, largest(self.units))
 
     def buckets(self, space: Buffers) -> tuple[WeightBucket, ...]:
@@ -215,13 +215,11 @@ class Controller:
         senders = self._senders(found)
         took, failed = dict[int, RankReport](), dict[int, tuple[Problem, ...]]()
         for number, peer in enumerate(self.receivers):
-            match found.get(peer):
-                case PeerValue(report):
-                    took[number] = report
-                case PeerError(problems, _):
-                    failed[number] = problems
-                case _:
-                    pass
+            answer = found.get(peer)
+            if isinstance(answer, RankReport):
+                took[number] = answer
+            elif answer is not None and not peer.gone:
+                failed[number] = tuple(answer.problems)
         lost = tuple(number for number, peer in enumerate(self.receivers) if peer.gone)
         return UpdateResult(version, start, time_ns(), senders, took, lost, failed, stages, attempt)
 
@@ -230,15 +228,11 @@ class Controller:
         none."""
         reports: dict[int, RankReport] = {}
         for number, peer in enumerate(self.senders):
-            match found[peer]:
-                case PeerValue(report):
-                    reports[number] = report
-                case PeerError(problems, _) if all(one.code == "TW623" for one in problems):
-                    pass
-                case PeerError(problems, _):
-                    raise UsageError(list(problems))
-                case _:
-                    raise _without(peer)
+            answer = found[peer]
+            if isinstance(answer, RankReport):
+                reports[number] = answer
+            elif peer.gone or any(problem.code != "TW623" for problem in answer.problems):
+                raise answer
         return reports
 
     def _told(self, peer: Peer, word: str, *arguments: Any) -> Any:
@@ -246,18 +240,8 @@ class Controller:
 
     def _all(self, asked: Mapping[Peer, tuple[str, Sequence[Any]]]) -> dict[Peer, Any]:
         """The values of all; the first error is raised."""
-        values: dict[Peer, Any] = {}
-        for peer, answer in ask(asked, self._patience).items():
-            match answer:
-                case PeerValue(value):
-                    values[peer] = value
-                case PeerError(problems, _):
-                    raise UsageError(list(problems))
-                case _:
-                    raise _without(peer)
+        values = ask(asked, self._patience)
+        for answer in values.values():
+            if isinstance(answer, UsageError):
+                raise answer
         return values
-
-
-def _without(peer: Peer) -> UsageError:
-    message = f"{peer.name} is gone"
-    return UsageError([Problem("TW623", "", message, "start again from a checkpoint")])

@@ -21,33 +21,10 @@ from time import monotonic
 from typing import Any, Final
 
 from reference.cluster.launch import DEATH_SIGNAL
-from twin.errors import Problem, TwinError
+from twin.errors import Problem, TwinError, UsageError
 
 END: Final = "end"
 """The word after which a peer ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class PeerValue:
-    """What a peer's work gave."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class PeerError:
-    """A peer that could not do it, and goes on."""
-
-    problems: tuple[Problem, ...]
-    trace: str
-
-
-@dataclass(frozen=True, slots=True)
-class PeerGone:
-    """A peer that ended, or said nothing for too long."""
-
-
-PeerAnswer = PeerValue | PeerError | PeerGone
 
 
 @dataclass(slots=True, eq=False)
@@ -97,21 +74,22 @@ def serve(actor: object, connection: Connection) -> None:
             return
         if word == END:
             return
+        value, problems = None, list[Problem]()
         try:
-            answer: PeerAnswer = PeerValue(getattr(actor, word)(*arguments))
+            value = getattr(actor, word)(*arguments)
         except TwinError as error:
-            answer = PeerError(tuple(error.problems), traceback.format_exc())
+            problems = list(error.problems)
         except Exception as error:  # noqa: BLE001  whatever it is, who asked must hear of it
-            problem = Problem("TW624", "", f"{type(error).__name__}: {error}")
-            answer = PeerError((problem,), traceback.format_exc())
-        connection.send(answer)
+            problems = [Problem("TW624", "", f"{type(error).__name__}: {error}")]
+        connection.send((value, problems))
 
 
-def ask(asked: Mapping[Peer, tuple[str, Sequence[Any]]], patience: float) -> dict[Peer, PeerAnswer]:
-    """The answers of all, whatever each was asked. One that says nothing is gone after so many
-    seconds without a word of anyone."""
+def ask(asked: Mapping[Peer, tuple[str, Sequence[Any]]], patience: float) -> dict[Peer, Any]:
+    """The values of all, whatever each was asked; a UsageError in the place of a value where a peer
+    failed, and goes on, or is gone (TW623): one that says nothing is, after so many seconds without
+    a word of anyone."""
     waiting: dict[Any, Peer] = {}
-    found: dict[Peer, PeerAnswer] = {}
+    found: dict[Peer, Any] = {}
     for peer, (word, arguments) in asked.items():
         try:
             peer.connection.send((word, tuple(arguments)))
@@ -124,18 +102,20 @@ def ask(asked: Mapping[Peer, tuple[str, Sequence[Any]]], patience: float) -> dic
         if not ready:
             return found | {peer: _gone(peer) for peer in waiting.values()}
         last = monotonic()
-        for one in ready:
-            peer = waiting.pop(one)
+        for connection in ready:
+            peer = waiting.pop(connection)
             try:
-                found[peer] = peer.connection.recv()
+                value, problems = peer.connection.recv()
+                found[peer] = UsageError(problems) if problems else value
             except (EOFError, OSError):
                 found[peer] = _gone(peer)
     return found
 
 
-def _gone(peer: Peer) -> PeerGone:
+def _gone(peer: Peer) -> UsageError:
     peer.gone = True
-    return PeerGone()
+    fix = "start again from a checkpoint"
+    return UsageError([Problem("TW623", "", f"{peer.name} is gone", fix)])
 
 
 def _work(parent: int, connection: Connection, work: Callable[[Connection], None]) -> None:

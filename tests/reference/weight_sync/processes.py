@@ -22,6 +22,7 @@ from reference.weight_sync.peers import Peer, ask, forked, serve
 from reference.weight_sync.ranks import Receiver, Sender
 from reference.weight_sync.spec import SyncSpec
 from tests.reference.weight_sync.small import Neighbours, fill, model, parts_of, served_part
+from twin.errors import UsageError
 
 
 class Trainer(Sender):
@@ -107,8 +108,9 @@ def running(
 
 
 def told(peer: Peer, word: str, *arguments: Any) -> Any:
-    answer: Any = ask({peer: (word, arguments)}, 20)[peer]
-    return answer.value
+    answer = ask({peer: (word, arguments)}, 20)[peer]
+    assert not isinstance(answer, UsageError)
+    return answer
 
 
 def train(controller: Controller, seed: int) -> None:

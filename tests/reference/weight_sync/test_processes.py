@@ -17,7 +17,7 @@ from reference.weight_sync.buckets import WeightBucket
 from reference.weight_sync.controller import Controller, SyncJob
 from reference.weight_sync.layout import read_layout
 from reference.weight_sync.local import Served
-from reference.weight_sync.peers import PeerError, ask, forked, serve
+from reference.weight_sync.peers import ask, forked, serve
 from reference.weight_sync.pipeline import Stages
 from reference.weight_sync.ranks import Receiver, Sender
 from reference.weight_sync.record import transfers
@@ -151,7 +151,7 @@ def test_host_copies_of_another_version_are_not_read() -> None:
         owners = {unit.name: 0 for unit in job.units}
         asked = {receiver: ("recover", (job._addresses, owners, 9))}
         answer = ask(asked, 20)[receiver]
-        assert isinstance(answer, PeerError)
+        assert isinstance(answer, UsageError)
         assert answer.problems[0].code == "TW625"
 
 
