@@ -19,7 +19,7 @@ from reference.text.spec import DataSpec, DialogsSpec
 from twin.errors import FieldError, Problem, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint
-from twin.spec.base import Count, DocumentedSpec, Flag, Ratio, Spec, Whole
+from twin.spec.base import Count, DocumentedSpec, Flag, Ratio, Whole
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 
@@ -59,91 +59,87 @@ class ProcessSpec(DocumentedSpec):
 class TrainSpec(ProcessSpec):
     """The steps, what is kept of them, and where they run."""
 
-    steps: Count = Field(description="optimizer steps before the stages")
-    sequence: Annotated[Count, Field(le=10_000_000)] = Field(description="tokens per sequence")
-    micro_batch: Count = Field(description="sequences per forward and backward pass")
-    accumulate: Count = Field(
-        default=1,
-        description="micro-batches per step, of all replicas together; gradients are summed in "
-        "fp32",
-    )
-    checkpoint_every: Whole = Field(
-        default=100, description="steps from checkpoint to checkpoint; 0: only when the run ends"
-    )
-    evaluate_every: Whole = Field(
-        default=100, description="steps between evaluations; 0: only at the end of each stage"
-    )
-    evaluate_sequences: Whole = Field(
-        default=32, description="held-out sequences of each of them; 0: none"
-    )
-    final_sequences: Whole | None = Field(
-        default=None,
-        description="held-out sequences of the evaluation at the end of each stage; null: all",
-    )
-    spectra_every: Whole = Field(
-        default=0,
-        description="steps between looks at the weights' spectral norms and SVD entropies; 0: none",
-    )
-    timeline: Flag = Field(
-        default=False, description="write what ran when, per rank, into the folder `timeline`"
-    )
-    pace: str | None = Field(
-        default=None,
-        description="file of the least seconds of each pass: the ranks sleep for the rest, as if "
-        "their devices were that slow",
-    )
-    tensorboard: Flag = Field(default=False, description="write TensorBoard's files, too")
+    steps: Count
+    """Optimizer steps before the stages."""
+    sequence: Annotated[Count, Field(le=10_000_000)]
+    """Tokens per sequence."""
+    micro_batch: Count
+    """Sequences per forward and backward pass."""
+    accumulate: Count = 1
+    """Micro-batches per step, of all replicas together; gradients are summed in fp32."""
+    checkpoint_every: Whole = 100
+    """Steps from checkpoint to checkpoint; 0: only when the run ends."""
+    evaluate_every: Whole = 100
+    """Steps between evaluations; 0: only at the end of each stage."""
+    evaluate_sequences: Whole = 32
+    """Held-out sequences of each of them; 0: none."""
+    final_sequences: Whole | None = None
+    """Held-out sequences of the evaluation at the end of each stage; null: all."""
+    spectra_every: Whole = 0
+    """Steps between looks at the weights' spectral norms and SVD entropies; 0: none."""
+    timeline: Flag = False
+    """Write what ran when, per rank, into the folder `timeline`."""
+    pace: str | None = None
+    """File of the least seconds of each pass: the ranks sleep for the rest, as if their devices
+    were that slow."""
+    tensorboard: Flag = False
+    """Write TensorBoard's files, too."""
 
 
-class BalanceSpec(Spec):
+class BalanceSpec(DocumentedSpec):
     """What keeps the load of experts even. K2's report gives no numbers; these are DeepSeek-V3's
     (arXiv:2412.19437, sections 2.1.2 and 4.2)."""
 
-    bias_rate: Small = Field(
-        default=1e-3, description="how far a router's bias moves per step, against the load"
-    )
-    forced: Flag = Field(
-        default=False,
-        description="tokens visit all experts in turn, whatever the router says: for measurements "
-        "of a balanced load, not for training",
-    )
-    sequence_loss: Small = Field(
-        default=0.0,
-        description="coefficient of the sequence-wise balance loss; 0: none (DeepSeek-V3: 1e-4)",
-    )
+    bias_rate: Small = 1e-3
+    """How far a router's bias moves per step, against the load."""
+    forced: Flag = False
+    """Tokens visit all experts in turn, whatever the router says: for measurements of a balanced
+    load, not for training."""
+    sequence_loss: Small = 0.0
+    """Coefficient of the sequence-wise balance loss; 0: none (DeepSeek-V3: 1e-4)."""
 
 
-class StageSpec(Spec):
+class StageSpec(DocumentedSpec):
     """Further steps with other sequences, at a learning rate of their own, weights and optimizer as
     they are: Kimi K2's anneal and long-context stages (arXiv:2507.20534, section 2.5). It names a
     first and a last rate, 2e-5 and 7e-6, and no shape: the straight line is OURS."""
 
-    name: str = Field(description="what metrics call it")
-    steps: Count = Field(description="optimizer steps")
-    sequence: Annotated[Count, Field(le=10_000_000)] = Field(description="tokens per sequence")
-    micro_batch: Count = Field(description="sequences per forward and backward pass")
-    accumulate: Count = Field(default=1, description="micro-batches per step")
-    lr: LearningRate = Field(description="learning rate of the first step")
-    final_lr: LearningRate | None = Field(
-        default=None, description="of the last step, on a straight line; null: `lr` in every step"
-    )
-    yarn: Ratio | None = Field(
-        default=None,
-        description="factor by which YaRN stretches positions from here on; null: as before. Its "
-        "other numbers are the model's, its original context `train.sequence` where that has none",
-    )
+    name: str
+    """What metrics call it."""
+    steps: Count
+    """Optimizer steps."""
+    sequence: Annotated[Count, Field(le=10_000_000)]
+    """Tokens per sequence."""
+    micro_batch: Count
+    """Sequences per forward and backward pass."""
+    accumulate: Count = 1
+    """Micro-batches per step."""
+    lr: LearningRate
+    """Learning rate of the first step."""
+    final_lr: LearningRate | None = None
+    """Of the last step, on a straight line; null: `lr` in every step."""
+    yarn: Ratio | None = None
+    """Factor by which YaRN stretches positions from here on; null: as before. Its other numbers are
+    the model's, its original context `train.sequence` where that has none."""
 
 
-class TaskChoice(Spec):
+class TaskChoice(DocumentedSpec):
     """A task of an evaluation, and the fields of it to change."""
 
-    name: str = Field(description="a built-in task, or the YAML file of one")
-    limit: Count | None = Field(default=None, description="the first cases only")
-    samples: Count | None = Field(default=None, description="answers to each case")
-    ks: tuple[Count, ...] | None = Field(default=None, description="pass@k for these k")
-    temperature: Temperature | None = Field(default=None, description="of answers")
-    output_tokens: Count | None = Field(default=None, description="tokens of an answer at most")
-    context_tokens: Count | None = Field(default=None, description="tokens of prompt and answer")
+    name: str
+    """A built-in task, or the YAML file of one."""
+    limit: Count | None = None
+    """The first cases only."""
+    samples: Count | None = None
+    """Answers to each case."""
+    ks: tuple[Count, ...] | None = None
+    """pass@k for these k."""
+    temperature: Temperature | None = None
+    """Of answers."""
+    output_tokens: Count | None = None
+    """Tokens of an answer at most."""
+    context_tokens: Count | None = None
+    """Tokens of prompt and answer."""
 
     @property
     def changes(self) -> Mapping[str, Any]:
@@ -161,15 +157,17 @@ def _named(value: object) -> object:
 TaskChoices = Annotated[tuple[TaskChoice, ...], BeforeValidator(_named)]
 
 
-class EverySpec(Spec):
+class EverySpec(DocumentedSpec):
     """Tasks that a training run asks its own model from time to time."""
 
-    every: Whole = Field(default=0, description="steps between two evaluations; 0: none")
-    tasks: TaskChoices = Field(
-        default=(TaskChoice(name="copying"),), min_length=1, description="what is asked"
-    )
-    limit: Count | None = Field(default=32, description="cases of each task at most")
-    seed: Whole = Field(default=0, description="of sampled answers")
+    every: Whole = 0
+    """Steps between two evaluations; 0: none."""
+    tasks: TaskChoices = Field(default=(TaskChoice(name="copying"),), min_length=1)
+    """What is asked."""
+    limit: Count | None = 32
+    """Cases of each task at most."""
+    seed: Whole = 0
+    """Of sampled answers."""
 
 
 class UpdatesSpec(DocumentedSpec):
@@ -201,19 +199,15 @@ class LoopSpec(UpdatesSpec):
 class RunSpec(LoopSpec):
     """One run of the trainer."""
 
-    model: ModelSpec = Field(description="the architecture; a catalog model by name")
-    data: DataSpec = Field(
-        default_factory=DataSpec, description="text, tokenizer, what is held out"
-    )
-    dialogs: DialogsSpec | None = Field(
-        default=None,
-        description="what is learned instead of `data`, which gives the tokenizer; null: `data`",
-    )
-    start: str | None = Field(
-        default=None,
-        description="folder of a run, or one of its checkpoints, whose weights are the first ones; "
-        "null: drawn from `train.seed`",
-    )
+    model: ModelSpec
+    """The architecture; a catalog model by name."""
+    data: DataSpec = Field(default_factory=DataSpec)
+    """text, tokenizer, what is held out."""
+    dialogs: DialogsSpec | None = None
+    """What is learned instead of `data`, which gives the tokenizer; null: `data`."""
+    start: str | None = None
+    """Folder of a run, or one of its checkpoints, whose weights are the first ones; null: drawn
+    from `train.seed`."""
 
     @field_validator("stages")
     @classmethod

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict
 
-from twin.spec.base import Flag, Share, Spec, Whole
+from twin.spec.base import DocumentedSpec, Flag, Share, Whole
 
 Rate = Annotated[float, Strict(), Field(gt=0, le=10)]
 """A learning rate."""
@@ -26,83 +26,58 @@ Times = Annotated[float, Strict(), Field(ge=1e-3, le=1e3)]
 """How many times as much."""
 
 
-class AdamwSpec(Spec):
+class AdamwSpec(DocumentedSpec):
     """AdamW (Loshchilov and Hutter 2019, algorithm 2) for what is no matrix: embedding, head and
     gains."""
 
-    betas: tuple[Below1, Below1] = Field(
-        default=(0.9, 0.95), description="weights of the past in the first and second moment"
-    )
-    eps: Annotated[float, Strict(), Field(gt=0, le=1)] = Field(
-        default=1e-8, description="added to the root of the second moment"
-    )
-    lr_scale: Times = Field(
-        default=1.0,
-        description="this group's learning rate as a multiple of `lr`; 1 shares it, as Moonlight's "
-        "update scale is meant for",
-    )
+    betas: tuple[Below1, Below1] = (0.9, 0.95)
+    """Weights of the past in the first and second moment."""
+    eps: Annotated[float, Strict(), Field(gt=0, le=1)] = 1e-8
+    """Added to the root of the second moment."""
+    lr_scale: Times = 1.0
+    """This group's learning rate as a multiple of `lr`; 1 shares it, as Moonlight's update scale is
+    meant for."""
 
 
-class QkClipSpec(Spec):
+class QkClipSpec(DocumentedSpec):
     """QK-clip: after an update, heads whose largest attention logit passed a threshold have their
     query and key weights scaled down (Kimi K2 report, section 2.1)."""
 
-    variant: Literal["off", "per_layer", "per_head", "adaptive"] = Field(
-        default="per_head",
-        description="off; per_layer: one factor for all heads of a layer, from its largest logit; "
-        "per_head: Kimi K2's; adaptive: per head, with a lower threshold for outliers",
-    )
-    threshold: Annotated[float, Strict(), Field(gt=0, le=1e6)] = Field(
-        default=100.0, description="largest attention logit that is left alone"
-    )
-    outlier: Times = Field(
-        default=4.0,
-        description="adaptive: a head is an outlier above this multiple of the median head's logit",
-    )
-    floor: Share = Field(
-        default=0.3,
-        description="adaptive: the threshold never falls below this share of `threshold`",
-    )
+    variant: Literal["off", "per_layer", "per_head", "adaptive"] = "per_head"
+    """off; per_layer: one factor for all heads of a layer, from its largest logit; per_head: Kimi
+    K2's; adaptive: per head, with a lower threshold for outliers."""
+    threshold: Annotated[float, Strict(), Field(gt=0, le=1e6)] = 100.0
+    """Largest attention logit that is left alone."""
+    outlier: Times = 4.0
+    """adaptive: a head is an outlier above this multiple of the median head's logit."""
+    floor: Share = 0.3
+    """adaptive: the threshold never falls below this share of `threshold`."""
 
 
-class OptimizerSpec(Spec):
+class OptimizerSpec(DocumentedSpec):
     """What moves the weights."""
 
-    kind: Literal["muonclip", "muon", "adamw"] = Field(
-        default="muonclip",
-        description="muonclip: Muon with QK-clip; muon: without; adamw: AdamW for all parameters",
-    )
-    lr: Rate = Field(default=2e-4, description="the largest learning rate, after the warm-up")
-    weight_decay: Annotated[float, Strict(), Field(ge=0, le=100)] = Field(
-        default=0.1,
-        description="decoupled: each step takes lr times this share of every weight",
-    )
-    momentum: Below1 = Field(default=0.95, description="weight of the past in Muon's momentum")
-    nesterov: Flag = Field(
-        default=False,
-        description="orthogonalise the gradient plus momentum times the buffer; algorithm 1 does "
-        "not",
-    )
-    momentum_buffer: Literal["sum", "average"] = Field(
-        default="sum",
-        description="sum: momentum x buffer + gradient, as in algorithm 1; average: a running "
-        "mean, as in torch.optim.Muon. Directions agree, stored buffers differ by 1 / (1 - "
-        "momentum)",
-    )
-    ns_steps: Annotated[int, Strict(), Field(ge=1, le=99)] = Field(
-        default=5, description="Newton-Schulz iterations; 10 are more exact, with no better loss"
-    )
-    rms_scale: Times = Field(
-        default=0.2,
-        description="root mean square of Muon's update, before the learning rate; 0.2 is AdamW's "
-        "typical one",
-    )
-    adamw: AdamwSpec = Field(
-        default_factory=AdamwSpec, description="the group that is no matrix, or all (`kind: adamw`)"
-    )
-    qk_clip: QkClipSpec = Field(
-        default_factory=QkClipSpec, description="read by `kind: muonclip` alone"
-    )
+    kind: Literal["muonclip", "muon", "adamw"] = "muonclip"
+    """muonclip: Muon with QK-clip; muon: without; adamw: AdamW for all parameters."""
+    lr: Rate = 2e-4
+    """The largest learning rate, after the warm-up."""
+    weight_decay: Annotated[float, Strict(), Field(ge=0, le=100)] = 0.1
+    """decoupled: each step takes lr times this share of every weight."""
+    momentum: Below1 = 0.95
+    """Weight of the past in Muon's momentum."""
+    nesterov: Flag = False
+    """Orthogonalise the gradient plus momentum times the buffer; algorithm 1 does not."""
+    momentum_buffer: Literal["sum", "average"] = "sum"
+    """sum: momentum x buffer + gradient, as in algorithm 1; average: a running mean, as in
+    torch.optim.Muon. Directions agree, stored buffers differ by 1 / (1 - momentum)."""
+    ns_steps: Annotated[int, Strict(), Field(ge=1, le=99)] = 5
+    """Newton-Schulz iterations; 10 are more exact, with no better loss."""
+    rms_scale: Times = 0.2
+    """Root mean square of Muon's update, before the learning rate; 0.2 is AdamW's typical one."""
+    adamw: AdamwSpec = Field(default_factory=AdamwSpec)
+    """The group that is no matrix, or all (`kind: adamw`)."""
+    qk_clip: QkClipSpec = Field(default_factory=QkClipSpec)
+    """Read by `kind: muonclip` alone."""
 
     @property
     def clip(self) -> QkClipSpec:
@@ -112,18 +87,19 @@ class OptimizerSpec(Spec):
         return self.qk_clip.model_copy(update={"variant": "off"})
 
 
-class ScheduleSpec(Spec):
+class ScheduleSpec(DocumentedSpec):
     """Lengths in optimizer steps. The largest rate is the optimizer's `lr`."""
 
-    warmup_steps: Whole = Field(
-        default=0, description="steps of linear warm-up to the largest rate"
-    )
-    constant_steps: Whole = Field(default=0, description="steps at the largest rate")
-    decay_steps: Whole = Field(default=0, description="steps from the largest rate to `final_lr`")
-    decay: Literal["cosine", "linear"] = Field(default="cosine", description="shape of the decay")
-    final_lr: Rate | None = Field(
-        default=None, description="the rate after the decay; null: the largest one, for ever"
-    )
+    warmup_steps: Whole = 0
+    """Steps of linear warm-up to the largest rate."""
+    constant_steps: Whole = 0
+    """Steps at the largest rate."""
+    decay_steps: Whole = 0
+    """Steps from the largest rate to `final_lr`."""
+    decay: Literal["cosine", "linear"] = "cosine"
+    """Shape of the decay."""
+    final_lr: Rate | None = None
+    """The rate after the decay; null: the largest one, for ever."""
 
 
 def learning_rate(step: int, spec: ScheduleSpec, peak: float) -> float:

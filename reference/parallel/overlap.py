@@ -59,16 +59,8 @@ class Running:
             if len(self._pace) > 1:
                 self._pace.pop(0)
             sleep(max(0.0, (wanted - time_ns()) / NS))
-        self.tape.span(
-            Span(
-                self.tape.step,
-                "compute",
-                self.name,
-                *self.place,
-                self._begun,
-                time_ns(),
-            )
-        )
+        times = self._begun, time_ns()
+        self.tape.span(Span(self.tape.step, "compute", self.name, *self.place, *times))
 
 
 class Turns:

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import time_ns
-from types import TracebackType
 from typing import Any, Final, Literal, Self, TextIO
 
 VERSION: Final = 1
@@ -152,27 +151,11 @@ class Transfer:
 
     def end(self) -> None:
         """It is complete."""
-        self.tape.span(
-            Span(
-                self.tape.step,
-                self.stream,
-                self.name,
-                self.chunk,
-                self.microbatch,
-                self.start,
-                time_ns(),
-                self.bytes,
-                self.group,
-            )
-        )
+        place = self.chunk, self.microbatch, self.start, time_ns()
+        self.tape.span(Span(self.tape.step, self.stream, self.name, *place, self.bytes, self.group))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()

@@ -11,16 +11,13 @@ of weights that do not care. The norm is logged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import torch
-
-from reference.checkpoint.folder import Checkpoint
 from reference.checkpoint.ranks import on_all, on_first
 from reference.config import EverySpec, RunSpec
 from reference.ending import Stop
@@ -111,50 +108,42 @@ def train(
         if run.evaluate.every:
             tasks.refuse_impossible(run.evaluate, world.ranks)
         speaks = world.first
-        tell = tell if tell is not None and speaks else _silent
-        progress = progress if progress is not None and speaks else _silent
-        folder, group = _folder(run), world.groups["world"].handle
-        if folder is not None:
-            _open(stack, world, folder, existing)
-        checkpoint, refused = find(run, folder, tell, group) if folder else (None, ())
+        tell, progress = (tell or _silent, progress or _silent) if speaks else (_silent, _silent)
+        folder, group = run.train.output and Path(run.train.output), world.groups["world"].handle
+        checkpoint, refused = None, ()
+        if folder:
+            opening = opened(folder, existing)
+            on_first(group, lambda: stack.enter_context(opening))
+            checkpoint, refused = find(run, folder, tell, group)
         for warning in idle(run.memory, run.model, device):
             tell(f"{warning.path}: {warning.message}")
-        trainee = _built(run, world, device, checkpoint, tell)
-        last = checkpoint.step if checkpoint else None
-        own = folder if speaks else None
-        log = Metrics(own, last_step=last, tensorboard=run.train.tensorboard)
+        trainee = build(run, world, device, resumes=checkpoint is not None)
+        if run.dialogs is not None:
+            tell(str(trainee.prepared.facts))
+        if checkpoint is not None:
+            put_back(checkpoint, trainee, tell)
+        last, own = checkpoint.step if checkpoint else None, folder if speaks else None
+        log = Metrics(own or None, last_step=last, tensorboard=run.train.tensorboard)
         stack.enter_context(log)
-        if folder is not None and run.train.timeline:
-            stack.enter_context(writing(world, folder, run))
+        if folder and run.train.timeline:
+            _open_timeline(world, folder, run)
+            stack.callback(world.tape.close)
         for problem in refused:
             log.event("refused", trainee.step, message=problem.message)
         if checkpoint is not None:
             log.event("resume", trainee.step, name=checkpoint.path.name)
-        session = _Session(run, tasks, trainee, log, progress, tell, stop or Stop())
-        ended: Ended = "done"
-        for stage in stages_of(run):
-            if trainee.step <= stage.end and ended == "done":
-                ended = _train_stage(session, stage)
-        if ended == "interrupted":
-            log.event("interrupted", trainee.step, signal=session.stop.signal)
-        steps, evaluations = tuple(log.steps), tuple(log.evaluations)
-        return Result(ended, steps, evaluations, trainee.step, trainee.parts)
+        return _train_stages(_Session(run, tasks, trainee, log, progress, tell, stop or Stop()))
 
 
-def _built(
-    run: RunSpec,
-    world: World,
-    device: torch.device,
-    checkpoint: Checkpoint | None,
-    tell: Callable[[str], None],
-) -> Trainee:
-    """The trainee where the run goes on from, or as it begins."""
-    trainee = build(run, world, device, resumes=checkpoint is not None)
-    if run.dialogs is not None:
-        tell(str(trainee.prepared.facts))
-    if checkpoint is not None:
-        put_back(checkpoint, trainee, tell)
-    return trainee
+def _train_stages(session: _Session) -> Result:
+    trainee, log = session.trainee, session.log
+    ended: Ended = "done"
+    for stage in stages_of(session.run):
+        if trainee.step <= stage.end and ended == "done":
+            ended = _train_stage(session, stage)
+    if ended == "interrupted":
+        log.event("interrupted", trainee.step, signal=session.stop.signal)
+    return Result(ended, tuple(log.steps), tuple(log.evaluations), trainee.step, trainee.parts)
 
 
 def _train_stage(session: _Session, stage: Stage) -> Ended:
@@ -210,16 +199,6 @@ def _ask(session: _Session) -> None:
         session.tell(f"step {session.trainee.step}: {session.tasks.metrics_line(found)}")
 
 
-def _folder(run: RunSpec) -> Path | None:
-    return None if run.train.output is None else Path(run.train.output)
-
-
-def _open(stack: ExitStack, world: World, folder: Path, existing: Existing) -> None:
-    """Hold the folder, by the first rank for all."""
-    opening = opened(folder, existing)
-    on_first(world.groups["world"].handle, lambda: stack.enter_context(opening))
-
-
 def _silent(_: object) -> None:
     """What ranks do that do not speak."""
 
@@ -247,9 +226,8 @@ def _merged(some: list[Spectrum]) -> Spectrum:
     return Spectrum(max(one.spectral_norm for one in some), entropy, matrices)
 
 
-@contextmanager
-def writing(world: World, folder: Path, run: RunSpec) -> Iterator[None]:
-    """Within, this rank writes down what runs when."""
+def _open_timeline(world: World, folder: Path, run: RunSpec) -> None:
+    """Record from now on what runs when on this rank."""
     header = {
         "ranks": world.ranks,
         "stage": world.mesh.stage(world.rank),
@@ -259,7 +237,3 @@ def writing(world: World, folder: Path, run: RunSpec) -> Iterator[None]:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     world.tape.open(folder / FOLDER, world.rank, header)
-    try:
-        yield
-    finally:
-        world.tape.close()
