@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from statistics import median
 
 from twin.collectives import spread
-from twin.evidence.validate import read_suite
 from twin.evidence.validate.collectives import OUTSIDE
 from twin.evidence.validate.collectives import points as points_of
-from twin.evidence.validate.exchanges import TOP_K
-from twin.evidence.validate.points import EFA, Point
+from twin.evidence.validate.exchanges import EFA, TOP_K, MeasuredTransfer
+from twin.evidence.validate.suite import read_suite
 from twin.network import Placement
 
 
-def points() -> Iterator[tuple[str, Point]]:
+def points() -> Iterator[tuple[str, MeasuredTransfer]]:
     """Every priced number, with its row."""
     for row in read_suite():
         if row.category == "collective" and row.id not in OUTSIDE:
@@ -43,7 +42,7 @@ def copies() -> str:
 
 def table() -> str:
     """The table of docs/collectives.md: by family, how many numbers, median and worst error."""
-    families: dict[str, list[tuple[str, Point]]] = {}
+    families: dict[str, list[tuple[str, MeasuredTransfer]]] = {}
     for row, point in points():
         families.setdefault(point.family, []).append((row, point))
     counted = [pair for name, own in families.items() if name != EFA for pair in own]
@@ -52,7 +51,7 @@ def table() -> str:
     return "\n".join([head, *rows, _line("**all but EFA**", counted)])
 
 
-def _line(name: str, own: list[tuple[str, Point]]) -> str:
+def _line(name: str, own: list[tuple[str, MeasuredTransfer]]) -> str:
     row, worst = max(own, key=lambda pair: abs(pair[1].error))
     middle = median(abs(point.error) for _, point in own)
     where = f"{worst.error:+.0%} {row}, {worst.what}"

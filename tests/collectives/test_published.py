@@ -9,15 +9,15 @@ from statistics import median
 import pytest
 
 from tests.collectives import rows
-from twin.evidence.validate import read_suite
 from twin.evidence.validate.collectives import OUTSIDE
-from twin.evidence.validate.points import EFA, Point
+from twin.evidence.validate.exchanges import EFA, MeasuredTransfer
+from twin.evidence.validate.suite import read_suite
 
 PAGE = Path(__file__).parents[2] / "docs" / "collectives.md"
 
 
 @cache
-def points() -> tuple[tuple[str, Point], ...]:
+def points() -> tuple[tuple[str, MeasuredTransfer], ...]:
     return tuple(rows.points())
 
 

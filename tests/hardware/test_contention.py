@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.evidence.calibrate.trace import trace
+from twin.evidence.calibrate.kernels import trace
 from twin.hardware import slowdown
 from twin.loading import load_part
 

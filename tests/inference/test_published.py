@@ -8,9 +8,8 @@ import pytest
 
 from tests.inference.engines import made
 from twin.arch.ops import Op
-from twin.evidence.validate.row import Row
-from twin.evidence.validate.serving import answers
-from twin.evidence.validate.suite import read_suite
+from twin.evidence.validate.other_rows import serving as answers
+from twin.evidence.validate.suite import PublishedRow, read_suite
 from twin.inference.decode import decode_items
 from twin.inference.seconds import CACHED, price_of
 
@@ -18,7 +17,7 @@ FILE = Path(__file__).parents[2] / "scenarios" / "published" / "serving.yaml"
 ROWS = {row.id: row for row in read_suite(FILE)}
 
 
-def error(row: Row) -> float:
+def error(row: PublishedRow) -> float:
     (found,) = answers(row)
     assert found.error is not None, found.reason
     return found.error

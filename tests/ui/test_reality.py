@@ -9,12 +9,12 @@ import pytest
 
 from tests.evidence.validate.made import answer
 from tests.ui.test_pages import words
-from twin.evidence.validate import Answer, kept
+from twin.evidence.validate import shipped_answers
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES, Baseline
-from twin.evidence.validate.kept import Kept
-from twin.evidence.validate.overview import sentence
-from twin.evidence.validate.pairs import Pair
-from twin.evidence.validate.summary import Summary
+from twin.evidence.validate.pairs import RowPair
+from twin.evidence.validate.shipped_answers import ShippedAnswers
+from twin.evidence.validate.summary import Summary, sentence
 from twin.ui import published
 from twin.ui.desk import Draft
 from twin.ui.jobs import Pending
@@ -30,21 +30,21 @@ ROWS = (
 )
 
 
-def made(rows: tuple[Answer, ...] = ROWS, made_from: str = "") -> Kept:
+def made(rows: tuple[RowResult, ...] = ROWS, made_from: str = "") -> ShippedAnswers:
     """Answers as a file holds them; of this twin where nothing else is said."""
-    others: dict[Baseline, tuple[Answer, ...]] = {
+    others: dict[Baseline, tuple[RowResult, ...]] = {
         name: tuple(replace(one, predicted=3.0) for one in rows[:2]) for name in BASELINES
     }
-    pairs = (Pair(rows[0], rows[1], "recompute", ("full", "none"), "check"),)
+    pairs = (RowPair(rows[0], rows[1], "recompute", ("full", "none"), "check"),)
     left_out = (replace(rows[5], predicted=2.2),)
     summary = Summary(len(rows), rows, others, pairs, left_out)
-    return Kept(summary, "2026-11-20", "0.1.0", made_from or kept.made_from())
+    return ShippedAnswers(summary, "2026-11-20", "0.1.0", made_from or shipped_answers.made_from())
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Kept:
+def answers(monkeypatch: pytest.MonkeyPatch) -> ShippedAnswers:
     found = made()
-    monkeypatch.setattr(kept, "shipped", lambda: found)
+    monkeypatch.setattr(shipped_answers, "shipped", lambda: found)
     return found
 
 
@@ -127,7 +127,7 @@ def test_one_row_is_told_in_full(opened) -> None:
 def test_a_row_opens_as_a_plan(opened, monkeypatch) -> None:
     rows = tuple(row for row in published.read_suite() if row.id == "vtrain-check-multi-node-1")
     found = made((answer(rows[0].id, 0.1), *ROWS[1:]))
-    monkeypatch.setattr(kept, "shipped", lambda: found)
+    monkeypatch.setattr(shipped_answers, "shipped", lambda: found)
     monkeypatch.setattr(published, "_rows", lambda: rows)
     app = box(opened(page=PAGE), "One row").set_value(rows[0].id).run()
     app = box(app, "Open its scenario").click().run()
@@ -146,8 +146,8 @@ def test_a_row_that_is_no_scenario_says_why(monkeypatch) -> None:
 
 def test_answers_of_another_twin_say_so_and_can_be_made_again(opened, monkeypatch) -> None:
     old, new = made(made_from="older"), made((answer("close", 0.0), *ROWS[1:]))
-    pending: Pending[Kept] = Pending()
-    monkeypatch.setattr(kept, "shipped", lambda: old)
+    pending: Pending[ShippedAnswers] = Pending()
+    monkeypatch.setattr(shipped_answers, "shipped", lambda: old)
     monkeypatch.setattr(published, "again", lambda _: pending)
     app = opened(page=PAGE)
     assert "have changed since" in words(app)
@@ -161,7 +161,7 @@ def test_answers_of_another_twin_say_so_and_can_be_made_again(opened, monkeypatc
 
 
 def test_without_answers_the_page_offers_to_make_them(opened, monkeypatch) -> None:
-    monkeypatch.setattr(kept, "shipped", lambda: None)
+    monkeypatch.setattr(shipped_answers, "shipped", lambda: None)
     app = opened(page=PAGE)
     assert "No answers ship" in words(app)
     assert box(app, "Validate again")
@@ -174,8 +174,8 @@ def test_predicting_again_notes_its_share_and_knows_what_it_was_made_from(
     monkeypatch.setattr(published, "read_suite", lambda: (row,))
     shares: list[float] = []
     found = published.predict(shares.append)
-    assert isinstance(found, Kept)
+    assert isinstance(found, ShippedAnswers)
     assert shares == [1.0]
     assert not found.is_older
-    kept.write(tmp_path / "answers.json", found)
-    assert kept.read(tmp_path / "answers.json").summary.rows == 1
+    shipped_answers.write(tmp_path / "answers.json", found)
+    assert shipped_answers.read(tmp_path / "answers.json").summary.rows == 1

@@ -12,8 +12,8 @@ from twin.cli.options import JsonOption, QuietOption, SetOption
 from twin.cli.output import Output
 
 if TYPE_CHECKING:
-    from twin.evidence.calibrate.difference import Difference
     from twin.evidence.calibrate.result import Calibration
+    from twin.evidence.calibrate.step_fit import Difference
 
 _SourceArgument = Annotated[
     Path,
@@ -91,15 +91,15 @@ def calibrate(  # noqa: PLR0913  one parameter per option of the command line
     Fits as few numbers as the rows can tell, near a base profile, and says how far rows are missed
     that a fit has not seen, before and after.
     """
-    from twin.evidence.calibrate.extra import require_scipy
+    from twin.evidence.calibrate import require_scipy
 
     require_scipy()
-    from twin.evidence.calibrate.calibrate import Request
+    from twin.evidence.calibrate.calibrate import CalibrationRequest
     from twin.evidence.calibrate.calibrate import calibrate as run
 
     output = Output(as_json, quiet)
     wanted = tuple(one.strip() for one in factors.split(",") if one.strip()) if factors else None
-    request = Request(source, base, gpu, defaults, tuple(sets or ()), wanted, name)
+    request = CalibrationRequest(source, base, gpu, defaults, tuple(sets or ()), wanted, name)
     found = run(request, _teller(output))
     other = _difference(found, diff, source, scenario) if diff else None
     written = _written(found, path)
@@ -132,7 +132,7 @@ def _teller(output: Output) -> Any:
 
 def _difference(found: Calibration, diff: str, source: Path, scenario: str | None) -> Difference:
     from twin.cli.answer import training
-    from twin.evidence.calibrate.difference import difference
+    from twin.evidence.calibrate.step_fit import difference
     from twin.loading import load_any, load_part
 
     near = [source if source.is_dir() else source.parent, Path()]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from twin import units
-from twin.evidence.calibrate.difference import Change, Difference
 from twin.evidence.calibrate.factors import SECONDS
 from twin.evidence.calibrate.result import Calibration, Errors, RowError
+from twin.evidence.calibrate.step_fit import Change, Difference
 
 _ROWS = 40
 """Rows that a terminal is shown; of more, the worst ones, and classes as a whole."""

@@ -8,8 +8,7 @@ from math import exp
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
-from twin.evidence.calibrate.kernels import Kernel, kernels
-from twin.evidence.calibrate.trace import PROFILE, Part, trace
+from twin.evidence.calibrate.kernels import PROFILE, Kernel, TraceClass, kernels, trace
 from twin.loading import load_part
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def _line(kernel: Kernel, error: float) -> str:
     )
 
 
-def _part(part: Part) -> str:
+def _part(part: TraceClass) -> str:
     return (
         f"{part.name}: alone {1e3 * part.alone:.1f} ms, beside {1e3 * part.beside:.1f} ms, "
         f"measured {1e3 * part.measured:.1f} ms, "

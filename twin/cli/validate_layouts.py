@@ -1,32 +1,34 @@
-"""`twin validate --reference`: does the twin predict what the reference trainer does here?"""
+"""`twin validate --reference`: does the twin predict what the reference trainer does here? Imported
+only when it runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from rich.table import Table
+
+from twin.answers.store import runs_folder
 from twin.cli.output import NOT_AS_EXPECTED, Output
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
-
-    from twin.evidence.loop.layouts import ReferenceLayout
-    from twin.evidence.loop.outcome import LayoutOutcome, LayoutScore
-    from twin.evidence.loop.rl_loop import LoopOutcome
-    from twin.evidence.loop.run import RunOptions
+from twin.evidence.loop import page, rl_loop
+from twin.evidence.loop.layouts import find
+from twin.evidence.loop.outcome import LayoutOutcome, LayoutScore, score
+from twin.evidence.loop.rl_loop import LoopOutcome, medians
+from twin.evidence.loop.run import RunOptions, predict_then_run
+from twin.evidence.loop.trainer import obstacle
+from twin.reports.numbers import duration, signed
 
 VERSION = 1
 """Version of the JSON document."""
 NEAR = 0.15
-"""What a phase of a loop may be missed by, to count as near."""
+"""Largest error of a phase of a loop that counts as near."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Layouts to run, and how."""
+class LayoutsRequest:
+    """Layouts to run, how, what to write, and the limit in percent."""
 
     names: list[str]
     mode: Literal["paced", "bare", "rl"] | None
@@ -35,113 +37,66 @@ class Request:
     steps: int | None
     rounds: int | None
     again: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """What to write, and the limit in percent."""
-
     report: Path | None
     table: Path | None
     limit: float | None
 
 
-def run(wanted: Request, files: Files, output: Output) -> int:
+def run(request: LayoutsRequest, output: Output) -> int:
     """Predict layouts, run them with the reference trainer, and compare; the exit code."""
-    from twin.answers import runs_folder
-    from twin.evidence.loop.layouts import find
-    from twin.evidence.loop.outcome import score
-    from twin.evidence.loop.run import RunOptions, predict_then_run
-    from twin.evidence.loop.trainer import obstacle
-
-    missing = "" if wanted.mode == "rl" else obstacle()
+    missing = "" if request.mode == "rl" else obstacle()
     if missing:
-        output.message(f"No link can be held to a rate here ({missing}): ranks use loopback.")
-    every = find(wanted.names, wanted.mode, wanted.sets, shaped=not missing)
-    found = [one for one in every if one.mode != "rl"]
-    place = (wanted.folder or runs_folder() / "validate").absolute()
-    asked = RunOptions(place, not missing, wanted.steps, wanted.rounds, wanted.again)
+        output.message(f"Links cannot be held to a rate here ({missing}): ranks use loopback.")
+    layouts = find(request.names, request.mode, request.sets, shaped=not missing)
+    trained = [layout for layout in layouts if layout.mode != "rl"]
+    place = (request.folder or runs_folder() / "validate").absolute()
+    options = RunOptions(place, not missing, request.steps, request.rounds, request.again)
     outcomes: list[LayoutOutcome] = []
-    for one in predict_then_run(found, asked, output.message):
-        outcomes.append(one)
-        output.message(_line(one))
-    loops = _loops([one for one in every if one.mode == "rl"], asked, output)
+    for outcome in predict_then_run(trained, options, output.message):
+        outcomes.append(outcome)
+        drift = ", drifted" if outcome.drifted else ""
+        seconds = outcome.predicted, outcome.measured
+        output.message(f"{outcome.name}: {_compared(seconds, outcome.error)}{drift}")
+    loops: list[LoopOutcome] = []
+    rl = [layout for layout in layouts if layout.mode == "rl"]
+    for loop in rl_loop.predict_then_run(rl, options, output.message):
+        loops.append(loop)
+        output.message(f"{loop.name}: an iteration {_compared(loop.seconds, loop.error)}")
     scores = score(outcomes)
     output.document(
         {
             "version": VERSION,
             "scores": [one.to_json() for one in scores],
-            "layouts": [one.to_json() for one in outcomes],
-            "loops": [one.to_json() for one in loops],
+            "layouts": [outcome.to_json() for outcome in outcomes],
+            "loops": [loop.to_json() for loop in loops],
         }
     )
     for one in scores:
         output.sentence(_sentence(one))
     if loops:
-        output.sentence(_of_loops(loops))
+        output.sentence(_loops_sentence(loops))
     if output.tables:
-        output.show(*[_table(outcomes)] * bool(outcomes), *[_phases(loops)] * bool(loops))
-    if files.report is not None:
-        from twin.evidence.loop.page import write
-
-        write(files.report, outcomes, scores, loops)
-        output.message(f"Written: {files.report}")
-    if files.table is not None:
-        from twin.evidence.loop.page import write_table
-
-        write_table(files.table, found, outcomes)
-        output.message(f"Written: {files.table}")
-    return NOT_AS_EXPECTED if _beyond(files.limit, scores, loops) else 0
-
-
-def _loops(
-    found: Sequence[ReferenceLayout], asked: RunOptions, output: Output
-) -> list[LoopOutcome]:
-    """Loops of reinforcement learning, predicted and run."""
-    from twin.evidence.loop.rl_loop import predict_then_run
-
-    outcomes: list[LoopOutcome] = []
-    for one in predict_then_run(found, asked, output.message):
-        outcomes.append(one)
-        output.message(_loop_line(one))
-    return outcomes
+        rows = [row for loop in loops for row in page.loop_cells(loop)]
+        output.show(*_table(page.COLUMNS, map(page.cells, outcomes)))
+        output.show(*_table(page.LOOP_COLUMNS, rows))
+    if request.report is not None:
+        page.write(request.report, outcomes, scores, loops)
+        output.message(f"Written: {request.report}")
+    if request.table is not None:
+        page.write_table(request.table, trained, outcomes)
+        output.message(f"Written: {request.table}")
+    errors = [one.median_error for one in scores] + [*(medians(loops) if loops else {}).values()]
+    limit = request.limit
+    return NOT_AS_EXPECTED if limit is not None and any(100 * e > limit for e in errors) else 0
 
 
-def _beyond(
-    limit: float | None, scores: Sequence[LayoutScore], loops: Sequence[LoopOutcome]
-) -> bool:
-    """Whether a median error is above the limit, in percent: of a mode, or of a phase of loops."""
-    from twin.evidence.loop.rl_loop import medians
-
-    errors = [one.median_error for one in scores]
-    errors += medians(loops).values() if loops else ()
-    return limit is not None and any(100 * one > limit for one in errors)
+def _compared(seconds: tuple[float, float], error: float) -> str:
+    predicted, measured = map(duration, seconds)
+    return f"{predicted} predicted, {measured} measured, {signed(100 * error)} %"
 
 
-def _line(one: LayoutOutcome) -> str:
-    from twin.reports.numbers import duration, signed
-
-    drift = ", drifted" if one.drifted else ""
-    return (
-        f"{one.name}: {duration(one.predicted)} predicted, {duration(one.measured)} measured, "
-        f"{signed(100 * one.error)} %{drift}"
-    )
-
-
-def _loop_line(one: LoopOutcome) -> str:
-    from twin.reports.numbers import duration, signed
-
-    predicted, measured = map(duration, one.seconds)
-    return (
-        f"{one.name}: an iteration {predicted} predicted, {measured} measured, "
-        f"{signed(100 * one.error)} %"
-    )
-
-
-def _of_loops(loops: Sequence[LoopOutcome]) -> str:
-    from twin.evidence.loop.rl_loop import medians
-
-    errors = [abs(error) for one in loops for error in one.errors.values()]
+def _loops_sentence(loops: Sequence[LoopOutcome]) -> str:
+    errors = [abs(error) for loop in loops for error in loop.errors.values()]
     near = sum(error <= NEAR for error in errors)
     by_phase = ", ".join(f"{name} {error:.1%}" for name, error in medians(loops).items())
     return (
@@ -150,36 +105,19 @@ def _of_loops(loops: Sequence[LoopOutcome]) -> str:
     )
 
 
-def _phases(loops: Sequence[LoopOutcome]) -> Table:
-    from rich.table import Table
-
-    from twin.evidence.loop.page import LOOP_COLUMNS, loop_cells
-
-    table = Table(*LOOP_COLUMNS, box=None)
-    for one in loops:
-        for row in loop_cells(one):
-            table.add_row(*row)
-    return table
-
-
 def _sentence(one: LayoutScore) -> str:
-    told = (
-        f"{one.layouts} {one.mode} layouts: median error {one.median_error:.1%}, largest "
-        f"{one.largest_error:.1%}"
-    )
+    text = f"{one.layouts} {one.mode} layouts: median error {one.median_error:.1%}, "
+    text += f"largest {one.largest_error:.1%}"
     if one.rank_correlation is not None:
-        told += f", rank correlation {one.rank_correlation:.3f}"
+        text += f", rank correlation {one.rank_correlation:.3f}"
     if one.intervals:
-        told += f"; {one.hits} of {one.intervals} sealed intervals held"
-    return f"{told}; {one.drifted} drifted."
+        text += f"; {one.hits} of {one.intervals} sealed intervals held"
+    return f"{text}; {one.drifted} drifted."
 
 
-def _table(outcomes: list[LayoutOutcome]) -> Table:
-    from rich.table import Table
-
-    from twin.evidence.loop.page import COLUMNS, cells
-
-    table = Table(*COLUMNS, box=None)
-    for one in outcomes:
-        table.add_row(*cells(one))
-    return table
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Table]:
+    """The table; none without rows."""
+    table = Table(*header, box=None)
+    for row in rows:
+        table.add_row(*row)
+    return [table] if table.row_count else []

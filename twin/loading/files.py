@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from ruamel.yaml import YAML
 
 from twin.errors import Origin, Problem, UsageError
 from twin.loading.embedded import scenario_in
@@ -232,3 +234,9 @@ def _circle(leaf: Leaf, loop: Sequence[Path]) -> Problem:
     names = " -> ".join(path.name for path in (*loop, loop[0]))
     message = f"these files extend each other: {names}"
     return Problem("TW004", "extends", message, "remove one `extends` of the circle", leaf.origin)
+
+
+def read_data(path: Path) -> Any:
+    """The plain values of a YAML file of ours, such as a table beside its code."""
+    # ruamel leaves the type of its streams open.
+    return YAML(typ="safe").load(path)  # pyright: ignore[reportUnknownMemberType]

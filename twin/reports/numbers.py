@@ -4,7 +4,7 @@ tables, never for JSON."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from twin.reports.kpis import Unit
@@ -125,3 +125,10 @@ def _prefixed(value: float, prefixes: tuple[tuple[float, str], ...]) -> tuple[st
     size = abs(float(f"{value:.3g}"))
     factor, prefix = next(((f, n) for f, n in prefixes if size >= f), prefixes[-1])
     return digits(value / factor), prefix
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a Markdown table."""
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    yield from (f"| {' | '.join(row)} |" for row in rows)

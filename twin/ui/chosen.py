@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from twin.evidence.validate import Answer, score
+from twin.evidence.validate import score
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES
 from twin.evidence.validate.score import Key
 from twin.evidence.validate.summary import Summary
@@ -26,7 +27,7 @@ class Kind:
     factor: float
     show: Callable[[float], str]
 
-    def has(self, one: Answer) -> bool:
+    def has(self, one: RowResult) -> bool:
         """Whether an answer is of this kind."""
         told = one.metric != "none"
         return one.metric in self.metrics if told else one.category in self.categories
@@ -60,7 +61,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 """By the words of the page."""
 MODELS: Final = {"Dense": False, "With experts": True}
 """Kinds of models, and whether they have experts."""
-GROUPS: Final[Mapping[str, Callable[[Answer], Key]]] = {
+GROUPS: Final[Mapping[str, Callable[[RowResult], Key]]] = {
     "GPU": score.gpu,
     "Source": score.source,
     "Model": score.model,
@@ -80,7 +81,7 @@ class Choice:
     sources: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
 
-    def has(self, one: Answer) -> bool:
+    def has(self, one: RowResult) -> bool:
         """Whether an answer is looked at."""
         experts = {MODELS[name] for name in self.models}
         return (
@@ -91,7 +92,7 @@ class Choice:
         )
 
 
-def words(one: Answer, kind: Kind) -> tuple[str, ...]:
+def words(one: RowResult, kind: Kind) -> tuple[str, ...]:
     """What is told of an answer, a line each."""
     assert one.predicted is not None, "asked of what was predicted"
     assert one.measured is not None, "asked of what was measured"
@@ -113,7 +114,7 @@ def words(one: Answer, kind: Kind) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def error(one: Answer) -> str:
+def error(one: RowResult) -> str:
     """The error in percent, with its sign."""
     return "unknown" if one.error is None else f"{signed(100 * one.error)} %"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
-from twin.evidence.validate import Answer
-from twin.evidence.validate.report import percent
+from twin.evidence.validate.answer import RowResult
+from twin.evidence.validate.score import percent
 from twin.evidence.validate.summary import Summary, reasons
 from twin.ui.chosen import Kind, error
 from twin.ui.pictures import grid
 
 
-def worst(summary: Summary) -> list[Answer]:
+def worst(summary: Summary) -> list[RowResult]:
     """Rows that are predicted, those that judge first, the worst of them first."""
     known = [one for one in summary.answers if one.error is not None]
     return sorted(known, key=lambda one: (one.use != "check", -abs(one.error or 0.0)))

@@ -7,12 +7,13 @@ from functools import lru_cache
 from typing import Final
 
 from twin.errors import UsageError
-from twin.evidence.validate import Answer, Row, Unreadable, kept, read_suite, validate
-from twin.evidence.validate.files import plan_of
-from twin.evidence.validate.kept import Kept
+from twin.evidence.validate import shipped_answers
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.leave_one_out import leave_one_out
+from twin.evidence.validate.shipped_answers import ShippedAnswers, plan_of
+from twin.evidence.validate.suite import PublishedRow, Unreadable, read_suite
 from twin.evidence.validate.summary import summarize
-from twin.evidence.validate.validate import at_once
+from twin.evidence.validate.validate import at_once, validate
 from twin.reports.interval import shipped as residuals
 from twin.ui.answers import Bug, Failure, away, guarded
 from twin.ui.desk import Draft
@@ -24,21 +25,21 @@ from twin.ui.worker import Note, Worker
 def made_from(as_of: int) -> str:
     """What answers of this twin follow from, as its files stand at `as_of`."""
     del as_of
-    return kept.made_from()
+    return shipped_answers.made_from()
 
 
-def again(made_from: str) -> Pending[Kept | Failure]:
+def again(made_from: str) -> Pending[ShippedAnswers | Failure]:
     """All published rows, predicted by this twin; in the making, or made."""
     return _VALIDATIONS.ask(made_from, lambda note: away(_VALIDATOR, predict, (), note))
 
 
-def predict(note: Note) -> Kept | Failure:
+def predict(note: Note) -> ShippedAnswers | Failure:
     """What the shipped rows come to, predicted in this process and others."""
     return guarded(lambda: _predict(read_suite(), note))
 
 
-def _predict(rows: tuple[Row, ...], note: Note) -> Kept:
-    found: list[Answer] = []
+def _predict(rows: tuple[PublishedRow, ...], note: Note) -> ShippedAnswers:
+    found: list[RowResult] = []
     for done, own in enumerate(validate(rows, at_once()), 1):
         found += own
         note(done / len(rows))
@@ -46,7 +47,7 @@ def _predict(rows: tuple[Row, ...], note: Note) -> Kept:
         left_out = leave_one_out(rows)
     except UsageError:  # scipy is an extra
         left_out = ()
-    return kept.now(summarize(rows, found, residuals(), left_out))
+    return shipped_answers.now(summarize(rows, found, residuals(), left_out))
 
 
 def draft_of(row_id: str) -> Draft | Failure:
@@ -64,7 +65,7 @@ def draft_of(row_id: str) -> Draft | Failure:
 
 
 @lru_cache(1)
-def _rows() -> tuple[Row, ...]:
+def _rows() -> tuple[PublishedRow, ...]:
     return read_suite()
 
 

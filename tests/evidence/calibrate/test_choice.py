@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from twin.evidence.calibrate.choice import ROWS_PER_NUMBER, Chosen, choose, sets_of
+from twin.evidence.calibrate.choice import ROWS_PER_NUMBER, ChosenFactors, choose, sets_of
 from twin.evidence.calibrate.factors import Array, Factor
 
 ONE, TWO, THREE = (Factor(name, "", (), 0.3) for name in ("one", "two", "three"))
@@ -31,7 +31,7 @@ class Rows:
         moved = sum(np.log(v) * self.slopes[row, NAMES[f.name]] for f, v in factors.items())
         return float(self.base[row] + moved)
 
-    def choose(self, rows: Sequence[int] | None = None) -> Chosen:
+    def choose(self, rows: Sequence[int] | None = None) -> ChosenFactors:
         kept = list(range(len(self.base)) if rows is None else rows)
         return choose(lambda i, by: self.predict(kept[i], by), len(kept), SETS, bounds)
 

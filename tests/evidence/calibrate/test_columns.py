@@ -9,14 +9,14 @@ import pytest
 from pyarrow import parquet
 
 from twin.errors import TwinError
-from twin.evidence.calibrate.columns import Step, steps
+from twin.evidence.calibrate.columns import StepRow, steps
 from twin.evidence.calibrate.table import read_table
 
 HEAD = "name,gpu,gpus,model,pipeline,micro_batch,recompute,global_batch,sequence,seconds"
 ROW = "a,h100,16,llama3-8b,2,1,attention_core,64,8192,4.1"
 
 
-def read(folder: Path, text: str, name: str = "steps.csv", sets: tuple[str, ...] = ()) -> Step:
+def read(folder: Path, text: str, name: str = "steps.csv", sets: tuple[str, ...] = ()) -> StepRow:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return steps(read_table(path), None, sets)[0]

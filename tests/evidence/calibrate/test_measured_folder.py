@@ -12,12 +12,12 @@ import pytest
 
 from twin.arch.ops import OpClass
 from twin.errors import UsageError
-from twin.evidence.calibrate.calibrate import Calibration, Request, calibrate
-from twin.evidence.calibrate.difference import difference
+from twin.evidence.calibrate.calibrate import Calibration, CalibrationRequest, calibrate
 from twin.evidence.calibrate.factors import replaced
 from twin.evidence.calibrate.kernel_fit import fit_kernels, with_law
 from twin.evidence.calibrate.kernels import Kernel, published
-from twin.evidence.calibrate.measured import read_folder
+from twin.evidence.calibrate.measure_folder import read_folder
+from twin.evidence.calibrate.step_fit import difference
 from twin.evidence.calibrate.write import write
 from twin.loading import load, load_part
 from twin.loading.files import shipped_folder
@@ -28,7 +28,7 @@ FOLDER = shipped_folder() / "measured" / "epyc-zen4-1core-torch2.13"
 @pytest.fixture(scope="module")
 def own() -> Calibration:
     """From the profile that was fitted on the same points."""
-    return calibrate(Request(FOLDER, name="whole"))
+    return calibrate(CalibrationRequest(FOLDER, name="whole"))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Calibration:
         "extends: a100-megatron\nname: without-law\ngpu: A100-80GB\nsource: twin\n"
         "kind: assumed\nmatmuls: null\n"
     )
-    return calibrate(Request(folder, base="without-law", name="cpu"))
+    return calibrate(CalibrationRequest(folder, base="without-law", name="cpu"))
 
 
 def test_every_point_is_a_kernel_a_step_or_counted() -> None:
@@ -132,7 +132,7 @@ def test_a_profile_over_a_base_that_is_not_shipped_is_written_whole(
 
 def test_what_is_no_folder_of_points_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"TW350 .* holds no points"):
-        calibrate(Request(tmp_path))
+        calibrate(CalibrationRequest(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from twin.errors import UsageError
-from twin.evidence.calibrate.calibrate import Request, calibrate
+from twin.evidence.calibrate.calibrate import CalibrationRequest, calibrate
 from twin.evidence.calibrate.profiler import Profiled, read_trace
 
 T, D, F = 96, 64, 160
@@ -143,7 +143,7 @@ def test_kernels_of_a_gpu_count_together_and_instead_of_the_host(tmp_path: Path)
 
 def test_products_of_a_trace_give_a_profile_of_its_gpu(tmp_path: Path) -> None:
     """500 TFLOP/s and 6 us each: 0.51 of the peak, within what holds it near the base's 0.83."""
-    found = calibrate(Request(cuda(tmp_path / "trace.json")))
+    found = calibrate(CalibrationRequest(cuda(tmp_path / "trace.json")))
     assert found.stamp.device == "H100"
     assert found.profile.matmuls is not None
     assert found.profile.matmuls.bf16 is not None
@@ -180,7 +180,7 @@ def test_a_trace_without_shapes_says_how_to_record_them(tmp_path: Path) -> None:
 
 def test_a_trace_that_names_no_gpu_asks_for_one(traced: Path) -> None:
     with pytest.raises(UsageError, match="TW356 the trace names no GPU"):
-        calibrate(Request(traced))
+        calibrate(CalibrationRequest(traced))
 
 
 def test_classes_without_enough_kernels_are_refused(traced: Path) -> None:
@@ -189,4 +189,4 @@ def test_classes_without_enough_kernels_are_refused(traced: Path) -> None:
     document["traceEvents"] = [e for e in document["traceEvents"] if e["name"] == "aten::gelu"]
     few.write_text(json.dumps(document))
     with pytest.raises(UsageError, match="TW355 no class has 4 kernels"):
-        calibrate(Request(few, gpu="h100"))
+        calibrate(CalibrationRequest(few, gpu="h100"))

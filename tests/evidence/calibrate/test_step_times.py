@@ -11,11 +11,11 @@ import pytest
 
 from twin.cli.main import main
 from twin.errors import DEFAULT, UsageError
-from twin.evidence.calibrate.calibrate import Calibration, Request, calibrate, from_steps
-from twin.evidence.calibrate.columns import Step
+from twin.evidence.calibrate.calibrate import Calibration, CalibrationRequest, calibrate, from_steps
+from twin.evidence.calibrate.columns import StepRow
 from twin.evidence.calibrate.factors import COMPUTE, HOST, LAUNCH, LINKS, STEP_FACTORS, scaled
-from twin.evidence.calibrate.played import Played
 from twin.evidence.calibrate.result import Stamp
+from twin.evidence.calibrate.step_fit import StepSimulator
 from twin.evidence.calibrate.write import write
 from twin.inference import decode_pass, engine
 from twin.loading import load, load_part
@@ -28,10 +28,10 @@ SHAPES = ((2, 1024, 1), (4, 1024, 2), (2, 2048, 1), (4, 2048, 4), (2, 4096, 2), 
 """Layers, hidden size and micro-batch: from runs that wait for the host to runs that do not."""
 
 
-def rows(noise: float = 0.0, seed: int = 0) -> tuple[Step, ...]:
+def rows(noise: float = 0.0, seed: int = 0) -> tuple[StepRow, ...]:
     """Steps on 8 GPUs that the twin itself plays under `TRUTH`, with noise."""
     random = np.random.default_rng(seed)
-    steps: list[Step] = []
+    steps: list[StepRow] = []
     for layers, hidden, micro_batch in SHAPES:
         sets = (
             f"model.layers={layers}",
@@ -50,8 +50,8 @@ def rows(noise: float = 0.0, seed: int = 0) -> tuple[Step, ...]:
         )
         scenario = load("gpt-175b-64xa100-full", sets)
         name = f"{layers} x {hidden}, {micro_batch}"
-        steps.append(Step(name, scenario, 1.0, "fit", DEFAULT))
-    played = Played(steps, BASE)
+        steps.append(StepRow(name, scenario, 1.0, "fit", DEFAULT))
+    played = StepSimulator(steps, BASE)
     seconds = [np.exp(played.exact(row, TRUTH)) for row in range(len(steps))]
     factors = np.exp(random.normal(scale=noise, size=len(steps)))
     pairs = zip(steps, seconds, factors, strict=True)
@@ -129,13 +129,13 @@ def test_rows_that_are_a_thousand_times_too_slow_are_suspected() -> None:
     ],
 )
 def test_too_few_rows_say_so(count: int, wanted: tuple[str, ...] | None, words: str) -> None:
-    step = Step("a", load("gpt-175b-64xa100-full"), 1.0, "fit", DEFAULT)
+    step = StepRow("a", load("gpt-175b-64xa100-full"), 1.0, "fit", DEFAULT)
     with pytest.raises(UsageError, match=f"TW355 {words}"):
         from_steps((step,) * count, BASE, STAMP, "few", wanted)
 
 
 def test_an_unknown_factor_is_refused_with_the_nearest() -> None:
-    step = Step("a", load("gpt-175b-64xa100-full"), 1.0, "fit", DEFAULT)
+    step = StepRow("a", load("gpt-175b-64xa100-full"), 1.0, "fit", DEFAULT)
     with pytest.raises(UsageError, match="did you mean `compute`"):
         from_steps((step,) * 9, BASE, STAMP, "few", ("compoot",))
 
@@ -149,7 +149,7 @@ def test_every_factor_moves_a_number_that_profiles_or_nodes_have() -> None:
 
 def test_no_number_passes_its_ceiling() -> None:
     assert scaled("calibration", BASE, {COMPUTE: 3.0}).gemm == 1.0
-    played = Played([Step("a", load("gpt-175b-64xa100-full"), 1.0, "fit", DEFAULT)], BASE)
+    played = StepSimulator([StepRow("a", load("gpt-175b-64xa100-full"), 1.0, "fit", DEFAULT)], BASE)
     _, high = played.bounds((COMPUTE, LINKS))
     assert np.exp(high[0]) == pytest.approx(1 / 0.832)
     assert np.exp(high[1]) == pytest.approx(1 / 0.95)
@@ -215,7 +215,7 @@ def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "steps.txt").write_text("")
     for name, words in (("gone.csv", "there is no"), ("steps.txt", "neither table nor trace")):
         with pytest.raises(UsageError, match=words):
-            calibrate(Request(tmp_path / name))
+            calibrate(CalibrationRequest(tmp_path / name))
 
 
 LOOP = """\
@@ -253,7 +253,7 @@ def test_factors_on_passes_of_an_engine_are_found_again(tmp_path: Path) -> None:
     ]
     table = tmp_path / "passes.csv"
     table.write_text("\n".join(lines) + "\n")
-    found = calibrate(Request(table, factors=("launch",), name="a"))
+    found = calibrate(CalibrationRequest(table, factors=("launch",), name="a"))
     assert found.profile.launch / scenario.calibration.launch == pytest.approx(2.5, rel=0.05)
 
 
@@ -266,8 +266,8 @@ def test_passes_need_whole_numbers_and_an_engine(tmp_path: Path, row: str, said:
     file.write_text(LOOP)
     table.write_text(f"scenario,decoding,cached,seconds\n{file},{row},0.01\n")
     with pytest.raises(UsageError, match=f"(?s)TW353.*{said}"):
-        calibrate(Request(table))
+        calibrate(CalibrationRequest(table))
     file.write_text(LOOP.partition("rl:")[0])
     table.write_text(f"scenario,decoding,cached,seconds\n{file},8,64,0.01\n")
     with pytest.raises(UsageError, match="has no inference engine"):
-        calibrate(Request(table))
+        calibrate(CalibrationRequest(table))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from twin.evidence.validate import Answer, Row
+from twin.evidence.validate.answer import RowResult
+from twin.evidence.validate.suite import PublishedRow
 from twin.reports.interval import Circumstances, Residual
 
 AT = Circumstances(
@@ -20,7 +21,7 @@ AT = Circumstances(
 )
 
 
-def answer(name: str, error: float | None = 0.0, **changes: Any) -> Answer:
+def answer(name: str, error: float | None = 0.0, **changes: Any) -> RowResult:
     """A check row that took 2 s, and is missed by so much; of no error there is no prediction."""
     usual = {
         "metric": "step_seconds",
@@ -38,7 +39,7 @@ def answer(name: str, error: float | None = 0.0, **changes: Any) -> Answer:
         "reason": "nobody tells" if error is None else "",
         "flop": 1e15,
     }
-    return Answer(name, **{**usual, **changes})
+    return RowResult(name, **{**usual, **changes})
 
 
 def residual(name: str, value: float, family: str = "", **changes: Any) -> Residual:
@@ -49,7 +50,9 @@ def residual(name: str, value: float, family: str = "", **changes: Any) -> Resid
     return Residual(name, family or name, value=value, at=at, **{**usual, **rest})
 
 
-def step(name: str, seconds: float | None = 2.0, use: str = "check", **changes: Any) -> Row:
+def step(
+    name: str, seconds: float | None = 2.0, use: str = "check", **changes: Any
+) -> PublishedRow:
     """A training row of a small GPT on 8 A100, played in a fraction of a second."""
     fields: dict[str, Any] = {
         "id": name,
@@ -66,4 +69,4 @@ def step(name: str, seconds: float | None = 2.0, use: str = "check", **changes: 
         "seq": 2048,
         "metrics": {} if seconds is None else {"step_s": seconds},
     }
-    return Row({**fields, **changes}, {})
+    return PublishedRow({**fields, **changes}, {})

@@ -6,9 +6,8 @@ import re
 import sys
 from pathlib import Path
 
-from twin.evidence.validate import kept
-from twin.evidence.validate.overview import COLUMNS, lines, sentence
-from twin.evidence.validate.summary import Summary
+from twin.evidence.validate import shipped_answers
+from twin.evidence.validate.summary import COLUMNS, Summary, lines, sentence
 
 README = Path(__file__).parents[3] / "README.md"
 MARK = "<!-- twin validate --shipped -->"
@@ -25,7 +24,7 @@ def section(summary: Summary) -> str:
 
 def main() -> None:
     """Write the section anew."""
-    shipped = kept.shipped()
+    shipped = shipped_answers.shipped()
     assert shipped is not None, "no answers ship"
     text, times = SECTION.subn(lambda _: section(shipped.summary), README.read_text())
     assert times == 1, f"{README.name} has {MARK} not twice"

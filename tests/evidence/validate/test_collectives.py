@@ -8,12 +8,10 @@ import pytest
 
 from tests.evidence.validate.rows import row, shipped
 from tests.hardware.catalog import plain
-from twin.evidence.validate import Row
-from twin.evidence.validate.collectives import answers, points
-from twin.evidence.validate.exchanges import FEW
+from twin.evidence.validate.collectives import answers, points, runs
+from twin.evidence.validate.exchanges import FEW, Nvlink
 from twin.evidence.validate.leave_one_out import leave_one_out, nvlink_of
-from twin.evidence.validate.nccl import runs
-from twin.evidence.validate.points import Nvlink
+from twin.evidence.validate.suite import PublishedRow
 
 SERIES = "aic-nccl-h100-all-gather-8"
 
@@ -57,7 +55,7 @@ def test_other_numbers_of_nvlink_move_an_answer() -> None:
     assert usual.ours < other.ours
 
 
-def series(op: str, payload: int, ranks: int, gpu: str = "H100") -> Row:
+def series(op: str, payload: int, ranks: int, gpu: str = "H100") -> PublishedRow:
     metrics = {"op": op, "columns": ["bytes", "ms"], "series": [[payload, 4.0]]}
     return row(metrics, gpu=gpu, gpus=ranks, category="collective")
 

@@ -13,8 +13,9 @@ import pytest
 from tests.evidence.validate.made import AT, answer, residual, step
 from tests.evidence.validate.rows import shipped
 from twin.errors import UsageError
-from twin.evidence.validate import Answer, baselines, intervals
-from twin.evidence.validate.play import scenario_of
+from twin.evidence.validate import baselines, intervals
+from twin.evidence.validate.answer import RowResult
+from twin.evidence.validate.steps import scenario_of
 from twin.evidence.validate.training import express
 from twin.reports import interval
 from twin.reports.interval import Known
@@ -26,7 +27,7 @@ ANSWERS = [
 ]
 
 
-def told(answers: list[Answer]) -> Known:
+def told(answers: list[RowResult]) -> Known:
     return intervals.known(intervals.residuals(ROWS, answers))
 
 

@@ -12,10 +12,12 @@ import pytest
 
 from tests.evidence.validate.made import answer, residual
 from twin.errors import UsageError
-from twin.evidence.validate import Answer, kept, read_suite, score
-from twin.evidence.validate.bars import steps
+from twin.evidence.validate import score, shipped_answers
+from twin.evidence.validate.acceptance_limits import steps
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES
-from twin.evidence.validate.pairs import Pair
+from twin.evidence.validate.pairs import RowPair
+from twin.evidence.validate.suite import read_suite
 from twin.evidence.validate.summary import Summary, summarize
 from twin.evidence.validate.validate import ASKED
 from twin.loading.files import shipped_folder
@@ -35,17 +37,17 @@ ANSWERS = (
 def summary() -> Summary:
     told = residual("fitted", 0.1, fitted=True)
     found = summarize((), ANSWERS, Known((told,)), ())
-    pairs = (Pair(found.answers[0], found.answers[2], "tp", ("8", "-"), "near-fit"),)
+    pairs = (RowPair(found.answers[0], found.answers[2], "tp", ("8", "-"), "near-fit"),)
     left_out = (replace(found.answers[5], predicted=2.5),)
     return replace(found, rows=6, pairs=pairs, left_out=left_out)
 
 
 def again(summary: Summary, folder: Path) -> Summary:
-    kept.write(folder / "answers.json", kept.now(summary))
-    return kept.read(folder / "answers.json").summary
+    shipped_answers.write(folder / "answers.json", shipped_answers.now(summary))
+    return shipped_answers.read(folder / "answers.json").summary
 
 
-def plain(one: Answer) -> Answer:
+def plain(one: RowResult) -> RowResult:
     """An answer as a file has it: no FLOP, six digits."""
     return replace(one, flop=None, predicted=one.predicted and float(f"{one.predicted:.6g}"))
 
@@ -88,7 +90,7 @@ def test_statistics_of_what_is_read_are_those_of_what_was_written(
 
 def test_a_file_that_cannot_be_written_is_said(summary: Summary, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="TW063"):
-        kept.write(tmp_path / "no" / "answers.json", kept.now(summary))
+        shipped_answers.write(tmp_path / "no" / "answers.json", shipped_answers.now(summary))
 
 
 def test_a_part_has_the_pairs_and_baselines_of_its_answers_only(summary: Summary) -> None:
@@ -108,9 +110,9 @@ def test_answers_are_older_once_the_twin_or_its_data_change(
     for file in ("engine/a.py", "ui/b.py"):
         (code / file).parent.mkdir(parents=True)
         (code / file).write_text("1")
-    monkeypatch.setattr(kept, "SOURCE", code)
-    monkeypatch.setattr(kept, "shipped_folder", lambda: data)
-    made = kept.now(summary)
+    monkeypatch.setattr(shipped_answers, "SOURCE", code)
+    monkeypatch.setattr(shipped_answers, "shipped_folder", lambda: data)
+    made = shipped_answers.now(summary)
     for file in (data / "published" / "answers.json", code / "ui" / "b.py"):
         file.write_text("2")
         assert not made.is_older, file
@@ -133,13 +135,13 @@ def test_no_room_that_only_shows_answers_takes_part_in_them() -> None:
     )
     imported = done.stdout.split()
     assert "engine" in imported
-    assert not [room for room in imported if room.startswith(kept.ONLOOKERS)]
+    assert not [room for room in imported if room.startswith(shipped_answers.ONLOOKERS)]
 
 
 def test_the_answers_that_ship_are_of_the_rows_that_ship() -> None:
-    file = shipped_folder() / "published" / kept.FILE
+    file = shipped_folder() / "published" / shipped_answers.FILE
     assert file.stat().st_size < 400_000
-    told = kept.shipped()
+    told = shipped_answers.shipped()
     assert told is not None
     rows = read_suite()
     assert told.summary.rows == len(rows)
@@ -147,4 +149,4 @@ def test_the_answers_that_ship_are_of_the_rows_that_ship() -> None:
         row.id for row in rows if row.category == "train_step"
     }
     assert {one.category for one in told.summary.answers} <= set(ASKED)
-    assert json.loads(file.read_text())["version"] == kept.VERSION
+    assert json.loads(file.read_text())["version"] == shipped_answers.VERSION

@@ -10,10 +10,11 @@ from tests.evidence.validate.rows import row, shipped
 from twin.errors import UsageError
 from twin.evidence.calibrate.hopper import committed
 from twin.evidence.calibrate.kernels import kernels
-from twin.evidence.validate import Answer, Row
-from twin.evidence.validate import traces as traced
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.kernels import answers
+from twin.evidence.validate.kernels import traces as trace_answers
 from twin.evidence.validate.leave_one_out import ALONE, leave_one_out
+from twin.evidence.validate.suite import PublishedRow
 
 PRODUCT = "aic-gemm-h100-bfloat16-n7168-k2048"
 
@@ -76,7 +77,7 @@ def test_what_cannot_be_read_is_a_reason_and_no_traceback(metrics: dict[str, obj
 
 
 @cache
-def left_out(name: str) -> tuple[Answer, ...]:
+def left_out(name: str) -> tuple[RowResult, ...]:
     return leave_one_out([shipped(name)])
 
 
@@ -121,8 +122,8 @@ def test_leaving_out_needs_scipy_and_says_so(monkeypatch: pytest.MonkeyPatch) ->
     assert refused.value.problems[0].code == "TW031"
 
 
-def traces(name: str) -> Answer:
-    (one,) = traced.answers(shipped(f"profile-data-train-{name}"))
+def traces(name: str) -> RowResult:
+    (one,) = trace_answers(shipped(f"profile-data-train-{name}"))
     return one
 
 
@@ -142,12 +143,12 @@ def test_exchanges_of_the_trace_sum_to_what_their_profile_was_made_of() -> None:
 
 
 def test_a_layer_of_megatron_is_ten_passes() -> None:
-    found = traced.answers(shipped("korthikanti22-t4-layer-22b"))
+    found = trace_answers(shipped("korthikanti22-t4-layer-22b"))
     assert {one.metric for one in found} == {"phase_forward_seconds", "phase_backward_seconds"}
     assert len(found) == 10
     assert max(abs(one.error or 1.0) for one in found) < 0.05
 
 
 def test_traces_of_others_are_refused() -> None:
-    (one,) = traced.answers(Row({"id": "mine", "metrics": {"total_ms": 3}}, {}))
+    (one,) = trace_answers(PublishedRow({"id": "mine", "metrics": {"total_ms": 3}}, {}))
     assert one.status == "not_expressible"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.evidence.validate.rows import shipped
-from twin.evidence.validate import Answer, Row
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.memory import answers
+from twin.evidence.validate.suite import PublishedRow
 
 SIZES = {"22b": (6144, 64), "175b": (12288, 96), "530b": (20480, 128), "1t": (25600, 160)}
 
 
-def by_part(name: str) -> dict[str, Answer]:
+def by_part(name: str) -> dict[str, RowResult]:
     return {one.id.partition("[")[2].rstrip("]"): one for one in answers(shipped(name))}
 
 
@@ -65,7 +66,7 @@ def test_kimi_k2_is_six_terabytes_a_group_and_thirty_gigabytes_a_gpu() -> None:
 )
 def test_what_the_ledger_does_not_have_is_refused(changes: dict[str, object], word: str) -> None:
     base = shipped("korthikanti22-fig1-memory-175b")
-    (one,) = answers(Row({**base.fields, **changes}, base.models))
+    (one,) = answers(PublishedRow({**base.fields, **changes}, base.models))
     assert one.status == "not_expressible"
     assert word in one.reason
     assert one.reason

@@ -6,10 +6,9 @@ from functools import cache
 
 import pytest
 
-from twin.evidence.validate import read_suite
-from twin.evidence.validate.fit import profiles_at, targets
-from twin.evidence.validate.free import FREE, profiles, shipped
-from twin.evidence.validate.numbers import fit_of
+from twin.evidence.validate.fit import fit_of, profiles_at, targets
+from twin.evidence.validate.free_parameters import FREE, profiles, shipped
+from twin.evidence.validate.suite import read_suite
 from twin.loading import load_part
 
 BIG = ("A100", "H100", "B200")

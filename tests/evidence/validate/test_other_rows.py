@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.evidence.validate.rows import row, shipped
-from twin.evidence.validate import Answer, Row
-from twin.evidence.validate.facts import WHY
-from twin.evidence.validate.schedules import answers as bubbles
-from twin.evidence.validate.updates import answers as updates
+from twin.evidence.validate.answer import RowResult
+from twin.evidence.validate.other_rows import WHY
+from twin.evidence.validate.other_rows import schedules as bubbles
+from twin.evidence.validate.other_rows import weight_updates as updates
+from twin.evidence.validate.suite import PublishedRow
 from twin.evidence.validate.validate import answer
 
 KIMI = "checkpoint-engine-new-kimi-k2-16xh20"
@@ -37,13 +38,13 @@ def test_an_update_and_a_recovery_are_the_shipped_scenarios() -> None:
     ],
 )
 def test_updates_that_no_scenario_is_say_why(changes: dict[str, object], word: str) -> None:
-    (one,) = updates(Row({**shipped(KIMI).fields, **changes}, {}))
+    (one,) = updates(PublishedRow({**shipped(KIMI).fields, **changes}, {}))
     assert one.status == "not_expressible"
     assert word in one.reason
     assert one.reason
 
 
-def by_label(found: tuple[Answer, ...]) -> dict[str, float]:
+def by_label(found: tuple[RowResult, ...]) -> dict[str, float]:
     return {one.id.partition("[")[2].rstrip("]"): one.predicted or 0.0 for one in found}
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from tests.evidence.validate.made import answer
 from tests.evidence.validate.readme import README, section
-from twin.evidence.validate import kept
-from twin.evidence.validate.overview import COLUMNS, lines, sentence
-from twin.evidence.validate.summary import Summary
+from twin.evidence.validate import shipped_answers
+from twin.evidence.validate.summary import COLUMNS, Summary, lines, sentence
 
 ERRORS = (0.01, -0.02, 0.03, -0.04, 0.5)
 ANSWERS = (
@@ -82,7 +81,7 @@ def test_where_no_step_judges_the_sentence_says_so(rows) -> None:
 
 
 def test_the_readme_says_what_the_answers_that_ship_say() -> None:
-    shipped = kept.shipped()
+    shipped = shipped_answers.shipped()
     assert shipped is not None
     assert section(shipped.summary) in README.read_text(), (
         "run `python -m tests.evidence.validate.readme`"

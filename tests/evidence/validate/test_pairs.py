@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from tests.evidence.validate.made import answer, step
-from twin.evidence.validate import Answer, Row
-from twin.evidence.validate.pairs import Pair, choices, named, pairs
+from twin.evidence.validate.answer import RowResult
+from twin.evidence.validate.pairs import RowPair, choices, named, pairs
+from twin.evidence.validate.suite import PublishedRow
 
 
-def told(name: str, measured: float, predicted: float, **changes: Any) -> Answer:
+def told(name: str, measured: float, predicted: float, **changes: Any) -> RowResult:
     return answer(name, measured=measured, predicted=predicted, **changes)
 
 
-def of(*members: tuple[Row, Answer]) -> tuple[Pair, ...]:
+def of(*members: tuple[PublishedRow, RowResult]) -> tuple[RowPair, ...]:
     return pairs([row for row, _ in members], [own for _, own in members])
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from tests.evidence.validate.rows import row
-from twin.evidence.validate.measured import RESERVED, held_bytes, step_seconds
-from twin.evidence.validate.row import Row
 from twin.evidence.validate.stacks import Stack, stack_of
+from twin.evidence.validate.steps import RESERVED, held_bytes, step_seconds
+from twin.evidence.validate.suite import PublishedRow
 from twin.evidence.validate.training import express
 
 TITLE = "prime-rl trainer benchmarks"
 STACK = stack_of(row({}, gpu="H200", source={"title": TITLE}), "H200")
 
 
-def timed(workload: str, **layout: Any) -> Row:
+def timed(workload: str, **layout: Any) -> PublishedRow:
     """A row of prime-rl on 8 GPUs that took 2 s for a micro-batch of 3 sequences."""
     return row(
         {"microbatch_step_s": 2.0},

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.evidence.validate.made import answer as made
-from twin.evidence.validate import read_suite
-from twin.evidence.validate.files import plan_of, write_scenarios
-from twin.evidence.validate.play import settled
+from twin.evidence.validate.shipped_answers import plan_of, write_scenarios
+from twin.evidence.validate.steps import settled
+from twin.evidence.validate.suite import read_suite
 from twin.evidence.validate.training import express
 from twin.loading import load, scenario_hash
 

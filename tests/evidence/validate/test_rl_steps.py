@@ -9,13 +9,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from twin.evidence.validate.answer import Answer
-from twin.evidence.validate.play import scenario_of
-from twin.evidence.validate.recipes import recipe_of, recipes
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.rl_report import middle, page, ranked
-from twin.evidence.validate.rl_steps import SECONDS, answers, asked_of, expressed, uncut
-from twin.evidence.validate.row import Row
-from twin.evidence.validate.suite import read_suite
+from twin.evidence.validate.rl_steps import SECONDS, answers, expressed, iterations_of, uncut
+from twin.evidence.validate.stacks import recipe_of, recipes
+from twin.evidence.validate.steps import scenario_of
+from twin.evidence.validate.suite import PublishedRow, read_suite
 from twin.kinds.rollouts.draw import numbers
 from twin.loading.files import shipped_folder
 from twin.spec.rollout import LogNormal
@@ -27,7 +26,7 @@ STALE = "verl-fullyasync-qwen2.5-math-7b-128-stale0.1"
 
 
 @cache
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, PublishedRow]:
     return {row.id: row for row in read_suite(FILE)}
 
 
@@ -35,7 +34,7 @@ def scenario(name: str, at: int = 0):
     row = rows()[name]
     recipe = recipe_of(row)
     assert recipe is not None
-    return scenario_of(expressed(row, asked_of(row)[at], recipe))
+    return scenario_of(expressed(row, iterations_of(row)[at], recipe))
 
 
 def test_what_a_row_says_is_what_is_played() -> None:
@@ -81,8 +80,10 @@ def test_a_measured_time_changes_nothing_that_is_played(name: str) -> None:
     other = replace(row, fields={**row.fields, "metrics": {**row.metrics, **times}})
     assert recipe is not None
     assert recipe_of(other) == recipe
-    assert asked_of(other) == asked_of(row)
-    assert expressed(other, asked_of(other)[0], recipe) == expressed(row, asked_of(row)[0], recipe)
+    assert iterations_of(other) == iterations_of(row)
+    assert expressed(other, iterations_of(other)[0], recipe) == expressed(
+        row, iterations_of(row)[0], recipe
+    )
 
 
 def test_recipes_hold_no_measured_seconds() -> None:
@@ -141,7 +142,7 @@ def test_a_page_tells_every_row() -> None:
 @pytest.mark.slow
 def test_the_median_error_is_at_most_a_quarter_and_ways_are_ranked() -> None:
     """Issue's bars: at least 18 of 30 rows, median at most 25 %, nine of ten pairs."""
-    found: list[Answer] = [one for row in rows().values() for one in answers(row)]
+    found: list[RowResult] = [one for row in rows().values() for one in answers(row)]
     whole = [one for one in found if one.metric == SECONDS and one.predicted is not None]
     assert len({one.id.partition("[")[0] for one in whole}) >= 18
     assert middle(found) <= 0.25

@@ -11,9 +11,9 @@ import twin.evidence.validate
 from tests.cli.conftest import Command, twin_command  # noqa: F401  a fixture
 from tests.evidence.validate.made import step
 from tests.evidence.validate.test_suite_command import write
-from twin.evidence.validate import kept
-from twin.evidence.validate.kept import Kept
-from twin.evidence.validate.overview import sentence
+from twin.evidence.validate import shipped_answers
+from twin.evidence.validate.shipped_answers import ShippedAnswers
+from twin.evidence.validate.summary import sentence
 
 ROWS = (
     step("full", 2.0),
@@ -28,19 +28,19 @@ def answers(
     twin_command: Command,  # noqa: F811
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Kept:
+) -> ShippedAnswers:
     """Answers to a few rows, as if they were those that ship."""
     write(tmp_path / "rows.yaml", ROWS)
     done = twin_command("validate", "--suite", "rows.yaml", "--answers", "answers.json", "-q")
     assert done.code == 0
-    found = kept.read(tmp_path / "answers.json")
-    monkeypatch.setattr(kept, "shipped", lambda: found)
+    found = shipped_answers.read(tmp_path / "answers.json")
+    monkeypatch.setattr(shipped_answers, "shipped", lambda: found)
     return found
 
 
 def test_what_is_kept_is_told_as_if_it_were_predicted_now(
     twin_command: Command,  # noqa: F811
-    answers: Kept,
+    answers: ShippedAnswers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     live = json.loads(twin_command("validate", "--suite", "rows.yaml", "--json").out)
@@ -57,14 +57,17 @@ def test_what_is_kept_is_told_as_if_it_were_predicted_now(
     assert not answers.is_older
 
 
-def test_people_get_the_sentence_and_the_lines_first(twin_command: Command, answers: Kept) -> None:  # noqa: F811
+def test_people_get_the_sentence_and_the_lines_first(
+    twin_command: Command,  # noqa: F811
+    answers: ShippedAnswers,
+) -> None:
     found = twin_command("validate", "--shipped")
     assert found.out.startswith(sentence(answers.summary))
-    assert "How far what was measured is missed" in found.out
+    assert "Errors by kind of row" in found.out
     assert found.err == ""
 
 
-def test_a_part_of_them_can_be_asked_for(twin_command: Command, answers: Kept) -> None:  # noqa: F811
+def test_a_part_of_them_can_be_asked_for(twin_command: Command, answers: ShippedAnswers) -> None:  # noqa: F811
     del answers
     told = json.loads(twin_command("validate", "--shipped", "--only", "full", "--json").out)
     assert [one["id"] for one in told["rows"]] == ["full"]
@@ -75,17 +78,17 @@ def test_a_part_of_them_can_be_asked_for(twin_command: Command, answers: Kept) -
 
 def test_older_answers_are_told_with_a_warning(
     twin_command: Command,  # noqa: F811
-    answers: Kept,
+    answers: ShippedAnswers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept, "made_from", lambda: "another")
+    monkeypatch.setattr(shipped_answers, "made_from", lambda: "another")
     found = twin_command("validate", "--shipped")
     assert found.code == 0
     assert f"Predicted on {answers.day}" in found.err
 
 
 def test_where_none_ship_that_is_said(twin_command: Command, monkeypatch) -> None:  # noqa: F811
-    monkeypatch.setattr(kept, "shipped", lambda: None)
+    monkeypatch.setattr(shipped_answers, "shipped", lambda: None)
     found = twin_command("validate", "--shipped")
     assert found.code == 2
     assert "TW381 there is no answer" in found.err

@@ -7,9 +7,8 @@ from functools import cache
 
 import pytest
 
-from twin.evidence.validate import Row, read_suite
-from twin.evidence.validate.facts import WHY
-from twin.evidence.validate.suite import SHIPPED, by_category
+from twin.evidence.validate.other_rows import WHY
+from twin.evidence.validate.suite import SHIPPED, PublishedRow, by_category, read_suite
 from twin.evidence.validate.validate import ASKED, answer
 from twin.loading.files import shipped_folder
 
@@ -19,7 +18,7 @@ QUICK = ("kernel", "kernel_trace", "weight_update", "optimizer", *WHY)
 
 
 @cache
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[PublishedRow, ...]:
     return read_suite(FOLDER)
 
 

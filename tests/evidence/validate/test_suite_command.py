@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from tests.cli.conftest import Command, twin_command  # noqa: F401  a fixture
 from tests.evidence.validate.made import step
-from twin.evidence.validate import Row
+from twin.evidence.validate.suite import PublishedRow
 
 SELECTIVE = {"tp": 8, "recompute": "selective", "sp": True}
 ROWS = (
@@ -57,7 +57,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def write(path: Path, rows: tuple[Row, ...] = ROWS) -> Path:
+def write(path: Path, rows: tuple[PublishedRow, ...] = ROWS) -> Path:
     with path.open("w") as file:
         YAML().dump({"measurements": [dict(row.fields) for row in rows]}, file)
     return path
@@ -207,7 +207,7 @@ def test_the_page_has_a_picture_and_every_section(
     twin_command("validate", "--suite", suite, "--report", "page.md", "-q")
     page = (tmp_path / "page.md").read_text()
     assert "![Predicted against measured seconds of a step](page.svg)" in page
-    for title in ("Bars", "By family", "intervals held", "worst rows", "Not expressed", "faster"):
+    for title in ("Limits", "By family", "intervals held", "worst rows", "Not expressed", "faster"):
         assert title in page
     assert (tmp_path / "page.svg").read_text().count('class="dot') == 2 + 1
 

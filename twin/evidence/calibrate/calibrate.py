@@ -14,14 +14,14 @@ from typing import Final
 from twin.errors import Problem, UsageError
 from twin.evidence.calibrate import factors as numbers
 from twin.evidence.calibrate import kernel_fit, result
-from twin.evidence.calibrate.choice import ROWS_PER_NUMBER, Chosen
-from twin.evidence.calibrate.columns import Step, steps
+from twin.evidence.calibrate.choice import ROWS_PER_NUMBER, ChosenFactors
+from twin.evidence.calibrate.columns import StepRow, steps
 from twin.evidence.calibrate.factors import NAMED_FACTORS, Factor, named
 from twin.evidence.calibrate.kernels import Kernel
-from twin.evidence.calibrate.measured import read_folder
-from twin.evidence.calibrate.played import SETS, Played, errors, fit_steps
+from twin.evidence.calibrate.measure_folder import read_folder
 from twin.evidence.calibrate.profiler import Profiled, read_trace
 from twin.evidence.calibrate.result import Calibration, RowError, Stamp
+from twin.evidence.calibrate.step_fit import SETS, StepSimulator, errors, fit_steps
 from twin.evidence.calibrate.table import SUFFIXES, read_table
 from twin.loading import catalog_parts, load_part
 from twin.loading.files import display
@@ -38,7 +38,7 @@ _UNMAPPED: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CalibrationRequest:
     """What to calibrate from: the source; the base profile and the GPU by their names (None: those
     of the source); a scenario that says what a table leaves out, and overrides of every row; the
     factors to fit, instead of those that the rows can tell; and what the profile is called."""
@@ -52,7 +52,7 @@ class Request:
     name: str | None = None
 
 
-def calibrate(request: Request, tell: Tell | None = None) -> Calibration:
+def calibrate(request: CalibrationRequest, tell: Tell | None = None) -> Calibration:
     """The calibration of a source. Raises `twin.errors.TwinError` for what is wrong with it."""
     path = request.source
     if not path.exists():
@@ -69,7 +69,7 @@ def calibrate(request: Request, tell: Tell | None = None) -> Calibration:
     raise UsageError([Problem("TW350", "", message, fix)])
 
 
-def _table(request: Request, tell: Tell | None) -> Calibration:
+def _table(request: CalibrationRequest, tell: Tell | None) -> Calibration:
     table = read_table(request.source)
     rows = steps(table, request.defaults, request.sets)
     base = _base(request, rows[0].scenario.calibration)
@@ -80,7 +80,7 @@ def _table(request: Request, tell: Tell | None) -> Calibration:
 
 
 def from_steps(
-    rows: Sequence[Step],
+    rows: Sequence[StepRow],
     base: CalibrationSpec,
     stamp: Stamp,
     name: str,
@@ -91,7 +91,7 @@ def from_steps(
     `UsageError` where the rows are too few for what is wanted."""
     own, checks = ([row for row in rows if row.use == use] for use in ("fit", "check"))
     sets = _sets(wanted, len(own))
-    played = Played(own, base)
+    played = StepSimulator(own, base)
     chosen = fit_steps(played, sets, forced=bool(wanted), tell=tell)
     best = chosen.best.values()
     nodes = {step.scenario.cluster.node.name: step.scenario.cluster.node for step in own}
@@ -118,11 +118,11 @@ Under = tuple[CalibrationSpec, dict[Factor, float]]
 """A profile, and factors on it and on the links of nodes."""
 
 
-def _unseen(rows: Sequence[Step], before: Under, after: Under) -> tuple[RowError, ...]:
+def _unseen(rows: Sequence[StepRow], before: Under, after: Under) -> tuple[RowError, ...]:
     """Rows that no fit has seen, under the base and under the result, by events."""
 
     def by(under: Under) -> list[float]:
-        played = Played(rows, under[0])
+        played = StepSimulator(rows, under[0])
         return [result.share(played.exact(row, under[1])) for row in range(len(rows))]
 
     return tuple(
@@ -150,7 +150,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _folder(request: Request) -> Calibration:
+def _folder(request: CalibrationRequest) -> Calibration:
     found = read_folder(request.source)
     near = (request.source,)
     machine = str(found.machine.get("name", request.source.name))
@@ -166,7 +166,7 @@ def _folder(request: Request) -> Calibration:
     return replace(done, rows=(*done.rows, *checks), notes=notes)
 
 
-def _trace(request: Request) -> Calibration:
+def _trace(request: CalibrationRequest) -> Calibration:
     found = read_trace(request.source)
     gpu = _gpu(request, found)
     near = (request.source.parent,)
@@ -184,7 +184,7 @@ def _trace(request: Request) -> Calibration:
     return replace(done, notes=(*done.notes, note), others=tuple(head))
 
 
-def _gpu(request: Request, found: Profiled) -> GpuSpec:
+def _gpu(request: CalibrationRequest, found: Profiled) -> GpuSpec:
     """The GPU that was asked for, or the one that the trace names."""
     near = (request.source.parent,)
     if request.gpu is not None:
@@ -212,7 +212,7 @@ def from_kernels(
         fix = "trace a whole step with record_shapes=True, or more than one model"
         raise UsageError([Problem("TW355", "", message, fix)])
     rows: list[RowError] = []
-    parts: list[result.Found] = []
+    parts: list[result.FittedNumber] = []
     for task in done:
         names = [f"{kernel.row} {kernel.shape}" for kernel in task.kernels]
         times = [kernel.measured for kernel in task.kernels]
@@ -241,7 +241,7 @@ def from_kernels(
     )
 
 
-def _base(request: Request, own: CalibrationSpec) -> CalibrationSpec:
+def _base(request: CalibrationRequest, own: CalibrationSpec) -> CalibrationSpec:
     """The profile that a fit stays near: the one asked for, or that of the GPU."""
     if request.base is None:
         return own
@@ -258,12 +258,12 @@ def _named(profile: CalibrationSpec, name: str, stamp: Stamp) -> CalibrationSpec
     return profile.model_copy(update=changes)
 
 
-def _name(request: Request, stamp: Stamp) -> str:
+def _name(request: CalibrationRequest, stamp: Stamp) -> str:
     stem = request.name or f"{stamp.device}-{request.source.name.split('.')[0]}"
     return re.sub(r"[^a-z0-9.]+", "-", stem.lower()).strip("-")
 
 
-def _far(chosen: Chosen) -> tuple[str, ...]:
+def _far(chosen: ChosenFactors) -> tuple[str, ...]:
     """A note on each factor that lies where no right row would bring it."""
     ridge = chosen.best.ridge
     distances = zip(chosen.best.factors, abs(ridge.x) / ridge.spreads, strict=True)

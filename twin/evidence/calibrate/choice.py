@@ -33,7 +33,7 @@ Predict = Callable[[int, dict[Factor, float]], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedFactors:
     """A set of factors with its fit, and the error of each row under the fit on the others."""
 
     factors: tuple[Factor, ...]
@@ -57,12 +57,12 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenFactors:
     """The set that the rows can tell, all that were tried (the base alone first), and for each row
     the error of the whole procedure without it."""
 
-    best: Judged
-    tried: tuple[Judged, ...]
+    best: JudgedFactors
+    tried: tuple[JudgedFactors, ...]
     left_out: Array
 
     @property
@@ -87,12 +87,12 @@ def choose(
     bounds: Callable[[Sequence[Factor]], tuple[Array, Array]],
     *,
     forced: bool = False,
-) -> Chosen:
+) -> ChosenFactors:
     """Fits every set that so many rows allow, and takes the one that they can tell. `sets` go from
     few factors to many; the base, without any, is always among them. Where the answer is `forced`,
     it is the last set, whatever rows left out say of it."""
     allowed = [own for own in sets if own and len(own) <= rows // ROWS_PER_NUMBER]
-    tried: list[Judged] = []
+    tried: list[JudgedFactors] = []
     silent: set[Factor] = set()
     for factors in ((), *allowed):
         if silent & set(factors):
@@ -102,10 +102,10 @@ def choose(
             f for f, learned in zip(factors, tried[-1].ridge.learned, strict=True) if learned < TOLD
         }
     if forced:
-        return Chosen(tried[-1], tuple(tried), tried[-1].left_out)
+        return ChosenFactors(tried[-1], tuple(tried), tried[-1].left_out)
     scores = np.array([np.abs(one.left_out) for one in tried])
     best = tried[_simplest(scores, tried)]
-    return Chosen(best, tuple(tried), _nested(tried, rows))
+    return ChosenFactors(best, tuple(tried), _nested(tried, rows))
 
 
 def _judged(
@@ -113,8 +113,8 @@ def _judged(
     rows: int,
     factors: tuple[Factor, ...],
     bounds: tuple[Array, Array],
-    before: Sequence[Judged],
-) -> Judged:
+    before: Sequence[JudgedFactors],
+) -> JudgedFactors:
     def errors(x: Array) -> Array:
         values = {f: float(v) for f, v in zip(factors, np.exp(x), strict=True)}
         return np.array([predict(row, values) for row in range(rows)])
@@ -123,14 +123,14 @@ def _judged(
     starts = (np.clip(start, *bounds) for start in _starts(factors, before))
     ridges = [solve(errors, spreads, bounds, start) for start in starts]
     ridge = min(ridges, key=lambda one: one.cost)
-    judged = Judged(factors, ridge, ridge.errors)
+    judged = JudgedFactors(factors, ridge, ridge.errors)
     if not factors:
         return judged
     left_out = [predict(row, judged.values(ridge.without(row))) for row in range(rows)]
-    return Judged(factors, ridge, np.array(left_out))
+    return JudgedFactors(factors, ridge, np.array(left_out))
 
 
-def _starts(factors: Sequence[Factor], before: Sequence[Judged]) -> list[Array]:
+def _starts(factors: Sequence[Factor], before: Sequence[JudgedFactors]) -> list[Array]:
     """What the largest set within this one came to, with every start of factors that it does not
     have."""
     inner = [one for one in before if set(one.factors) <= set(factors)]
@@ -140,7 +140,7 @@ def _starts(factors: Sequence[Factor], before: Sequence[Judged]) -> list[Array]:
     return [np.array(start, dtype=np.float64) for start in product(*each)]
 
 
-def _simplest(scores: Array, tried: Sequence[Judged]) -> int:
+def _simplest(scores: Array, tried: Sequence[JudgedFactors]) -> int:
     """The set to take, given the absolute errors of rows left out (sets x rows)."""
     taken = 0
     for index in sorted(range(len(tried)), key=lambda i: (len(tried[i].factors), i)):
@@ -152,7 +152,7 @@ def _simplest(scores: Array, tried: Sequence[Judged]) -> int:
     return taken
 
 
-def _nested(tried: Sequence[Judged], rows: int) -> Array:
+def _nested(tried: Sequence[JudgedFactors], rows: int) -> Array:
     """For each row its error under the set that the other rows choose, fitted on them."""
     chosen: list[float] = []
     for row in range(rows):
@@ -162,7 +162,7 @@ def _nested(tried: Sequence[Judged], rows: int) -> Array:
     return np.array(chosen)
 
 
-def _two_out(judged: Judged, row: int, others: Sequence[int]) -> Array:
+def _two_out(judged: JudgedFactors, row: int, others: Sequence[int]) -> Array:
     """Absolute errors of the other rows, each under the fit without it and without `row`."""
     ridge = judged.ridge
     if not judged.factors:

@@ -67,7 +67,7 @@ Use = Literal["fit", "check"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepRow:
     """A measured step: what the row is called, its scenario, seconds, and whether a fit may see
     it; or a pass of the scenario's engine, of so many sequences with so many cached tokens each."""
 
@@ -79,7 +79,7 @@ class Step:
     decode: tuple[int, int] | None = None
 
 
-def steps(table: Table, base: str | None, sets: Sequence[str]) -> tuple[Step, ...]:
+def steps(table: Table, base: str | None, sets: Sequence[str]) -> tuple[StepRow, ...]:
     """Every row as a scenario. Raises `UsageError` or `ScenarioError` with all that is wrong."""
     _refuse_columns(table, base)
     with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +88,7 @@ def steps(table: Table, base: str | None, sets: Sequence[str]) -> tuple[Step, ..
             plain = Path(folder) / "step-times.yaml"
             plain.write_text(PLAIN, encoding="utf-8")
             file = str(plain)
-        found: list[Step] = []
+        found: list[StepRow] = []
         problems: dict[Problem, None] = {}
         error: type[TwinError] = UsageError
         for number, row in enumerate(table.rows, 1):
@@ -156,7 +156,7 @@ def _says(column: str, name: str) -> bool:
     return column in (name, FIELDS.get(name)) or column.startswith(f"{FIELDS.get(name)}.")
 
 
-def _step(row: Row, number: int, file: str, sets: Sequence[str], plain: bool) -> Step:
+def _step(row: Row, number: int, file: str, sets: Sequence[str], plain: bool) -> StepRow:
     seconds = _seconds(row)
     columns = [*_hardware(row, plain), *_fields(row, plain)]
     overrides = [f"{path}={cell.text}" for path, cell in columns]
@@ -175,7 +175,7 @@ def _step(row: Row, number: int, file: str, sets: Sequence[str], plain: bool) ->
         raise UsageError([Problem("TW353", "", message, "write fit or check", row["use"].origin)])
     name = row["name"].text if "name" in row else f"row {number}"
     kept: Use = "check" if use == "check" else "fit"
-    return Step(name, scenario, seconds, kept, _where(row), _decode(row, scenario))
+    return StepRow(name, scenario, seconds, kept, _where(row), _decode(row, scenario))
 
 
 def _decode(row: Row, scenario: Scenario) -> tuple[int, int] | None:
@@ -352,7 +352,7 @@ def _plan_problems(scenario: Scenario) -> tuple[Problem, ...]:
     return ()
 
 
-def _refuse_gpus(found: Sequence[Step]) -> None:
+def _refuse_gpus(found: Sequence[StepRow]) -> None:
     """A profile is of one GPU."""
     first = found[0].scenario.cluster.node.gpu.name
     for step in found:

@@ -3,7 +3,7 @@
 Per precision three numbers (efficiency, ramp, launch) on dense products (of FP8 also grouped ones),
 then, with these held, one for groups or gradients of weights; two of attention by direction. Memory
 efficiency is that of the profile: left free, it comes out between 0.80 and 0.86 for every set of
-rows. Rows of the training trace are in none of them (`twin.evidence.calibrate.trace` compares).
+rows. Rows of the training trace are in none of them (`twin.evidence.calibrate.kernels` compares).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ProfileTask:
     """Numbers of a profile, fitted on some kernels with everything else as it is: how each is
     found from one of about 1 (`scale` times it), with its bounds."""
 
@@ -41,7 +41,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FittedValues:
     """Values with standard errors (Gauss-Newton), and the log error of each kernel."""
 
     values: tuple[float, ...]
@@ -55,22 +55,22 @@ SCALES: Final = (1.0, 1000.0, 1e-5)
 """About how large efficiency, ramp and launch are."""
 
 
-def tasks(profile: str) -> tuple[Task, ...]:
+def tasks(profile: str) -> tuple[ProfileTask, ...]:
     """What is fitted of a profile."""
-    dense = Task("bf16", _law(BF16), SCALES, published("gemm-h100-bf16"))
+    dense = ProfileTask("bf16", _law(BF16), SCALES, published("gemm-h100-bf16"))
     groups = published("gemm-h100-bf16-grouped")
-    grouped = Task("bf16, grouped", ((*BF16, "grouped"),), (1.0,), groups)
+    grouped = ProfileTask("bf16, grouped", ((*BF16, "grouped"),), (1.0,), groups)
     backward = _attention("attention, backward", "attention-h100", backward=True)
     if profile == "h100-hopper-bf16":
-        block = Task("fp8, with cast", _law(FP8), SCALES, published("gemm-h100-fp8-block"))
+        block = ProfileTask("fp8, with cast", _law(FP8), SCALES, published("gemm-h100-fp8-block"))
         forward = _attention("attention, forward", "attention-h100", backward=False)
         return dense, grouped, block, forward, backward
     weight = published("deepgemm-h800-weight-gradient")
     return (
         dense,
         grouped,
-        Task("fp8", _law(FP8), SCALES, published("deepgemm-h800")),
-        Task("fp8, weight gradient", ((*FP8, "weight_gradient"),), (1.0,), weight),
+        ProfileTask("fp8", _law(FP8), SCALES, published("deepgemm-h800")),
+        ProfileTask("fp8, weight gradient", ((*FP8, "weight_gradient"),), (1.0,), weight),
         _attention("attention, forward: the ramp", "attention-h100-ramp", backward=False),
         replace(backward, name="attention, backward: the ramp"),
     )
@@ -80,14 +80,14 @@ def _law(section: Path) -> tuple[Path, ...]:
     return tuple((*section, name) for name in ("efficiency", "ramp", "launch"))
 
 
-def _attention(name: str, file: str, *, backward: bool) -> Task:
+def _attention(name: str, file: str, *, backward: bool) -> ProfileTask:
     direction = "backward" if backward else "forward"
     own = tuple(kernel for kernel in published(file) if kernel.backward == backward)
     numbers = ((f"attention_{direction}",), (f"attention_{direction}_ramp",))
-    return Task(name, numbers, SCALES[:2], own)
+    return ProfileTask(name, numbers, SCALES[:2], own)
 
 
-def fitted(task: Task, gpu: GpuSpec, profile: CalibrationSpec) -> Found:
+def fitted(task: ProfileTask, gpu: GpuSpec, profile: CalibrationSpec) -> FittedValues:
     """The numbers that bring the profile closest to the kernels (soft-L1 of log errors)."""
 
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -105,7 +105,7 @@ def fitted(task: Task, gpu: GpuSpec, profile: CalibrationSpec) -> Found:
     jacobian = cast("NDArray[np.float64]", solution.jac)
     spread = 2 * solution.cost / max(1, len(last) - len(start))
     errors = np.sqrt(np.diag(np.linalg.pinv(jacobian.T @ jacobian) * spread))
-    return Found(
+    return FittedValues(
         tuple(float(v) for v in solution.x * np.array(task.scales)),
         tuple(float(v) for v in errors * np.array(task.scales)),
         tuple(float(v) for v in last),

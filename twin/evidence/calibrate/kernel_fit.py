@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from twin.evidence.calibrate import factors as numbers
-from twin.evidence.calibrate.choice import Chosen, choose, sets_of
+from twin.evidence.calibrate.choice import ChosenFactors, choose, sets_of
 from twin.evidence.calibrate.factors import Array, Factor
 from twin.evidence.calibrate.kernels import Kernel
 from twin.spec.calibration import (
@@ -34,7 +34,7 @@ RAMP: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class KernelTask:
     """A class of kernels: which are in it, and the sets of factors that are tried."""
 
     name: str
@@ -43,19 +43,19 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class FittedTask:
     """A task with its kernels and what they told."""
 
     name: str
     kernels: tuple[Kernel, ...]
-    chosen: Chosen
+    chosen: ChosenFactors
 
 
 def _factor(path: str, meaning: str, spread: float) -> Factor:
     return Factor(path, meaning, (f"calibration.{path}",), spread)
 
 
-def tasks(base: CalibrationSpec) -> tuple[Task, ...]:
+def tasks(base: CalibrationSpec) -> tuple[KernelTask, ...]:
     """What is fitted of a base, which may know products by shape."""
     by_shape = base.matmuls is not None and base.matmuls.bf16 is not None
     moved = (
@@ -64,22 +64,22 @@ def tasks(base: CalibrationSpec) -> tuple[Task, ...]:
     )
     kinds = [one for one in StreamingSpec.model_fields if getattr(base.streaming, one, None)]
     return (
-        Task("memory", lambda k: k.op_class == "bandwidth", _growing(moved)),
+        KernelTask("memory", lambda k: k.op_class == "bandwidth", _growing(moved)),
         *map(_kind, kinds),
         *(_by_shape() if by_shape else _by_class()),
         *(_attention(direction) for direction in ("forward", "backward")),
     )
 
 
-def _kind(kind: str) -> Task:
+def _kind(kind: str) -> KernelTask:
     pair = (
         _factor(f"streaming.{kind}.bandwidth", "share of the memory's rate", 0.5),
         _factor(f"streaming.{kind}.launch", "time that each kernel adds", 1.0),
     )
-    return Task(kind, lambda k: k.op_class == kind, _growing(pair))
+    return KernelTask(kind, lambda k: k.op_class == kind, _growing(pair))
 
 
-def _by_shape() -> tuple[Task, ...]:
+def _by_shape() -> tuple[KernelTask, ...]:
     law = (
         _factor("matmuls.bf16.efficiency", "share of the peak of large products", 0.3),
         _factor("matmuls.bf16.launch", "time that each product adds", 1.0),
@@ -88,28 +88,28 @@ def _by_shape() -> tuple[Task, ...]:
     groups = _factor("matmuls.bf16.grouped", "share that groups keep", 0.3)
     weight = _factor("matmuls.bf16.weight_gradient", "share that gradients of weights keep", 0.3)
     return (
-        Task("products", lambda k: _dense(k) and not k.backward, _growing(law)),
-        Task("grouped products", lambda k: _grouped(k) and not _weight(k), ((groups,),)),
-        Task("gradients of weights", _weight, ((weight,),)),
+        KernelTask("products", lambda k: _dense(k) and not k.backward, _growing(law)),
+        KernelTask("grouped products", lambda k: _grouped(k) and not _weight(k), ((groups,),)),
+        KernelTask("gradients of weights", _weight, ((weight,),)),
     )
 
 
-def _by_class() -> tuple[Task, ...]:
+def _by_class() -> tuple[KernelTask, ...]:
     dense = _factor("gemm", "share of the peak of products", 0.3)
     groups = _factor("grouped_gemm", "share of the peak of grouped products", 0.3)
     return (
-        Task("products", lambda k: k.op_class == "gemm", ((dense,),)),
-        Task("grouped products", lambda k: k.op_class == "grouped_gemm", ((groups,),)),
+        KernelTask("products", lambda k: k.op_class == "gemm", ((dense,),)),
+        KernelTask("grouped products", lambda k: k.op_class == "grouped_gemm", ((groups,),)),
     )
 
 
-def _attention(direction: str) -> Task:
+def _attention(direction: str) -> KernelTask:
     backward = direction == "backward"
     pair = (
         _factor(f"attention_{direction}", "share of the peak of long sequences", 0.4),
         _factor(f"attention_{direction}_ramp", "FLOP per byte at which half is reached", 1.5),
     )
-    return Task(
+    return KernelTask(
         f"attention, {direction}",
         lambda k: k.op_class == "attention" and k.backward == backward,
         _growing(pair),
@@ -137,16 +137,16 @@ def _weight(kernel: Kernel) -> bool:
 
 def fit_kernels(
     kernels: Sequence[Kernel], gpu: GpuSpec, base: CalibrationSpec
-) -> tuple[CalibrationSpec, tuple[Done, ...]]:
+) -> tuple[CalibrationSpec, tuple[FittedTask, ...]]:
     """The profile that the kernels tell, and the tasks that had rows enough."""
-    profile, done = base, list[Done]()
+    profile, done = base, list[FittedTask]()
     for task in tasks(base):
         own = tuple(kernel for kernel in kernels if task.takes(kernel))
         if len(own) < FEWEST:
             continue
         chosen = _fit(own, gpu, profile, task.sets)
         profile = numbers.scaled("calibration", profile, chosen.best.values())
-        done.append(Done(task.name, own, chosen))
+        done.append(FittedTask(task.name, own, chosen))
     return profile, tuple(done)
 
 
@@ -155,7 +155,7 @@ def _fit(
     gpu: GpuSpec,
     profile: CalibrationSpec,
     sets: Sequence[tuple[Factor, ...]],
-) -> Chosen:
+) -> ChosenFactors:
     known: dict[tuple[object, ...], CalibrationSpec] = {}
 
     def under(factors: dict[Factor, float]) -> CalibrationSpec:

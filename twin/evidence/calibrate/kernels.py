@@ -1,26 +1,31 @@
-"""Published kernels as work: what each measured kernel did, and what a profile says it takes.
+"""Published kernels as work: what each measured kernel did, and what a profile predicts for it; and
+four layers of DeepSeek-V3 by class of kernels, compared with DeepSeek's own training trace.
 
 The rows are in `scenarios/published`, with their sources. A kernel is priced as a planner's is
 (`twin.hardware.price`). Where a library's call does more than a kernel of the twin (the cast of its
 input), the row says so, and the cast is priced beside it.
+
+The trace (profile-data, train.json) is of one forward and one backward of four layers with experts
+on one of 64 H800, in FP8, while DeepEP holds SMs nearly all the time. Nothing is fitted to its
+totals but attention and `contention`.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import log
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from ruamel.yaml import YAML
-
+from twin.arch import again, layers
 from twin.arch.kernels import ACCUMULATE, ELEMENT, FP8, FP8_WEIGHT, SINGLE
-from twin.arch.ops import OpClass, Precision, Product, Work
-from twin.hardware import seconds
-from twin.loading.files import shipped_folder
+from twin.arch.ops import Op, OpClass, Precision, Product, Shape, Work
+from twin.hardware import price, seconds, slowdown
+from twin.loading import load_part
+from twin.loading.files import read_data, shipped_folder
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 
@@ -87,16 +92,10 @@ def published(file: str) -> tuple[Kernel, ...]:
     """The kernels of one file, each shape once per row; where two rows say the same of a shape (two
     snapshots of a library), it counts once."""
     found: dict[tuple[str, float], Kernel] = {}
-    for row in _rows(shipped_folder() / "published" / f"{file}.yaml"):
+    for row in read_data(shipped_folder() / "published" / f"{file}.yaml")["measurements"]:
         for kernel in read(row, file):
             found.setdefault((kernel.shape, kernel.measured), kernel)
     return tuple(found.values())
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    # ruamel leaves the type of its streams open.
-    text = YAML(typ="safe").load(path)  # pyright: ignore[reportUnknownMemberType]
-    return text["measurements"]
 
 
 def read(row: Mapping[str, Any], file: str = "") -> tuple[Kernel, ...]:
@@ -222,3 +221,93 @@ def _attention(file: str, row: Mapping[str, Any]) -> Iterator[Kernel]:
 
 def _grouped(groups: int) -> str:
     return f"{groups} x " if groups > 1 else ""
+
+
+PROFILE: Final = "h800-hopper-bf16"
+SHAPE: Final = Shape(sequences=1, sequence=4096, expert=64, precision="fp8")
+"""What ran, with balanced routing (profile-data, README)."""
+RECOMPUTED: Final = ("norms", "swiglu", "mla_up")
+"""What DeepSeek-V3 runs again (arXiv:2412.19437, section 3.2.3, and SwiGLU in 3.3.3)."""
+ROWS: Final = {
+    "grouped": "grouped-fp8-gemm",
+    "weights, experts' up": "fp8-wgrad-accum-gemm-b",
+    "weights, all others": "fp8-wgrad-accum-gemm-a",
+    "dense": "fp8-dense-gemm",
+    "attention, forward": "flash-attn-fwd-192-128",
+    "attention, backward": "flash-attn-bwd-192-128",
+    "casts": "fp8-cast",
+}
+"""Classes of kernels, with what their row is called behind `profile-data-train-`. Calls tell the
+two kernels for weights apart: 16 are the four experts' up-projections of four layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceClass:
+    """One class of kernels of the trace: seconds alone, beside DeepEP, and as measured."""
+
+    name: str
+    alone: float
+    beside: float
+    measured: float
+
+
+def trace() -> tuple[TraceClass, ...]:
+    """Every class of kernels of the trace."""
+    gpu, profile = load_part("gpus", "h800").spec, load_part("calibrations", PROFILE).spec
+    alone: defaultdict[str, float] = defaultdict(float)
+    beside: defaultdict[str, float] = defaultdict(float)
+    for name, op, work, backward in _runs():
+        cost = price(op.kind, work, gpu, profile, backward)
+        alone[name] += cost.seconds
+        beside[name] += cost.seconds * _slower(cost.sm_bound, gpu, profile)
+    measured = _measured()
+    return tuple(
+        TraceClass(name, alone[name], beside[name], measured[row]) for name, row in ROWS.items()
+    )
+
+
+def _slower(sm_bound: float, gpu: GpuSpec, profile: CalibrationSpec) -> float:
+    """How many times as long a kernel takes beside DeepEP."""
+    return slowdown(sm_bound, profile.expert_sms, gpu.sms, profile.contention)
+
+
+def _runs() -> Iterator[tuple[str, Op, Work, bool]]:
+    """Every kernel that has a row: its class, op and work, and whether it is backward."""
+    model = load_part("models", "deepseek-v3-4moe-layers").spec
+    for layer in (layer for layer in layers(model, SHAPE) if layer.kind == "moe"):
+        repeated = again(layer, RECOMPUTED)
+        for op in (item for item in layer.items if isinstance(item, Op)):
+            runs = [(op.forward, False), (op.backward, True), (op.weight, True)]
+            for work, backward in runs + runs[: op.name in repeated]:
+                name = _class(op, work, backward=backward)
+                if work.kernels and name in ROWS:
+                    yield name, op, work, backward
+
+
+def _class(op: Op, work: Work, *, backward: bool) -> str:
+    """The class of a kernel; empty for those without a row."""
+    product = work.product
+    match op.kind:
+        case "attention":
+            return "attention, backward" if backward else "attention, forward"
+        case "cast":
+            return "casts" if op.name.endswith(("_cast", "_turn")) else ""
+        case _ if product is None or product.precision == "bf16":
+            return ""
+        case _ if product.weight:
+            return "weights, experts' up" if op.name == "experts_up" else "weights, all others"
+        case "grouped_gemm":
+            return "grouped"
+        case _:
+            return "dense"
+
+
+def _measured() -> dict[str, float]:
+    """Seconds of each row of the trace."""
+    found: dict[str, float] = {}
+    for file in ("trace-h800", "attention-h800"):
+        path = shipped_folder() / "published" / f"{file}.yaml"
+        for row in read_data(path)["measurements"]:
+            name = row["id"].removeprefix("profile-data-train-")
+            found[name] = row["metrics"]["total_ms"] * 1e-3
+    return found

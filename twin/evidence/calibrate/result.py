@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from twin.evidence.calibrate import factors as numbers
-from twin.evidence.calibrate.choice import Chosen, Judged
+from twin.evidence.calibrate.choice import ChosenFactors, JudgedFactors
 from twin.evidence.calibrate.columns import Use
 from twin.evidence.calibrate.factors import Array
 from twin.spec.calibration import CalibrationSpec
@@ -25,7 +25,7 @@ VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FittedNumber:
     """One number of a profile or of a node's links: before, after, the range in which it may lie
     (two standard deviations), the factor that moved it, and how much of that factor's spread the
     rows took away."""
@@ -118,7 +118,7 @@ class Calibration:
     stamp: Stamp
     profile: CalibrationSpec
     nodes: Mapping[str, NodeSpec]
-    found: tuple[Found, ...]
+    found: tuple[FittedNumber, ...]
     tried: tuple[Trial, ...]
     rows: tuple[RowError, ...]
     interval: tuple[float, float] | None
@@ -175,12 +175,12 @@ def share(error: float) -> float:
 
 
 def found(
-    chosen: Chosen, base: CalibrationSpec, nodes: Mapping[str, NodeSpec]
-) -> tuple[Found, ...]:
+    chosen: ChosenFactors, base: CalibrationSpec, nodes: Mapping[str, NodeSpec]
+) -> tuple[FittedNumber, ...]:
     """The numbers that the taken factors move, with their ranges."""
     best = chosen.best
     ridge = best.ridge
-    parts: list[Found] = []
+    parts: list[FittedNumber] = []
     facts = zip(best.factors, ridge.x, ridge.deviations, ridge.learned, strict=True)
     for factor, x, deviation, learned in facts:
         for path in factor.numbers:
@@ -193,13 +193,15 @@ def found(
                 ends = (x, x - 2 * deviation, x + 2 * deviation)
                 after, low, high = (min(before * exp(v), numbers.ceiling(path)) for v in ends)
                 shown = f"{name}.{rest}" if name else rest
-                parts.append(Found(shown, before, after, low, high, factor.name, float(learned)))
+                parts.append(
+                    FittedNumber(shown, before, after, low, high, factor.name, float(learned))
+                )
     return _joined(parts)
 
 
-def _joined(parts: Iterable[Found]) -> tuple[Found, ...]:
+def _joined(parts: Iterable[FittedNumber]) -> tuple[FittedNumber, ...]:
     """A number that two factors move is one number: their product."""
-    known: dict[str, Found] = {}
+    known: dict[str, FittedNumber] = {}
     for part in parts:
         other = known.get(part.path)
         if other is None:
@@ -207,7 +209,7 @@ def _joined(parts: Iterable[Found]) -> tuple[Found, ...]:
             continue
         times, low, high = (v / part.before for v in (part.after, part.low, part.high))
         top = numbers.ceiling(part.path)
-        known[part.path] = Found(
+        known[part.path] = FittedNumber(
             part.path,
             part.before,
             min(top, other.after * times),
@@ -219,10 +221,10 @@ def _joined(parts: Iterable[Found]) -> tuple[Found, ...]:
     return tuple(known.values())
 
 
-def trials(task: str, chosen: Chosen) -> tuple[Trial, ...]:
+def trials(task: str, chosen: ChosenFactors) -> tuple[Trial, ...]:
     """All sets that were tried for one task."""
 
-    def one(judged: Judged) -> Trial:
+    def one(judged: JudgedFactors) -> Trial:
         values = {factor.name: value for factor, value in judged.values().items()}
         missed = float(np.mean(np.abs(np.expm1(judged.left_out))))
         return Trial(task, values, missed, judged.ridge.determined, judged is chosen.best)
@@ -231,7 +233,7 @@ def trials(task: str, chosen: Chosen) -> tuple[Trial, ...]:
 
 
 def row_errors(
-    task: str, names: Sequence[str], measured: Sequence[float], chosen: Chosen, after: Array
+    task: str, names: Sequence[str], measured: Sequence[float], chosen: ChosenFactors, after: Array
 ) -> tuple[RowError, ...]:
     """The rows of a fit."""
     facts = zip(names, measured, chosen.before, after, chosen.left_out, strict=True)
@@ -241,7 +243,7 @@ def row_errors(
     )
 
 
-def interval(chosen: Chosen) -> tuple[float, float] | None:
+def interval(chosen: ChosenFactors) -> tuple[float, float] | None:
     """By what a further step may differ from its prediction, four of five times."""
     distance = chosen.distance
     return None if distance is None else (expm1(-distance), expm1(distance))

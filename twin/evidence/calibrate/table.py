@@ -1,7 +1,7 @@
-"""A table of step times as a planner has it: one row per run, a column per thing that was set.
+"""A table of step times: one row per run, one column per setting.
 
 CSV (with a header; lines that begin with `#` are comments), YAML (`rows:` and a list of mappings)
-or Parquet. Every cell knows where it stands, so that what is wrong with it can be shown there.
+or Parquet. Every cell knows its place, so that problems are shown there.
 """
 
 from __future__ import annotations
@@ -14,10 +14,20 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, cast
 
+from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
+
 from twin.errors import Origin, Problem, UsageError
-from twin.evidence.calibrate.parquet import read_rows
 from twin.loading.files import display, read_text, read_tree
 from twin.loading.tree import Branch, Items, Leaf
+
+
+def read_rows(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    """Names of columns, and a mapping per row. Raises `OSError` or `ValueError` where the file is
+    none."""
+    reader: Any = parquet
+    table = reader.read_table(path)
+    return [str(column) for column in table.column_names], list(table.to_pylist())
+
 
 SUFFIXES: Final = (".csv", ".yaml", ".yml", ".parquet")
 

@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from twin.errors import DEFAULT
-from twin.evidence.calibrate.a100 import iteration_rows
+from twin.evidence.calibrate.a100_rows import BASE, iteration_rows
 from twin.evidence.calibrate.calibrate import from_steps
-from twin.evidence.calibrate.columns import Step, steps
+from twin.evidence.calibrate.columns import StepRow, steps
 from twin.evidence.calibrate.result import Calibration, Errors, Stamp
-from twin.evidence.calibrate.rows import BASE
 from twin.evidence.calibrate.table import read_table
 from twin.loading import load, load_part
 from twin.loading.files import shipped_folder
@@ -31,30 +30,30 @@ SEEDS: Final = (0, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RowSource:
     """Rows of one (GPU, source), and the profile of another GPU that is the base."""
 
     title: str
-    rows: tuple[Step, ...]
+    rows: tuple[StepRow, ...]
     base: str
 
 
-def sources() -> tuple[Source, ...]:
+def sources() -> tuple[RowSource, ...]:
     """The two sources that have ten rows which the twin can express and a fit may see."""
     published = shipped_folder() / "published"
     table = read_table(published / "steps-h100-llm-foundry.csv")
     foundry = steps(table, None, ())
     iterations = tuple(
-        Step(row.name, load(BASE, row.overrides), row.measured, "fit", DEFAULT)
+        StepRow(row.name, load(BASE, row.overrides), row.measured, "fit", DEFAULT)
         for row in iteration_rows(published)
     )
     return (
-        Source("H100, LLM Foundry", foundry, "a100-megatron-deepspeed"),
-        Source("A100, vTrain", iterations, "h800-hopper-bf16"),
+        RowSource("H100, LLM Foundry", foundry, "a100-megatron-deepspeed"),
+        RowSource("A100, vTrain", iterations, "h800-hopper-bf16"),
     )
 
 
-def draw(source: Source, seed: int) -> Calibration:
+def draw(source: RowSource, seed: int) -> Calibration:
     """A calibration on ten rows; all others are of use `check`."""
     fit = [row.name for row in source.rows if row.use == "fit"]
     drawn = set(random.Random(seed).sample(fit, ROWS))
@@ -97,7 +96,7 @@ def _mean(errors: Errors | None) -> str:
     return f"{100 * errors.mean:.1f}" if errors else ""
 
 
-def table(source: Source, seeds: Sequence[int] = SEEDS) -> str:
+def table(source: RowSource, seeds: Sequence[int] = SEEDS) -> str:
     """All draws of a source, as Markdown."""
     kept = frozenset(row.name for row in source.rows if row.use == "check")
     head = (

@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 
 from twin.errors import Problem, UsageError
 from twin.evidence.calibrate.factors import SECONDS, value
-from twin.evidence.calibrate.result import VERSION, Calibration, Errors, Found
+from twin.evidence.calibrate.result import VERSION, Calibration, Errors, FittedNumber
 from twin.loading import catalog_parts, load_part
 from twin.units import format_quantity
 
@@ -99,7 +99,7 @@ def _says_enough(calibration: Calibration) -> bool:
     return all(value(base, found.path) is not None for found in _own(calibration))
 
 
-def _own(calibration: Calibration) -> list[Found]:
+def _own(calibration: Calibration) -> list[FittedNumber]:
     """The numbers of the profile, without those of links."""
     return [f for f in calibration.found if value(calibration.profile, f.path) is not None]
 
@@ -124,7 +124,7 @@ def _words(errors: Errors | None) -> str:
     return f"{errors.mean:.1%}" if errors else "unknown"
 
 
-def _leaf(found: Found, calibration: Calibration) -> str:
+def _leaf(found: FittedNumber, calibration: Calibration) -> str:
     """A fitted number with its range and what it was."""
     ends = sorted((found.low, found.high))
     low, high = (_written(found.path, value) for value in ends)

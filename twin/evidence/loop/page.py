@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Final
 
-from twin.errors import Problem, UsageError
+from twin.answers.store import unwritable
 from twin.evidence.loop.layouts import ReferenceLayout
 from twin.evidence.loop.outcome import LayoutOutcome, LayoutScore
 from twin.evidence.loop.rl_loop import LoopOutcome
 from twin.loading.files import display
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES
-from twin.reports.numbers import duration, signed
+from twin.reports.numbers import duration, markdown, signed
 
 TABLE: Final = ("name", "scenario", "seconds")
 """Columns of a table of step times, as `twin.evidence.calibrate.columns` reads them."""
@@ -96,8 +96,7 @@ def write(
     try:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:
-        message = f"`{path}` cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW063", "", message)]) from None
+        raise unwritable(path, error) from None
 
 
 def write_table(
@@ -111,8 +110,7 @@ def write_table(
         with path.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([TABLE, *rows])
     except OSError as error:
-        message = f"`{path}` cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW063", "", message)]) from None
+        raise unwritable(path, error) from None
 
 
 def _lines(outcomes: Sequence[LayoutOutcome], scores: Sequence[LayoutScore]) -> Iterator[str]:
@@ -133,7 +131,7 @@ def _lines(outcomes: Sequence[LayoutOutcome], scores: Sequence[LayoutScore]) -> 
         yield from ("", f"## {one.mode.capitalize()}", "")
         yield from _summary(one)
         yield ""
-        yield from _markdown(COLUMNS, map(cells, own))
+        yield from _table(COLUMNS, map(cells, own))
         yield ""
         yield from _exposed(own)
         yield ""
@@ -147,12 +145,12 @@ def _of_loops(loops: Sequence[LoopOutcome]) -> Iterator[str]:
     yield "Phases of an iteration, as predicted and as the median of all iterations but each run's"
     yield "first. The pass for log-probabilities is `score`, and no part of `train`."
     yield ""
-    yield from _markdown(LOOP_COLUMNS, (row for one in loops for row in loop_cells(one)))
+    yield from _table(LOOP_COLUMNS, (row for one in loops for row in loop_cells(one)))
 
 
 def _summary(one: LayoutScore) -> Iterator[str]:
     said = "unknown" if one.rank_correlation is None else f"{one.rank_correlation:.3f}"
-    yield from _markdown(
+    yield from _table(
         (
             "Layouts",
             "median error",
@@ -194,7 +192,7 @@ def _exposed(outcomes: Sequence[LayoutOutcome]) -> Iterator[str]:
         )
         for one in outcomes
     ]
-    yield from _markdown(("Where the rest goes", *(CAUSE_WORDS[one] for one in causes)), rows)
+    yield from _table(("Where the rest goes", *(CAUSE_WORDS[one] for one in causes)), rows)
 
 
 def _row(one: LayoutOutcome, side: int) -> Mapping[str, int]:
@@ -217,16 +215,14 @@ def _actions(outcomes: Sequence[LayoutOutcome]) -> Iterator[str]:
         )
         for name, errors in found.items()
     ]
-    yield from _markdown(("Action", "layouts", "median error", "from, to"), rows)
+    yield from _table(("Action", "layouts", "median error", "from, to"), rows)
 
 
-def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
-    yield f"|{'---|' * len(header)}"
-    for first, *rest in rows:
-        yield f"| {' | '.join([first, *map(_number, rest)])} |"
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A Markdown table with numbers as code: a dated page shows them, and nobody computes them."""
+    quoted = ([first, *map(_number, rest)] for first, *rest in rows)
+    return markdown(header, quoted)
 
 
 def _number(cell: str) -> str:
-    """What was measured, as code: it is said by nobody else."""
     return f"`{cell}`" if any(map(str.isdigit, cell)) else cell

@@ -1,17 +1,17 @@
-"""What the twin answers to a published row: one `Answer` per thing that was measured."""
+"""What the twin answers to a published row: one `RowResult` per thing that was measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from twin.evidence.validate.row import Row, Unreadable, Use
+from twin.evidence.validate.suite import PublishedRow, Unreadable, Use
 
 Status = Literal["predicted", "not_expressible"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RowResult:
     """One metric of one row, predicted beside measured, in SI units.
 
     `reason` says why there is no prediction, `assumed` what a prediction takes for granted, `stack`
@@ -90,20 +90,20 @@ class Answer:
         }
 
 
-def blank(row: Row, metric: str) -> Answer:
+def blank(row: PublishedRow, metric: str) -> RowResult:
     """An answer to a row without a prediction yet."""
-    return Answer(
+    return RowResult(
         row.id, metric, row.use, row.category, row.source, row.model, row.gpu, row.precision,
         row.gpus, row.reproducible,
     )  # fmt: skip
 
 
-def refused(row: Row, metric: str, reason: str) -> Answer:
+def refused(row: PublishedRow, metric: str, reason: str) -> RowResult:
     """An answer that says why there is none; of a row that cannot be read, too."""
     try:
         known = blank(row, metric)
     except Unreadable:
-        known = Answer(
+        known = RowResult(
             row.id, metric, row.use, row.category, row.source, row.model, "", row.precision
         )
     return replace(known, status="not_expressible", reason=reason)

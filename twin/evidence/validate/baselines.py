@@ -20,7 +20,7 @@ from statistics import median
 from typing import Final, Literal
 
 from twin.errors import UsageError
-from twin.evidence.validate.answer import Answer
+from twin.evidence.validate.answer import RowResult
 from twin.loading import load_part
 from twin.reports.interval import Residual
 from twin.spec.cluster import GpuSpec
@@ -31,7 +31,7 @@ STEP: Final = "step_seconds"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class FittedRow:
     """A fitted row: what ran, and the FLOP/s that each GPU did of the model's."""
 
     id: str
@@ -42,24 +42,26 @@ class Known:
     rate: float
 
 
-def known(residuals: Iterable[Residual]) -> tuple[Known, ...]:
+def known(residuals: Iterable[Residual]) -> tuple[FittedRow, ...]:
     """What baselines may see: steps of rows that a fit saw."""
     return tuple(
-        Known(one.id, one.at.gpu, one.at.precision, one.at.gpus, one.flop, one.flop / one.measured)
+        FittedRow(
+            one.id, one.at.gpu, one.at.precision, one.at.gpus, one.flop, one.flop / one.measured
+        )
         for one in residuals
         if one.fitted and one.metric == STEP and one.flop
     )
 
 
 def answers(
-    baseline: Baseline, asked: Iterable[Answer], rows: Sequence[Known]
-) -> tuple[Answer, ...]:
+    baseline: Baseline, asked: Iterable[RowResult], rows: Sequence[FittedRow]
+) -> tuple[RowResult, ...]:
     """The same questions as a baseline answers them; what it cannot say is left out."""
     said = ((one, predict(baseline, one, rows)) for one in asked if one.predicted is not None)
     return tuple(replace(one, predicted=seconds, interval=None) for one, seconds in said if seconds)
 
 
-def predict(baseline: Baseline, one: Answer, rows: Sequence[Known]) -> float | None:
+def predict(baseline: Baseline, one: RowResult, rows: Sequence[FittedRow]) -> float | None:
     """Seconds of a step that a baseline says; None where it knows nothing to say it from."""
     others = [row for row in rows if row.id != one.id]
     if one.metric != STEP or not one.flop or not others:
@@ -68,20 +70,20 @@ def predict(baseline: Baseline, one: Answer, rows: Sequence[Known]) -> float | N
     return None if rate is None else one.flop / rate
 
 
-def nearest(one: Answer, rows: Sequence[Known]) -> float | None:
+def nearest(one: RowResult, rows: Sequence[FittedRow]) -> float | None:
     """FLOP/s of the most similar row of the same GPU; None of a GPU without rows."""
     gpu = _gpu(one.gpu)
     own = [row for row in rows if gpu is not None and row.gpu == gpu.name]
     return min(own, key=lambda row: (*_distance(one, row), row.id)).rate if own else None
 
 
-def _distance(one: Answer, row: Known) -> tuple[bool, float]:
+def _distance(one: RowResult, row: FittedRow) -> tuple[bool, float]:
     assert one.flop is not None, "asked of rows with a step only"
     apart = abs(log(one.flop / row.flop)) + abs(log((one.gpus or 1) / row.gpus))
     return row.precision != one.precision, apart
 
 
-def efficiency(one: Answer, rows: Sequence[Known]) -> float | None:
+def efficiency(one: RowResult, rows: Sequence[FittedRow]) -> float | None:
     """FLOP/s at the share of the peak that is usual for the GPU and precision."""
     gpu, peak = _gpu(one.gpu), _peak(one.gpu, one.precision)
     if gpu is None or peak is None:

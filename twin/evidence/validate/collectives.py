@@ -1,24 +1,143 @@
-"""Rows of communication: NCCL's collectives, expert all-to-all, host copies, latencies of links.
+"""Rows of communication: NCCL's collectives, expert all-to-all, host copies, link latencies.
 
 Every time is priced on idle links of the catalog's nodes of the row's GPU, and answered as the
-bandwidth that its source reports: errors are of bandwidths, and too long is negative. Of these rows
-a fit has seen what tells NVLink's efficiency and latency, and what starting a collective costs
-(docs/collectives.md).
+bandwidth that its source reports: errors are of bandwidths, and too long is negative. A fit has
+seen the rows that determine NVLink's efficiency and latency, and the start-up cost of a collective
+(docs/collectives.md). Bus bandwidth is NCCL's: payload over time, times 2 (N - 1)/N for all-reduce
+and (N - 1)/N for the others, so that it compares with a link whatever the group (nccl-tests,
+doc/PERFORMANCE.md).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, get_args
 
-from twin.collectives import Traffic, alone
-from twin.evidence.validate import exchanges, nccl
-from twin.evidence.validate.answer import Answer, blank, refused
-from twin.evidence.validate.points import Nvlink, Point, assumed, cluster_for, placed
-from twin.evidence.validate.row import Row, Unreadable, number
+from twin.arch.ops import CollectiveKind
+from twin.collectives import Traffic, alone, chosen, traffic
+from twin.evidence.validate import exchanges
+from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.validate.exchanges import (
+    EFA,
+    MeasuredTransfer,
+    Nvlink,
+    assumed,
+    cluster_for,
+    on_efa,
+    placed,
+)
+from twin.evidence.validate.suite import PublishedRow, Unreadable, number
 from twin.network import capacity, latency
+
+SMALLEST: Final = 4 * 2**20
+"""Bytes; NCCL sends smaller payloads by other protocols, which the twin does not price."""
+LARGE: Final = 16 * 2**30
+"""Bytes; where a row gives the best bandwidth of a sweep."""
+KINDS: Final[dict[str, CollectiveKind]] = {
+    "alltoall": "all_to_all",
+    **{kind: kind for kind in get_args(CollectiveKind)},
+}
+_RATE: Final = re.compile(r"(?:(h100|a100)_|(ring_no_nvls)_|single_node_)?"
+                          r"(?:(all_reduce|all_gather|reduce_scatter|alltoall)_)?busbw_GBps"
+                          r"(?:_(\d+)([MG])iB|_peak)?")  # fmt: skip
+"""Names of bus bandwidths: of which GPU, by which algorithm, of what, at which payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRun:
+    """One collective: its kind, bytes of its payload, its ranks, the GPU where the row names
+    several, and whether rings were forced."""
+
+    kind: CollectiveKind
+    payload: float
+    ranks: int
+    gpu: str | None = None
+    ring: bool = False
+
+    @property
+    def bus_bytes(self) -> float:
+        """Bytes that bus bandwidth counts."""
+        passes = 2 if self.kind == "all_reduce" else 1
+        return passes * self.payload * (self.ranks - 1) / self.ranks
+
+
+def nccl_points(row: PublishedRow, nvlink: Nvlink | None = None) -> Iterator[MeasuredTransfer]:
+    """Every collective of a row from the smallest payload up."""
+    for run, seconds in runs(row):
+        yield _point(row, run, seconds, nvlink)
+    nic = number(row.metrics, "per_nic_GBps")
+    if nic is not None:
+        rate = capacity(cluster_for(row, 2), "nic")
+        yield MeasuredTransfer("A NIC", "one NIC", 1 / (nic * 1e9), 1 / rate, 1.0)
+
+
+def runs(row: PublishedRow) -> Iterator[tuple[CollectiveRun, float]]:
+    """The collectives of a row, and seconds of each."""
+    yield from _series(row)
+    for key in row.metrics:
+        found = _RATE.fullmatch(key)
+        rate = number(row.metrics, key) if found else None
+        if found is None or rate is None:
+            continue
+        gpu, ring, kind, size, unit = found.groups()
+        payload = int(size) * 2 ** (30 if unit == "G" else 20) if size else LARGE
+        name = KINDS[kind or str(row.metrics.get("op", "all_reduce"))]
+        run = CollectiveRun(name, payload, row.gpus or 8, gpu and gpu.upper(), ring is not None)
+        if payload >= SMALLEST:
+            yield run, run.bus_bytes / (rate * 1e9)
+
+
+def small(row: PublishedRow) -> tuple[float, ...]:
+    """Payloads of a row's series that are too small to be priced."""
+    return tuple(size for size, _ in _payloads(row) if size < SMALLEST)
+
+
+def _series(row: PublishedRow) -> Iterator[tuple[CollectiveRun, float]]:
+    for payload, entry in _payloads(row):
+        if payload < SMALLEST:
+            continue
+        run = CollectiveRun(KINDS[str(row.metrics.get("op"))], payload, row.gpus or 1)
+        timed = "ms" in entry
+        yield run, entry["ms"] * 1e-3 if timed else run.bus_bytes / (entry["busbw_GBps"] * 1e9)
+
+
+def _payloads(row: PublishedRow) -> Iterator[tuple[float, dict[str, float]]]:
+    """Entries of a series with the bytes of their payloads."""
+    columns = row.metrics.get("columns", ())
+    for values in row.metrics.get("series", ()):
+        entry = dict(zip(columns, values, strict=True))
+        if not {"bytes", "MiB"} & set(entry) or not {"ms", "busbw_GBps"} & set(entry):
+            raise Unreadable("a series without payloads and times")
+        yield entry.get("bytes") or entry["MiB"] * 2**20, entry
+
+
+def _point(
+    row: PublishedRow, run: CollectiveRun, measured: float, nvlink: Nvlink | None
+) -> MeasuredTransfer:
+    group = placed(run.ranks)
+    where = cluster_for(row, group.nodes, run.gpu, nvlink)
+    flow = chosen(where, "auto", run.kind, run.payload, group)
+    if run.ring:
+        flow = traffic(run.kind, run.payload, group)
+    ours = alone(flow, where, group)
+    what = f"{run.kind.replace('_', '-')} {run.payload / 2**20:,.0f} MiB"
+    if run.ring:
+        what = f"{what}, ring"
+    if run.gpu:
+        what = f"{what}, {run.gpu}"
+    return MeasuredTransfer(_family(row), what, measured, ours, run.bus_bytes)
+
+
+def _family(row: PublishedRow) -> str:
+    if on_efa(row):
+        return EFA
+    if "ms" in row.metrics.get("columns", ()):
+        return f"NCCL in a node, {row.gpu.partition('-')[0]}"
+    return "NCCL in a node, best of a sweep"
+
 
 RATE: Final = "bus_bytes_per_second"
 SECONDS: Final = "kernel_seconds"
@@ -59,17 +178,17 @@ NETS: Final = MappingProxyType({"roce": "H800", "ib": "A100-80GB"})
 PLACES: Final = MappingProxyType({"same_leaf": 2, "cross_leaf": 64})
 """Nodes of a cluster whose farthest pair is under one leaf, and under two."""
 
-Read = Callable[[Row, Nvlink | None], Iterator[Point]]
+Read = Callable[[PublishedRow, Nvlink | None], Iterator[MeasuredTransfer]]
 
 
-def answers(row: Row) -> tuple[Answer, ...]:
+def answers(row: PublishedRow) -> tuple[RowResult, ...]:
     """Bandwidth (or latency) of everything that a row measured, one answer each."""
     reason = OUTSIDE.get(row.id)
     if reason is not None:
         return (refused(row, RATE, reason),)
     try:
         found = tuple(answer(row, point) for point in points(row))
-        below = nccl.small(row) if _reader(row) is nccl.points else ()
+        below = small(row) if _reader(row) is nccl_points else ()
     except Unreadable as why:
         return (refused(row, RATE, str(why)),)
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
@@ -81,7 +200,7 @@ def answers(row: Row) -> tuple[Answer, ...]:
     ) or (refused(row, RATE, "nothing in it is a time or rate of bytes over a link"),)
 
 
-def answer(row: Row, point: Point) -> Answer:
+def answer(row: PublishedRow, point: MeasuredTransfer) -> RowResult:
     """The answer to one measured time."""
     known = replace(
         blank(row, SECONDS if point.bytes is None else RATE),
@@ -97,37 +216,39 @@ def answer(row: Row, point: Point) -> Answer:
     return replace(known, predicted=rates[0], measured=rates[1])
 
 
-def points(row: Row, nvlink: Nvlink | None = None) -> Iterator[Point]:
+def points(row: PublishedRow, nvlink: Nvlink | None = None) -> Iterator[MeasuredTransfer]:
     """Everything that a row measured; `nvlink` in place of the catalog's numbers."""
     yield from _reader(row)(row, nvlink)
 
 
-def _reader(row: Row) -> Read:
+def _reader(row: PublishedRow) -> Read:
     if "ep" in row.layout:
         return exchanges.points
     if "h2d_GBps" in row.metrics:
         return _copies
     if any(key.endswith("_leaf_us") for key in row.metrics):
         return _latencies
-    return nccl.points
+    return nccl_points
 
 
-def _copies(row: Row, nvlink: Nvlink | None) -> Iterator[Point]:
+def _copies(row: PublishedRow, nvlink: Nvlink | None) -> Iterator[MeasuredTransfer]:
     """Copies from pinned memory, to it, and between two GPUs by the copy engine."""
     where = cluster_for(row, nvlink=nvlink)
     ours = COPY / capacity(where, "pcie") + latency(where, "pcie")
     for way in ("h2d", "d2h"):
         rate = number(row.metrics, f"{way}_GBps")
         if rate is not None:
-            yield Point("Host copies, PCIe Gen5", way, COPY / (rate * 1e9), ours, COPY)
+            yield MeasuredTransfer("Host copies, PCIe Gen5", way, COPY / (rate * 1e9), ours, COPY)
     rate = number(row.metrics, "nvlink_p2p_unidirectional_GBps")
     if rate is not None:
         pair = placed(2)
         ours = alone(Traffic(nvlink_bytes=COPY, nvlink_hops=1), where, pair)
-        yield Point("GPU to GPU by copy engine", "1 GiB", COPY / (rate * 1e9), ours, COPY)
+        yield MeasuredTransfer(
+            "GPU to GPU by copy engine", "1 GiB", COPY / (rate * 1e9), ours, COPY
+        )
 
 
-def _latencies(row: Row, nvlink: Nvlink | None) -> Iterator[Point]:
+def _latencies(row: PublishedRow, nvlink: Nvlink | None) -> Iterator[MeasuredTransfer]:
     """Messages of 64 bytes between NICs."""
     for net, gpu in NETS.items():
         for place, nodes in PLACES.items():
@@ -135,4 +256,4 @@ def _latencies(row: Row, nvlink: Nvlink | None) -> Iterator[Point]:
             if measured is not None:
                 ours = latency(cluster_for(row, nodes, gpu, nvlink), "nic")
                 what = f"{net} {place.replace('_', ' ')}"
-                yield Point("A hop between NICs", what, measured * 1e-6, ours, None)
+                yield MeasuredTransfer("A hop between NICs", what, measured * 1e-6, ours, None)

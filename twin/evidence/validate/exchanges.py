@@ -1,4 +1,5 @@
-"""Rows of expert all-to-all: DeepEP, its low-latency kernels, and other libraries.
+"""Measured times of bytes over links and their clusters, and rows of expert all-to-all: DeepEP, its
+low-latency kernels, and other libraries.
 
 Bandwidths are logical, as DeepEP prints them: over the time, bytes of all ranks that a token
 reaches on one node, its own among them; of all nodes that it reaches across nodes; of all copies
@@ -8,13 +9,111 @@ for kernels that send one per expert (scenarios/published/deepep-h800.yaml).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
+from math import ceil
+from types import MappingProxyType
 from typing import Any, Final
 
 from twin.collectives import Spread, alone, deepep, spread, traffic
-from twin.evidence.validate.points import DOMAIN, EFA, Nvlink, Point, cluster_for, on_efa, placed
-from twin.evidence.validate.row import Row, Unreadable, count, number
+from twin.errors import UsageError
+from twin.evidence.validate.suite import PublishedRow, Unreadable, count, number
+from twin.loading import catalog_parts, load_part
+from twin.network import Placement
 from twin.spec.cluster import ClusterSpec
+
+GPUS: Final = MappingProxyType(
+    {
+        "H100/H200": "H100",
+        "H800/H100 (SM90)": "H100",
+        "B200 (SM100)": "B200",
+        "A100": "A100-80GB",
+    }
+)
+"""GPUs in the words of sources. SM90 is taken for H100: between two nodes DeepEP V2's 90 GB/s are
+more than H800's NVLink carries. Collectives of 40 and of 80 GB A100 cross the same NVLink."""
+EFA: Final = "Amazon's EFA instead of InfiniBand or RoCE (no part of the catalog)"
+"""A family that is priced as if its 3,200 Gb/s per node were the NICs of the GPU's node."""
+DOMAIN: Final = 8
+"""GPUs that share NVLink, on all nodes of rows of collectives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nvlink:
+    """What a fit says of a GPU's NVLink."""
+
+    efficiency: float
+    latency: float
+    own_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTransfer:
+    """One measured time (seconds) and ours. `bytes` are those whose rate the source reports, over
+    that time; None where it reports the time of a message without size."""
+
+    family: str
+    what: str
+    measured: float
+    ours: float
+    bytes: float | None
+
+    @property
+    def error(self) -> float:
+        """How much longer ours is, as a part of the measured time."""
+        return self.ours / self.measured - 1
+
+
+def placed(ranks: int) -> Placement:
+    """A group that fills its nodes."""
+    return Placement(ranks, min(DOMAIN, ranks))
+
+
+def cluster_for(
+    row: PublishedRow, nodes: int = 1, gpu: str | None = None, nvlink: Nvlink | None = None
+) -> ClusterSpec:
+    """Nodes of the row's GPU (or of another), under a fabric as fast as their NICs; `nvlink` in
+    place of the catalog's numbers. Raises `Unreadable` where the catalog has none."""
+    name = gpu or row.gpu
+    found = _cluster(GPUS.get(name, name), nodes)
+    if nvlink is None:
+        return found
+    numbers = asdict(nvlink)
+    link = found.node.nvlink.model_copy(update=numbers)
+    return found.model_copy(update={"node": found.node.model_copy(update={"nvlink": link})})
+
+
+@cache
+def _cluster(gpu: str, nodes: int) -> ClusterSpec:
+    """Of nodes with the GPU those with the fastest NICs."""
+    try:
+        name = load_part("gpus", gpu).spec.name
+    except UsageError:
+        raise Unreadable(f"the catalog has no GPU {gpu}") from None
+    specs = [load_part("nodes", part).spec for part in catalog_parts("nodes")]
+    having = [spec for spec in specs if spec.gpu.name == name]
+    if not having:
+        raise Unreadable(f"the catalog has no node of {gpu}")
+    node = max(having, key=lambda spec: spec.nic.bandwidth)
+    rate = ceil(node.nic.bandwidth * 8e-9)
+    fabric = load_part("fabrics", f"rail-fat-tree-{rate}g").spec
+    return ClusterSpec(node=node, nodes=nodes, fabric=fabric)
+
+
+def on_efa(row: PublishedRow) -> bool:
+    """Whether nodes are connected by Amazon's EFA."""
+    return "EFA" in str(row.system.get("network", ""))
+
+
+def assumed(row: PublishedRow) -> tuple[str, ...]:
+    """What a price of the row's links takes for granted."""
+    found: list[str] = []
+    if on_efa(row):
+        found.append("EFA's 3,200 Gb/s per node as if they were InfiniBand NICs")
+    if row.gpu in GPUS:
+        found.append(f"{row.gpu} taken for {GPUS[row.gpu]}")
+    return tuple(found)
+
 
 HIDDEN: Final = 7168
 SCALED: Final = 128
@@ -33,7 +132,7 @@ GROUPS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ExpertExchange:
     """One dispatch or combine: ranks, tokens of each, bytes of a token, its experts of how many,
     and whether each gets a copy of its own."""
 
@@ -68,7 +167,7 @@ class Exchange:
         return alone(deepep(payload, self.spread, group), where, group)
 
 
-def points(row: Row, nvlink: Nvlink | None = None) -> Iterator[Point]:
+def points(row: PublishedRow, nvlink: Nvlink | None = None) -> Iterator[MeasuredTransfer]:
     """Every dispatch and combine of a row."""
     columns = row.metrics.get("columns")
     if columns is None:
@@ -79,7 +178,9 @@ def points(row: Row, nvlink: Nvlink | None = None) -> Iterator[Point]:
         yield from _points(row, entry, nvlink, f" {entry['tokens_per_rank']:,} tokens")
 
 
-def _points(row: Row, entry: dict[str, Any], nvlink: Nvlink | None, what: str) -> Iterator[Point]:
+def _points(
+    row: PublishedRow, entry: dict[str, Any], nvlink: Nvlink | None, what: str
+) -> Iterator[MeasuredTransfer]:
     for stage, library in (("dispatch", ""), ("combine", ""), ("dispatch", "triton"),
                            ("dispatch", "deepep")):  # fmt: skip
         one = _exchange(row, entry, stage)
@@ -92,10 +193,10 @@ def _points(row: Row, entry: dict[str, Any], nvlink: Nvlink | None, what: str) -
             measured = time * 1e-6
         where = cluster_for(row, placed(one.ranks).nodes, nvlink=nvlink)
         name = f"{stage}{what}{' ' + library if library else ''}"
-        yield Point(_family(row, one), name, measured, one.seconds(where), one.bytes)
+        yield MeasuredTransfer(_family(row, one), name, measured, one.seconds(where), one.bytes)
 
 
-def _exchange(row: Row, entry: dict[str, Any], stage: str) -> Exchange:
+def _exchange(row: PublishedRow, entry: dict[str, Any], stage: str) -> ExpertExchange:
     ranks = count(row.layout, "ep")
     if ranks is None:
         raise Unreadable("the row does not say over how many ranks")
@@ -106,16 +207,16 @@ def _exchange(row: Row, entry: dict[str, Any], stage: str) -> Exchange:
     if stage == "dispatch" and _quantised(row):
         width = hidden + 4 * hidden // SCALED + HEAD * plain
     top_k, experts = count(entry, "topk") or TOP_K, count(entry, "experts") or EXPERTS
-    return Exchange(stage, ranks, tokens, width, top_k, experts, plain)
+    return ExpertExchange(stage, ranks, tokens, width, top_k, experts, plain)
 
 
-def _quantised(row: Row) -> bool:
+def _quantised(row: PublishedRow) -> bool:
     """Whether tokens are sent in FP8, as DeepEP does where a row says nothing."""
     words = str(row.fields.get("precision", ""))
     return not words or "FP8" in words
 
 
-def _family(row: Row, one: Exchange) -> str:
+def _family(row: PublishedRow, one: ExpertExchange) -> str:
     if on_efa(row):
         return EFA
     if row.id.startswith("pplx"):

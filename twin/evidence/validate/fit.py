@@ -1,28 +1,30 @@
-"""Few numbers of calibration profiles, fitted on published steps whose `use` is `fit`; no other row
-is read here.
+"""Fits the numbers of `twin.evidence.validate.free_parameters` on published steps whose `use` is
+`fit`: `python -m twin.evidence.validate.fit A100` (or H100, B200) prints them beside the shipped
+ones.
 
-A number is a dotted path in the profiles of one GPU: of all its stacks where the hardware decides,
-of one where its software does. The objective is that of `twin.evidence.calibrate.ridge`: log
-errors, soft at 10 %, and a prior for every number, which is what was measured of kernels alone or
-what its source states; what rows say nothing about stays there.
+A number is a dotted path in the profiles of one GPU. The objective is that of
+`twin.evidence.calibrate.ridge`: log errors, soft at 10 %, and a prior for every number. Numbers
+that rows do not determine stay at the prior.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 
 import numpy as np
 
+from twin.evidence.calibrate.a100_rows import BASE, layer_rows
 from twin.evidence.calibrate.factors import Array, replaced
 from twin.evidence.calibrate.ridge import Ridge, solve
-from twin.evidence.validate.free import Free
-from twin.evidence.validate.play import play, settled
-from twin.evidence.validate.row import Row, Unreadable
-from twin.evidence.validate.steps import measured_seconds
+from twin.evidence.validate.free_parameters import FREE, FreeParameter, profiles, shipped
+from twin.evidence.validate.steps import measured_seconds, play, settled
+from twin.evidence.validate.suite import SHIPPED, PublishedRow, Unreadable, read_suite
 from twin.evidence.validate.training import express
-from twin.loading import load_part
+from twin.loading import load, load_part
+from twin.loading.files import shipped_folder
 from twin.scenario import Scenario
 from twin.spec.calibration import CalibrationSpec
 
@@ -47,10 +49,10 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class StepFit:
     """Free numbers, their optimum, and the rows."""
 
-    free: tuple[Free, ...]
+    free: tuple[FreeParameter, ...]
     targets: tuple[Target, ...]
     ridge: Ridge
 
@@ -60,7 +62,7 @@ class Fit:
         return tuple(one.prior * exp(x) for one, x in zip(self.free, self.ridge.x, strict=True))
 
 
-def targets(rows: Sequence[Row], profiles: Sequence[str]) -> tuple[Target, ...]:
+def targets(rows: Sequence[PublishedRow], profiles: Sequence[str]) -> tuple[Target, ...]:
     """The steps under some profiles that a fit may see."""
     found: list[Target] = []
     for row in rows:
@@ -75,15 +77,17 @@ def targets(rows: Sequence[Row], profiles: Sequence[str]) -> tuple[Target, ...]:
         except Unreadable:
             continue
         if seconds is not None:
-            found.append(Target(row.id, profile, scenario, seconds, _step))
+            found.append(Target(row.id, profile, scenario, seconds, _step_seconds))
     return tuple(found)
 
 
-def _step(scenario: Scenario) -> float:
+def _step_seconds(scenario: Scenario) -> float:
     return play(scenario).step_seconds
 
 
-def profiles_at(free: Sequence[Free], values: Sequence[float]) -> dict[str, CalibrationSpec]:
+def profiles_at(
+    free: Sequence[FreeParameter], values: Sequence[float]
+) -> dict[str, CalibrationSpec]:
     """The catalog's profiles with the numbers in their places."""
     found: dict[str, CalibrationSpec] = {}
     for one, number in zip(free, values, strict=True):
@@ -93,7 +97,7 @@ def profiles_at(free: Sequence[Free], values: Sequence[float]) -> dict[str, Cali
     return found
 
 
-def fit(rows: Sequence[Target], free: Sequence[Free]) -> Fit:
+def fit(rows: Sequence[Target], free: Sequence[FreeParameter]) -> StepFit:
     """The numbers that bring the twin closest to the rows."""
 
     def errors(x: Array) -> Array:
@@ -108,4 +112,39 @@ def fit(rows: Sequence[Target], free: Sequence[Free]) -> Fit:
     if any(one.start is not None for one in free):
         starts.append(np.array([log((one.start or one.prior) / one.prior) for one in free]))
     found = [solve(errors, spreads, (low, high), start) for start in starts]
-    return Fit(tuple(free), tuple(rows), min(found, key=lambda ridge: ridge.cost))
+    return StepFit(tuple(free), tuple(rows), min(found, key=lambda ridge: ridge.cost))
+
+
+def fit_of(gpu: str) -> StepFit:
+    """The fit on all shipped rows whose use is `fit`."""
+    own = profiles(gpu)
+    rows = targets(read_suite(), own)
+    layers = _layers() if "a100-megatron" in own else ()
+    return fit((*rows, *layers), FREE[gpu])
+
+
+def _layers() -> tuple[Target, ...]:
+    """Ten times of one layer (Korthikanti et al. 2022, Table 4)."""
+    published = shipped_folder() / SHIPPED
+    return tuple(
+        Target(row.name, "a100-megatron", load(BASE, row.overrides), row.measured, row.predict)
+        for row in layer_rows(published)
+    )
+
+
+def table(found: StepFit) -> str:
+    """A fit as text: prior, value with its standard error, what is shipped; errors of the rows."""
+    lines: list[str] = []
+    for one, value, error in zip(found.free, found.values, found.ridge.deviations, strict=True):
+        lines.append(
+            f"{one.path:28} {one.prior:10.4g} +- {one.spread:4.0%} -> {value:10.4g} +- {error:5.1%}"
+            f"  shipped {shipped(one):10.4g}  {', '.join(one.profiles)}"
+        )
+    for row, error in zip(found.targets, found.ridge.errors, strict=True):
+        lines.append(f"{row.id:64} {row.profile:26} {error:+7.1%}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or FREE:
+        sys.stdout.write(f"{name}\n{table(fit_of(name))}\n")

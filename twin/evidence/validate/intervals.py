@@ -19,10 +19,10 @@ from statistics import fmean
 from typing import Any, Final, cast
 
 from twin.errors import Problem, UsageError
-from twin.evidence.validate.answer import Answer
-from twin.evidence.validate.architecture import model_of, spec_of
-from twin.evidence.validate.row import Row, Unreadable
+from twin.evidence.validate.answer import RowResult
+from twin.evidence.validate.scenario_parts import model_of, spec_of
 from twin.evidence.validate.stacks import profile_of, stack_of
+from twin.evidence.validate.suite import PublishedRow, Unreadable
 from twin.loading import load_part
 from twin.reports.interval import (
     FEWEST,
@@ -43,7 +43,7 @@ TRAINING: Final = "train_step"
 """Rows whose scenarios intervals are of."""
 
 
-def circumstances(row: Row) -> Circumstances | None:
+def circumstances(row: PublishedRow) -> Circumstances | None:
     """What a training row shares with others; None where it is no scenario. The same as
     `twin.reports.interval.circumstances` says of that scenario, without making it."""
     try:
@@ -78,7 +78,7 @@ def _calibration(profile: str) -> str:
     return load_part("calibrations", profile).spec.name
 
 
-def residuals(rows: Iterable[Row], answers: Iterable[Answer]) -> tuple[Residual, ...]:
+def residuals(rows: Iterable[PublishedRow], answers: Iterable[RowResult]) -> tuple[Residual, ...]:
     """Residuals of rows that were fitted, or lie near those."""
     own, found = {row.id: row for row in rows if row.category == TRAINING}, list[Residual]()
     for one in answers:
@@ -90,7 +90,7 @@ def residuals(rows: Iterable[Row], answers: Iterable[Answer]) -> tuple[Residual,
     return tuple(found)
 
 
-def _residual(one: Answer, at: Circumstances, value: float) -> Residual:
+def _residual(one: RowResult, at: Circumstances, value: float) -> Residual:
     assert one.measured is not None, "asked of what was measured"
     measured, flop = (float(f"{size:.6g}") for size in (one.measured, one.flop or 0.0))
     fitted = one.use == "fit"
@@ -99,7 +99,7 @@ def _residual(one: Answer, at: Circumstances, value: float) -> Residual:
     )
 
 
-def family(one: Answer) -> str:
+def family(one: RowResult) -> str:
     """Near copies, in words."""
     return " | ".join(one.family)
 
@@ -125,12 +125,12 @@ def held(own: Sequence[Residual], level: int = 0) -> float | None:
 
 
 def with_intervals(
-    rows: Iterable[Row], answers: Iterable[Answer], told: Known
-) -> tuple[Answer, ...]:
+    rows: Iterable[PublishedRow], answers: Iterable[RowResult], told: Known
+) -> tuple[RowResult, ...]:
     """Answers with the intervals that a report of their scenario has, and with what these know of
     their row. Of a row that is among the residuals, its family is left out of them."""
     places = {row.id: circumstances(row) for row in rows if row.category == TRAINING}
-    found: list[Answer] = []
+    found: list[RowResult] = []
     for one in answers:
         at = places.get(one.id)
         if at is not None:

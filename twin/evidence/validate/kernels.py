@@ -1,21 +1,32 @@
-"""Rows of kernels: seconds of single products and of attention, as a plan prices them.
+"""Rows of kernels: seconds of single GEMMs and of attention; sums over a training trace; whole
+passes of a layer.
 
-A row's kernels are read by what it says of them (`twin.evidence.calibrate.kernels`) and priced
-under the profile of its GPU whose products are known by shape, or the first that the catalog has.
-Which library ran is not asked: a profile has one law for all.
+Single kernels are read by `twin.evidence.calibrate.kernels` and priced under the profile of their
+GPU whose GEMMs are known by shape, or the first in the catalog. DeepSeek's trace is of four layers,
+one forward beside one backward, while DeepEP holds SMs: sums by class of kernels come from
+`twin.evidence.calibrate.kernels`, exchanges and the length of the pair from the simulated passes of
+the shipped scenario. One layer of Megatron-LM is `twin.evidence.calibrate.a100_rows`'.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 from typing import Final
 
+from twin.engine import lower
+from twin.engine.program import EXPERT, Program
 from twin.errors import UsageError
-from twin.evidence.calibrate.kernels import FILES, Kernel, NotPriced, read
-from twin.evidence.validate.answer import Answer, blank, refused
-from twin.evidence.validate.row import Row, Unreadable
-from twin.loading import catalog_parts, load_part
+from twin.evidence.calibrate.a100_rows import korthikanti_layer
+from twin.evidence.calibrate.kernels import FILES, PROFILE, ROWS, Kernel, NotPriced, read, trace
+from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.validate.suite import PublishedRow, Unreadable, number
+from twin.loading import catalog_parts, load, load_part
+from twin.planning import plan
+from twin.reports.passes import Passes, passes
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 
@@ -25,7 +36,7 @@ MOST: Final = 1e30
 """More FLOP, or seconds, than any kernel has."""
 
 
-def answers(row: Row) -> tuple[Answer, ...]:
+def answers(row: PublishedRow) -> tuple[RowResult, ...]:
     """Seconds of every kernel of a row, one answer each."""
     try:
         profile = profile_of(row)
@@ -35,7 +46,9 @@ def answers(row: Row) -> tuple[Answer, ...]:
     return tuple(answer(row, kernel, kernel.predicted(*profile), profile[1]) for kernel in kernels)
 
 
-def answer(row: Row, kernel: Kernel, predicted: float, calibration: CalibrationSpec) -> Answer:
+def answer(
+    row: PublishedRow, kernel: Kernel, predicted: float, calibration: CalibrationSpec
+) -> RowResult:
     """The answer to one kernel, named by its shape."""
     return replace(
         blank(row, SECONDS),
@@ -46,7 +59,7 @@ def answer(row: Row, kernel: Kernel, predicted: float, calibration: CalibrationS
     )
 
 
-def kernels_of(row: Row) -> tuple[Kernel, ...]:
+def kernels_of(row: PublishedRow) -> tuple[Kernel, ...]:
     """What a row measured. Raises `Unreadable` with the reason where the twin has no such
     kernel."""
     try:
@@ -63,7 +76,7 @@ def kernels_of(row: Row) -> tuple[Kernel, ...]:
     return found
 
 
-def profile_of(row: Row) -> tuple[GpuSpec, CalibrationSpec]:
+def profile_of(row: PublishedRow) -> tuple[GpuSpec, CalibrationSpec]:
     """A row's GPU and the calibration of its kernels."""
     try:
         gpu = load_part("gpus", row.gpu.removesuffix(" SXM")).spec
@@ -78,3 +91,112 @@ def _profile(gpu: str) -> str:
         if load_part("calibrations", name).spec.gpu == gpu:
             return name
     raise Unreadable(f"the catalog has no calibration of {gpu}")
+
+
+TRACED: Final = "profile-data-train-"
+"""How ids of rows of DeepSeek's trace begin."""
+SCENARIO: Final = "deepseek-v3-2048xh800"
+"""The shipped scenario with four layers of DeepSeek-V3 per chunk, as in the trace."""
+EVEN: Final = ("train.routing=balanced",)
+"""How the trace was routed."""
+PAIR: Final = "phase_pair_seconds"
+_MET: Final = "where ranks meet before exchanges: the twin knows the sum of both such kernels only"
+_UNSEEN: Final[Mapping[str, str]] = MappingProxyType(
+    {"deepep-notify-dispatch": _MET, "deepep-cached-notify": _MET}
+)
+
+
+def traces(row: PublishedRow) -> tuple[RowResult, ...]:
+    """Seconds of a class of kernels in a trace, of a pair of passes, or of one layer's passes."""
+    if row.id.startswith(TRACED):
+        return (_traced(row, row.id.removeprefix(TRACED)),)
+    if {"fwd_ms", "bwd_ms"} <= set(row.metrics.get("columns", ())):
+        return _layer(row)
+    return (refused(row, SECONDS, "sums of a trace whose kernels are not told"),)
+
+
+def _traced(row: PublishedRow, name: str) -> RowResult:
+    """The answer to one row of DeepSeek's trace."""
+    if name in _UNSEEN:
+        return refused(row, SECONDS, _UNSEEN[name])
+    if name == "chunk-total":
+        return _trace_answer(row, PAIR, _pair(), "gpu_span_ms", SCENARIO)
+    if name in _exchanges():
+        return _trace_answer(row, SECONDS, _exchanges()[name], "total_ms", SCENARIO)
+    if name in _classes():
+        return _trace_answer(row, SECONDS, _classes()[name], "total_ms", PROFILE)
+    return refused(row, SECONDS, "a class of kernels of the trace that the twin does not have")
+
+
+def _trace_answer(
+    row: PublishedRow, metric: str, predicted: float, key: str, stack: str
+) -> RowResult:
+    milliseconds = number(row.metrics, key)
+    if milliseconds is None:
+        raise Unreadable(f"the row has no `{key}`")
+    known = replace(blank(row, metric), predicted=predicted, measured=milliseconds * 1e-3)
+    return replace(known, stack=stack, assumed=("balanced routing", "DeepEP holds SMs throughout"))
+
+
+@cache
+def _classes() -> Mapping[str, float]:
+    """Seconds of each class of kernels beside DeepEP, by its row."""
+    return {ROWS[part.name]: part.beside for part in trace()}
+
+
+@cache
+def _played() -> tuple[Program, Passes, float]:
+    """The shipped scenario's program, the passes of its chunks of four layers with experts, and the
+    share of its links' rate that exchanges lose beside kernels."""
+    scenario = load(SCENARIO, EVEN)
+    made = plan(scenario)
+    four = next(one for one in passes(made) if one.layers == "4 moe")
+    return lower(made), four, scenario.calibration.expert_contention
+
+
+@cache
+def _exchanges() -> Mapping[str, float]:
+    """Seconds of dispatches and combines beside kernels, over one forward and one backward of four
+    layers: bytes at the rate that is left to them. The backward of a combine is a dispatch."""
+    program, four, lost = _played()
+    found = defaultdict[str, float](float)
+    for kind in ("F", "B"):
+        for step in program.passes[kind, four.chunks[0]]:
+            if step.stream == EXPERT:
+                alone = (step.alone_ns(program.capacity) - step.duration_ns) / 1e9
+                found[_kernel(kind, step.name)] += alone / (1.0 - lost)
+    return found
+
+
+def _kernel(kind: str, name: str) -> str:
+    if kind == "F":
+        return "deepep-dispatch-fwd" if name == "dispatch" else "deepep-combine"
+    return "deepep-dispatch-bwd" if name == "combine" else "deepep-combine"
+
+
+def _pair() -> float:
+    """Seconds of a forward beside the whole backward of another micro-batch."""
+    pair = _played()[1].pair
+    assert pair is not None  # the scenario's schedule pairs
+    return pair
+
+
+def _layer(row: PublishedRow) -> tuple[RowResult, ...]:
+    """Forward and backward of one layer of Megatron-LM (Korthikanti et al. 2022, Table 4)."""
+    if row.source[:17] != "Korthikanti et al":
+        return (refused(row, SECONDS, "passes of a layer that is not told"),)
+    known = {name: times for name, times in row.metrics.items() if name != "columns"}
+    try:
+        runs = korthikanti_layer(known)
+    except (KeyError, TypeError, ValueError):
+        raise Unreadable("its techniques and times cannot be read") from None
+    return tuple(
+        replace(
+            blank(row, f"phase_{run.name.rsplit('-', 1)[1]}_seconds"),
+            id=f"{row.id}[{run.name.removeprefix('t4-')}]",
+            predicted=run.predicted(()),
+            measured=run.measured,
+            stack="a100-megatron",
+        )
+        for run in runs
+    )

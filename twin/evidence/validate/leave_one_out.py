@@ -18,25 +18,24 @@ from typing import Final
 import numpy as np
 
 from twin.collectives import traffic
-from twin.evidence.calibrate.extra import require_scipy
+from twin.evidence.calibrate import require_scipy
 from twin.evidence.calibrate.kernels import FILES, Kernel
-from twin.evidence.validate import collectives, kernels, nccl
-from twin.evidence.validate.answer import Answer
-from twin.evidence.validate.points import Nvlink, cluster_for, placed
-from twin.evidence.validate.row import Row, Unreadable
-from twin.evidence.validate.suite import SHIPPED, read_suite
+from twin.evidence.validate import collectives, kernels
+from twin.evidence.validate.answer import RowResult
+from twin.evidence.validate.exchanges import Nvlink, cluster_for, placed
+from twin.evidence.validate.suite import SHIPPED, PublishedRow, Unreadable, read_suite
 from twin.loading.files import shipped_folder
 from twin.spec.calibration import CalibrationSpec
 
 ALONE: Final = "no other row tells the numbers that this one was fitted to"
 
 
-def leave_one_out(rows: Iterable[Row]) -> tuple[Answer, ...]:
+def leave_one_out(rows: Iterable[PublishedRow]) -> tuple[RowResult, ...]:
     """The answers to rows of kernels and collectives, each with `left_out`: what is predicted where
     its row is left out of the fit; None, and the reason, where nothing else is left. Raises
     `UsageError` where scipy is not installed."""
     require_scipy()
-    found: list[Answer] = []
+    found: list[RowResult] = []
     for row in rows:
         if row.category == "kernel":
             found += _kernels(row)
@@ -45,7 +44,7 @@ def leave_one_out(rows: Iterable[Row]) -> tuple[Answer, ...]:
     return tuple(found)
 
 
-def _kernels(row: Row) -> Iterator[Answer]:
+def _kernels(row: PublishedRow) -> Iterator[RowResult]:
     """Answers to a row of kernels, in the order of its kernels."""
     usual = kernels.answers(row)
     try:
@@ -84,7 +83,7 @@ def _refit(name: str, own: Sequence[Kernel]) -> CalibrationSpec | None:
     return profile
 
 
-def _collectives(row: Row) -> Iterator[Answer]:
+def _collectives(row: PublishedRow) -> Iterator[RowResult]:
     """Answers to a row of collectives, in their order."""
     usual = collectives.answers(row)
     seen = row.id in {one.id for one in _fitted(row.gpu)}
@@ -104,7 +103,7 @@ def nvlink_of(gpu: str, without: str = "") -> Nvlink:
     terms: list[tuple[float, float, float]] = []
     for row in _fitted(gpu):
         rate = cluster_for(row).node.nvlink.bandwidth
-        for run, seconds in nccl.runs(row) if row.id != without else ():
+        for run, seconds in collectives.runs(row) if row.id != without else ():
             flow = traffic(run.kind, run.payload, placed(run.ranks))
             sent, own = flow.nvlink_bytes / rate, flow.own_bytes / rate
             terms.append((sent / seconds, own / seconds, flow.nvlink_hops / seconds))
@@ -112,7 +111,7 @@ def nvlink_of(gpu: str, without: str = "") -> Nvlink:
     return Nvlink(1.0 / float(inverse), float(latency), float(own / inverse))
 
 
-def _fitted(gpu: str) -> tuple[Row, ...]:
+def _fitted(gpu: str) -> tuple[PublishedRow, ...]:
     """The shipped rows that the NVLink of a GPU was fitted on: series of NCCL inside a node, but
     for all-reduces that a switch helps with."""
     return tuple(
@@ -124,7 +123,7 @@ def _fitted(gpu: str) -> tuple[Row, ...]:
 
 
 @cache
-def _series() -> tuple[Row, ...]:
+def _series() -> tuple[PublishedRow, ...]:
     files = sorted((shipped_folder() / SHIPPED).glob("nccl-*.yaml"))
     return tuple(
         row

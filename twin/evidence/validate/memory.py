@@ -17,10 +17,9 @@ from typing import Final
 from twin.arch import parameters
 from twin.arch.ops import Layer
 from twin.errors import TwinError
-from twin.evidence.validate.answer import Answer, blank, refused
-from twin.evidence.validate.measured import GIB
-from twin.evidence.validate.play import scenario_of
-from twin.evidence.validate.row import Row, Unreadable, count, degree, number
+from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.validate.steps import GIB, scenario_of
+from twin.evidence.validate.suite import PublishedRow, Unreadable, count, degree, number
 from twin.evidence.validate.training import express
 from twin.loading import load
 from twin.planning import plan
@@ -49,7 +48,7 @@ TECHNIQUES: Final[Mapping[str, tuple[bool, tuple[Recompute, ...]]]] = MappingPro
 """Of figure 7: sequence parallel, and what is computed again."""
 
 
-def answers(row: Row) -> tuple[Answer, ...]:
+def answers(row: PublishedRow) -> tuple[RowResult, ...]:
     """Bytes, or shares, of every part that a row measured."""
     try:
         found = tuple(_answers(row))
@@ -58,7 +57,7 @@ def answers(row: Row) -> tuple[Answer, ...]:
     return found or (refused(row, BYTES, "memory that no part of the ledger is"),)
 
 
-def _answers(row: Row) -> Iterator[Answer]:
+def _answers(row: PublishedRow) -> Iterator[RowResult]:
     metrics = row.metrics
     if "params_optimizer_GiB" in metrics:
         yield from _first_stage(row)
@@ -68,7 +67,7 @@ def _answers(row: Row) -> Iterator[Answer]:
         yield from _kimi(row)
 
 
-def _answer(row: Row, part: str, metric: str, predicted: float, unit: float) -> Answer:
+def _answer(row: PublishedRow, part: str, metric: str, predicted: float, unit: float) -> RowResult:
     """The answer to the number of a row that is called `part`, in units of `unit`."""
     value = number(row.metrics, part)
     return replace(
@@ -79,7 +78,7 @@ def _answer(row: Row, part: str, metric: str, predicted: float, unit: float) -> 
     )
 
 
-def _first_stage(row: Row) -> Iterator[Answer]:
+def _first_stage(row: PublishedRow) -> Iterator[RowResult]:
     """Figure 1. Dropout masks of the embedding, up to 2.4 % of the activations, are ours only."""
     nothing = _planned(row, "none")
     first = nothing.memory.stages[0]
@@ -91,10 +90,10 @@ def _first_stage(row: Row) -> Iterator[Answer]:
     yield _answer(row, "activations_seqsel_GiB", BYTES, _activations(some), GIB)
 
 
-def _layer(row: Row) -> Iterator[Answer]:
+def _layer(row: PublishedRow) -> Iterator[RowResult]:
     """Figure 7, one sequence per micro-batch: shares do not depend on it."""
     alone = {**row.system, "gpus": count(row.layout, "tp") or 1}
-    one = Row({**row.fields, "system": alone, "gbs": 1, "mbs": 1}, row.models)
+    one = PublishedRow({**row.fields, "system": alone, "gbs": 1, "mbs": 1}, row.models)
     layers = {parallel: _one(_planned(one, name), "dense") for name, parallel in _PLAIN.items()}
     whole = _kept(layers, "none")
     for name in TECHNIQUES:
@@ -112,7 +111,7 @@ def _kept(layers: Mapping[bool, Layer], technique: str) -> float:
     return kept_bytes(layers[parallel], MemorySpec(recompute=recompute))
 
 
-def _kimi(row: Row) -> Iterator[Answer]:
+def _kimi(row: PublishedRow) -> Iterator[RowResult]:
     """The group's weights and gradients, each once; the states of a mean GPU."""
     made = _shipped()
     weights = parameters(made.scenario.model).total
@@ -127,12 +126,12 @@ def _shipped() -> Plan:
     return plan(load(KIMI, FEW_NODES))
 
 
-def _planned(row: Row, technique: str) -> Plan:
+def _planned(row: PublishedRow, technique: str) -> Plan:
     """The plan of a row of the paper under a technique, with equal layers on all chunks."""
     parallel, recompute = TECHNIQUES[technique]
     layout = {**row.layout, "sp": parallel, "recompute": "none"}
     fields = {**row.fields, "source": {"title": PAPER}, "parallelism": layout}
-    expressed = express(Row(fields, row.models))
+    expressed = express(PublishedRow(fields, row.models))
     chunks = degree(layout, "pp") * degree(layout, "vp")
     layers = scenario_of(expressed).model.layers
     if layers % chunks:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from twin.evidence.validate.answer import Answer
-from twin.evidence.validate.row import Row, Unreadable, Use
+from twin.evidence.validate.answer import RowResult
+from twin.evidence.validate.suite import PublishedRow, Unreadable, Use
 
 STEP: Final = "step_seconds"
 APART: Final = 0.03
@@ -40,11 +40,11 @@ Choices = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RowPair:
     """Two answers that one choice tells apart, the one that was measured as faster first."""
 
-    faster: Answer
-    slower: Answer
+    faster: RowResult
+    slower: RowResult
     choice: str
     values: tuple[str, str]
     use: Use
@@ -85,10 +85,10 @@ def _saved(faster: float | None, slower: float | None) -> float:
     return 1.0 - faster / slower
 
 
-def pairs(rows: Iterable[Row], answers: Iterable[Answer]) -> tuple[Pair, ...]:
+def pairs(rows: Iterable[PublishedRow], answers: Iterable[RowResult]) -> tuple[RowPair, ...]:
     """All pairs among rows, in their order."""
     steps = {one.id: one for one in answers if one.metric == STEP and one.error is not None}
-    sets: dict[str, list[tuple[Answer, Choices]]] = {}
+    sets: dict[str, list[tuple[RowResult, Choices]]] = {}
     for row in rows:
         if row.id not in steps:
             continue
@@ -99,17 +99,17 @@ def pairs(rows: Iterable[Row], answers: Iterable[Answer]) -> tuple[Pair, ...]:
     return tuple(pair for members in sets.values() for pair in _among(members))
 
 
-def _among(members: Sequence[tuple[Answer, Choices]]) -> Iterator[Pair]:
+def _among(members: Sequence[tuple[RowResult, Choices]]) -> Iterator[RowPair]:
     for one, other in combinations(members, 2):
         (fast, own), (slow, others) = sorted((one, other), key=lambda member: _time(member[0]))
         differ = [name for name in {**own, **others} if own.get(name) != others.get(name)]
         if len(differ) == 1 and 1.0 - _time(fast) / _time(slow) > APART:
             name = differ[0]
             values = own.get(name, "-"), others.get(name, "-")
-            yield Pair(fast, slow, name, values, both(fast.use, slow.use))
+            yield RowPair(fast, slow, name, values, both(fast.use, slow.use))
 
 
-def _time(one: Answer) -> float:
+def _time(one: RowResult) -> float:
     assert one.measured is not None, "asked of answers with both"
     return one.measured
 
@@ -121,13 +121,13 @@ def both(one: Use, other: Use) -> Use:
     return next(use for use in uses if use in (one, other))
 
 
-def _ground(row: Row) -> str:
+def _ground(row: PublishedRow) -> str:
     """What must be the same, as text."""
     said = {name: value for name, value in row.fields.items() if name not in _APART}
     return json.dumps(said, sort_keys=True, default=str)
 
 
-def choices(row: Row) -> Choices:
+def choices(row: PublishedRow) -> Choices:
     """What a row says that is a choice, by name; what is left out and what is off are alike, as are
     a degree of 1 and none."""
     said = {**row.layout, "mbs": row.fields.get("mbs"), "precision": row.fields.get("precision")}
@@ -143,6 +143,6 @@ def _is_off(value: Any) -> bool:
     return value is None or value is False or (value is not True and value in (0, 1))
 
 
-def named(found: Sequence[Pair]) -> float | None:
+def named(found: Sequence[RowPair]) -> float | None:
     """The share of pairs whose faster one is named; None of none."""
     return sum(pair.named for pair in found) / len(found) if found else None

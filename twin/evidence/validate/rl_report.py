@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,12 +14,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from twin.evidence.validate.answer import Answer
-from twin.evidence.validate.recipes import Tree
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.rl_steps import SECONDS, answers
-from twin.evidence.validate.row import Row
-from twin.evidence.validate.suite import read_suite
-from twin.reports.numbers import digits
+from twin.evidence.validate.stacks import Tree
+from twin.evidence.validate.suite import PublishedRow, read_suite
+from twin.reports.numbers import digits, markdown
 
 CATEGORY: Final = "rl_step"
 APART: Final = 0.03
@@ -42,8 +42,8 @@ class Ranked:
     """Two iterations of one model on as many GPUs by the same software, done in two ways; the one
     that was measured as faster first."""
 
-    faster: Answer
-    slower: Answer
+    faster: RowResult
+    slower: RowResult
 
     @property
     def right(self) -> bool:
@@ -53,99 +53,88 @@ class Ranked:
         return self.faster.predicted < self.slower.predicted
 
 
-def way(one: Answer) -> str:
+def mode(one: RowResult) -> str:
     """Synchronous, one step off, or asynchronous."""
     return one.assumed[0]
 
 
-def ranked(found: Sequence[Answer]) -> tuple[Ranked, ...]:
+def ranked(found: Sequence[RowResult]) -> tuple[Ranked, ...]:
     """All pairs of different ways; measurements less than 3 % apart make none."""
     whole = [one for one in found if one.metric == SECONDS and one.error is not None]
     return tuple(_pairs(whole))
 
 
-def _pairs(whole: Sequence[Answer]) -> Iterator[Ranked]:
+def _pairs(whole: Sequence[RowResult]) -> Iterator[Ranked]:
     for one, other in combinations(whole, 2):
-        if way(one) == way(other) or _ground(one) != _ground(other):
+        if mode(one) == mode(other) or _ground(one) != _ground(other):
             continue
         fast, slow = sorted((one, other), key=lambda a: a.measured or 0.0)
-        assert fast.measured is not None, "asked of answers with both"
-        assert slow.measured is not None, "asked of answers with both"
+        assert fast.measured is not None, "options of answers with both"
+        assert slow.measured is not None, "options of answers with both"
         if 1.0 - fast.measured / slow.measured > APART:
             yield Ranked(fast, slow)
 
 
-def _ground(one: Answer) -> tuple[object, ...]:
+def _ground(one: RowResult) -> tuple[object, ...]:
     """What must be the same: of rows that measured two ways, the row."""
     row = one.id.partition("[")[0] if "[" in one.id else ""
     algorithm = "dapo" if "-dapo-" in one.id else ""
     return one.source, one.model, one.gpu, one.gpus, one.precision, row, algorithm
 
 
-def middle(found: Sequence[Answer], metric: str = SECONDS) -> float:
+def middle(found: Sequence[RowResult], metric: str = SECONDS) -> float:
     """Median of |predicted / measured - 1|."""
     return median(abs(one.error) for one in found if one.metric == metric and one.error is not None)
 
 
-def page(rows: Sequence[Row], *, more: bool = True) -> Iterator[str]:
-    """The report, line by line; `more`: with what assumptions are worth, which takes minutes."""
-    yield from came_of(rows)
+def page(rows: Sequence[PublishedRow], *, more: bool = True) -> Iterator[str]:
+    """The report, line by line; `more`: with the effect of assumptions, which takes minutes."""
+    yield from results(rows)
     if more:
         yield ""
-        yield from worth(rows)
+        yield from effects(rows)
 
 
-def came_of(rows: Sequence[Row]) -> Iterator[str]:
-    """How many rows are expressed, how far each is missed, and why others are not expressed."""
-    found = [one for row in rows for one in answers(row)]
-    told = {one.id.partition("[")[0] for one in found if one.predicted is not None}
+def results(rows: Sequence[PublishedRow]) -> Iterator[str]:
+    """How many rows are expressed, the error of each, and why others are not expressed."""
+    found = [answer for row in rows for answer in answers(row)]
+    expressed = {answer.id.partition("[")[0] for answer in found if answer.predicted is not None}
+    count = sum(answer.metric == SECONDS and answer.predicted is not None for answer in found)
     pairs = ranked(found)
     right = sum(pair.right for pair in pairs)
-    yield f"{len(told)} of {len(rows)} rows expressed, in {_count(found)} iterations."
-    yield f"Of {len(pairs)} pairs of ways, the faster one is named in {right}."
+    yield f"{len(expressed)} of {len(rows)} rows expressed, in {count} iterations."
+    yield f"Of {len(pairs)} pairs of modes, the faster mode is named in {right}."
     yield ""
-    yield from _phases(found)
-    yield "| Row | Way | Metric | Predicted, s | Measured, s | Error, % |"
-    yield "|---|---|---|---|---|---|"
-    for one in found:
-        if one.predicted is not None and one.measured is not None and one.error is not None:
-            ends = f"{digits(one.predicted)} | {digits(one.measured)}"
-            signed = f"{100 * one.error:+.0f}"
-            yield f"| {one.id} | {way(one)} | {one.metric} | {ends} | {signed} |"
+    metrics = Counter(answer.metric for answer in found if answer.error is not None)
+    medians = ((name, str(n), _percent(middle(found, name))) for name, n in metrics.items())
+    yield from markdown(("Metric", "Rows", "Median error, %"), medians)
     yield ""
-    yield "| Not expressed | Because |"
-    yield "|---|---|"
-    yield from (f"| {one.id} | {one.reason} |" for one in found if one.predicted is None)
-
-
-def _phases(found: Sequence[Answer]) -> Iterator[str]:
-    yield "| Metric | Rows | Median error, % |"
-    yield "|---|---|---|"
-    for metric in dict.fromkeys(one.metric for one in found if one.error is not None):
-        own = [one for one in found if one.metric == metric and one.error is not None]
-        yield f"| {metric} | {len(own)} | {_percent(middle(own, metric))} |"
+    errors = (
+        (a.id, mode(a), a.metric, digits(a.predicted), digits(a.measured), f"{100 * a.error:+.0f}")
+        for a in found
+        if a.predicted is not None and a.measured is not None and a.error is not None
+    )
+    yield from markdown(
+        ("Row", "Mode", "Metric", "Predicted, s", "Measured, s", "Error, %"), errors
+    )
     yield ""
+    refused = ((answer.id, answer.reason) for answer in found if answer.predicted is None)
+    yield from markdown(("Not expressed", "Because"), refused)
 
 
-def worth(rows: Sequence[Row]) -> Iterator[str]:
-    """Median error and pairs that are named under other assumptions, one changed at a time."""
-    yield "| Assumption | Median error, % | Pairs named |"
-    yield "|---|---|---|"
-    for words, change in CHANGES.items():
-        yield _line(words, [one for row in rows for one in answers(row, change)])
-    for words, change in VERL.items():
-        mine = [answers(row, change if "verl" in row.source else None) for row in rows]
-        yield _line(words, [one for own in mine for one in own])
+def effects(rows: Sequence[PublishedRow]) -> Iterator[str]:
+    """Median error and correctly named pairs, with one assumption changed at a time."""
+    header = ("Assumption", "Median error, %", "Pairs named")
+    return markdown(header, _effects(rows))
 
 
-def _line(words: str, found: Sequence[Answer]) -> str:
-    pairs = ranked(found)
-    right = sum(pair.right for pair in pairs)
-    return f"| {words} | {_percent(middle(found))} | {right} of {len(pairs)} |"
-
-
-def _count(found: Sequence[Answer]) -> int:
-    return sum(one.metric == SECONDS and one.predicted is not None for one in found)
+def _effects(rows: Sequence[PublishedRow]) -> Iterator[tuple[str, ...]]:
+    for words, change in (*CHANGES.items(), *VERL.items()):
+        changed = [row for row in rows if words in CHANGES or "verl" in row.source]
+        found = [a for row in rows for a in answers(row, change if row in changed else None)]
+        pairs = ranked(found)
+        right = sum(pair.right for pair in pairs)
+        yield words, _percent(middle(found)), f"{right} of {len(pairs)}"
 
 
 def _percent(share: float) -> str:
@@ -172,20 +161,20 @@ def main() -> None:
     )
     parser.add_argument("--short", action="store_true", help="without what assumptions are worth")
     parser.add_argument("--into", type=Path, metavar="FILE", help="a report with marks")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = [row for row in read_suite() if row.category == CATEGORY]
-    if asked.into is None:
-        for line in page(rows, more=not asked.short):
+    if options.into is None:
+        for line in page(rows, more=not options.short):
             sys.stdout.write(f"{line}\n")
         return
-    made = {"came of it": came_of} if asked.short else {"came of it": came_of, "worth": worth}
+    made = {"came of it": results} if options.short else {"came of it": results, "worth": effects}
     try:  # before the minutes that rows take
-        report = asked.into.read_text(encoding="utf-8")
+        report = options.into.read_text(encoding="utf-8")
         into(report, dict.fromkeys(made, ()))
     except (OSError, ValueError) as error:
-        parser.error(f"{asked.into}: {error}")
+        parser.error(f"{options.into}: {error}")
     found = {name: tuple(part(rows)) for name, part in made.items()}
-    asked.into.write_text(into(report, found), encoding="utf-8")
+    options.into.write_text(into(report, found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Rows of reinforcement learning: seconds of an iteration, and of its phases where a row has them,
 by the iteration simulator. No number of it was fitted or chosen on any of them.
 
-What a row leaves out is its framework's recipe (`twin.evidence.validate.recipes`). An asynchronous
+What a row leaves out is its framework's recipe (`twin.evidence.validate.stacks`). An asynchronous
 row is one step off with partial rollouts: engines begin more requests than an iteration trains on,
 by the share of stale ones that the row allows, and go on with the rest under the next weights.
 """
@@ -15,13 +15,11 @@ from math import erf, exp, log, sqrt
 from typing import Final, Literal
 
 from twin.errors import TwinError
-from twin.evidence.validate.answer import Answer, blank, refused
-from twin.evidence.validate.architecture import model_of, spec_of
-from twin.evidence.validate.hardware import cluster_of, gpu_of
-from twin.evidence.validate.play import scenario_of
-from twin.evidence.validate.recipes import Recipe, Tree, over, recipe_of
-from twin.evidence.validate.row import Row, Unreadable, count, degree, number
-from twin.evidence.validate.stacks import UNKNOWN
+from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.validate.scenario_parts import cluster_of, gpu_of, model_of, spec_of
+from twin.evidence.validate.stacks import UNKNOWN, Recipe, Tree, over, recipe_of
+from twin.evidence.validate.steps import scenario_of
+from twin.evidence.validate.suite import PublishedRow, Unreadable, count, degree, number
 from twin.evidence.validate.training import Expressed
 from twin.kinds.iteration.plan import plan
 from twin.kinds.iteration.simulate import simulate
@@ -46,7 +44,7 @@ Kind = Literal["synchronous", "one step off", "asynchronous"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RowIteration:
     """One measured iteration of a row: its place among the answers, who takes turns with whom on
     how many GPUs, and the share of stale requests."""
 
@@ -75,21 +73,23 @@ class Iterated:
     train: float
 
 
-def answers(row: Row, change: Tree | None = None) -> tuple[Answer, ...]:
+def answers(row: PublishedRow, change: Tree | None = None) -> tuple[RowResult, ...]:
     """Seconds of every iteration that a row has; `change` goes over its recipe, to see what that is
     worth."""
     said = row.fields.get("not_expressible")
     if said is not None:
         return (refused(row, SECONDS, str(said)),)
     try:
-        return tuple(one for asked in asked_of(row) for one in _answers(row, asked, change or {}))
+        return tuple(
+            one for asked in iterations_of(row) for one in _answers(row, asked, change or {})
+        )
     except Unreadable as why:
         return (refused(row, SECONDS, str(why)),)
     except TwinError as error:
         return (refused(row, SECONDS, error.problems[0].message),)
 
 
-def asked_of(row: Row) -> tuple[Asked, ...]:
+def iterations_of(row: PublishedRow) -> tuple[RowIteration, ...]:
     """The iterations that a row measured. Raises `Unreadable` where there is none."""
     gpus, words = row.gpus, row.words
     if gpus is None:
@@ -99,23 +99,29 @@ def asked_of(row: Row) -> tuple[Asked, ...]:
         if split is None:
             raise Unreadable("the row does not say how its GPUs are split")
         return (
-            Asked("[colocate]", "colocated", 0, 0.0, "colocate_step_s"),
-            Asked("[one_step_off]", "one_step_off", int(split[2]), 0.0, "one_step_off_step_s"),
+            RowIteration("[colocate]", "colocated", 0, 0.0, "colocate_step_s"),
+            RowIteration(
+                "[one_step_off]", "one_step_off", int(split[2]), 0.0, "one_step_off_step_s"
+            ),
         )
     if number(row.metrics, "step_s") is None:
         raise Unreadable("the row has no seconds of an iteration")
     if "1-step off" in words:
-        return (Asked("", "one_step_off", gpus // 2, 0.0, "step_s"),)
+        return (RowIteration("", "one_step_off", gpus // 2, 0.0, "step_s"),)
     split = re.search(r"(\d+):(\d+)", str(row.layout.get("split", "")))
     if split is None:
-        return (Asked("", "colocated", 0, 0.0, "step_s"),)
+        return (RowIteration("", "colocated", 0, 0.0, "step_s"),)
     if "trigger_parameter_sync_step" in words:
-        return (Asked("", "disaggregated", int(split[2]), 0.0, "step_s"),)
+        return (RowIteration("", "disaggregated", int(split[2]), 0.0, "step_s"),)
     stale = re.search(r"staleness (\d\.\d+)", words)
-    return (Asked("", "one_step_off", int(split[2]), float(stale[1]) if stale else 0.5, "step_s"),)
+    return (
+        RowIteration(
+            "", "one_step_off", int(split[2]), float(stale[1]) if stale else 0.5, "step_s"
+        ),
+    )
 
 
-def _answers(row: Row, asked: Asked, change: Tree) -> Iterator[Answer]:
+def _answers(row: PublishedRow, asked: RowIteration, change: Tree) -> Iterator[RowResult]:
     recipe = recipe_of(row)
     if recipe is None:
         raise Unreadable("no recipe of its source tells lengths, batches and layouts")
@@ -159,7 +165,7 @@ def iterated(scenario: Scenario) -> Iterated:
     )
 
 
-def expressed(row: Row, asked: Asked, recipe: Recipe) -> Expressed:
+def expressed(row: PublishedRow, asked: RowIteration, recipe: Recipe) -> Expressed:
     """The scenario of an iteration of a row. Raises `Unreadable` where there is none."""
     model = model_of(row)
     if not isinstance(model, str):
@@ -192,7 +198,7 @@ def expressed(row: Row, asked: Asked, recipe: Recipe) -> Expressed:
     return Expressed(over(habits, made), {"cluster": changed} if changed else {}, UNKNOWN, ())
 
 
-def _cluster(row: Row, asked: Asked) -> tuple[Tree, Tree]:
+def _cluster(row: PublishedRow, asked: RowIteration) -> tuple[Tree, Tree]:
     """The cluster, in nodes that no split cuts; and what is changed in its parts."""
     place = cluster_of(row)
     section, changed = dict(place.section), dict(place.over)
@@ -207,7 +213,7 @@ def _cluster(row: Row, asked: Asked) -> tuple[Tree, Tree]:
     return section, changed
 
 
-def _parallel(row: Row, recipe: Recipe) -> Tree:
+def _parallel(row: PublishedRow, recipe: Recipe) -> Tree:
     layout = row.layout
     names = ("tensor", "context", "expert", "pipeline")
     own: Tree = {**dict.fromkeys(names, 1), **recipe.scenario.get("parallel", {})}
@@ -231,7 +237,7 @@ def _degrees(text: str) -> list[int]:
     return [int(one) for one in re.findall(r"\d+", text)]
 
 
-def _written(row: Row, recipe: Recipe) -> tuple[int, Tree]:
+def _written(row: PublishedRow, recipe: Recipe) -> tuple[int, Tree]:
     """Tokens that are written at most, and how they are spread."""
     most = count(row.metrics, "max_seq_len")
     longest = most - recipe.prompt if most else recipe.longest
@@ -263,7 +269,7 @@ def uncut(mean: float, sigma: float, longest: float) -> float:
     return round(exp(low), 3)
 
 
-def _rl(row: Row, asked: Asked, recipe: Recipe, of: tuple[Tree, NodeSpec]) -> Tree:
+def _rl(row: PublishedRow, asked: RowIteration, recipe: Recipe, of: tuple[Tree, NodeSpec]) -> Tree:
     written, node = of
     requests = count(row.metrics, "rollout_batch") or recipe.requests
     batch = count(row.metrics, "train_batch") or recipe.train_batch
@@ -308,5 +314,5 @@ def _rl(row: Row, asked: Asked, recipe: Recipe, of: tuple[Tree, NodeSpec]) -> Tr
     return {"rollout": rollout, "iteration": iteration}
 
 
-def _nodes(row: Row, asked: Asked) -> int:
+def _nodes(row: PublishedRow, asked: RowIteration) -> int:
     return int(_cluster(row, asked)[0]["nodes"])

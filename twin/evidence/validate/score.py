@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from twin.evidence.validate.answer import Answer
-from twin.evidence.validate.row import Use
+from twin.evidence.validate.answer import RowResult
+from twin.evidence.validate.suite import Use
 
 Key = tuple[str, ...]
 TAIL: Final = 0.9
@@ -42,13 +42,13 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AnswerGroup:
     """Answers in one metric that have a key in common."""
 
     key: Key
     metric: str
     errors: Errors
-    answers: tuple[Answer, ...]
+    answers: tuple[RowResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Overall:
         }
 
 
-def judged(answers: Iterable[Answer], use: Use = "check") -> tuple[Answer, ...]:
+def judged(answers: Iterable[RowResult], use: Use = "check") -> tuple[RowResult, ...]:
     """Answers with both a prediction and a measurement, of one use."""
     return tuple(one for one in answers if one.use == use and one.error is not None)
 
 
-def errors(answers: Iterable[Answer]) -> Errors | None:
+def errors(answers: Iterable[RowResult]) -> Errors | None:
     """Errors of answers that have one; None where none has."""
     having = [one for one in answers if one.error is not None]
     signed = [one.error for one in having if one.error is not None]
@@ -89,45 +89,47 @@ def errors(answers: Iterable[Answer]) -> Errors | None:
     )
 
 
-def family(one: Answer) -> Key:
+def family(one: RowResult) -> Key:
     """Key of near copies."""
     return one.family
 
 
-def source(one: Answer) -> Key:
+def source(one: RowResult) -> Key:
     """Key of what is cited from one place."""
     return (one.source,)
 
 
-def model(one: Answer) -> Key:
+def model(one: RowResult) -> Key:
     """Key of a model."""
     return (one.model,)
 
 
-def gpu(one: Answer) -> Key:
+def gpu(one: RowResult) -> Key:
     """Key of a GPU."""
     return (one.gpu,)
 
 
-def category(one: Answer) -> Key:
+def category(one: RowResult) -> Key:
     """Key of a kind of measurement."""
     return (one.category,)
 
 
-def grouped(answers: Iterable[Answer], key: Callable[[Answer], Key]) -> tuple[Group, ...]:
+def grouped(
+    answers: Iterable[RowResult], key: Callable[[RowResult], Key]
+) -> tuple[AnswerGroup, ...]:
     """Answers by key and metric, those with the largest median first."""
-    members: dict[tuple[Key, str], list[Answer]] = {}
+    members: dict[tuple[Key, str], list[RowResult]] = {}
     for one in answers:
         members.setdefault((key(one), one.metric), []).append(one)
-    found: list[Group] = []
+    found: list[AnswerGroup] = []
     for (name, metric), own in members.items():
         told = errors(own)
         if told is not None:
-            found.append(Group(name, metric, told, tuple(own)))
+            found.append(AnswerGroup(name, metric, told, tuple(own)))
     return tuple(sorted(found, key=lambda group: (-group.errors.median, group.key)))
 
 
-def overall(answers: Sequence[Answer]) -> Overall | None:
+def overall(answers: Sequence[RowResult]) -> Overall | None:
     """Errors of answers in one metric, over rows and over families; None where none has one."""
     told = errors(answers)
     if told is None:
@@ -153,10 +155,20 @@ class Share:
         return {"expressed": self.expressed, "rows": self.rows, "share": self.value}
 
 
-def expressed(answers: Iterable[Answer]) -> Share:
+def expressed(answers: Iterable[RowResult]) -> Share:
     """Of check rows that their source describes in full, those that have a prediction."""
     whole = {one.id: False for one in answers if one.use == "check" and one.reproducible}
     for one in answers:
         if one.id in whole and one.predicted is not None:
             whole[one.id] = True
     return Share(sum(whole.values()), len(whole))
+
+
+def percent(share: float | None) -> str:
+    """A share in percent; none is a dash."""
+    return "-" if share is None else f"{100.0 * share:.1f} %"
+
+
+def signed(share: float | None) -> str:
+    """The same with its sign."""
+    return "-" if share is None else f"{100.0 * share + 0.0:+.1f} %"

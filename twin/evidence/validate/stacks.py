@@ -1,24 +1,24 @@
-"""Software stacks of published rows: what a framework does where a row does not say.
+"""Software of published rows: stacks of training rows and recipes of reinforcement learning rows.
 
 A stack is a YAML in scenarios/published/stacks: the titles of the sources that ran it, words that
-tell it from others of the same source, its calibration profile per GPU, and its habits as a piece
-of a scenario. What is in a stack is a property of software, the same for every row that ran it.
+tell it from other stacks of the same source, its calibration profile per GPU, and its habits as a
+piece of a scenario. A recipe is a YAML in scenarios/published/recipes: lengths, batches and habits
+of a framework, from its public recipes, or assumed once for all rows of a source. Nothing in either
+was chosen by what a row measured.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
-from ruamel.yaml import YAML
+from pydantic import BaseModel, ConfigDict
 
-from twin.evidence.validate.row import Row
+from twin.evidence.validate.suite import PublishedRow
 from twin.loading import load_part
-from twin.loading.files import shipped_folder
+from twin.loading.files import read_data, shipped_folder
 
-FOLDER = "stacks"
+_STACKS = "stacks"
 """Of the shipped stacks, beside the suites."""
 
 Convention = Literal["causal", "full", "hardware"]
@@ -32,64 +32,52 @@ class Stack(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    software: str = Field(description="frameworks and kernels, with their years")
-    sources: tuple[str, ...] = Field(description="how titles of its sources begin")
-    words: tuple[str, ...] = Field(
-        default=(), description="what a row must say, of a source with several stacks"
-    )
-    models: tuple[str, ...] = Field(
-        default=(), description="how names of models begin that its source runs so; all, if none"
-    )
-    convention: Convention = Field(description="what its TFLOP/s count")
-    profiles: dict[str, str] = Field(description="the calibration of each GPU")
-    recompute: tuple[tuple[str, ...], ...] = Field(
-        default=((), ("full",)),
-        description="what is computed again where a row says nothing: the first that fits",
-    )
-    zero: Literal[0, 1, 2, 3] = Field(
-        default=1, description="what is sharded over data ranks where a row says nothing"
-    )
-    reduces_once: bool = Field(
-        default=False,
-        description="gradients that are sharded (zero 2) are reduced once a step under a pipeline, "
-        "not once per micro-batch",
-    )
-    sequence_parallel: bool = Field(default=True, description="where there are tensor ranks")
-    expert_tensor: Literal["one", "tensor"] = Field(
-        default="one", description="ranks that share an expert where a row says nothing"
-    )
-    dispatcher: Literal["alltoall", "deepep"] = Field(
-        default="alltoall", description="of tokens to experts, where a row says nothing"
-    )
-    layers_per_chunk: int | None = Field(
-        default=None, description="of interleaved stages, where a row does not say how many chunks"
-    )
-    splits: tuple[str, ...] = Field(
-        default=(),
-        description="layers per chunk as its recipes write them, such as `4*15 1`; each is used "
-        "for as many chunks and layers",
-    )
-    overlap_tensor: Literal["none", "bulk", "pieces"] = Field(
-        default="none", description="collectives of tensor ranks beside products"
-    )
-    memory: Literal["allocated", "reserved"] = Field(
-        default="allocated",
-        description="what its peaks are: tensors at the fullest moment, or all that torch's "
-        "allocator took for them",
-    )
-    over: dict[str, Any] = Field(
-        default_factory=dict[str, Any], description="what is changed in parts of the catalog"
-    )
-    scenario: dict[str, Any] = Field(
-        default_factory=dict[str, Any], description="its other habits, as sections of a scenario"
-    )
+    software: str
+    """Frameworks and kernels, with their years."""
+    sources: tuple[str, ...]
+    """How titles of its sources begin."""
+    words: tuple[str, ...] = ()
+    """What a row must say, of a source with several stacks."""
+    models: tuple[str, ...] = ()
+    """How names of models begin that its source runs so; all, if none."""
+    convention: Convention
+    """What its TFLOP/s count."""
+    profiles: dict[str, str]
+    """The calibration of each GPU."""
+    recompute: tuple[tuple[str, ...], ...] = ((), ("full",))
+    """What is computed again where a row says nothing: the first that fits."""
+    zero: Literal[0, 1, 2, 3] = 1
+    """What is sharded over data ranks where a row says nothing."""
+    reduces_once: bool = False
+    """Gradients that are sharded (zero 2) are reduced once a step under a pipeline, not once
+    per micro-batch."""
+    sequence_parallel: bool = True
+    """Where there are tensor ranks."""
+    expert_tensor: Literal["one", "tensor"] = "one"
+    """Ranks that share an expert where a row says nothing."""
+    dispatcher: Literal["alltoall", "deepep"] = "alltoall"
+    """Of tokens to experts, where a row says nothing."""
+    layers_per_chunk: int | None = None
+    """Of interleaved stages, where a row does not say how many chunks."""
+    splits: tuple[str, ...] = ()
+    """Layers per chunk as its recipes write them, such as `4*15 1`; each is used for as many
+    chunks and layers."""
+    overlap_tensor: Literal["none", "bulk", "pieces"] = "none"
+    """Collectives of tensor ranks beside products."""
+    memory: Literal["allocated", "reserved"] = "allocated"
+    """What its peaks are: tensors at the fullest moment, or all that torch's allocator took for
+    them."""
+    over: dict[str, Any] = {}
+    """What is changed in parts of the catalog."""
+    scenario: dict[str, Any] = {}
+    """Its other habits, as sections of a scenario."""
 
     def split(self, chunks: int, layers: int) -> tuple[int, ...] | None:
         """Its recipe's layers of every chunk; None where it has none for so many."""
         own = (_spelled(one) for one in self.splits)
         return next((one for one in own if (len(one), sum(one)) == (chunks, layers)), None)
 
-    def ran(self, row: Row) -> bool:
+    def ran(self, row: PublishedRow) -> bool:
         """Whether a row is one of its own."""
         own = any(row.source.startswith(title) for title in self.sources)
         named = not self.models or any(row.model.startswith(name) for name in self.models)
@@ -105,14 +93,9 @@ def _spelled(split: str) -> tuple[int, ...]:
 @cache
 def stacks() -> tuple[Stack, ...]:
     """All stacks, those that need more first."""
-    folder = shipped_folder() / "published" / FOLDER
-    found = [_read(file) for file in sorted(folder.glob("*.yaml"))]
-    return tuple(sorted(found, key=lambda one: -len(one.words) - len(one.models)))
-
-
-def _read(file: Path) -> Stack:
-    # ruamel leaves the type of its streams open.
-    return Stack.model_validate(YAML(typ="safe").load(file))  # pyright: ignore[reportUnknownMemberType]
+    folder = shipped_folder() / "published" / _STACKS
+    found = [Stack.model_validate(read_data(file)) for file in sorted(folder.glob("*.yaml"))]
+    return tuple(sorted(found, key=lambda stack: -len(stack.words) - len(stack.models)))
 
 
 UNKNOWN: Final = Stack(
@@ -121,7 +104,7 @@ UNKNOWN: Final = Stack(
 """Of rows whose source no stack names: nothing but defaults."""
 
 
-def stack_of(row: Row, gpu: str) -> Stack:
+def stack_of(row: PublishedRow, gpu: str) -> Stack:
     """The stack that a row ran, on a GPU of the catalog."""
     own = [stack for stack in stacks() if stack.ran(row)]
     for stack in own:
@@ -134,3 +117,96 @@ def profile_of(stack: Stack, gpu: str) -> str:
     """The calibration of a GPU of the catalog under a stack; the GPU's own where the stack has
     none for it."""
     return stack.profiles.get(gpu) or load_part("gpus", gpu).spec.calibration
+
+
+_RECIPES: Final = "recipes"
+
+Tree = dict[str, Any]
+
+
+class Recipe(BaseModel):
+    """A framework's recipe."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    software: str
+    """Frameworks, of trainer and engines."""
+    sources: tuple[str, ...]
+    """How titles of its sources begin."""
+    profiles: dict[str, str]
+    """The calibration of each GPU."""
+    assumed: tuple[str, ...]
+    """What no recipe says, in words."""
+    prompt: int
+    """Tokens of a prompt."""
+    sigma: float
+    """Of the logarithm of the tokens that are written."""
+    mean: int | None = None
+    """Tokens written, where a row says none."""
+    batch: int
+    """Sequences of an engine at a time."""
+    unused: float
+    """Share of a device that colocated engines leave alone."""
+    scores: int
+    """Passes forward before training."""
+    requests: int | None = None
+    """Of an iteration, as `mean`."""
+    train_batch: int | None = None
+    """Sequences of an optimizer step."""
+    longest: int | None = None
+    """Tokens written at most, as `mean`."""
+    generation: int | None = None
+    """Tensor ranks of an engine."""
+    micro_tokens: int | None = None
+    """Tokens of a micro-batch; none: those of the longest sequence."""
+    scenario: Tree = {}
+    """Habits, as sections of a scenario."""
+    models: dict[str, Tree] = {}
+    """What is else of a model."""
+    words: dict[str, Tree] = {}
+    """What is else by a word."""
+    layers: dict[str, tuple[int, int, int, int]] = {}
+    """By layers/stages: layers of the first stage, how many follow, layers of each of these,
+    layers of the last."""
+
+    def of(self, row: PublishedRow) -> Recipe:
+        """The recipe of a row's own model and words."""
+        mine = [self.models.get(row.model, {})]
+        mine += [more for word, more in self.words.items() if word in row.words]
+        found = self.model_dump()
+        for more in mine:
+            found = over(found, more)
+        return Recipe.model_validate(found)
+
+    def split(self, layers: int, stages: int) -> list[int] | None:
+        """Layers of each stage; None where the recipe has no split for so many."""
+        found = self.layers.get(f"{layers}/{stages}")
+        if found is None:
+            return None
+        first, count, each, last = found
+        return [first, *[each] * count, last]
+
+
+def over(tree: Tree, more: Tree) -> Tree:
+    """A tree with another on top of it, section by section."""
+    found = dict(tree)
+    for key, value in more.items():
+        own = found.get(key)
+        both = isinstance(own, dict) and isinstance(value, dict)
+        found[key] = over(cast("Tree", own), cast("Tree", value)) if both else value
+    return found
+
+
+@cache
+def recipes() -> tuple[Recipe, ...]:
+    """All that ship."""
+    folder = shipped_folder() / "published" / _RECIPES
+    return tuple(Recipe.model_validate(read_data(file)) for file in sorted(folder.glob("*.yaml")))
+
+
+def recipe_of(row: PublishedRow) -> Recipe | None:
+    """The recipe of a row; None where its source has none."""
+    found = (one for one in recipes() if any(row.source.startswith(name) for name in one.sources))
+    mine = next(found, None)
+    return mine.of(row) if mine else None

@@ -1,22 +1,216 @@
-"""Training rows: step time and peak memory, predicted by playing the row's scenario."""
+"""Training rows: step time and peak memory, predicted by simulating the row's scenario.
+
+Sources give a step's seconds, or tokens per second, or only a FLOP rate. The first that a row has
+is taken, in the order of scenarios/published/README.md; a FLOP rate becomes seconds through the
+FLOP of a step as its source counts them (`Convention`).
+"""
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+from ruamel.yaml import YAML
 
 from twin.arch.count import flop_per_token
-from twin.evidence.validate.answer import Answer, blank, refused
-from twin.evidence.validate.measured import Rate, held_bytes, peak_bytes, seconds_of, step_seconds
-from twin.evidence.validate.play import Played, play, settled
-from twin.evidence.validate.row import Row, Unreadable
+from twin.engine import lower, simulate
+from twin.errors import TwinError
+from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.validate.stacks import Convention, Stack
+from twin.evidence.validate.suite import MICROBATCH, Fields, PublishedRow, Unreadable, number
 from twin.evidence.validate.training import Expressed, express
+from twin.loading import load
+from twin.planning import plan
+from twin.planning.types import Plan
 from twin.scenario import Scenario
+
+DOUBT: Final = 1.2
+"""How much more than the device's memory a peak has to be before it is taken for certain that the
+scenario does not fit: what the ledger misses of measured peaks at most (docs/validation.md)."""
+
+
+def text_of(tree: dict[str, Any]) -> str:
+    """A scenario's tree as a file that a planner can read."""
+    stream = StringIO()
+    writer = YAML()
+    writer.dump(tree, stream)  # pyright: ignore[reportUnknownMemberType]
+    return stream.getvalue()
+
+
+def scenario_of(expressed: Expressed) -> Scenario:
+    """The scenario of a row. Raises `Unreadable` with what is wrong with it."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return load(write_scenario(expressed, Path(folder), "row"))
+        except TwinError as error:
+            raise Unreadable(_first(error)) from None
+
+
+def write_scenario(expressed: Expressed, folder: Path, name: str) -> Path:
+    """Writes the scenario of a row where `twin run` reads it: one file, or two where parts of the
+    catalog are changed."""
+    file = folder / f"{name}.yaml"
+    if not expressed.over:
+        file.write_text(text_of(expressed.tree), encoding="utf-8")
+        return file
+    base = folder / "base" / f"{name}.yaml"
+    base.parent.mkdir(exist_ok=True)
+    base.write_text(text_of(expressed.tree), encoding="utf-8")
+    over = {"schema": 1, "extends": f"base/{name}.yaml", **expressed.over}
+    file.write_text(text_of(over), encoding="utf-8")
+    return file
+
+
+def _first(error: TwinError) -> str:
+    problem = error.problems[0]
+    return f"{problem.path}: {problem.message}" if problem.path else problem.message
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedStep:
+    """What the twin says of a scenario."""
+
+    step_seconds: float
+    peak_bytes: float
+
+
+def play(scenario: Scenario) -> SimulatedStep:
+    """Plays one step. Raises `Unreadable` where no plan can be made of the scenario."""
+    made = _plan(scenario)
+    return SimulatedStep(simulate(lower(made)).step_ns / 1e9, made.memory.peak.peak_bytes)
+
+
+def settled(expressed: Expressed) -> tuple[Expressed, Scenario]:
+    """A row's scenario; where the row does not say what is computed again, with the least of its
+    stack's that may fit, since what was measured did fit. Raises `Unreadable`, as above."""
+    scenario = scenario_of(expressed)
+    found = expressed
+    for more in expressed.stack.recompute[1:] if expressed.silent else ():
+        if _may_fit(scenario):
+            break
+        found = expressed.computing_again(more)
+        scenario = scenario_of(found)
+    _plan(scenario)
+    return found, scenario
+
+
+def _may_fit(scenario: Scenario) -> bool:
+    peak = _plan(scenario).memory.peak.peak_bytes
+    return peak <= DOUBT * scenario.cluster.node.gpu.memory
+
+
+def _plan(scenario: Scenario) -> Plan:
+    try:
+        return plan(scenario)
+    except TwinError as error:
+        raise Unreadable(_first(error)) from None
+
+
+GIB: Final = float(1 << 30)
+RESERVED: Final = 1.11
+"""What PyTorch's allocator holds at its fullest over what tensors need: blocks of one stream that
+another cannot have, and holes. Fitted on the five `fit` rows that tell a peak of reserved memory
+(1.05 to 1.17, their geometric mean; of the two that send layers' inputs to the host, without
+these), for all stacks."""
+_PEAKS: Final = {
+    "peak_mem_GB": 1e9, "peak_mem_gib": GIB, "peak_mem_GiB": GIB, "peak_alloc_gib": GIB,
+}  # fmt: skip
+"""What peaks are called, and their units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A measured rate: FLOP/s per GPU in some convention, or a share of the GPU's bf16 peak."""
+
+    flop_per_second: float | None
+    convention: Convention
+    share: float = 0.0
+
+
+def step_seconds(row: PublishedRow) -> float | Rate | None:
+    """Seconds of a step, or a rate that stands for them; None where the row has neither."""
+    metrics, derived = row.metrics, row.derived
+    seconds = number(metrics, "step_s")
+    if seconds is None:
+        seconds = _from_tokens(row, metrics)
+    if seconds is None:
+        seconds = number(metrics, "derived_step_s") or number(derived, "step_s")
+    if seconds is None:
+        seconds = number(metrics, MICROBATCH)
+    return _rate(metrics) if seconds is None else seconds
+
+
+def _from_tokens(row: PublishedRow, metrics: Fields) -> float | None:
+    """Batch over tokens per second."""
+    if row.batch is None or row.sequence is None:
+        return None
+    rate = number(metrics, "tokens_per_s")
+    each = number(metrics, "tokens_per_s_per_gpu")
+    if each is not None and row.gpus is not None:
+        rate = each * row.gpus
+    return row.batch * row.sequence / rate if rate else None
+
+
+def _rate(metrics: Fields) -> Rate | None:
+    """FLOP per second and GPU."""
+    hardware = number(metrics, "hw_tflops_per_gpu")
+    if hardware is not None:
+        return Rate(hardware * 1e12, "hardware")
+    model = number(metrics, "model_tflops_per_gpu")
+    if model is not None:
+        return Rate(model * 1e12, "full")
+    share, peak = number(metrics, "mfu_pct"), number(metrics, "mfu_peak_tflops")
+    if share is None:
+        return None
+    known = None if peak is None else share / 100 * peak * 1e12
+    return Rate(known, "full", share / 100)
+
+
+def seconds_of(rate: Rate, scenario: Scenario) -> float:
+    """Seconds of a step of a scenario at a measured rate."""
+    gpus, tokens = scenario.cluster.gpus, scenario.train.global_batch
+    each = rate.flop_per_second or rate.share * scenario.cluster.node.gpu.bf16_dense
+    return counted_flop(scenario, rate.convention) * tokens / (each * gpus)
+
+
+def counted_flop(scenario: Scenario, convention: Convention) -> float:
+    """FLOP of a token as a source counts them. Attention grows with the sequence, so that all of it
+    is what causality leaves of one twice as long. Of hardware FLOP the forward of every layer
+    counts twice, and the head's once (Narayanan et al. 2021, equation 3)."""
+    model, sequence = scenario.model, scenario.train.sequence
+    if convention == "causal":
+        return flop_per_token(model, sequence)
+    whole = flop_per_token(model, 2 * sequence)
+    if convention == "full":
+        return whole
+    return whole + (whole - 6.0 * model.vocab * model.hidden) / 3.0
+
+
+def held_bytes(tensors: float, stack: Stack, capacity: float) -> float:
+    """What a stack calls its peak, where tensors need so much: an allocator that has no more room
+    gives back what it keeps."""
+    if stack.memory == "allocated":
+        return tensors
+    return max(tensors, min(RESERVED * tensors, capacity))
+
+
+def peak_bytes(row: PublishedRow) -> float | None:
+    """Bytes of device memory at the peak, as the framework reports them."""
+    for name, unit in _PEAKS.items():
+        found = number(row.metrics, name)
+        if found is not None:
+            return found * unit
+    return None
+
 
 STEP = "step_seconds"
 PEAK = "peak_device_bytes"
 
 
-def answers(row: Row) -> tuple[Answer, ...]:
+def answers(row: PublishedRow) -> tuple[RowResult, ...]:
     """Step time, and peak memory where it was measured."""
     try:
         expressed, scenario = settled(express(row))
@@ -36,12 +230,12 @@ def answers(row: Row) -> tuple[Answer, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    row: Row
+    row: PublishedRow
     expressed: Expressed
     scenario: Scenario
-    played: Played
+    played: SimulatedStep
 
-    def answer(self, metric: str, predicted: float, measured: float | None) -> Answer:
+    def answer(self, metric: str, predicted: float, measured: float | None) -> RowResult:
         train = self.scenario.train
         flop = flop_per_token(self.scenario.model, train.sequence) * train.global_batch
         return replace(
@@ -55,7 +249,7 @@ class _Known:
         )
 
 
-def measured_seconds(row: Row, expressed: Expressed, scenario: Scenario) -> float | None:
+def measured_seconds(row: PublishedRow, expressed: Expressed, scenario: Scenario) -> float | None:
     """Measured seconds of a step; a rate of FLOP counts as the row's stack does."""
     found = step_seconds(row)
     if not isinstance(found, Rate):

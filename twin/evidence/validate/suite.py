@@ -1,24 +1,192 @@
-"""Suites: files of published rows, read into `Row`s.
+"""Suites: files of published rows, read into `PublishedRow`s.
 
 A `.yaml` file has `measurements`, and `models` that they name; a `.csv` file is vTrain's table of
-iterations; a folder holds such files. Formats are described in scenarios/published/README.md.
+iterations; a folder holds such files (formats: scenarios/published/README.md). Only types are
+checked here: a value of the wrong kind raises `Unreadable`, which names it, and only its own row is
+lost.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, TypeGuard, cast
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from twin.errors import Problem, UsageError
-from twin.evidence.validate.row import Fields, Row, is_fields
 from twin.loading.files import display, shipped_folder
 
+Use = Literal["fit", "near-fit", "check"]
+Fields = Mapping[str, Any]
+_FP8: Final = re.compile(r"FP8", re.IGNORECASE)
+_FP4: Final = re.compile(r"FP4", re.IGNORECASE)
+
+
+class Unreadable(ValueError):  # noqa: N818  a row that cannot be read, not an error of the program
+    """What a row has in a place where it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """One row of a suite. `models` are those that its file defines beside the rows."""
+
+    fields: Fields
+    models: Fields
+
+    @property
+    def id(self) -> str:
+        """What the row is called."""
+        return str(self.fields.get("id", "a row without id"))
+
+    @property
+    def category(self) -> str:
+        """What kind of measurement it is."""
+        return str(self.fields.get("category", "train_step"))
+
+    @property
+    def use(self) -> Use:
+        """Whether a fit may see the row: `fit`; whether it judges: `check`, as rows do that say
+        nothing; or neither."""
+        use = self.fields.get("use", "check")
+        return use if use in ("fit", "near-fit") else "check"
+
+    @property
+    def source(self) -> str:
+        """Title of what it is cited from."""
+        source = self.fields.get("source", "")
+        return str(source.get("title", "") if is_fields(source) else source)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether its source tells model, layout, batch, sequence, GPUs and a result."""
+        return bool(self.fields.get("reproducible", False))
+
+    @property
+    def system(self) -> Fields:
+        """Where it ran."""
+        return section(self.fields, "system")
+
+    @property
+    def layout(self) -> Fields:
+        """Degrees of parallelism and what else the source says beside them."""
+        return section(self.fields, "parallelism")
+
+    @property
+    def metrics(self) -> Fields:
+        """What was measured."""
+        return section(self.fields, "metrics")
+
+    @property
+    def derived(self) -> Fields:
+        """What was computed from the row."""
+        return section(self.fields, "derived")
+
+    @property
+    def gpu(self) -> str:
+        """The GPU's name, in the source's words."""
+        return str(self.system.get("gpu", ""))
+
+    @property
+    def gpus(self) -> int | None:
+        """How many."""
+        return count(self.system, "gpus")
+
+    @property
+    def model(self) -> str:
+        """The model's name, or its sizes where it has none."""
+        model = self.fields.get("model")
+        if is_fields(model):
+            own = model.get("name")
+            return str(own or f"{model.get('layers')} layers of {model.get('hidden')}")
+        return str(model or "")
+
+    @property
+    def precision(self) -> str:
+        """Numbers of the products: bf16 (or fp16), fp8, fp4."""
+        words = str(self.fields.get("precision", ""))
+        if _FP4.search(words):
+            return "fp4"
+        return "fp8" if _FP8.search(words) else "bf16"
+
+    @property
+    def batch(self) -> int | None:
+        """Sequences per step."""
+        return count(self.fields, "gbs")
+
+    @property
+    def sequence(self) -> int | None:
+        """Tokens per sequence."""
+        return count(self.fields, "seq")
+
+    @property
+    def words(self) -> str:
+        """All that the source says about how it ran, in lower case."""
+        says = (
+            self.fields.get("precision", ""),
+            self.fields.get("notes", ""),
+            self.fields.get("workload", ""),
+            *self.layout.items(),
+        )
+        return " ".join(str(word) for word in says).lower()
+
+    @property
+    def family(self) -> tuple[str, str, str, str]:
+        """Rows that are near copies of each other: source, model, GPU, precision."""
+        return self.source, self.model, self.gpu, self.precision
+
+
+def is_fields(value: object) -> TypeGuard[Fields]:
+    """Whether something in a file is a mapping."""
+    return isinstance(value, Mapping)
+
+
+def section(fields: Fields, name: str) -> Fields:
+    """A mapping in a row; empty where it has none."""
+    found = fields.get(name)
+    if found is None:
+        return {}
+    if not is_fields(found):
+        raise Unreadable(f"`{name}` is no mapping")
+    return found
+
+
+def count(fields: Fields, name: str) -> int | None:
+    """A positive whole number, or None where there is none."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise Unreadable(f"`{name}` is {value!r}, and no count")
+    return value
+
+
+def degree(layout: Fields, name: str) -> int:
+    """A degree of parallelism; 1 where there is none, or where the source wrote 0."""
+    return 1 if layout.get(name) == 0 else count(layout, name) or 1
+
+
+def number(fields: Fields, name: str) -> float | None:
+    """A positive number; the middle of a range of two; None where there is none."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    ends = cast("list[Any]", value if isinstance(value, list) else [value])
+    if not ends or any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
+        raise Unreadable(f"`{name}` is {value!r}, and no number")
+    middle = sum(ends) / len(ends)
+    if not 0 < middle < 1e18:
+        raise Unreadable(f"`{name}` is {value!r}, and nothing that was measured")
+    return middle
+
+
+MICROBATCH: Final = "microbatch_step_s"
+"""Seconds of one micro-batch on each replica, of rows that give no batch."""
 SHIPPED: Final = "published"
 """The folder of suites among the scenarios."""
 _VTRAIN: Final = {
@@ -30,7 +198,7 @@ _VTRAIN: Final = {
 """Columns of vTrain's tables."""
 
 
-def read_suite(path: Path | None = None) -> tuple[Row, ...]:
+def read_suite(path: Path | None = None) -> tuple[PublishedRow, ...]:
     """The rows of a file, of a folder's files, or of all that are shipped. Raises `UsageError` for
     what is no suite."""
     place = path or shipped_folder() / SHIPPED
@@ -45,7 +213,7 @@ def read_suite(path: Path | None = None) -> tuple[Row, ...]:
     return _rows(place, strict=True)
 
 
-def _rows(file: Path, strict: bool) -> tuple[Row, ...]:
+def _rows(file: Path, strict: bool) -> tuple[PublishedRow, ...]:
     if file.suffix == ".csv":
         return _iterations(file, strict)
     if file.suffix not in (".yaml", ".yml"):
@@ -60,7 +228,7 @@ def _rows(file: Path, strict: bool) -> tuple[Row, ...]:
     models: Any = text.get("models")
     every = cast("list[Any]", rows)
     own: Fields = models if is_fields(models) else {}
-    return tuple(Row(one, own) for one in every if is_fields(one))
+    return tuple(PublishedRow(one, own) for one in every if is_fields(one))
 
 
 def _document(file: Path) -> Any:
@@ -72,7 +240,7 @@ def _document(file: Path) -> Any:
         raise _no_suite(file, f"it is no YAML: {first}", "correct it") from None
 
 
-def _iterations(file: Path, strict: bool) -> tuple[Row, ...]:
+def _iterations(file: Path, strict: bool) -> tuple[PublishedRow, ...]:
     """Iterations of GPT models on nodes of 8 A100 80 GB with 4 NICs of 200 Gb/s (vTrain)."""
     try:
         with file.open(newline="", encoding="utf-8") as lines:
@@ -87,11 +255,11 @@ def _iterations(file: Path, strict: bool) -> tuple[Row, ...]:
     return tuple(_iteration(file.stem, number, cells) for number, cells in enumerate(table, 1))
 
 
-def _iteration(stem: str, index: int, cells: Mapping[str, str]) -> Row:
+def _iteration(stem: str, index: int, cells: Mapping[str, str]) -> PublishedRow:
     numbers: dict[str, Any] = {
-        name: _number(cells[column]) for column, name in _VTRAIN.items() if name != "ms"
+        name: _parsed(cells[column]) for column, name in _VTRAIN.items() if name != "ms"
     }
-    milliseconds = _number(cells["iteration time (ms)"])
+    milliseconds = _parsed(cells["iteration time (ms)"])
     gpus = numbers["gpus"]
     nodes = "several nodes" if isinstance(gpus, int) and gpus > 8 else "one node"
     hidden = numbers["hidden"]
@@ -111,10 +279,10 @@ def _iteration(stem: str, index: int, cells: Mapping[str, str]) -> Row:
         "metrics": {} if milliseconds is None else {"step_s": milliseconds / 1e3},
         "use": "fit" if tuple(cells[column] for column in _VTRAIN) in _fitted() else "check",
     }  # fmt: skip
-    return Row(fields, {})
+    return PublishedRow(fields, {})
 
 
-def _number(text: str) -> Any:
+def _parsed(text: str) -> Any:
     """A cell as a number where it is one; as it is where not, for the reader of rows to name."""
     for kind in (int, float):
         try:
@@ -139,9 +307,9 @@ def _no_suite(path: Path, why: str, fix: str) -> UsageError:
     return UsageError([Problem("TW380", "--suite", f"`{display(path)}` is no suite: {why}", fix)])
 
 
-def by_category(rows: Iterable[Row]) -> dict[str, tuple[Row, ...]]:
+def by_category(rows: Iterable[PublishedRow]) -> dict[str, tuple[PublishedRow, ...]]:
     """Rows by what was measured, in their order."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[PublishedRow]] = {}
     for row in rows:
         found.setdefault(row.category, []).append(row)
     return {name: tuple(own) for name, own in found.items()}

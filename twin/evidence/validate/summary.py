@@ -1,41 +1,49 @@
-"""All that is made of answers to a suite: errors, baselines, pairs and bars, as one noun that
-tables, the JSON document and the page read."""
+"""All results of a suite: errors, baselines, pairs and limits, which tables, the JSON document and
+the page read; and the overview in a sentence and a dozen lines.
+
+Only rows that no fit has seen judge. Rows of kernels and of collectives were all seen, so their
+line is predicted by fits without their row (`twin.evidence.validate.leave_one_out`), where such
+fits were made.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from twin.evidence.validate import baselines, score
-from twin.evidence.validate.answer import Answer
-from twin.evidence.validate.bars import (
+from twin.evidence.validate.acceptance_limits import (
     CALIBRATED,
     NEWER,
+    PEAK,
     STEP,
-    Bar,
+    AcceptanceLimit,
     bars,
     of_gpus,
     of_vtrain,
     peaks,
     steps,
 )
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES, Baseline
 from twin.evidence.validate.intervals import with_intervals
-from twin.evidence.validate.pairs import Pair, named, pairs
-from twin.evidence.validate.row import Row, Use
-from twin.evidence.validate.score import Errors, Group, Key
+from twin.evidence.validate.pairs import RowPair, named, pairs
+from twin.evidence.validate.score import TAIL, AnswerGroup, Errors, Key, Overall, Share, percent
+from twin.evidence.validate.suite import PublishedRow, Use
 from twin.reports.interval import Known
 
 USES: tuple[Use, ...] = ("check", "near-fit", "fit")
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class FamilyErrors:
     """Near copies in one metric: errors of the twin and of the baselines on the same rows."""
 
-    group: Group
+    group: AnswerGroup
     baselines: Mapping[Baseline, Errors | None]
 
     def to_json(self) -> dict[str, Any]:
@@ -56,22 +64,22 @@ class Summary:
     fit without their row."""
 
     rows: int
-    answers: tuple[Answer, ...]
-    baselines: Mapping[Baseline, tuple[Answer, ...]]
-    pairs: tuple[Pair, ...]
-    left_out: tuple[Answer, ...]
+    answers: tuple[RowResult, ...]
+    baselines: Mapping[Baseline, tuple[RowResult, ...]]
+    pairs: tuple[RowPair, ...]
+    left_out: tuple[RowResult, ...]
 
     @property
-    def bars(self) -> tuple[Bar, ...]:
+    def bars(self) -> tuple[AcceptanceLimit, ...]:
         """What the twin holds itself to."""
         return bars(self.answers, self.baselines, self.pairs)
 
     @property
-    def refused(self) -> tuple[Answer, ...]:
+    def refused(self) -> tuple[RowResult, ...]:
         """Rows that are not expressed, of all uses."""
         return tuple(one for one in self.answers if one.status == "not_expressible")
 
-    def part(self, keep: Callable[[Answer], bool]) -> Summary:
+    def part(self, keep: Callable[[RowResult], bool]) -> Summary:
         """The same of some answers only; of pairs those that have both."""
         own = tuple(one for one in self.answers if keep(one))
         return Summary(
@@ -82,13 +90,13 @@ class Summary:
             tuple(filter(keep, self.left_out)),
         )
 
-    def families(self, use: Use = "check") -> tuple[Family, ...]:
+    def families(self, use: Use = "check") -> tuple[FamilyErrors, ...]:
         """By metric and family, the worst first."""
         groups = score.grouped(score.judged(self.answers, use), score.family)
-        theirs: list[tuple[Baseline, Mapping[str, Answer]]] = [
+        theirs: list[tuple[Baseline, Mapping[str, RowResult]]] = [
             (name, _by_row(own)) for name, own in self.baselines.items()
         ]
-        return tuple(Family(group, _of_group(group, theirs)) for group in groups)
+        return tuple(FamilyErrors(group, _of_group(group, theirs)) for group in groups)
 
     def to_json(self) -> dict[str, Any]:
         """The section `summary` of the JSON document."""
@@ -108,7 +116,7 @@ class Summary:
         }
 
     def _by_metric(self, use: Use) -> dict[str, Any]:
-        found: dict[str, list[Answer]] = {}
+        found: dict[str, list[RowResult]] = {}
         for one in score.judged(self.answers, use):
             found.setdefault(one.metric, []).append(one)
         told = {metric: score.overall(own) for metric, own in found.items()}
@@ -124,7 +132,9 @@ class Summary:
         memory = score.errors(peaks(self.answers))
         return {**told, "peak_memory": memory and memory.to_json()}
 
-    def _part(self, choose: Callable[[Iterable[Answer]], tuple[Answer, ...]]) -> dict[str, Any]:
+    def _part(
+        self, choose: Callable[[Iterable[RowResult]], tuple[RowResult, ...]]
+    ) -> dict[str, Any]:
         own = choose(self.answers)
         ours = score.overall(steps(own))
         theirs = {
@@ -143,20 +153,23 @@ class Summary:
 
 
 def summarize(
-    rows: Sequence[Row], answers: Iterable[Answer], told: Known, left_out: Iterable[Answer] = ()
+    rows: Sequence[PublishedRow],
+    answers: Iterable[RowResult],
+    told: Known,
+    left_out: Iterable[RowResult] = (),
 ) -> Summary:
     """What a suite came to. `told` are the residuals that intervals and baselines know."""
     own = with_intervals(rows, answers, told)
     fitted = baselines.known(told.residuals)
     asked = [one for one in own if one.metric == STEP and one.measured is not None]
-    others: dict[Baseline, tuple[Answer, ...]] = {
+    others: dict[Baseline, tuple[RowResult, ...]] = {
         name: baselines.answers(name, asked, fitted) for name in BASELINES
     }
     apart = tuple(replace(one, predicted=one.left_out) for one in left_out if one.left_out)
     return Summary(len(rows), own, others, pairs(rows, own), apart)
 
 
-def reasons(refused: Iterable[Answer]) -> list[dict[str, Any]]:
+def reasons(refused: Iterable[RowResult]) -> list[dict[str, Any]]:
     """Why rows are not expressed, the most frequent first, with the rows of each."""
     found: dict[tuple[str, str], list[str]] = {}
     for one in refused:
@@ -169,7 +182,7 @@ def reasons(refused: Iterable[Answer]) -> list[dict[str, Any]]:
 
 
 def _of_group(
-    group: Group, baselines: Sequence[tuple[Baseline, Mapping[str, Answer]]]
+    group: AnswerGroup, baselines: Sequence[tuple[Baseline, Mapping[str, RowResult]]]
 ) -> dict[Baseline, Errors | None]:
     """Errors of baselines on the rows of a group; of steps only."""
     if group.metric != STEP:
@@ -180,14 +193,124 @@ def _of_group(
     }
 
 
-def _by_row(answers: Iterable[Answer]) -> dict[str, Answer]:
+def _by_row(answers: Iterable[RowResult]) -> dict[str, RowResult]:
     return {one.id: one for one in answers}
 
 
 def _groups(
-    answers: Iterable[Answer], key: Callable[[Answer], Key], name: str, use: Use = "check"
+    answers: Iterable[RowResult], key: Callable[[RowResult], Key], name: str, use: Use = "check"
 ) -> list[dict[str, Any]]:
     groups = score.grouped(score.judged(answers, use), key)
     return [
         {name: group.key[0], "metric": group.metric, **group.errors.to_json()} for group in groups
     ]
+
+
+Choose = Callable[[RowResult], bool]
+COLUMNS: Final = (
+    "Not fitted to", "rows", "expressed", "median", "9 in 10", "largest", *BASELINES, "held",
+)  # fmt: skip
+"""What the cells of a line hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewLine:
+    """Answers of one kind that judge: how many could be `expressed`, of all; their errors, over
+    families, too; what nine of ten errors are `within`; the median errors of the baselines."""
+
+    name: str
+    expressed: Share
+    overall: Overall
+    within: float
+    others: tuple[float | None, ...]
+
+    def cells(self) -> tuple[str, ...]:
+        """The line as text, column by column."""
+        one = self.overall.errors
+        return (
+            self.name, f"{one.rows:,}", percent(self.expressed.value), percent(one.median),
+            percent(self.within), percent(one.largest), *map(percent, self.others), held(one),
+        )  # fmt: skip
+
+
+def held(one: Errors) -> str:
+    """How many intervals hold what was measured."""
+    return f"{one.covered:,} of {one.intervals:,}" if one.intervals else "-"
+
+
+def line(name: str, summary: Summary) -> OverviewLine | None:
+    """The line of all answers of a summary that judge; None where none does."""
+    asked = [one for one in summary.answers if one.use == "check"]
+    theirs = (score.errors(score.judged(summary.baselines.get(b, ()))) for b in BASELINES)
+    return _line(name, asked, score.judged(asked), [one and one.median for one in theirs])
+
+
+def _left_out(name: str, summary: Summary, category: str) -> OverviewLine | None:
+    """The line of what fits say that have not seen the rows."""
+    asked = [one for one in summary.answers if one.category == category]
+    own = [one for one in summary.left_out if one.category == category]
+    return _line(name, asked, own, [None] * len(BASELINES))
+
+
+def _line(
+    name: str, asked: Sequence[RowResult], own: Sequence[RowResult], others: Sequence[float | None]
+) -> OverviewLine | None:
+    overall = score.overall(own)
+    if overall is None:
+        return None
+    share = Share(len({one.id for one in own}), len({one.id for one in asked}))
+    sizes = [abs(one.error) for one in own if one.error is not None]
+    return OverviewLine(name, share, overall, float(np.quantile(sizes, TAIL)), tuple(others))
+
+
+def lines(summary: Summary) -> tuple[OverviewLine, ...]:
+    """Steps by GPU, vTrain's tables apart; all else by what it is."""
+    found = [line(name, summary.part(choose)) for name, choose in _CHOICES]
+    found += [_left_out(name, summary, category) for name, category in _LEFT_OUT]
+    return tuple(one for one in found if one is not None)
+
+
+def sentence(summary: Summary) -> str:
+    """How far the steps of a summary are missed, as a planner asks."""
+    found = line("", summary.part(_is_step))
+    if found is None:
+        return "Of these published rows, none is a training step that no number was fitted to."
+    one = found.overall.errors
+    told = (
+        f"Of {one.rows:,} published training steps that no number was fitted to, half are missed "
+        f"by less than {percent(one.median)}, and half of their {found.overall.families} families "
+        f"of near copies by less than {percent(found.overall.median_of_families)}"
+    )
+    if one.intervals:
+        told += f"; {percent(one.covered / one.intervals)} lie in their 80 % interval"
+    return f"{told}."
+
+
+def _is_step(one: RowResult) -> bool:
+    return one.metric == STEP
+
+
+def _of_vtrain(one: RowResult) -> bool:
+    return bool(of_vtrain((one,)))
+
+
+def _steps_on(*gpus: str) -> Choose:
+    return lambda one: _is_step(one) and one.gpu.startswith(gpus) and not _of_vtrain(one)
+
+
+_CHOICES: Final[tuple[tuple[str, Choose], ...]] = (
+    ("Training steps", _is_step),
+    ("on A100, of vTrain's tables", lambda one: _is_step(one) and _of_vtrain(one)),
+    ("on A100, of all other sources", _steps_on("A100")),
+    ("on H100", _steps_on("H100")),
+    ("on H800", _steps_on("H800")),
+    ("on H200", _steps_on("H200")),
+    ("on B200, B300, GB200, GB300", _steps_on("B200", "B300", "GB200", "GB300")),
+    ("Peak memory", lambda one: one.metric == PEAK),
+    ("Weight updates", lambda one: one.metric == "update_seconds"),
+    ("Iterations of RL", lambda one: one.metric == "iteration_seconds"),
+)
+_LEFT_OUT: Final = (
+    ("Kernels, left out of their fit", "kernel"),
+    ("Collectives, left out of their fit", "collective"),
+)

@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, cast
 
-from twin.evidence.validate.architecture import model_of, spec_of
-from twin.evidence.validate.hardware import cluster_of, gpu_of
-from twin.evidence.validate.measured import MICROBATCH
-from twin.evidence.validate.row import Row, Unreadable, count, degree
+from twin.evidence.validate.scenario_parts import cluster_of, gpu_of, model_of, spec_of
 from twin.evidence.validate.stacks import UNKNOWN, Stack, profile_of, stack_of
+from twin.evidence.validate.suite import MICROBATCH, PublishedRow, Unreadable, count, degree
 
 Tree = dict[str, Any]
 
@@ -40,7 +38,7 @@ class Expressed:
         return replace(self, tree=tree, assumed=(*self.assumed, told))
 
 
-def express(row: Row) -> Expressed:
+def express(row: PublishedRow) -> Expressed:
     """The scenario of a training row. Raises `Unreadable` with the reason where there is none."""
     gpu = gpu_of(row)
     stack = stack_of(row, gpu)
@@ -79,7 +77,7 @@ def express(row: Row) -> Expressed:
     return Expressed(_merged(tree, stack.scenario), over, stack, tuple(assumed), again is None)
 
 
-def _batch(row: Row, assumed: list[str]) -> int | None:
+def _batch(row: PublishedRow, assumed: list[str]) -> int | None:
     """Sequences of a step; where a row tells the time of one micro-batch, those of one on each
     replica."""
     own, gpus = count(row.fields, "mbs"), row.gpus
@@ -90,7 +88,7 @@ def _batch(row: Row, assumed: list[str]) -> int | None:
     return own * max(1, gpus // ranks)
 
 
-def _adapters(row: Row, assumed: list[str]) -> Tree:
+def _adapters(row: PublishedRow, assumed: list[str]) -> Tree:
     """Low-rank adapters, where a row's workload names them."""
     words = str(row.fields.get("workload", "")).lower()
     if "lora" not in words:
@@ -129,13 +127,13 @@ def _layers(model: str | Tree) -> int:
     return spec_of(model).layers if isinstance(model, str) else int(model["layers"])
 
 
-def _precision(row: Row) -> str:
+def _precision(row: PublishedRow) -> str:
     if row.precision == "fp4":
         raise Unreadable("products in FP4: the twin has bf16 and FP8")
     return row.precision
 
 
-def _scaling(row: Row) -> Tree:
+def _scaling(row: PublishedRow) -> Tree:
     """Of FP8, where the row's own word says another than its stack: MXFP8."""
     own = row.precision == "fp8" and "mx" in str(row.fields.get("precision", "")).lower()
     return {"fp8_scaling": "mx"} if own else {}
@@ -147,7 +145,7 @@ _GATHERS: Final = "SHARD_GRAD_OP"
 """FSDP's word for parameters that stay gathered from forward to backward."""
 
 
-def _parallel(row: Row, stack: Stack, model: str | Tree, assumed: list[str]) -> Tree:
+def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[str]) -> Tree:
     layout = row.layout
     tensor, pipeline, context = (degree(layout, name) for name in ("tp", "pp", "cp"))
     tensor = max(tensor, _tensor_in_words(row))
@@ -187,27 +185,27 @@ def _is_told(layout: Mapping[str, Any]) -> bool:
     return any(name in layout for name in _DEGREES)
 
 
-def _tensor_in_words(row: Row) -> int:
+def _tensor_in_words(row: PublishedRow) -> int:
     """Tensor ranks of attention, where a source writes `tp8` or `sp8`: the latter shards sequences
     over the ranks that share a layer (Ulysses)."""
     found = re.fullmatch(r"[ts]p(\d+)", str(row.layout.get("attention", "")))
     return int(found[1]) if found else 1
 
 
-def _expert_tensor(row: Row, stack: Stack, tensor: int) -> int:
+def _expert_tensor(row: PublishedRow, stack: Stack, tensor: int) -> int:
     """As many as the row says, or as the stack takes by default."""
     own = count(row.layout, "etp")
     return own or (tensor if stack.expert_tensor == "tensor" else 1)
 
 
-def _dispatcher(row: Row, stack: Stack) -> str:
+def _dispatcher(row: PublishedRow, stack: Stack) -> str:
     words = str(row.layout.get("dispatcher", "")).lower()
     if "deepep" in words or "hybridep" in words:
         return "deepep"
     return "alltoall" if words else stack.dispatcher
 
 
-def _zero(row: Row, stack: Stack) -> int:
+def _zero(row: PublishedRow, stack: Stack) -> int:
     layout = row.layout
     own = layout.get("zero")
     if own == 2 and stack.reduces_once and degree(layout, "pp") > 1:
@@ -232,7 +230,9 @@ def _chunks(stack: Stack, layers: int, pipeline: int) -> int | None:
     return max(1, (layers + 2) // (pipeline * stack.layers_per_chunk))
 
 
-def _schedule(row: Row, pipeline: int, virtual: int, usual: int | None, assumed: list[str]) -> Tree:
+def _schedule(
+    row: PublishedRow, pipeline: int, virtual: int, usual: int | None, assumed: list[str]
+) -> Tree:
     words = str(row.layout.get("schedule", "")).lower()
     overlap = bool(row.layout.get("moe_a2a_overlap") or row.layout.get("ep_overlap"))
     if pipeline == 1:
@@ -255,7 +255,7 @@ def _schedule(row: Row, pipeline: int, virtual: int, usual: int | None, assumed:
     return {"virtual": virtual, "schedule": kind}
 
 
-def _micro_batch(row: Row, ranks: int, assumed: list[str]) -> int:
+def _micro_batch(row: PublishedRow, ranks: int, assumed: list[str]) -> int:
     own = count(row.fields, "mbs") or count(row.layout, "local_batch")
     if own is not None:
         return own
@@ -270,7 +270,7 @@ def _micro_batch(row: Row, ranks: int, assumed: list[str]) -> int:
 _RECOMPUTE: Final = ("recompute", "activation_checkpointing", "activation")
 
 
-def _recompute(row: Row) -> tuple[str, ...] | None:
+def _recompute(row: PublishedRow) -> tuple[str, ...] | None:
     """What the row says is computed again, in the twin's words; None where it says nothing."""
     said = [row.layout[name] for name in _RECOMPUTE if name in row.layout]
     if "fullrecompute" in str(row.layout.get("dispatcher", "")):

@@ -8,36 +8,25 @@ from concurrent.futures import ProcessPoolExecutor
 from types import MappingProxyType
 from typing import Final
 
-from twin.evidence.validate import (
-    collectives,
-    facts,
-    kernels,
-    memory,
-    rl_steps,
-    schedules,
-    serving,
-    steps,
-    traces,
-    updates,
-)
-from twin.evidence.validate.answer import Answer, refused
-from twin.evidence.validate.row import Row, Unreadable
+from twin.evidence.validate import collectives, kernels, memory, other_rows, rl_steps, steps
+from twin.evidence.validate.answer import RowResult, refused
+from twin.evidence.validate.suite import PublishedRow, Unreadable
 
-Ask = Callable[[Row], tuple[Answer, ...]]
+Ask = Callable[[PublishedRow], tuple[RowResult, ...]]
 ASKED: Final[Mapping[str, Ask]] = MappingProxyType(
     {
         "train_step": steps.answers,
         "kernel": kernels.answers,
-        "kernel_trace": traces.answers,
+        "kernel_trace": kernels.traces,
         "collective": collectives.answers,
         "memory": memory.answers,
-        "weight_update": updates.answers,
-        "serving": serving.answers,
+        "weight_update": other_rows.weight_updates,
+        "serving": other_rows.serving,
         "rl_step": rl_steps.answers,
-        "schedule": schedules.answers,
-        "optimizer": facts.optimizer,
-        "throughput_fact": facts.throughput,
-        **{category: facts.unanswered(category) for category in facts.WHY},
+        "schedule": other_rows.schedules,
+        "optimizer": other_rows.optimizer,
+        "throughput_fact": other_rows.throughput,
+        **{category: other_rows.unanswered(category) for category in other_rows.WHY},
     }
 )
 """Who answers rows of a category."""
@@ -51,7 +40,7 @@ def at_once() -> int:
     return min(os.cpu_count() or 1, _MOST_PROCESSES)
 
 
-def answer(row: Row) -> tuple[Answer, ...]:
+def answer(row: PublishedRow) -> tuple[RowResult, ...]:
     """The answers to one row; never raises for what is wrong with the row."""
     ask = ASKED.get(row.category)
     if ask is None:
@@ -62,7 +51,7 @@ def answer(row: Row) -> tuple[Answer, ...]:
         return (refused(row, "none", str(why)),)
 
 
-def validate(rows: Sequence[Row], processes: int) -> Iterator[tuple[Answer, ...]]:
+def validate(rows: Sequence[PublishedRow], processes: int) -> Iterator[tuple[RowResult, ...]]:
     """Answers row by row, in the order of the rows."""
     if processes < 2 or len(rows) < 2 * CHUNK:
         yield from map(answer, rows)

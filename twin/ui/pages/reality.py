@@ -7,12 +7,12 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
-from twin.evidence.validate import Answer, kept, score
+from twin.evidence.validate import score, shipped_answers
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES
-from twin.evidence.validate.kept import Kept
-from twin.evidence.validate.overview import COLUMNS, line, lines, sentence
-from twin.evidence.validate.report import percent
-from twin.evidence.validate.summary import Summary
+from twin.evidence.validate.score import percent
+from twin.evidence.validate.shipped_answers import ShippedAnswers
+from twin.evidence.validate.summary import COLUMNS, Summary, line, lines, sentence
 from twin.figures.validation import coverage, group_errors, scatter
 from twin.ui import chosen, session
 from twin.ui.answers import Refusal
@@ -56,10 +56,10 @@ def page() -> None:
     refused(summary)
 
 
-def _answers() -> Kept | None:
+def _answers() -> ShippedAnswers | None:
     """What is shown: the answers that ship, or those that this session asked for, once they are
     there."""
-    shipped, asked = kept.shipped(), session.validated()
+    shipped, asked = shipped_answers.shipped(), session.validated()
     if asked is None:
         return shipped
     pending = again(asked)
@@ -67,7 +67,7 @@ def _answers() -> Kept | None:
     if found is None:
         waiting(pending, "All published rows are being predicted again; this takes minutes.")
         return shipped
-    if isinstance(found, Kept):
+    if isinstance(found, ShippedAnswers):
         return found
     st.error("The rows could not be predicted again.", icon=":material/error:")
     if isinstance(found, Refusal):
@@ -77,7 +77,7 @@ def _answers() -> Kept | None:
     return shipped
 
 
-def _when(answers: Kept) -> None:
+def _when(answers: ShippedAnswers) -> None:
     """How old the answers are, and the way to new ones."""
     told = f"Predicted on {answers.day} by twin {answers.twin}, from {answers.summary.rows:,} rows."
     if answers.made_from == made_from(session.the_known().stamp):
@@ -203,7 +203,7 @@ def _row(summary: Summary, choice: Choice) -> None:
             _open(one)
 
 
-def _open(one: Answer) -> None:
+def _open(one: RowResult) -> None:
     """Put the row's scenario on the desk, and go there."""
     draft = draft_of(one.id)
     if isinstance(draft, Draft):

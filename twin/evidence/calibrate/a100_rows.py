@@ -1,7 +1,8 @@
-"""Published rows as scenarios: what was measured, and how the twin predicts the same thing.
+"""Published rows of A100 as scenarios that profiles are fitted on: one layer under five techniques
+(Korthikanti et al. 2022, Table 4), and the forty iterations of vTrain that are marked for fitting.
 
-A row is a shipped scenario with overrides, so that it goes through every room a planner's scenario
-goes through. The copies of the rows are in `scenarios/published`, with their sources.
+Steps of GPT-175B are in neither. A row is a shipped scenario with overrides, so that it passes
+through every room of a planner's scenario. `twin.evidence.validate.fit` fits.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from twin.engine.overlap import length_ns
 from twin.engine.passes import backward_pass, forward_pass
 from twin.engine.program import Template
 from twin.loading import load
+from twin.loading.files import read_data
 from twin.planning import plan
 from twin.scenario import Scenario
 
@@ -27,7 +29,7 @@ BASE: Final = "gpt-175b-64xa100-full"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class A100Row:
     """One measured time, in seconds, and the overrides of `BASE` that describe what ran."""
 
     name: str
@@ -41,14 +43,14 @@ class Row:
         return self.predict(load(BASE, (*self.overrides, *calibration)))
 
 
-def vtrain(path: Path) -> tuple[Row, ...]:
+def vtrain(path: Path) -> tuple[A100Row, ...]:
     """Iterations of GPT models under Megatron-DeepSpeed on nodes of 8 A100 with 4 NICs
     (VIA-Research vTrain): full recomputation, 1F1B, gradients all-reduced (no ZeRO)."""
     with path.open(newline="", encoding="utf-8") as file:
         return tuple(_iteration(path.stem, i, row) for i, row in enumerate(csv.DictReader(file)))
 
 
-def _iteration(source: str, index: int, row: dict[str, str]) -> Row:
+def _iteration(source: str, index: int, row: dict[str, str]) -> A100Row:
     gpus, hidden = int(row["# GPUs"]), int(row["hidden size"])
     heads, sequence = int(row["attention heads"]), row["sequence length"]
     overrides = (
@@ -72,10 +74,10 @@ def _iteration(source: str, index: int, row: dict[str, str]) -> Row:
         f"train.global_batch={row['global batch']}seq",
     )
     seconds = float(row["iteration time (ms)"]) / 1e3
-    return Row(f"{source}-{index + 1}", overrides, seconds, step_seconds)
+    return A100Row(f"{source}-{index + 1}", overrides, seconds, step_seconds)
 
 
-def korthikanti_layer(columns: dict[str, tuple[float, float]]) -> tuple[Row, ...]:
+def korthikanti_layer(columns: dict[str, tuple[float, float]]) -> tuple[A100Row, ...]:
     """Forward and backward milliseconds of one layer of the 22B model over 8 A100 (Korthikanti et
     al. 2022, Table 4), per technique."""
     techniques = {
@@ -85,7 +87,7 @@ def korthikanti_layer(columns: dict[str, tuple[float, float]]) -> tuple[Row, ...
         "selective": ("attention_core", False),
         "selective_sp": ("attention_core", True),
     }
-    rows: list[Row] = []
+    rows: list[A100Row] = []
     for name, (forward, backward) in columns.items():
         recompute, sequence_parallel = techniques[name]
         overrides = (
@@ -99,8 +101,10 @@ def korthikanti_layer(columns: dict[str, tuple[float, float]]) -> tuple[Row, ...
             f"parallel.sequence_parallel={str(sequence_parallel).lower()}",
             f"memory.recompute=[{recompute}]",
         )
-        rows.append(Row(f"t4-{name}-forward", overrides, forward / 1e3, layer_forward_seconds))
-        rows.append(Row(f"t4-{name}-backward", overrides, backward / 1e3, layer_backward_seconds))
+        rows.append(A100Row(f"t4-{name}-forward", overrides, forward / 1e3, layer_forward_seconds))
+        rows.append(
+            A100Row(f"t4-{name}-backward", overrides, backward / 1e3, layer_backward_seconds)
+        )
     return tuple(rows)
 
 
@@ -130,3 +134,17 @@ def _one_layer(scenario: Scenario) -> tuple[Layer, Coster]:
 def _alone(template: Template, coster: Coster) -> float:
     """Seconds of a template with free links."""
     return length_ns(template, coster.alone) / 1e9
+
+
+def layer_rows(published: Path) -> tuple[A100Row, ...]:
+    """Milliseconds of a layer forward and backward, per technique."""
+    measurements = read_data(published / "a100-megatron.yaml")["measurements"]
+    rows = {row["id"]: row["metrics"] for row in measurements}
+    metrics = rows["korthikanti22-t4-layer-22b"]
+    return korthikanti_layer({k: v for k, v in metrics.items() if k != "columns"})
+
+
+def iteration_rows(published: Path) -> tuple[A100Row, ...]:
+    """vTrain's iterations."""
+    files = (published / f"vtrain-fit-{kind}-node.csv" for kind in ("single", "multi"))
+    return tuple(row for file in files for row in vtrain(file))

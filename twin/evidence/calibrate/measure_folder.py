@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from twin.arch.ops import OpClass, Product, Work
 from twin.errors import Origin, Problem, UsageError
-from twin.evidence.calibrate.columns import Step
+from twin.evidence.calibrate.columns import StepRow
 from twin.evidence.calibrate.kernels import Kernel
 from twin.loading import load
 from twin.loading.files import display
@@ -58,7 +58,7 @@ class Measured:
 
     machine: Mapping[str, Any]
     kernels: tuple[Kernel, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[StepRow, ...]
     left_out: Mapping[str, int]
     digest: str
 
@@ -72,7 +72,7 @@ def read_folder(folder: Path) -> Measured:
         raise UsageError([Problem("TW350", "", message, fix)])
     machine: Mapping[str, Any] = {}
     kernels: list[Kernel] = []
-    steps: list[Step] = []
+    steps: list[StepRow] = []
     left_out: Counter[str] = Counter()
     for path in files:
         head, points = _read(path)
@@ -142,7 +142,7 @@ def _kernel(point: Mapping[str, Any], seconds: float) -> Kernel | None:
     return Kernel(point["group"], op, words, op_class, work, seconds, backward)
 
 
-def _step(folder: Path, point: Mapping[str, Any], seconds: float, place: Origin) -> Step | None:
+def _step(folder: Path, point: Mapping[str, Any], seconds: float, place: Origin) -> StepRow | None:
     """A whole step with the scenario that was written beside the points."""
     if point["group"] != "steps" or point["dtype"] != "bf16":
         return None
@@ -150,4 +150,4 @@ def _step(folder: Path, point: Mapping[str, Any], seconds: float, place: Origin)
     path = folder / f"step-{model}-{shape['sequences']}x{shape['tokens']}.yaml"
     if not path.exists():
         return None
-    return Step(path.stem, load(path), seconds, "check", place)
+    return StepRow(path.stem, load(path), seconds, "check", place)

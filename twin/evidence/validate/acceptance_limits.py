@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from twin.evidence.validate.answer import Answer
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES, Baseline
-from twin.evidence.validate.pairs import Pair, named
+from twin.evidence.validate.pairs import RowPair, named
 from twin.evidence.validate.score import Errors, Overall, errors, expressed, judged, overall
 
 STEP, PEAK = "step_seconds", "peak_device_bytes"
@@ -25,7 +25,7 @@ _ITS_MODELS: Final = ("gpt-175b", "gpt-1t")
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class AcceptanceLimit:
     """A number that is held to a limit, or to two; all are shares."""
 
     name: str
@@ -54,7 +54,7 @@ class Bar:
         }
 
 
-def of_gpus(answers: Iterable[Answer], names: Sequence[str]) -> tuple[Answer, ...]:
+def of_gpus(answers: Iterable[RowResult], names: Sequence[str]) -> tuple[RowResult, ...]:
     """Answers to training rows of some GPUs, without vTrain's."""
     return tuple(
         one
@@ -65,26 +65,26 @@ def of_gpus(answers: Iterable[Answer], names: Sequence[str]) -> tuple[Answer, ..
     )
 
 
-def of_vtrain(answers: Iterable[Answer]) -> tuple[Answer, ...]:
+def of_vtrain(answers: Iterable[RowResult]) -> tuple[RowResult, ...]:
     """Answers to rows of vTrain's tables."""
     return tuple(one for one in answers if one.source.startswith(VTRAIN))
 
 
-def steps(answers: Iterable[Answer]) -> tuple[Answer, ...]:
+def steps(answers: Iterable[RowResult]) -> tuple[RowResult, ...]:
     """Answers in seconds of a step to rows that judge."""
     return judged(one for one in answers if one.metric == STEP)
 
 
-def peaks(answers: Iterable[Answer]) -> tuple[Answer, ...]:
+def peaks(answers: Iterable[RowResult]) -> tuple[RowResult, ...]:
     """Answers in bytes at the peak to training rows that judge."""
     return judged(one for one in answers if one.metric == PEAK and one.category == "train_step")
 
 
 def bars(
-    answers: Sequence[Answer],
-    baselines: Mapping[Baseline, Sequence[Answer]],
-    pairs: Sequence[Pair],
-) -> tuple[Bar, ...]:
+    answers: Sequence[RowResult],
+    baselines: Mapping[Baseline, Sequence[RowResult]],
+    pairs: Sequence[RowPair],
+) -> tuple[AcceptanceLimit, ...]:
     """All bars, in the order they are told."""
     return (
         *_vtrain(answers),
@@ -97,14 +97,14 @@ def bars(
     )
 
 
-def _vtrain(answers: Sequence[Answer]) -> Iterable[Bar]:
+def _vtrain(answers: Sequence[RowResult]) -> Iterable[AcceptanceLimit]:
     for where, limit in (("several nodes", 0.08), ("one node", 0.14)):
         title = f"{VTRAIN} (MICRO 2024), {where}"
         own = errors(steps(one for one in answers if one.source == title))
         yield _bar(f"vTrain, {where}: mean error", own, "mean", at_most=limit)
 
 
-def _korthikanti(answers: Sequence[Answer]) -> Iterable[Bar]:
+def _korthikanti(answers: Sequence[RowResult]) -> Iterable[AcceptanceLimit]:
     own = errors(
         steps(
             one
@@ -116,19 +116,23 @@ def _korthikanti(answers: Sequence[Answer]) -> Iterable[Bar]:
     yield _bar("Korthikanti, GPT 175B and 1T: mean error", own, "mean", at_most=0.04)
 
 
-def _bar(name: str, own: Errors | None, field: str, at_most: float) -> Bar:
+def _bar(name: str, own: Errors | None, field: str, at_most: float) -> AcceptanceLimit:
     value = None if own is None else float(getattr(own, field))
-    return Bar(name, value, 0 if own is None else own.rows, at_most=at_most)
+    return AcceptanceLimit(name, value, 0 if own is None else own.rows, at_most=at_most)
 
 
-def _calibrated(answers: Sequence[Answer]) -> Iterable[Bar]:
+def _calibrated(answers: Sequence[RowResult]) -> Iterable[AcceptanceLimit]:
     own = of_gpus(answers, CALIBRATED)
     share, told = expressed(own), overall(steps(own))
-    yield Bar("A100, H100, H800: reproducible rows expressed", share.value, share.rows, None, 0.87)
+    yield AcceptanceLimit(
+        "A100, H100, H800: reproducible rows expressed", share.value, share.rows, None, 0.87
+    )
     rows = 0 if told is None else told.errors.rows
     middle, tail = _families(told)
-    yield Bar("A100, H100, H800: median of family medians", middle, rows, at_most=0.08)
-    yield Bar("A100, H100, H800: 90th percentile of family medians", tail, rows, at_most=0.20)
+    yield AcceptanceLimit("A100, H100, H800: median of family medians", middle, rows, at_most=0.08)
+    yield AcceptanceLimit(
+        "A100, H100, H800: 90th percentile of family medians", tail, rows, at_most=0.20
+    )
 
 
 def _families(told: Overall | None) -> tuple[float | None, float | None]:
@@ -136,8 +140,8 @@ def _families(told: Overall | None) -> tuple[float | None, float | None]:
 
 
 def _beaten(
-    answers: Sequence[Answer], baselines: Mapping[Baseline, Sequence[Answer]]
-) -> Iterable[Bar]:
+    answers: Sequence[RowResult], baselines: Mapping[Baseline, Sequence[RowResult]]
+) -> Iterable[AcceptanceLimit]:
     """Ours over a baseline's, on the rows that it answers: mean, and median of family medians."""
     for name in BASELINES:
         theirs = steps(of_gpus(baselines.get(name, ()), CALIBRATED))
@@ -145,35 +149,39 @@ def _beaten(
         ours = steps(one for one in of_gpus(answers, CALIBRATED) if one.id in ids)
         mine, other = overall(ours), overall(theirs)
         if mine is None or other is None:
-            yield Bar(f"A100, H100, H800: error over that of `{name}`", None, 0, at_most=1.0)
+            yield AcceptanceLimit(
+                f"A100, H100, H800: error over that of `{name}`", None, 0, at_most=1.0
+            )
             continue
         worst = max(
             mine.errors.mean / other.errors.mean,
             mine.median_of_families / other.median_of_families,
         )
         title = f"A100, H100, H800: error over that of `{name}` (mean or families, the larger)"
-        yield Bar(title, worst, len(ids), at_most=1.0)
+        yield AcceptanceLimit(title, worst, len(ids), at_most=1.0)
 
 
-def _memory(answers: Sequence[Answer]) -> Iterable[Bar]:
+def _memory(answers: Sequence[RowResult]) -> Iterable[AcceptanceLimit]:
     own = errors(peaks(answers))
     yield _bar("peak memory: median error", own, "median", at_most=0.08)
     yield _bar("peak memory: largest error", own, "largest", at_most=0.20)
 
 
-def _pairs(pairs: Sequence[Pair]) -> Iterable[Bar]:
+def _pairs(pairs: Sequence[RowPair]) -> Iterable[AcceptanceLimit]:
     judging = [pair for pair in pairs if pair.use == "check"]
     tables = [pair for pair in judging if pair.faster.source.startswith(VTRAIN)]
     others = [pair for pair in judging if not pair.faster.source.startswith(VTRAIN)]
     for name, own in (("vTrain's tables", tables), ("all other sources", others)):
-        yield Bar(f"A/B pairs, {name}: the faster named", named(own), len(own), None, 0.9)
+        yield AcceptanceLimit(
+            f"A/B pairs, {name}: the faster named", named(own), len(own), None, 0.9
+        )
 
 
-def _covered(answers: Sequence[Answer]) -> Iterable[Bar]:
+def _covered(answers: Sequence[RowResult]) -> Iterable[AcceptanceLimit]:
     """Intervals that hold, of all that has one, and without vTrain's tables."""
     own = [one for one in (*steps(answers), *peaks(answers)) if one.covered is not None]
     apart = [one for one in own if not one.source.startswith(VTRAIN)]
     for name, judging in (("all rows", own), ("without vTrain's tables", apart)):
         held = sum(bool(one.covered) for one in judging)
         share = held / len(judging) if judging else None
-        yield Bar(f"80 % intervals that hold, {name}", share, len(judging), 0.9, 0.7)
+        yield AcceptanceLimit(f"80 % intervals that hold, {name}", share, len(judging), 0.9, 0.7)

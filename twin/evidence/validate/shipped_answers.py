@@ -1,30 +1,127 @@
-"""Answers kept in a file: predicted once, and shown without a simulation.
+"""Answers in files: the shipped answers, predicted once; tables of answers; scenarios of rows.
 
-`twin validate --answers FILE` writes such a file. The one that ships is what `twin validate
---shipped` and the app's page Reality show. Answers that agree in all words (source, model, GPU,
-stack, reason, ...) are one group, and each is a line of its numbers, to six digits. `made_from` is
-a digest of what answers follow from; where it differs from this twin's they are older than it.
+`twin validate --answers FILE` writes an answers file. The shipped one is what `twin validate
+--shipped` and the app's page show. Answers that agree in all words (source, model, GPU, stack,
+reason, ...) are one group, and each is a line of its numbers, to six digits. `made_from` is a
+digest of everything that answers follow from; where it differs from this twin's they are older.
 """
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from twin.answers.key import SOURCE, digest_of
 from twin.errors import Problem, UsageError
-from twin.evidence.validate.answer import Answer
+from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES, STEP, Baseline
-from twin.evidence.validate.pairs import Pair, both
-from twin.evidence.validate.suite import SHIPPED
+from twin.evidence.validate.pairs import RowPair, both
+from twin.evidence.validate.steps import settled, text_of, write_scenario
+from twin.evidence.validate.suite import SHIPPED, PublishedRow, Unreadable
 from twin.evidence.validate.summary import Summary
+from twin.evidence.validate.training import express
 from twin.loading.files import display, shipped_folder
+
+_COLUMNS: Final[tuple[str, ...]] = (
+    "id", "category", "use", "source", "model", "gpu", "gpus", "precision", "stack", "metric",
+    "status", "predicted", "measured", "error", "low", "high", *BASELINES, "left_out",
+    "reproducible", "reason", "assumed",
+)  # fmt: skip
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+def write_table(file: Path, summary: Summary) -> None:
+    """Write all answers as a table (CSV). Raises UsageError where that is impossible."""
+    others = {name: {one.id: one for one in own} for name, own in summary.baselines.items()}
+    left_out = {(one.id, one.metric): one.predicted for one in summary.left_out}
+    try:
+        with file.open("w", encoding="utf-8", newline="") as text:
+            table: csv.DictWriter[str] = csv.DictWriter(
+                text, _COLUMNS, lineterminator="\n", extrasaction="ignore"
+            )
+            table.writeheader()
+            for one in summary.answers:
+                said: dict[str, Any] = one.to_json() | {"assumed": "; ".join(one.assumed)}
+                if one.interval is not None:
+                    said |= {"low": one.interval[0], "high": one.interval[1]}
+                for name, own in others.items() if one.metric == "step_seconds" else ():
+                    said[name] = own[one.id].predicted if one.id in own else None
+                said["left_out"] = left_out.get((one.id, one.metric))
+                table.writerow(said)
+    except OSError as error:
+        raise _unwritten(file, "--table", error) from None
+
+
+def write_scenarios(
+    folder: Path, rows: Sequence[PublishedRow], answers: Iterable[RowResult]
+) -> int:
+    """Write the scenario of every training row that has one, and return how many. Raises
+    UsageError where that is impossible."""
+    expressed = {
+        one.id for one in answers if one.category == "train_step" and one.predicted is not None
+    }
+    taken: dict[str, int] = {}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for row in rows:
+            if row.id in expressed and row.category == "train_step":
+                write_scenario(settled(express(row))[0], folder, _name(row, taken))
+    except (OSError, Unreadable) as error:
+        raise _unwritten(folder, "--write", error) from None
+    return sum(taken.values())
+
+
+@dataclass(frozen=True, slots=True)
+class RowScenario:
+    """The scenario of a row as a planner opens it: a file's name and text, and what is changed in
+    the catalog parts that the text names, as `--set` takes it."""
+
+    name: str
+    text: str
+    sets: tuple[tuple[str, str], ...]
+
+
+def plan_of(row: PublishedRow) -> RowScenario:
+    """The scenario that a training row was predicted with. Raises `Unreadable` where it has
+    none."""
+    found, _ = settled(express(row))
+    return RowScenario(
+        f"{file_name(row.id)}.yaml", text_of(found.tree), tuple(_leaves(found.over, ""))
+    )
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", str(value)
+
+
+def file_name(row_id: str) -> str:
+    """What a row is called as a file, without its ending."""
+    return _NO_NAME.sub("-", row_id).strip(".-") or "row"
+
+
+def _name(row: PublishedRow, taken: dict[str, int]) -> str:
+    """The same; rows of one name are numbered."""
+    name = file_name(row.id)
+    taken[name] = taken.get(name, 0) + 1
+    return name if taken[name] == 1 else f"{name}-{taken[name]}"
+
+
+def _unwritten(place: Path, option: str, error: Exception) -> UsageError:
+    why = error.strerror if isinstance(error, OSError) else str(error)
+    return UsageError([Problem("TW063", option, f"`{place}` cannot be written: {why}")])
+
 
 FILE: Final = "answers.json"
 """Beside the published rows that are answered."""
@@ -55,7 +152,7 @@ _EMPTY: Final = (None, "", False, ())
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ShippedAnswers:
     """What a suite came to, the day and the version of the twin that said so, and the digest of
     what it was made from."""
 
@@ -88,28 +185,30 @@ def made_from() -> str:
     return digest_of(SOURCE, code) + digest_of(data, texts)
 
 
-def now(summary: Summary) -> Kept:
+def now(summary: Summary) -> ShippedAnswers:
     """A summary that this twin has made just now."""
-    return Kept(summary, datetime.now(UTC).date().isoformat(), version("twin"), made_from())
+    return ShippedAnswers(
+        summary, datetime.now(UTC).date().isoformat(), version("twin"), made_from()
+    )
 
 
-def shipped() -> Kept | None:
+def shipped() -> ShippedAnswers | None:
     """The answers of this installation; None where there are none."""
     file = shipped_folder() / SHIPPED / FILE
     return _read(file, file.stat().st_mtime_ns) if file.is_file() else None
 
 
 @lru_cache(2)
-def _read(file: Path, as_of: int) -> Kept:
+def _read(file: Path, as_of: int) -> ShippedAnswers:
     del as_of
     return read(file)
 
 
-def write(file: Path, kept: Kept) -> None:
+def write(file: Path, kept: ShippedAnswers) -> None:
     """Write answers, a line each. Raises UsageError where that is impossible."""
     head = {"version": VERSION, "day": kept.day, "twin": kept.twin, "made_from": kept.made_from,
             "rows": kept.summary.rows, "numbers": _NUMBERS}  # fmt: skip
-    groups = ",\n".join(_written(words, lines) for words, lines in _groups(kept.summary))
+    groups = ",\n".join(_group_text(words, lines) for words, lines in _groups(kept.summary))
     pairs = ",\n".join(
         _dense([pair.faster.id, pair.slower.id, pair.choice, *pair.values])
         for pair in kept.summary.pairs
@@ -122,7 +221,7 @@ def write(file: Path, kept: Kept) -> None:
         raise UsageError([Problem("TW063", "--answers", message)]) from None
 
 
-def _written(words: str, lines: Sequence[str]) -> str:
+def _group_text(words: str, lines: Sequence[str]) -> str:
     numbers = ",\n".join(lines)
     return f'{words[:-1]},"lines":[\n{numbers}\n]}}'
 
@@ -133,7 +232,7 @@ def _dense(said: Any) -> str:
 
 def _groups(summary: Summary) -> Iterator[tuple[str, list[str]]]:
     """Words of each group, and its lines."""
-    others: list[Mapping[str, Answer]] = [
+    others: list[Mapping[str, RowResult]] = [
         {one.id: one for one in summary.baselines.get(name, ())} for name in BASELINES
     ]
     left_out = {(one.id, one.metric): one.predicted for one in summary.left_out}
@@ -157,7 +256,7 @@ def _six_digits(number: float | None) -> float | None:
     return None if number is None else float(f"{number:.6g}")
 
 
-def read(file: Path) -> Kept:
+def read(file: Path) -> ShippedAnswers:
     """Answers from a file that `write` wrote."""
     said = json.loads(file.read_text(encoding="utf-8"))
     found = [
@@ -167,19 +266,21 @@ def read(file: Path) -> Kept:
     ]
     answers = tuple(one for one, _ in found)
     steps = {one.id: one for one in answers if one.metric == STEP}
-    baselines: dict[Baseline, tuple[Answer, ...]] = {
+    baselines: dict[Baseline, tuple[RowResult, ...]] = {
         name: tuple(_predicting(found, name)) for name in BASELINES
     }
     pairs = tuple(
-        Pair(steps[fast], steps[slow], choice, (own, other), both(steps[fast].use, steps[slow].use))
+        RowPair(
+            steps[fast], steps[slow], choice, (own, other), both(steps[fast].use, steps[slow].use)
+        )
         for fast, slow, choice, own, other in said["pairs"]
     )
     left_out = tuple(_predicting(found, "left_out"))
     summary = Summary(said["rows"], answers, baselines, pairs, left_out)
-    return Kept(summary, said["day"], said["twin"], said["made_from"])
+    return ShippedAnswers(summary, said["day"], said["twin"], said["made_from"])
 
 
-def _answer(group: Mapping[str, Any], line: Mapping[str, Any]) -> Answer:
+def _answer(group: Mapping[str, Any], line: Mapping[str, Any]) -> RowResult:
     words = {name: group.get(name, "") for name in _WORDS}
     words |= {
         "reproducible": group.get("reproducible", False),
@@ -187,7 +288,7 @@ def _answer(group: Mapping[str, Any], line: Mapping[str, Any]) -> Answer:
         "assumed": tuple(group.get("assumed", ())),
     }
     predicted, low = line.get("predicted"), line.get("low")
-    return Answer(
+    return RowResult(
         id=line["id"],
         gpus=line.get("gpus"),
         status="not_expressible" if predicted is None else "predicted",
@@ -198,7 +299,9 @@ def _answer(group: Mapping[str, Any], line: Mapping[str, Any]) -> Answer:
     )
 
 
-def _predicting(found: Iterable[tuple[Answer, Mapping[str, Any]]], number: str) -> Iterator[Answer]:
+def _predicting(
+    found: Iterable[tuple[RowResult, Mapping[str, Any]]], number: str
+) -> Iterator[RowResult]:
     """Answers that predict another number of their line, where it is known."""
     for one, line in found:
         if line.get(number) is not None:

@@ -1,22 +1,23 @@
-"""Measured steps as rows of a fit: each is played under the profile in question.
+"""Measured steps as rows of a fit: each is simulated under the profile in question.
 
-The fast path carries the fit, times what events say more (space mapping: Bandler et al. 1994); the
-ratio is taken anew at the optimum, and the fit repeated where it has moved.
+The fast path carries the fit, times the ratio of the event engine to it (space mapping: Bandler et
+al. 1994). The ratio is taken anew at the optimum, and the fit repeated where it has moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import log
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
 from twin.engine import lower, simulate
 from twin.evidence.calibrate import factors as numbers
-from twin.evidence.calibrate.choice import Chosen, choose, sets_of
-from twin.evidence.calibrate.columns import Step
-from twin.evidence.calibrate.factors import STEP_FACTORS, Array, Factor
+from twin.evidence.calibrate.choice import ChosenFactors, choose, sets_of
+from twin.evidence.calibrate.columns import StepRow
+from twin.evidence.calibrate.factors import STEP_FACTORS, Array, Factor, replaced
 from twin.inference import decode_pass
 from twin.kinds.rollouts.plan import server_of
 from twin.planning import plan
@@ -49,10 +50,10 @@ MOST_FITS: Final = 3
 Tell = Callable[[str], None]
 
 
-class Played:
+class StepSimulator:
     """The rows of a fit under some base; what was played once is kept."""
 
-    def __init__(self, steps: Sequence[Step], base: CalibrationSpec) -> None:
+    def __init__(self, steps: Sequence[StepRow], base: CalibrationSpec) -> None:
         self.steps = tuple(steps)
         self.base = base
         self._seconds: dict[tuple[object, ...], float] = {}
@@ -115,12 +116,12 @@ def under(scenario: Scenario, base: CalibrationSpec, factors: dict[Factor, float
 
 
 def fit_steps(
-    rows: Played,
+    rows: StepSimulator,
     sets: Sequence[tuple[Factor, ...]] = SETS,
     *,
     forced: bool = False,
     tell: Tell | None = None,
-) -> Chosen:
+) -> ChosenFactors:
     """The factors that the rows can tell (the last set, where that is `forced`), with fast path
     and events agreed at the optimum."""
     _say(tell, "events at the base")
@@ -140,6 +141,82 @@ def _say(tell: Tell | None, what: str) -> None:
         tell(what)
 
 
-def errors(rows: Played, factors: dict[Factor, float], which: Iterable[int]) -> Array:
+def errors(rows: StepSimulator, factors: dict[Factor, float], which: Iterable[int]) -> Array:
     """Errors of some rows by events."""
     return np.array([rows.exact(row, factors) for row in which])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A number that differs: both values (None where a profile does not have it), and by how many
+    seconds it moves the scenario's step by itself (fast path; None without a scenario)."""
+
+    path: str
+    old: float | None
+    new: float | None
+    seconds: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """New over old."""
+        return self.new / self.old if self.old and self.new is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What differs between two profiles, and the step of a scenario under either, by events."""
+
+    old: str
+    new: str
+    changes: tuple[Change, ...]
+    seconds: tuple[float, float] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "old": self.old,
+            "new": self.new,
+            "changes": [
+                {"path": c.path, "old": c.old, "new": c.new, "ratio": c.ratio, "seconds": c.seconds}
+                for c in self.changes
+            ],
+            "step_seconds": list(self.seconds) if self.seconds else None,
+        }
+
+
+def difference(
+    old: CalibrationSpec, new: CalibrationSpec, scenario: Scenario | None = None
+) -> Difference:
+    """Every number in which two profiles differ, the old one first."""
+    before, after = _numbers(old), _numbers(new)
+    paths = [
+        path for path in dict.fromkeys((*before, *after)) if before.get(path) != after.get(path)
+    ]
+    alone = None if scenario is None else _step_seconds(scenario, old, "fast")
+    changes: list[Change] = []
+    for path in paths:
+        moved = None
+        if scenario is not None and alone is not None and path in before and path in after:
+            moved = _step_seconds(scenario, replaced(old, path, after[path]), "fast") - alone
+        changes.append(Change(path, before.get(path), after.get(path), moved))
+    both = None
+    if scenario is not None:
+        both = (_step_seconds(scenario, old, "events"), _step_seconds(scenario, new, "events"))
+    return Difference(old.name, new.name, tuple(changes), both)
+
+
+def _step_seconds(scenario: Scenario, profile: CalibrationSpec, fidelity: str) -> float:
+    program = lower(plan(scenario.model_copy(update={"calibration": profile})))
+    return simulate(program, fidelity="fast" if fidelity == "fast" else "events").step_ns / 1e9
+
+
+def _numbers(profile: CalibrationSpec) -> dict[str, float]:
+    return dict(_leaves(profile.model_dump(mode="python"), ""))
+
+
+def _leaves(values: Mapping[str, Any], above: str) -> Iterator[tuple[str, float]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(cast("dict[str, Any]", value), f"{above}{key}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{above}{key}", float(value)

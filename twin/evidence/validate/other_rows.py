@@ -1,0 +1,265 @@
+"""Rows of small categories: schedules, weight updates, serving, optimizers, whole runs, and
+categories that nothing predicts.
+
+Schedules: bubbles of zero-bubble orders (Qi et al. 2023, arXiv:2401.10241, table 5), the share of a
+step that the busiest stages do not spend on passes; waits for collectives and messages count.
+
+Weight updates: updates and recoveries of checkpoint-engine are scenarios
+(`twin.evidence.calibrate.weight_update`) on the trainers' own GPUs. Other rows leave out what a
+scenario needs, or have engines on GPUs of their own.
+
+Serving: tokens per second of an inference engine in prefill or decode. Rows measured all engines
+with requests always waiting; the twin predicts one pass. So software between passes, unequal
+experts and cache transfers are missing from the prediction, unless the row has balanced experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from twin.arch import parameters
+from twin.arch.ops import Weights
+from twin.engine import lower, simulate
+from twin.errors import TwinError
+from twin.evidence.calibrate.weight_update import Measured, measured, predicted
+from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.validate.scenario_parts import cluster_of, gpu_of, known, spec_of
+from twin.evidence.validate.steps import STEP, scenario_of
+from twin.evidence.validate.steps import answers as of_step
+from twin.evidence.validate.suite import PublishedRow, Unreadable, count, number
+from twin.evidence.validate.training import express
+from twin.inference import Engine, Pass, decode_pass, engine, prefill_pass
+from twin.loading import load_part
+from twin.optimizers.adamw import AdamW
+from twin.optimizers.base import MASTER_BYTES
+from twin.optimizers.muon import Muon
+from twin.planning import plan
+from twin.spec.cluster import ClusterSpec
+from twin.spec.inference import EngineSpec
+
+BUBBLE: Final = "bubble_fraction"
+ORDERS: Final = MappingProxyType({"ZB_H1": "zb_h1", "ZB_H2": "zb_h2"})
+"""Orders by their schedule."""
+RUN: Final = "ZB-1p"
+"""What training rows of the source call a run of such an order."""
+
+
+def schedules(row: PublishedRow) -> tuple[RowResult, ...]:
+    """The bubble of every order at every count of micro-batches."""
+    try:
+        found = tuple(_bubbles(row))
+    except Unreadable as why:
+        return (refused(row, BUBBLE, str(why)),)
+    return found or (refused(row, BUBBLE, "formulas of bubbles, without times of passes"),)
+
+
+def _bubbles(row: PublishedRow) -> Iterator[RowResult]:
+    counts: list[Any] = row.metrics.get("microbatches") or []
+    for order in ORDERS:
+        for microbatches, bubble in zip(counts, row.metrics.get(order, ()), strict=False):
+            if not isinstance(microbatches, int) or not isinstance(bubble, float):
+                raise Unreadable(f"`{order}` has no bubble per count of micro-batches")
+            yield replace(
+                blank(row, BUBBLE),
+                id=f"{row.id}[{order}, {microbatches} micro-batches]",
+                predicted=_bubble(row, order, microbatches),
+                measured=bubble,
+            )
+
+
+def _bubble(row: PublishedRow, order: str, microbatches: int) -> float:
+    """Share of the step that the busiest stage waits for others."""
+    batch = microbatches * (count(row.fields, "mbs") or 1)
+    layout = {**row.layout, "schedule": RUN}
+    expressed = express(
+        PublishedRow({**row.fields, "gbs": batch, "parallelism": layout}, row.models)
+    )
+    parallel = {**expressed.tree["parallel"], "schedule": {"kind": ORDERS[order]}}
+    one = replace(expressed, tree={**expressed.tree, "parallel": parallel})
+    try:
+        trace = simulate(lower(plan(scenario_of(one))))
+    except TwinError as error:
+        raise Unreadable(error.problems[0].message) from None
+    waits = (stage["bubble"] + stage["exposed_pipeline"] for stage in trace.breakdown_ns)
+    return min(waits) / trace.step_ns
+
+
+SECONDS: Final = "update_seconds"
+STACK: Final = "checkpoint-engine-vllm"
+"""Of the catalog's updaters the one that all rows are played with."""
+MEASURED_ON: Final = "H20"
+"""The GPU of the nodes of the scenario that rows are changes of."""
+EVENTS: Final = ("update_broadcast_s", "update_p2p_s")
+"""What rows of checkpoint-engine call an update and a recovery."""
+ASSUMED: Final = ("NICs and hosts as on H800 nodes", "gathering of metadata left out, as measured")
+
+
+def weight_updates(row: PublishedRow) -> tuple[RowResult, ...]:
+    """Seconds of an update of all engines, and of the recovery of one."""
+    try:
+        reason = _outside(row)
+        if reason is not None:
+            return (refused(row, SECONDS, reason),)
+        return tuple(_updated(row, one) for one in measured([row.fields]))
+    except Unreadable as why:
+        return (refused(row, SECONDS, str(why)),)
+    except TwinError as error:
+        return (refused(row, SECONDS, error.problems[0].message),)
+    except (KeyError, TypeError, ValueError):
+        return (refused(row, SECONDS, "its updates cannot be read"),)
+
+
+def _updated(row: PublishedRow, one: Measured) -> RowResult:
+    return replace(
+        blank(row, SECONDS),
+        id=f"{row.id}[{one.event}]",
+        predicted=predicted(one),
+        measured=one.seconds,
+        stack=STACK,
+        assumed=ASSUMED,
+    )
+
+
+def _outside(row: PublishedRow) -> str | None:
+    """Why no scenario is what a row measured; None where one is."""
+    said = row.fields.get("not_expressible")
+    if said is not None:
+        return str(said)
+    if row.gpus is None:
+        return "the row does not say on how many GPUs"
+    apart = bool({"trainer_gpus", "trainer", "trainer_fsdp"} & set(row.layout))
+    gpu, times = gpu_of(row), [number(row.metrics, name) for name in EVENTS]
+    reasons = {
+        f"the catalog has no model {row.model}": not known(row.model),
+        "trainers and engines on GPUs of their own": apart,
+        "no update and recovery with their buckets": None in times,
+        f"updates are measured on {MEASURED_ON}, and the row ran on {gpu}": gpu != MEASURED_ON,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+RATE: Final = "tokens_per_second"
+SERVING_ASSUMED: Final = (
+    "balanced experts",
+    "two halves of a batch take turns",
+    "nothing between two passes",
+)
+
+
+def serving(row: PublishedRow) -> tuple[RowResult, ...]:
+    """Tokens per second of all GPUs of the row."""
+    said = row.fields.get("not_expressible")
+    if said is not None:
+        return (refused(row, RATE, str(said)),)
+    if not known(row.model):
+        return (refused(row, RATE, f"the catalog has no model {row.model}"),)
+    measured, gpus = number(row.metrics, "tokens_per_s_per_node"), row.gpus
+    if measured is None or gpus is None:
+        raise Unreadable("no tokens per second of a node, or no GPUs")
+    try:
+        server = engine_of(row)
+    except TwinError as error:
+        return (refused(row, RATE, error.problems[0].message),)
+    played, tokens = _pass(row, server)
+    nodes = gpus / server.cluster.node.gpus
+    found = replace(
+        blank(row, RATE),
+        predicted=tokens * server.groups / played.seconds,
+        measured=measured * nodes,
+        calibration=server.calibration.name,
+        experts=server.model.moe is not None,
+        assumed=SERVING_ASSUMED,
+    )
+    return (found,)
+
+
+def engine_of(row: PublishedRow) -> Engine:
+    """The engine of a row, on its GPUs."""
+    place, layout = cluster_of(row).section, row.layout
+    node = load_part("nodes", place["node"]).spec
+    fabric = load_part("fabrics", place["fabric"]).spec
+    cluster = ClusterSpec(node=node, nodes=place["nodes"], fabric=fabric)
+    more = layout.get("redundant_experts", 0)
+    spec = EngineSpec(
+        gpus=count(layout, "ep") or cluster.gpus,
+        tensor=count(layout, "tp") or 1,
+        redundant_experts=more if isinstance(more, int) else 0,
+        precision="fp8" if row.precision == "fp8" else "bf16",
+    )
+    profile = load_part("calibrations", node.gpu.calibration).spec
+    return engine(spec, spec_of(row.model), cluster, profile)
+
+
+def _pass(row: PublishedRow, server: Engine) -> tuple[Pass, int]:
+    """The pass of a row, and the tokens that it gives a group."""
+    metrics = row.metrics
+    sizes: dict[str, Any] = {
+        name: count(metrics, name) for name in ("batch_per_gpu", "context", "prompt")
+    }
+    if metrics.get("phase") == "decode" and sizes["batch_per_gpu"] and sizes["context"]:
+        batch = sizes["batch_per_gpu"] * server.spec.tensor
+        return decode_pass(server, batch, float(sizes["context"])), batch
+    whole = count(metrics, "tokens_per_gpu")
+    if metrics.get("phase") == "prefill" and sizes["prompt"] and whole:
+        prompts = max(1, whole * server.spec.tensor // sizes["prompt"])
+        return prefill_pass(server, prompts, sizes["prompt"]), prompts * sizes["prompt"]
+    raise Unreadable("the row does not say its batch and the length of its sequences")
+
+
+STATES: Final = "optimizer_state_ratio"
+HOUR: Final = 3600.0
+TRILLION: Final = 1e12
+WHY: Final = MappingProxyType(
+    {
+        "cost": "prices are what a planner writes under `cost`; nothing predicts them",
+        "energy": "no scenario has power or energy",
+        "fact": "facts and gains beside runs: inputs of the catalog, or no layout to play them on",
+        "failure": "no failures or restarts: a step is played as if nothing broke",
+        "hw_spec": "data of GPUs are inputs, in the catalog",
+        "storage": "no file system: only what a weight update reads from is part of a scenario",
+    }
+)
+"""Why rows of a category are not predicted."""
+
+
+def unanswered(category: str) -> Callable[[PublishedRow], tuple[RowResult, ...]]:
+    """What answers rows of a category that nothing predicts."""
+
+    def answers(row: PublishedRow) -> tuple[RowResult, ...]:
+        return (refused(row, "none", WHY[category]),)
+
+    return answers
+
+
+def throughput(row: PublishedRow) -> tuple[RowResult, ...]:
+    """GPU-hours per trillion tokens, as seconds of the step that they come to."""
+    hours = number(row.metrics, "gpu_hours_per_trillion_tokens")
+    if hours is None:
+        why = "GPU-hours of a whole run, whose batch grew or whose layout is not told"
+        return (refused(row, STEP, why),)
+    if row.batch is None or row.sequence is None or row.gpus is None:
+        return (refused(row, STEP, "the row does not say batch, sequence and GPUs"),)
+    tokens = row.batch * row.sequence
+    measured = hours * HOUR / row.gpus * tokens / TRILLION
+    return tuple(
+        replace(one, measured=measured, reason="") for one in of_step(row) if one.metric == STEP
+    )
+
+
+def optimizer(row: PublishedRow) -> tuple[RowResult, ...]:
+    """Muon's states over AdamW's, master weights not counted."""
+    measured = number(row.metrics, "optimizer_memory_vs_adamw")
+    if measured is None:
+        raise Unreadable("nothing of an optimizer's states")
+    if not known(row.model):
+        raise Unreadable(f"the catalog has no model {row.model}")
+    model = parameters(spec_of(row.model))
+    weights = Weights(model.total, replicated_matrices=model.matrices, buffers=model.buffers)
+    states = [sum(one.state_bytes(weights)) for one in (Muon(), AdamW())]
+    master = MASTER_BYTES * (model.total - model.buffers)
+    ratio = (states[0] - master) / (states[1] - master)
+    found = replace(blank(row, STATES), predicted=ratio, measured=measured)
+    return (replace(found, assumed=("embeddings, head and vectors by AdamW",)),)
