@@ -14,7 +14,7 @@ from twin.cli.output import Output
 
 if TYPE_CHECKING:
     from twin.cli.megatron import Cluster
-    from twin.interop.importing import Imported
+    from twin.interop.importing.hf_config import Imported
 
 VERSION = 1
 """Version of the JSON document."""
@@ -75,7 +75,8 @@ def import_(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     left out is said.
     """
     from twin.arch import parameters
-    from twin.interop.importing import catalog_part, read_hf_config
+    from twin.interop.importing.as_yaml import catalog_part
+    from twin.interop.importing.hf_config import read_hf_config
     from twin.loading.files import display
 
     if form not in FORMATS:

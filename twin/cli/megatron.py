@@ -31,7 +31,7 @@ def export_plan(plan: Plan, words: Sequence[str], path: Path, output: Output) ->
     """Write a plan's arguments in the form that the file's name asks for, and say what they leave
     out; the answer as a document. Nothing is played."""
     from twin.interop.export.base import stamp_of_plan, write_parts
-    from twin.interop.export.megatron import launch, written
+    from twin.interop.export.megatron.launch import launch, written
 
     found = launch(plan)
     stamp = stamp_of_plan(plan.scenario, words, FORM)
@@ -56,8 +56,8 @@ def read_launch(
     """The launch that a file describes, as itself, as the text of a scenario, and as its sections.
 
     Raises `UsageError` for what is wrong with the file, and where the cluster is not known."""
+    from twin.interop.importing.as_yaml import scenario_text, sections
     from twin.interop.importing.megatron import read_megatron
-    from twin.interop.importing.megatron.scenario_text import scenario_text, sections
     from twin.loading.files import display
 
     launch = read_megatron(file, _defined(defines), more)

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.cli.conftest import SMALL, Command
 from twin.errors import ScenarioError
 from twin.interop.export.base import stamp_of_plan
-from twin.interop.export.megatron import launch, written
-from twin.interop.export.megatron.losses import REASONS
+from twin.interop.export.megatron.launch import launch, written
+from twin.interop.export.megatron.losses import reasons
 from twin.interop.importing.megatron import read_megatron, understood
 from twin.loading import load
 from twin.loading.files import shipped_scenarios
@@ -116,7 +116,7 @@ def test_what_differs_is_what_is_warned_of(name: str) -> None:
 def test_every_loss_has_a_reason_and_is_in_the_file(name: str) -> None:
     found = planned(name)
     for loss in launch(found).losses:
-        around = [path for path in REASONS if f"{loss.path}.".startswith(f"{path}.")]
+        around = [path for path in reasons() if f"{loss.path}.".startswith(f"{path}.")]
         assert around, loss.path
         for suffix in FORMS:
             assert str(loss) in text_of(found, suffix)

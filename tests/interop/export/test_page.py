@@ -15,7 +15,7 @@ from twin.cli.main import main
 from twin.errors import ScenarioError
 from twin.figures.plotly import plain
 from twin.interop.export.base import write
-from twin.interop.export.html.pictures import pictures
+from twin.interop.export.html import pictures
 from twin.loading import load, scenario_hash
 from twin.reports import verdict
 from twin.reports.expect import sentence

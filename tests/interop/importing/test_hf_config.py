@@ -12,7 +12,8 @@ import pytest
 from tests.interop.importing.independent import counted
 from twin.arch import parameters
 from twin.errors import UsageError
-from twin.interop.importing import FAMILIES, catalog_part, read_hf_config
+from twin.interop.importing.as_yaml import catalog_part
+from twin.interop.importing.hf_config import FAMILIES, read_hf_config
 from twin.loading import catalog_parts, load, load_part
 
 CONFIGS = Path(__file__).with_name("configs")

@@ -12,15 +12,16 @@ import pytest
 
 from twin.arch import parameters
 from twin.errors import UsageError
-from twin.interop.importing.megatron import Argument, Launch, read_megatron, understood
-from twin.interop.importing.megatron.patterns import (
+from twin.interop.importing.as_yaml import scenario_text
+from twin.interop.importing.megatron import Launch, read_megatron, understood
+from twin.interop.importing.megatron.arguments import Argument
+from twin.interop.importing.megatron.layer_split import (
     chunks_of,
     experts_pattern,
     layout_of,
     pattern_of,
     where_experts_are,
 )
-from twin.interop.importing.megatron.scenario_text import scenario_text
 from twin.interop.importing.megatron.shell import follow
 from twin.loading import load, load_part
 from twin.planning import plan

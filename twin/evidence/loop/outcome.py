@@ -22,7 +22,7 @@ from twin.evidence.measured.compare import StepComparison, compare_steps
 from twin.evidence.measured.run_folder import TIMELINE, MeasuredRun
 from twin.evidence.measured.step import RankStep, measured_step, trace
 from twin.evidence.measured.summary import summary
-from twin.interop.export.pace import stretches
+from twin.interop.export.throttle_profile import stretches
 from twin.reports.breakdown import exposed_communication_ns
 
 _KEPT: Final = '"name": "activations"'

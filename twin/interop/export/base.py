@@ -21,7 +21,7 @@ from twin.answers.store import unwritable, write_file
 from twin.engine.program import STREAMS
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
-from twin.interop.export import formats
+from twin.interop.export import MODULES, formats
 from twin.loading import scenario_hash
 from twin.loading.suggest import hint
 from twin.reports.summary import catalog_use
@@ -76,7 +76,7 @@ def format_of(name: str) -> Format:
         message = f"there is no format `{name}`"
         raise UsageError([Problem("TW065", "", message, hint(name, known))])
     try:
-        return cast(Format, import_module(f"{__package__}.{name}"))
+        return cast(Format, import_module(f"{__package__}.{MODULES.get(name, name)}"))
     except ModuleNotFoundError as error:
         message = f"the format `{name}` needs `{error.name}`, which is not installed"
         fix = "pip install 'twin[ui]', or `make app` in a checkout"

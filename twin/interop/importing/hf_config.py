@@ -1,10 +1,12 @@
-"""`config.json` of a model on Hugging Face to a `ModelSpec` whose counts are those of the released
-weights.
+"""`config.json` of a model on Hugging Face to a `ModelSpec` with the released weights' count of
+parameters.
 
 A family is one function from keys to the fields of the spec, named by `model_type`. Keys that would
 change the count are read (tied embeddings, biases, head width, which layers have experts,
-prediction layers), or refused by name; see `twin.interop.importing.keys` for the rest. Defaults are
+prediction layers), or refused by name; `twin.interop.importing.keys` handles the rest. Defaults are
 those of the configuration classes in `transformers` (src/transformers/models/*/configuration_*.py).
+YaRN is read whole. Other context extensions change no count and have no field: a warning names
+them.
 """
 
 from __future__ import annotations
@@ -18,9 +20,49 @@ from pydantic import ValidationError
 
 from twin.errors import Problem, UsageError
 from twin.interop.importing.keys import Keys, model_type, read_keys
-from twin.interop.importing.positions import rope
 from twin.loading.suggest import hint
 from twin.spec.model import ModelSpec
+
+_YARN = {
+    "factor": "factor",
+    "original_max_position_embeddings": "original_context",
+    "beta_fast": "beta_fast",
+    "beta_slow": "beta_slow",
+    "mscale": "mscale",
+    "mscale_all_dim": "mscale_all_dim",
+}
+_DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0}
+"""Where the configuration is silent; without `mscale_all_dim` the softmax scale stays as it is."""
+_NAMES = frozenset({"type", "rope_type", "rope_theta"})
+
+
+def rope(keys: Keys, theta: float) -> dict[str, Any]:
+    """The fields of `Rope`; `theta` is the family's where the configuration has none."""
+    scaling = keys.section("rope_scaling")
+    parameters = keys.section("rope_parameters")
+    base = parameters.get("rope_theta") or keys.number("rope_theta", theta)
+    found: dict[str, Any] = {"theta": base}
+    stretched = parameters if "factor" in parameters else scaling
+    kind = stretched.get("rope_type") or stretched.get("type") or "default"
+    if kind == "yarn":
+        found["yarn"] = _yarn(keys, stretched, "rope_scaling" if scaling else "rope_parameters")
+    elif kind != "default":
+        keys.warnings.append(
+            f"Positions are stretched by `{kind}`, for which there is no field; no count needs it."
+        )
+    return found
+
+
+def _yarn(keys: Keys, scaling: dict[str, Any], key: str) -> dict[str, Any]:
+    for other in sorted(scaling.keys() - _YARN.keys() - _NAMES):
+        keys.refuse(key, f"`{key}.{other}` cannot be expressed: YaRN here follows DeepSeek's form")
+    found = _DEFAULTS | {
+        ours: scaling[theirs] for theirs, ours in _YARN.items() if theirs in scaling
+    }
+    if isinstance(found.get("original_context"), int):
+        found["original_context"] = f"{found['original_context']}tok"
+    return found
+
 
 Fields = dict[str, Any]
 

@@ -1,38 +1,29 @@
 """The keys of a configuration, taken one by one, so that none is passed over in silence.
 
-A family takes every key that it understands. What is left is known to change nothing that the twin
-counts (`HARMLESS`), or is a problem. A key that is null counts as absent, as in `transformers`.
+A family takes every key that it understands. The others change nothing that the twin counts
+(`harmless_keys.yaml`), or are problems. A key that is null counts as absent, as in `transformers`.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from twin.errors import Origin, Problem, UsageError
-from twin.loading.files import display, read_text
+from twin.loading.files import display, read_data, read_text
 from twin.loading.suggest import nearest
 from twin.loading.tree import Branch, Leaf, plain
 from twin.loading.yaml_text import Locate, read_yaml, split_lines
 
-HARMLESS = frozenset(
-    {
-        # names, tokens, versions, numbers
-        "architectures", "auto_map", "model_type", "_name_or_path", "name_or_path", "id2label",
-        "label2id", "bos_token_id", "eos_token_id", "pad_token_id", "transformers_version",
-        "torch_dtype", "dtype", "use_cache", "return_dict", "output_attentions",
-        "output_hidden_states", "unsloth_version", "unsloth_fixed",
-        # initialisation, positions
-        "initializer_range", "rope_interleave", "max_position_embeddings", "max_window_layers",
-        "use_mrope", "partial_rotary_factor", "pretraining_tp", "ep_size",
-        # how the router is trained
-        "aux_loss_alpha", "seq_aux", "output_router_logits", "router_aux_loss_coef",
-        "router_jitter_noise", "qk_head_dim",
-    }
-)  # fmt: skip
-"""Keys that change neither weights nor the work of matrices."""
+
+@cache
+def _harmless() -> frozenset[str]:
+    """Keys that change neither weights nor the work of matrices (`harmless_keys.yaml`)."""
+    groups = read_data(Path(__file__).with_name("harmless_keys.yaml")).values()
+    return frozenset(name for group in groups for name in group)
 
 
 @dataclass(slots=True)
@@ -116,7 +107,7 @@ class Keys:
 
     def finish(self) -> None:
         """Refuse what nobody took."""
-        known = HARMLESS | self.taken
+        known = _harmless() | self.taken
         for key, child in self.tree.children.items():
             if key in known or plain(child.node) is None:
                 continue

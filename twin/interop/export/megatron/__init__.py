@@ -2,18 +2,15 @@
 
     twin export SCENARIO --format megatron -o args.sh
 
-Comments hold what the arguments do not say, each with what it becomes when they are read back
-(`twin import megatron`), and what still has to be added: data, tokenizer, learning rate.
+Comments list fields that the arguments do not express, each with its value when they are read back
+(`twin import megatron`), and what has to be added: data, tokenizer, learning rate.
 """
 
 from __future__ import annotations
 
 from twin.answers import Run
 from twin.interop.export.base import Stamp
-from twin.interop.export.megatron.launch import Launch, launch
-from twin.interop.export.megatron.text import script, written
-
-__all__ = ["PARTS", "SUFFIX", "Launch", "files", "launch", "written"]
+from twin.interop.export.megatron.launch import launch, script
 
 SUFFIX = ".sh"
 PARTS = ("",)

@@ -25,8 +25,6 @@ from twin.scenario import ParallelSpec, TrainSpec
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 
-__all__ = ["Argument", "Launch", "read_megatron", "understood"]
-
 
 @dataclass(frozen=True, slots=True)
 class Launch:

@@ -8,11 +8,13 @@ as in the files of Megatron-LM's wrappers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 
 from twin.errors import Origin, Problem
-from twin.interop.importing.megatron.known import HARMLESS, PREFIXES, REFUSED, UNCOUNTED
+from twin.loading.files import read_data
 from twin.loading.suggest import hint, nearest
 
 _OPEN = re.compile(r"\$(\{?\w+|\()|`")
@@ -135,15 +137,16 @@ class Arguments:
         """Refuse, or tell by name, what nobody took."""
         for name, argument in self.given.items():
             off = bool(argument.values) and argument.values[0] in _FALSE
-            if name in self.taken or off or _is_harmless(name):
+            known = _known()
+            if name in self.taken or off or known.is_harmless(name):
                 continue
             shown = " ".join(argument.words)
-            if name in REFUSED:
-                self.refuse(name, f"`{shown}` cannot be expressed: {REFUSED[name]}")
-            elif name in UNCOUNTED:
-                self.remark(f"`{shown}`: {UNCOUNTED[name]}.")
+            if name in known.refused:
+                self.refuse(name, f"`{shown}` cannot be expressed: {known.refused[name]}")
+            elif name in known.uncounted:
+                self.remark(f"`{shown}`: {known.uncounted[name]}.")
             else:
-                near = nearest(name, HARMLESS | UNCOUNTED.keys() | self.taken)
+                near = nearest(name, known.harmless | known.uncounted.keys() | self.taken)
                 meant = f"; did you mean `--{near}`?" if near else ""
                 self.remark(f"`{shown}` is unknown here, and is left out{meant}")
 
@@ -163,5 +166,26 @@ def arguments_of(words: Iterable[tuple[str, Origin | None]]) -> tuple[list[Argum
     return found, before
 
 
-def _is_harmless(name: str) -> bool:
-    return name in HARMLESS or name.startswith(PREFIXES)
+@dataclass(frozen=True, slots=True)
+class _KnownOptions:
+    """The options of `known.yaml`; reasons by option."""
+
+    prefixes: tuple[str, ...]
+    harmless: frozenset[str]
+    uncounted: Mapping[str, str]
+    refused: Mapping[str, str]
+
+    def is_harmless(self, name: str) -> bool:
+        """Whether leaving the option out changes nothing that is counted."""
+        return name in self.harmless or name.startswith(self.prefixes)
+
+
+@cache
+def _known() -> _KnownOptions:
+    data = read_data(Path(__file__).with_name("known.yaml"))
+    harmless = frozenset(name for group in data["harmless"].values() for name in group)
+    uncounted, refused = (
+        {name: reason for reason, names in data[key].items() for name in names}
+        for key in ("uncounted", "refused")
+    )
+    return _KnownOptions(tuple(data["prefixes"]), harmless, uncounted, refused)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from twin.interop.importing.megatron.arguments import Arguments
-from twin.interop.importing.megatron.patterns import experts_pattern, where_experts_are
+from twin.interop.importing.megatron.layer_split import experts_pattern, where_experts_are
 
 Fields = dict[str, Any]
 

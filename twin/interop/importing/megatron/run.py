@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from twin.interop.importing.megatron.arguments import Arguments
-from twin.interop.importing.megatron.split import split_of
+from twin.interop.importing.megatron.layer_split import split_of
 from twin.spec.rank_order import AXES
 
 Fields = dict[str, Any]

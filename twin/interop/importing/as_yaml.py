@@ -1,4 +1,6 @@
-"""A launch on a cluster as the text of a scenario: what is as by default is left out."""
+"""Imported models and launches as YAML: the text of a catalog part, or of a scenario. Defaults are
+left out.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,42 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from twin.arch import parameters
 from twin.errors import printable
 from twin.interop.importing.megatron import Launch
+from twin.spec.model import ModelSpec
 
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
-_RESERVED = re.compile(r"(?i)true|false|null|yes|no|on|off|[-+.0-9e_]+")
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_RESERVED = ("true", "false", "null", "yes", "no", "on", "off")
+
+
+def catalog_part(model: ModelSpec, origin: str) -> str:
+    """YAML of the model, without what is as by default; `origin` is the file it was read from."""
+    total = parameters(model).total
+    head = (
+        f"# Imported from {printable(origin)}: {total:,} parameters.\n"
+        "source: hf-config\nkind: datasheet\n"
+    )
+    fields: dict[str, Any] = model.model_dump(mode="json", exclude_defaults=True)
+    return head + "".join(f"{line}\n" for line in _lines(fields, ""))
+
+
+def _lines(section: dict[str, Any], indent: str) -> Iterator[str]:
+    for key, value in section.items():
+        if isinstance(value, dict):
+            yield f"{indent}{key}:"
+            yield from _lines(cast("dict[str, Any]", value), f"{indent}  ")
+        else:
+            yield f"{indent}{key}: {_scalar(value)}"
+
+
+def _scalar(value: Any) -> str:
+    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _RESERVED
+    return str(value) if plain else json.dumps(value)
+
+
+_PLAIN_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
+_RESERVED_VALUE = re.compile(r"(?i)true|false|null|yes|no|on|off|[-+.0-9e_]+")
 _CHOICES = ("schedule", "optimizer", "routing")
 """Fields that hold one of several kinds; what has no settings is written by its name."""
 
@@ -25,7 +58,7 @@ def scenario_text(launch: Launch, cluster: Mapping[str, Any], origin: str) -> st
     if launch.remarks:
         head += ["#", "# Left out or assumed:"]
         head += [f"# - {printable(remark)}" for remark in launch.remarks]
-    return "".join(f"{line}\n" for line in (*head, *_lines(document)))
+    return "".join(f"{line}\n" for line in (*head, *_section_lines(document)))
 
 
 def sections(launch: Launch, cluster: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +85,7 @@ def _fields(section: BaseModel) -> dict[str, Any]:
     return found
 
 
-def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+def _section_lines(document: Mapping[str, Any]) -> Iterator[str]:
     for key, value in document.items():
         if not isinstance(value, dict):
             yield f"{key}: {_flow(value)}"
@@ -69,5 +102,9 @@ def _flow(value: Any) -> str:
         return f"{{{', '.join(f'{name}: {_flow(one)}' for name, one in fields.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(_flow(one) for one in cast('list[Any]', value))}]"
-    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not _RESERVED.fullmatch(value)
+    plain = (
+        isinstance(value, str)
+        and _PLAIN_VALUE.fullmatch(value)
+        and not _RESERVED_VALUE.fullmatch(value)
+    )
     return str(value) if plain else json.dumps(value, ensure_ascii=not str(value).isprintable())

@@ -9,7 +9,7 @@ from reference.parallel.overlap import load_pace
 from twin.answers import ask
 from twin.engine.program import COMPUTE, EXPERT, Step
 from twin.interop.export.base import render
-from twin.interop.export.pace import stretches
+from twin.interop.export.throttle_profile import stretches
 
 LAYOUT = Path("scenarios/reference/ep2-1gbps.yaml")
 
