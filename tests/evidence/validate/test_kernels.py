@@ -116,7 +116,7 @@ def test_a_row_that_no_fit_has_seen_is_predicted_as_ever() -> None:
 
 
 def test_leaving_out_needs_scipy_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twin.evidence.calibrate.extra.find_spec", lambda _: None)
+    monkeypatch.setattr("twin.evidence.calibrate.find_spec", lambda _: None)
     with pytest.raises(UsageError) as refused:
         leave_one_out([])
     assert refused.value.problems[0].code == "TW031"

@@ -11,7 +11,6 @@ from `PLAIN`.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,20 +22,14 @@ from twin import units
 from twin.errors import Origin, Problem, ScenarioError, TwinError, UsageError
 from twin.evidence.calibrate.table import Cell, Row, Table
 from twin.loading import catalog_parts, load_any, load_part
+from twin.loading.files import read_data
 from twin.loading.suggest import hint
 from twin.planning import plan
 from twin.scenario import ParallelSpec, Scenario, TrainSpec
 from twin.spec.memory import MemorySpec
 
-PLAIN: Final = """\
-schema: 1
-name: a row of step times
-model: kimi-k2-nano
-cluster: {node: h100-8gpu, nodes: 1, fabric: rail-fat-tree-400g}
-parallel: {schedule: 1f1b}
-train: {tokens: 1T, global_batch: 1seq, sequence: 1tok, optimizer: adamw}
-"""
-"""What a row does not say; `NEEDED` columns are never taken from here."""
+PLAIN: Final = Path(__file__).with_name("plain_row.yaml")
+"""Defaults for missing columns, but for those of `NEEDED`."""
 NEEDED: Final = ("seconds", "model", "global_batch", "sequence")
 
 SECTIONS: Final = MappingProxyType(
@@ -82,24 +75,19 @@ class StepRow:
 def steps(table: Table, base: str | None, sets: Sequence[str]) -> tuple[StepRow, ...]:
     """Every row as a scenario. Raises `UsageError` or `ScenarioError` with all that is wrong."""
     _refuse_columns(table, base)
-    with tempfile.TemporaryDirectory() as folder:
-        file = base
-        if file is None:
-            plain = Path(folder) / "step-times.yaml"
-            plain.write_text(PLAIN, encoding="utf-8")
-            file = str(plain)
-        found: list[StepRow] = []
-        problems: dict[Problem, None] = {}
-        error: type[TwinError] = UsageError
-        for number, row in enumerate(table.rows, 1):
-            try:
-                own = row["scenario"].text if "scenario" in row else file
-                found.append(_step(row, number, own, sets, own == file and base is None))
-            except TwinError as wrong:
-                problems |= dict.fromkeys(wrong.problems)
-                error = ScenarioError if isinstance(wrong, ScenarioError) else error
-        if problems:
-            raise error(problems)
+    file = base or str(PLAIN)
+    found: list[StepRow] = []
+    problems: dict[Problem, None] = {}
+    error: type[TwinError] = UsageError
+    for number, row in enumerate(table.rows, 1):
+        try:
+            own = row["scenario"].text if "scenario" in row else file
+            found.append(_step(row, number, own, sets, own == file and base is None))
+        except TwinError as wrong:
+            problems |= dict.fromkeys(wrong.problems)
+            error = ScenarioError if isinstance(wrong, ScenarioError) else error
+    if problems:
+        raise error(problems)
     _refuse_gpus(found)
     return tuple(found)
 
@@ -130,25 +118,11 @@ def _refuse_columns(table: Table, base: str | None) -> None:
 
 def _nearest(name: str, known: Sequence[str]) -> str:
     """The column that a name most likely means, by what else people call it."""
-    other = _ALSO.get(name.lower().replace("-", "_").replace(" ", "_"))
+    also = read_data(Path(__file__).with_name("column_names.yaml"))
+    other = also.get(name.lower().replace("-", "_").replace(" ", "_"))
     if other is not None:
         return f"write `{other}`"
     return hint(name, known) + "; a dot makes it a field of the scenario, `model.layers`"
-
-
-_ALSO: Final = MappingProxyType(
-    {
-        "pp": "pipeline", "tp": "tensor", "ep": "expert", "cp": "context", "dp": "data",
-        "vp": "virtual", "vpp": "virtual", "etp": "expert_tensor", "mbs": "micro_batch",
-        "gbs": "global_batch", "batch": "global_batch", "seq": "sequence", "seq_len": "sequence",
-        "sequence_length": "sequence",
-        "time": "seconds", "step_time": "seconds", "step_seconds": "seconds", "step_s": "seconds",
-        "ms": "seconds, with the unit in the cell: 410ms", "fsdp": "zero, with 3 in the cell",
-        "activation_checkpointing": "recompute", "num_gpus": "gpus", "world_size": "gpus",
-        "microbatch": "micro_batch",
-    }
-)  # fmt: skip
-"""What other tools call our columns."""
 
 
 def _says(column: str, name: str) -> bool:

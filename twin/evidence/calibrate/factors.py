@@ -1,9 +1,5 @@
-"""What a calibration may change: a few factors, each on some numbers of a profile or of a node's
-links, with how far it lies from 1 on GPUs and stacks that nobody has measured yet.
-
-The spreads are OURS, chosen before any row was fitted: the standard deviation of the logarithm over
-the shipped profiles of different GPUs and stacks (products 0.66 to 0.84 of the peak, memory 0.56 to
-0.87, the host 10 to 63 us per kernel, links 0.61 to 0.95 of their rate), rounded up.
+"""What a calibration may change: a few factors (`factors.yaml`), each on numbers of a profile or
+of a node's links, with a prior spread around 1.
 """
 
 from __future__ import annotations
@@ -11,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, log
+from pathlib import Path
 from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.loading.files import read_data
 from twin.spec.base import Spec
 from twin.spec.calibration import MatmulsSpec, StreamingSpec
 
@@ -23,13 +21,7 @@ Array = NDArray[np.float64]
 _Section = TypeVar("_Section", bound=Spec)
 
 SECONDS: Final = frozenset(
-    {
-        "launch",
-        "group_launch",
-        "attention_forward_launch",
-        "attention_backward_launch",
-        "dispatch",
-    }
+    ("launch", "group_launch", "attention_forward_launch", "attention_backward_launch", "dispatch")
 )
 """Numbers that are times; all others are shares or ramps."""
 _CEILING: Final[Mapping[str, float]] = {"ramp": 1e5, **dict.fromkeys(SECONDS, 1.0)}
@@ -52,67 +44,28 @@ class Factor:
     starts: tuple[float, ...] = (1.0,)
 
 
-COMPUTE: Final = Factor(
-    "compute",
-    "how close products and attention come to the peak",
-    tuple(
-        f"calibration.{number}"
-        for number in (
-            "gemm",
-            "grouped_gemm",
-            "matmuls.bf16.efficiency",
-            "matmuls.fp8.efficiency",
-            "attention_forward",
-            "attention_backward",
-        )
-    ),
-    0.25,
-)
-ATTENTION: Final = Factor(
-    "attention",
-    "how close attention comes to the peak beside what `compute` says",
-    ("calibration.attention_forward", "calibration.attention_backward"),
-    0.3,
-)
-MEMORY: Final = Factor(
-    "memory",
-    "how close other kernels come to the memory's rate",
-    (
-        "calibration.bandwidth",
-        *(f"calibration.streaming.{kind}.bandwidth" for kind in StreamingSpec.model_fields),
-    ),
-    0.3,
-)
-HOST: Final = Factor(
-    "host", "what the host needs per kernel", ("calibration.dispatch",), 1.0, (1.0, 5.0)
-)
-LINKS: Final = Factor(
-    "links",
-    "how close NVLink and NICs come to their rates",
-    ("node.nvlink.efficiency", "node.nic.efficiency"),
-    0.25,
-)
-LAUNCH: Final = Factor(
-    "launch",
-    "what each kernel adds beside its own time",
-    (
-        "calibration.launch",
-        "calibration.attention_forward_launch",
-        "calibration.attention_backward_launch",
-        *(f"calibration.matmuls.{numbers}.launch" for numbers in MatmulsSpec.model_fields),
-        *(f"calibration.matmuls.{numbers}.group_launch" for numbers in MatmulsSpec.model_fields),
-        *(f"calibration.streaming.{kind}.launch" for kind in StreamingSpec.model_fields),
-    ),
-    1.0,
-    (1.0, 3.0),
-)
-STEP_FACTORS: Final = (COMPUTE, ATTENTION, MEMORY, HOST, LINKS)
-"""What step times can show: one factor per resource that a step waits for, and one for the kernel
-that stacks differ in most."""
-NAMED_FACTORS: Final = (*STEP_FACTORS, LAUNCH)
-"""Those and what is fitted only where it is asked for. The last is for a CPU, whose cores are host
-and device at once: what the host needs is added to its kernels, where a GPU hides one behind the
-other, so that `host` and it say the same of a GPU's rows."""
+def _factors() -> dict[str, Factor]:
+    """The factors of `factors.yaml` by name."""
+    sections = {"streaming": StreamingSpec.model_fields, "matmuls": MatmulsSpec.model_fields}
+    found: dict[str, Factor] = {}
+    for name, given in read_data(Path(__file__).with_name("factors.yaml")).items():
+        numbers = [
+            path.replace("*", own)
+            for path in given["numbers"]
+            for own in (sections[path.split(".")[1]] if "*" in path else ("",))
+        ]
+        starts = tuple(given.get("starts", (1.0,)))
+        found[name] = Factor(name, given["meaning"], tuple(numbers), given["spread"], starts)
+    return found
+
+
+NAMED_FACTORS: Final = tuple(_factors().values())
+"""All factors. The last, `launch`, is fitted only on request. It is for a CPU, whose cores are host
+and device at once: host time is added to its kernels, where a GPU hides one behind the other, so
+that `host` and `launch` mean the same for a GPU's rows."""
+STEP_FACTORS: Final = NAMED_FACTORS[:-1]
+"""What step times can determine: one factor per resource that a step waits for, and one for the
+kernel that differs most between stacks."""
 
 
 def named(factors: Iterable[Factor], names: Iterable[str]) -> tuple[Factor, ...]:

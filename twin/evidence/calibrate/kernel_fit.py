@@ -9,14 +9,17 @@ without rows stays as it is in the base.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 from twin.evidence.calibrate import factors as numbers
 from twin.evidence.calibrate.choice import ChosenFactors, choose, sets_of
 from twin.evidence.calibrate.factors import Array, Factor
 from twin.evidence.calibrate.kernels import Kernel
+from twin.loading.files import read_data
 from twin.spec.calibration import (
     CalibrationSpec,
     KernelsSpec,
@@ -51,73 +54,55 @@ class FittedTask:
     chosen: ChosenFactors
 
 
-def _factor(path: str, meaning: str, spread: float) -> Factor:
-    return Factor(path, meaning, (f"calibration.{path}",), spread)
-
-
 def tasks(base: CalibrationSpec) -> tuple[KernelTask, ...]:
-    """What is fitted of a base, which may know products by shape."""
+    """The classes that are fitted of a base, which may have a law of GEMMs by shape."""
     by_shape = base.matmuls is not None and base.matmuls.bf16 is not None
-    moved = (
-        _factor("bandwidth", "share of the memory's rate", 0.5),
-        _factor("launch", "time that each kernel adds", 1.0),
-    )
-    kinds = [one for one in StreamingSpec.model_fields if getattr(base.streaming, one, None)]
+    kinds = [kind for kind in StreamingSpec.model_fields if getattr(base.streaming, kind, None)]
+    shape = " by shape" if by_shape else ""
     return (
-        KernelTask("memory", lambda k: k.op_class == "bandwidth", _growing(moved)),
+        KernelTask("memory", lambda k: k.op_class == "bandwidth", _sets("memory")),
         *map(_kind, kinds),
-        *(_by_shape() if by_shape else _by_class()),
-        *(_attention(direction) for direction in ("forward", "backward")),
+        KernelTask(
+            "products",
+            lambda k: k.op_class == "gemm" and not (by_shape and (_weight(k) or k.backward)),
+            _sets(f"products{shape}"),
+        ),
+        KernelTask(
+            "grouped products",
+            lambda k: k.op_class == "grouped_gemm" and not (by_shape and _weight(k)),
+            _sets(f"grouped products{shape}"),
+        ),
+        *((KernelTask("gradients of weights", _weight, _sets("gradients of weights")),) * by_shape),
+        *map(_attention, ("forward", "backward")),
     )
 
 
 def _kind(kind: str) -> KernelTask:
-    pair = (
-        _factor(f"streaming.{kind}.bandwidth", "share of the memory's rate", 0.5),
-        _factor(f"streaming.{kind}.launch", "time that each kernel adds", 1.0),
-    )
-    return KernelTask(kind, lambda k: k.op_class == kind, _growing(pair))
-
-
-def _by_shape() -> tuple[KernelTask, ...]:
-    law = (
-        _factor("matmuls.bf16.efficiency", "share of the peak of large products", 0.3),
-        _factor("matmuls.bf16.launch", "time that each product adds", 1.0),
-        _factor("matmuls.bf16.ramp", "inner sum at which half is reached", 1.5),
-    )
-    groups = _factor("matmuls.bf16.grouped", "share that groups keep", 0.3)
-    weight = _factor("matmuls.bf16.weight_gradient", "share that gradients of weights keep", 0.3)
-    return (
-        KernelTask("products", lambda k: _dense(k) and not k.backward, _growing(law)),
-        KernelTask("grouped products", lambda k: _grouped(k) and not _weight(k), ((groups,),)),
-        KernelTask("gradients of weights", _weight, ((weight,),)),
-    )
-
-
-def _by_class() -> tuple[KernelTask, ...]:
-    dense = _factor("gemm", "share of the peak of products", 0.3)
-    groups = _factor("grouped_gemm", "share of the peak of grouped products", 0.3)
-    return (
-        KernelTask("products", lambda k: k.op_class == "gemm", ((dense,),)),
-        KernelTask("grouped products", lambda k: k.op_class == "grouped_gemm", ((groups,),)),
-    )
+    return KernelTask(kind, lambda k: k.op_class == kind, _sets("memory", f"streaming.{kind}."))
 
 
 def _attention(direction: str) -> KernelTask:
-    backward = direction == "backward"
-    pair = (
-        _factor(f"attention_{direction}", "share of the peak of long sequences", 0.4),
-        _factor(f"attention_{direction}_ramp", "FLOP per byte at which half is reached", 1.5),
-    )
+    backward, name = direction == "backward", f"attention, {direction}"
     return KernelTask(
-        f"attention, {direction}",
-        lambda k: k.op_class == "attention" and k.backward == backward,
-        _growing(pair),
+        name, lambda k: k.op_class == "attention" and k.backward == backward, _sets(name)
     )
+
+
+@cache
+def _numbers() -> Mapping[str, Mapping[str, tuple[str, float]]]:
+    return read_data(Path(__file__).with_name("kernel_factors.yaml"))
+
+
+def _sets(name: str, section: str = "") -> tuple[tuple[Factor, ...], ...]:
+    """The sets of factors of a class: the first factor, it with each other, all."""
+    paths = [(f"{section}{path}", *given) for path, given in _numbers()[name].items()]
+    factors = [
+        Factor(path, meaning, (f"calibration.{path}",), spread) for path, meaning, spread in paths
+    ]
+    return _growing(factors)
 
 
 def _growing(factors: Sequence[Factor]) -> tuple[tuple[Factor, ...], ...]:
-    """The first factor, it with each other, all."""
     first, *others = (factor.name for factor in factors)
     names = [first, *(f"{first}+{other}" for other in others)]
     return sets_of(factors, *dict.fromkeys([*names, "+".join((first, *others))]))
@@ -125,10 +110,6 @@ def _growing(factors: Sequence[Factor]) -> tuple[tuple[Factor, ...], ...]:
 
 def _dense(kernel: Kernel) -> bool:
     return kernel.op_class == "gemm" and not _weight(kernel)
-
-
-def _grouped(kernel: Kernel) -> bool:
-    return kernel.op_class == "grouped_gemm"
 
 
 def _weight(kernel: Kernel) -> bool:

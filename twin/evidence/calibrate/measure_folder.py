@@ -20,30 +20,12 @@ from twin.errors import Origin, Problem, UsageError
 from twin.evidence.calibrate.columns import StepRow
 from twin.evidence.calibrate.kernels import Kernel
 from twin.loading import load
-from twin.loading.files import display
+from twin.loading.files import display, read_data
 
-CLASSES: Final[Mapping[str, OpClass]] = {
-    "gemm": "gemm",
-    "grouped": "grouped_gemm",
-    "attention": "attention",
-    "bandwidth": "bandwidth",
-}
+_OPERATIONS: Final = read_data(Path(__file__).with_name("operations.yaml"))["reference"]
+CLASSES: Final[Mapping[str, OpClass]] = _OPERATIONS["classes"]
 """Groups of points that are kernels of a class."""
-KINDS: Final[Mapping[str, OpClass]] = {
-    "rms_norm": "norm",
-    "rms_norm_backward": "norm",
-    "swiglu": "activation",
-    "swiglu_backward": "activation",
-    "rope": "rotary",
-    "fp8_cast": "cast",
-    "spread": "gather",
-    "gather": "gather",
-    "route": "routing",
-    "route_backward": "routing",
-    "loss": "loss",
-    "loss_backward": "loss",
-    "adamw": "update",
-}
+KINDS: Final[Mapping[str, OpClass]] = _OPERATIONS["kinds"]
 """Operations that are kernels of a kind of their own."""
 NEEDED: Final = ("group", "op", "dtype", "shape", "flop", "bytes", "kernels", "timing")
 """What every point says."""

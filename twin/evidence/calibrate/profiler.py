@@ -29,15 +29,13 @@ from twin.arch.ops import OpClass, Product, Work
 from twin.errors import Problem, UsageError
 from twin.evidence.calibrate.kernels import Kernel
 from twin.evidence.calibrate.table import digest
-from twin.loading.files import display
+from twin.loading.files import display, read_data
 
-BYTES: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "c10::BFloat16": 2, "c10::Half": 2, "float": 4, "double": 8, "long int": 8, "int": 4,
-        "bool": 1, "unsigned char": 1, "signed char": 1, "c10::Float8_e4m3fn": 1,
-    }
-)  # fmt: skip
+_OPERATIONS: Final = read_data(Path(__file__).with_name("operations.yaml"))["torch"]
+BYTES: Final[Mapping[str, int]] = _OPERATIONS["bytes"]
 """Bytes of a number of each type that the profiler names."""
+_CAUSAL: Final[Mapping[str, int]] = _OPERATIONS["causal"]
+"""Fused attention, and which argument states whether it is causal."""
 HALF: Final = frozenset({"c10::BFloat16", "c10::Half"})
 
 
@@ -140,21 +138,6 @@ def _grouped(name: str, inputs: Inputs) -> MappedKernel:
     return MappedKernel("grouped_gemm", each, Work(flop, moved, 1, product), product.weight)
 
 
-_CAUSAL: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "_scaled_dot_product_flash_attention_for_cpu": 4,
-        "_scaled_dot_product_flash_attention_for_cpu_backward": 7,
-        "_scaled_dot_product_flash_attention": 4,
-        "_scaled_dot_product_flash_attention_backward": 11,
-        "_scaled_dot_product_efficient_attention": 6,
-        "_scaled_dot_product_efficient_attention_backward": 11,
-        "_scaled_dot_product_cudnn_attention": 6,
-        "_scaled_dot_product_cudnn_attention_backward": 14,
-    }
-)
-"""Fused attention, and which argument says whether it is causal (native_functions.yaml)."""
-
-
 def _attention(name: str, inputs: Inputs) -> MappedKernel:
     backward = name.endswith("_backward")
     first = 1 if backward else 0
@@ -190,15 +173,6 @@ def _elementwise(name: str, inputs: Inputs) -> MappedKernel:
     return MappedKernel("bandwidth", f"{name} of {words}", Work(0.0, float(read + written), 1))
 
 
-_ELEMENTWISE: Final = (
-    "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_", "neg", "exp", "rsqrt", "sqrt",
-    "pow", "gelu", "gelu_backward", "silu", "silu_backward", "sigmoid", "sigmoid_", "tanh", "relu",
-    "threshold_backward", "where", "masked_fill_", "copy_", "fill_", "zero_", "_softmax",
-    "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "native_layer_norm",
-    "native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward", "native_dropout",
-    "lerp_", "addcmul_", "addcdiv_", "cat",
-)  # fmt: skip
-
 Reader = Callable[[str, Inputs], MappedKernel]
 _READERS: Final[Mapping[str, Reader]] = MappingProxyType(
     {
@@ -206,7 +180,7 @@ _READERS: Final[Mapping[str, Reader]] = MappingProxyType(
         "addmm": _product,
         "_grouped_mm": _grouped,
         **dict.fromkeys(_CAUSAL, _attention),
-        **dict.fromkeys(_ELEMENTWISE, _elementwise),
+        **dict.fromkeys(_OPERATIONS["elementwise"], _elementwise),
     }
 )
 
