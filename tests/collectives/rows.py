@@ -9,11 +9,16 @@ from collections.abc import Iterator
 from statistics import median
 
 from twin.collectives import spread
-from twin.evidence.validate.collectives import OUTSIDE
+from twin.evidence.validate.answer import not_predicted
 from twin.evidence.validate.collectives import points as points_of
 from twin.evidence.validate.exchanges import EFA, TOP_K, MeasuredTransfer
 from twin.evidence.validate.suite import read_suite
 from twin.network import Placement
+
+OUTSIDE = {
+    name: reason for reason, names in not_predicted()["collectives"].items() for name in names
+}
+"""Rows that are not priced, and why."""
 
 
 def points() -> Iterator[tuple[str, MeasuredTransfer]]:

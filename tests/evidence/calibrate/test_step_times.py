@@ -13,7 +13,7 @@ from twin.cli.main import main
 from twin.errors import DEFAULT, UsageError
 from twin.evidence.calibrate.calibrate import Calibration, CalibrationRequest, calibrate, from_steps
 from twin.evidence.calibrate.columns import StepRow
-from twin.evidence.calibrate.factors import COMPUTE, HOST, LAUNCH, LINKS, STEP_FACTORS, scaled
+from twin.evidence.calibrate.factors import NAMED_FACTORS, STEP_FACTORS, scaled
 from twin.evidence.calibrate.result import Stamp
 from twin.evidence.calibrate.step_fit import StepSimulator
 from twin.evidence.calibrate.write import write
@@ -21,6 +21,13 @@ from twin.inference import decode_pass, engine
 from twin.loading import load, load_part
 from twin.spec.inference import EngineSpec
 
+_FACTORS = {factor.name: factor for factor in NAMED_FACTORS}
+COMPUTE, HOST, LAUNCH, LINKS = (
+    _FACTORS["compute"],
+    _FACTORS["host"],
+    _FACTORS["launch"],
+    _FACTORS["links"],
+)
 BASE = load_part("calibrations", "h800-hopper-bf16").spec
 TRUTH = {COMPUTE: 0.7, HOST: 6.0}
 STAMP = Stamp.now("step times", "rows", "0" * 64, "A100-80GB", BASE)

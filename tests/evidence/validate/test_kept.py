@@ -19,7 +19,7 @@ from twin.evidence.validate.baselines import BASELINES
 from twin.evidence.validate.pairs import RowPair
 from twin.evidence.validate.suite import read_suite
 from twin.evidence.validate.summary import Summary, summarize
-from twin.evidence.validate.validate import ASKED
+from twin.evidence.validate.validate import ANSWERS as BY_CATEGORY
 from twin.loading.files import shipped_folder
 from twin.reports.interval import Known
 
@@ -148,5 +148,5 @@ def test_the_answers_that_ship_are_of_the_rows_that_ship() -> None:
     assert {one.id.partition("[")[0] for one in told.summary.answers} >= {
         row.id for row in rows if row.category == "train_step"
     }
-    assert {one.category for one in told.summary.answers} <= set(ASKED)
+    assert {one.category for one in told.summary.answers} <= set(BY_CATEGORY)
     assert json.loads(file.read_text())["version"] == shipped_answers.VERSION

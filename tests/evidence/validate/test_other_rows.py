@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.evidence.validate.rows import row, shipped
-from twin.evidence.validate.answer import RowResult
-from twin.evidence.validate.other_rows import WHY
+from twin.evidence.validate.answer import RowResult, not_predicted
 from twin.evidence.validate.other_rows import schedules as bubbles
 from twin.evidence.validate.other_rows import weight_updates as updates
 from twin.evidence.validate.suite import PublishedRow
@@ -86,11 +85,11 @@ def test_muon_needs_half_of_adamws_states_and_a_little_for_the_tables() -> None:
     assert one.predicted == pytest.approx(0.5 + tables / 2, abs=0.002)
 
 
-@pytest.mark.parametrize("category", WHY)
+@pytest.mark.parametrize("category", not_predicted()["categories"])
 def test_what_nothing_predicts_says_why(category: str) -> None:
     (one,) = answer(row({}, gpu="H100", category=category))
     assert one.status == "not_expressible"
-    assert one.reason == WHY[category]
+    assert one.reason == not_predicted()["categories"][category]
 
 
 def test_an_unknown_category_is_refused() -> None:

@@ -7,7 +7,7 @@ al. 1994). The ratio is taken anew at the optimum, and the fit repeated where it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import log
 from typing import Any, Final, cast
 
@@ -176,10 +176,7 @@ class Difference:
         return {
             "old": self.old,
             "new": self.new,
-            "changes": [
-                {"path": c.path, "old": c.old, "new": c.new, "ratio": c.ratio, "seconds": c.seconds}
-                for c in self.changes
-            ],
+            "changes": [asdict(change) | {"ratio": change.ratio} for change in self.changes],
             "step_seconds": list(self.seconds) if self.seconds else None,
         }
 

@@ -7,7 +7,7 @@ one cluster and one kind of model would outvote all others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from twin.evidence.validate.answer import RowResult
@@ -43,15 +43,8 @@ class AcceptanceLimit:
         return low and (self.at_most is None or self.value <= self.at_most)
 
     def to_json(self) -> dict[str, Any]:
-        """The bar by names."""
-        return {
-            "name": self.name,
-            "value": self.value,
-            "rows": self.rows,
-            "at_most": self.at_most,
-            "at_least": self.at_least,
-            "met": self.met,
-        }
+        """The limit by names."""
+        return asdict(self) | {"met": self.met}
 
 
 def of_gpus(answers: Iterable[RowResult], names: Sequence[str]) -> tuple[RowResult, ...]:

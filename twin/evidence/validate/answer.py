@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, Concatenate, Final, Literal, ParamSpec
 
+from twin.errors import TwinError
 from twin.evidence.validate.suite import PublishedRow, Unreadable, Use
+from twin.loading.files import read_data
+
+P = ParamSpec("P")
 
 Status = Literal["predicted", "not_expressible"]
+_JSON: Final = (
+    "id", "metric", "predicted", "measured", "error", "interval", "use", "status", "reason",
+    "category", "source", "model", "gpu", "gpus", "precision", "reproducible", "stack",
+    "calibration", "assumed", "left_out",
+)  # fmt: skip
+"""Keys of a row of the JSON document, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +79,12 @@ class RowResult:
 
     def to_json(self) -> dict[str, Any]:
         """The row of the JSON document (DESIGN.md, "twin validate")."""
-        return {
-            "id": self.id,
-            "metric": self.metric,
-            "predicted": self.predicted,
-            "measured": self.measured,
-            "error": self.error,
-            "interval": self.interval,
-            "use": self.use,
-            "status": self.status,
-            "reason": self.reason,
-            "category": self.category,
-            "source": self.source,
-            "model": self.model,
-            "gpu": self.gpu,
-            "gpus": self.gpus,
-            "precision": self.precision,
-            "reproducible": self.reproducible,
-            "stack": self.stack,
-            "calibration": self.calibration,
-            "assumed": self.assumed,
-            "left_out": self.left_out,
-        }
+        values = asdict(self) | {"error": self.error}
+        return {name: values[name] for name in _JSON}
+
+
+Answers = Callable[Concatenate[PublishedRow, P], tuple[RowResult, ...]]
+"""What answers rows of a category."""
 
 
 def blank(row: PublishedRow, metric: str) -> RowResult:
@@ -107,3 +104,44 @@ def refused(row: PublishedRow, metric: str, reason: str) -> RowResult:
             row.id, metric, row.use, row.category, row.source, row.model, "", row.precision
         )
     return replace(known, status="not_expressible", reason=reason)
+
+
+def answering(
+    metric: str, nothing: str, garbled: str | None = None
+) -> Callable[[Callable[Concatenate[PublishedRow, P], Iterator[RowResult]]], Answers[P]]:
+    """Makes a generator of results answer rows whatever they hold. A row that it cannot read, or
+    whose scenario is invalid, is refused under `metric` with the reason; one without results with
+    `nothing`; one on whose values it fails with `garbled`, if given."""
+
+    def decorated(
+        results: Callable[Concatenate[PublishedRow, P], Iterator[RowResult]],
+    ) -> Answers[P]:
+        @wraps(results)
+        def answers(row: PublishedRow, *args: P.args, **more: P.kwargs) -> tuple[RowResult, ...]:
+            try:
+                found = tuple(results(row, *args, **more))
+            except Unreadable as error:
+                return (refused(row, metric, str(error)),)
+            except TwinError as error:
+                return (refused(row, metric, error.problems[0].message),)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                if garbled is None:
+                    raise
+                return (refused(row, metric, garbled),)
+            return found or (refused(row, metric, nothing),)
+
+        return answers
+
+    return decorated
+
+
+@cache
+def not_predicted() -> dict[str, dict[str, Any]]:
+    """Rows that are not predicted, and why (`not_predicted.yaml`); by reason, or by category."""
+    return read_data(Path(__file__).with_name("not_predicted.yaml"))
+
+
+def reason_of(section: str, name: str) -> str | None:
+    """Why a row is not predicted; None where it is."""
+    found = not_predicted()[section].items()
+    return next((reason for reason, names in found if name in names), None)

@@ -19,7 +19,7 @@ from typing import Final, get_args
 from twin.arch.ops import CollectiveKind
 from twin.collectives import Traffic, alone, chosen, traffic
 from twin.evidence.validate import exchanges
-from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.validate.answer import RowResult, answering, blank, reason_of, refused
 from twin.evidence.validate.exchanges import (
     EFA,
     MeasuredTransfer,
@@ -143,34 +143,6 @@ RATE: Final = "bus_bytes_per_second"
 SECONDS: Final = "kernel_seconds"
 MOST: Final = 1e30
 """More bytes, or seconds, than any transfer has."""
-_BOUND: Final = "12 SMs: they bind, not the links"
-_ODD: Final = "dispatch slower than combine of twice the bytes: anomalous"
-_SWAPPED: Final = "cells of 8 and 16 ranks look swapped in the source"
-_UNMEASURED: Final = "not documented whether measured"
-OUTSIDE: Final = MappingProxyType(
-    {
-        "deepseek-isca25-deepep-mpft-fig7": "which number belongs to which size is not known",
-        "aic-deepep-h100-ep8-e256-sm12": _BOUND,
-        "aic-deepep-h100-ep8-e384-sm12": _BOUND,
-        "aic-deepep-h100-ep16-sm12": _BOUND,
-        "aic-deepep-h100-ep32-sm12": _BOUND,
-        "aic-deepep-h100-ep64-sm12": _ODD,
-        "aic-deepep-h100-ep64-sm20": _ODD,
-        "aic-deepep-h100-ep64-sm24": _ODD,
-        "pplx-pplx-cx7-ep8-4096tok": _SWAPPED,
-        "pplx-deepep-cx7-ep8-4096tok": _SWAPPED,
-        "pplx-pplx-efa-ep8-4096tok": _SWAPPED,
-        "pplx-pplx-cx7-ep16-4096tok": _SWAPPED,
-        "pplx-deepep-cx7-ep16-4096tok": _SWAPPED,
-        "pplx-pplx-efa-ep16-4096tok": _SWAPPED,
-        "nccl-2409-2node-h100-roce": "a misbehaving fabric, half of what its authors expect",
-        "simai-efficiency-nvlink-ratio": _UNMEASURED,
-        "simai-efficiency-nic-ratio": _UNMEASURED,
-        "simai-efficiency-ata-ratio": _UNMEASURED,
-        "simai-busbw-example": "an example configuration, not a measurement",
-    }
-)
-"""Rows that are not priced, with what is wrong with them."""
 COPY: Final = 2**30
 """Bytes of a copy by a copy engine; its source gives the rate of long ones."""
 NETS: Final = MappingProxyType({"roce": "H800", "ib": "A100-80GB"})
@@ -181,23 +153,21 @@ PLACES: Final = MappingProxyType({"same_leaf": 2, "cross_leaf": 64})
 Read = Callable[[PublishedRow, Nvlink | None], Iterator[MeasuredTransfer]]
 
 
-def answers(row: PublishedRow) -> tuple[RowResult, ...]:
+_NOTHING: Final = "nothing in it is a time or rate of bytes over a link"
+_GARBLED: Final = "its payloads and times cannot be read"
+_SMALL: Final = "NCCL sends payloads under 4 MiB by other protocols, which the twin does not price"
+
+
+@answering(RATE, _NOTHING, garbled=_GARBLED)
+def answers(row: PublishedRow) -> Iterator[RowResult]:
     """Bandwidth (or latency) of everything that a row measured, one answer each."""
-    reason = OUTSIDE.get(row.id)
+    reason = reason_of("collectives", row.id)
     if reason is not None:
-        return (refused(row, RATE, reason),)
-    try:
-        found = tuple(answer(row, point) for point in points(row))
-        below = small(row) if _reader(row) is nccl_points else ()
-    except Unreadable as why:
-        return (refused(row, RATE, str(why)),)
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-        return (refused(row, RATE, "its payloads and times cannot be read"),)
-    why = "NCCL sends payloads under 4 MiB by other protocols, which the twin does not price"
-    return (
-        *(replace(refused(row, RATE, why), id=f"{row.id}[{size:,.0f} B]") for size in below),
-        *found,
-    ) or (refused(row, RATE, "nothing in it is a time or rate of bytes over a link"),)
+        raise Unreadable(reason)
+    for size in small(row) if _reader(row) is nccl_points else ():
+        yield replace(refused(row, RATE, _SMALL), id=f"{row.id}[{size:,.0f} B]")
+    for point in points(row):
+        yield answer(row, point)
 
 
 def answer(row: PublishedRow, point: MeasuredTransfer) -> RowResult:
@@ -211,7 +181,7 @@ def answer(row: PublishedRow, point: MeasuredTransfer) -> RowResult:
     if point.bytes is None:
         return replace(known, predicted=point.ours, measured=point.measured)
     if not 0 < point.bytes < MOST or not 0 < point.measured < MOST:
-        raise Unreadable("its payloads and times cannot be read")
+        raise Unreadable(_GARBLED)
     rates = point.bytes / point.ours, point.bytes / point.measured
     return replace(known, predicted=rates[0], measured=rates[1])
 

@@ -11,10 +11,9 @@ the shipped scenario. One layer of Megatron-LM is `twin.evidence.calibrate.a100_
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
 from typing import Final
 
 from twin.engine import lower
@@ -22,7 +21,7 @@ from twin.engine.program import EXPERT, Program
 from twin.errors import UsageError
 from twin.evidence.calibrate.a100_rows import korthikanti_layer
 from twin.evidence.calibrate.kernels import FILES, PROFILE, ROWS, Kernel, NotPriced, read, trace
-from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.validate.answer import RowResult, answering, blank, reason_of
 from twin.evidence.validate.suite import PublishedRow, Unreadable, number
 from twin.loading import catalog_parts, load, load_part
 from twin.planning import plan
@@ -36,14 +35,12 @@ MOST: Final = 1e30
 """More FLOP, or seconds, than any kernel has."""
 
 
-def answers(row: PublishedRow) -> tuple[RowResult, ...]:
+@answering(SECONDS, "")
+def answers(row: PublishedRow) -> Iterator[RowResult]:
     """Seconds of every kernel of a row, one answer each."""
-    try:
-        profile = profile_of(row)
-        kernels = kernels_of(row)
-    except Unreadable as why:
-        return (refused(row, SECONDS, str(why)),)
-    return tuple(answer(row, kernel, kernel.predicted(*profile), profile[1]) for kernel in kernels)
+    profile = profile_of(row)
+    for kernel in kernels_of(row):
+        yield answer(row, kernel, kernel.predicted(*profile), profile[1])
 
 
 def answer(
@@ -100,32 +97,31 @@ SCENARIO: Final = "deepseek-v3-2048xh800"
 EVEN: Final = ("train.routing=balanced",)
 """How the trace was routed."""
 PAIR: Final = "phase_pair_seconds"
-_MET: Final = "where ranks meet before exchanges: the twin knows the sum of both such kernels only"
-_UNSEEN: Final[Mapping[str, str]] = MappingProxyType(
-    {"deepep-notify-dispatch": _MET, "deepep-cached-notify": _MET}
-)
 
 
-def traces(row: PublishedRow) -> tuple[RowResult, ...]:
+@answering(SECONDS, "")
+def traces(row: PublishedRow) -> Iterator[RowResult]:
     """Seconds of a class of kernels in a trace, of a pair of passes, or of one layer's passes."""
     if row.id.startswith(TRACED):
-        return (_traced(row, row.id.removeprefix(TRACED)),)
-    if {"fwd_ms", "bwd_ms"} <= set(row.metrics.get("columns", ())):
-        return _layer(row)
-    return (refused(row, SECONDS, "sums of a trace whose kernels are not told"),)
+        yield _traced(row, row.id.removeprefix(TRACED))
+    elif {"fwd_ms", "bwd_ms"} <= set(row.metrics.get("columns", ())):
+        yield from _layer(row)
+    else:
+        raise Unreadable("sums of a trace whose kernels are not told")
 
 
 def _traced(row: PublishedRow, name: str) -> RowResult:
     """The answer to one row of DeepSeek's trace."""
-    if name in _UNSEEN:
-        return refused(row, SECONDS, _UNSEEN[name])
+    reason = reason_of("traces", name)
+    if reason is not None:
+        raise Unreadable(reason)
     if name == "chunk-total":
         return _trace_answer(row, PAIR, _pair(), "gpu_span_ms", SCENARIO)
     if name in _exchanges():
         return _trace_answer(row, SECONDS, _exchanges()[name], "total_ms", SCENARIO)
     if name in _classes():
         return _trace_answer(row, SECONDS, _classes()[name], "total_ms", PROFILE)
-    return refused(row, SECONDS, "a class of kernels of the trace that the twin does not have")
+    raise Unreadable("a class of kernels of the trace that the twin does not have")
 
 
 def _trace_answer(
@@ -181,22 +177,20 @@ def _pair() -> float:
     return pair
 
 
-def _layer(row: PublishedRow) -> tuple[RowResult, ...]:
+def _layer(row: PublishedRow) -> Iterator[RowResult]:
     """Forward and backward of one layer of Megatron-LM (Korthikanti et al. 2022, Table 4)."""
-    if row.source[:17] != "Korthikanti et al":
-        return (refused(row, SECONDS, "passes of a layer that is not told"),)
+    if not row.source.startswith("Korthikanti et al"):
+        raise Unreadable("passes of a layer that is not told")
     known = {name: times for name, times in row.metrics.items() if name != "columns"}
     try:
         runs = korthikanti_layer(known)
     except (KeyError, TypeError, ValueError):
         raise Unreadable("its techniques and times cannot be read") from None
-    return tuple(
-        replace(
+    for run in runs:
+        yield replace(
             blank(row, f"phase_{run.name.rsplit('-', 1)[1]}_seconds"),
             id=f"{row.id}[{run.name.removeprefix('t4-')}]",
             predicted=run.predicted(()),
             measured=run.measured,
             stack="a100-megatron",
         )
-        for run in runs
-    )

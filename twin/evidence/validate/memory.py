@@ -16,8 +16,7 @@ from typing import Final
 
 from twin.arch import parameters
 from twin.arch.ops import Layer
-from twin.errors import TwinError
-from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.validate.answer import RowResult, answering, blank
 from twin.evidence.validate.steps import GIB, scenario_of
 from twin.evidence.validate.suite import PublishedRow, Unreadable, count, degree, number
 from twin.evidence.validate.training import express
@@ -48,16 +47,9 @@ TECHNIQUES: Final[Mapping[str, tuple[bool, tuple[Recompute, ...]]]] = MappingPro
 """Of figure 7: sequence parallel, and what is computed again."""
 
 
-def answers(row: PublishedRow) -> tuple[RowResult, ...]:
+@answering(BYTES, "memory that no part of the ledger is")
+def answers(row: PublishedRow) -> Iterator[RowResult]:
     """Bytes, or shares, of every part that a row measured."""
-    try:
-        found = tuple(_answers(row))
-    except Unreadable as why:
-        return (refused(row, BYTES, str(why)),)
-    return found or (refused(row, BYTES, "memory that no part of the ledger is"),)
-
-
-def _answers(row: PublishedRow) -> Iterator[RowResult]:
     metrics = row.metrics
     if "params_optimizer_GiB" in metrics:
         yield from _first_stage(row)
@@ -138,10 +130,7 @@ def _planned(row: PublishedRow, technique: str) -> Plan:
         raise Unreadable(f"{layers} layers are not as many on each of {chunks} chunks")
     even = {**expressed.tree["parallel"], "layers": [layers // chunks] * chunks}
     tree = {**expressed.tree, "memory": {"recompute": list(recompute)}, "parallel": even}
-    try:
-        return plan(scenario_of(replace(expressed, tree=tree)))
-    except TwinError as error:
-        raise Unreadable(error.problems[0].message) from None
+    return plan(scenario_of(replace(expressed, tree=tree)))
 
 
 def _one(made: Plan, kind: str) -> Layer:

@@ -15,7 +15,7 @@ experts and cache transfers are missing from the prediction, unless the row has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,9 +23,15 @@ from typing import Any, Final
 from twin.arch import parameters
 from twin.arch.ops import Weights
 from twin.engine import lower, simulate
-from twin.errors import TwinError
-from twin.evidence.calibrate.weight_update import Measured, measured, predicted
-from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.calibrate.weight_update import measured, predicted
+from twin.evidence.validate.answer import (
+    Answers,
+    RowResult,
+    answering,
+    blank,
+    not_predicted,
+    refused,
+)
 from twin.evidence.validate.scenario_parts import cluster_of, gpu_of, known, spec_of
 from twin.evidence.validate.steps import STEP, scenario_of
 from twin.evidence.validate.steps import answers as of_step
@@ -47,16 +53,9 @@ RUN: Final = "ZB-1p"
 """What training rows of the source call a run of such an order."""
 
 
-def schedules(row: PublishedRow) -> tuple[RowResult, ...]:
+@answering(BUBBLE, "formulas of bubbles, without times of passes")
+def schedules(row: PublishedRow) -> Iterator[RowResult]:
     """The bubble of every order at every count of micro-batches."""
-    try:
-        found = tuple(_bubbles(row))
-    except Unreadable as why:
-        return (refused(row, BUBBLE, str(why)),)
-    return found or (refused(row, BUBBLE, "formulas of bubbles, without times of passes"),)
-
-
-def _bubbles(row: PublishedRow) -> Iterator[RowResult]:
     counts: list[Any] = row.metrics.get("microbatches") or []
     for order in ORDERS:
         for microbatches, bubble in zip(counts, row.metrics.get(order, ()), strict=False):
@@ -79,10 +78,7 @@ def _bubble(row: PublishedRow, order: str, microbatches: int) -> float:
     )
     parallel = {**expressed.tree["parallel"], "schedule": {"kind": ORDERS[order]}}
     one = replace(expressed, tree={**expressed.tree, "parallel": parallel})
-    try:
-        trace = simulate(lower(plan(scenario_of(one))))
-    except TwinError as error:
-        raise Unreadable(error.problems[0].message) from None
+    trace = simulate(lower(plan(scenario_of(one))))
     waits = (stage["bubble"] + stage["exposed_pipeline"] for stage in trace.breakdown_ns)
     return min(waits) / trace.step_ns
 
@@ -97,30 +93,21 @@ EVENTS: Final = ("update_broadcast_s", "update_p2p_s")
 ASSUMED: Final = ("NICs and hosts as on H800 nodes", "gathering of metadata left out, as measured")
 
 
-def weight_updates(row: PublishedRow) -> tuple[RowResult, ...]:
+@answering(SECONDS, "", garbled="its updates cannot be read")
+def weight_updates(row: PublishedRow) -> Iterator[RowResult]:
     """Seconds of an update of all engines, and of the recovery of one."""
-    try:
-        reason = _outside(row)
-        if reason is not None:
-            return (refused(row, SECONDS, reason),)
-        return tuple(_updated(row, one) for one in measured([row.fields]))
-    except Unreadable as why:
-        return (refused(row, SECONDS, str(why)),)
-    except TwinError as error:
-        return (refused(row, SECONDS, error.problems[0].message),)
-    except (KeyError, TypeError, ValueError):
-        return (refused(row, SECONDS, "its updates cannot be read"),)
-
-
-def _updated(row: PublishedRow, one: Measured) -> RowResult:
-    return replace(
-        blank(row, SECONDS),
-        id=f"{row.id}[{one.event}]",
-        predicted=predicted(one),
-        measured=one.seconds,
-        stack=STACK,
-        assumed=ASSUMED,
-    )
+    reason = _outside(row)
+    if reason is not None:
+        raise Unreadable(reason)
+    for event in measured([row.fields]):
+        yield replace(
+            blank(row, SECONDS),
+            id=f"{row.id}[{event.event}]",
+            predicted=predicted(event),
+            measured=event.seconds,
+            stack=STACK,
+            assumed=ASSUMED,
+        )
 
 
 def _outside(row: PublishedRow) -> str | None:
@@ -149,31 +136,25 @@ SERVING_ASSUMED: Final = (
 )
 
 
-def serving(row: PublishedRow) -> tuple[RowResult, ...]:
+@answering(RATE, "")
+def serving(row: PublishedRow) -> Iterator[RowResult]:
     """Tokens per second of all GPUs of the row."""
-    said = row.fields.get("not_expressible")
-    if said is not None:
-        return (refused(row, RATE, str(said)),)
-    if not known(row.model):
-        return (refused(row, RATE, f"the catalog has no model {row.model}"),)
-    measured, gpus = number(row.metrics, "tokens_per_s_per_node"), row.gpus
-    if measured is None or gpus is None:
+    reason = row.fields.get("not_expressible")
+    if reason is not None or not known(row.model):
+        raise Unreadable(str(reason or f"the catalog has no model {row.model}"))
+    rate, gpus = number(row.metrics, "tokens_per_s_per_node"), row.gpus
+    if rate is None or gpus is None:
         raise Unreadable("no tokens per second of a node, or no GPUs")
-    try:
-        server = engine_of(row)
-    except TwinError as error:
-        return (refused(row, RATE, error.problems[0].message),)
-    played, tokens = _pass(row, server)
-    nodes = gpus / server.cluster.node.gpus
-    found = replace(
+    server = engine_of(row)
+    one_pass, tokens = _pass(row, server)
+    yield replace(
         blank(row, RATE),
-        predicted=tokens * server.groups / played.seconds,
-        measured=measured * nodes,
+        predicted=tokens * server.groups / one_pass.seconds,
+        measured=rate * gpus / server.cluster.node.gpus,
         calibration=server.calibration.name,
         experts=server.model.moe is not None,
         assumed=SERVING_ASSUMED,
     )
-    return (found,)
 
 
 def engine_of(row: PublishedRow) -> Engine:
@@ -212,54 +193,40 @@ def _pass(row: PublishedRow, server: Engine) -> tuple[Pass, int]:
 STATES: Final = "optimizer_state_ratio"
 HOUR: Final = 3600.0
 TRILLION: Final = 1e12
-WHY: Final = MappingProxyType(
-    {
-        "cost": "prices are what a planner writes under `cost`; nothing predicts them",
-        "energy": "no scenario has power or energy",
-        "fact": "facts and gains beside runs: inputs of the catalog, or no layout to play them on",
-        "failure": "no failures or restarts: a step is played as if nothing broke",
-        "hw_spec": "data of GPUs are inputs, in the catalog",
-        "storage": "no file system: only what a weight update reads from is part of a scenario",
-    }
-)
-"""Why rows of a category are not predicted."""
 
 
-def unanswered(category: str) -> Callable[[PublishedRow], tuple[RowResult, ...]]:
+def unanswered(category: str) -> Answers[[]]:
     """What answers rows of a category that nothing predicts."""
-
-    def answers(row: PublishedRow) -> tuple[RowResult, ...]:
-        return (refused(row, "none", WHY[category]),)
-
-    return answers
+    reason = not_predicted()["categories"][category]
+    return lambda row: (refused(row, "none", reason),)
 
 
-def throughput(row: PublishedRow) -> tuple[RowResult, ...]:
+@answering(STEP, "")
+def throughput(row: PublishedRow) -> Iterator[RowResult]:
     """GPU-hours per trillion tokens, as seconds of the step that they come to."""
     hours = number(row.metrics, "gpu_hours_per_trillion_tokens")
     if hours is None:
-        why = "GPU-hours of a whole run, whose batch grew or whose layout is not told"
-        return (refused(row, STEP, why),)
+        raise Unreadable("GPU-hours of a whole run, whose batch grew or whose layout is not told")
     if row.batch is None or row.sequence is None or row.gpus is None:
-        return (refused(row, STEP, "the row does not say batch, sequence and GPUs"),)
-    tokens = row.batch * row.sequence
-    measured = hours * HOUR / row.gpus * tokens / TRILLION
-    return tuple(
-        replace(one, measured=measured, reason="") for one in of_step(row) if one.metric == STEP
-    )
+        raise Unreadable("the row does not say batch, sequence and GPUs")
+    seconds = hours * HOUR / row.gpus * row.batch * row.sequence / TRILLION
+    for step in of_step(row):
+        if step.metric == STEP:
+            yield replace(step, measured=seconds, reason="")
 
 
-def optimizer(row: PublishedRow) -> tuple[RowResult, ...]:
+@answering("none", "")
+def optimizer(row: PublishedRow) -> Iterator[RowResult]:
     """Muon's states over AdamW's, master weights not counted."""
-    measured = number(row.metrics, "optimizer_memory_vs_adamw")
-    if measured is None:
+    share = number(row.metrics, "optimizer_memory_vs_adamw")
+    if share is None:
         raise Unreadable("nothing of an optimizer's states")
     if not known(row.model):
         raise Unreadable(f"the catalog has no model {row.model}")
     model = parameters(spec_of(row.model))
     weights = Weights(model.total, replicated_matrices=model.matrices, buffers=model.buffers)
-    states = [sum(one.state_bytes(weights)) for one in (Muon(), AdamW())]
+    muon, adamw = Muon().state_bytes(weights), AdamW().state_bytes(weights)
     master = MASTER_BYTES * (model.total - model.buffers)
-    ratio = (states[0] - master) / (states[1] - master)
-    found = replace(blank(row, STATES), predicted=ratio, measured=measured)
-    return (replace(found, assumed=("embeddings, head and vectors by AdamW",)),)
+    assumed = ("embeddings, head and vectors by AdamW",)
+    ratio = (sum(muon) - master) / (sum(adamw) - master)
+    yield replace(blank(row, STATES), predicted=ratio, measured=share, assumed=assumed)

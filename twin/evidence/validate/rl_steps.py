@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from math import erf, exp, log, sqrt
 from typing import Final, Literal
 
-from twin.errors import TwinError
-from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.validate.answer import RowResult, answering, blank
 from twin.evidence.validate.scenario_parts import cluster_of, gpu_of, model_of, spec_of
 from twin.evidence.validate.stacks import UNKNOWN, Recipe, Tree, over, recipe_of
 from twin.evidence.validate.steps import scenario_of
@@ -73,20 +72,15 @@ class Iterated:
     train: float
 
 
-def answers(row: PublishedRow, change: Tree | None = None) -> tuple[RowResult, ...]:
+@answering(SECONDS, "")
+def answers(row: PublishedRow, change: Tree | None = None) -> Iterator[RowResult]:
     """Seconds of every iteration that a row has; `change` goes over its recipe, to see what that is
     worth."""
-    said = row.fields.get("not_expressible")
-    if said is not None:
-        return (refused(row, SECONDS, str(said)),)
-    try:
-        return tuple(
-            one for asked in iterations_of(row) for one in _answers(row, asked, change or {})
-        )
-    except Unreadable as why:
-        return (refused(row, SECONDS, str(why)),)
-    except TwinError as error:
-        return (refused(row, SECONDS, error.problems[0].message),)
+    reason = row.fields.get("not_expressible")
+    if reason is not None:
+        raise Unreadable(str(reason))
+    for iteration in iterations_of(row):
+        yield from _answers(row, iteration, change or {})
 
 
 def iterations_of(row: PublishedRow) -> tuple[RowIteration, ...]:

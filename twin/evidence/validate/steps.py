@@ -8,6 +8,7 @@ FLOP of a step as its source counts them (`Convention`).
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -18,7 +19,7 @@ from ruamel.yaml import YAML
 from twin.arch.count import flop_per_token
 from twin.engine import lower, simulate
 from twin.errors import TwinError
-from twin.evidence.validate.answer import RowResult, blank, refused
+from twin.evidence.validate.answer import RowResult, answering, blank
 from twin.evidence.validate.stacks import Convention, Stack
 from twin.evidence.validate.suite import MICROBATCH, Fields, PublishedRow, Unreadable, number
 from twin.evidence.validate.training import Expressed, express
@@ -210,43 +211,27 @@ STEP = "step_seconds"
 PEAK = "peak_device_bytes"
 
 
-def answers(row: PublishedRow) -> tuple[RowResult, ...]:
+@answering(STEP, "")
+def answers(row: PublishedRow) -> Iterator[RowResult]:
     """Step time, and peak memory where it was measured."""
-    try:
-        expressed, scenario = settled(express(row))
-        played = play(scenario)
-        measured = measured_seconds(row, expressed, scenario)
-        peak = peak_bytes(row)
-    except Unreadable as why:
-        return (refused(row, STEP, str(why)),)
-    known = _Known(row, expressed, scenario, played)
-    found = [known.answer(STEP, played.step_seconds, measured)]
+    expressed, scenario = settled(express(row))
+    simulated = play(scenario)
+    measured, peak = measured_seconds(row, expressed, scenario), peak_bytes(row)
+    flop = flop_per_token(scenario.model, scenario.train.sequence) * scenario.train.global_batch
+    known = replace(
+        blank(row, STEP),
+        predicted=simulated.step_seconds,
+        measured=measured,
+        reason="" if measured is not None else "the row has no time",
+        stack=expressed.stack.name,
+        assumed=expressed.assumed,
+        flop=flop / scenario.cluster.gpus,
+    )
+    yield known
     if peak is not None:
-        room = scenario.cluster.node.gpu.memory
-        held = held_bytes(played.peak_bytes, expressed.stack, room)
-        found.append(known.answer(PEAK, held, peak))
-    return tuple(found)
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    row: PublishedRow
-    expressed: Expressed
-    scenario: Scenario
-    played: SimulatedStep
-
-    def answer(self, metric: str, predicted: float, measured: float | None) -> RowResult:
-        train = self.scenario.train
-        flop = flop_per_token(self.scenario.model, train.sequence) * train.global_batch
-        return replace(
-            blank(self.row, metric),
-            predicted=predicted,
-            measured=measured,
-            reason="" if measured is not None else "the row has no time",
-            stack=self.expressed.stack.name,
-            assumed=self.expressed.assumed,
-            flop=flop / self.scenario.cluster.gpus,
-        )
+        capacity = scenario.cluster.node.gpu.memory
+        held = held_bytes(simulated.peak_bytes, expressed.stack, capacity)
+        yield replace(known, metric=PEAK, predicted=held, measured=peak, reason="")
 
 
 def measured_seconds(row: PublishedRow, expressed: Expressed, scenario: Scenario) -> float | None:

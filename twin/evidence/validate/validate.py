@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from types import MappingProxyType
 from typing import Final
 
 from twin.evidence.validate import collectives, kernels, memory, other_rows, rl_steps, steps
-from twin.evidence.validate.answer import RowResult, refused
-from twin.evidence.validate.suite import PublishedRow, Unreadable
+from twin.evidence.validate.answer import Answers, RowResult, not_predicted, refused
+from twin.evidence.validate.suite import PublishedRow
 
-Ask = Callable[[PublishedRow], tuple[RowResult, ...]]
-ASKED: Final[Mapping[str, Ask]] = MappingProxyType(
+ANSWERS: Final[Mapping[str, Answers[[]]]] = MappingProxyType(
     {
         "train_step": steps.answers,
         "kernel": kernels.answers,
@@ -26,7 +25,7 @@ ASKED: Final[Mapping[str, Ask]] = MappingProxyType(
         "schedule": other_rows.schedules,
         "optimizer": other_rows.optimizer,
         "throughput_fact": other_rows.throughput,
-        **{category: other_rows.unanswered(category) for category in other_rows.WHY},
+        **{category: other_rows.unanswered(category) for category in not_predicted()["categories"]},
     }
 )
 """Who answers rows of a category."""
@@ -42,13 +41,9 @@ def at_once() -> int:
 
 def answer(row: PublishedRow) -> tuple[RowResult, ...]:
     """The answers to one row; never raises for what is wrong with the row."""
-    ask = ASKED.get(row.category)
-    if ask is None:
+    if row.category not in ANSWERS:
         return (refused(row, "none", f"rows of `{row.category}` say nothing that is predicted"),)
-    try:
-        return ask(row)
-    except Unreadable as why:
-        return (refused(row, "none", str(why)),)
+    return ANSWERS[row.category](row)
 
 
 def validate(rows: Sequence[PublishedRow], processes: int) -> Iterator[tuple[RowResult, ...]]:
