@@ -23,6 +23,8 @@ from twin.spec.inference import EngineSpec
 
 _FACTORS = {factor.name: factor for factor in NAMED_FACTORS}
 COMPUTE, HOST, LAUNCH, LINKS = (
+    _FACTORS[name] for name in ("compute", "host", "launch", "links")
+)
     _FACTORS["compute"],
     _FACTORS["host"],
     _FACTORS["launch"],
