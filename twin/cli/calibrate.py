@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from twin.cli.options import JsonOption, QuietOption, SetOption
 from twin.cli.output import Output
@@ -15,74 +15,59 @@ if TYPE_CHECKING:
     from twin.evidence.calibrate.result import Calibration
     from twin.evidence.calibrate.step_fit import Difference
 
-_SourceArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="SOURCE",
-        help="A table of step times (.csv, .yaml, .parquet), a PyTorch profiler trace (.json, "
-        ".json.gz), or a folder of `python -m reference.measure`.",
-    ),
-]
-_BaseOption = Annotated[
-    str | None,
-    typer.Option("--base", metavar="PROFILE", help="Stay near this profile, not the GPU's own."),
-]
-_GpuOption = Annotated[
-    str | None,
-    typer.Option("--gpu", metavar="GPU", help="The GPU of a trace or a folder that names none."),
-]
-_DefaultsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--defaults", metavar="SCENARIO", help="What the columns of a table leave out is as here."
-    ),
-]
-_ScenarioOption = Annotated[
-    str | None,
-    typer.Option(
-        "--scenario",
-        metavar="SCENARIO",
-        help="With --diff: what each difference is worth for the step of this one.",
-    ),
-]
-_FactorsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--factors",
-        metavar="A,B",
-        help="Fit these and no others: compute, attention, memory, host, links, launch.",
-    ),
-]
-_NameOption = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="What the profile is called.")
-]
-_OutputOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FOLDER",
-        help="Write FOLDER/catalog, which scenarios in FOLDER can name, and the answer as JSON.",
-    ),
-]
-_DiffOption = Annotated[
-    str | None,
-    typer.Option("--diff", metavar="PROFILE", help="Say where the result differs from a profile."),
-]
-
 
 def calibrate(  # noqa: PLR0913  one parameter per option of the command line
-    source: _SourceArgument,
+    source: Annotated[
+        Path,
+        Argument(
+            metavar="SOURCE",
+            help="Step times (.csv, .yaml, .parquet), PyTorch trace (.json[.gz]), or folder.",
+        ),
+    ],
     *,
-    base: _BaseOption = None,
-    gpu: _GpuOption = None,
-    defaults: _DefaultsOption = None,
+    base: Annotated[
+        str | None,
+        Option(
+            "--base", metavar="PROFILE", help="Stay near this profile [default: the GPU's own]."
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None, Option("--gpu", metavar="GPU", help="Name the GPU where the source does not.")
+    ] = None,
+    defaults: Annotated[
+        str | None, Option("--defaults", metavar="SCENARIO", help="Defaults for missing columns.")
+    ] = None,
     sets: SetOption = None,
-    factors: _FactorsOption = None,
-    name: _NameOption = None,
-    path: _OutputOption = None,
-    diff: _DiffOption = None,
-    scenario: _ScenarioOption = None,
+    factors: Annotated[
+        str | None,
+        Option(
+            "--factors",
+            metavar="A,B",
+            help="Fit only these: compute, attention, memory, host, links, launch.",
+        ),
+    ] = None,
+    name: Annotated[str | None, Option("--name", metavar="NAME", help="Name the profile.")] = None,
+    path: Annotated[
+        Path | None,
+        Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Write a catalog usable by scenarios in FOLDER, and JSON.",
+        ),
+    ] = None,
+    diff: Annotated[
+        str | None,
+        Option("--diff", metavar="PROFILE", help="Compare the result with this profile."),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        Option(
+            "--scenario",
+            metavar="SCENARIO",
+            help="With --diff: show each difference for this step.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from twin.cli.measured import StepOption
 from twin.cli.options import (
@@ -27,30 +28,6 @@ if TYPE_CHECKING:
 VERSION = 1
 """Version of the JSON document."""
 
-_SubjectArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="A scenario, the hash of a stored run, or the folder of a real run (perfetto only).",
-    ),
-]
-_FormatOption = Annotated[
-    str, typer.Option("--format", metavar="FORMAT", help=f"One of: {', '.join(formats())}.")
-]
-_OutputOption = Annotated[
-    Path,
-    typer.Option(
-        "--output", "-o", metavar="PATH", help="File to write; compressed if it ends in .gz."
-    ),
-]
-_BesideOption = Annotated[
-    str | None,
-    typer.Option(
-        "--beside", metavar="SCENARIO", help="Of a real run: the scenario that predicts it, too."
-    ),
-]
-_ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
-
 
 @dataclass(frozen=True, slots=True)
 class _Real:
@@ -65,16 +42,32 @@ class _Real:
 
 
 def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
-    subject: _SubjectArgument,
-    form: _FormatOption,
-    path: _OutputOption,
+    subject: Annotated[
+        str,
+        Argument(
+            metavar="SCENARIO",
+            help="A scenario, the hash of a stored run, or the folder of a real run.",
+        ),
+    ],
+    form: Annotated[
+        str, Option("--format", metavar="FORMAT", help=f"One of: {', '.join(formats())}.")
+    ],
+    path: Annotated[
+        Path,
+        Option(
+            "--output", "-o", metavar="PATH", help="Write this file; compressed if it ends in .gz."
+        ),
+    ],
     sets: SetOption = None,
-    force: _ForceOption = False,
+    force: Annotated[bool, Option("--force", help="Replace files that exist.")] = False,
     fidelity: FidelityOption = Fidelity.EVENTS,
     no_cache: NoCacheOption = False,
     as_json: JsonOption = False,
     step: StepOption = None,
-    beside: _BesideOption = None,
+    beside: Annotated[
+        str | None,
+        Option("--beside", metavar="SCENARIO", help="Add this prediction of a real run."),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """A run as a file: timeline, tables or report.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from twin.cli.options import JsonOption, QuietOption
 from twin.cli.output import Output
@@ -22,51 +23,42 @@ VERSION = 1
 FORMATS = ("hf-config", "megatron")
 """What can be read."""
 
-_FormatArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="FORMAT",
-        help="hf-config: config.json of Hugging Face; megatron: arguments of Megatron-LM, in a "
-        "launch script, YAML or plain text.",
-    ),
-]
-_FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")]
-_OutputOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="PATH", help="Write the YAML here, not on stdout."),
-]
-_NodeOption = Annotated[
-    str | None, typer.Option("--node", metavar="NAME", help="megatron: the cluster's node.")
-]
-_NodesOption = Annotated[
-    int | None, typer.Option("--nodes", metavar="N", help="megatron: how many; else torchrun's.")
-]
-_FabricOption = Annotated[
-    str | None, typer.Option("--fabric", metavar="NAME", help="megatron: the cluster's fabric.")
-]
-_DefineOption = Annotated[
-    list[str] | None,
-    typer.Option("--define", metavar="NAME=VALUE", help="megatron: a variable; repeat for more."),
-]
-_WithOption = Annotated[
-    list[str] | None,
-    typer.Option("--with", metavar="ARGUMENTS", help="megatron: more arguments, which win."),
-]
-_ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
-
 
 def import_(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
-    form: _FormatArgument,
-    file: _FileArgument,
-    path: _OutputOption = None,
-    force: _ForceOption = False,
+    form: Annotated[
+        str,
+        Argument(
+            metavar="FORMAT", help="hf-config (config.json) or megatron (script, YAML or text)."
+        ),
+    ],
+    file: Annotated[Path, Argument(metavar="FILE", help="The file to read.")],
+    path: Annotated[
+        Path | None,
+        Option("--output", "-o", metavar="PATH", help="Write the YAML here [default: stdout]."),
+    ] = None,
+    force: Annotated[bool, Option("--force", help="Replace a file that exists.")] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    node: _NodeOption = None,
-    nodes: _NodesOption = None,
-    fabric: _FabricOption = None,
-    defines: _DefineOption = None,
-    more: _WithOption = None,
+    node: Annotated[
+        str | None, Option("--node", metavar="NAME", help="Set the cluster's node (megatron).")
+    ] = None,
+    nodes: Annotated[
+        int | None,
+        Option("--nodes", metavar="N", help="Set the count of nodes [default: torchrun's]."),
+    ] = None,
+    fabric: Annotated[
+        str | None, Option("--fabric", metavar="NAME", help="Set the cluster's fabric (megatron).")
+    ] = None,
+    defines: Annotated[
+        list[str] | None,
+        Option(
+            "--define", metavar="NAME=VALUE", help="Define a variable (megatron); repeat for more."
+        ),
+    ] = None,
+    more: Annotated[
+        list[str] | None,
+        Option("--with", metavar="ARGUMENTS", help="Add arguments, which win (megatron)."),
+    ] = None,
 ) -> None:
     """A catalog model from a released configuration, or a scenario from a launch's arguments.
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument
 
 from twin.cli.options import (
     Fidelity,
@@ -33,16 +34,6 @@ VERSION = 1
 _RANKS = 16
 """Ranks that a table lists."""
 
-_RunArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="RUN", help="The folder of a run. If you write none, lists those in runs/train."
-    ),
-]
-_ScenarioArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="SCENARIO", help="The scenario that predicts the run."),
-]
 StepOption = Annotated[
     int | None,
     typer.Option("--step", metavar="N", help="Look at this step, not at the median one.", min=0),
@@ -50,8 +41,12 @@ StepOption = Annotated[
 
 
 def measured(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
-    folder: _RunArgument = None,
-    scenario: _ScenarioArgument = None,
+    folder: Annotated[
+        str | None, Argument(metavar="RUN", help="The folder of a run [default: list runs/train].")
+    ] = None,
+    scenario: Annotated[
+        str | None, Argument(metavar="SCENARIO", help="The scenario that predicts the run.")
+    ] = None,
     sets: SetOption = None,
     step: StepOption = None,
     fidelity: FidelityOption = Fidelity.EVENTS,

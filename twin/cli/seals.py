@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from twin.cli.options import JsonOption, QuietOption
 from twin.cli.output import Output
@@ -34,38 +35,31 @@ class Action(StrEnum):
     CHECK = "check"
 
 
-_ActionArgument = Annotated[
-    Action, typer.Argument(metavar="ACTION", help="list (if you write none), show or check.")
-]
-_SealArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="SEAL", help="A seal's file, or the beginning of its digest."),
-]
-_MeasuredOption = Annotated[
-    str | None,
-    typer.Option("--measured", metavar="SECONDS", help="A measured step, such as 12.3s."),
-]
-_SourceOption = Annotated[
-    str, typer.Option("--source", metavar="TEXT", help="Who measured it, when and where.")
-]
-_BeganOption = Annotated[
-    str | None,
-    typer.Option(
-        "--began",
-        metavar="DATE",
-        help="When the measured run began, such as 2027-03-01T08:00:00+00:00: the hit rate counts "
-        "runs that began after the seal.",
-    ),
-]
-
-
 def seals(  # noqa: PLR0913  one parameter per option of the command line
-    action: _ActionArgument = Action.LIST,
-    seal: _SealArgument = None,
+    action: Annotated[
+        Action, Argument(metavar="ACTION", help="list, show or check [default: list].")
+    ] = Action.LIST,
+    seal: Annotated[
+        str | None, Argument(metavar="SEAL", help="A seal's file, or the beginning of its digest.")
+    ] = None,
     *,
-    measured: _MeasuredOption = None,
-    source: _SourceOption = "",
-    began: _BeganOption = None,
+    measured: Annotated[
+        str | None,
+        Option(
+            "--measured", metavar="SECONDS", help="Check against this step time, such as 12.3s."
+        ),
+    ] = None,
+    source: Annotated[
+        str, Option("--source", metavar="TEXT", help="Cite who measured it, when and where.")
+    ] = "",
+    began: Annotated[
+        str | None,
+        Option(
+            "--began",
+            metavar="DATE",
+            help="Start of the measured run, such as 2027-03-01T08:00:00+00:00.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from twin.cli.options import JsonOption, QuietOption
 from twin.cli.output import NOT_AS_EXPECTED, Output
@@ -16,40 +17,29 @@ if TYPE_CHECKING:
 
     from twin.evidence.live.follower import Follower, Track
 
-_RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="The folder that a trainer writes metrics.jsonl into.")
-]
-_AgainstOption = Annotated[
-    str | None,
-    typer.Option(
-        "--against",
-        metavar="SEAL",
-        help="The sealed prediction: a file, or the beginning of its digest. By default "
-        "`prediction.json` in the run's folder.",
-    ),
-]
-_StepsOption = Annotated[
-    int | None,
-    typer.Option("--steps", min=1, help="Steps of the whole run, where its folder does not say."),
-]
-_OnceOption = Annotated[bool, typer.Option("--once", help="Look once, and end.")]
-_CheckOption = Annotated[
-    bool,
-    typer.Option("--check", help="Keep the check, although the run is not done."),
-]
-_EveryOption = Annotated[
-    float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Between two looks.")
-]
-
 
 def track(  # noqa: PLR0913  one parameter per option of the command line
-    run: _RunArgument,
+    run: Annotated[str, Argument(metavar="RUN", help="The folder with metrics.jsonl.")],
     *,
-    against: _AgainstOption = None,
-    steps: _StepsOption = None,
-    once: _OnceOption = False,
-    check: _CheckOption = False,
-    every: _EveryOption = 2.0,
+    against: Annotated[
+        str | None,
+        Option(
+            "--against",
+            metavar="SEAL",
+            help="Seal: file or digest [default: prediction.json beside the log].",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        Option("--steps", min=1, help="Total steps, where the folder does not state them."),
+    ] = None,
+    once: Annotated[bool, Option("--once", help="Look once and exit.")] = False,
+    check: Annotated[
+        bool, Option("--check", help="Store the check before the run is done.")
+    ] = False,
+    every: Annotated[
+        float, Option("--every", min=0.1, metavar="SECONDS", help="Wait between looks.")
+    ] = 2.0,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

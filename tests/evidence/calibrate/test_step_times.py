@@ -22,14 +22,7 @@ from twin.loading import load, load_part
 from twin.spec.inference import EngineSpec
 
 _FACTORS = {factor.name: factor for factor in NAMED_FACTORS}
-COMPUTE, HOST, LAUNCH, LINKS = (
-    _FACTORS[name] for name in ("compute", "host", "launch", "links")
-)
-    _FACTORS["compute"],
-    _FACTORS["host"],
-    _FACTORS["launch"],
-    _FACTORS["links"],
-)
+COMPUTE, HOST, LAUNCH, LINKS = (_FACTORS[name] for name in ("compute", "host", "launch", "links"))
 BASE = load_part("calibrations", "h800-hopper-bf16").spec
 TRUTH = {COMPUTE: 0.7, HOST: 6.0}
 STAMP = Stamp.now("step times", "rows", "0" * 64, "A100-80GB", BASE)

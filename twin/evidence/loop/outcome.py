@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.answers import Run
-from twin.engine.lower import lower
 from twin.engine.program import COMPUTE
 from twin.evidence.live.seal import Seal
 from twin.evidence.loop.layouts import ReferenceLayout
@@ -49,7 +48,7 @@ def overruns(real: MeasuredRun, steps: tuple[int, ...], predicted: Run) -> float
     """The share of a run's passes, in some of its steps, that took longer than predicted."""
     wanted = {
         (kind, chunk): sum(stretches(template))
-        for (kind, chunk), template in lower(predicted.plan).passes.items()
+        for (kind, chunk), template in predicted.program.passes.items()
     }
     late = [
         length > MOST * wanted[name, chunk]

@@ -16,7 +16,6 @@ import json
 from dataclasses import asdict
 
 from twin.answers import Run
-from twin.engine.lower import lower
 from twin.engine.program import COMPUTE, Program, Template
 from twin.interop.export.base import Stamp
 from twin.schedules.action import Pass
@@ -29,7 +28,7 @@ VERSION = 1
 
 def files(run: Run, stamp: Stamp) -> dict[str, bytes]:
     """One JSON document."""
-    program = lower(run.plan)
+    program: Program = run.program
     chunks: dict[str, dict[Pass, list[float]]] = {}
     for (kind, chunk), template in program.passes.items():
         chunks.setdefault(str(chunk), {})[kind] = [one / 1e9 for one in stretches(template)]

@@ -16,39 +16,18 @@ from twin.errors import printable
 from twin.interop.importing.megatron import Launch
 from twin.spec.model import ModelSpec
 
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_RESERVED = ("true", "false", "null", "yes", "no", "on", "off")
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
+_RESERVED = re.compile(r"(?i)true|false|null|yes|no|on|off|[-+.0-9e_]+")
+_CHOICES = ("schedule", "optimizer", "routing")
+"""Fields that hold one of several kinds; what has no settings is written by its name."""
 
 
 def catalog_part(model: ModelSpec, origin: str) -> str:
-    """YAML of the model, without what is as by default; `origin` is the file it was read from."""
+    """YAML of the model, without defaults; `origin` is the file it was read from."""
     total = parameters(model).total
-    head = (
-        f"# Imported from {printable(origin)}: {total:,} parameters.\n"
-        "source: hf-config\nkind: datasheet\n"
-    )
-    fields: dict[str, Any] = model.model_dump(mode="json", exclude_defaults=True)
-    return head + "".join(f"{line}\n" for line in _lines(fields, ""))
-
-
-def _lines(section: dict[str, Any], indent: str) -> Iterator[str]:
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield f"{indent}{key}:"
-            yield from _lines(cast("dict[str, Any]", value), f"{indent}  ")
-        else:
-            yield f"{indent}{key}: {_scalar(value)}"
-
-
-def _scalar(value: Any) -> str:
-    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _RESERVED
-    return str(value) if plain else json.dumps(value)
-
-
-_PLAIN_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
-_RESERVED_VALUE = re.compile(r"(?i)true|false|null|yes|no|on|off|[-+.0-9e_]+")
-_CHOICES = ("schedule", "optimizer", "routing")
-"""Fields that hold one of several kinds; what has no settings is written by its name."""
+    head = (f"# Imported from {printable(origin)}: {total:,} parameters.", "source: hf-config")
+    fields = model.model_dump(mode="json", exclude_defaults=True)
+    return "".join(f"{line}\n" for line in (*head, "kind: datasheet", *_lines(fields)))
 
 
 def scenario_text(launch: Launch, cluster: Mapping[str, Any], origin: str) -> str:
@@ -58,7 +37,7 @@ def scenario_text(launch: Launch, cluster: Mapping[str, Any], origin: str) -> st
     if launch.remarks:
         head += ["#", "# Left out or assumed:"]
         head += [f"# - {printable(remark)}" for remark in launch.remarks]
-    return "".join(f"{line}\n" for line in (*head, *_section_lines(document)))
+    return "".join(f"{line}\n" for line in (*head, *_lines(document)))
 
 
 def sections(launch: Launch, cluster: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +64,7 @@ def _fields(section: BaseModel) -> dict[str, Any]:
     return found
 
 
-def _section_lines(document: Mapping[str, Any]) -> Iterator[str]:
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     for key, value in document.items():
         if not isinstance(value, dict):
             yield f"{key}: {_flow(value)}"
@@ -102,9 +81,5 @@ def _flow(value: Any) -> str:
         return f"{{{', '.join(f'{name}: {_flow(one)}' for name, one in fields.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(_flow(one) for one in cast('list[Any]', value))}]"
-    plain = (
-        isinstance(value, str)
-        and _PLAIN_VALUE.fullmatch(value)
-        and not _RESERVED_VALUE.fullmatch(value)
-    )
+    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not _RESERVED.fullmatch(value)
     return str(value) if plain else json.dumps(value, ensure_ascii=not str(value).isprintable())
