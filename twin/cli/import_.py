@@ -179,5 +179,6 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         message = f"`{path}` exists already"
         raise UsageError([Problem("TW064", "", message, "--force replaces it")]) from None
     except OSError as error:
-        message = f"`{path}` cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW063", "", message)]) from None
+        from twin.answers.store import unwritable
+
+        raise unwritable(path, error) from None

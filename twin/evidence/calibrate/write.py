@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 from ruamel.yaml import YAML
 
-from twin.errors import Problem, UsageError
+from twin.answers.store import unwritable
 from twin.evidence.calibrate.factors import SECONDS, value
 from twin.evidence.calibrate.result import VERSION, Calibration, Errors, FittedNumber
 from twin.loading import catalog_parts, load_part
@@ -43,8 +43,7 @@ def write(calibration: Calibration, folder: Path) -> list[Path]:
             path.write_text(text, encoding="utf-8")
         cited = _cite(catalog / "sources.yaml", calibration)
     except OSError as error:
-        message = f"`{folder}` cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW063", "--output", message, "name another folder")]) from None
+        raise unwritable(folder, error, "--output") from None
     return [*files, cited]
 
 

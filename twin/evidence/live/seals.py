@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import log, sqrt
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from twin.answers.store import unwritable, write_file
 from twin.errors import Problem, UsageError
 from twin.evidence.live.seal import Checked, Seal, checked, digest_of, read, same
 from twin.evidence.live.step_time_estimate import StepTime
@@ -260,16 +260,13 @@ def keep(seal: Seal, folder: Path | None = None) -> tuple[Seal, Path, bool]:
     text = json.dumps(seal.to_json(), indent=2, allow_nan=False) + "\n"
     assert digest_of(json.loads(text)) == seal.digest, "what is written is what was sealed"
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        _write_once(path, text.encode())
+        write_file(path, text.encode(), once=True)
     except FileExistsError:
-        message = f"`{path}` is in the way of a seal, and none itself"
-        raise UsageError(
-            [Problem("TW344", "", message, "move it; seals are not replaced")]
-        ) from None
+        message = f"`{path}` has a seal's name and is no seal"
+        fix = "move it; seals are not replaced"
+        raise UsageError([Problem("TW344", "", message, fix)]) from None
     except OSError as error:
-        message = f"`{path}` cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW063", "", message)]) from None
+        raise unwritable(path, error) from None
     return seal, path, True
 
 
@@ -279,21 +276,18 @@ def add(check: Check, folder: Path | None = None) -> bool:
     Raises `UsageError` where the folder cannot be written (TW063).
     """
     place = folder or seals_folder()
-    before = [one for one in _checks(place / CHECKS)[0] if _pair(one) == _pair(check)]
-    if before and _said(before[-1]) == _said(check):
+    same_run = (one for one in _checks(place / CHECKS)[0] if one.run == check.run)
+    before = [one for one in same_run if one.seal == check.seal]
+    if before and replace(before[-1], checked=check.checked, began=check.began) == check:
         return False
     line = json.dumps(_CHECK.dump_python(check, mode="json"), allow_nan=False) + "\n"
     try:
         place.mkdir(parents=True, exist_ok=True)
-        # One write at the end of the file: lines of two processes do not mix.
-        descriptor = os.open(place / CHECKS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(descriptor, line.encode())
-        finally:
-            os.close(descriptor)
+        # One unbuffered write at the end of the file: lines of two processes do not mix.
+        with (place / CHECKS).open("ab", buffering=0) as file:
+            file.write(line.encode())
     except OSError as error:
-        message = f"`{place / CHECKS}` cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW063", "", message)]) from None
+        raise unwritable(place / CHECKS, error) from None
     return True
 
 
@@ -329,23 +323,3 @@ def _checks(path: Path) -> tuple[tuple[Check, ...], tuple[Problem, ...]]:
         return tuple(found), ()
     message = f"{lost} of {len(lines)} lines of `{path}` are no check that this version knows"
     return tuple(found), (Problem("TW345", "", message, "restore the file; nothing edits it"),)
-
-
-def _write_once(path: Path, data: bytes) -> None:
-    """The whole file, or none; never over another."""
-    aside = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        aside.write_bytes(data)
-        aside.chmod(0o444)
-        path.hardlink_to(aside)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def _pair(one: Check) -> tuple[str, str]:
-    return one.seal, one.run
-
-
-def _said(one: Check) -> Sequence[object]:
-    """What a check says, without when."""
-    return one.steps, one.measured, one.measured_interval, one.blind, one.interval

@@ -175,7 +175,7 @@ class LayoutOutcome:
         }
 
 
-def outcome(
+def compare_runs(
     layout: ReferenceLayout, run: Run, runs: Sequence[MeasuredRun], *, shaped: bool, sealed: Seal
 ) -> LayoutOutcome:
     """What came of a layout: `run` is its prediction now, `sealed` what was sealed before the

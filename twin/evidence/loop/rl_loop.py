@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +19,12 @@ from typing import Any, Final
 from twin.errors import Problem, ScenarioError, UsageError
 from twin.evidence.loop.layouts import ReferenceLayout
 from twin.evidence.loop.rl_trainer import configuration, problems
-from twin.evidence.loop.run import CONFIGURATION, LOG, RUN, SEAL, RunOptions
+from twin.evidence.loop.run import LOG, SEAL, Prepared, RunOptions, run_rounds
 from twin.evidence.loop.trainer import start
 from twin.kinds.iteration.plan import plan
-from twin.kinds.iteration.report import IterationReport, report
+from twin.kinds.iteration.report import report
 from twin.kinds.iteration.simulate import simulate
-from twin.kinds.iteration.types import PHASES, Phase
+from twin.kinds.iteration.types import PHASES, IterationPlan, Phase
 from twin.reports.numbers import duration
 
 METRICS: Final = "metrics.jsonl"
@@ -132,78 +131,46 @@ def predict_then_run(
     options: RunOptions,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[LoopOutcome]:
-    """What came of each loop, once all rounds are over; all are predicted before the first is run.
-    `tell` is told what runs.
+    """The outcome of each loop, once all rounds are over. All are predicted before the first runs.
+    `tell` receives progress.
 
-    Raises ScenarioError where the reference does not do what one of them says, UsageError where a
-    run fails.
+    Raises ScenarioError where the reference cannot do what a layout states, UsageError where a run
+    fails.
     """
-    prepared = [_Prepared.of(layout, options) for layout in layouts]
-    rounds = max((options.rounds_of(one) for one in layouts), default=0)
-    turns = [(turn, one) for turn in range(rounds) for one in prepared]
-    for number, (turn, one) in enumerate(turns, 1):
-        if not one.done(turn):
-            seconds = duration(one.iterations * sum(one.predicted.values()))
-            tell(f"{number} of {len(turns)}: {one.layout.name}, about {seconds}")
-            one.run(turn)
-        if turn + 1 == rounds:
-            yield one.outcome(rounds)
+    return run_rounds([_Loop(layout, options) for layout in layouts], tell)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A loop with its prediction, and what the trainer reads for it."""
+class _Loop(Prepared[LoopOutcome]):
+    """A loop with its prediction."""
 
-    layout: ReferenceLayout
-    predicted: dict[str, float]
-    configuration: dict[str, Any]
-    folder: Path
-    iterations: int
-
-    @staticmethod
-    def of(layout: ReferenceLayout, options: RunOptions) -> _Prepared:
-        made = plan(layout.scenario)
-        if found := problems(made):
+    def __init__(self, layout: ReferenceLayout, options: RunOptions) -> None:
+        planned: IterationPlan = plan(layout.scenario)
+        if found := problems(planned):
             raise ScenarioError(layout.scenario.locate(found))
-        answer = report(made, simulate(made))
-        iterations = options.steps_of(layout)
-        written = configuration(made, Path(), iterations)
-        folder = options.output / f"{layout.name}-{_digest(answer, written)}"
-        if options.again:
-            shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        return _Prepared(layout, predicted(answer.phases), written, folder, iterations)
+        answer = report(planned, simulate(planned))
+        self.predicted = predicted(answer.phases)
+        self.configuration = configuration(planned, Path(), options.steps_of(layout))
+        words = answer.hash + json.dumps(self.configuration, sort_keys=True)
+        super().__init__(layout, options, hashlib.sha256(words.encode()).hexdigest()[:8])
+
+    @property
+    def about(self) -> str:
+        return f"about {duration(self.steps * sum(self.predicted.values()))}"
 
     def run(self, turn: int) -> None:
-        """Write the prediction down, if that was not done before, and run once."""
-        kept = self.folder / SEAL
-        if not kept.exists():
-            kept.write_text(json.dumps(self.predicted, indent=2) + "\n", encoding="utf-8")
-        place = self._run(turn)
-        train = {**self.configuration["train"], "output": str(place)}
-        written = self.folder / CONFIGURATION
-        text = json.dumps({**self.configuration, "train": train}, indent=2)
-        written.write_text(text, encoding="utf-8")
+        if not (self.folder / SEAL).exists():
+            text = json.dumps(self.predicted, indent=2) + "\n"
+            (self.folder / SEAL).write_text(text, encoding="utf-8")
+        train = {**self.configuration["train"], "output": str(self.place(turn))}
+        written = self.configured({**self.configuration, "train": train})
         words = [sys.executable, "-m", "reference.rl", str(written), "--fresh"]
         start(words, self.folder / LOG)
 
     def done(self, turn: int) -> bool:
-        """Whether this run came to its end before."""
-        place = self._run(turn)
-        return (place / METRICS).is_file() and len(measured(place)) == self.iterations - 1
+        place = self.place(turn)
+        return (place / METRICS).is_file() and len(measured(place)) == self.steps - 1
 
-    def outcome(self, rounds: int) -> LoopOutcome:
-        """What came of all runs, beside the prediction as it was written down."""
-        kept = json.loads((self.folder / SEAL).read_text(encoding="utf-8"))
-        found = [one for turn in range(rounds) for one in measured(self._run(turn))]
-        return LoopOutcome(self.layout.name, kept, tuple(found), self.folder)
-
-    def _run(self, turn: int) -> Path:
-        """The trainer's own folder."""
-        return self.folder / (f"{RUN}-{turn + 1}" if turn else RUN)
-
-
-def _digest(answer: IterationReport, written: dict[str, Any]) -> str:
-    """Of what is predicted, and of what is run."""
-    words = answer.hash + json.dumps(written, sort_keys=True)
-    return hashlib.sha256(words.encode()).hexdigest()[:8]
+    def outcome(self) -> LoopOutcome:
+        stored = json.loads((self.folder / SEAL).read_text(encoding="utf-8"))
+        found = [one for turn in range(self.rounds) for one in measured(self.place(turn))]
+        return LoopOutcome(self.layout.name, stored, tuple(found), self.folder)

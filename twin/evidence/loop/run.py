@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from twin.answers import Run, ask
 from twin.errors import ScenarioError
@@ -26,13 +27,14 @@ from twin.evidence.live.seal import seal
 from twin.evidence.live.seals import check
 from twin.evidence.live.step_time_estimate import step_time
 from twin.evidence.loop.layouts import Mode, ReferenceLayout
-from twin.evidence.loop.outcome import LayoutOutcome, outcome
+from twin.evidence.loop.outcome import LayoutOutcome, compare_runs
 from twin.evidence.loop.trainer import command, configuration, problems, start
 from twin.evidence.measured.run_folder import is_run, read
 from twin.interop.export.base import render
 from twin.planning import plan
 from twin.reports.numbers import duration
 
+T = TypeVar("T")
 SEAL, PACE, CONFIGURATION, LOG = "prediction.json", "pace.json", "trainer.json", "log.txt"
 RUN: Final = "run"
 """The trainer's own folder; further ones have a number."""
@@ -70,69 +72,99 @@ def predict_then_run(
     options: RunOptions,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[LayoutOutcome]:
-    """What came of each layout, as soon as it is known; all are predicted before the first is run.
-    `tell` is told what runs.
+    """The outcome of each layout, as soon as it is known. All are predicted before the first runs.
+    `tell` receives progress.
 
-    Raises ScenarioError where the reference does not do what one of them says, UsageError where a
-    run fails.
+    Raises ScenarioError where the reference cannot do what a layout states, UsageError where a run
+    fails.
     """
     for layout in layouts:
-        _refuse(layout)
-    prepared = [_Prepared.of(layout, options) for layout in layouts]
+        if found := problems(plan(layout.scenario)):
+            raise ScenarioError(found)
+    return run_rounds([_Trained(layout, options) for layout in layouts], tell)
+
+
+class Prepared(ABC, Generic[T]):
+    """A layout with its prediction and its folder, which a finished run leaves complete."""
+
+    def __init__(self, layout: ReferenceLayout, options: RunOptions, digest: str) -> None:
+        self.layout, self.shaped = layout, options.shaped
+        self.steps, self.rounds = options.steps_of(layout), options.rounds_of(layout)
+        self.folder = options.output / f"{layout.name}-{digest}"
+        if options.again:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def place(self, turn: int) -> Path:
+        """The trainer's own folder."""
+        return self.folder / (f"{RUN}-{turn + 1}" if turn else RUN)
+
+    def configured(self, document: dict[str, Any]) -> Path:
+        """The file with the trainer's configuration."""
+        file = self.folder / CONFIGURATION
+        file.write_text(json.dumps(document, indent=2), encoding="utf-8")
+        return file
+
+    @property
+    @abstractmethod
+    def about(self) -> str:
+        """How long a run takes."""
+
+    @abstractmethod
+    def done(self, turn: int) -> bool:
+        """Whether this run finished before."""
+
+    @abstractmethod
+    def run(self, turn: int) -> None:
+        """Store the prediction, unless that was done before, and run once."""
+
+    @abstractmethod
+    def outcome(self) -> T:
+        """The result of all runs, compared with the stored prediction."""
+
+
+def run_rounds(prepared: Sequence[Prepared[T]], tell: Callable[[str], None]) -> Iterator[T]:
+    """Run each layout so many times, once through the list after the other; outcomes as they are
+    known."""
     most = max((one.rounds for one in prepared), default=0)
     turns = [(turn, one) for turn in range(most) for one in prepared if turn < one.rounds]
     for number, (turn, one) in enumerate(turns, 1):
         if not one.done(turn):
-            seconds = duration(one.steps * one.predicted.trace.step_ns / 1e9)
-            tell(f"{number} of {len(turns)}: {one.layout.name}, {seconds} and the start of ranks")
+            tell(f"{number} of {len(turns)}: {one.layout.name}, {one.about}")
             one.run(turn)
         if turn + 1 == one.rounds:
-            yield one.checked()
+            yield one.outcome()
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A layout with its prediction, and how it is run."""
+class _Trained(Prepared[LayoutOutcome]):
+    """A layout that the trainer runs on ranks."""
 
-    layout: ReferenceLayout
-    predicted: Run
-    folder: Path
-    steps: int
-    rounds: int
-    shaped: bool
+    def __init__(self, layout: ReferenceLayout, options: RunOptions) -> None:
+        self.predicted = ask(layout.scenario)
+        profile = render(self.predicted, "pace")[""] if layout.mode == "paced" else b""
+        how = (options.steps_of(layout), options.shaped)
+        super().__init__(layout, options, _digest(self.predicted, profile, how))
+        if profile:
+            (self.folder / PACE).write_bytes(profile)
 
-    @staticmethod
-    def of(layout: ReferenceLayout, options: RunOptions) -> _Prepared:
-        """Predict, and write down what the trainer needs."""
-        predicted, steps = ask(layout.scenario), options.steps_of(layout)
-        written = render(predicted, "pace")[""] if layout.mode == "paced" else b""
-        name = f"{layout.name}-{_digest(predicted, written, (steps, options.shaped))}"
-        folder = options.output / name
-        if options.again:
-            shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        if written:
-            (folder / PACE).write_bytes(written)
-        rounds = options.rounds_of(layout)
-        return _Prepared(layout, predicted, folder, steps, rounds, options.shaped)
+    @property
+    def about(self) -> str:
+        return f"{duration(self.steps * self.predicted.trace.step_ns / 1e9)} and the start of ranks"
 
     def run(self, turn: int) -> None:
-        """Seal, if that was not done before, and run once."""
         if not (self.folder / SEAL).exists():
             self._seal()
         pace_file = self.folder / PACE if self.layout.mode == "paced" else None
-        place = self._run(turn)
-        options = configuration(self.predicted.plan, place, self.steps, pace_file)
-        written = self.folder / CONFIGURATION
-        written.write_text(json.dumps(options, indent=2), encoding="utf-8")
+        place = self.place(turn)
+        written = self.configured(configuration(self.predicted.plan, place, self.steps, pace_file))
         cluster, pinned = self.layout.scenario.cluster, self.layout.mode == "bare"
         start(command(cluster, written, shaped=self.shaped, pinned=pinned), self.folder / LOG)
 
-    def checked(self) -> LayoutOutcome:
+    def outcome(self) -> LayoutOutcome:
         """What came of all runs, beside the sealed prediction; kept with the seals."""
         sealed = read_seal((self.folder / SEAL).read_bytes(), str(self.folder / SEAL))
-        runs = [read(self._run(turn)) for turn in range(self.rounds)]
-        found = outcome(self.layout, self.predicted, runs, shaped=self.shaped, sealed=sealed)
+        runs = [read(self.place(turn)) for turn in range(self.rounds)]
+        found = compare_runs(self.layout, self.predicted, runs, shaped=self.shaped, sealed=sealed)
         measured = step_time(found.steps)
         assert measured is not None, "a run has two steps or more"
         began = datetime.fromtimestamp(runs[0].window(runs[0].steps[0])[0] / 1e9, UTC)
@@ -141,12 +173,8 @@ class _Prepared:
 
     def done(self, turn: int) -> bool:
         """Whether this run came to its end before."""
-        place = self._run(turn)
+        place = self.place(turn)
         return is_run(place) and read(place).steps[-1] == self.steps
-
-    def _run(self, turn: int) -> Path:
-        """The trainer's own folder."""
-        return self.folder / (f"{RUN}-{turn + 1}" if turn else RUN)
 
     def _seal(self) -> None:
         known = self.predicted.report.provenance
@@ -154,12 +182,6 @@ class _Prepared:
         sealed, _, _ = seals.keep(seal(self.predicted, basis))
         text = json.dumps(sealed.to_json(), indent=2) + "\n"
         (self.folder / SEAL).write_text(text, encoding="utf-8")
-
-
-def _refuse(layout: ReferenceLayout) -> None:
-    found = problems(plan(layout.scenario))
-    if found:
-        raise ScenarioError(found)
 
 
 def _digest(predicted: Run, pace: bytes, how: tuple[int, bool]) -> str:

@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, cast
 
-from twin.errors import Problem, UsageError
+from twin.answers.store import unwritable
+from twin.errors import UsageError
 from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.scenario_parts import model_of, spec_of
 from twin.evidence.validate.stacks import profile_of, stack_of
@@ -156,8 +157,7 @@ def write(file: Path, told: Known) -> None:
     try:
         file.write_text(f'{{"residuals": [\n{lines}\n]}}\n', encoding="utf-8")
     except OSError as error:
-        message = f"`{file}` cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW063", "--residuals", message)]) from None
+        raise unwritable(file, error, "--residuals") from None
 
 
 def _line(one: Residual) -> dict[str, Any]:

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from twin.answers.key import SOURCE, digest_of
-from twin.errors import Problem, UsageError
+from twin.answers.store import unwritable
 from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES, STEP, Baseline
 from twin.evidence.validate.pairs import RowPair, both
 from twin.evidence.validate.steps import settled, text_of, write_scenario
-from twin.evidence.validate.suite import SHIPPED, PublishedRow, Unreadable
+from twin.evidence.validate.suite import SHIPPED, PublishedRow
 from twin.evidence.validate.summary import Summary
 from twin.evidence.validate.training import express
-from twin.loading.files import display, shipped_folder
+from twin.loading.files import shipped_folder
 
 _COLUMNS: Final[tuple[str, ...]] = (
     "id", "category", "use", "source", "model", "gpu", "gpus", "precision", "stack", "metric",
@@ -57,7 +57,7 @@ def write_table(file: Path, summary: Summary) -> None:
                 said["left_out"] = left_out.get((one.id, one.metric))
                 table.writerow(said)
     except OSError as error:
-        raise _unwritten(file, "--table", error) from None
+        raise unwritable(file, error, "--table") from None
 
 
 def write_scenarios(
@@ -74,8 +74,8 @@ def write_scenarios(
         for row in rows:
             if row.id in expressed and row.category == "train_step":
                 write_scenario(settled(express(row))[0], folder, _name(row, taken))
-    except (OSError, Unreadable) as error:
-        raise _unwritten(folder, "--write", error) from None
+    except OSError as error:
+        raise unwritable(folder, error, "--write") from None
     return sum(taken.values())
 
 
@@ -116,11 +116,6 @@ def _name(row: PublishedRow, taken: dict[str, int]) -> str:
     name = file_name(row.id)
     taken[name] = taken.get(name, 0) + 1
     return name if taken[name] == 1 else f"{name}-{taken[name]}"
-
-
-def _unwritten(place: Path, option: str, error: Exception) -> UsageError:
-    why = error.strerror if isinstance(error, OSError) else str(error)
-    return UsageError([Problem("TW063", option, f"`{place}` cannot be written: {why}")])
 
 
 FILE: Final = "answers.json"
@@ -217,8 +212,7 @@ def write(file: Path, kept: ShippedAnswers) -> None:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        message = f"`{display(file)}` cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW063", "--answers", message)]) from None
+        raise unwritable(file, error, "--answers") from None
 
 
 def _group_text(words: str, lines: Sequence[str]) -> str:
