@@ -18,7 +18,7 @@ def test_layouts_are_not_run_unless_that_is_asked_for(twin_command: Command) -> 
 def test_published_rows_and_layouts_are_two_questions(twin_command: Command) -> None:  # noqa: F811
     found = twin_command("validate", "--reference", "--suite", "rows.yaml")
     assert found.code == 2
-    assert "--suite is of published rows" in found.err
+    assert "--suite is for published rows" in found.err
 
 
 def test_links_have_the_rate_of_the_network_card() -> None:
