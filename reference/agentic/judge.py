@@ -42,6 +42,18 @@ CAUSES: Final = (
     "fact made up",
     "too many calls",
 )
+_CAUSE_OF: Final = {
+    "form": "malformed dialogue",
+    "results": "forged result",
+    "clean": "reasoning leaked",
+    "answered": "no answer",
+    "done": "",
+    "nothing else": "unasked change",
+    "told": "",
+    "grounded": "",
+    "sparing": "too many calls",
+}
+"""The cause of each failed check, in the order of causes; empty: found out."""
 _PART: Final = '"incomplete":true'
 _MARKS: Final = re.compile(r"</?think>|<\|\w+\|>|functions\.\w+:\d+")
 _CLAIM: Final = re.compile(r"\b(?:done|completed|finished|i have)\b", re.IGNORECASE)
@@ -142,8 +154,6 @@ def verdict_of(environment: Simulated, state: World, dialog: Dialog) -> Verdict:
         "clean": not any(map(_MARKS.search, _texts(dialog))),
         "sparing": _sparing(task, again.calls) and len(answers) <= _LONGEST,
     }
-    if all(checks.values()):
-        return Verdict(checks)
     return Verdict(checks, tuple(dict.fromkeys(_causes(task, checks, again, dialog))))
 
 
@@ -223,24 +233,15 @@ def _sparing(task: ToolTask, calls: Sequence[ReplayedCall]) -> bool:
 def _causes(
     task: ToolTask, checks: dict[str, bool], again: Replay, dialog: Dialog
 ) -> Iterator[str]:
-    if not checks["form"]:
-        yield "malformed dialogue"
-    if not checks["results"]:
-        yield "forged result"
-    if not checks["clean"]:
-        yield "reasoning leaked"
-    if not checks["answered"]:
-        yield "no answer"
-    if not checks["done"]:
-        yield _undone(task, again, dialog)
-        if _CLAIM.search(answers_of(dialog)):
-            yield "success claimed falsely"
-    if not checks["nothing else"]:
-        yield "unasked change"
-    if not checks["told"] or not checks["grounded"]:
-        yield _untold(task, checks, again, dialog)
-    if not checks["sparing"]:
-        yield "too many calls"
+    for check in (name for name in _CAUSE_OF if not checks[name]):
+        if check == "done":
+            yield _undone(task, again, dialog)
+            if _CLAIM.search(answers_of(dialog)):
+                yield "success claimed falsely"
+        elif check in ("told", "grounded"):
+            yield _untold(task, checks, again, dialog)
+        else:
+            yield _CAUSE_OF[check]
 
 
 def _undone(task: ToolTask, again: Replay, dialog: Dialog) -> str:

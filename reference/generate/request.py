@@ -7,7 +7,7 @@ sandbox wait for processes, and with one way of waiting callers stay plain loops
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -93,23 +93,16 @@ class Generator(Protocol):
 
 
 def complete_many(
-    generator: Generator,
-    requests: Iterable[ChatRequest],
-    at_once: int,
-    progress: Callable[[Reply | TwinError], None] | None = None,
+    generator: Generator, requests: Iterable[ChatRequest], at_once: int
 ) -> list[Reply | TwinError]:
     """Replies in the order of the requests, `at_once` in parallel. A failed request gives its error
-    in place of a reply. `progress` is called with each result."""
+    in place of a reply."""
 
     def complete(request: ChatRequest) -> Reply | TwinError:
-        result: Reply | TwinError
         try:
-            result = generator.complete(request)
+            return generator.complete(request)
         except TwinError as error:
-            result = error
-        if progress is not None:
-            progress(result)
-        return result
+            return error
 
     with ThreadPoolExecutor(at_once, "generate") as pool:
         return list(pool.map(complete, requests))

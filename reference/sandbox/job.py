@@ -146,6 +146,16 @@ class RunOutcome:
         """Whether it ended by itself with exit code 0."""
         return self.code == 0
 
+    @property
+    def report(self) -> str:
+        """The output; after a failure also the error stream and how the run ended."""
+        if self.ok:
+            return self.stdout.text
+        how = f"limit: {self.ended}"
+        if self.ended in ("exit", "signal"):
+            how = f"exit code {self.code}" if self.signal is None else "a signal"
+        return f"{self.stdout.text}{self.stderr.text}\n[ended by {how}]"
+
     def read(self, path: str) -> bytes | None:
         """The bytes of a returned file; None for a link, a folder, or nothing."""
         return file_bytes(self.files, path)

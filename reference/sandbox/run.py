@@ -12,10 +12,10 @@ import os
 import selectors
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from reference.sandbox.bubblewrap import bubblewrap
@@ -71,18 +71,10 @@ def run_many(
     *,
     at_once: int | None = None,
     isolation: Isolation | None = None,
-    progress: Callable[[RunOutcome], None] | None = None,
 ) -> list[RunOutcome]:
-    """The outcomes in the order of the commands, `at_once` in parallel (default: the number of
-    CPUs); `progress` is called with each outcome."""
-    chosen = isolation or best(limits)
-
-    def one(command: Command) -> RunOutcome:
-        outcome = run(command, limits, isolation=chosen)
-        if progress is not None:
-            progress(outcome)
-        return outcome
-
+    """The outcomes in the order of the commands, `at_once` in parallel [default: the number of
+    CPUs]."""
+    one = partial(run, limits=limits, isolation=isolation or best(limits))
     with ThreadPoolExecutor(at_once or os.cpu_count() or 1, "sandbox") as pool:
         return list(pool.map(one, commands))
 
@@ -98,14 +90,12 @@ class Session:
 
     files: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
     limits: RunLimits = field(default_factory=RunLimits)
-    isolation: Isolation | None = None
-    readable: Sequence[str] = ()
 
     def run(self, command: Command) -> tuple[RunOutcome, Session]:
         """The command's outcome, and the workspace after it. The command's own files come first."""
         files: Files = {**self.files, **entries(command.files)}
         whole = replace(command, files=files, keep=("*",))
-        outcome = run(whole, self.limits, isolation=self.isolation, readable=self.readable)
+        outcome = run(whole, self.limits)
         return outcome, replace(self, files=outcome.files)
 
     def write(self, files: Files) -> Session:

@@ -170,12 +170,7 @@ def python_tool(limits: RunLimits | None = None, isolation: Isolation | None = N
     chosen = limits or RunLimits()
 
     def work(arguments: Mapping[str, Any]) -> str:
-        outcome = run(python_text(arguments["code"]), chosen, isolation=isolation)
-        text = outcome.stdout.text
-        if outcome.ok:
-            return text
-        how = f"exit code {outcome.code}" if outcome.ended == "exit" else f"limit: {outcome.ended}"
-        return f"{text}{outcome.stderr.text}\n[ended by {how}]"
+        return run(python_text(arguments["code"]), chosen, isolation=isolation).report
 
     # The sandbox's own clock comes first; this timeout is for an overloaded machine.
     return Tool(

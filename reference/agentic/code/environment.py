@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
-from reference.agentic.code.hidden import LIMITS, CheckGroup, CheckResult, is_expected, run_checks
+from reference.agentic.code.hidden import CheckGroup, CheckResult, is_expected, run_checks
 from reference.agentic.code.task import CodeTask
 from reference.agentic.environment import Verdict
 from reference.dialog import Call, Dialog, Message, declared
-from reference.sandbox.isolation import Isolation
 from reference.sandbox.job import RunLimits, RunOutcome, python_text
 from reference.sandbox.run import run
 from reference.sandbox.schema import read_arguments, text_arguments
@@ -38,7 +37,7 @@ SYSTEM = (
     "You write Python functions. Try code with run_python. Hand in with submit, once, or end with "
     "the function in a fenced block. Hidden tests decide."
 )
-_TRIALS = RunLimits.model_validate(
+_TRIALS: Final = RunLimits.model_validate(
     {"cpu": "5s", "wall": "30s", "memory": "256MiB", "processes": 16, "output": "4KiB"}
 )
 _ARGUMENTS = text_arguments(code="Python text")
@@ -69,11 +68,6 @@ class CodeEnvironment:
     task: CodeTask
     cpu_s: float = 1.0
     """CPU seconds of each hidden test."""
-    limits: RunLimits = LIMITS
-    """Of the run of all hidden tests together."""
-    trials: RunLimits = _TRIALS
-    """Of a run that the model asks for."""
-    isolation: Isolation | None = None
     hints: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Metadata for rule-based policies (`kind`, `candidates`); models never receive it."""
 
@@ -100,7 +94,7 @@ class CodeEnvironment:
             return state, f"Error: {'; '.join(errors)}"
         if call.name == "run_python":
             command = python_text(arguments["code"], environment={"PYTHONHASHSEED": "0"})
-            return state, run_output(run(command, self.trials, isolation=self.isolation))
+            return state, run_output(run(command, _TRIALS))
         if state.text is not None:
             return state, "Error: there is one submission, and it was made."
         return replace(state, text=arguments["code"]), "Handed in."
@@ -117,8 +111,7 @@ class CodeEnvironment:
         answer = answer_of(state, dialog)
         if answer is None:
             return Verdict({"answered": False}, ("no answer",))
-        groups = [group_of(self.task, answer)]
-        found = run_checks(groups, cpu_s=self.cpu_s, limits=self.limits, isolation=self.isolation)
+        found = run_checks([group_of(self.task, answer)], cpu_s=self.cpu_s)
         return verdict_of(self.task, found[0])
 
 
@@ -148,13 +141,8 @@ def answer_of(state: Submission, dialog: Dialog) -> str | None:
 
 
 def run_output(outcome: RunOutcome) -> str:
-    """The output of a run, and how it failed; equal runs give equal texts."""
-    text = outcome.stdout.text
-    if not outcome.ok:
-        how = f"limit: {outcome.ended}"
-        if outcome.ended in ("exit", "signal"):
-            how = f"exit code {outcome.code}" if outcome.signal is None else "a signal"
-        text = f"{text}{outcome.stderr.text}\n[ended by {how}]"
+    """The report of a run; equal runs give equal texts."""
+    text = outcome.report
     for pattern, word in _VARYING:
         text = pattern.sub(word, text)
     return text

@@ -20,11 +20,10 @@ SHOWN, HIDDEN = 3, 20
 _TRIES = 200
 
 
-def generate(seed: int, names: Sequence[str] | None = None) -> CodeTask:
-    """The task of a seed: of one of the named kinds, or of any kind."""
-    draw = Random(f"code task {seed}")
-    known = problem_kinds()
-    return make(known[draw.choice(tuple(names or known))], seed)
+def generate(seed: int) -> CodeTask:
+    """The task of a seed, of any kind."""
+    kinds = tuple(problem_kinds().values())
+    return make(Random(f"code task {seed}").choice(kinds), seed)
 
 
 def make(kind: ProblemKind, seed: int) -> CodeTask:

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from reference.agentic.code import driver
-from reference.sandbox.isolation import Isolation
 from reference.sandbox.job import PYTHON, Command, Files, RunLimits, RunOutcome
 from reference.sandbox.run import run
 
@@ -82,8 +81,6 @@ def run_checks(
     files: Files | None = None,
     *,
     cpu_s: float = 1.0,
-    limits: RunLimits = LIMITS,
-    isolation: Isolation | None = None,
 ) -> list[tuple[CheckResult, ...]]:
     """The results of each group in the order of its checks, from one sandbox run; `cpu_s` bounds
     each check. Code of one group could disturb another group, so one run is for one author's
@@ -97,7 +94,7 @@ def run_checks(
         files=files or {},
         environment={"PYTHONHASHSEED": "0"},
     )
-    outcome = run(command, limits, isolation=isolation)
+    outcome = run(command, LIMITS)
     lines = _lines(outcome, nonce)
     return [
         tuple(_result(lines, outcome, (at, check)) for check in range(len(group.checks)))

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reference.agentic.code.environment import run_output
-from reference.agentic.code.hidden import LIMITS, CheckGroup, CheckResult, is_expected, run_checks
+from reference.agentic.code.hidden import CheckGroup, CheckResult, is_expected, run_checks
 from reference.agentic.environment import Verdict
 from reference.agentic.software.generate import BuggyRepository
 from reference.dialog import Call, Dialog, Message, declared
 from reference.sandbox.inside.files import Entry
-from reference.sandbox.isolation import Isolation
 from reference.sandbox.job import PYTHON, Command, RunLimits
 from reference.sandbox.run import Session
 from reference.sandbox.schema import read_arguments, text_arguments
@@ -44,7 +43,7 @@ SYSTEM = (
     "with edit_file and write_file, try with run_tests. Change the package only, not its tests. "
     "Say when you are done. Hidden tests decide."
 )
-_RUN = RunLimits.model_validate(
+_TRIALS = RunLimits.model_validate(
     {"cpu": "10s", "wall": "60s", "memory": "256MiB", "processes": 16, "output": "8KiB"}
 )
 _MOST = 8000
@@ -80,11 +79,6 @@ class SoftwareEnvironment:
     repository: BuggyRepository
     cpu_s: float = 1.0
     """CPU seconds of each hidden test."""
-    limits: RunLimits = LIMITS
-    """Of the run of all hidden tests together."""
-    trials: RunLimits = _RUN
-    """Of a run of the visible tests."""
-    isolation: Isolation | None = None
     hints: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Metadata for rule-based policies (`kind`, `candidates`); models never receive it."""
 
@@ -96,8 +90,7 @@ class SoftwareEnvironment:
 
     def start(self) -> Session:
         """The repository with its bug."""
-        empty = Session(limits=self.trials, isolation=self.isolation)
-        return empty.write(self.repository.files)
+        return Session(limits=_TRIALS).write(self.repository.files)
 
     def call(self, state: Session, call: Call) -> tuple[Session, str]:
         """The workspace after a tool, and its result."""
@@ -118,13 +111,8 @@ class SoftwareEnvironment:
         """One criterion per hidden test that the fix must turn; beside them: the other tests still
         pass, the visible tests are unchanged, no file is planted."""
         del dialog
-        results = run_checks(
-            [group_of(self.repository)],
-            package_of(self.repository, state),
-            cpu_s=self.cpu_s,
-            limits=self.limits,
-            isolation=self.isolation,
-        )
+        files = package_of(self.repository, state)
+        results = run_checks([group_of(self.repository)], files, cpu_s=self.cpu_s)
         return verdict_of(self.repository, state, results[0])
 
 

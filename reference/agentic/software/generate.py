@@ -6,7 +6,7 @@ that the planted bug changes must pass after the fix; all other tests must stay 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,6 @@ from reference.agentic.code.hidden import (
     is_expected,
     run_checks,
 )
-from reference.sandbox.isolation import Isolation
 from reference.yaml_tables import yaml_table
 
 AT_ONCE = 12
@@ -132,16 +131,9 @@ class BuggyRepository:
         return {**self.files, self.gold.path: text}
 
 
-def generate(seed: int, isolation: Isolation | None = None) -> BuggyRepository:
+def generate(seed: int) -> BuggyRepository:
     """The repository of a seed, of any project and bug."""
-    return generate_many([seed], isolation)[0]
-
-
-def generate_many(
-    seeds: Iterable[int], isolation: Isolation | None = None
-) -> list[BuggyRepository]:
-    """The repositories of these seeds, each as from `generate`."""
-    return make_many([(*choose(seed), seed) for seed in seeds], isolation)
+    return make_many([(*choose(seed), seed)])[0]
 
 
 def choose(seed: int) -> tuple[Project, PlantedBug]:
@@ -151,9 +143,7 @@ def choose(seed: int) -> tuple[Project, PlantedBug]:
     return project, draw.choice(project.bugs)
 
 
-def make_many(
-    wanted: Sequence[tuple[Project, PlantedBug, int]], isolation: Isolation | None = None
-) -> list[BuggyRepository]:
+def make_many(wanted: Sequence[tuple[Project, PlantedBug, int]]) -> list[BuggyRepository]:
     """The repositories of these projects, bugs and seeds."""
     made: list[BuggyRepository] = []
     for begin in range(0, len(wanted), AT_ONCE):
@@ -164,7 +154,7 @@ def make_many(
             for side, texts in (("right", repository.mended()), ("wrong", repository.files)):
                 files |= {f"{at}/{side}/{path}": text for path, text in texts.items()}
                 groups.append(CheckGroup(checks, path=f"{at}/{side}"))
-        results = run_checks(groups, files, isolation=isolation)
+        results = run_checks(groups, files)
         for at, (repository, checks) in enumerate(drafts):
             rows = zip(checks, results[2 * at], results[2 * at + 1], strict=True)
             made.append(replace(repository, hidden=tuple(_hidden_test(*row) for row in rows)))

@@ -32,12 +32,14 @@ def test_domains_are_26_categories_of_three_applications_each() -> None:
 
 
 def test_a_domain_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "odd.yaml").write_text("shop:\n  ware: WA name:title(A,B) what is this\n")
-    with pytest.raises(ScenarioError, match=r"odd.ware: TW560 cannot read `what is this`"):
-        entities(tmp_path)
-    (tmp_path / "odd.yaml").write_text("shop:\n  ware: WA name:title(A) >nothing\n")
-    with pytest.raises(ScenarioError, match="its owner `nothing` is no entity"):
-        entities(tmp_path)
+    for name, line, message in (
+        ("word", "name:title(A,B) what is this", "odd.ware: TW560 cannot read `what is this`"),
+        ("owner", "name:title(A) >nothing", "its owner `nothing` is no entity"),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "odd.yaml").write_text(f"shop:\n  ware: WA {line}\n")
+        with pytest.raises(ScenarioError, match=message):
+            entities(tmp_path / name)
 
 
 def test_no_two_tools_have_one_name_and_every_application_has_some() -> None:

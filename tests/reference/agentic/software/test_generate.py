@@ -20,7 +20,6 @@ from reference.agentic.software.generate import (
     BuggyRepository,
     choose,
     generate,
-    generate_many,
     make_many,
     projects,
 )
@@ -97,7 +96,7 @@ def test_all_right_repositories_pass_their_own_tests() -> None:
 
 
 def test_equal_seeds_give_equal_bytes_one_by_one_or_together() -> None:
-    together = generate_many([4, 3])
+    together = make_many([(*choose(seed), seed) for seed in (4, 3)])
     assert _bytes(together[1:]) == _bytes([generate(3)])
     assert together[0] != together[1]
     assert len({choose(seed)[1] for seed in range(400)}) == len(EVERY)

@@ -12,7 +12,7 @@ from reference.agentic.code.generate import generate as task
 from reference.agentic.code.generate import hints as code_hints
 from reference.agentic.play import Budget, Trajectory, play
 from reference.agentic.software.environment import SoftwareEnvironment
-from reference.agentic.software.generate import generate_many
+from reference.agentic.software.generate import choose, make_many
 from reference.agentic.software.generate import hints as patch_hints
 from reference.dialog import dialog_json
 from reference.generate.rules import RuleGenerator
@@ -24,7 +24,7 @@ def _code(seed: int) -> Trajectory:
 
 
 def _software(seeds: range) -> list[Trajectory]:
-    made = generate_many(seeds)
+    made = make_many([(*choose(seed), seed) for seed in seeds])
     worlds = [
         SoftwareEnvironment(one, hints=patch_hints(one, seed))
         for one, seed in zip(made, seeds, strict=True)
