@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, Self, TextIO
+from typing import Any, Final, Literal, Self, TextIO
 
 from reference.disk import replace_synced
 from twin.errors import Problem, UsageError
@@ -68,13 +68,6 @@ class Evaluation:
     """Predicted."""
 
 
-class _Board(Protocol):
-    """The part of TensorBoard's writer that is used."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
-    def close(self) -> None: ...
-
-
 class Metrics:
     """The history of one run, in memory and in its folder's log. Use as a context manager."""
 
@@ -84,7 +77,7 @@ class Metrics:
         self.steps: list[Step] = []
         self.evaluations: list[Evaluation] = []
         self._file: TextIO | None = None
-        self._board: _Board | None = None
+        self._board: Any = None
         if folder is None:
             return
         self._board = _board(folder, last_step) if tensorboard else None
@@ -164,7 +157,7 @@ def _line(facts: Mapping[str, Any]) -> str:
     return json.dumps(known, allow_nan=False) + "\n"
 
 
-def _board(folder: Path, last_step: int | None) -> _Board:
+def _board(folder: Path, last_step: int | None) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  optional, and slow
     except ImportError:

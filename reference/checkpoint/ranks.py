@@ -8,8 +8,7 @@ the time that reading and hashing a checkpoint takes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
@@ -19,14 +18,8 @@ from twin.errors import Problem, TwinError, UsageError
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Done(Generic[T]):
-    value: T
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    error: Exception
+_Outcome = tuple[T | None, Exception | None]
+"""What a rank's work gave, or what it raised."""
 
 
 def on_all(group: ProcessGroup | None, work: Callable[[], T]) -> list[T]:
@@ -64,23 +57,25 @@ def refusal(error: OSError, rank: int) -> UsageError:
     return UsageError([Problem("TW310", "train.output", message)])
 
 
-def _tried(work: Callable[[], T], rank: int) -> _Done[T] | _Failed:
+def _tried(work: Callable[[], T], rank: int) -> _Outcome[T]:
     try:
-        return _Done(work())
+        return work(), None
     except OSError as error:
-        return _Failed(refusal(error, rank))
+        return None, refusal(error, rank)
     except Exception as error:  # noqa: BLE001  whatever it is, the other ranks must hear of it
-        return _Failed(error)
+        return None, error
 
 
-def _sendable(outcome: _Done[T] | _Failed, rank: int) -> _Done[T] | _Failed:
+def _sendable(outcome: _Outcome[T], rank: int) -> _Outcome[T]:
     """Errors of others may not survive being sent; ours do."""
-    if isinstance(outcome, _Done) or isinstance(outcome.error, TwinError):
+    error = outcome[1]
+    if error is None or isinstance(error, TwinError):
         return outcome
-    return _Failed(RuntimeError(f"rank {rank} failed: {outcome.error!r}"))
+    return None, RuntimeError(f"rank {rank} failed: {error!r}")
 
 
-def _value(outcome: _Done[T] | _Failed) -> T:
-    if isinstance(outcome, _Failed):
-        raise outcome.error
-    return outcome.value
+def _value(outcome: _Outcome[T]) -> T:
+    value, error = outcome
+    if error is not None:
+        raise error
+    return cast("T", value)

@@ -14,12 +14,3 @@
 
 Every one of them leaves nothing behind.
 """
-
-from __future__ import annotations
-
-from reference.convert.done import Done
-from reference.convert.folder import load, save
-from reference.convert.from_hf import from_hf
-from reference.convert.to_hf import to_hf
-
-__all__ = ["Done", "from_hf", "load", "save", "to_hf"]

@@ -7,26 +7,25 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from twin.errors import TwinError
+from reference.ending import exit_code
 from twin.units import format_quantity
 
 TYPES = {"bf16": "bfloat16", "fp32": "float32"}
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit code: 0, or that of the error that is told on stderr."""
-    asked = _parser().parse_args(words)
+    """The command; returns its exit code."""
+    return exit_code(lambda: _convert(_parser().parse_args(words)))
+
+
+def _convert(asked: argparse.Namespace) -> int:
     import torch  # noqa: PLC0415  a second to load: `--help` and misspelled options go without
 
-    from reference.convert import from_hf, to_hf  # noqa: PLC0415  load torch too
+    from reference.convert.hugging_face import from_hf, to_hf  # noqa: PLC0415  load torch too
 
     convert = to_hf if asked.way == "to-hf" else from_hf
     dtype = getattr(torch, TYPES[asked.dtype]) if asked.dtype else None
-    try:
-        done = convert(asked.source, asked.target, dtype)
-    except TwinError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
+    done = convert(asked.source, asked.target, dtype)
     size = format_quantity(done.bytes, "bytes")
     sys.stdout.write(f"{asked.target}: {done.model.name}, {done.tensors:,} tensors, {size}\n")
     sys.stdout.writelines(f"{note}\n" for note in done.notes)

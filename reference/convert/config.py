@@ -10,28 +10,43 @@ one computes and may not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
+from ruamel.yaml import YAML
 
-from reference.convert.families import (
-    DEEPSEEK,
-    FAMILIES,
-    KEPT,
-    PREDICTIONS,
-    STORAGE,
-    YARN,
-    YARN_DEFAULTS,
-    Family,
-    family_of,
-)
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint, nearest
-from twin.spec.model import ModelSpec
+from twin.spec.model import GroupedAttention, ModelSpec
 
 Json = dict[str, Any]
 
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The keys of one architecture (`families.yaml`)."""
+
+    architecture: str
+    model_type: str
+    keys: Mapping[str, str]
+    """Key -> dotted field of the model."""
+    fixed: Mapping[str, Any]
+    """Keys with the only value that the reference computes with; absent is as good."""
+    implied: Mapping[str, Any]
+    """Fields that the name alone says."""
+    ignored: list[str]
+    """Keys that repeat others, or are looked at apart."""
+
+
+TABLES: Final[Json] = YAML(typ="safe").load(Path(__file__).with_name("families.yaml"))
+KEPT, STORAGE, PREDICTIONS = TABLES["kept"], TABLES["storage"], TABLES["predictions"]
+YARN: Final[Mapping[str, str]] = TABLES["yarn"]
+FAMILIES: Final = {name: Family(**table) for name, table in TABLES["families"].items()}
+DEEPSEEK: Final = FAMILIES["deepseek_v3"]
+FAMILIES["kimi_k2"] = DEEPSEEK  # by another name
 _LENGTH: Final = 4096
 """Positions that a written configuration claims where nothing says how many: K2's in
 pre-training (arXiv:2507.20534, section 2.5)."""
@@ -92,6 +107,13 @@ def config_of(model: ModelSpec, kept: Json) -> Json:
     yarn = model.rope.yarn
     longest = int(yarn.original_context * yarn.factor) if yarn else _LENGTH
     return dict(sorted({"max_position_embeddings": longest, **config, **kept}.items()))
+
+
+def family_of(model: ModelSpec) -> Family:
+    """The architecture nearest to a model."""
+    if not isinstance(model.attention, GroupedAttention):
+        return DEEPSEEK
+    return FAMILIES["qwen3" if model.attention.qk_norm else "llama"]
 
 
 def _family(config: Json) -> Family:
@@ -169,7 +191,7 @@ def _rope(config: Json) -> tuple[Json, list[Problem]]:
     ):
         message = "of `mscale` and `mscale_all_dim` one alone has no one meaning"
         problems.append(_problem(f"{key}.mscale", message))
-    return {"theta": theta, "yarn": YARN_DEFAULTS | yarn}, problems
+    return {"theta": theta, "yarn": TABLES["yarn_defaults"] | yarn}, problems
 
 
 def _invalid(error: ValidationError, family: Family) -> list[Problem]:

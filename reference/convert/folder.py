@@ -9,16 +9,16 @@ safetensors with the reference's names.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+from ruamel.yaml import YAML
 from torch import Tensor
 
 from reference.convert.names import Whole, tensors
-from reference.convert.shards import Shards, Stored
-from reference.convert.writer import Planned, staged, write, write_json
+from reference.convert.shards import Planned, Shards, Stored, staged, write, write_json
 from reference.model import Transformer
 from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
@@ -73,9 +73,10 @@ def read_model(folder: Path) -> ModelSpec:
 
 def write_model(folder: Path, model: ModelSpec, kept: Mapping[str, Any]) -> None:
     """Write the architecture, and what was kept of a `config.json`."""
-    fields = model.model_dump(mode="json")
-    text = "".join(f"{line}\n" for line in _lines(fields, ""))
-    (folder / MODEL).write_text(text, encoding="utf-8")
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # pyright: ignore[reportAttributeAccessIssue]
+    yaml.dump(model.model_dump(mode="json"), folder / MODEL)
     if kept:
         write_json(folder / KEPT, kept)
 
@@ -86,7 +87,7 @@ def read_kept(folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def wanted(wholes: Sequence[Whole] | Iterator[Whole]) -> dict[str, tuple[int, ...]]:
+def wanted(wholes: Iterable[Whole]) -> dict[str, tuple[int, ...]]:
     """Shapes of our tensors by name."""
     return {whole.name: whole.shape for whole in wholes}
 
@@ -128,13 +129,3 @@ def _size(shape: tuple[int, ...]) -> str:
 
 def _one(tensor: Tensor) -> Iterator[Tensor]:
     yield tensor
-
-
-def _lines(section: Mapping[str, Any], indent: str) -> Iterator[str]:
-    """Lines of YAML; its scalars are JSON's."""
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield f"{indent}{key}:"
-            yield from _lines(value, f"{indent}  ")
-        else:
-            yield f"{indent}{key}: {json.dumps(value)}"

@@ -44,11 +44,12 @@ class Parcel:
 
     __slots__ = ("_arrived", "device", "on_host", "value")
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.device = tensor.device
+    def __init__(self, tensor: Tensor, device: torch.device | None = None) -> None:
+        """`device`: where the tensor belongs, if it is in host memory now."""
+        self.device = device or tensor.device
         self.value = tensor
         """Where it is, or will be when the copies under way are complete."""
-        self.on_host = False
+        self.on_host = device is not None
         self._arrived: torch.Event | None = None
 
     def tensor(self) -> Tensor:

@@ -8,16 +8,21 @@ master (fp32) is on the device, and so its update runs there: `host` then stream
 
 Where the device is no GPU, host memory is the same memory; copies and counts are made all the same.
 The count of steps, one number, is always on the host.
+
+`standing` counts the bytes that stand between steps, by the categories of the simulator's ledger.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from reference.memory.host import beside, host_like
+from reference.memory.host import Parcel, beside, fetch, host_like
+from reference.memory.saved_tensor import key
 from reference.optim.blocks import Block, States
 from twin.spec.memory import MemorySpec
 
@@ -35,7 +40,8 @@ class OptimizerStates(States):
         """The block that follows one."""
         self._added: Block | None = None
         self._stored: Block | None = None
-        self._coming: _Visit | None = None
+        self._coming: tuple[Block, dict[str, Tensor | Parcel]] | None = None
+        """The block whose states are on their way to the device."""
         self._going: dict[str, torch.Event] = {}
 
     def on_host(self, block: Block) -> bool:
@@ -59,12 +65,14 @@ class OptimizerStates(States):
         if not self._visits(block):
             return super().load(block)
         coming, self._coming = self._coming, None
-        visit = coming if coming and coming.block is block else self._bring(block)
+        visit = coming[1] if coming and coming[0] is block else self._bring(block)
         follower = self._after.get(block.name)
         in_order = self._stored is not None and self._after.get(self._stored.name) is block
         if in_order and follower is not None and self._visits(follower):
-            self._coming = self._bring(follower)
-        return visit.arrive()
+            self._coming = follower, self._bring(follower)
+        return {
+            name: one.tensor() if isinstance(one, Parcel) else one for name, one in visit.items()
+        }
 
     def store(self, block: Block, tensors: dict[str, Tensor]) -> None:
         """Take back what `load` gave."""
@@ -84,7 +92,7 @@ class OptimizerStates(States):
     def kept(self, block: Block) -> dict[str, Tensor]:
         """The block's states where they rest, once they are there. What is written into them holds
         for the next `load`."""
-        if self._coming is not None and self._coming.block is block:
+        if self._coming is not None and self._coming[0] is block:
             self._coming = None
         going = self._going.pop(block.name, None)
         if going is not None:
@@ -95,33 +103,53 @@ class OptimizerStates(States):
         """Whether an update needs a copy on the device."""
         return self.on_host(block) and (self._streams or not block.has_master)
 
-    def _bring(self, block: Block) -> _Visit:
-        return _Visit(block, super().kept(block), self._going.pop(block.name, None))
+    def _bring(self, block: Block) -> dict[str, Tensor | Parcel]:
+        """The block's states, on their way to the device."""
+        rests = super().kept(block)
+        parcels = {name: Parcel(one, block.device) for name, one in rests.items() if one.dim()}
+        fetch(parcels.values(), self._going.pop(block.name, None))
+        return {**rests, **parcels}
 
 
-class _Visit:
-    """A block's states on their way to the device."""
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Bytes on the device and in host memory."""
 
-    def __init__(self, block: Block, rests: dict[str, Tensor], going: torch.Event | None) -> None:
-        self.block = block
-        self._here = {
-            name: torch.empty_like(one, device=block.device) if one.dim() else one
-            for name, one in rests.items()
-        }
-        self._arrived: torch.Event | None = None
-        with beside(block.device, "back") as stream:
-            if stream is not None and going is not None:
-                stream.wait_event(going)
-            for name, one in rests.items():
-                if one.dim():
-                    self._here[name].copy_(one, non_blocking=True)
-                    if stream is not None:
-                        self._here[name].record_stream(stream)
-            if stream is not None:
-                self._arrived = stream.record_event()
+    device: int = 0
+    host: int = 0
 
-    def arrive(self) -> dict[str, Tensor]:
-        """The states, from here on usable on the device."""
-        if self._arrived is not None:
-            torch.cuda.current_stream(self.block.device).wait_event(self._arrived)
-        return self._here
+
+class Holds(Protocol):
+    """An optimizer."""
+
+    states: States
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """Whatever has states."""
+        ...
+
+
+def standing(model: nn.Module, optimizer: Holds) -> dict[str, Bytes]:
+    """What stands between steps: parameters and buffers, gradients (where there are any), and the
+    optimizer's states of dense weights and of experts, masters among them."""
+    weights = [*model.parameters(), *model.buffers()]
+    gradients = [one.grad for one in model.parameters() if one.grad is not None]
+    states = {"optimizer_dense": Bytes(), "optimizer_expert": Bytes()}
+    for block in optimizer.blocks:
+        name = "optimizer_expert" if block.expert else "optimizer_dense"
+        # Without the counts of steps, single numbers on the host.
+        size = unique_bytes(one for one in optimizer.states.kept(block).values() if one.dim())
+        held, found = optimizer.states, states[name]
+        away = isinstance(held, OptimizerStates) and held.on_host(block)
+        states[name] = Bytes(found.device + size * (not away), found.host + size * away)
+    return {
+        "parameters": Bytes(unique_bytes(weights)),
+        "gradients": Bytes(unique_bytes(gradients)),
+        **states,
+    }
+
+
+def unique_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of all storages under the tensors, each once."""
+    return sum({key(one): one.untyped_storage().nbytes() for one in tensors}.values())

@@ -22,7 +22,6 @@ Shapes: M matrices, R rows, C columns, E experts, F expert width, D hidden.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -34,15 +33,6 @@ _TABLES = frozenset({"embedding", "head"})
 """Matrices by shape, which are tables of words."""
 _GATED = "up"
 """Holds gate over up along the rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What each of the two algorithms moves."""
-
-    muon_matrices: int
-    muon_weights: int
-    adamw_weights: int
 
 
 def matrices(name: str, tensor: Tensor) -> Tensor | None:
@@ -63,25 +53,6 @@ def matrices(name: str, tensor: Tensor) -> Tensor | None:
 def is_expert(name: str) -> bool:
     """Whether the parameter holds routed experts (not the shared one)."""
     return "experts" in name.split(".")
-
-
-def shapes(named_parameters: Iterable[tuple[str, Tensor]]) -> Counter[tuple[int, int]]:
-    """How many matrices Muon takes of each (rows, cols)."""
-    found: Counter[tuple[int, int]] = Counter()
-    for name, tensor in named_parameters:
-        stack = matrices(name, tensor)
-        if stack is not None:
-            found[stack.shape[1], stack.shape[2]] += stack.shape[0]
-    return found
-
-
-def count(named_parameters: Iterable[tuple[str, Tensor]]) -> Counts:
-    """Matrices and weights that Muon and AdamW move."""
-    named = list(named_parameters)
-    of_matrices = shapes(named)
-    muon = sum(rows * cols * number for (rows, cols), number in of_matrices.items())
-    every = sum(tensor.numel() for _, tensor in named)
-    return Counts(of_matrices.total(), muon, every - muon)
 
 
 Algorithm = Literal["muon", "adamw"]

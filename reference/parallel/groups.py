@@ -15,6 +15,7 @@ from threading import Thread
 from time import time_ns
 from typing import Literal
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -54,6 +55,19 @@ class Group:
             with self._written(name, "all_reduce", x.nbytes):
                 dist.all_reduce(x, op=_OPERATIONS[reduction], group=self.handle)
         return x
+
+    def reduced(
+        self,
+        numbers: Sequence[float],
+        name: str,
+        device: torch.device,
+        reduction: Reduction = "sum",
+    ) -> list[float]:
+        """The sum or the maximum of each number over all ranks, in float64."""
+        if self.handle is None:
+            return list(numbers)
+        packed_X = torch.tensor(numbers, dtype=torch.float64).to(device)
+        return self.all_reduce(packed_X, name, reduction).tolist()
 
     def all_gather(self, into_X: Tensor, part: Tensor, name: str) -> Tensor:
         """Every rank's part, in order. `part` may be a part of `into_X`: this rank's."""

@@ -96,19 +96,19 @@ class Mesh:
             case "world":
                 return (tuple(range(self.ranks)),)
             case "data":
-                return self._mirrored(self._along("dense", ("data",)))
+                return self._mirrored(self._along("dense", "data"))
             case "expert":
-                return self._along("experts", ("expert",))
+                return self._along("experts", "expert")
             case "expert_data":
-                return self._mirrored(self._along("experts", ("data",)))
+                return self._mirrored(self._along("experts", "data"))
             case "pipeline":
-                return self._along("dense", ("pipeline",))
+                return self._along("dense", "pipeline")
 
-    def _along(self, grid: Grid, axes: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    def _along(self, grid: Grid, along: str) -> tuple[tuple[int, ...], ...]:
         found: dict[tuple[int, ...], list[int]] = {}
         for rank in range(self.ranks):
             place = self._place(rank, grid)
-            key = tuple(number for axis, number in place.items() if axis not in axes)
+            key = tuple(number for axis, number in place.items() if axis != along)
             found.setdefault(key, []).append(rank)
         return tuple(map(tuple, found.values()))
 
@@ -120,14 +120,9 @@ class Mesh:
         found: dict[tuple[int, ...], tuple[int, ...]] = {}
         for group in groups:
             stage = self.stage(group[0])
-            mirror = tuple(self._on_stage(rank, last - stage) for rank in group)
+            mirror = tuple(self.members("pipeline", rank)[last - stage] for rank in group)
             found[tuple(sorted(group + mirror))] = ()
         return tuple(found)
-
-    def _on_stage(self, rank: int, stage: int) -> int:
-        """The rank in the same place of another stage."""
-        row = self.members("pipeline", rank)
-        return row[stage]
 
     def _place(self, rank: int, grid: Grid) -> dict[str, int]:
         """Coordinates of a rank on every axis."""

@@ -227,15 +227,6 @@ class Replicas:
                         found.setdefault(f"optimizer/{name}/{key}", []).append(piece)
         return {name: tuple(several) for name, several in found.items()}
 
-    def gradients(self) -> dict[str, tuple[Piece, ...]]:
-        """What this rank has of the reduced gradients by parameter, before they are used."""
-        self._arrive()
-        found: dict[str, list[Piece]] = {}
-        for shard in (*self._muon, *self._adamw):
-            for name, piece in self._pieces(shard, shard.gradient, once=False):
-                found.setdefault(name, []).append(piece)
-        return {name: tuple(several) for name, several in found.items()}
-
     def _add_states(self) -> None:
         for shard in self._muon:
             self.states.add(shard.block, {MOMENTUM: first_states(shard.block)[MOMENTUM]})

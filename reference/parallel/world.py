@@ -55,21 +55,10 @@ class World:
         """Which share of a step's text is its own."""
         return self.mesh.data_index(self.rank)
 
-    def wait(self) -> None:
-        """Until all ranks are here."""
-        handle = self.groups["world"].handle
-        if handle is not None:
-            dist.barrier(group=handle)
-
 
 def environment() -> tuple[int, int]:
     """Rank and number of ranks as the launcher says; 0 of 1 without one."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def local_rank() -> int:
-    """Which rank of its machine it is: which GPU is its own."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 @contextmanager

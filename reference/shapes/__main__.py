@@ -9,25 +9,29 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from twin.errors import Problem, TwinError, UsageError
+from reference.ending import exit_code, write_file
+from twin.errors import Problem, UsageError
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit code: 0, or that of the error that is told on stderr."""
-    options = _parser().parse_args(words)
+    """The command; returns its exit code."""
+    return exit_code(lambda: _count(_parser().parse_args(words)))
+
+
+def _count(options: argparse.Namespace) -> int:
     # torch takes more than a second to load: `--help` and misspelled options go without.
     from reference.config import load_run  # noqa: PLC0415  loads torch
     from reference.shapes.count import count  # noqa: PLC0415  loads torch
     from reference.shapes.report import report  # noqa: PLC0415  loads torch
 
-    try:
-        run = load_run(options.config, options.set)
-        asked = _ranks(options, run.parallel.pipeline)
-        made = report(run, options.ranks, [count(run, rank, options.ranks) for rank in asked])
-        _write(json.dumps(made, indent=1), options.output)
-    except TwinError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
+    run = load_run(options.config, options.set)
+    ranks = _ranks(options, run.parallel.pipeline)
+    made = report(run, options.ranks, [count(run, rank, options.ranks) for rank in ranks])
+    text = json.dumps(made, indent=1) + "\n"
+    if options.output is None:
+        sys.stdout.write(text)
+    else:
+        write_file(options.output, text, "TW364", "--output")
     return 0
 
 
@@ -44,17 +48,6 @@ def _ranks(options: argparse.Namespace, stages: int) -> Sequence[int]:
         message = f"`{options.stages}` names no stages"
         fix = "write `all`, or numbers with commas between"
         raise UsageError([Problem("TW363", "--stages", message, fix)]) from None
-
-
-def _write(text: str, output: Path | None) -> None:
-    if output is None:
-        sys.stdout.write(f"{text}\n")
-        return
-    try:
-        output.write_text(f"{text}\n", encoding="utf-8")
-    except OSError as error:
-        message = f"{output} cannot be written: {error.strerror}"
-        raise UsageError([Problem("TW364", "--output", message, "name a file that can")]) from None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from reference.config import RunSpec
 from reference.ending import Stop
 from reference.kernels.path import counted
-from reference.memory.meter import Bytes, standing
+from reference.memory.optimizer_states import Bytes, standing
 from reference.memory.saved_tensor import KeptBytes
 from reference.memory.stash import persistent
 from reference.model.rope import forget_tables

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from time import perf_counter, sleep, time_ns
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -56,16 +57,16 @@ def train_step(run: RunSpec, stage: Stage, trainee: Trainee, stop: Stop) -> Made
 
     outcome = _gradients(stage, trainee)
     told = [outcome.loss, float(optimizer.norm_squares()), float(stop.signal is not None)]
-    loss, squares, stops = _sum(trainee, told, "gradient_norm")
+    loss, squares, stops = world.groups["world"].reduced(told, "gradient_norm", trainee.device)
     if not isfinite(loss):
         return Made(None, stops > 0)
     clipped = _update(run, trainee)
     trainee.step += 1
     trainee.tokens += stage.tokens
     world.tape.end_step(begun)
-    seen = _seen(trainee, outcome, clipped)
-    seconds = perf_counter() - started
-    return Made(_logged(stage, trainee, seen, (loss, sqrt(squares), seconds)), stops > 0)
+    facts = _logged(stage, trainee, outcome, clipped)
+    speed = _speed(stage, trainee, perf_counter() - started)
+    return Made(Step(loss=loss, gradient_norm=sqrt(squares), **facts, **speed), stops > 0)
 
 
 def _gradients(stage: Stage, trainee: Trainee) -> Outcome:
@@ -98,10 +99,8 @@ def _shares(trainee: Trainee, batches: Sequence[Batch | Weighed]) -> list[float]
     if _weighed(batches):
         return [1.0] * len(batches)
     counts = [int((batch[1] != IGNORED).sum()) for batch in batches]
-    total, group = float(sum(counts)), trainee.world.groups["data"]
-    if group.size > 1:
-        told = torch.tensor([total], dtype=torch.float64).to(trainee.device)
-        total = group.all_reduce(told, "targets").item()
+    group = trainee.world.groups["data"]
+    (total,) = group.reduced([float(sum(counts))], "targets", trainee.device)
     return [total / count for count in counts]
 
 
@@ -137,60 +136,36 @@ def _update(run: RunSpec, trainee: Trainee) -> ClipReport:
     return clipped
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What the ranks saw in a step, together."""
-
-    max_logit: float
-    clipped_heads: int
-    load_imbalance: float
-    kept: int | None
-    peak_bytes: int
-
-
-def _seen(trainee: Trainee, outcome: Outcome, clipped: ClipReport) -> _Seen:
+def _logged(
+    stage: Stage, trainee: Trainee, outcome: Outcome, clipped: ClipReport
+) -> dict[str, Any]:
+    """The facts of a step, of all ranks together, but for loss, norm and time."""
+    world, device = trainee.world, trainee.device
     kept = -1.0 if outcome.kept is None else float(outcome.kept)
     most = [clipped.max_logit, trainee.load_imbalance(), kept, float(trainee.peak_bytes())]
-    group, mesh = trainee.world.groups["world"], trainee.world.mesh
-    heads = float(clipped.heads)
-    if group.size > 1:
-        # Every rank of a stage clips the same heads.
-        heads = _sum(trainee, [heads], "metrics")[0] / (mesh.data * mesh.chunk_map.copies)
-        told = torch.tensor(most, dtype=torch.float64).to(trainee.device)
-        most = group.all_reduce(told, "metrics", "max").tolist()
-    logit, imbalance, kept, peak = most
-    return _Seen(logit, round(heads), imbalance, None if kept < 0 else int(kept), int(peak))
+    group = world.groups["world"]
+    (heads,) = group.reduced([float(clipped.heads)], "metrics", device)
+    if group.size > 1:  # every rank of a stage clips the same heads
+        heads /= world.mesh.data * world.mesh.chunk_map.copies
+    logit, imbalance, kept, peak = group.reduced(most, "metrics", device, "max")
+    return {
+        "step": trainee.step,
+        "stage": stage.name,
+        "tokens": trainee.tokens,
+        "lr": trainee.optimizer.lr,
+        "max_logit": logit,
+        "clipped_heads": round(heads),
+        "load_imbalance": imbalance,
+        "kept_bytes": None if kept < 0 else int(kept),
+        "peak_bytes": int(peak),
+    }
 
 
-def _sum(trainee: Trainee, told: Sequence[float], name: str) -> list[float]:
-    """The sums over all ranks."""
-    group = trainee.world.groups["world"]
-    if group.size == 1:
-        return list(told)
-    numbers = torch.tensor(told, dtype=torch.float64).to(trainee.device)
-    return group.all_reduce(numbers, name).tolist()
-
-
-def _logged(stage: Stage, trainee: Trainee, seen: _Seen, made: tuple[float, float, float]) -> Step:
-    loss, norm, seconds = made
+def _speed(stage: Stage, trainee: Trainee, seconds: float) -> dict[str, Any]:
     peak = trainee.peak_flop_per_s
     work = flop_per_token(trainee.counted, stage.sequence) * stage.tokens if peak else 0.0
-    return Step(
-        step=trainee.step,
-        stage=stage.name,
-        tokens=trainee.tokens,
-        loss=loss,
-        lr=trainee.optimizer.lr,
-        gradient_norm=norm,
-        max_logit=seen.max_logit,
-        clipped_heads=seen.clipped_heads,
-        load_imbalance=seen.load_imbalance,
-        seconds=seconds,
-        tokens_per_s=stage.tokens / seconds,
-        mfu=work / seconds / (peak * trainee.world.ranks) if peak else None,
-        kept_bytes=seen.kept,
-        peak_bytes=seen.peak_bytes,
-    )
+    mfu = work / seconds / (peak * trainee.world.ranks) if peak else None
+    return {"seconds": seconds, "tokens_per_s": stage.tokens / seconds, "mfu": mfu}
 
 
 def _nothing(chunk: int) -> None:

@@ -15,7 +15,9 @@ from reference.checkpoint.folder import Snapshot
 from reference.checkpoint.folder import save as save_checkpoint
 from reference.checkpoint.piece import piece_of
 from reference.config import load_run
-from reference.convert import from_hf, load, save, shards, to_hf, writer
+from reference.convert import shards
+from reference.convert.folder import load, save
+from reference.convert.hugging_face import from_hf, to_hf
 from reference.model import Transformer
 from reference.model.transformer import STANDARD_DEVIATION, initialize
 from tests.reference.convert.folders import SMALL, put, released, same, saved, weights_of
@@ -82,7 +84,7 @@ def test_several_files_and_their_index_hold_what_one_file_does(
 ) -> None:
     weights = released(SMALL)
     put(tmp_path / "hf", SMALL, weights)
-    monkeypatch.setattr(writer, "SHARD", 10_000)
+    monkeypatch.setattr(shards, "SHARD", 10_000)
     from_hf(tmp_path / "hf", tmp_path / "ours")
     to_hf(tmp_path / "ours", tmp_path / "again")
     files = sorted(path.name for path in (tmp_path / "again").glob("*.safetensors"))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from reference.memory.meter import by_layer
+from tests.reference.memory.ledgers import by_layer
 from tests.reference.memory.small import EXACT, GROUPED, KIMI_K2, forward, model, spec, tokens
 from twin.arch.ops import Shape
 from twin.arch.stack import layers

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from reference.memory.meter import Bytes, by_layer, by_name, peak, unique_bytes
+from reference.memory.optimizer_states import Bytes, unique_bytes
+from tests.reference.memory.ledgers import by_layer, by_name
 from tests.reference.memory.small import EXACT, KIMI_K2, forward, model, tokens
 from twin.spec.memory import MemorySpec
 
@@ -38,7 +39,3 @@ def test_the_logits_never_leave():
     logits = tokens(pico).numel() * pico.spec.vocab * 4
     assert by_layer(stash.ledger)[None].device >= logits
     assert by_layer(stash.ledger)[None].host == 0
-
-
-def test_nobody_counts_the_peak_of_a_cpu():
-    assert peak(torch.device("cpu")) is None

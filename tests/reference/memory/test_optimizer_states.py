@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from reference.memory.meter import Bytes, standing
-from reference.memory.optimizer_states import OptimizerStates
+from reference.memory.optimizer_states import Bytes, OptimizerStates, standing
 from reference.model import Transformer
 from reference.optim.blocks import MASTER, Block, States
 from reference.optim.muonclip import MuonClip

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from reference.model import Transformer
-from reference.optim.blocks import Counts, count, is_expert, matrices, shapes
+from reference.optim.blocks import is_expert, matrices
+from tests.reference.optim.split import Counts, count, shapes
 from twin.loading import load_part
 
 

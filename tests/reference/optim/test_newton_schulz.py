@@ -7,8 +7,8 @@ from math import sqrt
 import pytest
 import torch
 
-from reference.optim.blocks import Counts
 from reference.optim.muon import muon_flop, orthogonalize
+from tests.reference.optim.split import Counts
 
 SHAPES = [(64, 128), (128, 64), (96, 96), (256, 40)]
 

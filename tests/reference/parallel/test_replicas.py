@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from reference.memory.meter import unique_bytes
-from reference.memory.optimizer_states import OptimizerStates
+from reference.memory.optimizer_states import OptimizerStates, unique_bytes
 from reference.optim import blocks
 from reference.optim.blocks import MASTER, is_expert, matrices
 from reference.optim.muonclip import MuonClip

@@ -1,4 +1,5 @@
-"""A Hugging Face folder to one of the reference.
+"""Hugging Face folders to folders of the reference, and back, with the names and shapes of
+DeepSeek-V3's and Kimi K2's: one tensor per expert.
 
 FP8 weights with a scale per block of 128 x 128 (DeepSeek-V3, arXiv:2412.19437, section 3.3.2)
 become bf16. What is in memory is one released tensor: an expert's matrix, or at most a table.
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final
@@ -16,15 +19,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from reference.convert.companions import copy_companions
-from reference.convert.config import Config, model_of
-from reference.convert.done import Done
-from reference.convert.folder import refuse_other, write_model
+from reference.convert.config import TABLES, Config, config_of, model_of
+from reference.convert.folder import read_kept, read_model, refuse_other, wanted, write_model
 from reference.convert.names import Part, Whole, tensors
-from reference.convert.shards import Shards, Stored
-from reference.convert.writer import Planned, staged, write
+from reference.convert.shards import Planned, Shards, Stored, staged, write, write_json
+from reference.convert.trained import Trained, is_trained
 from reference.kernels.fp8 import TILE, dequantize_blocks
 from twin.errors import Problem, UsageError
+from twin.spec.model import ModelSpec
 
 CONFIG: Final = "config.json"
 _SCALE: Final = "_scale_inv"
@@ -32,6 +34,18 @@ _FP8: Final = torch.float8_e4m3fn
 _FREQUENCIES: Final = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 """Saved with some releases, and known from `rope_theta`."""
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The model that was converted, and what was written."""
+
+    model: ModelSpec
+    tensors: int
+    bytes: int
+    """Of tensors on disk."""
+    notes: tuple[str, ...]
+    """What a reader must know, as sentences."""
 
 
 def from_hf(source: Path, target: Path, dtype: torch.dtype | None = None) -> Done:
@@ -42,12 +56,12 @@ def from_hf(source: Path, target: Path, dtype: torch.dtype | None = None) -> Don
     TW259), or `target` cannot be written (TW256).
     """
     config = read_config(source)
-    found = model_of(config, _name(source))
+    found = model_of(config, source.absolute().name or "model")
     _refuse_other_quantization(config)
     shards = Shards(source)
     wholes, left_out = tuple(tensors(found.model)), _predictions(found, shards)
     refuse_other(_expected(wholes, shards.stored), _needed(found, shards, left_out), source)
-    planned = [_planned(whole, shards, dtype) for whole in wholes]
+    planned = [_planned_ours(whole, shards, dtype) for whole in wholes]
     with staged(target) as folder:
         write(folder, planned)
         write_model(folder, found.model, found.kept)
@@ -66,10 +80,6 @@ def read_config(folder: Path) -> dict[str, Any]:
         return config
     message = f"`{folder}` holds no `{CONFIG}` that can be read"
     raise UsageError([Problem("TW250", "", message, "give a folder as Hugging Face has it")])
-
-
-def _name(folder: Path) -> str:
-    return folder.absolute().name or "model"
 
 
 def _predictions(found: Config, shards: Shards) -> set[str]:
@@ -116,7 +126,7 @@ def _refuse_other_quantization(config: Mapping[str, Any]) -> None:
     raise UsageError([Problem("TW259", f"{CONFIG} quantization_config", message, fix)])
 
 
-def _planned(whole: Whole, shards: Shards, dtype: torch.dtype | None) -> Planned:
+def _planned_ours(whole: Whole, shards: Shards, dtype: torch.dtype | None) -> Planned:
     """One of ours. Parts of several types take the one that holds them all; a router's bias stays
     fp32, as it is trained."""
     own = dtype or reduce(
@@ -138,3 +148,54 @@ def _pieces(parts: tuple[Part, ...], shards: Shards, dtype: torch.dtype) -> Iter
             yield dequantize_blocks(tensor, shards.read(part.theirs + _SCALE), dtype)
         else:
             yield tensor.to(dtype)
+
+
+def to_hf(source: Path, target: Path, dtype: torch.dtype | None = None) -> Done:
+    """Convert `source`, a folder of the reference, a checkpoint or a run's folder, to a new folder
+    `target`, in the stored type or in `dtype`.
+
+    Raises UsageError, and writes nothing, where `source` is not whole (TW250, TW253 to TW255,
+    TW258), is no model that Hugging Face's classes compute (TW257), or `target` cannot be written
+    (TW256).
+    """
+    if is_trained(source):
+        trained = Trained(source)
+        model, held, kept = trained.model, trained, {}
+    else:
+        model, held, kept = read_model(source), Shards(source), read_kept(source)
+    config = config_of(model, kept)
+    refuse_other(_kept_ones(wanted(tensors(model)), held), held.stored, source)
+    main = dtype or held.stored["embedding.weight"].dtype
+    planned = [
+        _planned_theirs(part, held, dtype) for whole in tensors(model) for part in whole.parts
+    ]
+    with staged(target) as folder:
+        write(folder, planned)
+        write_json(folder / CONFIG, config | {"torch_dtype": str(main).removeprefix("torch.")})
+        copy_companions(source, folder)
+    return Done(model, len(planned), sum(one.bytes for one in planned), ())
+
+
+def _kept_ones(
+    shapes: dict[str, tuple[int, ...]], held: Shards | Trained
+) -> dict[str, tuple[int, ...]]:
+    """A trainer's state dict names the tied head, too."""
+    both = "head.weight" not in shapes and isinstance(held, Trained)
+    return {**shapes, "head.weight": shapes["embedding.weight"]} if both else shapes
+
+
+def _planned_theirs(part: Part, held: Shards | Trained, dtype: torch.dtype | None) -> Planned:
+    bias = part.theirs.endswith("e_score_correction_bias")
+    own = held.stored[part.ours].dtype if bias or dtype is None else dtype
+    return Planned(part.theirs, own, part.shape, partial(_piece, part, held, own))
+
+
+def _piece(part: Part, held: Shards | Trained, dtype: torch.dtype) -> Iterator[Tensor]:
+    yield held.rows(part.ours, part.expert, part.first_row, part.shape[0]).to(dtype)
+
+
+def copy_companions(source: Path, target: Path) -> None:
+    """Copy those that are there."""
+    for name in TABLES["companions"]:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
