@@ -149,9 +149,9 @@ def _load_torch() -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind((LOOPBACK.address, 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK.address, 0))
+        return listener.getsockname()[1]
 
 
 def _place(cluster: LocalCluster, rank: int, seat: Seat) -> dict[str, str]:
@@ -192,8 +192,8 @@ def _run(
     ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _speak(rank, output)
     if program.pinned:
         cores = sorted(os.sched_getaffinity(0))
@@ -226,12 +226,12 @@ def _signals() -> Iterator[list[int]]:
         del frame
         received.append(number)
 
-    before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield received
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _watch(cluster: LocalCluster, ranks: Sequence[_Rank], received: Sequence[int]) -> LaunchResult:
@@ -241,15 +241,15 @@ def _watch(cluster: LocalCluster, ranks: Sequence[_Rank], received: Sequence[int
     running = list(ranks)
     while running and time.monotonic() < deadline and len(received) < 2:
         _listen(ranks, running)
-        over = [one for one in running if one.process.exitcode is not None]
-        running = [one for one in running if one not in over]
-        failed += [one for one in over if one.process.exitcode]
+        over = [rank for rank in running if rank.process.exitcode is not None]
+        running = [rank for rank in running if rank not in over]
+        failed += [rank for rank in over if rank.process.exitcode]
         if failed and not received:
             deadline = min(deadline, time.monotonic() + GRACE)
         if len(received) > passed_on:
             passed_on, deadline = len(received), time.monotonic() + PATIENCE
-            for one in running:
-                _signal(one, received[0])
+            for rank in running:
+                _signal(rank, received[0])
     _listen(ranks, (), last=True)
     if received:
         return LaunchResult(128 + received[0])
@@ -259,34 +259,34 @@ def _watch(cluster: LocalCluster, ranks: Sequence[_Rank], received: Sequence[int
 def _listen(ranks: Sequence[_Rank], running: Sequence[_Rank], *, last: bool = False) -> None:
     """Take what ranks say, until one ends or a moment has passed; at last what is there."""
     while True:
-        speaking = {one.output: one for one in ranks if one.output >= 0}
-        ends = [one.process.sentinel for one in running]
+        speaking = {rank.output: rank for rank in ranks if rank.output >= 0}
+        ends = [rank.process.sentinel for rank in running]
         ready = wait([*speaking, *ends], 0.0 if last else 0.2)
-        for one in ready:
-            if isinstance(one, int) and one in speaking:
-                speaking[one].listen()
+        for end in ready:
+            if isinstance(end, int) and end in speaking:
+                speaking[end].listen()
         if not last or not ready:
             return
 
 
-def _signal(one: _Rank, number: int) -> None:
-    if one.process.pid is not None and one.process.exitcode is None:
-        os.kill(one.process.pid, number)
+def _signal(rank: _Rank, number: int) -> None:
+    if rank.process.pid is not None and rank.process.exitcode is None:
+        os.kill(rank.process.pid, number)
 
 
 def _outcome(cluster: LocalCluster, failed: Sequence[_Rank]) -> LaunchResult:
     """Who is at fault: of those that failed the first that did not only lose another."""
     if not failed:
         return LaunchResult(0)
-    failures = [_failure(cluster, one) for one in failed]
-    own = [one for one in failures if not _lost_another(one)]
+    failures = [_failure(cluster, rank) for rank in failed]
+    own = [failure for failure in failures if not _lost_another(failure)]
     fault = (own or failures)[0]
     return LaunchResult(fault.code if fault.code > 0 else 1, fault)
 
 
-def _failure(cluster: LocalCluster, one: _Rank) -> Failure:
-    lines = tuple(line.decode(errors="replace").rstrip("\n") for line in one.lines)
-    return Failure(one.rank, cluster.node_of(one.rank), one.process.exitcode or 0, lines)
+def _failure(cluster: LocalCluster, rank: _Rank) -> Failure:
+    lines = tuple(line.decode(errors="replace").rstrip("\n") for line in rank.lines)
+    return Failure(rank.rank, cluster.node_of(rank.rank), rank.process.exitcode or 0, lines)
 
 
 def _lost_another(failure: Failure) -> bool:
@@ -294,9 +294,9 @@ def _lost_another(failure: Failure) -> bool:
 
 
 def _end(ranks: Sequence[_Rank]) -> None:
-    for one in ranks:
-        one.process.kill()
-    for one in ranks:
-        one.process.join()
-        if one.output >= 0:
-            os.close(one.output)
+    for rank in ranks:
+        rank.process.kill()
+    for rank in ranks:
+        rank.process.join()
+        if rank.output >= 0:
+            os.close(rank.output)

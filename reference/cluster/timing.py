@@ -188,7 +188,8 @@ def append(path: Path, rows: Sequence[LinkTiming]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
     with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [one.name for one in fields(LinkTiming)], lineterminator="\n")
+        columns = [field.name for field in fields(LinkTiming)]
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         if new:
             writer.writeheader()
         writer.writerows(asdict(row) for row in rows)

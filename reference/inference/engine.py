@@ -108,7 +108,7 @@ class Engine:
 
     def compute(self, plan: StepPlan) -> Tensor:
         """Logits behind the last token that the plan takes of each sequence, [sequences, W]."""
-        return forward(self.model, [_piece(*one) for one in plan], self.cache)
+        return forward(self.model, [_piece(*step) for step in plan], self.cache)
 
     def update_weights(self, weights: Mapping[str, Tensor], version: int | None = None) -> int:
         """Replace all weights in place; returns their version. The cache of the old ones is
@@ -184,7 +184,7 @@ class Engine:
         self.counts.prompt_tokens += len(sequence.request.prompt)
         self.counts.cached_tokens += max(sequence.cached, 0)
         self.counts.finished[finish] = self.counts.finished.get(finish, 0) + 1
-        if all(one.ended for one in self.live.get(sequence.number, [])):
+        if all(choice.ended for choice in self.live.get(sequence.number, [])):
             self.live.pop(sequence.number, None)
 
     def _count(self, plan: StepPlan) -> None:

@@ -41,7 +41,7 @@ class Scheduler:
         before = self.preemptions
         plan: dict[Sequence, int] = {}
         left = self.spec.step_tokens
-        for sequence in sorted(self.running, key=lambda one: (one.pending > 1, one.arrival)):
+        for sequence in sorted(self.running, key=lambda other: (other.pending > 1, other.arrival)):
             count = min(sequence.pending, left)
             if not count or sequence not in self.running:
                 continue
@@ -83,7 +83,7 @@ class Scheduler:
 
     def forget(self) -> None:
         """All that the cache holds is void: who runs is computed again, in its order."""
-        for sequence in sorted(self.running, key=lambda one: -one.arrival):
+        for sequence in sorted(self.running, key=lambda other: -other.arrival):
             self._step_back(sequence)
         self.pool.forget_all()
 
@@ -91,7 +91,7 @@ class Scheduler:
         """The first of the line that may start, with the blocks of its prefix that are known."""
         if len(self.running) >= self.spec.running:
             return None
-        found = next((one for one in self.waiting if one.may_start), None)
+        found = next((other for other in self.waiting if other.may_start), None)
         if found is None:
             return None
         self._match(found)
@@ -129,7 +129,7 @@ class Scheduler:
             if block is not None:
                 sequence.blocks.append(block)
                 continue
-            youngest = max(self.running, key=lambda one: one.arrival)
+            youngest = max(self.running, key=lambda other: other.arrival)
             self._step_back(youngest)
             self.preemptions += 1
             victims.append(youngest)

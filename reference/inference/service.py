@@ -192,11 +192,7 @@ class Service:
             "preemptions": scheduler.preemptions,
             "tokens_per_second": recent / _WINDOW,
             "weights": engine.weights,
-            "steps": engine.counts.steps,
-            "prompt_tokens": engine.counts.prompt_tokens,
-            "cached_tokens": engine.counts.cached_tokens,
-            "computed_tokens": engine.counts.computed_tokens,
-            "generated_tokens": engine.counts.generated_tokens,
+            **{name: getattr(engine.counts, name) for name in _COUNTED},
         }
 
 
@@ -210,14 +206,15 @@ _GAUGES: Final = {
     "tokens_per_second": "Generated tokens per second over the last 10 seconds.",
     "weights": "Version of the weights.",
 }
-_COUNTERS: Final = {
-    "preemptions": "Sequences that gave their blocks back.",
+_COUNTED: Final = {
     "steps": "Forward passes.",
     "prompt_tokens": "Tokens of prompts of choices that ended.",
     "cached_tokens": "Tokens of these that were found in the cache.",
     "computed_tokens": "Tokens through the model.",
     "generated_tokens": "Tokens drawn.",
 }
+"""What the engine counts (`EngineCounts`)."""
+_COUNTERS: Final = {"preemptions": "Sequences that gave their blocks back.", **_COUNTED}
 
 
 def metrics(figures: Mapping[str, float]) -> str:

@@ -32,7 +32,7 @@ def summary(result: Measurement) -> dict[str, Any]:
         "skipped": [asdict(skip) for skip in result.skips],
         "rates": rates,
         "bars": bars(result, rates),
-        "fits": [asdict(one) for one in result.profile.residuals] if result.profile else [],
+        "fits": [asdict(each) for each in result.profile.residuals] if result.profile else [],
         "missing": result.missing,
         "files": [str(path) for path in result.files],
     }

@@ -56,7 +56,7 @@ def shares(
     dealing the largest tensors first makes it. OURS: checkpoint-engine leaves it to the trainer."""
     filled = [0] * owners
     dealt: dict[str, int] = {}
-    for unit in sorted(units, key=lambda one: -padded(one)):  # stable: equal ones in order
+    for unit in sorted(units, key=lambda each: -padded(each)):  # stable: equal ones in order
         owner = min(holders[unit.name], key=lambda rank: (filled[rank], rank))
         filled[owner] += padded(unit)
         dealt[unit.name] = owner
@@ -83,7 +83,7 @@ def buckets(owned: Sequence[Sequence[Unit]], limit: int) -> tuple[WeightBucket, 
     """All buckets in the order in which they travel: the first one of every owner, then the second
     ones, and so on. `limit` holds every tensor."""
     found = [bucket for owner, own in enumerate(owned) for bucket in _packed(owner, own, limit)]
-    return tuple(sorted(found, key=lambda one: (one.round, one.owner)))
+    return tuple(sorted(found, key=lambda bucket: (bucket.round, bucket.owner)))
 
 
 def _packed(owner: int, own: Iterable[Unit], limit: int) -> list[WeightBucket]:

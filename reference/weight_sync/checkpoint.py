@@ -60,12 +60,12 @@ def saved(checkpoint: Path) -> tuple[SavedPiece, ...]:
     for index, place in places.items():
         if index.fqn.startswith(_MODEL):
             stored: Any = metadata.state_dict_metadata[index.fqn]
-            (size,) = next(one.sizes for one in stored.chunks if one.offsets == index.offset)
+            (size,) = next(chunk.sizes for chunk in stored.chunks if chunk.offsets == index.offset)
             first = index.offset[0]
             own = index.fqn.removeprefix(_MODEL)
             where = place.relative_path, place.offset, place.length
             found.append(SavedPiece(own, first, first + size, *where))
-    return tuple(sorted(found, key=lambda one: (one.file, one.place)))
+    return tuple(sorted(found, key=lambda piece: (piece.file, piece.place)))
 
 
 def dealt(
@@ -76,14 +76,14 @@ def dealt(
     by_name: dict[str, list[tuple[int, SavedPiece]]] = {}
     own: list[list[SavedPiece]] = [[] for _ in range(owners)]
     filled = [0] * owners
-    for piece in sorted(pieces, key=lambda one: -one.bytes):
+    for piece in sorted(pieces, key=lambda each: -each.bytes):
         owner = filled.index(min(filled))
         filled[owner] += piece.bytes
         own[owner].append(piece)
         by_name.setdefault(piece.ours, []).append((owner, piece))
     found: dict[str, tuple[int, ...]] = {}
     for unit in units:
-        holding = [owner for owner, one in by_name.get(unit.ours, ()) if one.holds(unit)]
+        holding = [owner for owner, piece in by_name.get(unit.ours, ()) if piece.holds(unit)]
         if not holding:
             message = f"`{unit.name}` is in no piece of the checkpoint"
             raise UsageError([Problem("TW626", "", message, "name a checkpoint of this model")])

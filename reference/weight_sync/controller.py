@@ -130,7 +130,9 @@ class Controller:
             before = self._alive
             outcome = self._attempt(stages or self.job.sync.stages, start, attempts)
             broken = any(
-                problem.code == "TW623" for one in outcome.failed.values() for problem in one
+                problem.code == "TW623"
+                for problems in outcome.failed.values()
+                for problem in problems
             )
             if not broken or len(self._alive) == len(before) or not self._alive:
                 return outcome

@@ -148,8 +148,8 @@ def fetched(
 ) -> Iterator[tuple[Unit, Tensor]]:
     """Tensors of the full set out of an owner's host memory, one at a time, each valid until the
     next. Raises UsageError: TW625 where they are of another version, TW623 where nobody answers."""
-    asked = {"secret": address.secret, "version": version, "units": [one.name for one in units]}
-    memory = torch.empty(max((one.bytes for one in units), default=0), dtype=torch.uint8)
+    asked = {"secret": address.secret, "version": version, "units": [unit.name for unit in units]}
+    memory = torch.empty(max((unit.bytes for unit in units), default=0), dtype=torch.uint8)
     try:
         with socket.create_connection((address.host, address.port), patience) as link:
             link.sendall(json.dumps(asked).encode() + b"\n")

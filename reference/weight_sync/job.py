@@ -88,7 +88,7 @@ def _run_of(checkpoint: Path, overrides: list[str]) -> RunSpec:
     except (OSError, ValueError, KeyError, ValidationError):
         message = f"`{checkpoint / MANIFEST}` is no manifest of this version"
         raise UsageError([Problem("TW627", "CONFIG", message, "name another run")]) from None
-    other = [one for one in overrides if not one.startswith("parallel.")]
+    other = [text for text in overrides if not text.startswith("parallel.")]
     if other:
         message = f"`{other[0]}` would change a run that was trained"
         raise UsageError([Problem("TW627", "--set", message, "only `parallel` may be set")])

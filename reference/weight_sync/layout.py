@@ -118,5 +118,5 @@ def _problems(layout: LayoutSpec, model: ModelSpec) -> list[Problem]:
 
 def _divides(field: str, ranks: int, whole: int, what: str) -> Problem:
     message = f"{whole} {what} cannot be shared by {ranks} ranks"
-    below = max(one for one in range(1, ranks + 1) if whole % one == 0)
+    below = max(count for count in range(1, ranks + 1) if whole % count == 0)
     return Problem("TW621", f"--to {field}", message, f"{field}={below} divides them")

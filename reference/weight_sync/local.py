@@ -50,7 +50,7 @@ class Colocated:
         assert version is not None, "keep weights before"
         space = buffers(self._sync.free_memory, self._sync.bucket, largest(self._units))
         made = buckets(self._owned, space.bytes)
-        size = max(one.bytes for one in made)
+        size = max(bucket.bytes for bucket in made)
         halves = [torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2)]
         for number, bucket in enumerate(made):
             half = halves[number % 2][: bucket.bytes]

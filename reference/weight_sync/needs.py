@@ -73,8 +73,8 @@ def needs_of(units: Iterable[Unit], seat: RankLayout, *, tied: bool) -> Needs:
         for rows in unit.rows:
             box = _box(rows, seat, shared=unit.expert is None)
             count = box[0].stop - box[0].start
-            rest = tuple(slice(0, one.stop - one.start) for one in box[1:])
-            shape = (count, *(one.stop for one in rest))
+            rest = tuple(slice(0, axis.stop - axis.start) for axis in box[1:])
+            shape = (count, *(axis.stop for axis in rest))
             if seat.names == "split":
                 shapes[rows.theirs] = shape, unit.dtype
                 found.append(Take(box, rows.theirs, (slice(0, count), *rest)))
@@ -82,7 +82,7 @@ def needs_of(units: Iterable[Unit], seat: RankLayout, *, tied: bool) -> Needs:
             into = slice(reached, reached + count), *rest
             reached += count
             stack = () if unit.expert is None else (unit.expert - seat.held.experts.start,)
-            place: Box = (*(slice(one, one + 1) for one in stack), *into)
+            place: Box = (*(slice(expert, expert + 1) for expert in stack), *into)
             found.append(Take(box, unit.ours, place))
             deep = (len(seat.held.experts),) if stack else ()
             shapes[unit.ours] = (*deep, reached, *shape[1:]), unit.dtype

@@ -56,7 +56,7 @@ class Record:
 
     def taken(self) -> tuple[StageSpan, ...]:
         """All of them, in order of their start; none are left."""
-        found = tuple(sorted(self.spans, key=lambda one: one.start))
+        found = tuple(sorted(self.spans, key=lambda span: span.start))
         self.spans.clear()
         return found
 
@@ -80,14 +80,14 @@ def length(intervals: Iterable[Interval]) -> int:
 def transfers(senders: Sequence[StageSpan], receivers: Sequence[StageSpan]) -> list[StageSpan]:
     """Broadcasts while bytes could move: an owner waits until the first receiver is there."""
     here: dict[tuple[int, int], int] = {}
-    for one in receivers:
-        if one.stage == "broadcast":
-            key = one.round, one.owner
-            here[key] = min(one.start, here.get(key, one.start))
+    for span in receivers:
+        if span.stage == "broadcast":
+            key = span.round, span.owner
+            here[key] = min(span.start, here.get(key, span.start))
     return [
-        replace(one, start=min(one.end, max(one.start, here.get((one.round, one.owner), 0))))
-        for one in senders
-        if one.stage == "broadcast"
+        replace(span, start=min(span.end, max(span.start, here.get((span.round, span.owner), 0))))
+        for span in senders
+        if span.stage == "broadcast"
     ]
 
 
@@ -95,15 +95,15 @@ def summed(
     senders: Sequence[StageSpan], receivers: Sequence[StageSpan]
 ) -> dict[str, Mapping[str, float]]:
     """By stage: seconds in which it was at work anywhere, spans, and bytes of all spans."""
-    moved = [one for one in senders if one.stage != "broadcast"]
+    moved = [span for span in senders if span.stage != "broadcast"]
     moved += transfers(senders, receivers)
-    moved += [one for one in receivers if one.stage != "broadcast"]
+    moved += [span for span in receivers if span.stage != "broadcast"]
     found: dict[str, Mapping[str, float]] = {}
     for stage in STAGES:
-        own = [one for one in moved if one.stage == stage]
+        own = [span for span in moved if span.stage == stage]
         if own:
-            busy = length(united((one.start, one.end) for one in own)) * 1e-9
-            size = sum(one.bytes for one in own)
+            busy = length(united((span.start, span.end) for span in own)) * 1e-9
+            size = sum(span.bytes for span in own)
             found[stage] = {"seconds": busy, "spans": len(own), "bytes": size}
     return found
 
@@ -111,11 +111,11 @@ def summed(
 def overlapped(senders: Sequence[StageSpan], receivers: Sequence[StageSpan]) -> float:
     """Seconds in which two of host copies, broadcasts and reloads, or all three, ran at once."""
     kinds: Sequence[Sequence[StageSpan]] = (
-        [one for one in senders if one.stage == "host_copy"],
+        [span for span in senders if span.stage == "host_copy"],
         transfers(senders, receivers),
-        [one for one in receivers if one.stage == "reload"],
+        [span for span in receivers if span.stage == "reload"],
     )
-    each = [united((one.start, one.end) for one in kind) for kind in kinds]
+    each = [united((span.start, span.end) for span in kind) for kind in kinds]
     edges = sorted({edge for kind in each for interval in kind for edge in interval})
     both = 0
     for start, end in pairwise(edges):

@@ -44,7 +44,7 @@ def described(controller: Controller) -> dict[str, Any]:
         "largest_bytes": largest(controller.units),
         "buffers": asdict(space),
         "buckets": len(made),
-        "rounds": 1 + max(one.round for one in made),
+        "rounds": 1 + max(bucket.round for bucket in made),
         "kept_bytes": controller.kept,
     }
 
@@ -53,13 +53,15 @@ def updated(outcome: UpdateResult) -> dict[str, Any]:
     """One update: its time is from the first copy from the host to the end of the last reload;
     `asked_seconds` has joining and the controller's messages, too."""
     senders, receivers = _spans(outcome)
-    work = [one for one in (*senders, *receivers) if one.stage not in ("regroup", "keep", "read")]
-    last = max((one.end for one in work), default=0)
+    apart = ("regroup", "keep", "read")
+    work = [span for span in (*senders, *receivers) if span.stage not in apart]
+    sent = sum(report.bytes for report in outcome.senders.values())
+    last = max((span.end for span in work), default=0)
     return {
         "stages": outcome.stages,
-        "seconds": (last - min((one.start for one in work), default=0)) * 1e-9,
+        "seconds": (last - min((span.start for span in work), default=0)) * 1e-9,
         "asked_seconds": outcome.seconds,
-        "sent_bytes": sum(one.bytes for one in outcome.senders.values()) * len(outcome.receivers),
+        "sent_bytes": sent * len(outcome.receivers),
         "by_stage": summed(senders, receivers),
         "overlap_seconds": overlapped(senders, receivers),
         "lost": list(outcome.lost),
@@ -89,25 +91,25 @@ def text(document: dict[str, Any]) -> str:
     )
     heads = ("update", "host copy", "broadcast", "reload", "waiting", "overlap")
     lines = [what, "", f"{'stages':<8}" + "".join(f"{head:>{_WIDTH}}" for head in heads)]
-    for one in document["updates"]:
-        by = one["by_stage"]
-        each = [by.get(name, {}).get("seconds", 0.0) for name in ("host_copy", "broadcast")]
-        each += [by.get(name, {}).get("seconds", 0.0) for name in ("reload", "handover")]
-        cells = [one["seconds"], *each, one["overlap_seconds"]]
+    for update in document["updates"]:
+        by = update["by_stage"]
+        names = ("host_copy", "broadcast", "reload", "handover")
+        each = [by[name]["seconds"] if name in by else 0.0 for name in names]
+        cells = [update["seconds"], *each, update["overlap_seconds"]]
         shown = "".join(f"{_seconds(cell):>{_WIDTH}}" for cell in cells)
-        lost = f"  receiver {one['lost'][0]} lost" if one["lost"] else ""
-        lines.append(f"{one['stages']:<8}{shown}{lost}")
+        lost = f"  receiver {update['lost'][0]} lost" if update["lost"] else ""
+        lines.append(f"{update['stages']:<8}{shown}{lost}")
     lines.append("")
     if "start" in document:
-        read = ", ".join(_bytes(one) for one in document["start"]["bytes"])
+        read = ", ".join(_bytes(size) for size in document["start"]["bytes"])
         lines.append(
             f"Read from the checkpoint, each byte by one rank: {read} "
             f"in {_seconds(document['start']['seconds'])}."
         )
     lines += [
-        f"Receiver {one['receiver']} recovered alone in {_seconds(one['seconds'])}: "
-        f"{_bytes(one['bytes'])}."
-        for one in document["recoveries"]
+        f"Receiver {recovery['receiver']} recovered alone in {_seconds(recovery['seconds'])}: "
+        f"{_bytes(recovery['bytes'])}."
+        for recovery in document["recoveries"]
     ]
     wrong = document["unequal"]
     good = "Every receiver holds, bit for bit, what was sent."
