@@ -57,16 +57,8 @@ def encode_side(
 
 
 def _row(record: Record, tokens: int, side: str) -> str:
-    row = {
-        "id": record.id,
-        "source": record.source,
-        "domain": record.domain,
-        "origin": record.origin,
-        "parent": record.parent,
-        "bytes": len(record.text.encode()),
-        "tokens": tokens,
-        "side": side,
-    }
+    own = {key: getattr(record, key) for key in ("id", "source", "domain", "origin", "parent")}
+    row = {**own, "bytes": len(record.text.encode()), "tokens": tokens, "side": side}
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 

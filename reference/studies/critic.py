@@ -36,18 +36,8 @@ from reference.rl.run import RunObserver, learn_from, opened_session
 from reference.rl.spec import RlSpec, find
 from reference.rl.tasks import RlTask
 from reference.sft import TuneSpec, run_of
+from reference.studies import runs
 from reference.studies.figure import Curve, Figure, Panel
-from reference.studies.runs import (
-    digest,
-    in_processes,
-    kept,
-    named,
-    nested,
-    plans_of,
-    settings_of,
-    trained,
-    write_lines,
-)
 from reference.studies.study import Page, Workplace, main
 
 
@@ -103,8 +93,8 @@ Start = tuple[int, int]
 """The seeds of first weights, and of the dialogues that they are fine-tuned on."""
 Outcomes = Mapping[tuple[bool, int], LoopOutcome]
 """By whether the loop was closed, and seed."""
-_SETTINGS: Final = settings_of("critic")
-PLAN, QUICK = plans_of("critic", CriticPlan)
+_SETTINGS: Final = runs.settings_of("critic")
+PLAN, QUICK = runs.plans_of("critic", CriticPlan)
 SEEDS: Final = (0, 1, 2, 3, 4, 5)
 COMMON: Final[Start] = (0, 100)
 """Kin to what the settings were chosen with: the same seeds, other draws."""
@@ -164,12 +154,13 @@ def _group(
         for seed, start in starts.items()
         for closed in ARMS
     }
-    found: dict[tuple[bool, int], LoopOutcome] = {}
-    for (closed, seed), run in in_processes(place, calls):
-        found[closed, seed] = run
-        first, last = ends(run)
+
+    def words(key: tuple[bool, int], run: LoopOutcome) -> str:
+        (closed, seed), (first, last) = key, ends(run)
         said = f"agreement {first:.3f} to {last:.3f}, apart {run.after.apart:.3f}"
-        place.tell(f"{name}, {ARMS[closed]}, seed {seed}, {run.seconds:.0f} s: {said}")
+        return f"{name}, {ARMS[closed]}, seed {seed}, {run.seconds:.0f} s: {said}"
+
+    found = runs.gathered(place, calls, words)
     return RunGroup(name, before, found)
 
 
@@ -184,7 +175,7 @@ def base_of(home: Path, seed: int) -> RunSpec:
         "train.seed": seed,
         "train.sequence": 64,
     }
-    return named(RunSpec.model_validate(nested(_SETTINGS["train"] | changes)), home)
+    return runs.named(RunSpec.model_validate(runs.nested(_SETTINGS["train"] | changes)), home)
 
 
 def tuned_of(plan: CriticPlan, home: Path, start: Start) -> RunSpec:
@@ -201,7 +192,8 @@ def tuned_of(plan: CriticPlan, home: Path, start: Start) -> RunSpec:
         "schedule.warmup_steps": 1,
         "schedule.constant_steps": plan.tuning_steps,
     }
-    return named(run_of(TuneSpec.model_validate(nested(_SETTINGS["train"] | changes))), home)
+    spec = TuneSpec.model_validate(runs.nested(_SETTINGS["train"] | changes))
+    return runs.named(run_of(spec), home)
 
 
 def refining(plan: CriticPlan, home: Path, begins: tuple[Start, int], *, closed: bool) -> RlSpec:
@@ -223,7 +215,7 @@ def refining(plan: CriticPlan, home: Path, begins: tuple[Start, int], *, closed:
         "schedule.decay_steps": plan.iterations - plan.iterations // 2,
         "schedule.final_lr": plan.rates[1] / 10,
     }
-    return named(RlSpec.model_validate(nested(_SETTINGS["learn"] | changes)), home)
+    return runs.named(RlSpec.model_validate(runs.nested(_SETTINGS["learn"] | changes)), home)
 
 
 def refined(
@@ -242,16 +234,16 @@ def refined(
         seconds = time.process_time() - begun
         return LoopOutcome(shares, success, judged(plan, spec, folder), seconds)
 
-    return kept(Path(folder) / "refined.json", LoopOutcome, made)
+    return runs.kept(Path(folder) / "refined.json", LoopOutcome, made)
 
 
 def bootstrapped(plan: CriticPlan, home: Path, start: Start) -> CriticScores:
     """The fine-tuned model of a start, made and judged; kept."""
-    trained(base_of(home, start[0]))
-    folder = trained(tuned_of(plan, home, start))
+    runs.trained(base_of(home, start[0]))
+    folder = runs.trained(tuned_of(plan, home, start))
     spec = refining(plan, home, (start, 0), closed=False)
     made = partial(judged, plan, spec, str(folder))
-    return kept(folder / "judged.json", CriticScores, made)
+    return runs.kept(folder / "judged.json", CriticScores, made)
 
 
 def judged(plan: CriticPlan, spec: RlSpec, folder: str) -> CriticScores:
@@ -289,11 +281,11 @@ def _share(text: str, kind: str) -> float:
 
 def _shown(plan: CriticPlan, home: Path, seed: int) -> tuple[Path, Path]:
     """Files of answers and of comparisons."""
-    facts = digest([plan.shown, plan.comparisons, plan.right, seed])
+    facts = runs.digest([plan.shown, plan.comparisons, plan.right, seed])
     answers, pairs = home / f"answers-{facts}.jsonl", home / f"pairs-{facts}.jsonl"
     if not answers.is_file():
         write(pairs, compared(BOOTSTRAP, plan.comparisons, seed), [RUBRIC])
-    return write_lines(answers, _answers(plan, seed)), pairs
+    return runs.write_lines(answers, _answers(plan, seed)), pairs
 
 
 def _answers(plan: CriticPlan, seed: int) -> Iterator[dict[str, Any]]:
@@ -310,21 +302,15 @@ def _drawn(draw: Random, kind: str) -> str:
 
 def _text(home: Path) -> Path:
     """What a tokenizer of bytes reads makes no difference."""
-    folder = home / "text"
-    folder.mkdir(parents=True, exist_ok=True)
     for number in range(8):
-        file = folder / f"{number}.txt"
-        if not file.is_file():
-            file.write_text(f"{number} says little.\n" * 40, encoding="utf-8")
-    return folder
+        text = f"{number} says little.\n" * 40
+        runs.write_text(home / "text" / f"{number}.txt", lambda text=text: text)
+    return home / "text"
 
 
 def _rubrics(home: Path) -> Path:
-    path = home / "rubrics.yaml"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump({"rubrics": [RUBRIC.model_dump()]}), encoding="utf-8")
-    return path
+    rubrics = {"rubrics": [RUBRIC.model_dump()]}
+    return runs.write_text(home / "rubrics.yaml", lambda: yaml.safe_dump(rubrics))
 
 
 def ends(run: LoopOutcome) -> tuple[float, float]:

@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Final, Literal
@@ -37,18 +37,8 @@ from reference.evaluate.trained import open_trained
 from reference.generate.request import Sampling
 from reference.metrics import NAME, read_lines
 from reference.sft import TuneSpec, run_of
+from reference.studies import runs
 from reference.studies.fine_tuning_text import renamed, texts, without_mistakes
-from reference.studies.runs import (
-    in_processes,
-    kept,
-    named,
-    nano_with,
-    nested,
-    plans_of,
-    settings_of,
-    trained,
-    write_lines,
-)
 from reference.studies.study import Page, Workplace, interval, main
 from reference.text.dialogs import HELD_OUT
 from twin.loading.config import load_config
@@ -115,8 +105,8 @@ class ToolScores:
 
 Scores = Mapping[tuple[Kind, int], Mapping[str, ToolScores]]
 """What was judged, by pre-training and seed, by what was tuned."""
-_SETTINGS: Final = settings_of("fine_tuning")
-PLAN, QUICK = plans_of("fine_tuning", FineTuningPlan)
+_SETTINGS: Final = runs.settings_of("fine_tuning")
+PLAN, QUICK = runs.plans_of("fine_tuning", FineTuningPlan)
 SEEDS: Final = (0, 1, 2)
 MUON: Final = Tuning("muonclip")
 SHUFFLED: Final = Tuning("muonclip", "shuffled")
@@ -134,19 +124,21 @@ _FAULTS: Final = ("form", "name", "json", "arguments")
 
 
 def conduct(quick: bool, place: Workplace) -> Page:
-    """The study; quick: one seed, a few steps, two tasks: shows that it runs."""
+    """The study; quick: one seed, a few steps, two tasks: shows that it scores."""
     plan, seeds = (QUICK, (0,)) if quick else (PLAN, SEEDS)
     home = place.cache / ("fine-tuning-quick" if quick else "fine-tuning")
     place.tell("dialogues and text")
     prepare_study(plan, home)
     bases: dict[Kind, RunSpec] = {kind: base_of(plan, kind, home) for kind in WAYS}
     place.tell(f"pre-training: {', '.join(str(run.train.output) for run in bases.values())}")
-    list(in_processes(place, {kind: partial(trained, run) for kind, run in bases.items()}))
+    list(
+        runs.in_processes(place, {kind: partial(runs.trained, run) for kind, run in bases.items()})
+    )
     calls = {key: partial(outcome, plan, *key, home) for key in _judged_runs(seeds)}
     found: dict[tuple[Kind, int], dict[str, ToolScores]] = {
         (kind, seed): {} for kind in WAYS for seed in seeds
     }
-    for count, ((kind, way, seed), scores) in enumerate(in_processes(place, calls), start=1):
+    for count, ((kind, way, seed), scores) in enumerate(runs.in_processes(place, calls), start=1):
         # Every seed begins with the same model, which is judged once.
         own: Sequence[int] = seeds if way is None else (seed,)
         for each in own:
@@ -187,7 +179,7 @@ def base_of(plan: FineTuningPlan, kind: Kind, home: Path) -> RunSpec:
         "schedule.warmup_steps": max(1, plan.steps // 20),
         "schedule.constant_steps": plan.steps,
     }
-    return named(nano_with(_SETTINGS["base"] | changes), home, code())
+    return runs.named(runs.nano_with(_SETTINGS["base"] | changes), home, runs.code(rooms=_TRAINS))
 
 
 def tuned_from(start: RunSpec, plan: FineTuningPlan, way: Tuning, seed: int, home: Path) -> RunSpec:
@@ -207,18 +199,8 @@ def tuned_from(start: RunSpec, plan: FineTuningPlan, way: Tuning, seed: int, hom
         "schedule.decay_steps": falling,
         "schedule.final_lr": lr / 30,
     }
-    tune = TuneSpec.model_validate(nested(_SETTINGS["tune"] | changes))
-    return named(run_of(tune), home, code())
-
-
-@cache
-def code() -> str:
-    """A digest of the sources that these runs' numbers may come from."""
-    whole = hashlib.blake2b(digest_size=8)
-    for room in _TRAINS:
-        for path in sorted((_ROOT / room).rglob("*.py")):
-            whole.update(path.relative_to(_ROOT).as_posix().encode() + path.read_bytes())
-    return whole.hexdigest()
+    tune = TuneSpec.model_validate(runs.nested(_SETTINGS["tune"] | changes))
+    return runs.named(run_of(tune), home, runs.code(rooms=_TRAINS))
 
 
 def synthesis_of(plan: FineTuningPlan, home: Path) -> SynthesisSpec:
@@ -244,7 +226,7 @@ def prepare_study(plan: FineTuningPlan, home: Path) -> None:
     spec = synthesis_of(plan, home)
     words = words_of(scene_of(spec))
     documents = ({"text": text} for text in texts(words, plan.text, 0))
-    write_lines(home / f"text-{plan.text}.jsonl", documents)
+    runs.write_lines(home / f"text-{plan.text}.jsonl", documents)
     if (home / "own-choosing.jsonl").is_file():
         return
     synthesise(spec, "resume")
@@ -256,9 +238,9 @@ def prepare_study(plan: FineTuningPlan, home: Path) -> None:
     learned += list(renamed(learned, words, plan.copies, 0))
     apart = [row for row in train if for_choosing(row["provenance"]["application"])]
     judging = [{**row, "provenance": {**row["provenance"], "split": HELD_OUT}} for row in apart]
-    write_lines(home / "own.jsonl", [*learned, *held_out])
-    write_lines(home / "shuffled.jsonl", shuffled([*learned, *held_out]))
-    write_lines(home / "own-choosing.jsonl", [*learned, *judging])
+    runs.write_lines(home / "own.jsonl", [*learned, *held_out])
+    runs.write_lines(home / "shuffled.jsonl", shuffled([*learned, *held_out]))
+    runs.write_lines(home / "own-choosing.jsonl", [*learned, *judging])
 
 
 def for_choosing(application: str) -> bool:
@@ -303,15 +285,15 @@ def outcome(
     base = base_of(plan, kind, home)
     if way is None:
         return judged(base, plan, home)
-    trained(base)
+    runs.trained(base)
     return judged(tuned_from(base, plan, way, seed, home), plan, home)
 
 
 def judged(run: RunSpec, plan: FineTuningPlan, home: Path) -> ToolScores:
     """The run's model on the tasks; kept."""
-    folder = trained(run)
+    folder = runs.trained(run)
     path = folder / f"judged-{plan.tasks}-{'choosing' if plan.validate else HELD_OUT}.json"
-    return kept(path, ToolScores, partial(_scores, folder, plan, home))
+    return runs.kept(path, ToolScores, partial(_scores, folder, plan, home))
 
 
 def _scores(folder: Path, plan: FineTuningPlan, home: Path) -> ToolScores:

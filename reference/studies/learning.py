@@ -30,19 +30,8 @@ from reference.rl.prompts import document
 from reference.rl.run import RunObserver, learn_from, measure, opened_session
 from reference.rl.spec import RlSpec
 from reference.sft import TuneSpec, run_of
+from reference.studies import runs
 from reference.studies.figure import Curve, Figure, Panel
-from reference.studies.runs import (
-    digest,
-    in_processes,
-    kept,
-    named,
-    nano_with,
-    nested,
-    plans_of,
-    settings_of,
-    trained,
-    write_lines,
-)
 from reference.studies.study import Page, Workplace, interval, main, points
 
 
@@ -77,8 +66,8 @@ class LearningOutcome:
     seconds: float
 
 
-_SETTINGS: Final = settings_of("learning")
-PLAN, QUICK = plans_of("learning", LearningPlan)
+_SETTINGS: Final = runs.settings_of("learning")
+PLAN, QUICK = runs.plans_of("learning", LearningPlan)
 SEEDS: Final = (0, 1, 2)
 CONTROL: Final = {False: "by verdicts", True: "dealt out at random"}
 _JUDGED: Final = 1
@@ -100,10 +89,11 @@ def conduct(quick: bool, place: Workplace) -> Page:
         for seed in seeds
         for shuffle in CONTROL
     }
-    found: dict[tuple[bool, int], LearningOutcome] = {}
-    for (shuffle, seed), run in in_processes(place, calls):
-        found[shuffle, seed] = run
-        place.tell(f"{CONTROL[shuffle]}, seed {seed}, {run.seconds:.0f} s: {_shares(run)}")
+
+    def words(key: tuple[bool, int], run: LearningOutcome) -> str:
+        return f"{CONTROL[key[0]]}, seed {key[1]}, {run.seconds:.0f} s: {_shares(run)}"
+
+    found = runs.gathered(place, calls, words)
     return page(plan, first, found, seeds)
 
 
@@ -120,16 +110,16 @@ def base_of(plan: LearningPlan, home: Path) -> RunSpec:
         "schedule.warmup_steps": max(1, plan.steps // 10),
         "schedule.constant_steps": plan.steps,
     }
-    return named(nano_with(_SETTINGS["base"] | changes), home)
+    return runs.named(runs.nano_with(_SETTINGS["base"] | changes), home)
 
 
 def tuned_of(plan: LearningPlan, home: Path) -> RunSpec:
     """A fine-tuning of it on a few right answers of each family."""
     steps, lr = plan.tuning_steps, plan.rates[1]
-    facts = digest([dict(plan.families), plan.shown])
+    facts = runs.digest([dict(plan.families), plan.shown])
     changes = {
         "start": base_of(plan, home).train.output,
-        "dialogs.source": str(write_lines(home / f"shown-{facts}.jsonl", dialogues(plan))),
+        "dialogs.source": str(runs.write_lines(home / f"shown-{facts}.jsonl", dialogues(plan))),
         "train.steps": steps,
         "optimizer.lr": lr,
         "schedule.warmup_steps": max(1, steps // 10),
@@ -137,7 +127,9 @@ def tuned_of(plan: LearningPlan, home: Path) -> RunSpec:
         "schedule.decay_steps": steps // 2,
         "schedule.final_lr": lr / 10,
     }
-    return named(run_of(TuneSpec.model_validate(nested(_SETTINGS["tune"] | changes))), home)
+    return runs.named(
+        run_of(TuneSpec.model_validate(runs.nested(_SETTINGS["tune"] | changes))), home
+    )
 
 
 def rewarded(plan: LearningPlan, home: Path, seed: int, *, shuffle: bool) -> RlSpec:
@@ -151,7 +143,7 @@ def rewarded(plan: LearningPlan, home: Path, seed: int, *, shuffle: bool) -> RlS
         "rewards.shuffle": shuffle,
         "optimizer.lr": plan.rates[2],
     }
-    return named(RlSpec.model_validate(nested(_SETTINGS["learn"] | changes)), home)
+    return runs.named(RlSpec.model_validate(runs.nested(_SETTINGS["learn"] | changes)), home)
 
 
 def _tasks(plan: LearningPlan, **seed: int) -> list[dict[str, Any]]:
@@ -174,14 +166,14 @@ def learned(plan: LearningPlan, home: Path, seed: int, *, shuffle: bool) -> Lear
         curve = tuple(iteration.success or 0.0 for iteration in result.iterations)
         return LearningOutcome(judged(plan, folder), curve, seconds)
 
-    return kept(folder / "judged.json", LearningOutcome, made)
+    return runs.kept(folder / "judged.json", LearningOutcome, made)
 
 
 def before(plan: LearningPlan, home: Path) -> LearningOutcome:
     """What the fine-tuned model does by itself; kept."""
-    trained(base_of(plan, home))
-    folder = trained(tuned_of(plan, home))
-    return kept(
+    runs.trained(base_of(plan, home))
+    folder = runs.trained(tuned_of(plan, home))
+    return runs.kept(
         folder / "judged.json",
         LearningOutcome,
         lambda: LearningOutcome(judged(plan, folder), (), 0.0),
@@ -195,7 +187,7 @@ def judged(plan: LearningPlan, folder: Path) -> dict[str, float]:
         "tasks": _tasks(plan, seed=_JUDGED),
         "rollout.responses": plan.tries,
     }
-    spec = RlSpec.model_validate(nested(_SETTINGS["judge"] | changes))
+    spec = RlSpec.model_validate(runs.nested(_SETTINGS["judge"] | changes))
     with opened_session(spec, RunObserver(), "refuse") as session:
         means = document(measure(session), session.tasks)["means"]
     return {name: means[name]["pass_at"][0] for name in plan.families}

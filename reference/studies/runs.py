@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from math import inf
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import torch
 import yaml
@@ -107,6 +107,19 @@ def train_all(runs: Mapping[NameT, RunSpec], place: Workplace) -> dict[NameT, Ru
     return {name: outcome for name, outcome in outcomes.items() if outcome is not None}
 
 
+def gathered(
+    place: Workplace,
+    calls: Mapping[NameT, Callable[[], KeptT]],
+    words: Callable[[NameT, KeptT], str],
+) -> dict[NameT, KeptT]:
+    """The result of each call, told in words as soon as it is there."""
+    found: dict[NameT, KeptT] = {}
+    for name, result in in_processes(place, calls):
+        found[name] = result
+        place.tell(words(name, result))
+    return found
+
+
 def in_processes(
     place: Workplace, calls: Mapping[NameT, Callable[[], KeptT]]
 ) -> Iterator[tuple[NameT, KeptT]]:
@@ -135,12 +148,14 @@ def key_of(run: RunSpec) -> str:
 
 
 @cache
-def code(folder: Path = _ROOT) -> str:
-    """A digest of the sources that a run's numbers may come from: an outcome of older ones is none
-    of today's. Studies and what only measures or converts are no part of it."""
+def code(folder: Path = _ROOT, rooms: tuple[str, ...] = ()) -> str:
+    """A digest of the sources that a run's numbers may come from, of all rooms or of some: an
+    outcome of older ones is none of today's. Studies and what only measures or converts are no part
+    of it."""
     whole = hashlib.blake2b(digest_size=10)
     for path in sorted(folder.rglob("*.py")):
-        if path.relative_to(folder).parts[0] not in _BESIDE:
+        room = path.relative_to(folder).parts[0]
+        if (room in rooms) if rooms else (room not in _BESIDE):
             whole.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
     return whole.hexdigest()
 
@@ -233,18 +248,20 @@ def trained(run: RunSpec) -> Path:
 
 def kept(path: Path, kind: type[KeptT], make: Callable[[], KeptT]) -> KeptT:
     """What `make` gives, a dataclass; read from the file where it was made before."""
-    if not path.is_file():
-        made: Any = make()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_synced(path, json.dumps(asdict(made)))
+    write_text(path, lambda: json.dumps(asdict(cast("Any", make()))))
     return TypeAdapter(kind).validate_python(json.loads(path.read_text(encoding="utf-8")))
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> Path:
-    """JSON lines in one move, unless the file is there; its path."""
+    """JSON lines, unless the file is there; its path."""
+    return write_text(path, lambda: "".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def write_text(path: Path, make: Callable[[], str]) -> Path:
+    """A file in one move, unless it is there; its path."""
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_synced(path, "".join(f"{json.dumps(row)}\n" for row in rows))
+        replace_synced(path, make())
     return path
 
 

@@ -18,6 +18,7 @@ import hashlib
 import json
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import log
@@ -254,12 +255,10 @@ def _tokens_of_build(folder: Path, manifest: dict[str, Any], side: str, digest: 
 
 
 def _facts_of_build(folder: Path, manifest: dict[str, Any]) -> TextFacts:
-    stages, sides = manifest["stages"], manifest["sides"]
-    lost = [row for stage in stages.values() for row in stage.get("left_out", [])]
-
-    def count(*reasons: str) -> int:
-        return sum(row["documents"] for row in lost if row["reason"] in reasons)
-
+    sides, lost = manifest["sides"], Counter[str]()
+    for stage in manifest["stages"].values():
+        for row in stage.get("left_out", []):
+            lost[row["reason"]] += row["documents"]
     return TextFacts(
         title=f"the build in {folder}",
         tokenizer=manifest["tokenizer"]["kind"],
@@ -267,8 +266,8 @@ def _facts_of_build(folder: Path, manifest: dict[str, Any]) -> TextFacts:
         training_bytes=sides["training"]["bytes"],
         held_out_documents=sides["held_out"]["documents"],
         held_out_bytes=sides["held_out"]["bytes"],
-        near_copies=count("near-duplicate"),
-        duplicates=count("duplicate"),
-        undecodable=count("not UTF-8"),
-        empty=count("empty"),
+        near_copies=lost["near-duplicate"],
+        duplicates=lost["duplicate"],
+        undecodable=lost["not UTF-8"],
+        empty=lost["empty"],
     )
