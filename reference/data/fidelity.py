@@ -171,13 +171,10 @@ def _sentence(text: str) -> _Sentence:
     following = {
         found[1] for found in re.finditer(r"(?<![.:?!])(?<![.:?!\-]\s)\b([A-Z]\w{2,})", text[1:])
     }
-    names = frozenset(word for word in words if word in following and word.lower() not in _FUNCTION)
+    spoken = [word for word in words if word.lower() not in _FUNCTION]
+    names = frozenset(word for word in spoken if word in following)
+    content = frozenset(word.lower() for word in spoken if len(word) >= _LONG or word[0].isdigit())
     negations = sum(word.lower() in _NEGATIONS or word.endswith("n't") for word in words)
-    content = frozenset(
-        word.lower()
-        for word in words
-        if word.lower() not in _FUNCTION and (len(word) >= _LONG or word[0].isdigit())
-    )
     return _Sentence(words, numbers, units, names, negations, content)
 
 

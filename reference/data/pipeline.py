@@ -15,25 +15,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from reference.data import ingest, quality
+from reference.data import ingest, quality, stage
 from reference.data.mixture import mix
 from reference.data.rephrase import REWRITES, rephrase
 from reference.data.shards import SIDES, Visits, encode_side, ends_of, read_table, write_shards
 from reference.data.spec import BuildSpec
-from reference.data.stage import (
-    FILE,
-    ORIGINAL,
-    BuildStage,
-    Dropped,
-    Hook,
-    Record,
-    StageWork,
-    line_of,
-    read_records,
-    run_stages,
-    write_json,
-    write_kept,
-)
+from reference.data.stage import BuildStage, Dropped, Hook, Record, StageWork
 from reference.generate.request import Generator
 from reference.text.build_folder import FORMAT, MANIFEST, VERSION, file_digest
 from reference.text.near import NearSpec, near_copies
@@ -82,9 +69,9 @@ def build(
             BuildStage("encode", _encode),
             BuildStage("shards", _shards, resumes=True),
         )
-        reports = run_stages(stages, spec, folder, reached, tell)
+        reports = stage.run_stages(stages, spec, folder, reached, tell)
         if not (folder / MANIFEST).exists():
-            write_json(folder / MANIFEST, _manifest(spec, folder, reports))
+            stage.write_json(folder / MANIFEST, _manifest(spec, folder, reports))
             reached("manifest")
         return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
 
@@ -121,7 +108,7 @@ def _opened(folder: Path, spec: BuildSpec, existing: Existing) -> Iterator[None]
             raise _refused(folder, "holds a build of another configuration", hint)
         if there is None:
             plain = spec.model_dump(mode="json", exclude={"output"})
-            write_json(path, {"config": config_hash(spec), "spec": plain})
+            stage.write_json(path, {"config": config_hash(spec), "spec": plain})
         yield
 
 
@@ -153,7 +140,7 @@ def first_of_each(records: Iterable[Record]) -> Iterator[Record | Dropped]:
 def _ingest(work: StageWork) -> dict[str, Any]:
     limits = work.spec.ingest
     found = chain.from_iterable(ingest.read_source(one, limits) for one in work.spec.sources)
-    return write_kept(work.own / FILE, found, work.reached)
+    return stage.write_kept(work.own / stage.FILE, found, work.reached)
 
 
 def _near(work: StageWork, found: Iterator[Record]) -> Iterable[Record | Dropped]:
@@ -177,8 +164,8 @@ def _passing(
     """A stage that reads the documents of the one before, and keeps some."""
 
     def run(work: StageWork) -> dict[str, Any]:
-        found = sift(work, read_records(work.of(before, FILE)))
-        return write_kept(work.own / FILE, found, work.reached)
+        found = sift(work, stage.read_records(work.of(before, stage.FILE)))
+        return stage.write_kept(work.own / stage.FILE, found, work.reached)
 
     return run
 
@@ -192,9 +179,9 @@ def _hold_out(work: StageWork) -> dict[str, Any]:
         paths[0].open("w", encoding="utf-8", newline="\n") as training,
         paths[1].open("w", encoding="utf-8", newline="\n") as held_out,
     ):
-        for record in read_records(work.of("quality", FILE)):
+        for record in stage.read_records(work.of("quality", stage.FILE)):
             apart = fraction(record.id) < work.spec.held_out
-            (held_out if apart else training).write(line_of(record))
+            (held_out if apart else training).write(stage.line_of(record))
             counts[apart] += 1
     if not counts[0]:
         wrong = "no document is left to train on"
@@ -206,10 +193,10 @@ def _hold_out(work: StageWork) -> dict[str, Any]:
 def _training(work: StageWork) -> Iterator[Record]:
     """What training reads, each document once."""
     rephrased = {one.source for one in work.spec.rephrase}
-    for record in read_records(work.of("hold_out", "training.jsonl")):
+    for record in stage.read_records(work.of("hold_out", "training.jsonl")):
         if work.spec.originals or record.source not in rephrased:
             yield record
-    yield from read_records(work.of("rephrase", REWRITES))
+    yield from stage.read_records(work.of("rephrase", REWRITES))
 
 
 def _vocabulary(work: StageWork) -> dict[str, Any]:
@@ -233,11 +220,11 @@ def _encode(work: StageWork) -> dict[str, Any]:
     text = work.of("vocabulary", _TOKENIZER).read_text(encoding="utf-8")
     tokenizer = read_tokenizer(work.spec.tokenizer.kind, text)
     held_out = sorted(
-        read_records(work.of("hold_out", "held_out.jsonl")),
+        stage.read_records(work.of("hold_out", "held_out.jsonl")),
         key=lambda record: fraction(record.id),
     )
     report: dict[str, Any] = {}
-    with (work.own / FILE).open("w", encoding="utf-8", newline="\n") as table:
+    with (work.own / stage.FILE).open("w", encoding="utf-8", newline="\n") as table:
         for side, records in zip(SIDES, (_training(work), held_out), strict=True):
             documents, tokens = encode_side(records, tokenizer, side, work.own, table)
             report[side] = {"documents": documents, "tokens": tokens}
@@ -271,7 +258,7 @@ def _shards(work: StageWork) -> dict[str, Any]:
 
 
 def _manifest(spec: BuildSpec, folder: Path, reports: dict[str, Any]) -> dict[str, Any]:
-    files = {"tokenizer": f"vocabulary/{_TOKENIZER}", "documents": f"encode/{FILE}"}
+    files = {"tokenizer": f"vocabulary/{_TOKENIZER}", "documents": f"encode/{stage.FILE}"}
     found = {
         key: {"file": path, "sha256": file_digest(folder / path)} for key, path in files.items()
     }
@@ -280,7 +267,7 @@ def _manifest(spec: BuildSpec, folder: Path, reports: dict[str, Any]) -> dict[st
         counts = sides[row["side"]]
         counts["documents"] += 1
         counts["bytes"] += row["bytes"]
-        counts["rewrites"] += row["origin"] != ORIGINAL
+        counts["rewrites"] += row["origin"] != stage.ORIGINAL
     shards = reports["shards"]
     return {
         "format": FORMAT,

@@ -369,16 +369,15 @@ def page(found: Scores, plan: FineTuningPlan, seeds: Sequence[int], home: Path) 
         "plan": plan,
         "seeds": seeds,
         "dialogues": synthesis_of(plan, home).kept,
-        "gains": [
-            {
-                "metric": metric,
-                "wanted": wanted,
-                "own": gains(found, "muonclip", MUON, metric),
-                "against": gains(found, "muonclip", MUON, metric, SHUFFLED),
-                "control": gains(found, "muonclip", SHUFFLED, metric),
-            }
-            for metric, wanted in _WANTED.items()
-        ],
+        "wanted": _WANTED,
+        "gains": {
+            metric: [
+                gains(found, "muonclip", MUON, metric),
+                gains(found, "muonclip", MUON, metric, SHUFFLED),
+                gains(found, "muonclip", SHUFFLED, metric),
+            ]
+            for metric in _WANTED
+        },
         "interval": interval,
         "success": success,
         "order": sorted(success, key=lambda pair: -mean(success[pair])),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,10 +109,6 @@ class Masked:
     ids_N: NDArray[np.uint32]
     learned_N: NDArray[np.bool_]
 
-    def upto(self, count: int) -> Masked:
-        """Its first ids, at most so many."""
-        return Masked(self.ids_N[:count], self.learned_N[:count])
-
 
 @dataclass(frozen=True, slots=True)
 class DialogFacts:
@@ -185,27 +182,24 @@ def prepare_dialogs(
         raise UsageError([Problem("TW605", "data.tokenizer.vocab", message, fix)])
     examples = read_examples(spec.source)
     sides: tuple[list[Masked], list[Masked]] = ([], [])
-    left_out = cut = silent = 0
+    counts = Counter(left_out=0, cut=0, silent=0)
     for example, whole in zip(examples, masked(examples, words), strict=True):
         long = len(whole.ids_N) > sequence + 1
+        fits = Masked(whole.ids_N[: sequence + 1], whole.learned_N[: sequence + 1])
         if long and spec.too_long == "leave_out":
-            left_out += 1
-            continue
-        fits = whole.upto(sequence + 1)
-        if not fits.learned_N.any():
-            silent += 1
-            continue
-        cut += long
-        sides[example.held_out].append(fits)
+            counts["left_out"] += 1
+        elif not fits.learned_N.any():
+            counts["silent"] += 1
+        else:
+            counts["cut"] += long
+            sides[example.held_out].append(fits)
     training, held_out = (_side(side, text) for side in sides)
     facts = DialogFacts(
         training=len(training),
         held_out=len(held_out),
         learned=int(training.learned_N.sum()),
         ids=len(training.tokens),
-        left_out=left_out,
-        cut=cut,
-        silent=silent,
+        **counts,
     )
     return PreparedDialogs(facts, text.tokenizer, spec, training, held_out)
 
@@ -214,16 +208,12 @@ def masked(examples: Sequence[TrainingDialog], words: Vocabulary) -> Iterator[Ma
     """Each dialogue's ids, and which of them are learned."""
     parts = [list(_parts(example)) for example in examples]
     # A tokenizer reads itself anew for each list of texts.
-    texts = sorted({one.text for row in parts for one, _ in row if not one.marker})
+    texts = sorted({part.text for row in parts for part, _ in row if not part.marker})
     known = dict(zip(texts, words.tokenizer.encode(texts), strict=True))
     for row in parts:
-        own = [known[one.text] if not one.marker else _one(words, one.text) for one, _ in row]
+        own = [[words.markers[part.text]] if part.marker else known[part.text] for part, _ in row]
         learned_N = np.repeat([wanted for _, wanted in row], [len(ids) for ids in own])
-        yield Masked(np.concatenate(own, dtype=np.uint32), learned_N)
-
-
-def _one(words: Vocabulary, marker: str) -> NDArray[np.uint32]:
-    return np.array([words.markers[marker]], dtype=np.uint32)
+        yield Masked(np.concatenate(own, dtype=np.uint32, casting="unsafe"), learned_N)
 
 
 def _parts(example: TrainingDialog) -> Iterator[tuple[Segment, bool]]:
