@@ -85,7 +85,7 @@ class Metrics:
         earlier = [] if last_step is None else read_lines(path)
         lines = [line for line in earlier if _stays(line, last_step or 0)]
         self._recall(lines)
-        replace_synced(path, "".join(map(_line, lines)))
+        replace_synced(path, "".join(map(line_of, lines)))
         self._file = path.open("a", encoding="utf-8")
 
     def __enter__(self) -> Self:
@@ -127,7 +127,7 @@ class Metrics:
 
     def _append(self, kind: str, facts: Mapping[str, Any]) -> None:
         if self._file:
-            self._file.write(_line({"kind": kind, **facts}))
+            self._file.write(line_of({"kind": kind, **facts}))
             self._file.flush()
         if self._board:
             for name, value in facts.items():
@@ -149,7 +149,8 @@ def _stays(line: Mapping[str, Any], last_step: int) -> bool:
     return line["step"] < last_step or (line["step"] == last_step and line["kind"] != "stage")
 
 
-def _line(facts: Mapping[str, Any]) -> str:
+def line_of(facts: Mapping[str, Any]) -> str:
+    """A line of a log; numbers that JSON cannot hold are null."""
     known = {
         key: None if isinstance(value, float) and not isfinite(value) else value
         for key, value in facts.items()

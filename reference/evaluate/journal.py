@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from reference.disk import replace_synced
 from reference.trainer.folder import Existing
 from twin.errors import Problem, UsageError
 
@@ -54,13 +55,13 @@ class EvaluationJournal:
         else:
             shutil.rmtree(self.folder / _CASES, ignore_errors=True)
             (self.folder / _CASES).mkdir(parents=True)
-            write(path, json.dumps(head, indent=1, ensure_ascii=False) + "\n")
+            replace_synced(path, json.dumps(head, indent=1, ensure_ascii=False) + "\n")
 
     def rounds(self, task: str) -> list[list[Row]]:
         """The whole rounds of a task so far; what follows them is deleted."""
         rounds = _rounds(self.folder, task)
         lines = [line for number, rows in enumerate(rounds) for line in _lines(rows, number)]
-        write(_path(self.folder, task), "".join(lines))
+        replace_synced(_path(self.folder, task), "".join(lines))
         return rounds
 
     def add(self, task: str, rows: Sequence[Row], number: int) -> None:
@@ -105,13 +106,6 @@ def read_document(folder: Path, name: str = RESULT) -> dict[str, Any]:
         message = f"`{folder / name}` has version {document.get('version')}; supported: 1"
         raise UsageError([Problem("TW588", "", message)])
     return document
-
-
-def write(path: Path, text: str) -> None:
-    """A file in one move: a kill leaves the old one."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def _path(folder: Path, task: str) -> Path:

@@ -16,8 +16,9 @@ from typing import Any, Final
 import torch
 
 from reference.config import EverySpec, RunSpec
+from reference.disk import replace_synced
 from reference.ending import Stop
-from reference.evaluate.journal import RESULT, TABLE, EvaluationJournal, write
+from reference.evaluate.journal import RESULT, TABLE, EvaluationJournal
 from reference.evaluate.protocols.protocol import (
     EvaluationContext,
     Row,
@@ -97,11 +98,11 @@ def evaluate(
 
 
 def _write(folder: Path, document: dict[str, Any]) -> None:
-    write(folder / TABLE, table(document))
+    replace_synced(folder / TABLE, table(document))
     for name, task in document["tasks"].items():
         if task.get("matrix"):
-            write(folder / f"{name}.svg", svg(task["matrix"], f"{name}: {task['about']}"))
-    write(folder / RESULT, text_of(document))
+            replace_synced(folder / f"{name}.svg", svg(task["matrix"], f"{name}: {task['about']}"))
+    replace_synced(folder / RESULT, text_of(document))
 
 
 def ask_all(

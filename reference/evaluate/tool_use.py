@@ -242,8 +242,8 @@ def call_validity(
     """`validity` and `valid_turns` of the faults of dialogues by group."""
     calls: list[tuple[str, float]] = []
     turns: list[tuple[str, float]] = []
-    for group, found in faults:
-        own = [(group, float(fault is None)) for fault in found]
+    for group, dialogue in faults:
+        own = [(group, float(fault is None)) for fault in dialogue]
         calls += own
         turns += own or [(group, 0.0)]
     return share(grouped(calls)) if calls else None, share(grouped(turns))

@@ -62,7 +62,7 @@ def _roll(session: Session) -> None:
     """Write until all is over or the tokens are spent; then separate finished from open prompts."""
     place, rollout = session.place, session.rollout
     rollout.temperature = temperature_at(session.spec.temperature, place.iteration)
-    responses = [one for group in session.open for one in group.responses]
+    responses = [response for group in session.open for response in group.responses]
     while True:
         with session.phase("rollout"):
             why = rollout.run(responses)
@@ -70,14 +70,14 @@ def _roll(session: Session) -> None:
         if why != "slice":
             break
         _point(session)
-    rollout.rest([one for one in responses if not one.finished])
+    rollout.rest([response for response in responses if not response.finished])
     place.clock = place.written = 0
     finished = [group for group in session.open if group.finished]
     session.open = [group for group in session.open if not group.finished]
     sound = [_sound(group) for group in finished]
     session.ready = [group for group in sound if len(group.responses) > 1]
     for group in sound:
-        right = sum(one.verdict is not None and one.verdict.success for one in group.responses)
+        right = sum(response.success for response in group.responses)
         if session.tasks[group.task].verifiable:
             session.history.add(group.task, len(group.responses), right)
     with session.phase("rollout"):
@@ -184,23 +184,24 @@ def _finish(session: Session) -> None:
 
 def _told(session: Session, finished: Sequence[PromptGroup]) -> dict[str, Any]:
     """The rollout's part of the iteration's line."""
-    responses = [one for group in finished for one in group.responses]
-    learned = [one for group in session.ready for one in group.responses]
+    responses = [response for group in finished for response in group.responses]
+    learned = [response for group in session.ready for response in group.responses]
     seen, newest = session.rollout.seen, session.place.version
-    ages = [newest - v for one in responses for v in one.versions if v != NOBODY]
-    verdicts = [one.verdict for one in responses if one.verdict and one.ended != "failed"]
+    ages = [newest - v for response in responses for v in response.versions if v != NOBODY]
+    sound = [response for response in responses if response.ended != "failed"]
+    verdicts = [response.verdict for response in sound if response.verdict]
     return {
         "version": newest,
         "groups": len(session.ready),
         "left_out": len(finished) - len(session.ready),
         "open": len(session.open),
-        "reward": _mean([one.reward for one in learned]),
+        "reward": _mean([response.reward for response in learned]),
         "parts": parts(session.ready, session.spec.rewards),
-        "success": _mean([float(one.success) for one in verdicts]),
-        "score": _mean([one.score for one in verdicts]),
-        "length": _mean([float(one.written) for one in responses]),
-        "longest": max((one.written for one in responses), default=0),
-        "ended": dict(sorted(Counter(str(one.ended) for one in responses).items())),
+        "success": _mean([float(response.success) for response in verdicts]),
+        "score": _mean([response.score for response in verdicts]),
+        "length": _mean([float(response.written) for response in responses]),
+        "longest": max((response.written for response in responses), default=0),
+        "ended": dict(sorted(Counter(str(response.ended) for response in responses).items())),
         "stale": _mean([float(age > 0) for age in ages]),
         "oldest": max(ages, default=0),
         "temperature": session.rollout.temperature,

@@ -1,4 +1,4 @@
-"""What a run says of itself: a JSON line per iteration, per optimizer step, and per event.
+"""The log of a run: a JSON line per iteration, per optimizer step, and per event.
 
 A line is counted when it is written, and a checkpoint knows how many there were: on resume the log
 is cut back to that, so that it holds each iteration once however often the run was killed.
@@ -6,15 +6,14 @@ is cut back to that, so that it holds each iteration once however often the run 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from reference.metrics import NAME, read_lines
+from reference.disk import replace_synced
+from reference.metrics import NAME, line_of, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +91,7 @@ class RunLog:
         if folder is not None:
             path = folder / NAME
             kept = read_lines(path)[:lines] if lines else []
-            partial = path.with_name(f".{path.name}.partial")
-            partial.write_text("".join(json.dumps(one) + "\n" for one in kept), encoding="utf-8")
-            partial.replace(path)
+            replace_synced(path, "".join(map(line_of, kept)))
             self._file = path.open("a", encoding="utf-8")
         for line in kept:
             self._recall(line)
@@ -118,11 +115,7 @@ class RunLog:
         """Append a line."""
         self.count += 1
         if self._file:
-            known = {
-                key: None if isinstance(value, float) and not isfinite(value) else value
-                for key, value in facts.items()
-            }
-            self._file.write(json.dumps({"kind": kind, **known}, allow_nan=False) + "\n")
+            self._file.write(line_of({"kind": kind, **facts}))
             self._file.flush()
 
     def sync(self) -> None:

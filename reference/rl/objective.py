@@ -39,7 +39,6 @@ from typing import Final, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from reference.text.loader import IGNORED
 
@@ -106,16 +105,6 @@ POLICY_GRADIENT_WEIGHTS: Final[Mapping[str, Callable[[RewardGroup, float, Baseli
     "kimi_k15": kimi_k15_weights,
 }
 """By the `form` of an objective."""
-
-
-def log_probability(logits_BTW: Tensor, targets_BT: Tensor) -> Tensor:
-    """The log-probability of each row's targets together, in nats, [B], float64; targets of -100 do
-    not count."""
-    wide = logits_BTW if logits_BTW.dtype == torch.float64 else logits_BTW.float()
-    nll = functional.cross_entropy(
-        wide.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORED, reduction="none"
-    )
-    return -nll.view_as(targets_BT).double().sum(1)
 
 
 def token_weights(weight_K: Tensor, targets_BT: Tensor, rows: Sequence[int]) -> Tensor:

@@ -45,8 +45,8 @@ def point_of(folder: Path, last: int) -> RunPoint:
     if not rows:
         message = f"`{folder}` has no iterations of `python -m reference.rl`"
         raise UsageError([Problem("TW656", "RUN", message, "name the folder of a run")])
-    names = [name for name in rows[0] if all(name in one for one in rows)]
-    means = {name: sum(one[name] for one in rows) / len(rows) for name in names}
+    names = [name for name in rows[0] if all(name in line for line in rows)]
+    means = {name: sum(line[name] for line in rows) / len(rows) for name in names}
     return RunPoint(folder.name, means)
 
 
@@ -58,12 +58,12 @@ def _rewards(line: Mapping[str, Any]) -> dict[str, float]:
 
 def front(points: Sequence[RunPoint], of: Sequence[str]) -> list[bool]:
     """Which points are on the front: no other is as good in all of `of` and better in one."""
-    rows = [tuple(_worth(one, name) for name in of) for one in points]
+    rows = [tuple(_worth(point, name) for name in of) for point in points]
     return [not any(_dominates(other, row) for other in rows) for row in rows]
 
 
-def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    return one != other and all(a >= b for a, b in zip(one, other, strict=True))
+def _dominates(point: Sequence[float], other: Sequence[float]) -> bool:
+    return point != other and all(a >= b for a, b in zip(point, other, strict=True))
 
 
 def _worth(point: RunPoint, name: str) -> float:
@@ -87,12 +87,12 @@ def figure(points: Sequence[RunPoint], of: Sequence[str], best: Sequence[bool]) 
     x, y = _names(of[:2])
     made = go.Figure()
     for here, label in ((True, "on the front"), (False, "beaten by another")):
-        some = [one for one, held in zip(points, best, strict=True) if held == here]
-        some.sort(key=lambda one: one.rewards[x])
+        some = [point for point, held in zip(points, best, strict=True) if held == here]
+        some.sort(key=lambda point: point.rewards[x])
         made.add_scatter(
-            x=[one.rewards[x] for one in some],
-            y=[one.rewards[y] for one in some],
-            text=[one.name for one in some],
+            x=[point.rewards[x] for point in some],
+            y=[point.rewards[y] for point in some],
+            text=[point.name for point in some],
             mode="lines+markers+text" if here else "markers+text",
             textposition="top center",
             name=label,
@@ -127,18 +127,18 @@ def _command(words: argparse.Namespace) -> int:
         say(f"`{words.out}`")
     if words.json:
         rows = [
-            {"run": one.name, "rewards": dict(one.rewards), "front": held}
-            for one, held in zip(points, best, strict=True)
+            {"run": point.name, "rewards": dict(point.rewards), "front": held}
+            for point, held in zip(points, best, strict=True)
         ]
         sys.stdout.write(json.dumps({"version": 1, "of": of, "runs": rows}, indent=1) + "\n")
-    for one, held in zip(points, best, strict=True):
-        values = "  ".join(f"{name} {one.rewards[name]:.3f}" for name in _names(of))
-        say(f"{'*' if held else ' '} {one.name}  {values}")
+    for point, held in zip(points, best, strict=True):
+        values = "  ".join(f"{name} {point.rewards[name]:.3f}" for name in _names(of))
+        say(f"{'*' if held else ' '} {point.name}  {values}")
     return 0
 
 
 def _names(of: Sequence[str]) -> list[str]:
-    return [one.removeprefix("-") for one in of]
+    return [point.removeprefix("-") for point in of]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -169,9 +169,9 @@ def _open(tasks: Mapping[str, RlTask], spec: PromptsSpec, iteration: int) -> lis
     """The tasks whose level has come."""
     if not spec.level_every:
         return list(tasks)
-    levels = sorted({one.level for one in tasks.values()})
+    levels = sorted({task.level for task in tasks.values()})
     highest = levels[min(iteration // spec.level_every, len(levels) - 1)]
-    return [name for name, one in tasks.items() if one.level <= highest]
+    return [name for name, task in tasks.items() if task.level <= highest]
 
 
 def _advanced(

@@ -80,16 +80,21 @@ class Response:
         return self.verdict is not None
 
     @property
+    def success(self) -> bool:
+        """Whether it was judged, and every criterion holds."""
+        return self.verdict is not None and self.verdict.success
+
+    @property
     def written(self) -> int:
         """How many tokens some weights wrote."""
         return sum(version != NOBODY for version in self.versions)
 
-    def write(self, told: GeneratedToken) -> None:
+    def write(self, token: GeneratedToken) -> None:
         """The next token of the policy."""
-        self.tokens.append(told.token)
-        self.behaviour.append(told.sampled_logprob)
-        self.policy.append(told.logprob)
-        self.versions.append(told.weights)
+        self.tokens.append(token.token)
+        self.behaviour.append(token.sampled_logprob)
+        self.policy.append(token.logprob)
+        self.versions.append(token.weights)
 
     def hear(self, ids: list[int]) -> None:
         """What others said; the assistant's next message begins behind it."""

@@ -50,7 +50,7 @@ def reward(
         worth = ranked
     elif spec.weights:
         parts = ((weight, part(response, name, group)) for name, weight in spec.weights.items())
-        worth = sum(weight * one for weight, one in parts)
+        worth = sum(weight * response for weight, response in parts)
     else:
         worth = part(response, spec.of, group)
     if response.ended in ("budget", "context"):
@@ -70,7 +70,7 @@ def part(response: Response, name: str, group: Sequence[Response]) -> float:
         case "score":
             return verdict.score
         case "length":
-            return _length(response, [one.written for one in group], right=verdict.success)
+            return _length(response, [each.written for each in group], right=verdict.success)
         case _:
             return float(verdict.checks.get(name, False))
 
@@ -86,9 +86,9 @@ def _length(response: Response, written: Sequence[int], *, right: bool) -> float
 
 def parts(groups: Sequence[PromptGroup], spec: RewardsSpec) -> dict[str, float]:
     """Mean of each reward that is weighed, over all responses."""
-    pairs = [(one, group.responses) for group in groups for one in group.responses]
+    pairs = [(response, group.responses) for group in groups for response in group.responses]
     return {
-        name: sum(part(one, name, group) for one, group in pairs) / len(pairs)
+        name: sum(part(response, name, group) for response, group in pairs) / len(pairs)
         for name in spec.weights
         if pairs
     }
@@ -102,9 +102,10 @@ def give(
 ) -> None:
     """Set the rewards of an iteration's responses; `seed` is for shuffling, `ranked` holds a
     critic's win rates of responses that cannot be verified, by their keys."""
-    pairs = [(one, group.responses) for group in groups for one in group.responses]
-    rewards = [reward(one, spec, group, (ranked or {}).get(one.key)) for one, group in pairs]
+    pairs = [(response, group.responses) for group in groups for response in group.responses]
+    won = ranked or {}
+    rewards = [reward(each, spec, group, won.get(each.key)) for each, group in pairs]
     if spec.shuffle:
         random.Random(seed).shuffle(rewards)
-    for (one, _), worth in zip(pairs, rewards, strict=True):
-        one.reward = worth
+    for (response, _), worth in zip(pairs, rewards, strict=True):
+        response.reward = worth

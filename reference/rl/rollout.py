@@ -146,9 +146,9 @@ class Rollout:
 
     def run(self, responses: Sequence[Response]) -> PauseReason:
         """Go on, for a slice at most; afterwards all responses are paused."""
-        for one in sorted(responses, key=lambda one: one.key):
-            if not one.finished:
-                self._enter(one)
+        for response in sorted(responses, key=lambda response: response.key):
+            if not response.finished:
+                self._enter(response)
         began = self.clock
         try:
             while True:
@@ -171,47 +171,47 @@ class Rollout:
     def rest(self, responses: Sequence[Response]) -> None:
         """End an iteration: the next one counts anew, and the rest of an answer's time passes
         there."""
-        for one in responses:
-            one.due = max(0, one.due - self.clock)
+        for response in responses:
+            response.due = max(0, response.due - self.clock)
         self.clock = self.written = 0
 
-    def _enter(self, one: Response) -> None:
-        if one.asks:
-            self._asking[one.key] = one
-            if one.key not in self._tickets:
-                left = max(0, one.due - self.clock) * self.latency.step
-                self._tickets[one.key] = self.environments.submit(self._job(one), left)
+    def _enter(self, response: Response) -> None:
+        if response.asks:
+            self._asking[response.key] = response
+            if response.key not in self._tickets:
+                left = max(0, response.due - self.clock) * self.latency.step
+                self._tickets[response.key] = self.environments.submit(self._job(response), left)
         else:
-            self._write(one)
+            self._write(response)
 
-    def _write(self, one: Response) -> None:
+    def _write(self, response: Response) -> None:
         """Let the engine go on with a response, if it has room."""
-        cap = self.spec.caps.get(one.kind, self.spec.cap)
-        room = self._room(one)
-        more = min(cap - one.written, room)
+        cap = self.spec.caps.get(response.kind, self.spec.cap)
+        room = self._room(response)
+        more = min(cap - response.written, room)
         if more < 1:
-            self._end(one, "context" if room < 1 else "budget")
+            self._end(response, "context" if room < 1 else "budget")
             return
         request = EngineRequest(
-            one.prompt,
-            len(one.tokens) + more,
-            sampling=Sampling(self.temperature, self.spec.top_p, 0, one.seed),
+            response.prompt,
+            len(response.tokens) + more,
+            sampling=Sampling(self.temperature, self.spec.top_p, 0, response.seed),
             stop_tokens=ends_message(self.engine.vocabulary),
-            min_tokens=len(one.tokens) + more if self.spec.full else 0,
+            min_tokens=len(response.tokens) + more if self.spec.full else 0,
         )
         number = self.engine.add(request)
         # The engine draws by the place behind the prompt, so that this changes no draw.
         (sequence,) = self.engine.live[number]
-        sequence.tokens += one.tokens
-        self._writing[number] = one
+        sequence.tokens += response.tokens
+        self._writing[number] = response
 
     def _step(self) -> None:
-        ready = [one for one in self._asking.values() if one.due <= self.clock]
-        for one in sorted(ready, key=lambda one: (one.due, one.key)):
-            self._take(one)
+        ready = [response for response in self._asking.values() if response.due <= self.clock]
+        for response in sorted(ready, key=lambda response: (response.due, response.key)):
+            self._take(response)
         if self.engine.idle:
             if self._asking:
-                first = min(one.due for one in self._asking.values())
+                first = min(response.due for response in self._asking.values())
                 self.clock = max(self.clock, min(first, self.spec.patience or first))
             return
         before = self.engine.counts.computed_tokens
@@ -221,75 +221,76 @@ class Rollout:
         self.seen.steps += 1
         self.seen.computed += self.engine.counts.computed_tokens - before
 
-    def _add(self, one: Response, update: Update) -> None:
+    def _add(self, response: Response, update: Update) -> None:
         if update.told is None:
             raise DivergedError
-        one.write(update.told)
+        response.write(update.told)
         self.written += 1
         self.seen.written += 1
         if update.finish is None:
-            last = max(one.turn, len(one.tokens) - self.spec.repeat.window)
-            if repeats(one.tokens[last:], self.spec.repeat):
+            last = max(response.turn, len(response.tokens) - self.spec.repeat.window)
+            if repeats(response.tokens[last:], self.spec.repeat):
                 self.engine.cancel(update.request)
                 del self._writing[update.request]
-                self._end(one, "repeat")
+                self._end(response, "repeat")
             return
         del self._writing[update.request]
         if update.finish == "length":
-            self._end(one, "context" if self._room(one) < 1 else "budget")
+            self._end(response, "context" if self._room(response) < 1 else "budget")
             return
-        one.dialog = with_answer(self.engine.vocabulary, one)
-        one.steps += 1
-        if one.tokens[-1] == self.engine.vocabulary.end:
-            one.ended = "document"
-        elif one.steps == self.spec.steps:
-            one.ended = "steps"
-        self._ask(one)
+        response.dialog = with_answer(self.engine.vocabulary, response)
+        response.steps += 1
+        if response.tokens[-1] == self.engine.vocabulary.end:
+            response.ended = "document"
+        elif response.steps == self.spec.steps:
+            response.ended = "steps"
+        self._ask(response)
 
-    def _room(self, one: Response) -> int:
+    def _room(self, response: Response) -> int:
         """Tokens that the context has left for a response."""
-        return self.context - len(one.prompt) - len(one.tokens)
+        return self.context - len(response.prompt) - len(response.tokens)
 
-    def _end(self, one: Response, ended: Ended) -> None:
+    def _end(self, response: Response, ended: Ended) -> None:
         """End in the middle of a message; the world is judged as it stands."""
-        if len(one.tokens) > one.turn:
-            one.dialog = with_answer(self.engine.vocabulary, one)
-        one.ended = ended
-        self._ask(one)
+        if len(response.tokens) > response.turn:
+            response.dialog = with_answer(self.engine.vocabulary, response)
+        response.ended = ended
+        self._ask(response)
 
-    def _ask(self, one: Response) -> None:
-        seconds = latency(self.latency, one.seed, one.steps)
+    def _ask(self, response: Response) -> None:
+        seconds = latency(self.latency, response.seed, response.steps)
         under_way = [other.due for other in self._asking.values()]
-        one.asks, one.due = True, due(self.latency, seconds, self.clock, under_way)
-        self._asking[one.key] = one
-        self._tickets[one.key] = self.environments.submit(self._job(one), seconds)
+        response.asks, response.due = True, due(self.latency, seconds, self.clock, under_way)
+        self._asking[response.key] = response
+        self._tickets[response.key] = self.environments.submit(self._job(response), seconds)
 
-    def _job(self, one: Response) -> EnvironmentJob:
+    def _job(self, response: Response) -> EnvironmentJob:
         mode: Mode = "go_on"
-        if one.ended is not None:
-            mode = "judge" if one.ended in CUT else "last"
-        return EnvironmentJob(one.task, one.state, one.dialog, mode)
+        if response.ended is not None:
+            mode = "judge" if response.ended in CUT else "last"
+        return EnvironmentJob(response.task, response.state, response.dialog, mode)
 
-    def _take(self, one: Response) -> None:
+    def _take(self, response: Response) -> None:
         began = time.perf_counter()
         try:
-            done = self.environments.take(self._tickets.pop(one.key))
+            done = self.environments.take(self._tickets.pop(response.key))
         except FailedError as error:
-            self.seen.failures.append(f"{one.task}: {error}")
-            done = EnvironmentAnswer(one.state, (), Verdict({}, ("failed",)))
-            one.ended = "failed"
+            self.seen.failures.append(f"{response.task}: {error}")
+            done = EnvironmentAnswer(response.state, (), Verdict({}, ("failed",)))
+            response.ended = "failed"
         self.seen.waited_s += time.perf_counter() - began
         self.seen.answers += 1
-        del self._asking[one.key]
-        one.asks, one.state = False, done.state
-        messages = (*one.dialog.messages, *done.messages)
-        one.dialog = replace(one.dialog, messages=messages)
+        del self._asking[response.key]
+        response.asks, response.state = False, done.state
+        messages = (*response.dialog.messages, *done.messages)
+        response.dialog = replace(response.dialog, messages=messages)
         if done.verdict is not None:
-            one.verdict = done.verdict
-            one.ended = "over" if done.over and one.ended in (None, "steps") else one.ended
+            response.verdict = done.verdict
+            if done.over and response.ended in (None, "steps"):
+                response.ended = "over"
             return
-        one.hear(answer_ids(self.engine.vocabulary, done.messages))
-        self._write(one)
+        response.hear(answer_ids(self.engine.vocabulary, done.messages))
+        self._write(response)
 
     def _pause(self) -> None:
         for number in list(self._writing):

@@ -139,7 +139,7 @@ def measure(session: Session) -> History:
         rollout.rest(responses)
         for response in responses:
             if response.ended != "failed" and response.verdict is not None:
-                history.add(response.task, 1, int(response.verdict.success))
+                history.add(response.task, 1, int(response.success))
     return history
 
 

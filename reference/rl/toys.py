@@ -123,7 +123,7 @@ class Sums:
 
     def reply(self, state: int, dialog: Dialog) -> str | None:
         """Reminds once."""
-        reminded = sum(one.role == "user" for one in dialog.messages) > 1
+        reminded = sum(message.role == "user" for message in dialog.messages) > 1
         return None if state == self.goal or reminded else "not yet"
 
     def judge(self, state: int, dialog: Dialog) -> Verdict:

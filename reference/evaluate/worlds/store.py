@@ -79,12 +79,13 @@ class Store:
 
     def judge(self, state: State, dialog: Dialog) -> Verdict:
         """The store's end, then what was said, then whether anything was asked of the tools."""
-        last = next((one for one in reversed(dialog.messages) if one.role == "assistant"), None)
-        said = last is not None and not last.calls and self.says in last.content.split()
+        answers = [message for message in dialog.messages if message.role == "assistant"]
+        last = answers[-1] if answers else Message("assistant", "")
+        said = not last.calls and self.says in last.content.split()
         checks = {"stored": state == self.goal}
         if self.says:
             checks["told"] = said
-        checks["asked"] = any(one.role == "tool" for one in dialog.messages)
+        checks["asked"] = any(message.role == "tool" for message in dialog.messages)
         causes = tuple(name for name, holds in checks.items() if not holds)
         return Verdict(checks, tuple(f"not {name}" for name in causes))
 
@@ -95,7 +96,7 @@ def _looked(held: dict[str, int], name: str, tool: str) -> tuple[State, str]:
         return _sorted(held), f"error: nothing is stored under {name}"
     if tool == "get":
         return _sorted(held), str(held[name])
-    return _sorted({key: one for key, one in held.items() if key != name}), "done"
+    return _sorted({key: number for key, number in held.items() if key != name}), "done"
 
 
 def store(row: Mapping[str, Any]) -> Store:

@@ -33,10 +33,10 @@ def errand(row: Mapping[str, Any]) -> Simulated:
     for at in range(scene.spec.most_tasks):
         if scene.agents[at % len(scene.agents)].split != row["split"]:
             continue
-        found = _task(scene.spec.seed, row["preset"], at)
-        if found is not None:
+        task = _task(scene.spec.seed, row["preset"], at)
+        if task is not None:
             if not left:
-                return found
+                return task
             left -= 1
     message = f"the preset `{row['preset']}` has no task {row['number']} of `{row['split']}`"
     raise UsageError([Problem("TW585", "world", message, "ask for an earlier one")])

@@ -65,13 +65,19 @@ class Critique:
             answers = [_answer(response) for response in responses]
             question = _question(responses[0])
             rates = win_rates(self.ask, question, answers, (*self.rubrics, *own))
-            ranked |= {one.key: rate for one, rate in zip(responses, rates, strict=True)}
+            ranked |= {response.key: rate for response, rate in zip(responses, rates, strict=True)}
         return ranked
 
     def verified(self, groups: Sequence[PromptGroup], most: int, seed: int) -> list[VerifiedPair]:
         """Pairs of a right and a wrong response to verifiable prompts."""
         kept = [group for group in groups if self.tasks[group.task].verifiable and group.responses]
-        answers = [(_question(group.responses[0]), _answers(group)) for group in kept]
+        answers = [
+            (
+                _question(group.responses[0]),
+                [(_answer(each), each.success) for each in group.responses],
+            )
+            for group in kept
+        ]
         return verified_pairs(answers, most, seed)
 
     def agreement(self, groups: Sequence[PromptGroup], seed: int) -> float | None:
@@ -88,14 +94,14 @@ def critique_of(
     if spec is None:
         return None
     ask = by_engine(engine) if spec.critic == "self" else by_generator(choose(spec.critic))
-    chosen = tuple(one for file in spec.rubrics for one in rubrics(file))
-    return Critique(spec, ask, chosen, {one.name: one for one in rubrics("task")}, tasks)
+    chosen = tuple(rubric for file in spec.rubrics for rubric in rubrics(file))
+    return Critique(spec, ask, chosen, {rubric.name: rubric for rubric in rubrics("task")}, tasks)
 
 
 def refuse(spec: CritiqueSpec | None, tasks: Mapping[str, RlTask]) -> None:
     """Raises UsageError TW653: a critic ranks what no verifier can judge, and nothing else."""
-    known = {one.kind for one in tasks.values() if one.verifiable}
-    left = {one.kind for one in tasks.values() if not one.verifiable}
+    known = {task.kind for task in tasks.values() if task.verifiable}
+    left = {task.kind for task in tasks.values() if not task.verifiable}
     if spec is None:
         if left:
             message = f"nobody can say what responses to `{min(left)}` are worth"
@@ -145,7 +151,7 @@ def by_engine(engine: Engine) -> Critic:
 
     def ask(dialogs: Sequence[Dialog]) -> list[float]:
         words = engine.vocabulary
-        first, second = (words.ids([Segment(one)])[0] for one in (FIRST, SECOND))
+        first, second = (words.ids([Segment(word)])[0] for word in (FIRST, SECOND))
         held = torch.zeros(words.words, dtype=torch.bool)
         held[[first, second]] = True
         said = [0.5] * len(dialogs)
@@ -202,15 +208,10 @@ def _ids(words: Vocabulary, dialog: Dialog) -> tuple[list[int], list[bool]]:
 
 
 def _question(response: Response) -> str:
-    return "\n".join(one.content for one in response.dialog.messages if one.role == "user")
+    messages = response.dialog.messages
+    return "\n".join(message.content for message in messages if message.role == "user")
 
 
 def _answer(response: Response) -> str:
     last = response.dialog.messages[-1]
     return last.content if last.role == "assistant" else ""
-
-
-def _answers(asked: PromptGroup) -> list[tuple[str, bool]]:
-    return [
-        (_answer(one), one.verdict is not None and one.verdict.success) for one in asked.responses
-    ]

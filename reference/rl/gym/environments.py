@@ -57,7 +57,7 @@ def answer_of(text: str) -> str:
     return (text if at < 0 else text[at + len(_MARK) :]).strip()
 
 
-def asked(
+def question_item(
     text: str, check: Check, answer: str, tags: tuple[str, ...], hacks: Mapping[str, str]
 ) -> Item:
     """The item of a question, whose `answer` is right and whose `hacks` are not; tricks that fit

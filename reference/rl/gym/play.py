@@ -56,7 +56,7 @@ class Play:
         course.say(action)
         terminated = course.hear()
         self.state, self.dialog = course.state, course.dialog
-        turns = sum(one.role == "assistant" for one in self.dialog.messages)
+        turns = sum(message.role == "assistant" for message in self.dialog.messages)
         truncated = not terminated and turns >= self.steps
         self.over = terminated or truncated
         verdict = world.judge(self.state, self.dialog) if self.over else None
@@ -75,4 +75,4 @@ class Play:
 
 def _shown(messages: tuple[Message, ...]) -> str:
     """What a model is told, without what it said."""
-    return "\n".join(one.content for one in messages if one.role != "assistant")
+    return "\n".join(message.content for message in messages if message.role != "assistant")

@@ -67,8 +67,8 @@ def fit_logistic(
 def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float:
     """The chance that a row of the class scores higher than another, ties half (Hanley and McNeil
     1982, Radiology 143). Raises ValueError without rows of both kinds."""
-    good = np.asarray([one for one, label in zip(scores, labels, strict=True) if label])
-    bad = np.sort([one for one, label in zip(scores, labels, strict=True) if not label])
+    good = np.asarray([score for score, label in zip(scores, labels, strict=True) if label])
+    bad = np.sort([score for score, label in zip(scores, labels, strict=True) if not label])
     if not len(good) or not len(bad):
         raise ValueError("both classes are needed")
     below = np.searchsorted(bad, good, "left") + np.searchsorted(bad, good, "right")
@@ -98,8 +98,8 @@ _COMMON: Final = frozenset(_LITTLE.split())
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, without those that hold no word."""
-    found = (one.strip() for one in _SENTENCE.findall(text))
-    return [one for one in found if _WORD.search(one)]
+    parts = (part.strip() for part in _SENTENCE.findall(text))
+    return [part for part in parts if _WORD.search(part)]
 
 
 def features(passage: str, sentence: str) -> tuple[float, ...]:
@@ -108,15 +108,19 @@ def features(passage: str, sentence: str) -> tuple[float, ...]:
     too; whether two of its names and numbers stand together nowhere; what the nearest sentence
     has and it has not; whether the word beside a number is another; negation. The order of words
     counts for nothing (`in_disorder`)."""
-    told = [_terms(one) for one in sentences(passage)]
-    own, every = _terms(sentence), {word for one in told for word in one}
+    stated = [_terms(words) for words in sentences(passage)]
+    own, every = _terms(sentence), {word for words in stated for word in words}
     numbers, names = [w for w in own if w.isdigit()], _names(sentence, passage)
     plain = [w for w in own if not w.isdigit() and w not in names]
-    best = max(told, key=lambda one: len({*own} & {*one}), default=[])
+    best = max(stated, key=lambda words: len({*own} & {*words}), default=[])
     facts = {*numbers, *names}
-    apart = not any(facts <= {*one} for one in told)
+    apart = not any(facts <= {*words} for words in stated)
     known = [w for w in own if w in every]
-    whole = max((len({*known} & {*one}) / len({*known}) for one in told), default=0) if known else 0
+    whole = (
+        max((len({*known} & {*words}) / len({*known}) for words in stated), default=0)
+        if known
+        else 0
+    )
     return (
         _lacking(numbers, every),
         _lacking(names, every),
@@ -133,9 +137,11 @@ def features(passage: str, sentence: str) -> tuple[float, ...]:
 
 def _terms(text: str) -> list[str]:
     """Words that carry meaning, cut to their first five letters."""
-    words = (one.lower() for one in _WORD.findall(text))
+    words = (word.lower() for word in _WORD.findall(text))
     return [
-        one if one.isdigit() else one[:5].removesuffix("s") for one in words if one not in _COMMON
+        word if word.isdigit() else word[:5].removesuffix("s")
+        for word in words
+        if word not in _COMMON
     ]
 
 
@@ -143,17 +149,17 @@ def _names(sentence: str, passage: str) -> list[str]:
     """Words with a capital in the sentence that are not only its first word; a first word counts
     where the passage has it with a capital within a sentence, or where nothing else is lower."""
     words = re.findall(r"[A-Za-z]+", sentence)
-    inside = {one for one in words[1:] if one[0].isupper()}
+    inside = {word for word in words[1:] if word[0].isupper()}
     first = (
         {words[0]} if words and words[0].lower() not in _COMMON and words[0][0].isupper() else set()
     )
     known = {*re.findall(r"\b[A-Z][a-z]+", passage)}
-    kept = inside | {one for one in first if one in known or len(one) > 3}
-    return [one.lower()[:5].removesuffix("s") for one in words if one in kept]
+    kept = inside | {word for word in first if word in known or len(word) > 3}
+    return [word.lower()[:5].removesuffix("s") for word in words if word in kept]
 
 
 def _lacking(words: Sequence[str], among: set[str]) -> float:
-    return sum(one not in among for one in words) / len(words) if words else 0.0
+    return sum(word not in among for word in words) / len(words) if words else 0.0
 
 
 def _unlike(sentence: str, passage: str) -> bool:
@@ -171,11 +177,11 @@ def _counted(text: str) -> dict[str, bool]:
 
 def _nearest(passage: str, own: Sequence[str]) -> str:
     parts = sentences(passage)
-    return max(parts, key=lambda one: len({*own} & {*_terms(one)}), default="")
+    return max(parts, key=lambda part: len({*own} & {*_terms(part)}), default="")
 
 
 def _denials(text: str) -> int:
-    return sum(one.lower() in _NEGATIONS for one in _WORD.findall(text))
+    return sum(word.lower() in _NEGATIONS for word in _WORD.findall(text))
 
 
 @cache
@@ -197,15 +203,15 @@ def in_disorder(passage: str, sentence: str) -> bool:
 
 def unsupported(passage: str, text: str) -> list[float]:
     """For each sentence of a text the chance that the passage does not support it."""
-    return [judge().chance(features(passage, one)) for one in sentences(text)]
+    return [judge().chance(features(passage, part)) for part in sentences(text)]
 
 
 def measured(count: int = 2000, seed: int = 2) -> dict[str, Any]:
     """AUROC on held-out claims with its standard error, for all and by kind, and what the threshold
     of one half catches and refuses."""
     given = claims(count, unseen=True, seed=seed)
-    scores = [judge().chance(features(one.passage, one.sentence)) for one in given]
-    kinds = sorted({one.kind for one in given} - {"supported"})
+    scores = [judge().chance(features(claim.passage, claim.sentence)) for claim in given]
+    kinds = sorted({claim.kind for claim in given} - {"supported"})
     return {
         "version": 1,
         "claims": count,
@@ -219,14 +225,14 @@ def measured(count: int = 2000, seed: int = 2) -> dict[str, Any]:
 def _area(
     given: Sequence[Claim], scores: Sequence[float], kinds: Sequence[str]
 ) -> dict[str, float]:
-    kept = [at for at, one in enumerate(given) if one.kind in ("supported", *kinds)]
+    kept = [at for at, claim in enumerate(given) if claim.kind in ("supported", *kinds)]
     labels = [given[at].kind != "supported" for at in kept]
     area = auroc([scores[at] for at in kept], labels)
     return {"auroc": area, "error": auroc_error(area, sum(labels), len(labels) - sum(labels))}
 
 
 def _share(given: Sequence[Claim], scores: Sequence[float], kinds: Sequence[str]) -> float:
-    kept = [score > 0.5 for one, score in zip(given, scores, strict=True) if one.kind in kinds]
+    kept = [score > 0.5 for claim, score in zip(given, scores, strict=True) if claim.kind in kinds]
     return sum(kept) / len(kept)
 
 

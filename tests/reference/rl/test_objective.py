@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
 
 from reference.model import Transformer
 from reference.model.transformer import initialize
@@ -16,7 +18,6 @@ from reference.rl.objective import (
     RewardGroup,
     baseline_of,
     kimi_k15_weights,
-    log_probability,
     squared_error,
     squared_error_weights,
 )
@@ -28,6 +29,18 @@ from twin.spec.model import ModelSpec
 NUMBER = st.floats(-4, 4, allow_nan=False)
 PAIRS = st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=8)
 WEIGHT = st.floats(0.01, 10)
+
+
+def log_probability(logits_BTW: Tensor, targets_BT: Tensor) -> Tensor:
+    """The log-probability of each row's targets together, in nats, [B], float64; targets of -100 do
+    not count."""
+    wide = logits_BTW if logits_BTW.dtype == torch.float64 else logits_BTW.float()
+    nll = functional.cross_entropy(
+        wide.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORED, reduction="none"
+    )
+    return -nll.view_as(targets_BT).double().sum(1)
+
+
 BASELINE = st.sampled_from(["log_z", "mean"])
 
 

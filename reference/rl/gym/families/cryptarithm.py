@@ -10,7 +10,7 @@ from string import ascii_uppercase
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, asked
+from reference.rl.gym.environments import Check, question_item
 from reference.rl.gym.family import Item
 
 _PAIR: Final = re.compile(r"([A-Z]) ?= ?(\d)")
@@ -22,7 +22,7 @@ def make(level: int, seed: int) -> Item:
     """The item of a level and a seed."""
     draw = drawn("cryptarithm", level, seed)
     numbers, letters = _drawn(level, draw)
-    words = ["".join(letters.get(digit, digit) for digit in one) for one in numbers]
+    words = ["".join(letters.get(digit, digit) for digit in word) for word in numbers]
     text = f"{words[0]}+{words[1]}={words[2]}"
     used = [digit for digit, letter in letters.items() if letter in text]
     answer = " ".join(f"{letters[digit]}={digit}" for digit in used)
@@ -35,7 +35,7 @@ def make(level: int, seed: int) -> Item:
         "another letter": f"{answer} {_other(text)}=1",
         "the sum of nothing": "0+0=0",
     }
-    return asked(text, check(words), answer, (f"{len(used)} letters",), hacks)
+    return question_item(text, check(words), answer, (f"{len(used)} letters",), hacks)
 
 
 def _drawn(level: int, draw: Random) -> tuple[list[str], dict[str, str]]:
@@ -59,14 +59,14 @@ def check(words: Sequence[str]) -> Check:
     def judge(text: str) -> Mapping[str, bool]:
         pairs = _PAIR.findall(text)
         named = dict(pairs)
-        letters = {one for word in words for one in word if one.isalpha()}
+        letters = {word for word in words for word in word if word.isalpha()}
         plain = not _PAIR.sub("", text).strip(" ,;\n")
         whole = plain and {*named} == letters and len(pairs) == len(letters)
         if not whole:
             return {"letters": False, "rules": False, "sum": False}
-        filled = ["".join(named.get(one, one) for one in word) for word in words]
+        filled = ["".join(named.get(word, word) for word in word) for word in words]
         rules = len({*named.values()}) == len(named) and not any(
-            len(one) > 1 and one[0] == "0" for one in filled
+            len(word) > 1 and word[0] == "0" for word in filled
         )
         a, b, both = map(int, filled)
         return {"letters": True, "rules": rules, "sum": a + b == both}
@@ -75,4 +75,4 @@ def check(words: Sequence[str]) -> Check:
 
 
 def _other(text: str) -> str:
-    return next(one for one in ascii_uppercase if one not in text)
+    return next(word for word in ascii_uppercase if word not in text)

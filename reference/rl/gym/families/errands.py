@@ -35,11 +35,11 @@ def make(level: int, seed: int) -> Item:
 def _stored(level: int, seed: int) -> Item:
     draw = drawn("errands", level, seed)
     names = draw.sample([a + b for a in "bdfgklmnpst" for b in "aeiou"], 3)
-    one, other = draw.sample(range(1, 100), 2)
-    holds = {names[0]: one}
+    held, other = draw.sample(range(1, 100), 2)
+    holds = {names[0]: held}
     kind = "put" if level == 1 else draw.choice(("get", "drop", "swap"))
     name, new = names[0], names[1]
-    # PromptGroup, called, what is told, and what is held then.
+    # Request, solution, what the last answer must say, and what is held then.
     kinds: dict[str, tuple[str, Turns, str, dict[str, int]]] = {
         "put": (
             f"put {new} {other}",
@@ -49,8 +49,8 @@ def _stored(level: int, seed: int) -> Item:
         ),
         "get": (
             f"tell {name}",
-            (Turn(calls=(("get", {"name": name}),)), Turn(str(one))),
-            str(one),
+            (Turn(calls=(("get", {"name": name}),)), Turn(str(held))),
+            str(held),
             holds,
         ),
         "drop": (
@@ -63,17 +63,17 @@ def _stored(level: int, seed: int) -> Item:
             f"put the number of {name} under {new}",
             (
                 Turn(calls=(("get", {"name": name}),)),
-                Turn(calls=(("put", {"name": new, "value": one}),)),
+                Turn(calls=(("put", {"name": new, "value": held}),)),
                 Turn("done"),
             ),
             "",
-            {**holds, new: one},
+            {**holds, new: held},
         ),
     }
     asked, solution, says, goal = kinds[kind]
     row = {"holds": holds, "goal": goal, "asked": asked, "says": says}
     world = NarrowedEnvironment(store(row), ("put",) if level == 1 else ("put", "get", "drop"))
-    guess = (Turn(f"It is {one}."), Turn(str(one)))
+    guess = (Turn(f"It is {held}."), Turn(str(held)))
     return Item(
         world,
         lambda: solution,
@@ -84,7 +84,7 @@ def _stored(level: int, seed: int) -> Item:
 
 def _errand(level: int, seed: int) -> Item:
     world = _found(_scene(), _STEPS[level - 1], seed)
-    tags = tuple(sorted({world.task.tools[one.tool].operation for one in world.task.steps}))
+    tags = tuple(sorted({world.task.tools[step.tool].operation for step in world.task.steps}))
     return Item(world, lambda: _solved(world), lambda: tricks(world), tags)
 
 
@@ -107,7 +107,7 @@ def _found(played: Scene, steps: int, seed: int) -> Simulated:
 def _solved(world: Simulated) -> Turns:
     """What rules that know the plan do, with a seed that lets them make no mistake."""
     for seed in range(_TRIES):
-        found = play(world, RuleGenerator(), Budget(sampling=Sampling(seed=seed)))
-        if found.verdict.success:
-            return turns_of(found.dialog)
+        played = play(world, RuleGenerator(), Budget(sampling=Sampling(seed=seed)))
+        if played.verdict.success:
+            return turns_of(played.dialog)
     raise AssertionError(world.task.id)

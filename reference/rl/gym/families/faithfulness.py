@@ -11,7 +11,7 @@ from typing import Final
 
 from reference.agentic.chance import drawn
 from reference.rl.gym.claims import RELATIONS, Factory, factories, passage, state
-from reference.rl.gym.environments import Check, asked
+from reference.rl.gym.environments import Check, question_item
 from reference.rl.gym.family import Item
 from reference.rl.gym.support import in_disorder, sentences, unsupported
 
@@ -24,16 +24,16 @@ def make(level: int, seed: int) -> Item:
     draw = drawn("faithfulness", level, seed)
     count, each, wanted = _SIZES[level - 1]
     known = factories(count, False, draw)
-    told = [draw.sample(RELATIONS, each) for _ in known]
-    facts = [(one, other) for one, others in zip(known, told, strict=True) for other in others]
+    stated = [draw.sample(RELATIONS, each) for _ in known]
+    facts = [(one, other) for one, others in zip(known, stated, strict=True) for other in others]
     text = passage(facts, draw)
-    chosen = draw.sample(told[0], wanted)
+    chosen = draw.sample(stated[0], wanted)
     kept = [
         one for one in sentences(text) for relation in chosen if _tells(one, known[0], relation)
     ]
     answer = " ".join(kept)
     question = f"{text}\n{known[0].name}: {', '.join(chosen)}?"
-    return asked(
+    return question_item(
         question, _check(text, known[0], chosen), answer, ("facts",), _hacks(known, text, chosen)
     )
 

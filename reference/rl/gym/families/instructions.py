@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, asked
+from reference.rl.gym.environments import Check, question_item
 from reference.rl.gym.family import Item, texts
 
 _TEXTS: Final = texts("instructions")
@@ -40,7 +40,7 @@ def make(level: int, seed: int) -> Item:
         "all words": " ".join(_WORDS),
         "the answer with a claim": f"{answer}\n{claim}",
     }
-    return asked(text, checked(rules), answer, (tag,), hacks)
+    return question_item(text, checked(rules), answer, (tag,), hacks)
 
 
 def checked(rules: Sequence[Rule]) -> Check:
@@ -109,16 +109,16 @@ def _object(draw: Random) -> Plan:
     text = f"JSON object; keys {a} and {b}; {a} is the number {value}, {b} a list of 2 words"
 
     def kept(said: str) -> bool:
-        found = _read(said)
-        listed = found.get(b) if isinstance(found, dict) else None
+        object_ = _read(said)
+        listed = object_.get(b) if isinstance(object_, dict) else None
         return (
-            isinstance(found, dict)
-            and {*found} == {a, b}
-            and type(found[a]) is int
-            and found[a] == value
+            isinstance(object_, dict)
+            and {*object_} == {a, b}
+            and type(object_[a]) is int
+            and object_[a] == value
             and isinstance(listed, list)
             and len(listed) == 2
-            and all(isinstance(one, str) and one.strip() for one in listed)
+            and all(isinstance(word, str) and word.strip() for word in listed)
         )
 
     rules: tuple[Rule, ...] = (
@@ -132,7 +132,7 @@ def _list(draw: Random) -> Plan:
     number, each = draw.randint(2, 4), draw.randint(2, 3)
     words = draw.sample(_WORDS, number * each)
     letter = draw.choice("qxzvj")
-    words = [one if letter not in one else "sea" for one in words]
+    words = [word if letter not in word else "sea" for word in words]
     text = (
         f"{number} lines; each begins with - and has {each} words; "
         f"the word {words[0]} in the first; all lowercase; no letter {letter}"
@@ -140,12 +140,12 @@ def _list(draw: Random) -> Plan:
     lines = ["- " + " ".join(words[at : at + each]) for at in range(0, len(words), each)]
 
     def rows(said: str) -> list[str]:
-        return [one for one in said.splitlines() if one.strip()]
+        return [word for word in said.splitlines() if word.strip()]
 
     rules: tuple[Rule, ...] = (
         ("lines", lambda said: len(rows(said)) == number),
-        ("bullets", lambda said: all(one.startswith("- ") for one in rows(said))),
-        ("words", lambda said: all(len(_words(one)) == each for one in rows(said))),
+        ("bullets", lambda said: all(word.startswith("- ") for word in rows(said))),
+        ("words", lambda said: all(len(_words(word)) == each for word in rows(said))),
         ("first", lambda said: words[0] in _words((rows(said) or [""])[0])),
         ("lowercase", lambda said: said == said.lower()),
         ("letter", lambda said: letter not in said.lower()),

@@ -7,7 +7,7 @@ from string import ascii_lowercase, digits
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, asked
+from reference.rl.gym.environments import Check, question_item
 from reference.rl.gym.family import Item, texts
 
 _MARKS: Final = texts("morse")["marks"].split()
@@ -26,10 +26,10 @@ def make(level: int, seed: int) -> Item:
     back = level == 3 or (level > 3 and draw.random() < 0.5)
     if back:
         hacks = {"all letters": letters, "the code again": code, "another": word + "e"}
-        return asked(f"letters: {code}", _same(word), word, ("decode",), hacks)
+        return question_item(f"letters: {code}", _same(word), word, ("decode",), hacks)
     all_codes = " ".join(CODE[letter] for letter in letters)
     hacks = {"all codes": all_codes, "the word again": word, "marks run on": "...---...---..."}
-    return asked(f"morse: {word}", _same(code), code, ("encode",), hacks)
+    return question_item(f"morse: {word}", _same(code), code, ("encode",), hacks)
 
 
 def _same(right: str) -> Check:

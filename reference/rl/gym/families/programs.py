@@ -56,7 +56,7 @@ def make(level: int, seed: int) -> Item:
     if level <= 3:
         return _short(level, seed)
     easy, hard = _HARDEST[level]
-    some = [one for one in problem_kinds().values() if easy <= one.difficulty <= hard]
+    some = [kind for kind in problem_kinds().values() if easy <= kind.difficulty <= hard]
     world = CodeEnvironment(make_problem(drawn("programs", level, seed).choice(some), seed))
     task = world.task
     solution = (Turn(calls=(("submit", {"code": task.solution}),)), Turn("Done."))
@@ -70,7 +70,7 @@ def _short(level: int, seed: int) -> Item:
     solution = f"{signature} return {body}"
     right = function(solution, "f")
     values = list(dict.fromkeys(inputs(draw) for _ in range(4 * _HIDDEN)))[: _HIDDEN + 1]
-    shown, *hidden = (CallExample((one,), right(one)) for one in values)
+    shown, *hidden = (CallExample((probe,), right(probe)) for probe in values)
     task = CodeTask(
         f"f-{level}-{seed}",
         "f",
@@ -82,7 +82,7 @@ def _short(level: int, seed: int) -> Item:
         solution=solution,
     )
     world = Short(CodeEnvironment(task))
-    tried = {one.name: one.turns[0] for one in probes(world.code)}
+    tried = {probe.name: probe.turns[0] for probe in probes(world.code)}
     texts = {
         name.replace("_", " "): turn.calls[0][1]["code"] if turn.calls else turn.text
         for name, turn in tried.items()

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, asked
+from reference.rl.gym.environments import Check, question_item
 from reference.rl.gym.family import Item, texts
 from twin.errors import Problem, UsageError
 
@@ -28,7 +28,7 @@ def make(level: int, seed: int) -> Item:
         "many numbers": " ".join(map(str, range(-20, 100))),
         "the answer among others": f"0 1 2 {answer} or not, who knows, take any of these that fits",
     }
-    return asked(entry["question"], _check(given, entry, answer), answer, (name,), hacks)
+    return question_item(entry["question"], _check(given, entry, answer), answer, (name,), hacks)
 
 
 def _check(given: Any, entry: Mapping[str, Any], answer: str) -> Check:

@@ -21,10 +21,10 @@ def make(level: int, seed: int) -> Item:
     """The item of a level and a seed."""
     world = SoftwareEnvironment(generate(seed))
     repository, gold = world.repository, world.repository.gold
-    told = f"In {gold.path} replace\n{gold.old}by\n{gold.new}"
+    request = f"In {gold.path} replace\n{gold.old}by\n{gold.new}"
     if level == 2:
-        told = f"{repository.issue}\n\nIt is in {gold.path}."
-    shown: Any = world if level == 3 else NarrowedEnvironment(world, _FEW[level], told)
+        request = f"{repository.issue}\n\nIt is in {gold.path}."
+    shown: Any = world if level == 3 else NarrowedEnvironment(world, _FEW[level], request)
     solution = (Turn(calls=(("edit_file", asdict(gold)),)), Turn("Done."))
     tags = (repository.project, repository.bug)
     return Item(shown, lambda: solution, lambda: _hacks(world, level), tags)
@@ -32,5 +32,5 @@ def make(level: int, seed: int) -> Item:
 
 def _hacks(world: SoftwareEnvironment, level: int) -> dict[str, Turns]:
     """Those that spoil a good patch need tools that easy levels have not."""
-    found = probed(probes(world))
-    return found if level == 3 else {k: one for k, one in found.items() if "mended" not in k}
+    hacks = probed(probes(world))
+    return hacks if level == 3 else {k: turns for k, turns in hacks.items() if "mended" not in k}

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, asked
+from reference.rl.gym.environments import Check, question_item
 from reference.rl.gym.family import Item
 
 _SHAPES: Final = ((2, 2, 1), (2, 2, 3), (2, 2, 7), (2, 3, 14), (3, 3, 30))
@@ -22,7 +22,7 @@ def make(level: int, seed: int) -> Item:
     grid = _grid(high, wide, draw)
     size = high * wide
     holes = sorted(draw.sample(range(size * size), missing))
-    shown = "".join("." if at in {*holes} else str(one) for at, one in enumerate(grid))
+    shown = "".join("." if at in {*holes} else str(digit) for at, digit in enumerate(grid))
     rows = "\n".join(shown[at : at + size] for at in range(0, len(shown), size))
     answer = "".join(str(grid[at]) for at in holes)
     wrong = str(int(answer[0]) % size + 1) + answer[1:]
@@ -35,15 +35,15 @@ def make(level: int, seed: int) -> Item:
         "the whole grid": "".join(map(str, grid)),
     }
     check = _check(shown, high, wide)
-    return asked(f"fill:\n{rows}", check, answer, (f"{size} digits",), hacks)
+    return question_item(f"fill:\n{rows}", check, answer, (f"{size} digits",), hacks)
 
 
 def _grid(high: int, wide: int, draw: Random) -> list[int]:
     """A full grid: the pattern whose rows are shifted, with digits, rows and columns exchanged."""
     size = high * wide
     digits = draw.sample(range(1, size + 1), size)
-    down = [band * high + one for band in _any(wide, draw) for one in _any(high, draw)]
-    along = [stack * wide + one for stack in _any(high, draw) for one in _any(wide, draw)]
+    down = [band * high + at for band in _any(wide, draw) for at in _any(high, draw)]
+    along = [stack * wide + at for stack in _any(high, draw) for at in _any(wide, draw)]
     return [digits[(wide * (r % high) + r // high + c) % size] for r in down for c in along]
 
 
@@ -55,10 +55,10 @@ def _check(shown: str, high: int, wide: int) -> Check:
     def judge(text: str) -> Mapping[str, bool]:
         given = "".join(text.split())
         size, count = high * wide, shown.count(".")
-        if len(given) != count or not set(given) <= {str(one) for one in range(1, size + 1)}:
+        if len(given) != count or not set(given) <= {str(digit) for digit in range(1, size + 1)}:
             return {"digits": False, "rules": False}
         left = iter(given)
-        grid = [next(left) if one == "." else one for one in shown]
+        grid = [next(left) if digit == "." else digit for digit in shown]
         return {
             "digits": True,
             "rules": all(len({*unit}) == size for unit in _units(grid, high, wide)),

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, asked
+from reference.rl.gym.environments import Check, question_item
 from reference.rl.gym.family import Item, texts
 
 _TEXTS: Final = texts("tables")
@@ -34,7 +34,7 @@ class Tables:
 
     def named(self, name: str) -> Person:
         """The row of a person."""
-        return next(one for one in self.people if one.name == name)
+        return next(person for person in self.people if person.name == name)
 
 
 TableQuestion = tuple[str, str, str, bool]
@@ -47,13 +47,15 @@ def make(level: int, seed: int) -> Item:
     tables = _tables(level, draw)
     question, answer, tag, both = draw.choice(_KINDS[level - 1])(tables, draw)
     text = f"{_written(tables, level, both=both)}\n{question}"
-    values = {str(value) for one in tables.people for value in (one.name, one.age, one.pay)}
+    values = {
+        str(value) for person in tables.people for value in (person.name, person.age, person.pay)
+    }
     hacks = {
         "all values": " ".join(sorted(values)),
         "two answers": f"{answer} or {answer}",
         "the table": _written(tables, level, both=both),
     }
-    return asked(text, _same(answer), answer, (tag,), hacks)
+    return question_item(text, _same(answer), answer, (tag,), hacks)
 
 
 def _tables(level: int, draw: Random) -> Tables:
@@ -74,7 +76,7 @@ def _tables(level: int, draw: Random) -> Tables:
 def _written(tables: Tables, level: int, *, both: bool) -> str:
     columns = ("name", "age") if level == 1 else ("name", "town", "job", "age", "pay")
     lines = [" ".join(columns)]
-    lines += [" ".join(str(getattr(one, name)) for name in columns) for one in tables.people]
+    lines += [" ".join(str(getattr(person, name)) for name in columns) for person in tables.people]
     if both:
         lines.append("town mayor size")
         lines += [f"{town} {mayor} {size}" for town, (mayor, size) in tables.towns.items()]
@@ -82,50 +84,50 @@ def _written(tables: Tables, level: int, *, both: bool) -> str:
 
 
 def _age(tables: Tables, draw: Random) -> TableQuestion:
-    one = draw.choice(tables.people)
-    return f"age of {one.name}?", str(one.age), "lookup", False
+    person = draw.choice(tables.people)
+    return f"age of {person.name}?", str(person.age), "lookup", False
 
 
 def _field(tables: Tables, draw: Random) -> TableQuestion:
-    one, name = draw.choice(tables.people), draw.choice(("town", "job", "age", "pay"))
-    return f"{name} of {one.name}?", str(getattr(one, name)), "lookup", False
+    person, name = draw.choice(tables.people), draw.choice(("town", "job", "age", "pay"))
+    return f"{name} of {person.name}?", str(getattr(person, name)), "lookup", False
 
 
 def _reverse(tables: Tables, draw: Random) -> TableQuestion:
-    one = draw.choice(tables.people)
-    return f"who has pay {one.pay}?", one.name, "reverse lookup", False
+    person = draw.choice(tables.people)
+    return f"who has pay {person.pay}?", person.name, "reverse lookup", False
 
 
 def _count(tables: Tables, draw: Random) -> TableQuestion:
     town = draw.choice(tables.people).town
-    count = sum(one.town == town for one in tables.people)
+    count = sum(person.town == town for person in tables.people)
     return f"how many live in {town}?", str(count), "count", False
 
 
 def _sum(tables: Tables, draw: Random) -> TableQuestion:
     town = draw.choice(tables.people).town
-    total = sum(one.pay for one in tables.people if one.town == town)
+    total = sum(person.pay for person in tables.people if person.town == town)
     return f"total pay in {town}?", str(total), "sum", False
 
 
 def _most(tables: Tables, draw: Random) -> TableQuestion:
     name = draw.choice(("age", "pay"))
-    best = max(tables.people, key=lambda one: getattr(one, name))
+    best = max(tables.people, key=lambda person: getattr(person, name))
     return f"who has the most {name}?", best.name, "maximum", False
 
 
 def _size(tables: Tables, draw: Random) -> TableQuestion:
-    one = draw.choice(tables.people)
-    return f"size of the town of {one.name}?", str(tables.towns[one.town][1]), "join", True
+    person = draw.choice(tables.people)
+    return f"size of the town of {person.name}?", str(tables.towns[person.town][1]), "join", True
 
 
 def _mayor(tables: Tables, draw: Random) -> TableQuestion:
-    one = draw.choice(tables.people)
-    return f"mayor of the town of {one.name}?", tables.towns[one.town][0], "join", True
+    person = draw.choice(tables.people)
+    return f"mayor of the town of {person.name}?", tables.towns[person.town][0], "join", True
 
 
 def _mayor_pay(tables: Tables, draw: Random) -> TableQuestion:
-    oldest = max(tables.people, key=lambda one: one.age)
+    oldest = max(tables.people, key=lambda person: person.age)
     mayor = tables.named(tables.towns[oldest.town][0])
     del draw
     text = "pay of the mayor of the town of the oldest?"
@@ -133,9 +135,9 @@ def _mayor_pay(tables: Tables, draw: Random) -> TableQuestion:
 
 
 def _job_of_mayor(tables: Tables, draw: Random) -> TableQuestion:
-    town = max(tables.towns, key=lambda one: tables.towns[one][1])
+    town = max(tables.towns, key=lambda person: tables.towns[person][1])
     mayor = tables.named(tables.towns[town][0])
-    others = sum(one.town == mayor.town for one in tables.people)
+    others = sum(person.town == mayor.town for person in tables.people)
     del draw
     text = "how many live where the mayor of the largest town lives?"
     return text, str(others), "three hops", True

@@ -15,7 +15,7 @@ from random import Random
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, asked
+from reference.rl.gym.environments import Check, question_item
 from reference.rl.gym.family import Item
 
 _DO: Final = {
@@ -44,7 +44,7 @@ def make(level: int, seed: int) -> Item:
         "python": f"[{solution}, {goal}][1]",
         "power": f"{numbers[0]}**{numbers[-1]}",
     }
-    return asked(
+    return question_item(
         f"make {goal} from {listed}", check(goal, numbers), solution, (_tag(solution),), hacks
     )
 
@@ -55,7 +55,7 @@ def _few(level: int, draw: Random) -> tuple[list[int], int, str]:
         numbers = [draw.randint(1, 4 if level == 1 else 9) for _ in range(max(2, level))]
         signs = [draw.choice("+" if level == 1 else "+-*") for _ in numbers[1:]]
         pairs = zip(signs, numbers[1:], strict=True)
-        solution = str(numbers[0]) + "".join(f"{sign}{one}" for sign, one in pairs)
+        solution = str(numbers[0]) + "".join(f"{sign}{number}" for sign, number in pairs)
         value = value_of(solution)
         if value is not None and value[0].denominator == 1 and 0 < value[0] <= 99:
             goal = int(value[0])
@@ -66,9 +66,11 @@ def _few(level: int, draw: Random) -> tuple[list[int], int, str]:
 def _four(draw: Random) -> tuple[list[int], int, str]:
     while True:
         numbers = [draw.randint(1, 13) for _ in range(4)]
-        found = next(solutions([(Fraction(one), str(one)) for one in numbers], _GOAL), None)
-        if found is not None:
-            return numbers, _GOAL, found
+        solution = next(
+            solutions([(Fraction(number), str(number)) for number in numbers], _GOAL), None
+        )
+        if solution is not None:
+            return numbers, _GOAL, solution
 
 
 def solutions(values: Sequence[Value], goal: int) -> Iterator[str]:
@@ -81,23 +83,23 @@ def solutions(values: Sequence[Value], goal: int) -> Iterator[str]:
         for to, (b, right) in enumerate(values):
             if at == to:
                 continue
-            rest = [one for place, one in enumerate(values) if place not in (at, to)]
+            rest = [value for place, value in enumerate(values) if place not in (at, to)]
             made: list[Value] = [(a - b, f"({left}-{right})")]
             if at < to:
                 made += [(a + b, f"({left}+{right})"), (a * b, f"({left}*{right})")]
             if b:
                 made.append((a / b, f"({left}/{right})"))
-            for one in made:
-                yield from solutions([*rest, one], goal)
+            for value in made:
+                yield from solutions([*rest, value], goal)
 
 
 def check(goal: int, numbers: Sequence[int]) -> Check:
     """Whether an expression uses the numbers, each once, and makes the goal."""
 
     def judge(text: str) -> Mapping[str, bool]:
-        found = value_of(text)
-        used = found is not None and sorted(found[1]) == sorted(numbers)
-        return {"numbers": used, "goal": found is not None and found[0] == goal}
+        value = value_of(text)
+        used = value is not None and sorted(value[1]) == sorted(numbers)
+        return {"numbers": used, "goal": value is not None and value[0] == goal}
 
     return judge
 
