@@ -13,26 +13,27 @@ from twin.kinds.base import Fidelity
 from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports.breakdown import mean
-from twin.scenario import Scenario
+from twin.scenario import Root, Scenario, UpdateScenario
 
 Document = dict[str, Any]
 """A scenario in plain data, as its file would say it: quantities are text with units."""
 
 
-def document(scenario: Scenario) -> Document:
+def document(scenario: Root, *, step: bool = True) -> Document:
     """The scenario in plain data, which validates to the same scenario; without what is expected of
-    it, which variants need not meet, what a sweep varies, and phases: variants are of one step."""
-    left_out = {"expect", "sweep", "phases", "start"}
-    return scenario.model_dump(mode="json", by_alias=True, exclude=left_out)
+    it, which variants need not meet, what a sweep varies, and, for variants of a `step`, phases."""
+    left_out = ("expect", "sweep", "phases", "start")[: 4 if step else 2]
+    return scenario.model_dump(mode="json", by_alias=True, exclude={*left_out})
 
 
-def replaced(base: Document, values: Mapping[str, Any]) -> Scenario:
+def replaced(base: Document, values: Mapping[str, Any]) -> Any:
     """The scenario with the values at some dotted paths replaced. Raises pydantic's
     `ValidationError`, a ValueError, where a section does not allow them."""
     changed = base
     for path, value in values.items():
         changed = _set(changed, path.split("."), value)
-    return Scenario.model_validate(changed)
+    root = UpdateScenario if UpdateScenario.section in base else Scenario
+    return root.model_validate(changed)
 
 
 def value_at(values: Document, path: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,6 @@ from twin.cli.output import DOES_NOT_FIT, Output
 if TYPE_CHECKING:
     from twin.answers.executors import PoolChoice
     from twin.explore.sweep.sweep import Sweep, SweepRequest
-    from twin.scenario import Scenario
 
 BUG, IMPOSSIBLE = 1, 3
 """Exit codes of a sweep none of whose points could be answered: by a failure of ours, or because no
@@ -88,7 +87,6 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     runs/points, so a sweep that was stopped goes on where it was. Exits with 4 when no point fits,
     with 3 when no point can run at all.
     """
-    from twin.cli.answer import say_scope
     from twin.cli.progress import sweep_progress
     from twin.explore.sweep.points import points_folder
     from twin.explore.sweep.sweep import sweep as answered
@@ -99,10 +97,8 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
 
         check_output(output_file)
     output = Output(as_json, quiet)
-    loaded, asked = _asked(scenario, sets or [], grid or [], fidelity, limit)
-    shown = _shown(show, loaded)
-    if not loaded.rl:
-        say_scope(loaded)
+    asked = _asked(scenario, sets or [], grid or [], fidelity, limit)
+    shown = _shown(show, asked)
     with sweep_progress(output) as progress:
         folder = None if no_cache else points_folder()
         found = answered(asked, pool=pool, folder=folder, progress=progress)
@@ -124,7 +120,7 @@ def pool_choice(jobs: int | None, cluster: str | None) -> PoolChoice:
     from twin.answers.executors import check_cluster
 
     if jobs is not None:
-        message = "a cluster has as many workers as it has"
+        message = "does not apply to clusters"
         raise typer.BadParameter(message, param_hint="--jobs")
     check_cluster(cluster)
     return PoolChoice(cluster=cluster)
@@ -132,46 +128,52 @@ def pool_choice(jobs: int | None, cluster: str | None) -> PoolChoice:
 
 def _asked(
     path: str, sets: list[str], grid: list[str], fidelity: SweepFidelity | None, limit: int
-) -> tuple[Scenario, SweepRequest]:
-    """The scenario, and what is to be swept; everything that is wrong with it is told here."""
-    from twin.cli.answer import training
+) -> SweepRequest:
+    """What is swept; everything that is wrong with it is reported here."""
     from twin.explore.sweep.grid import ScenarioSource, check_values, grid_of, read_axes
     from twin.explore.sweep.sweep import SweepRequest, refuse_size
+    from twin.kinds.base import kind_of
     from twin.loading import load_any
+    from twin.scenario import Scenario
 
     axes = read_axes(grid)
     source = ScenarioSource(path, tuple(sets))
-    loaded = training(load_any(path, sets))
+    loaded = load_any(path, sets)
+    kind = kind_of(loaded)
+    kind.refuse("sweep", loaded)
     whole = grid_of(loaded, axes)
     refuse_size(whole, limit)
     check_values(source, loaded, whole, axes)
-    if loaded.rl and fidelity:
-        message = "iterations of reinforcement learning and rollouts are played in one way"
-        raise typer.BadParameter(message, param_hint="--fidelity")
-    of_file = loaded.sweep.fidelity if loaded.sweep else "fast"
-    way = "whole" if loaded.rl else fidelity.value if fidelity else of_file
-    return loaded, SweepRequest(loaded, source, whole, way)
+    if kind.name != "step" or not isinstance(loaded, Scenario):
+        if fidelity:
+            message = f"does not apply to {kind.title}"
+            raise typer.BadParameter(message, param_hint="--fidelity")
+        return SweepRequest(loaded, source, whole, "whole")
+    of_file = "fast" if loaded.sweep is None else loaded.sweep.fidelity
+    return SweepRequest(loaded, source, whole, fidelity.value if fidelity else of_file)
 
 
-def _shown(show: str | None, loaded: Scenario) -> tuple[str, ...]:
-    """The key figures of the file and of --show. Raises `UsageError` for those that are none, or
-    that such a scenario has not."""
+def _shown(show: str | None, asked: SweepRequest) -> tuple[str, ...]:
+    """The key figures of the file and of --show. Raises `UsageError` for other names."""
     from twin.errors import FieldError, Origin, Problem, UsageError
     from twin.spec.sweep import check_figure
 
     names = [name.strip() for name in (show or "").split(",") if name.strip()]
-    asked = [*(loaded.sweep.show if loaded.sweep else ()), *names]
-    own = [kpi.key for kpi in loaded.kpis]
+    section = getattr(asked.scenario, "sweep", None)
+    wanted = [*(section.show if section else ()), *names]
+    own = [kpi.key for kpi in asked.kind.kpis]
     origin = Origin("--show", 1, 1, show or "", len(show or ""))
     try:
-        strange = [name for name in map(check_figure, asked) if name not in own]
+        strange = [name for name in map(check_figure, wanted) if name not in own]
     except FieldError as error:
         raise UsageError([Problem(error.code, "", error.message, error.hint, origin)]) from None
-    fix = f"write one of: {', '.join(own)}"
     if strange:
-        message = f"{loaded.kind} has no `{strange[0]}`"
+        message, fix = (
+            f"{asked.kind.title} has no `{strange[0]}`",
+            f"write one of: {', '.join(own)}",
+        )
         raise UsageError([Problem("TW152", "", message, fix, origin)])
-    return tuple(dict.fromkeys(asked))
+    return tuple(dict.fromkeys(wanted))
 
 
 def _say(found: Sweep, output: Output, shown: tuple[str, ...]) -> None:
@@ -188,13 +190,8 @@ def _say(found: Sweep, output: Output, shown: tuple[str, ...]) -> None:
 
 
 def _exit_code(found: Sweep) -> int:
-    counts: dict[str, Any] = {
-        "fits": found.count("fits"),
-        "does_not_fit": found.count("does_not_fit"),
-        "impossible": found.count("impossible"),
-    }
-    if counts["fits"]:
+    if found.count("fits"):
         return 0
-    if counts["does_not_fit"]:
+    if found.count("does_not_fit"):
         return DOES_NOT_FIT
-    return IMPOSSIBLE if counts["impossible"] == len(found.rows) else BUG
+    return IMPOSSIBLE if found.count("impossible") == len(found.rows) else BUG

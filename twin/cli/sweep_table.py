@@ -7,31 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from rich.table import Table
-
 from twin.answers.variants import written
 from twin.explore.sweep.sweep import Sweep, SweepRow
 from twin.reports.numbers import gibibytes, show
+from twin.reports.table import Table, headed
 from twin.spec.kpis import Kpi
 
-_USUAL: Final = (
-    ("step_seconds", "days", "cost_usd", "mfu"),
-    (
-        "iteration_seconds",
-        "rollout_seconds",
-        "trained_tokens_per_second_per_gpu",
-        "idle_share",
-        "cost_usd_per_iteration",
-    ),
-    (
-        "rollout_seconds",
-        "tokens_per_second_per_gpu",
-        "tail_share",
-        "idle_share",
-        "cost_usd_of_rollouts",
-    ),
-)
-"""Key figures that every table shows: of training runs, iterations, rollouts alone."""
 _HEADINGS: Final = {
     "step_seconds": "step",
     "days": "run",
@@ -51,7 +32,7 @@ _MOST_ROWS: Final = 40
 """Rows of a table; of more points those that fit come first, the best before the others."""
 _STATUS: Final = {
     "fits": "fits",
-    "does_not_fit": "too large",
+    "does_not_fit": "out of memory",
     "impossible": "impossible",
     "failed": "failed",
 }
@@ -85,29 +66,20 @@ def words(found: Sweep) -> list[str]:
 
 def sweep_table(found: Sweep, shown: Sequence[str] = ()) -> Table:
     """One row per point: the fields that vary, whether it fits, its key figures, or why not."""
-    kpis = [kpi for kpi in found.kpis if kpi.key in (*_usual(found), *shown)]
-    places = _places(found)
-    table = Table(title="Points", title_justify="left", box=None)
-    for heading in ("", *_headings(found.fields)):
-        table.add_column(heading)
-    table.add_column("")
-    for kpi in kpis:
-        table.add_column(_heading(kpi), justify="right")
-    table.add_column("to spare", justify="right")
-    if any(row.outcome.reason for row in found.rows):
-        table.add_column("why not")
-    best = set(found.frontier)
+    kpis = [kpi for kpi in found.kpis if kpi.key in (*found.kind.headline, *shown)]
+    places, best = _places(found), set(found.frontier)
+    named = ["", *_headings(found.fields), ""]
+    figures = [_HEADINGS.get(kpi.key, kpi.label) for kpi in kpis]
+    why = ["why not"] if any(row.outcome.reason for row in found.rows) else []
+    heads = (*named, *figures, "to spare", *why)
+    left = {*range(len(named)), *range(len(named) + len(figures) + 1, len(heads))}
+    table = headed("Points", *heads, left=left)
     for place in places:
         row = found.rows[place]
         cells = _cells(row, found.fields, kpis, marked=place in best)
-        table.add_row(*cells, style=None if row.outcome.status == "fits" else "dim")
-    table.caption, table.caption_justify = _caption(found, len(places)), "left"
+        table.add_row(*cells[: len(heads)], dim=row.outcome.status != "fits")
+    table.caption = _caption(found, len(places))
     return table
-
-
-def _usual(found: Sweep) -> Sequence[str]:
-    own = {kpi.key for kpi in found.kpis}
-    return next(keys for keys in _USUAL if keys[0] in own)
 
 
 def _cells(row: SweepRow, fields: Sequence[str], kpis: Sequence[Kpi], *, marked: bool) -> list[str]:
@@ -135,7 +107,7 @@ def _places(found: Sweep) -> list[int]:
 
 
 def _caption(found: Sweep, shown: int) -> str:
-    said = "* no other point is both as quick and as cheap"
+    said = "* Pareto-optimal in time and cost"
     if len(set(found.frontier_by)) == 1:
         said = "* no other point writes more per second and GPU"
     if found.fidelity == "fast":
@@ -149,10 +121,6 @@ def _headings(fields: Sequence[str]) -> list[str]:
     last = Counter(path.rpartition(".")[2] for path in fields)
     short = {path: path.rpartition(".")[2] for path in fields}
     return [path if last[short[path]] > 1 else short[path] for path in fields]
-
-
-def _heading(kpi: Kpi) -> str:
-    return _HEADINGS.get(kpi.key, kpi.label)
 
 
 def _named(found: Sweep, place: int) -> str:

@@ -10,7 +10,7 @@ Kinds import their machinery when it is first used, so that looking for them cos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from importlib import import_module
@@ -147,6 +147,11 @@ class Kind:
     """Key of the parts of the time in the document of a comparison."""
     changes_most: ClassVar[str] = ""
     """`the phase that changes most is`."""
+    frontier: ClassVar[tuple[str, str, str]] = ("days", "cost_usd", "gpu_hours")
+    """Key figures by which many answers are ranked: how long, how much, and what stands for that
+    where nothing has a price."""
+    headline: ClassVar[tuple[str, ...]]
+    """Key figures that a table of many answers shows."""
     is_stored: ClassVar[bool] = False
     """Whether its traces are kept in `runs/`."""
     refusals: ClassVar[Mapping[Verb, str]] = {}
@@ -177,6 +182,18 @@ class Kind:
     def report(self, plan: Any, trace: Any, run: RunInfo) -> Any:
         """The answers."""
         raise NotImplementedError
+
+    def shortage(self, plan: Any) -> tuple[str, float | None]:
+        """Why a plan does not fit in memory, empty where it does, and the bytes to spare on the
+        fullest GPU, where the plan knows."""
+        del plan
+        return "", None
+
+    def does_other_work(self, fields: Iterable[str]) -> bool:
+        """Whether answers that differ in these fields differ in the work done, so that less time is
+        not better."""
+        del fields
+        return False
 
     def check(self, scenario: Any, tools: Tools = ALONE) -> Check:
         """Whether a scenario is valid and fits; plans, and simulates nothing."""

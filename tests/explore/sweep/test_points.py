@@ -102,7 +102,7 @@ def test_a_bug_costs_its_point_and_is_not_kept(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(points, "lower", broken)
+    monkeypatch.setattr(points, "kpis", broken)
     found = answer_point(point(), tmp_path)
     assert (found.status, found.reason) == ("failed", "ZeroDivisionError: by zero")
     assert list(tmp_path.rglob("*.json")) == []

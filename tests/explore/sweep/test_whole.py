@@ -85,3 +85,19 @@ def test_a_kept_iteration_is_no_answer_to_a_step(tmp_path: Path) -> None:
     steps = sweep(asked, pool=PoolChoice(1), folder=tmp_path)
     assert steps.counts.cached == 0
     assert all("step_seconds" in row.outcome.kpis for row in steps.rows)
+
+
+def test_a_point_of_a_weight_update_is_what_run_says_of_it() -> None:
+    name, axis = "kimi-k2-weight-update-16xh20", "weight_update.bucket"
+    found = swept({axis: ("1GiB", "8GiB")}, name=name, few=())
+    for row, bucket in zip(found.rows, ("1GiB", "8GiB"), strict=True):
+        assert row.outcome.kpis == ask(load(name, [f"{axis}={bucket}"])).report.kpis
+        assert row.outcome.status == "fits"
+    assert found.frontier_by == ("update_seconds", "gpu_hours")
+    assert found.frontier == (1,)
+
+
+def test_a_training_step_among_other_work_is_refused() -> None:
+    found = swept({"rl": (None,)}, name=ROLLOUTS, few=())
+    (row,) = found.rows
+    assert (row.outcome.status, row.outcome.code) == ("impossible", "TW185")

@@ -22,7 +22,7 @@ from twin.loading.catalog import SLOTS
 from twin.loading.load import UNIONS
 from twin.loading.tree import Items, plain
 from twin.loading.yaml_text import read_yaml
-from twin.scenario import Scenario
+from twin.scenario import Root
 from twin.spec.sweep import SweepSpec, check_path, read_range
 
 Values = Mapping[str, Any]
@@ -61,12 +61,10 @@ class ScenarioSource:
     path: str
     sets: tuple[str, ...] = ()
 
-    def load(self, values: Values) -> Scenario:
+    def load(self, values: Values) -> Root:
         """The scenario under some values. Raises `ScenarioError` where it is invalid."""
         over = [f"{path}={json.dumps(value)}" for path, value in values.items()]
-        loaded = load_any(self.path, [*self.sets, *over])
-        assert isinstance(loaded, Scenario)
-        return loaded
+        return load_any(self.path, [*self.sets, *over])
 
 
 @dataclass(slots=True)
@@ -97,11 +95,9 @@ class PointMaker:
 
     def _base(self, values: Values) -> Document | PointOutcome:
         try:
-            found = document(self.source.load(values))
+            return document(self.source.load(values), step=self.fidelity != "whole")
         except ScenarioError as error:
             return impossible(error.problems[0], self.fidelity)
-        found.pop("sweep", None)
-        return found
 
 
 def wrong_values(source: ScenarioSource, grid: Grid) -> dict[tuple[str, ...], Problem]:
@@ -196,16 +192,16 @@ def read_axes(arguments: Sequence[str]) -> tuple[GridAxis, ...]:
     return tuple(axis for axis in found if axis is not None)
 
 
-def grid_of(scenario: Scenario, axes: Sequence[GridAxis]) -> Grid:
+def grid_of(scenario: Root, axes: Sequence[GridAxis]) -> Grid:
     """The grid that a scenario asks for, and the axes of the command, which add to it, or take the
     place of one of the same field."""
-    asked = scenario.sweep or SweepSpec()
+    asked = getattr(scenario, "sweep", None) or SweepSpec()
     crossed = {**asked.grid, **{axis.path: axis.values for axis in axes}}
     return Grid(crossed, tuple(asked.points))
 
 
 def check_values(
-    source: ScenarioSource, scenario: Scenario, grid: Grid, axes: Sequence[GridAxis]
+    source: ScenarioSource, scenario: Root, grid: Grid, axes: Sequence[GridAxis]
 ) -> None:
     """Raise what is wrong with single values, at their places: `UsageError` for those of the
     command, else `ScenarioError` for those of the file."""

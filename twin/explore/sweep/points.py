@@ -21,22 +21,20 @@ from pydantic import TypeAdapter, ValidationError
 from twin.answers.key import source_digest
 from twin.answers.store import discard_abandoned, optional, runs_folder, write_file
 from twin.answers.variants import Document, replaced
-from twin.engine import lower, simulate
 from twin.errors import FieldError, Problem, ScenarioError
-from twin.kinds.base import Fidelity
+from twin.kinds.base import Fidelity, Kind, Tools, kind_named, kind_of
 from twin.loading import scenario_hash
-from twin.planning import plan
-from twin.planning.types import Memory, Plan
+from twin.planning.types import Plan
 from twin.reports.breakdown import mean
+from twin.reports.head import UNTIMED
 from twin.reports.kpis import kpis
-from twin.reports.numbers import gibibytes
 from twin.reports.with_failures import goodput_of
-from twin.scenario import Scenario
+from twin.scenario import Root
 from twin.units import BareNumberError, QuantityError
 
 Way: TypeAlias = Fidelity | Literal["whole"]
-"""How a point is answered: its step at some fidelity, or `whole`, rollouts or an iteration of
-reinforcement learning as `twin run` plays them."""
+"""How a point is answered: its step at some fidelity, or `whole`, as `twin run` answers work that
+is not one step."""
 Status = Literal["fits", "does_not_fit", "impossible", "failed"]
 """`fits` and `does_not_fit`: answered; `impossible`: no such layout can run; `failed`: not
 answered, by a bug of ours or a worker that died."""
@@ -107,7 +105,7 @@ class SweepPoint:
     """Dotted path to plain data, as the base would say it: catalog names are opened already."""
     fidelity: Way = "fast"
 
-    def scenario(self) -> Scenario:
+    def scenario(self) -> Any:
         """The scenario. Raises pydantic's `ValidationError` where a section does not allow it."""
         return replaced(self.base, self.overrides)
 
@@ -163,50 +161,44 @@ def problem_of(error: ValidationError) -> Problem:
     return Problem("TW017", path, str(entry["msg"]))
 
 
-def _answered(scenario: Scenario, fidelity: Way, *, play_unfit: bool) -> PointOutcome:
+def _answered(scenario: Root, fidelity: Way, *, play_unfit: bool) -> PointOutcome:
     """The outcome, whatever happens on the way."""
     try:
+        kind = kind_of(scenario) if fidelity == "whole" else kind_named("step")
+        if fidelity == "whole" and kind.name == "step":
+            fix = "leave the value out, or sweep a scenario of a training step"
+            return impossible(
+                Problem("TW185", "", "a training step among other work", fix), "whole"
+            )
+        plan = kind.plan(scenario)
+        reason, spare = kind.shortage(plan)
+        found = PointOutcome(
+            "does_not_fit" if reason else "fits",
+            fidelity=fidelity,
+            reason=reason,
+            headroom_bytes=spare,
+        )
         if fidelity == "whole":
-            from twin.explore.sweep.whole import answered  # noqa: PLC0415  few sweeps are of more than a step
-
-            return answered(scenario)
-        planned = plan(scenario)
-        found = _fitting(planned.memory, fidelity)
-        if found.status == "fits" or play_unfit:
-            return _played(planned, found)
+            report = kind.report(plan, kind.simulate(kind.lower(plan)), UNTIMED)
+            status = found.status if report.possible else "impossible"
+            return replace(found, status=status, kpis=report.kpis)
+        found = replace(found, peak_stage=plan.memory.peak.stage)
+        return _played(kind, plan, found) if play_unfit or not reason else found
     except ScenarioError as error:
         return impossible(error.problems[0], fidelity)
     except Exception as error:  # noqa: BLE001  a bug costs its point, and is told there
         return failed(traceback.format_exception_only(error)[-1].strip(), fidelity)
-    return found
 
 
-def _fitting(memory: Memory, fidelity: Way) -> PointOutcome:
-    """Whether a plan fits, and why not."""
-    headroom, stage = memory.budget - memory.peak.peak_bytes, memory.peak.stage
-    over: list[str] = []
-    if not memory.fits_device:
-        over.append(f"stage {stage} is {gibibytes(-headroom)} over")
-    if not memory.fits_host:
-        missing = memory.host_per_node - memory.host_capacity
-        over.append(f"the host memory of a node is {gibibytes(missing)} over")
-    return PointOutcome(
-        "does_not_fit" if over else "fits",
-        fidelity=fidelity,
-        reason="; ".join(over),
-        headroom_bytes=headroom,
-        peak_stage=stage,
-    )
-
-
-def _played(planned: Plan, found: PointOutcome) -> PointOutcome:
-    """The outcome with the step that was played."""
-    program = lower(planned, "group" if found.fidelity == "group" else "folded")
-    trace = simulate(program, fidelity="fast" if found.fidelity == "fast" else "events")
-    simulated = None if found.fidelity == "fast" else goodput_of(planned, trace.step_ns)
-    figures = kpis(planned, trace.step_ns, mean(trace.breakdown_ns), simulated)
-    if found.fidelity == "fast" and planned.scenario.goodput is not None:
-        figures |= _with_failures(planned, figures)
+def _played(kind: Kind, plan: Plan, found: PointOutcome) -> PointOutcome:
+    """The outcome with the key figures of the step; a whole report takes several times as long."""
+    fast = found.fidelity == "fast"
+    program = kind.lower(plan, "group" if found.fidelity == "group" else "folded")
+    trace = kind.simulate(program, Tools("fast" if fast else "events"))
+    simulated = None if fast else goodput_of(plan, trace.step_ns)
+    figures = kpis(plan, trace.step_ns, mean(trace.breakdown_ns), simulated)
+    if fast and plan.scenario.goodput is not None:
+        figures |= _with_failures(plan, figures)
     return replace(found, kpis=figures, step_ns=trace.step_ns)
 
 

@@ -30,11 +30,11 @@ from twin.explore.sweep.points import (
     problem_of,
     tidy,
 )
-from twin.kinds.rollouts.report import is_other_work
+from twin.kinds.base import Kind, kind_named, kind_of
 from twin.loading import scenario_hash
-from twin.scenario import Scenario
+from twin.scenario import Root
 from twin.spec.expect import FIGURES
-from twin.spec.kpis import KPIS, Kpi
+from twin.spec.kpis import Kpi
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +148,6 @@ def _counted(counts: SweepProgress, outcome: PointOutcome) -> SweepProgress:
 
 VERSION: Final = 1
 """Version of the JSON document."""
-_ENDS: Final = (
-    ("days", "cost_usd", "gpu_hours"),
-    (
-        "iteration_seconds",
-        "cost_usd_per_iteration",
-        "trained_tokens_per_second_per_gpu",
-    ),
-    ("rollout_seconds", "cost_usd_of_rollouts", "tokens_per_second_per_gpu"),
-)
-"""How long, how much, and what stands for that without a price: of a training run, of an iteration
-of reinforcement learning, of rollouts alone."""
 _KEPT: Final = (
     "status",
     "code",
@@ -194,8 +183,13 @@ class Sweep:
     axes: Mapping[str, tuple[Any, ...]]
     rows: tuple[SweepRow, ...]
     counts: SweepProgress
-    kpis: tuple[Kpi, ...] = KPIS
-    """The key figures of a point."""
+    kind: Kind
+    """Of work that a point is."""
+
+    @property
+    def kpis(self) -> tuple[Kpi, ...]:
+        """The key figures of a point."""
+        return self.kind.kpis
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -217,9 +211,8 @@ class Sweep:
         where some point that fits has no price. Neither counts failures. Where points of
         reinforcement learning do not write the same, neither tells: then twice what they write per
         second."""
-        own = {kpi.key for kpi in self.kpis}
-        long, cost, unpriced = next(ends for ends in _ENDS if ends[0] in own)
-        if long != "days" and is_other_work(self.fields):
+        long, cost, unpriced = self.kind.frontier
+        if self.kind.does_other_work(self.fields):
             return (unpriced, unpriced)
         fitting = [row.outcome.kpis for row in self.rows if _fits(row)]
         priced = all(figures.get(cost) is not None for figures in fitting)
@@ -282,11 +275,16 @@ def refuse_size(grid: Grid, limit: int) -> None:
 class SweepRequest:
     """What is to be swept, and how."""
 
-    scenario: Scenario
+    scenario: Root
     """That is varied."""
     source: ScenarioSource
     grid: Grid
     fidelity: Way = "fast"
+
+    @property
+    def kind(self) -> Kind:
+        """Of work that a point is."""
+        return kind_of(self.scenario) if self.fidelity == "whole" else kind_named("step")
 
 
 def sweep(
@@ -312,7 +310,7 @@ def sweep(
         axes=asked.grid.axes,
         rows=tuple(SweepRow(values, found[place]) for place, values in enumerate(every)),
         counts=last,
-        kpis=asked.scenario.kpis if asked.fidelity == "whole" else KPIS,
+        kind=asked.kind,
     )
 
 

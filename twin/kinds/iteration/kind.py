@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,18 @@ class Iteration(Kind):
     title = "an iteration of reinforcement learning"
     length = "iteration_seconds"
     kpis = ITERATION_KPIS
+    frontier = (
+        "iteration_seconds",
+        "cost_usd_per_iteration",
+        "trained_tokens_per_second_per_gpu",
+    )
+    headline = (
+        "iteration_seconds",
+        "rollout_seconds",
+        "trained_tokens_per_second_per_gpu",
+        "idle_share",
+        "cost_usd_per_iteration",
+    )
     subject = "an iteration is"
     parts = "phases"
     changes_most = "the phase that changes most is"
@@ -56,6 +68,17 @@ class Iteration(Kind):
         from twin.kinds.iteration.report import report
 
         return report(plan, trace, run)
+
+    def shortage(self, plan: IterationPlan) -> tuple[str, float | None]:
+        from twin.reports.numbers import gibibytes
+
+        over = [f"{fit.name} is {gibibytes(fit.over)} over" for fit in plan.fits if not fit.fits]
+        return "; ".join(over), -max(fit.over for fit in plan.fits)
+
+    def does_other_work(self, fields: Iterable[str]) -> bool:
+        from twin.kinds.rollouts.report import is_other_work
+
+        return is_other_work(fields)
 
     def check(self, scenario: Scenario, tools: Tools = ALONE) -> Check:
         from twin.kinds.iteration.report import fitting

@@ -38,6 +38,7 @@ class Phases(Kind):
     name = "phases"
     title = "a run in phases"
     length = "days"
+    headline = ("days", "cost_usd", "mfu")
     kpis = tuple(kpi for kpi in KPIS if kpi.key in _TOTALS)
     subject = "the run is"
     parts = "phases"
@@ -71,6 +72,12 @@ class Phases(Kind):
         from twin.kinds.phases.report import report
 
         return report(plan, trace, run)
+
+    def shortage(self, plan: PhasesPlan) -> tuple[str, float | None]:
+        over = [f"{check.name}: {check.words}" for check in plan.checks if not check.fits]
+        memories = [check.memory for check in plan.checks if check.memory is not None]
+        spare = min((one.budget - one.peak.peak_bytes for one in memories), default=None)
+        return " ".join(over), spare
 
     def check(self, scenario: Scenario, tools: Tools = ALONE) -> Check:
         from twin.kinds.phases.tables import check_tables, check_words

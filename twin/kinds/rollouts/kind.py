@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twin.kinds.base import ALONE, Check, Kind, Run, Tools
@@ -25,6 +25,14 @@ class Rollouts(Kind):
     title = "a scenario of rollouts alone"
     length = "rollout_seconds"
     kpis = ROLLOUT_KPIS
+    frontier = ("rollout_seconds", "cost_usd_of_rollouts", "tokens_per_second_per_gpu")
+    headline = (
+        "rollout_seconds",
+        "tokens_per_second_per_gpu",
+        "tail_share",
+        "idle_share",
+        "cost_usd_of_rollouts",
+    )
     subject = "rollouts are"
     parts = "spent"
     changes_most = "what changes most is the time that engines spend on"
@@ -53,6 +61,11 @@ class Rollouts(Kind):
         from twin.kinds.rollouts.report import report
 
         return report(plan, trace, run)
+
+    def does_other_work(self, fields: Iterable[str]) -> bool:
+        from twin.kinds.rollouts.report import is_other_work
+
+        return is_other_work(fields)
 
     def check(self, scenario: Scenario, tools: Tools = ALONE) -> Check:
         """The trainer's plan is checked, and that the engines can be."""

@@ -26,6 +26,7 @@ class Step(Kind):
     title = "a training run"
     length = "step_seconds"
     kpis = KPIS
+    headline = ("step_seconds", "days", "cost_usd", "mfu")
     is_stored = True
 
     def recognises(self, scenario: Root) -> bool:
@@ -52,6 +53,18 @@ class Step(Kind):
         from twin.reports import report
 
         return report(plan, trace, run)
+
+    def shortage(self, plan: Plan) -> tuple[str, float | None]:
+        from twin.reports.numbers import gibibytes
+
+        memory, over = plan.memory, list[str]()
+        spare = memory.budget - memory.peak.peak_bytes
+        if not memory.fits_device:
+            over.append(f"stage {memory.peak.stage} is {gibibytes(-spare)} over")
+        if not memory.fits_host:
+            missing = memory.host_per_node - memory.host_capacity
+            over.append(f"the host memory of a node is {gibibytes(missing)} over")
+        return "; ".join(over), spare
 
     def check(self, scenario: Scenario, tools: Tools = ALONE) -> Check:
         from twin.kinds.plan_check import plan_check

@@ -27,6 +27,8 @@ class WeightUpdate(Kind):
     title = "a weight update"
     length = "update_seconds"
     kpis = UPDATE_KPIS
+    frontier = ("update_seconds", "cost_usd", "gpu_hours")
+    headline = ("update_seconds", "bytes_per_second", "cost_usd")
     root = UpdateScenario
     subject = "the update is"
     parts = "breakdown"
@@ -61,6 +63,12 @@ class WeightUpdate(Kind):
         from twin.kinds.weight_update.report import report
 
         return report(plan, trace, run)
+
+    def shortage(self, plan: UpdatePlan) -> tuple[str, float | None]:
+        from twin.kinds.weight_update.verdict import fitting
+
+        memory = plan.memory
+        return "" if memory.fits else fitting(memory), memory.budget - memory.device_bytes
 
     def check(self, scenario: UpdateScenario, tools: Tools = ALONE) -> Check:
         from twin.kinds.weight_update.tables import travel_table

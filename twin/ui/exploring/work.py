@@ -24,7 +24,7 @@ from twin.explore.sweep.points import PointOutcome, SweepPoint, points_folder
 from twin.explore.sweep.sweep import Sweep, SweepProgress, answer_points, refuse_size, sweep
 from twin.explore.sweep.sweep import SweepRequest as SweptAsked
 from twin.kinds.base import Fidelity
-from twin.scenario import Scenario
+from twin.scenario import Root, Scenario
 from twin.spec.cluster import MOST_GPUS
 from twin.ui.answers import Failure, Question, guarded, scenario_of
 from twin.ui.exploring.asked import SLACK, SearchAsked, SweepAsked
@@ -123,7 +123,7 @@ def source_of(asked: Question) -> Generator[ScenarioSource]:
         yield ScenarioSource(str(file), asked.sets)
 
 
-def grid_asked(source: ScenarioSource, scenario: Scenario, axes: tuple[str, ...]) -> Grid:
+def grid_asked(source: ScenarioSource, scenario: Root, axes: tuple[str, ...]) -> Grid:
     """What is varied: the axes, or without any the scenario's own section. Raises `TwinError` for
     what cannot be."""
     read = read_axes(axes)
