@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from reference.cluster.launch import LaunchResult, RankProgram, launch
+from reference.cluster.launch import RankProgram, launch
 from reference.cluster.namespaces import LocalCluster, obstacle
-from reference.ending import say
+from reference.ending import exit_code, say
 from twin import units
-from twin.errors import Problem, TwinError, UsageError
+from twin.errors import Problem, UsageError
 
 MOST_NODES = 64
 """OURS: an address counts nodes in one byte, and more ranks than that start for minutes."""
@@ -20,37 +20,38 @@ MOST_NODES = 64
 
 def main(words: Sequence[str] | None = None) -> int:
     """The exit code: 0, that of the rank at fault, or of a usage error, which is told on stderr."""
-    options = _parser().parse_args(words)
-    try:
-        cluster, program = _asked(options)
-        shaped = not options.loopback
-        missing = obstacle() if shaped else ""
-        if missing:
-            shaped = False
-            say(f"no links of a declared rate here ({missing}); the ranks talk over loopback")
-        outcome = launch(cluster, program, shaped=shaped)
-    except TwinError as error:
-        say(str(error))
-        return error.exit_code
-    _tell(outcome)
-    return outcome.code
+    return exit_code(lambda: _command(_parser().parse_args(words)))
+
+
+def _command(options: argparse.Namespace) -> int:
+    cluster, program = _asked(options)
+    missing = "" if options.loopback else obstacle()
+    if missing:
+        say(f"no links of a declared rate here ({missing}); the ranks talk over loopback")
+    result = launch(cluster, program, shaped=not (options.loopback or missing))
+    if result.fault is not None:
+        say(f"{result.fault}; the others were ended")
+        if result.fault.rank:  # what rank 0 said has been seen
+            say("\n".join(f"  {line}" for line in result.fault.last_lines))
+    return result.code
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m reference.cluster",
         usage="%(prog)s [options] -- PROGRAM [ARGUMENT ...]",
-        description="Runs PROGRAM (a module or a .py file) on every rank of a cluster that this "
-        "machine plays: nodes are network namespaces, joined by links of a declared rate.",
+        description="Run PROGRAM (a module or a .py file) on every rank of a cluster that this "
+        "machine stands in for: nodes are network namespaces, joined by links of a declared rate.",
         epilog="Links need root and iproute2; without them the ranks talk over loopback.",
     )
-    parser.add_argument("--nodes", type=int, default=2, help="nodes; 2")
-    parser.add_argument("--ranks-per-node", type=int, default=1, help="ranks on each; 1")
-    parser.add_argument("--rate", help="of a rank's link, each way, such as 1Gbps; not held to any")
-    parser.add_argument("--loopback", action="store_true", help="no namespaces, no links")
-    parser.add_argument("--pin", action="store_true", help="each rank to a core, in turn")
-    parser.add_argument("program", help="a module or a .py file")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    add = parser.add_argument
+    add("--nodes", type=int, default=2, help="set the number of nodes [2]")
+    add("--ranks-per-node", type=int, default=1, help="set the ranks on each node [1]")
+    add("--rate", help="limit each rank's link, each way, such as 1Gbps [no limit]")
+    add("--loopback", action="store_true", help="use loopback: no namespaces, no links")
+    add("--pin", action="store_true", help="pin each rank to a core, in turn")
+    add("program", help="a module or a .py file")
+    add("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     return parser
 
 
@@ -89,15 +90,6 @@ def _runnable(program: str) -> list[Problem]:
         return []
     message = f"there is no module and no file `{program}`"
     return [Problem("TW322", "PROGRAM", message, "a module such as reference.train, or a .py file")]
-
-
-def _tell(outcome: LaunchResult) -> None:
-    fault = outcome.fault
-    if fault is None:
-        return
-    say(f"{fault}; the others were ended")
-    if fault.rank:  # what rank 0 said has been seen
-        say("\n".join(f"  {line}" for line in fault.last_lines))
 
 
 if __name__ == "__main__":

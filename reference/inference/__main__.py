@@ -59,11 +59,13 @@ def _parser() -> argparse.ArgumentParser:
         description="Serve a trained model over an OpenAI-compatible HTTP interface.",
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="a run's folder")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
-    parser.add_argument("--port", type=int, default=8000, help="0: any that is free")
-    parser.add_argument("--name", help="the model's name; the folder's if absent")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of a step")
-    parser.add_argument("--precision", choices=list(DTYPES), help="that of the run if absent")
+    parser.add_argument("--host", default="127.0.0.1", help="listen at this address [127.0.0.1]")
+    parser.add_argument(
+        "--port", type=int, default=8000, help="listen at this port; 0: any free one [8000]"
+    )
+    parser.add_argument("--name", help="name the model [the folder's name]")
+    parser.add_argument("--threads", type=int, default=1, help="set the CPU threads of a step [1]")
+    parser.add_argument("--precision", choices=list(DTYPES), help="set the dtype [the run's]")
     section_options(parser, EngineSpec, _OPTIONS)
     return parser
 

@@ -10,16 +10,15 @@ Without `constrained` no grammar holds the answer: calls are what parses between
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from reference.inference.load import load_engine
 from reference.inference.openai.api import OpenAiApi
-from reference.inference.openai.body import ApiError, ApiRequest
-from reference.inference.request import QueueFullError, RefusedError
+from reference.inference.openai.body import ApiError
+from reference.inference.request import RefusedError
 from reference.inference.service import DrainingError, EngineFailedError, Service
 from reference.inference.spec import EngineSpec
 from twin.errors import Problem, UsageError
@@ -54,17 +53,10 @@ class LocalChat:
 
     @contextmanager
     def _begin(self, body: Mapping[str, Any]) -> Iterator[Any]:
+        """The begun answer. A full queue empties: callers of this process wait."""
         asked = self._api.read_chat({**body, **self._fields})
-        with ExitStack() as stack:
-            yield self._entered(stack, asked)
-
-    def _entered(self, stack: ExitStack, asked: ApiRequest) -> Any:
-        """The begun answer. A full queue empties: whoever asks from this process can wait."""
-        while True:
-            try:
-                return stack.enter_context(self._api.begin(asked))
-            except QueueFullError:
-                time.sleep(_WAIT)
+        with self._api.begin(asked, wait=_WAIT) as begun:
+            yield begun
 
 
 @contextmanager

@@ -10,15 +10,15 @@ class EngineSpec(DocumentedSpec):
     requests; the defaults are OURS, for the small presets on a CPU."""
 
     blocks: Count = 512
-    """blocks of the cache"""
+    """set the blocks of the cache"""
     block_tokens: Count = 16
-    """tokens per block; prefixes are shared in whole blocks"""
+    """set the tokens per block; prefixes are shared in whole blocks"""
     step_tokens: Count = 256
-    """tokens per step at most: one of each sequence that decodes, then chunks of prompts; sequences
+    """limit the tokens per step: one of each sequence that decodes, then chunks of prompts; sequences
     that do not fit wait for a later step"""
     running: Count = 64
-    """sequences that decode at once, at most"""
+    """limit the sequences that decode at once"""
     queue: Whole = 256
-    """sequences that wait to run, at most; more are refused (429)"""
+    """limit the sequences that wait to run; more are refused (429)"""
     share_prefixes: Flag = True
-    """whether blocks of equal prefixes are computed once"""
+    """compute blocks of equal prefixes once"""

@@ -41,20 +41,22 @@ def main(words: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m reference.measure",
-        description="Times kernels, copies, collectives and training steps of the device at hand, "
-        "and writes a GPU, a node and a calibration profile that scenarios can name.",
+        description="Time kernels, copies, collectives and training steps of the device at hand, "
+        "and write a GPU, a node and a calibration profile that scenarios can name.",
         epilog="Groups: launch, bandwidth, gemm, grouped, attention, optimizer, copies, "
         "collectives, steps, serving. Those measured before into the same folder stay.",
     )
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--model", help="whose shapes; kimi-k2 on a GPU, kimi-k2-nano on a CPU")
-    parser.add_argument("--output", type=Path, help="folder to write to; measured/NAME")
-    parser.add_argument("--only", type=_names, default=(), help="groups, with commas between")
-    parser.add_argument("--quick", action="store_true", help="few shapes, in seconds: a look")
-    parser.add_argument("--seconds", type=float, help="of one shape at most")
-    parser.add_argument("--name", help="of the parts that are written")
-    parser.add_argument("--threads", type=int, default=1, help="of a CPU; 1")
-    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    parser.add_argument("--device", default="auto", help="measure auto, cpu or cuda [auto]")
+    parser.add_argument("--model", help="take its shapes [kimi-k2 on a GPU, kimi-k2-nano on a CPU]")
+    parser.add_argument("--output", type=Path, help="write to this folder [measured/NAME]")
+    parser.add_argument(
+        "--only", type=_names, default=(), help="measure these groups, with commas between [all]"
+    )
+    parser.add_argument("--quick", action="store_true", help="measure few shapes, in seconds")
+    parser.add_argument("--seconds", type=float, help="limit the seconds of one shape")
+    parser.add_argument("--name", help="name the parts that are written")
+    parser.add_argument("--threads", type=int, default=1, help="set the threads of a CPU [1]")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
 
 

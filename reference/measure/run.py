@@ -99,29 +99,17 @@ def run(request: MeasureRequest, tell: Tell) -> Measurement:
     try:
         profile = fit_profile(points, machine, limits, statistic)
         links = fit_links(points, limits, statistic)
-        serving = fit_engine(points, limits, links)
-        files += write_parts(folder, machine, limits, profile, links, serving)
-        if serving is not None:
-            files += [
-                write_loop(folder, machine, setting.model, serving),
-                write_passes(folder, setting.model, points),
-            ]
+        engine = fit_engine(points, limits, links)
+        files += write_parts(folder, machine, limits, profile, links, engine)
+        if engine is not None:
+            files.append(write_loop(folder, machine, setting.model, engine))
+            files.append(write_passes(folder, setting.model, points))
         files += write_steps(folder, machine, points, statistic)
     except LookupError as error:
         missing = str(error.args[0])
-    return Measurement(
-        machine,
-        folder,
-        setting.model,
-        statistic,
-        tuple(points),
-        tuple(skips),
-        profile,
-        missing,
-        tuple(files),
-        limits.peak,
-        tuple(loads),
-    )
+    told = (profile, missing, tuple(files), limits.peak, tuple(loads))
+    place = (machine, folder, setting.model, statistic)
+    return Measurement(*place, tuple(points), tuple(skips), *told)
 
 
 def _measure(

@@ -30,25 +30,32 @@ def _command(words: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m reference.weight_sync",
-        description="Sends a run's weights from the trainer's ranks to inference ranks.",
+        description="Send a run's weights from the trainer's ranks to inference ranks.",
     )
     config = "a run's folder, one of its checkpoints, or a configuration: its first weights"
     parser.add_argument("config", metavar="CONFIG", help=config)
-    layout = "of the inference ranks, such as `replicas=2,expert=2`: replicas, pipeline, expert, "
+    layout = (
+        "lay out the inference ranks, such as `replicas=2,expert=2`: replicas, pipeline, expert, "
+    )
     parser.add_argument("--to", metavar="LAYOUT", required=True, help=layout + "tensor, names")
     parser.add_argument(
         "--set", metavar="A.B=VALUE", action="append", default=[], help="override one field"
     )
-    parser.add_argument("--ranks", type=_count, help="of the trainer; pipeline x expert")
+    parser.add_argument("--ranks", type=_count, help="set the trainer's ranks [pipeline x expert]")
     parser.add_argument(
-        "--stages", choices=["two", "three", "both"], default="both", help="one after the other"
+        "--stages",
+        choices=["two", "three", "both"],
+        default="both",
+        help="run these stages, one after the other [both]",
     )
     section_options(parser, SyncSpec, SYNC_OPTIONS)
-    parser.add_argument("--repeat", type=_count, default=1, help="updates of each kind (1)")
+    parser.add_argument("--repeat", type=_count, default=1, help="repeat each update so often [1]")
     parser.add_argument("--start", action="store_true", help="read the checkpoint together, once")
-    parser.add_argument("--lose", type=int, metavar="N", help="end receiver N within an update")
-    parser.add_argument("--timeline", type=Path, metavar="FOLDER", help="write what ran when")
-    parser.add_argument("--json", action="store_true", help="one document on stdout")
+    parser.add_argument("--lose", type=int, metavar="N", help="kill receiver N during an update")
+    parser.add_argument(
+        "--timeline", type=Path, metavar="FOLDER", help="write timelines of all ranks"
+    )
+    parser.add_argument("--json", action="store_true", help="print the document as JSON")
     return parser
 
 

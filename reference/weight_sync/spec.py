@@ -19,14 +19,13 @@ class SyncSpec(DocumentedSpec):
     wire: Literal["direct", "collective"] = "direct"
     """direct: an owner sends to each receiver; collective: a broadcast of all ranks"""
     bucket: Annotated[Bytes, Field(gt=0)] = 8e6
-    """most bytes of one bucket, unless a tensor is larger"""
+    """limit the bytes of one bucket, unless a tensor is larger"""
     free_memory: Annotated[Bytes, Field(gt=0)] = 96e6
-    """memory for the buffers of an update, on each rank"""
+    """limit the memory for the buffers of an update, on each rank"""
     patience: Annotated[Duration, Field(gt=0)] = 60.0
-    """time without a word after which a rank counts as gone"""
+    """count a rank as gone after this time without a word"""
     rate: BytesPerSecond | None = None
-    """of each rank's link, where ranks are network namespaces of one machine (needs root); null:
-    loopback"""
+    """run ranks in network namespaces with links of this rate (needs root); null: loopback"""
 
 
 SYNC_OPTIONS: Final = ("wire", "bucket", "free_memory", "patience", "rate")

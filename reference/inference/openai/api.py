@@ -18,7 +18,7 @@ from reference.inference.openai.choices import (
     CompletionChoice,
     usage_of,
 )
-from reference.inference.request import Update
+from reference.inference.request import QueueFullError, Update
 from reference.inference.service import Service, UpdateStream
 
 
@@ -43,16 +43,26 @@ class OpenAiApi:
 
     @contextmanager
     def begin(
-        self, asked: ApiRequest, gone: Callable[[], bool] = lambda: False
+        self, asked: ApiRequest, gone: Callable[[], bool] = lambda: False, wait: float | None = None
     ) -> Iterator[tuple[AnswerDocuments, Iterator[Update], UpdateStream]]:
         """The answer, its updates until nobody reads on, and their stream; cancelled at the end if
-        it is not over. Raises what `Service.submit` does."""
-        stream = self.service.submit(asked.engine)
+        it is not over. Raises what `Service.submit` does; with `wait`, a full queue is asked again
+        after so many seconds."""
+        stream = self._submitted(asked, wait)
         try:
             answer = AnswerDocuments(self.served, asked, stream)
             yield answer, stream.read(gone), stream
         finally:
             self.service.cancel(stream)
+
+    def _submitted(self, asked: ApiRequest, wait: float | None) -> UpdateStream:
+        while True:
+            try:
+                return self.service.submit(asked.engine)
+            except QueueFullError:
+                if wait is None:
+                    raise
+                time.sleep(wait)
 
 
 class AnswerDocuments:
