@@ -58,14 +58,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m reference.inference",
         description="Serve a trained model over an OpenAI-compatible HTTP interface.",
     )
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", type=Path, help="a run's folder")
-    parser.add_argument("--host", default="127.0.0.1", help="listen at this address [127.0.0.1]")
-    parser.add_argument(
-        "--port", type=int, default=8000, help="listen at this port; 0: any free one [8000]"
-    )
-    parser.add_argument("--name", help="name the model [the folder's name]")
-    parser.add_argument("--threads", type=int, default=1, help="set the CPU threads of a step [1]")
-    parser.add_argument("--precision", choices=list(DTYPES), help="set the dtype [the run's]")
+    add = parser.add_argument
+    add("checkpoint", metavar="CHECKPOINT", type=Path, help="a run's folder")
+    add("--host", default="127.0.0.1", help="listen at this address [127.0.0.1]")
+    add("--port", type=int, default=8000, help="listen at this port; 0: any free [8000]")
+    add("--name", help="name the model [the folder's name]")
+    add("--threads", type=int, default=1, help="set the CPU threads of a step [1]")
+    add("--precision", choices=list(DTYPES), help="set the dtype [the run's]")
     section_options(parser, EngineSpec, _OPTIONS)
     return parser
 

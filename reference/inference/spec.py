@@ -14,8 +14,7 @@ class EngineSpec(DocumentedSpec):
     block_tokens: Count = 16
     """set the tokens per block; prefixes are shared in whole blocks"""
     step_tokens: Count = 256
-    """limit the tokens per step: one of each sequence that decodes, then chunks of prompts; sequences
-    that do not fit wait for a later step"""
+    """limit the tokens per step: one of each sequence that decodes, then chunks of prompts"""
     running: Count = 64
     """limit the sequences that decode at once"""
     queue: Whole = 256

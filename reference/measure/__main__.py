@@ -46,17 +46,16 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Groups: launch, bandwidth, gemm, grouped, attention, optimizer, copies, "
         "collectives, steps, serving. Those measured before into the same folder stay.",
     )
-    parser.add_argument("--device", default="auto", help="measure auto, cpu or cuda [auto]")
-    parser.add_argument("--model", help="take its shapes [kimi-k2 on a GPU, kimi-k2-nano on a CPU]")
-    parser.add_argument("--output", type=Path, help="write to this folder [measured/NAME]")
-    parser.add_argument(
-        "--only", type=_names, default=(), help="measure these groups, with commas between [all]"
-    )
-    parser.add_argument("--quick", action="store_true", help="measure few shapes, in seconds")
-    parser.add_argument("--seconds", type=float, help="limit the seconds of one shape")
-    parser.add_argument("--name", help="name the parts that are written")
-    parser.add_argument("--threads", type=int, default=1, help="set the threads of a CPU [1]")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add = parser.add_argument
+    add("--device", default="auto", help="measure auto, cpu or cuda [auto]")
+    add("--model", help="take its shapes [kimi-k2 on a GPU, kimi-k2-nano on a CPU]")
+    add("--output", type=Path, help="write to this folder [measured/NAME]")
+    add("--only", type=_names, default=(), help="measure these groups, with commas between [all]")
+    add("--quick", action="store_true", help="measure few shapes, in seconds")
+    add("--seconds", type=float, help="limit the seconds of one shape")
+    add("--name", help="name the parts that are written")
+    add("--threads", type=int, default=1, help="set the threads of a CPU [1]")
+    add("--json", action="store_true", help="print the report as JSON")
     return parser
 
 

@@ -32,30 +32,23 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m reference.weight_sync",
         description="Send a run's weights from the trainer's ranks to inference ranks.",
     )
+    add = parser.add_argument
     config = "a run's folder, one of its checkpoints, or a configuration: its first weights"
-    parser.add_argument("config", metavar="CONFIG", help=config)
+    add("config", metavar="CONFIG", help=config)
     layout = (
-        "lay out the inference ranks, such as `replicas=2,expert=2`: replicas, pipeline, expert, "
+        "lay out the inference ranks by replicas, pipeline, expert, tensor, names: `replicas=2`"
     )
-    parser.add_argument("--to", metavar="LAYOUT", required=True, help=layout + "tensor, names")
-    parser.add_argument(
-        "--set", metavar="A.B=VALUE", action="append", default=[], help="override one field"
-    )
-    parser.add_argument("--ranks", type=_count, help="set the trainer's ranks [pipeline x expert]")
-    parser.add_argument(
-        "--stages",
-        choices=["two", "three", "both"],
-        default="both",
-        help="run these stages, one after the other [both]",
-    )
+    add("--to", metavar="LAYOUT", required=True, help=layout)
+    add("--set", metavar="A.B=VALUE", action="append", default=[], help="override one field")
+    add("--ranks", type=_count, help="set the trainer's ranks [pipeline x expert]")
+    stages = ["two", "three", "both"]
+    add("--stages", choices=stages, default="both", help="run these stages [both]")
     section_options(parser, SyncSpec, SYNC_OPTIONS)
-    parser.add_argument("--repeat", type=_count, default=1, help="repeat each update so often [1]")
-    parser.add_argument("--start", action="store_true", help="read the checkpoint together, once")
-    parser.add_argument("--lose", type=int, metavar="N", help="kill receiver N during an update")
-    parser.add_argument(
-        "--timeline", type=Path, metavar="FOLDER", help="write timelines of all ranks"
-    )
-    parser.add_argument("--json", action="store_true", help="print the document as JSON")
+    add("--repeat", type=_count, default=1, help="repeat each update so often [1]")
+    add("--start", action="store_true", help="read the checkpoint together, once")
+    add("--lose", type=int, metavar="N", help="kill receiver N during an update")
+    add("--timeline", type=Path, metavar="FOLDER", help="write timelines of all ranks")
+    add("--json", action="store_true", help="print the document as JSON")
     return parser
 
 
