@@ -1,13 +1,11 @@
-"""The coverage map: categories, applications and tools as nested areas by count, as SVG; and as a
-table."""
+"""The coverage of the tools: a treemap of categories, applications and tools, and a table."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
 
 from reference.agentic.tool_spec import ToolSpec
 
@@ -22,8 +20,7 @@ _COLOURS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """A rectangle of the map."""
 
     x: float
@@ -32,24 +29,18 @@ class Box:
     height: float
 
     def inner(self, head: float) -> Box:
-        """What is left below a heading."""
-        edge = 1.0
-        return Box(
-            self.x + edge,
-            self.y + head,
-            max(0.0, self.width - 2 * edge),
-            max(0.0, self.height - head - edge),
-        )
+        """The area below a heading."""
+        width, height = max(0.0, self.width - 2), max(0.0, self.height - head - 1)
+        return Box(self.x + 1, self.y + head, width, height)
 
 
 def coverage_table(tools: Iterable[ToolSpec]) -> str:
     """Categories with their applications, tools and effects, as Markdown."""
-    listed = list(tools)
     lines = ["| category | applications | tools | read | create | update | delete |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for name, own in sorted(_grouped(listed, "category").items()):
-        effects = Counter(one.effect for one in own)
-        counts = [str(effects[one]) for one in ("read", "create", "update", "delete")]
+    for name, own in sorted(_grouped(tools, "category").items()):
+        effects = Counter(tool.effect for tool in own)
+        counts = [str(effects[effect]) for effect in ("read", "create", "update", "delete")]
         applications = ", ".join(
             f"{key} ({len(some)})" for key, some in sorted(_grouped(own, "application").items())
         )
@@ -58,12 +49,12 @@ def coverage_table(tools: Iterable[ToolSpec]) -> str:
 
 
 def coverage_svg(tools: Iterable[ToolSpec]) -> str:
-    """The map; a title on each area says what it is."""
-    groups = _grouped(list(tools), "category")
+    """The treemap; each area has a title."""
+    groups = _grouped(tools, "category")
     names = sorted(groups, key=lambda name: (-len(groups[name]), name))
     whole = Box(0, 0, _WIDTH, _HEIGHT)
     parts: list[str] = []
-    for name, box in zip(names, _cut(whole, [len(groups[one]) for one in names]), strict=True):
+    for name, box in zip(names, _cut(whole, [len(groups[name]) for name in names]), strict=True):
         parts += _category(name, groups[name], box)
     legend = "".join(
         f'<rect x="{at * 110 + 4}" y="{_HEIGHT + 6}" width="12" height="12" fill="{colour}"/>'
@@ -81,9 +72,9 @@ def _category(name: str, tools: Sequence[ToolSpec], box: Box) -> list[str]:
     parts = [_rect(box, "#f2f2f2", f"{name}: {len(tools)} tools"), _label(box, name, 11, bold=True)]
     groups = _grouped(tools, "application")
     names = sorted(groups)
-    inside = _cut(box.inner(15), [len(groups[one]) for one in names])
+    inside = _cut(box.inner(15), [len(groups[name]) for name in names])
     for application, area in zip(names, inside, strict=True):
-        own = sorted(groups[application], key=lambda one: (one.effect, one.name))
+        own = sorted(groups[application], key=lambda tool: (tool.effect, tool.name))
         parts.append(_rect(area, "#ffffff", f"{application}: {len(own)} tools"))
         parts.append(_label(area, application, 8))
         for tool, cell in zip(own, _cut(area.inner(10), [1] * len(own)), strict=True):
@@ -108,7 +99,7 @@ def _label(box: Box, text: str, size: int, bold: bool = False) -> str:
 
 
 def _cut(box: Box, sizes: Sequence[int]) -> list[Box]:
-    """The box in parts of these sizes: halved by size along its longer side, again and again."""
+    """The box in parts of these sizes, by repeated halving along the longer side."""
     if len(sizes) <= 1:
         return [box] * len(sizes)
     total, at, left = sum(sizes), 0, 0
@@ -118,17 +109,17 @@ def _cut(box: Box, sizes: Sequence[int]) -> list[Box]:
     share = left / total
     if box.width >= box.height:
         wide = box.width * share
-        one = Box(box.x, box.y, wide, box.height)
-        other = Box(box.x + wide, box.y, box.width - wide, box.height)
+        first = box._replace(width=wide)
+        second = box._replace(x=box.x + wide, width=box.width - wide)
     else:
         high = box.height * share
-        one = Box(box.x, box.y, box.width, high)
-        other = Box(box.x, box.y + high, box.width, box.height - high)
-    return [*_cut(one, sizes[:at]), *_cut(other, sizes[at:])]
+        first = box._replace(height=high)
+        second = box._replace(y=box.y + high, height=box.height - high)
+    return [*_cut(first, sizes[:at]), *_cut(second, sizes[at:])]
 
 
 def _grouped(tools: Iterable[ToolSpec], key: str) -> Mapping[str, list[ToolSpec]]:
     made: dict[str, list[ToolSpec]] = {}
-    for one in tools:
-        made.setdefault(getattr(one, key), []).append(one)
+    for tool in tools:
+        made.setdefault(getattr(tool, key), []).append(tool)
     return made

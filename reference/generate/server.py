@@ -77,28 +77,24 @@ class Clocks:
     total_s: float
 
 
+@dataclass(frozen=True, slots=True)
 class ServerAnswer:
     """An HTTP answer that is read within the timeouts."""
 
-    def __init__(
-        self, response: http.client.HTTPResponse, connection: Any, clocks: Clocks, end: float
-    ) -> None:
-        self.status, self.headers = response.status, response.headers
-        self._response, self._socket, self._clocks, self._end = (
-            response,
-            connection,
-            clocks,
-            end,
-        )
+    response: http.client.HTTPResponse
+    socket: Any
+    clocks: Clocks
+    end: float
+    """The monotonic time at which the whole request is too long."""
 
     def blocks(self) -> Iterator[bytes]:
         """The body as it comes."""
         while True:
-            left = self._end - time.monotonic()
+            left = self.end - time.monotonic()
             if left <= 0:
                 raise TimeoutError("the whole request took too long")
-            self._socket.settimeout(min(self._clocks.read_s, left))
-            block = self._response.read1(65_536)
+            self.socket.settimeout(min(self.clocks.read_s, left))
+            block = self.response.read1(65_536)
             if not block:
                 return
             yield block
@@ -122,7 +118,7 @@ class ServerAnswer:
 
     def wait_s(self) -> float | None:
         """Seconds to wait by `Retry-After` (RFC 9110, section 10.2.3)."""
-        wait = self.headers.get("Retry-After")
+        wait = self.response.headers.get("Retry-After")
         if wait is None:
             return None
         if wait.strip().isdigit():
@@ -276,16 +272,16 @@ def _parsed(read: Callable[[], T]) -> T:
 
 def _expect(answer: ServerAnswer, kind: str) -> None:
     """Raises AttemptError for a failure status or another content type."""
-    if answer.status != 200:
+    if answer.response.status != 200:
         raise _refused(answer)
-    content = answer.headers.get("Content-Type", "none")
+    content = answer.response.headers.get("Content-Type", "none")
     if kind not in content:
         message, hint = f"the answer is of type {content}", "check the address: it ends in /v1"
         raise AttemptError("TW553", message, hint, again=False)
 
 
 def _refused(answer: ServerAnswer) -> AttemptError:
-    status, text = answer.status, answer.text()
+    status, text = answer.response.status, answer.text()
     reason = _message_of(text)
     message = f"the server answers {status}: {reason[:300]}"
     again = status in _AGAIN

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from reference.agentic.code.environment import run_output
@@ -21,6 +22,7 @@ from reference.sandbox.inside.files import Entry
 from reference.sandbox.job import PYTHON, Command, RunLimits
 from reference.sandbox.run import Session
 from reference.sandbox.schema import read_arguments, text_arguments
+from reference.yaml_tables import yaml_table
 from twin.errors import TwinError
 
 CAUSES = (
@@ -49,27 +51,13 @@ _TRIALS = RunLimits.model_validate(
 _MOST = 8000
 """Characters of a file or of matches in one result."""
 _HELD, _FILES = 1 << 20, 200
-"""RunLimits of a workspace, in bytes and files; the sandbox takes far more."""
+"""Limits of a workspace, in bytes and files; the sandbox takes far more."""
 _TIMED = re.compile(r"(Ran \d+ tests?) in [\d.]+s")
 
 
-_PATH = "path from the top, such as README.md"
-_TOOLS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "list_files": ("Lists the paths of all files.", text_arguments()),
-    "read_file": ("Returns a file's text.", text_arguments(path=_PATH)),
-    "search": (
-        "Returns the lines of all files that hold a text, with path and number.",
-        text_arguments(text="the text"),
-    ),
-    "edit_file": (
-        "Replaces a text that stands exactly once in a file.",
-        text_arguments(path=_PATH, old="the text that is there", new="the text for its place"),
-    ),
-    "write_file": ("Writes a whole file.", text_arguments(path=_PATH, text="all of its text")),
-    "delete_file": ("Takes a file away.", text_arguments(path=_PATH)),
-    "run_tests": ("Runs the repository's own tests and returns what they print.", text_arguments()),
-}
-TOOLS = tuple(declared(name, *rest) for name, rest in _TOOLS.items())
+_TABLE: Mapping[str, Any] = yaml_table(Path(__file__).with_name("tools.yaml"))
+_SCHEMAS = {name: text_arguments(**row["arguments"]) for name, row in _TABLE.items()}
+TOOLS = tuple(declared(name, row["about"], _SCHEMAS[name]) for name, row in _TABLE.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +82,10 @@ class SoftwareEnvironment:
 
     def call(self, state: Session, call: Call) -> tuple[Session, str]:
         """The workspace after a tool, and its result."""
-        if call.name not in _TOOLS:
-            known = ", ".join(_TOOLS)
+        if call.name not in _SCHEMAS:
+            known = ", ".join(_SCHEMAS)
             return state, f"Error: there is no tool {call.name}; there are: {known}"
-        given, errors = read_arguments(call.arguments, _TOOLS[call.name][1])
+        given, errors = read_arguments(call.arguments, _SCHEMAS[call.name])
         if errors:
             return state, f"Error: {'; '.join(errors)}"
         return _ACTIONS[call.name](state, given)
