@@ -71,14 +71,9 @@ class Critique:
     def verified(self, groups: Sequence[PromptGroup], most: int, seed: int) -> list[VerifiedPair]:
         """Pairs of a right and a wrong response to verifiable prompts."""
         kept = [group for group in groups if self.tasks[group.task].verifiable and group.responses]
-        answers = [
-            (
-                _question(group.responses[0]),
-                [(_answer(each), each.success) for each in group.responses],
-            )
-            for group in kept
-        ]
-        return verified_pairs(answers, most, seed)
+        questions = [_question(group.responses[0]) for group in kept]
+        answers = [[(_answer(each), each.success) for each in group.responses] for group in kept]
+        return verified_pairs(zip(questions, answers, strict=True), most, seed)
 
     def agreement(self, groups: Sequence[PromptGroup], seed: int) -> float | None:
         """Share of such pairs whose right response the critic prefers."""
