@@ -19,7 +19,7 @@ from reference.agentic.operations.base import Stated, ToldFact
 from reference.agentic.tables import Tables
 from reference.agentic.task import ToolTask
 from reference.agentic.world import ERROR, PASSING, World
-from reference.dialog import Call, Dialog, Message, call_id
+from reference.dialog import Call, Dialog, Message, call_id, texts_of
 
 if TYPE_CHECKING:
     from reference.agentic.simulated import Simulated
@@ -151,7 +151,7 @@ def verdict_of(environment: Simulated, state: World, dialog: Dialog) -> Verdict:
         "told": not missing,
         "grounded": _grounded(task, again.calls),
         "answered": _answered(dialog),
-        "clean": not any(map(_MARKS.search, _texts(dialog))),
+        "clean": not any(map(_MARKS.search, texts_of(dialog.messages, "assistant"))),
         "sparing": _sparing(task, again.calls) and len(answers) <= _LONGEST,
     }
     return Verdict(checks, tuple(dict.fromkeys(_causes(task, checks, again, dialog))))
@@ -183,10 +183,6 @@ def _same(first: Tables, second: Tables, key: tuple[str, str]) -> bool:
 
 def _nothing_else(task: ToolTask, rows: Tables) -> bool:
     return set(_different(task.tables, rows)) <= set(named_rows(task))
-
-
-def _texts(dialog: Dialog) -> Iterator[str]:
-    return (message.content for message in dialog.messages if message.role == "assistant")
 
 
 def _plain(text: str) -> str:
@@ -281,7 +277,7 @@ def _after_error(again: Replay) -> str:
 
 def _guessed(task: ToolTask, at: int, made: ReplayedCall, dialog: Dialog) -> bool:
     """Whether the call has a withheld value that the agent did not ask for."""
-    said = "\n".join(one.content for one in dialog.messages if one.role == "user")
+    said = "\n".join(texts_of(dialog.messages, "user"))
     given = json.loads(made.call.arguments or "{}")
     return any(
         isinstance(source, Stated)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from reference.agentic.environment import Environment
 from reference.agentic.play import Budget, Trajectory, play
-from reference.dialog import Message, calls_of, numbered
+from reference.dialog import Message, calls_of, numbered, texts_of
 from reference.generate.request import ChatRequest, Reply, ReplyPiece, Tokens
 
 _ROUNDS: Final = 8
@@ -57,7 +57,7 @@ def _says(text: str) -> Act:
 
 
 def _repeats(request: ChatRequest) -> Message:
-    said = _user_texts(request)
+    said = texts_of(request.messages, "user")
     return Message("assistant", said[-1] if said else "")
 
 
@@ -68,11 +68,7 @@ def _sprays(request: ChatRequest) -> Message:
 
 def _sprays_words(request: ChatRequest) -> Message:
     """The same with names and numbers of the user's words."""
-    return _spray(request, _NAMES.findall(" ".join(_user_texts(request))))
-
-
-def _user_texts(request: ChatRequest) -> list[str]:
-    return [message.content for message in request.messages if message.role == "user"]
+    return _spray(request, _NAMES.findall(" ".join(texts_of(request.messages, "user"))))
 
 
 def _spray(request: ChatRequest, seen: Sequence[str]) -> Message:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from reference.dialog import numbered
+from reference.dialog import numbered, texts_of
 from reference.generate.request import Account, ChatRequest, Prices, Reply, ReplyPiece, Tokens
 from twin.errors import Problem, UsageError
 
@@ -39,7 +39,7 @@ class SkillTask:
     @property
     def text(self) -> str:
         """The user's last message, or an empty text."""
-        texts = [one.content for one in self.request.messages if one.role == "user"]
+        texts = texts_of(self.request.messages, "user")
         return texts[-1] if texts else ""
 
 

@@ -96,8 +96,8 @@ def _place(
 
 def _folders(path: str) -> list[str]:
     """The folders above, which the run's user may enter, whatever they are outside."""
-    above = [str(one) for one in reversed(Path(path).parents) if str(one) != "/"]
-    return [word for one in above for word in ("--perms", "0755", "--dir", one)]
+    above = [str(folder) for folder in reversed(Path(path).parents) if str(folder) != "/"]
+    return [word for folder in above for word in ("--perms", "0755", "--dir", folder)]
 
 
 def _system(path: str) -> list[str]:

@@ -74,9 +74,9 @@ def run_many(
 ) -> list[RunOutcome]:
     """The outcomes in the order of the commands, `at_once` in parallel [default: the number of
     CPUs]."""
-    one = partial(run, limits=limits, isolation=isolation or best(limits))
+    run_one = partial(run, limits=limits, isolation=isolation or best(limits))
     with ThreadPoolExecutor(at_once or os.cpu_count() or 1, "sandbox") as pool:
-        return list(pool.map(one, commands))
+        return list(pool.map(run_one, commands))
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,13 +143,13 @@ def _object_errors(value: Mapping[str, Any], schema: Any, path: str) -> Iterator
             yield from errors_of(inner, properties.get(name, others), f"{path}.{name}")
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(value: Any, other: Any) -> bool:
     """JSON equality, where true is not 1."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(_same, value, other))
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(_same(value[key], other[key]) for key in value)
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _kind(value: Any) -> str:

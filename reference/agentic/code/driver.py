@@ -1,10 +1,8 @@
-"""Beside untrusted code, in its sandbox: runs it and says what values come out, never whether they
-are right.
+"""Runs untrusted code inside its sandbox and returns the values, without judging them.
 
-It reads `groups` on standard input and writes one line for each check on what was standard output.
-Nothing here knows an expected value, so code that changes this process, forges its lines or reads
-all its memory gains nothing: to answer rightly is to solve the task. It is handed to the
-interpreter as text, and imports nothing but the standard library.
+It reads `groups` on standard input and writes one line per check to the original standard output.
+No expected value is here, so code that changes this process, forges its lines or reads its memory
+gains nothing. The interpreter gets it as text; it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ if TYPE_CHECKING:  # each run loads this anew, and `typing` is a third of it
 _LONGEST = 1 << 16
 """Characters of one answer."""
 _WALL = 8
-"""Seconds on the clock for each second of CPU, before a sleeper is ended."""
+"""Wall-clock seconds per CPU second before a sleeping process is ended."""
 
 
 def main() -> None:
-    """Answer all groups, each in a process of its own."""
+    """Run all groups, each in a process of its own."""
     asked = json.loads(sys.stdin.buffer.read())
     say, nothing = os.dup(1), os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
@@ -45,7 +43,7 @@ def main() -> None:
 
 
 class _Line:
-    """One answer as a line, under a word that nobody prints by chance."""
+    """Writes an answer as a line, after a nonce that code cannot print by accident."""
 
     def __init__(self, stream: int, nonce: str, group: int) -> None:
         self.stream, self.nonce, self.group = stream, nonce, group
@@ -73,13 +71,13 @@ def _answer(group: dict[str, Any], cpu_s: float, tell: _Line) -> None:
         try:
             trouble = _run(text, "check.py", own)
             tell(number, trouble or ["value", plain(own.get("result"))])
-        except BaseException as error:  # noqa: BLE001  values that cannot be written
+        except BaseException as error:  # noqa: BLE001  a value that cannot be written
             tell(number, ["raises", type(error).__name__, ""])
 
 
 def _bound(cpu_s: float) -> None:
-    """End this process after so much more CPU, or after much more on the clock; for one that
-    ignores the signals there are the sandbox's own limits."""
+    """End this process after `cpu_s` more CPU seconds or at its wall-clock limit. Code that ignores
+    the signals meets the sandbox's own limits."""
     for number, timer, seconds in (
         (signal.SIGPROF, signal.ITIMER_PROF, cpu_s),
         (signal.SIGALRM, signal.ITIMER_REAL, _WALL * cpu_s),
@@ -89,7 +87,7 @@ def _bound(cpu_s: float) -> None:
 
 
 def _run(text: str, name: str, space: dict[str, Any]) -> list[Any] | None:
-    """Nothing, or how it did not come to its end."""
+    """None, or how the text failed."""
     try:
         exec(compile(text, name, "exec"), space)
     except SyntaxError as error:
@@ -98,7 +96,7 @@ def _run(text: str, name: str, space: dict[str, Any]) -> list[Any] | None:
         return ["memory"]
     except SystemExit:
         return ["ended", 0]
-    except BaseException as error:  # noqa: BLE001  whatever it is, it is an answer
+    except BaseException as error:  # noqa: BLE001  any exception is an answer
         return ["raises", type(error).__name__, _said(error)]
     return None
 
@@ -106,22 +104,22 @@ def _run(text: str, name: str, space: dict[str, Any]) -> list[Any] | None:
 def _said(error: BaseException) -> str:
     try:
         return str(error)[:200]
-    except BaseException:  # noqa: BLE001  its own text may raise, too
+    except BaseException:  # noqa: BLE001  its own text may raise
         return ""
 
 
 def plain(value: Any) -> Any:
-    """The value in JSON; what is no plain value of exactly these types is named by its type, so
-    that a comparison of its own is never asked."""
+    """The value in JSON. A value of any other type becomes the type's name, so its own comparison
+    is never used."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
     if kind in (list, tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if kind is dict:
-        return {"dict": [[plain(key), plain(one)] for key, one in dict.items(value)]}
+        return {"dict": [[plain(key), plain(item)] for key, item in dict.items(value)]}
     if kind in (set, frozenset):
-        return {"set": [plain(one) for one in value]}
+        return {"set": [plain(item) for item in value]}
     return {"odd": kind.__name__}
 
 

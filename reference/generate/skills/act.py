@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reference.dialog import Message
+from reference.dialog import Message, texts_of
 from reference.generate.rules import Skill, SkillAnswer, SkillTask
 
 _TEMPERS: Final[dict[str, tuple[float, dict[str, float]]]] = {
@@ -60,8 +60,7 @@ class _Plan:
         self.terse = bool(task.words.get("terse"))
         weights = [share for share, _ in _TEMPERS.values()]
         self.temper = self.draw("temper").choices(list(_TEMPERS), weights)[0]
-        texts = [message.content for message in self.messages if message.role == "user"]
-        self.said = "\n".join(texts)
+        self.said = "\n".join(texts_of(self.messages, "user"))
         self.sight = self._look()
 
     def draw(self, *words: object) -> random.Random:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reference.dialog import Call
+from reference.dialog import Call, texts_of
 from reference.generate.rules import Skill, SkillAnswer, SkillTask
 
 _EXAMPLE = re.compile(r"^(\w+\(.*\) == .+)$", re.MULTILINE)
@@ -50,8 +50,7 @@ def _hand_in(task: SkillTask, text: str) -> SkillAnswer:
 
 
 def _examples(task: SkillTask) -> list[str]:
-    first = next(one.content for one in task.request.messages if one.role == "user")
-    return _EXAMPLE.findall(first)
+    return _EXAMPLE.findall(texts_of(task.request.messages, "user")[0])
 
 
 def _last_result(task: SkillTask) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from reference.dialog import texts_of
 from reference.generate.rules import Skill, SkillAnswer, SkillTask
 
 _UNABLE = ("could not", "cannot", "unable", "sorry")
@@ -31,15 +32,15 @@ def _judge(task: SkillTask) -> SkillAnswer:
 
 
 def _user(task: SkillTask) -> SkillAnswer:
-    """Roles are turned round: the user of this request is the assistant of the dialogue."""
+    """Roles are exchanged: the user of this request is the assistant of the dialogue."""
     words = task.words
-    own = [one.content for one in task.request.messages if one.role == "assistant"]
+    own = texts_of(task.request.messages, "assistant")
     last = task.text.casefold()
-    following = next((one for one in words["goals"] if one not in own), None)
+    following = next((goal for goal in words["goals"] if goal not in own), None)
     said = None
     if "?" in last:
         said = _told(last, own, words["slots"])
-    elif any(one in last for one in _UNABLE) and words["patient"] and _AGAIN not in own:
+    elif any(word in last for word in _UNABLE) and words["patient"] and _AGAIN not in own:
         said = _AGAIN
     elif last:
         said = following
@@ -47,7 +48,7 @@ def _user(task: SkillTask) -> SkillAnswer:
 
 
 def _told(question: str, own: list[str], slots: Mapping[str, tuple[str, str]]) -> str | None:
-    """The values that a question names; nothing where the user has been lost twice."""
+    """The values that a question names; None if the user was lost twice."""
     so_far = "\n".join(own)
     asked = [
         text
