@@ -17,7 +17,7 @@ from reference.evaluate.worlds.store import store
 from reference.generate.request import Sampling
 from reference.generate.rules import RuleGenerator
 from reference.rl.gym.environments import NarrowedEnvironment, tricks, turns_of
-from reference.rl.gym.family import Item, Turns
+from reference.rl.gym.family import Item, Turns, texts
 from twin.loading.config import load_config
 
 _STEPS: Final = (0, 0, 1, 2)
@@ -39,39 +39,17 @@ def _stored(level: int, seed: int) -> Item:
     holds = {names[0]: held}
     kind = "put" if level == 1 else draw.choice(("get", "drop", "swap"))
     name, new = names[0], names[1]
-    # Request, solution, what the last answer must say, and what is held then.
-    kinds: dict[str, tuple[str, Turns, str, dict[str, int]]] = {
-        "put": (
-            f"put {new} {other}",
-            (Turn(calls=(("put", {"name": new, "value": other}),)), Turn("done")),
-            "",
-            {**holds, new: other},
-        ),
-        "get": (
-            f"tell {name}",
-            (Turn(calls=(("get", {"name": name}),)), Turn(str(held))),
-            str(held),
-            holds,
-        ),
-        "drop": (
-            f"drop {name}",
-            (Turn(calls=(("drop", {"name": name}),)), Turn("done")),
-            "",
-            {},
-        ),
-        "swap": (
-            f"put the number of {name} under {new}",
-            (
-                Turn(calls=(("get", {"name": name}),)),
-                Turn(calls=(("put", {"name": new, "value": held}),)),
-                Turn("done"),
-            ),
-            "",
-            {**holds, new: held},
-        ),
-    }
-    asked, solution, says, goal = kinds[kind]
-    row = {"holds": holds, "goal": goal, "asked": asked, "says": says}
+    get, put = ("get", {"name": name}), ("put", {"name": new, "value": held})
+    # The calls of the solution, its last words, and what is held then.
+    calls, says, goal = {
+        "put": ([("put", {"name": new, "value": other})], "", {**holds, new: other}),
+        "get": ([get], str(held), holds),
+        "drop": ([("drop", {"name": name})], "", {}),
+        "swap": ([get, put], "", {**holds, new: held}),
+    }[kind]
+    request = texts("errands")["requests"][kind].format(name=name, new=new, other=other)
+    solution = (*(Turn(calls=(call,)) for call in calls), Turn(says or "done"))
+    row = {"holds": holds, "goal": goal, "asked": request, "says": says}
     world = NarrowedEnvironment(store(row), ("put",) if level == 1 else ("put", "get", "drop"))
     guess = (Turn(f"It is {held}."), Turn(str(held)))
     return Item(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -83,13 +84,10 @@ def _written(tables: Tables, level: int, *, both: bool) -> str:
     return "\n".join(lines)
 
 
-def _age(tables: Tables, draw: Random) -> TableQuestion:
-    person = draw.choice(tables.people)
-    return f"age of {person.name}?", str(person.age), "lookup", False
-
-
-def _field(tables: Tables, draw: Random) -> TableQuestion:
-    person, name = draw.choice(tables.people), draw.choice(("town", "job", "age", "pay"))
+def _field(
+    tables: Tables, draw: Random, names: Sequence[str] = ("town", "job", "age", "pay")
+) -> TableQuestion:
+    person, name = draw.choice(tables.people), draw.choice(names)
     return f"{name} of {person.name}?", str(getattr(person, name)), "lookup", False
 
 
@@ -116,14 +114,11 @@ def _most(tables: Tables, draw: Random) -> TableQuestion:
     return f"who has the most {name}?", best.name, "maximum", False
 
 
-def _size(tables: Tables, draw: Random) -> TableQuestion:
+def _of_town(tables: Tables, draw: Random, field: str) -> TableQuestion:
     person = draw.choice(tables.people)
-    return f"size of the town of {person.name}?", str(tables.towns[person.town][1]), "join", True
-
-
-def _mayor(tables: Tables, draw: Random) -> TableQuestion:
-    person = draw.choice(tables.people)
-    return f"mayor of the town of {person.name}?", tables.towns[person.town][0], "join", True
+    mayor, size = tables.towns[person.town]
+    answer = mayor if field == "mayor" else str(size)
+    return f"{field} of the town of {person.name}?", answer, "join", True
 
 
 def _mayor_pay(tables: Tables, draw: Random) -> TableQuestion:
@@ -144,10 +139,10 @@ def _job_of_mayor(tables: Tables, draw: Random) -> TableQuestion:
 
 
 _KINDS: Final[Sequence[Sequence[Callable[[Tables, Random], TableQuestion]]]] = (
-    (_age,),
+    (partial(_field, names=("age",)),),
     (_field, _reverse),
     (_count, _sum, _most),
-    (_size, _mayor),
+    (partial(_of_town, field="size"), partial(_of_town, field="mayor")),
     (_mayor_pay, _job_of_mayor),
 )
 
