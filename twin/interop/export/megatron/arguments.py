@@ -10,49 +10,74 @@ are left out; `twin.interop.export.megatron.losses` finds them by reading the ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeAlias
 
 from twin.interop.importing.megatron.arguments import Argument
 from twin.interop.importing.megatron.layer_split import layout_of, pattern_of
 from twin.interop.importing.megatron.run import PIPELINE_BEFORE_DATA, RECOMPUTED, SCALING, SHARDING
 from twin.optimizers.adamw import AdamW
 from twin.planning.types import Plan
-from twin.scenario import Scenario
+from twin.scenario import ParallelSpec, Scenario, TrainSpec
 from twin.schedules.interleaved import Interleaved
 from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec, Moe
 
 _DROPOUT = "0.1"
 """Megatron-LM's default probability."""
+_OFFLOADED = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm")
+_OF_EXPERTS = ("expert_fc1", "moe_act")
+"""Modules of `--offload-modules` that every model has, and those of experts."""
+
+Value: TypeAlias = int | float | str | tuple[str, ...] | None
+Options: TypeAlias = dict[str, Value]
+"""Values by option: False and None are left out, True is a switch, tuples are several values."""
 
 
-def model_arguments(model: ModelSpec, sequence: int) -> tuple[Argument, ...]:
-    """The arguments of the architecture; positions reach at least over a sequence."""
-    return (
-        *_sizes(model),
-        *_attention(model),
-        *_positions(model, sequence),
-        *(_expert_arguments(model.moe, model.layers) if model.moe else ()),
-    )
+def grouped(plan: Plan) -> Mapping[str, tuple[Argument, ...]]:
+    """The arguments by heading, in the order in which people write them."""
+    scenario = plan.scenario
+    parallel, train, moe = scenario.parallel, scenario.train, scenario.model.moe
+    groups: dict[str, Options] = {
+        "Model": _model(scenario.model, train.sequence),
+        "Layout": _layout(plan),
+        "Experts on ranks": _experts_on_ranks(parallel, moe) if moe else {},
+        "Memory": _memory(scenario),
+        "Training": _training(scenario),
+        "Numbers and kernels": _numbers(train),
+    }
+    return {heading: tuple(_arguments(options)) for heading, options in groups.items()}
 
 
-def _sizes(model: ModelSpec) -> Iterator[Argument]:
-    yield _say("num-layers", model.layers)
-    yield _say("hidden-size", model.hidden)
-    yield _say("ffn-hidden-size", model.ffn.width)
-    if model.ffn.kind != "gelu":
-        yield _say("squared-relu" if model.ffn.kind == "squared_relu" else "swiglu")
-    yield _say("padded-vocab-size", model.vocab)
-    if not model.tied_embeddings:
-        yield _say("untie-embeddings-and-output-weights")
-    yield _say("normalization", "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm")
-    yield _say("norm-epsilon", repr(model.norm_eps))
-    if not _biased(model):
-        yield _say("disable-bias-linear")
-    for where in ("attention", "hidden"):
-        yield _say(f"{where}-dropout", _DROPOUT if model.dropout else "0.0")
-    if model.mtp_layers:
-        yield _say("mtp-num-layers", model.mtp_layers)
+def _arguments(options: Options) -> Iterator[Argument]:
+    for name, value in options.items():
+        if value is None or value is False:
+            continue
+        values = value if isinstance(value, tuple) else () if value is True else (str(value),)
+        yield Argument(name, values)
+
+
+def _model(model: ModelSpec, sequence: int) -> Options:
+    """The architecture; positions reach at least over a sequence."""
+    dropout = _DROPOUT if model.dropout else "0.0"
+    return {
+        "num-layers": model.layers,
+        "hidden-size": model.hidden,
+        "ffn-hidden-size": model.ffn.width,
+        "squared-relu": model.ffn.kind == "squared_relu",
+        "swiglu": model.ffn.kind == "swiglu",
+        "padded-vocab-size": model.vocab,
+        "untie-embeddings-and-output-weights": not model.tied_embeddings,
+        "normalization": "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
+        "norm-epsilon": model.norm_eps,
+        "disable-bias-linear": not _biased(model),
+        "attention-dropout": dropout,
+        "hidden-dropout": dropout,
+        "mtp-num-layers": model.mtp_layers or None,
+        "num-attention-heads": model.attention.heads,
+        **_attention(model),
+        **_positions(model, sequence),
+        **(_experts(model.moe, model.layers) if model.moe else {}),
+    }
 
 
 def _biased(model: ModelSpec) -> bool:
@@ -62,150 +87,101 @@ def _biased(model: ModelSpec) -> bool:
     return whole and (model.moe is None or model.moe.bias)
 
 
-def _attention(model: ModelSpec) -> Iterator[Argument]:
+def _attention(model: ModelSpec) -> Options:
     attention = model.attention
-    yield _say("num-attention-heads", attention.heads)
     if isinstance(attention, LatentAttention):
-        yield from _latent(attention)
-        return
-    if attention.kv_heads != attention.heads:
-        yield _say("group-query-attention")
-        yield _say("num-query-groups", attention.kv_heads)
-    yield _say("kv-channels", attention.head_dim)
-    if attention.qkv_bias and not _biased(model):
-        yield _say("add-qkv-bias")
-    if attention.qk_norm:
-        yield _say("qk-layernorm")
-    if attention.sinks:
-        yield _say("softmax-type", "learnable")
-
-
-def _latent(attention: LatentAttention) -> Iterator[Argument]:
-    yield _say("multi-latent-attention")
-    if attention.q_lora_rank is not None:
-        yield _say("q-lora-rank", attention.q_lora_rank)
-    yield _say("kv-lora-rank", attention.kv_lora_rank)
-    yield _say("qk-head-dim", attention.qk_nope_head_dim)
-    yield _say("qk-pos-emb-head-dim", attention.qk_rope_head_dim)
-    yield _say("v-head-dim", attention.v_head_dim)
-    yield _say("kv-channels", attention.qk_nope_head_dim)
-    yield _say("qk-layernorm")  # compressed queries and keys are normed
-
-
-def _positions(model: ModelSpec, sequence: int) -> Iterator[Argument]:
-    if model.learned_positions:
-        yield _say("position-embedding-type", "learned_absolute")
-        yield _say("max-position-embeddings", model.learned_positions)
-        return
-    yield _say("position-embedding-type", "rope" if model.rotary else "none")
-    yield _say("max-position-embeddings", sequence)
-    yield _say("rotary-base", round(model.rope.theta))
-    if not isinstance(model.attention, LatentAttention):
-        return
-    yarn = model.rope.yarn
-    yield _say("rope-type", "rope" if yarn is None else "yarn")
-    if yarn is not None:
-        yield _say("rotary-scaling-factor", repr(yarn.factor))
-        yield _say("mscale", repr(yarn.mscale))
-        yield _say("mscale-all-dim", repr(yarn.mscale_all_dim))
-
-
-def _expert_arguments(moe: Moe, layers: int) -> Iterator[Argument]:
-    yield _say("num-experts", moe.experts)
-    yield _say("moe-ffn-hidden-size", moe.width)
-    yield _say("moe-router-topk", moe.top_k)
-    pattern = pattern_of(moe.first_dense_layers, moe.every, layers)
-    if pattern is not None:
-        yield _say("moe-layer-freq", pattern)
-    if moe.groups > 1:
-        yield _say("moe-router-num-groups", moe.groups)
-        yield _say("moe-router-group-topk", moe.top_groups)
-    if moe.shared_experts:
-        width = moe.shared_width or moe.shared_experts * moe.width
-        yield _say("moe-shared-expert-intermediate-size", width)
-    if moe.shared_gate:
-        yield _say("moe-shared-expert-gate")
-    yield from _router(moe)
-
-
-def _router(moe: Moe) -> Iterator[Argument]:
-    yield _say("moe-router-score-function", moe.scores)
-    if moe.scores == "softmax" and not moe.normalize_weights:
-        # The softmax of all logits, of which the chosen do not add up to 1.
-        yield _say("moe-router-pre-softmax")
-    if moe.correction_bias:
-        yield _say("moe-router-enable-expert-bias")
-    if moe.routed_scale != 1:
-        yield _say("moe-router-topk-scaling-factor", repr(moe.routed_scale))
-
-
-def _say(name: str, *values: object) -> Argument:
-    return Argument(name, tuple(str(value) for value in values))
-
-
-_OFFLOADED = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm")
-_OF_EXPERTS = ("expert_fc1", "moe_act")
-"""Modules of `--offload-modules` that every model has, and those of experts."""
-
-
-@dataclass(slots=True)
-class Group:
-    """Arguments under one heading."""
-
-    arguments: list[Argument] = field(default_factory=list[Argument])
-
-    def say(self, name: str, *values: object) -> None:
-        """Add an option with its values."""
-        self.arguments.append(Argument(name, tuple(str(value) for value in values)))
-
-    def switch(self, name: str, on: bool) -> None:
-        """Add a switch that is on."""
-        if on:
-            self.say(name)
-
-
-def grouped(plan: Plan) -> Mapping[str, tuple[Argument, ...]]:
-    """The arguments by heading, in the order in which people write them."""
-    scenario = plan.scenario
+        return {
+            "multi-latent-attention": True,
+            "q-lora-rank": attention.q_lora_rank,
+            "kv-lora-rank": attention.kv_lora_rank,
+            "qk-head-dim": attention.qk_nope_head_dim,
+            "qk-pos-emb-head-dim": attention.qk_rope_head_dim,
+            "v-head-dim": attention.v_head_dim,
+            "kv-channels": attention.qk_nope_head_dim,
+            "qk-layernorm": True,  # compressed queries and keys are normed
+        }
+    shared = attention.kv_heads != attention.heads
     return {
-        "Model": model_arguments(scenario.model, scenario.train.sequence),
-        "Layout": tuple(_layout(plan).arguments),
-        "Experts on ranks": tuple(_experts(scenario).arguments),
-        "Memory": tuple(_memory(scenario).arguments),
-        "Training": tuple(_training(scenario).arguments),
-        "Numbers and kernels": tuple(_numbers(scenario).arguments),
+        "group-query-attention": shared,
+        "num-query-groups": attention.kv_heads if shared else None,
+        "kv-channels": attention.head_dim,
+        "add-qkv-bias": attention.qkv_bias and not _biased(model),
+        "qk-layernorm": attention.qk_norm,
+        "softmax-type": "learnable" if attention.sinks else None,
     }
 
 
-def _layout(plan: Plan) -> Group:
-    group, scenario = Group(), plan.scenario
-    parallel = scenario.parallel
-    group.say("tensor-model-parallel-size", parallel.tensor)
-    group.say("pipeline-model-parallel-size", parallel.pipeline)
-    if parallel.context > 1:
-        group.say("context-parallel-size", parallel.context)
-    _split(group, layers_per_chunk(plan), parallel.pipeline, scenario.model.mtp_layers)
-    group.switch("sequence-parallel", parallel.sequence_parallel)
-    group.switch("tp-comm-overlap", parallel.overlap_tensor == "pieces")
-    group.switch("use-tp-pp-dp-mapping", parallel.order == PIPELINE_BEFORE_DATA)
-    _sharding(group, scenario)
-    schedule = parallel.schedule
-    if _pairs(scenario):
-        group.say("overlap-moe-expert-parallel-comm")
-        late = isinstance(schedule, Interleaved) and schedule.defer_weight_grad
-        group.switch("delay-wgrad-compute", late)
-    return group
+def _positions(model: ModelSpec, sequence: int) -> Options:
+    if model.learned_positions:
+        return {
+            "position-embedding-type": "learned_absolute",
+            "max-position-embeddings": model.learned_positions,
+        }
+    found: Options = {
+        "position-embedding-type": "rope" if model.rotary else "none",
+        "max-position-embeddings": sequence,
+        "rotary-base": round(model.rope.theta),
+    }
+    yarn = model.rope.yarn
+    if not isinstance(model.attention, LatentAttention):
+        return found
+    if yarn is None:
+        return found | {"rope-type": "rope"}
+    return found | {
+        "rope-type": "yarn",
+        "rotary-scaling-factor": yarn.factor,
+        "mscale": yarn.mscale,
+        "mscale-all-dim": repr(yarn.mscale_all_dim),
+    }
 
 
-def _pairs(scenario: Scenario) -> bool:
+def _experts(moe: Moe, layers: int) -> Options:
+    grouped = moe.groups > 1
+    shared = moe.shared_width or moe.shared_experts * moe.width
+    return {
+        "num-experts": moe.experts,
+        "moe-ffn-hidden-size": moe.width,
+        "moe-router-topk": moe.top_k,
+        "moe-layer-freq": pattern_of(moe.first_dense_layers, moe.every, layers),
+        "moe-router-num-groups": moe.groups if grouped else None,
+        "moe-router-group-topk": moe.top_groups if grouped else None,
+        "moe-shared-expert-intermediate-size": shared if moe.shared_experts else None,
+        "moe-shared-expert-gate": moe.shared_gate,
+        "moe-router-score-function": moe.scores,
+        # The softmax of all logits, of which the chosen do not add up to 1.
+        "moe-router-pre-softmax": moe.scores == "softmax" and not moe.normalize_weights,
+        "moe-router-enable-expert-bias": moe.correction_bias,
+        "moe-router-topk-scaling-factor": None if moe.routed_scale == 1 else moe.routed_scale,
+    }
+
+
+def _layout(plan: Plan) -> Options:
+    scenario = plan.scenario
+    parallel, schedule = scenario.parallel, scenario.parallel.schedule
+    late = isinstance(schedule, Interleaved) and schedule.defer_weight_grad
+    return {
+        "tensor-model-parallel-size": parallel.tensor,
+        "pipeline-model-parallel-size": parallel.pipeline,
+        "context-parallel-size": parallel.context if parallel.context > 1 else None,
+        **_split(layers_per_chunk(plan), parallel.pipeline, scenario.model.mtp_layers),
+        "sequence-parallel": parallel.sequence_parallel,
+        "tp-comm-overlap": parallel.overlap_tensor == "pieces",
+        "use-tp-pp-dp-mapping": parallel.order == PIPELINE_BEFORE_DATA,
+        **_sharding(scenario),
+        "overlap-moe-expert-parallel-comm": _pairs(parallel),
+        "delay-wgrad-compute": _pairs(parallel) and late,
+    }
+
+
+def _pairs(parallel: ParallelSpec) -> bool:
     """Whether forwards are paired with backwards in a way that an argument asks for."""
-    schedule = scenario.parallel.schedule
+    schedule = parallel.schedule
     return isinstance(schedule, Interleaved) and schedule.overlap_all_to_all
 
 
 def layers_per_chunk(plan: Plan) -> tuple[int, ...]:
     """Transformer layers of each part of the model, as the plan cuts it; parts that a schedule
-    holds twice are told once."""
+    holds twice count once."""
     parallel = plan.scenario.parallel
     parts = parallel.schedule.chunk_map(parallel.pipeline, parallel.virtual).part_of
     first = {parts[chunk.index]: chunk.first_layer for chunk in plan.chunks}
@@ -213,117 +189,116 @@ def layers_per_chunk(plan: Plan) -> tuple[int, ...]:
     return tuple(after - before for before, after in pairwise(starts))
 
 
-def _split(group: Group, layers: Sequence[int], stages: int, modules: int) -> None:
+def _split(layers: Sequence[int], stages: int, modules: int) -> Options:
     """How layers are cut: by the shortest arguments that say it."""
     virtual, middle = len(layers) // stages, layers[1:-1]
     even = len(set(layers)) == 1
     if len(layers) == 1 or (even and virtual == 1):
-        return
+        return {}
     if even:
-        group.say("num-layers-per-virtual-pipeline-stage", layers[0])
-    elif virtual == 1 and len(set(middle)) == 1 and min(layers) > 0:
-        if layers[0] != middle[0]:
-            group.say("decoder-first-pipeline-num-layers", layers[0])
-        if layers[-1] != middle[0]:
-            group.say("decoder-last-pipeline-num-layers", layers[-1])
-    else:
-        group.say("pipeline-model-parallel-layout", layout_of(layers, modules))
-
-
-def _sharding(group: Group, scenario: Scenario) -> None:
-    parallel = scenario.parallel
-    if scenario.memory.fully_shard:
-        group.say("use-torch-fsdp2")
-        group.switch("torch-fsdp2-no-reshard-after-forward", not parallel.reshard_after_forward)
-    elif parallel.zero > 1:
-        strategy = next(name for name, zero in SHARDING.items() if zero == parallel.zero)
-        group.say("use-megatron-fsdp")
-        group.say("data-parallel-sharding-strategy", strategy)
-        group.say("ckpt-format", "fsdp_dtensor")
-    elif parallel.zero == 1:
-        group.say("use-distributed-optimizer")
-    if parallel.overlap_param_gather and parallel.zero in (1, 2):
-        # Megatron-LM takes the one only with the other.
-        group.say("overlap-grad-reduce")
-        group.say("overlap-param-gather")
-
-
-def _experts(scenario: Scenario) -> Group:
-    group, parallel, moe = Group(), scenario.parallel, scenario.model.moe
-    if moe is None:
-        return group
-    group.say("expert-model-parallel-size", parallel.expert)
-    group.say("expert-tensor-parallel-size", parallel.expert_tensor)
-    if parallel.dispatcher == "deepep":
-        group.say("moe-token-dispatcher-type", "flex")
-        group.say("moe-flex-dispatcher-backend", "deepep")
-    else:
-        group.say("moe-token-dispatcher-type", "alltoall")
-    # Megatron-LM refuses this beside --overlap-moe-expert-parallel-comm.
-    beside = bool(moe.shared_experts) and parallel.overlap_shared_experts
-    group.switch("moe-shared-expert-overlap", beside and not _pairs(scenario))
-    group.say("moe-grouped-gemm")
-    group.say("moe-router-dtype", "fp32")
-    return group
-
-
-def _memory(scenario: Scenario) -> Group:
-    group, memory, model = Group(), scenario.memory, scenario.model
-    if "full" in memory.recompute:
-        group.say("recompute-granularity", "full")
-        group.say("recompute-method", "uniform")
-        group.say("recompute-num-layers", 1)
-    else:
-        absent = {
-            "moe_act": model.moe is None,
-            "mla_up_proj": not isinstance(model.attention, LatentAttention),
+        return {"num-layers-per-virtual-pipeline-stage": layers[0]}
+    if virtual == 1 and len(set(middle)) == 1 and min(layers) > 0:
+        first, last = (None if own == middle[0] else own for own in (layers[0], layers[-1]))
+        return {
+            "decoder-first-pipeline-num-layers": first,
+            "decoder-last-pipeline-num-layers": last,
         }
-        named = [
-            module
-            for module, policy in RECOMPUTED.items()
-            if policy in memory.recompute and not absent.get(module)
-        ]
-        if named:
-            group.say("recompute-granularity", "selective")
-            group.say("recompute-modules", *named)
+    return {"pipeline-model-parallel-layout": layout_of(layers, modules)}
+
+
+def _sharding(scenario: Scenario) -> Options:
+    parallel = scenario.parallel
+    fsdp, sharded = scenario.memory.fully_shard, parallel.zero > 1
+    megatron = sharded and not fsdp
+    gathers = parallel.overlap_param_gather and parallel.zero in (1, 2)
+    return {
+        "use-torch-fsdp2": fsdp,
+        "torch-fsdp2-no-reshard-after-forward": fsdp and not parallel.reshard_after_forward,
+        "use-megatron-fsdp": megatron,
+        "data-parallel-sharding-strategy": next(
+            (name for name, zero in SHARDING.items() if megatron and zero == parallel.zero), None
+        ),
+        "ckpt-format": "fsdp_dtensor" if megatron else None,
+        "use-distributed-optimizer": parallel.zero == 1 and not fsdp,
+        # Megatron-LM takes the one only with the other.
+        "overlap-grad-reduce": gathers,
+        "overlap-param-gather": gathers,
+    }
+
+
+def _experts_on_ranks(parallel: ParallelSpec, moe: Moe) -> Options:
+    deepep = parallel.dispatcher == "deepep"
+    # Megatron-LM refuses this beside --overlap-moe-expert-parallel-comm.
+    beside = bool(moe.shared_experts) and parallel.overlap_shared_experts and not _pairs(parallel)
+    return {
+        "expert-model-parallel-size": parallel.expert,
+        "expert-tensor-parallel-size": parallel.expert_tensor,
+        "moe-token-dispatcher-type": "flex" if deepep else "alltoall",
+        "moe-flex-dispatcher-backend": "deepep" if deepep else None,
+        "moe-shared-expert-overlap": beside,
+        "moe-grouped-gemm": True,
+        "moe-router-dtype": "fp32",
+    }
+
+
+def _memory(scenario: Scenario) -> Options:
+    memory, model = scenario.memory, scenario.model
+    found: Options = {}
+    absent = {
+        "moe_act": model.moe is None,
+        "mla_up_proj": not isinstance(model.attention, LatentAttention),
+    }
+    named = tuple(
+        module
+        for module, policy in RECOMPUTED.items()
+        if policy in memory.recompute and not absent.get(module)
+    )
+    if "full" in memory.recompute:
+        found |= {"recompute-granularity": "full", "recompute-method": "uniform"}
+        found["recompute-num-layers"] = 1
+    elif named:
+        found |= {"recompute-granularity": "selective", "recompute-modules": named}
     if "activations" in memory.offload:
-        group.say("fine-grained-activation-offloading")
-        group.say("offload-modules", *_OFFLOADED, *(_OF_EXPERTS if model.moe else ()))
-    if len(memory.states_on_host) == 2:  # of dense weights, and of experts
-        on_host = memory.optimizer_update == "host"
-        group.say("optimizer-cpu-offload" if on_host else "offload-optimizer-states")
-    return group
+        found["fine-grained-activation-offloading"] = True
+        found["offload-modules"] = (*_OFFLOADED, *(_OF_EXPERTS if model.moe else ()))
+    whole = len(memory.states_on_host) == 2  # of dense weights, and of experts
+    on_host = memory.optimizer_update == "host"
+    return found | {
+        "optimizer-cpu-offload": whole and on_host,
+        "offload-optimizer-states": whole and not on_host,
+    }
 
 
-def _training(scenario: Scenario) -> Group:
-    group, train = Group(), scenario.train
-    group.say("seq-length", train.sequence)
-    group.say("micro-batch-size", scenario.parallel.micro_batch)
-    group.say("global-batch-size", train.global_batch_sequences)
-    group.say("train-samples", max(1, round(train.tokens / train.sequence)))
+def _training(scenario: Scenario) -> Options:
+    train = scenario.train
     optimizer = train.optimizer
-    group.say("optimizer", "adam" if isinstance(optimizer, AdamW) else "muon")
-    group.switch("qk-clip", optimizer.kind == "muonclip")
     short = isinstance(optimizer, AdamW) and optimizer.moments == "bf16"
-    on_host = any(one.name == "optimizer-cpu-offload" for one in _memory(scenario).arguments)
-    group.switch("use-precision-aware-optimizer", short or on_host)
-    if short:
-        group.say("exp-avg-dtype", "bf16")
-        group.say("exp-avg-sq-dtype", "bf16")
-    return group
+    on_host = bool(_memory(scenario)["optimizer-cpu-offload"])
+    return {
+        "seq-length": train.sequence,
+        "micro-batch-size": scenario.parallel.micro_batch,
+        "global-batch-size": train.global_batch_sequences,
+        "train-samples": max(1, round(train.tokens / train.sequence)),
+        "optimizer": "adam" if isinstance(optimizer, AdamW) else "muon",
+        "qk-clip": optimizer.kind == "muonclip",
+        "use-precision-aware-optimizer": short or on_host,
+        "exp-avg-dtype": "bf16" if short else None,
+        "exp-avg-sq-dtype": "bf16" if short else None,
+    }
 
 
-def _numbers(scenario: Scenario) -> Group:
-    group, train = Group(), scenario.train
-    group.say("bf16")
-    if train.precision == "fp8":
-        recipe = next(name for name, scaling in SCALING.items() if scaling == train.fp8_scaling)
-        # Transformer Engine's usual formats: E5M2 for gradients where a tensor has one scale.
-        group.say("fp8-format", "hybrid" if recipe in ("delayed", "tensorwise") else "e4m3")
-        group.say("fp8-recipe", recipe)
-    short = train.gradients == "bf16"
-    group.say("grad-reduce-in-bf16" if short else "accumulate-allreduce-grads-in-fp32")
-    group.say("attention-backend", train.attention_kernel)
-    group.switch("cross-entropy-loss-fusion", train.cross_entropy == "fused")
-    group.say("transformer-impl", "transformer_engine")
-    return group
+def _numbers(train: TrainSpec) -> Options:
+    fp8, short = train.precision == "fp8", train.gradients == "bf16"
+    recipe = next((name for name, own in SCALING.items() if own == train.fp8_scaling), "")
+    # Transformer Engine's usual formats: E5M2 for gradients where a tensor has one scale.
+    form = "hybrid" if recipe in ("delayed", "tensorwise") else "e4m3"
+    return {
+        "bf16": True,
+        "fp8-format": form if fp8 else None,
+        "fp8-recipe": recipe if fp8 else None,
+        "grad-reduce-in-bf16": short,
+        "accumulate-allreduce-grads-in-fp32": not short,
+        "attention-backend": train.attention_kernel,
+        "cross-entropy-loss-fusion": train.cross_entropy == "fused",
+        "transformer-impl": "transformer_engine",
+    }

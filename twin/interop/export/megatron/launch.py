@@ -12,12 +12,14 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from twin.errors import printable
 from twin.interop.export.base import Stamp
 from twin.interop.export.megatron.arguments import grouped
 from twin.interop.export.megatron.losses import Loss, losses
 from twin.interop.importing.megatron.arguments import Argument
+from twin.loading.files import read_data
 from twin.planning.types import Plan
 from twin.schedules.interleaved import Interleaved
 
@@ -29,34 +31,11 @@ def caveats(plan: Plan, arguments: Sequence[Argument]) -> tuple[str, ...]:
 
 
 def _differences(given: dict[str, tuple[str, ...]]) -> Iterator[str]:
-    """Arguments that mean a little less or more than the field."""
-    modules = given.get("recompute-modules", ())
-    if "layernorm" in modules:
-        yield "layernorm recomputes the two norms of a layer; norms of queries and keys are kept."
-    if "moe_act" in modules:
-        yield "moe_act recomputes SwiGLU of routed experts; that of dense and shared ones is kept."
-    if "offload-modules" in given:
-        yield (
-            "--offload-modules sends inputs of modules one by one, not all that a chunk keeps; "
-            "with Transformer Engine 2.10 it needs NVTE_CPU_OFFLOAD_V1=1."
-        )
-    if "offload-optimizer-states" in given:
-        yield (
-            "--offload-optimizer-states is new in 2026, and by mid-2026 another name for "
-            "--chunked-optimizer-state-offload."
-        )
-    if "overlap-grad-reduce" in given:
-        yield (
-            "--overlap-grad-reduce, which --overlap-param-gather needs, reduces gradients under "
-            "the backward passes; the twin reduces them behind these."
-        )
-    if given.get("optimizer") == ("muon",):
-        yield (
-            "--optimizer muon with --use-distributed-optimizer is --optimizer dist_muon, and no "
-            "--use-distributed-optimizer, in versions before 2026."
-        )
-    if "qk-clip" in given:
-        yield "--qk-clip reduces its maxima layer by layer; the twin once for all layers of a rank."
+    """Arguments that mean a little less or more than the field (`caveats.yaml`)."""
+    for key, caveat in read_data(Path(__file__).with_name("caveats.yaml")).items():
+        name, _, value = key.partition(" ")
+        if name in given and (not value or value in given[name]):
+            yield caveat
 
 
 def _refusals(plan: Plan, given: dict[str, tuple[str, ...]]) -> Iterator[str]:
