@@ -9,7 +9,7 @@ from rich.table import Table
 from twin import units
 from twin.evidence.calibrate.factors import SECONDS
 from twin.evidence.calibrate.result import Calibration, Errors, RowError
-from twin.evidence.calibrate.step_fit import Change, Difference
+from twin.evidence.calibrate.step_fit import Difference, NumberChange
 
 _ROWS = 40
 """Rows that a terminal is shown; of more, the worst ones, and classes as a whole."""
@@ -121,7 +121,7 @@ def difference_table(difference: Difference) -> Table:
     return table
 
 
-def _change(change: Change, *, timed: bool) -> list[str]:
+def _change(change: NumberChange, *, timed: bool) -> list[str]:
     old, new = (
         "none" if value is None else _value(change.path, value)
         for value in (change.old, change.new)

@@ -27,7 +27,7 @@ _REFUSED = 2
 """Exit code where a seal was refused."""
 
 
-class Action(StrEnum):
+class SealAction(StrEnum):
     """What to do with sealed predictions."""
 
     LIST = "list"
@@ -37,8 +37,8 @@ class Action(StrEnum):
 
 def seals(  # noqa: PLR0913  one parameter per option of the command line
     action: Annotated[
-        Action, Argument(metavar="ACTION", help="list, show or check [default: list].")
-    ] = Action.LIST,
+        SealAction, Argument(metavar="ACTION", help="list, show or check [default: list].")
+    ] = SealAction.LIST,
     seal: Annotated[
         str | None, Argument(metavar="SEAL", help="A seal's file, or the beginning of its digest.")
     ] = None,
@@ -72,13 +72,13 @@ def seals(  # noqa: PLR0913  one parameter per option of the command line
     """
     output = Output(as_json, quiet)
     match action:
-        case Action.LIST if seal is None and measured is None:
+        case SealAction.LIST if seal is None and measured is None:
             _list(output)
-        case Action.SHOW if seal is not None and measured is None:
+        case SealAction.SHOW if seal is not None and measured is None:
             _show(seal, output)
-        case Action.CHECK if seal is not None and measured is not None and source.strip():
+        case SealAction.CHECK if seal is not None and measured is not None and source.strip():
             _check(seal, (measured, source.strip(), began), output)
-        case Action.CHECK:
+        case SealAction.CHECK:
             message = "`twin seals check SEAL --measured 12.3s --source TEXT` checks one"
             raise typer.BadParameter(message, param_hint="ACTION")
         case _:

@@ -198,7 +198,6 @@ def inputs(arguments: Mapping[str, Any], gradient: Sequence[int] = ()) -> Inputs
 COMMUNICATION: Final = ("nccl", "c10d::", "gloo:", "mpi:", "ucc:")
 """How the names of collectives' kernels and operations begin."""
 _KERNELS: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-_NO_WORK: Final = frozenset({"user_annotation", "gpu_user_annotation", "python_function"})
 
 
 @dataclass(frozen=True, slots=True)

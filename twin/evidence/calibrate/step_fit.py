@@ -147,7 +147,7 @@ def errors(rows: StepSimulator, factors: dict[Factor, float], which: Iterable[in
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class NumberChange:
     """A number that differs: both values (None where a profile does not have it), and by how many
     seconds it moves the scenario's step by itself (fast path; None without a scenario)."""
 
@@ -168,7 +168,7 @@ class Difference:
 
     old: str
     new: str
-    changes: tuple[Change, ...]
+    changes: tuple[NumberChange, ...]
     seconds: tuple[float, float] | None
 
     def to_json(self) -> dict[str, Any]:
@@ -190,12 +190,12 @@ def difference(
         path for path in dict.fromkeys((*before, *after)) if before.get(path) != after.get(path)
     ]
     alone = None if scenario is None else _step_seconds(scenario, old, "fast")
-    changes: list[Change] = []
+    changes: list[NumberChange] = []
     for path in paths:
         moved = None
         if scenario is not None and alone is not None and path in before and path in after:
             moved = _step_seconds(scenario, replaced(old, path, after[path]), "fast") - alone
-        changes.append(Change(path, before.get(path), after.get(path), moved))
+        changes.append(NumberChange(path, before.get(path), after.get(path), moved))
     both = None
     if scenario is not None:
         both = (_step_seconds(scenario, old, "events"), _step_seconds(scenario, new, "events"))

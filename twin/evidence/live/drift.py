@@ -48,7 +48,7 @@ _MOST_CORRELATED: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class StepBlock:
     """Neighbouring steps of one stage: the first and last of them, and ln of the median seconds."""
 
     first: int
@@ -57,7 +57,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StepTimeChange:
     """A change of the step time: from which step on, at which step it was called, and the median
     seconds before and since, until the next change."""
 
@@ -114,9 +114,9 @@ class _Level:
         return _limited(_normal(t, self.count - 1) / self.widening)
 
 
-def blocks(steps: Sequence[LoggedStep]) -> list[Block]:
+def blocks(steps: Sequence[LoggedStep]) -> list[StepBlock]:
     """The steps in blocks, without those of warm-ups; what does not fill a block is left out."""
-    found: list[Block] = []
+    found: list[StepBlock] = []
     taken: list[LoggedStep] = []
     for step in steps:
         if step.fresh == 0:
@@ -126,12 +126,12 @@ def blocks(steps: Sequence[LoggedStep]) -> list[Block]:
         taken.append(step)
         if len(taken) == BLOCK:
             value = log(median(one.seconds for one in taken))
-            found.append(Block(taken[0].step, step.step, value))
+            found.append(StepBlock(taken[0].step, step.step, value))
             taken = []
     return found
 
 
-def changes(found: Sequence[Block]) -> tuple[Change, ...]:
+def changes(found: Sequence[StepBlock]) -> tuple[StepTimeChange, ...]:
     """Every change of the step time, in order. After each, the new level is learned from its
     beginning."""
     starts, calls, at = [0], list[int](), 0
@@ -142,16 +142,16 @@ def changes(found: Sequence[Block]) -> tuple[Change, ...]:
     ends = [*starts[1:], len(found)]
     levels = [_seconds(found[a:b]) for a, b in zip(starts, ends, strict=True)] if found else []
     return tuple(
-        Change(found[start].first, found[called].last, *levels[n : n + 2])
+        StepTimeChange(found[start].first, found[called].last, *levels[n : n + 2])
         for n, (start, called) in enumerate(zip(starts[1:], calls, strict=True))
     )
 
 
-def leaves(found: Sequence[Block], low: float, high: float) -> tuple[int, bool] | None:
+def leaves(found: Sequence[StepBlock], low: float, high: float) -> tuple[int, bool] | None:
     """The step at which the median seconds are called outside of `low` to `high`, and whether they
     are above; None where they are not."""
     level, above, below = _Level(), 0.0, 0.0
-    waiting: list[Block] = []
+    waiting: list[StepBlock] = []
     for block in found:
         waiting.append(block)
         level.take(block.value)
@@ -168,7 +168,7 @@ def leaves(found: Sequence[Block], low: float, high: float) -> tuple[int, bool] 
     return None
 
 
-def _first_call(found: Sequence[Block], begin: int) -> tuple[int, int] | None:
+def _first_call(found: Sequence[StepBlock], begin: int) -> tuple[int, int] | None:
     """Where the next change begins, and where it is called, as places in `found`."""
     level, sums, since = _Level(), [0.0, 0.0], [begin, begin]
     for at in range(begin, len(found)):
@@ -185,7 +185,7 @@ def _first_call(found: Sequence[Block], begin: int) -> tuple[int, int] | None:
     return None
 
 
-def _begin(found: Sequence[Block], level: _Level) -> int:
+def _begin(found: Sequence[StepBlock], level: _Level) -> int:
     """Where among these blocks the change most likely began: what maximises the likelihood of
     normal blocks with the level's mean before it and another one since (Hinkley, Biometrika 57,
     1970, 1-17, with the first mean known)."""
@@ -198,7 +198,7 @@ def _begin(found: Sequence[Block], level: _Level) -> int:
     return place
 
 
-def _seconds(found: Sequence[Block]) -> float:
+def _seconds(found: Sequence[StepBlock]) -> float:
     return exp(median(one.value for one in found))
 
 

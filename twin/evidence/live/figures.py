@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from twin.evidence.live.drift import WARM_UP, Change
+from twin.evidence.live.drift import WARM_UP, StepTimeChange
 from twin.evidence.live.follower import Track
 from twin.evidence.live.trainer_log import LoggedStep
 from twin.evidence.live.wording import change, sentence
@@ -49,7 +49,7 @@ def step_times(steps: Sequence[LoggedStep], found: Track, theme: Theme) -> Pictu
 
 
 def _levels(
-    steps: Sequence[LoggedStep], turns: Sequence[Change]
+    steps: Sequence[LoggedStep], turns: Sequence[StepTimeChange]
 ) -> tuple[list[float], list[float]]:
     """The median between changes, and from stage to stage, as a line with gaps."""
     x, y = list[float](), list[float]()
@@ -98,7 +98,7 @@ def _band(found: Track, theme: Theme) -> list[Mark]:
     return [Mark(low, "", GOOD[theme], until=high, level=True)]
 
 
-def _turns(turns: Sequence[Change], theme: Theme) -> list[Mark]:
+def _turns(turns: Sequence[StepTimeChange], theme: Theme) -> list[Mark]:
     marks: list[Mark] = []
     for at, one in enumerate(turns):
         slower = one.ratio > 1

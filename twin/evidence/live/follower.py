@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from twin.errors import Problem, UsageError
 from twin.evidence.live.cause import Cause, cause, measured, predicted
-from twin.evidence.live.drift import WARM_UP, Change, blocks, changes, leaves
+from twin.evidence.live.drift import WARM_UP, StepTimeChange, blocks, changes, leaves
 from twin.evidence.live.seal import Seal
 from twin.evidence.live.seals import BESIDE, Check, check, find, load
 from twin.evidence.live.step_time_estimate import FEWEST, Remaining, StepTime, remaining, step_time
@@ -86,7 +86,7 @@ class Track:
     """Time between steps over time in steps, which `remaining` counts in; None where no timeline
     says it, and then `remaining` is of steps only."""
     prediction: SealComparison | None
-    changes: tuple[Change, ...]
+    changes: tuple[StepTimeChange, ...]
     cause: Cause | None
     notes: tuple[str, ...]
 
@@ -211,13 +211,13 @@ def _course(follower: Follower) -> RunPlan:
     return found
 
 
-def _changes(steps: Sequence[LoggedStep]) -> tuple[Change, ...]:
+def _changes(steps: Sequence[LoggedStep]) -> tuple[StepTimeChange, ...]:
     """Changes within each stage: from stage to stage steps differ anyway."""
     stages = (list(rows) for _, rows in groupby(steps, key=lambda one: one.stage))
     return tuple(one for rows in stages for one in changes(blocks(rows)))
 
 
-def _recent(steps: Sequence[LoggedStep], turns: Sequence[Change]) -> list[float]:
+def _recent(steps: Sequence[LoggedStep], turns: Sequence[StepTimeChange]) -> list[float]:
     """Seconds of the newest steps of the stage, since its last change, without warm-ups."""
     since = turns[-1].step if turns else 0
     found: list[float] = []
@@ -320,7 +320,7 @@ def _own_tokens(step: LoggedStep, before: LoggedStep | None) -> int | None:
 
 
 def _cause(
-    follower: Follower, turns: Sequence[Change], beside: SealComparison | None
+    follower: Follower, turns: Sequence[StepTimeChange], beside: SealComparison | None
 ) -> Cause | None:
     """Why the newest steps are slow: against those before the last change where that made them
     slower, else against the prediction where they have left it."""
@@ -339,7 +339,7 @@ def _cause(
 
 
 def _found_cause(
-    follower: Follower, turn: Change | None, beside: SealComparison | None
+    follower: Follower, turn: StepTimeChange | None, beside: SealComparison | None
 ) -> Cause | None:
     folder, last = follower.folder, follower.log.last
     first = max(last - _PROFILED + 1, turn.step if turn else 1)

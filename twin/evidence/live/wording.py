@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twin.evidence.live.drift import Change
+from twin.evidence.live.drift import StepTimeChange
 from twin.evidence.live.follower import SealComparison, Track
 from twin.evidence.live.seals import Check, HitRate
 from twin.evidence.live.step_time_estimate import FEWEST, Remaining, StepTime
@@ -52,7 +52,7 @@ def step_time(one: StepTime) -> str:
     return f"{duration(one.seconds)}{_span(one.interval)}"
 
 
-def change(one: Change) -> str:
+def change(one: StepTimeChange) -> str:
     """A change of the step time."""
     way = "slower" if one.ratio > 1 else "faster"
     return (

@@ -39,7 +39,7 @@ _DIRECTION: Final[Mapping[str, Direction]] = {"activations": "forward", "gradien
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RankMessage:
     """When sending began and ended, and when the message arrived (None: not recorded)."""
 
     sent: int
@@ -56,7 +56,7 @@ class RankStep:
     """Of each span."""
     begun: NDArray[np.int64]
     """When the last rank of a collective arrived; its request where the group is unknown."""
-    messages: Mapping[Key, Message]
+    messages: Mapping[Key, RankMessage]
     """Those that this rank received."""
     window: tuple[int, int]
     """Its own step."""
@@ -127,9 +127,9 @@ def _group(name: str, written: str, stream: int) -> str:
 
 def _messages(
     run: MeasuredRun, step: int, begin: int, sent: Sequence[tuple[RankSpans, tuple[str, ...]]]
-) -> list[dict[Key, Message]]:
+) -> list[dict[Key, RankMessage]]:
     """The messages that every rank received."""
-    found: list[dict[Key, Message]] = [{} for _ in run.ranks]
+    found: list[dict[Key, RankMessage]] = [{} for _ in run.ranks]
     stage_of = run.layout.chunk_map.stage_of
     for rank, (spans, named) in enumerate(sent):
         for row in np.flatnonzero(np.isin(spans.stream, SENDS)).tolist():
@@ -138,8 +138,12 @@ def _messages(
                 continue
             to = run.layout.pipelines[rank][stage_of[chunk]]
             came = run.ranks[to].arrivals.get((step, named[row], chunk, microbatch))
-            found[to][direction(named[row], int(spans.stream[row])), chunk, microbatch] = Message(
-                int(spans.start[row]), int(spans.end[row]), None if came is None else came - begin
+            found[to][direction(named[row], int(spans.stream[row])), chunk, microbatch] = (
+                RankMessage(
+                    int(spans.start[row]),
+                    int(spans.end[row]),
+                    None if came is None else came - begin,
+                )
             )
     return found
 
@@ -219,7 +223,7 @@ class _Walk:
             self._until(end, "exposed_pipeline")
         self._cover(end, sends=True)
 
-    def _message(self, message: Message, end: int) -> None:
+    def _message(self, message: RankMessage, end: int) -> None:
         came = message.came
         if came is None:
             came = end if message.gone > self.now else self.now
