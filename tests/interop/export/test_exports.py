@@ -170,7 +170,7 @@ def test_what_cannot_be_is_refused_before_anything_is_played(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("nothing must be played")
 
-    monkeypatch.setattr("twin.answers.run", never)
+    monkeypatch.setattr("twin.answers.ask", never)
     Path("there.csv").write_text("kept")
     Path("that-kpis.csv").write_text("kept")
     done = twin_command("export", *words)

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from math import log
 from statistics import median
 from typing import Final, Literal
 
-from twin.errors import UsageError
 from twin.evidence.validate.answer import RowResult
-from twin.loading import load_part
+from twin.evidence.validate.scenario_parts import gpu_spec
+from twin.evidence.validate.suite import Unreadable
 from twin.reports.interval import Residual
 from twin.spec.cluster import GpuSpec
 
@@ -103,9 +102,8 @@ def _peak(gpu: str, precision: str) -> float | None:
     return spec.fp8_dense if precision == "fp8" else spec.bf16_dense
 
 
-@cache
 def _gpu(name: str) -> GpuSpec | None:
     try:
-        return load_part("gpus", name).spec
-    except UsageError:
+        return gpu_spec(name)
+    except Unreadable:
         return None

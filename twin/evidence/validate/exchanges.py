@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from twin.collectives import Spread, alone, deepep, spread, traffic
-from twin.errors import UsageError
+from twin.evidence.validate.scenario_parts import gpu_spec, nodes_with
 from twin.evidence.validate.suite import PublishedRow, Unreadable, count, number
-from twin.loading import catalog_parts, load_part
+from twin.loading import load_part
 from twin.network import Placement
 from twin.spec.cluster import ClusterSpec
 
@@ -86,15 +86,7 @@ def cluster_for(
 @cache
 def _cluster(gpu: str, nodes: int) -> ClusterSpec:
     """Of nodes with the GPU those with the fastest NICs."""
-    try:
-        name = load_part("gpus", gpu).spec.name
-    except UsageError:
-        raise Unreadable(f"the catalog has no GPU {gpu}") from None
-    specs = [load_part("nodes", part).spec for part in catalog_parts("nodes")]
-    having = [spec for spec in specs if spec.gpu.name == name]
-    if not having:
-        raise Unreadable(f"the catalog has no node of {gpu}")
-    node = max(having, key=lambda spec: spec.nic.bandwidth)
+    node = max(nodes_with(gpu_spec(gpu).name).values(), key=lambda spec: spec.nic.bandwidth)
     rate = ceil(node.nic.bandwidth * 8e-9)
     fabric = load_part("fabrics", f"rail-fat-tree-{rate}g").spec
     return ClusterSpec(node=node, nodes=nodes, fabric=fabric)

@@ -19,9 +19,8 @@ from statistics import fmean
 from typing import Any, Final, cast
 
 from twin.answers.store import unwritable
-from twin.errors import UsageError
 from twin.evidence.validate.answer import RowResult
-from twin.evidence.validate.scenario_parts import model_of, spec_of
+from twin.evidence.validate.scenario_parts import gpu_spec, model_of, spec_of
 from twin.evidence.validate.stacks import profile_of, stack_of
 from twin.evidence.validate.suite import PublishedRow, Unreadable
 from twin.loading import load_part
@@ -36,7 +35,6 @@ from twin.reports.interval import (
     spread,
     width,
 )
-from twin.spec.cluster import GpuSpec
 
 METRICS: Final = ("step_seconds", "peak_device_bytes")
 """What residuals are kept of."""
@@ -48,7 +46,7 @@ def circumstances(row: PublishedRow) -> Circumstances | None:
     """What a training row shares with others; None where it is no scenario. The same as
     `twin.reports.interval.circumstances` says of that scenario, without making it."""
     try:
-        gpu, model = _gpu(row.gpu), model_of(row)
+        gpu, model = gpu_spec(row.gpu), model_of(row)
         calibration = _calibration(profile_of(stack_of(row, gpu.name), gpu.name))
         gpus, sequence = row.gpus, row.sequence
     except Unreadable:
@@ -64,14 +62,6 @@ def circumstances(row: PublishedRow) -> Circumstances | None:
         hidden=spec.hidden if spec else cast("dict[str, Any]", model)["hidden"],
         sequence=sequence or 1,
     )
-
-
-@cache
-def _gpu(name: str) -> GpuSpec:
-    try:
-        return load_part("gpus", name).spec
-    except UsageError:
-        raise Unreadable(f"the catalog has no GPU {name}") from None
 
 
 @cache

@@ -18,10 +18,10 @@ from typing import Final
 
 from twin.engine import lower
 from twin.engine.program import EXPERT, Program
-from twin.errors import UsageError
 from twin.evidence.calibrate.a100_rows import korthikanti_layer
 from twin.evidence.calibrate.kernels import FILES, PROFILE, ROWS, Kernel, NotPriced, read, trace
 from twin.evidence.validate.answer import RowResult, answering, blank, reason_of
+from twin.evidence.validate.scenario_parts import gpu_spec
 from twin.evidence.validate.suite import PublishedRow, Unreadable, number
 from twin.loading import catalog_parts, load, load_part
 from twin.planning import plan
@@ -75,10 +75,7 @@ def kernels_of(row: PublishedRow) -> tuple[Kernel, ...]:
 
 def profile_of(row: PublishedRow) -> tuple[GpuSpec, CalibrationSpec]:
     """A row's GPU and the calibration of its kernels."""
-    try:
-        gpu = load_part("gpus", row.gpu.removesuffix(" SXM")).spec
-    except UsageError:
-        raise Unreadable(f"the catalog has no GPU {row.gpu}") from None
+    gpu = gpu_spec(row.gpu.removesuffix(" SXM"))
     return gpu, load_part("calibrations", _profile(gpu.name)).spec
 
 

@@ -17,7 +17,7 @@ from twin.errors import UsageError
 from twin.evidence.validate.suite import Fields, PublishedRow, Unreadable, count, is_fields
 from twin.loading import catalog_parts, load_part
 from twin.loading.parts import unavailable
-from twin.spec.cluster import NodeSpec
+from twin.spec.cluster import GpuSpec, NodeSpec
 from twin.spec.model import ModelSpec
 
 GPT_VOCAB: Final = 51200
@@ -179,27 +179,34 @@ def cluster_of(row: PublishedRow) -> RowCluster:
     return RowCluster(section, over)
 
 
+@cache
+def gpu_spec(name: str) -> GpuSpec:
+    """A GPU of the catalog, by the name of its source. Raises `Unreadable` where it has none."""
+    try:
+        return load_part("gpus", name).spec
+    except UsageError:
+        raise Unreadable(f"the catalog has no GPU {name}") from None
+
+
 def gpu_of(row: PublishedRow) -> str:
     """The GPU's name in the catalog."""
-    try:
-        return load_part("gpus", row.gpu).spec.name
-    except UsageError:
-        raise Unreadable(f"the catalog has no GPU {row.gpu}") from None
+    return gpu_spec(row.gpu).name
 
 
 @cache
-def _nodes_with(gpu: str) -> dict[str, NodeSpec]:
+def nodes_with(gpu: str) -> dict[str, NodeSpec]:
+    """The catalog's nodes with a GPU, by name. Raises `Unreadable` where there are none."""
     specs = {name: load_part("nodes", name).spec for name in catalog_parts("nodes")}
-    return {name: spec for name, spec in specs.items() if spec.gpu.name == gpu}
+    found = {name: spec for name, spec in specs.items() if spec.gpu.name == gpu}
+    if not found:
+        raise Unreadable(f"the catalog has no node of {gpu}")
+    return found
 
 
 def _node(row: PublishedRow) -> str:
     """Of the nodes with the GPU the one whose NICs come closest to what the row says; where it says
     nothing, the fastest."""
-    gpu = gpu_of(row)
-    having = _nodes_with(gpu)
-    if not having:
-        raise Unreadable(f"the catalog has no node of {gpu}")
+    having = nodes_with(gpu_of(row))
     words = _RATE.search(str(row.system.get("network", "")))
     if words is None:
         return max(having, key=lambda name: having[name].nic.bandwidth)
