@@ -138,9 +138,7 @@ RULES: Final[dict[str, Breaks]] = {
     "gopher-symbols": _symbols,
     "gopher-bullets": lambda text: _share(text.lines, lambda line: line.startswith(_BULLETS)) > 0.9,
     "gopher-ellipses": lambda text: _share(text.lines, lambda line: line.endswith(_ELLIPSES)) > 0.3,
-    "gopher-letters": lambda text: (
-        _share(text.words, lambda word: any(map(str.isalpha, word))) < 0.8
-    ),
+    "gopher-letters": lambda text: _share(text.words, _has_letter) < 0.8,
     "gopher-stop-words": lambda text: sum(word.lower() in _STOP for word in text.words) < 2,
     "gopher-repeated-lines": lambda text: _repetitive(text.lines, text.whole),
     "gopher-repeated-paragraphs": lambda text: _repetitive(text.paragraphs, text.whole),
