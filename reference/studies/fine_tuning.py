@@ -124,16 +124,15 @@ _FAULTS: Final = ("form", "name", "json", "arguments")
 
 
 def conduct(quick: bool, place: Workplace) -> Page:
-    """The study; quick: one seed, a few steps, two tasks: shows that it scores."""
+    """The study; quick: one seed, a few steps, two tasks: shows that it runs."""
     plan, seeds = (QUICK, (0,)) if quick else (PLAN, SEEDS)
     home = place.cache / ("fine-tuning-quick" if quick else "fine-tuning")
     place.tell("dialogues and text")
     prepare_study(plan, home)
     bases: dict[Kind, RunSpec] = {kind: base_of(plan, kind, home) for kind in WAYS}
     place.tell(f"pre-training: {', '.join(str(run.train.output) for run in bases.values())}")
-    list(
-        runs.in_processes(place, {kind: partial(runs.trained, run) for kind, run in bases.items()})
-    )
+    pre_training = {kind: partial(runs.trained, run) for kind, run in bases.items()}
+    list(runs.in_processes(place, pre_training))
     calls = {key: partial(outcome, plan, *key, home) for key in _judged_runs(seeds)}
     found: dict[tuple[Kind, int], dict[str, ToolScores]] = {
         (kind, seed): {} for kind in WAYS for seed in seeds

@@ -93,7 +93,7 @@ def train_all(runs: Mapping[NameT, RunSpec], place: Workplace) -> dict[NameT, Ru
     missing = {key: named_runs[key] for key, outcome in found.items() if outcome is None}
     if missing:
         kept_runs = len(named_runs) - len(missing)
-        place.tell(f"{len(missing)} runs, {place.jobs} at once; {kept_runs} were kept")
+        place.tell(f"{len(missing)} runs, {place.jobs} in parallel; {kept_runs} reused")
         _make(place.cache)
         for _, run in missing.values():  # else every process would make the tokens at once
             prepare(run.data, run.model.vocab)
