@@ -139,13 +139,13 @@ def test_remove_takes_hashes_ages_or_all(twin_command: Command, small: Scenario)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["show"], "say which run"),
+        (["show"], "name the run"),
         (["show", "zzzz"], "TW060"),
         (["show", ""], "TW060"),
         (["list", "abc"], "twin runs show HASH"),
         (["list", "--all"], "only `remove` takes"),
-        (["remove"], "say which"),
-        (["remove", "--all", "abc"], "say which"),
+        (["remove"], "name hashes"),
+        (["remove", "--all", "abc"], "name hashes"),
         (["remove", "--older-than", "30"], "TW066"),
         (["remove", "--older-than", "yesterday"], "write `30d`"),
         (["rmeove"], "remove"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -12,11 +14,13 @@ from twin.cli.progress import search_progress, sweep_progress
 from twin.cli.sweep import BUG, IMPOSSIBLE, ClusterOption, JobsOption, pool_choice
 
 if TYPE_CHECKING:
+    from twin.explore.search.candidates import Decision
     from twin.explore.search.goal import Goal
     from twin.explore.search.recommend import Recommendation
     from twin.explore.search.scale import Scaling
     from twin.explore.search.space import Space
     from twin.explore.search.thresholds import BreakEven
+    from twin.reports.table import Table
     from twin.scenario import Scenario
 
 _GpusOption = Annotated[
@@ -24,23 +28,23 @@ _GpusOption = Annotated[
     typer.Option(
         "--gpus",
         metavar="LOW:HIGH",
-        help="Sizes of the cluster: 256:4096 (in steps of 256), 256:4096:512, or 256,512,2048. "
-        "Default: the scenario's.",
+        help="Compare these sizes: 256:4096 (steps of 256), 256:4096:512 or 256,512,2048 [default: "
+        "the scenario's].",
     ),
 ]
 _TargetOption = Annotated[
     str | None,
-    typer.Option("--target", metavar="DAYS", help="The cheapest that is done in time: 60d."),
+    typer.Option("--target", metavar="DAYS", help="Find the cheapest within this time: 60d."),
 ]
 _BudgetOption = Annotated[
     str | None,
-    typer.Option("--budget", metavar="USD", help="The fastest within a budget: 20MUSD."),
+    typer.Option("--budget", metavar="USD", help="Find the fastest within this budget: 20MUSD."),
 ]
 _FastestOption = Annotated[
-    bool, typer.Option("--max-throughput", help="The fastest, whatever it costs (the default).")
+    bool, typer.Option("--max-throughput", help="Find the fastest at any cost [default].")
 ]
 _FixedOption = Annotated[
-    bool, typer.Option("--fixed-layout", help="Only the scenario's own layout, on every size.")
+    bool, typer.Option("--fixed-layout", help="Keep the scenario's layout on every size.")
 ]
 _AxisOption = Annotated[
     list[str] | None,
@@ -51,15 +55,14 @@ _AxisOption = Annotated[
     ),
 ]
 _MostOption = Annotated[
-    int, typer.Option("--most", min=1, help="Layouts per size that are played at most.")
+    int, typer.Option("--most", min=1, help="Simulate at most this many layouts per size.")
 ]
 
 _ThresholdsOption = Annotated[
     bool,
     typer.Option(
         "--thresholds",
-        help="Say what must be true: the values of rates, efficiencies, imbalance, losses, memory "
-        "and price at which the decision flips, and what wins then.",
+        help="Show break-even points: when would another plan win?",
     ),
 ]
 
@@ -84,8 +87,8 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
 ) -> None:
     """How many GPUs, and which layout?
 
-    Judges every way to cut the model over clusters of the sizes asked for, plays those that may be
-    best, and confirms the leaders by events. Exits with 5 when nothing meets the target or the
+    Bounds every layout on the sizes asked for, estimates those that may be best, and simulates the
+    leaders. Exits with 5 when nothing meets the target or the
     budget, with 4 when nothing fits, with 3 when no layout is possible at all.
     """
     from twin.cli.answer import say_scope, training
@@ -104,32 +107,31 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     if fixed_layout:
         if axis:
             raise typer.BadParameter("a fixed layout has no axes", param_hint="--axis")
+        from twin.explore.search.candidates import fixed_contest
         from twin.explore.search.scale import Sizes, scale
 
         with sweep_progress(output) as told:
-            rows = scale(loaded, Sizes(nodes, goal), pool=pool, folder=folder, progress=told)
-        must = None
-        if thresholds:
-            from twin.explore.search.candidates import fixed_contest
-            from twin.explore.search.thresholds import break_even
+            found = scale(loaded, Sizes(nodes, goal), pool=pool, folder=folder, progress=told)
+        decision = partial(fixed_contest, found, pool=pool, folder=folder)
+    else:
+        from twin.explore.search.candidates import contest
+        from twin.explore.search.recommend import SearchRequest
+        from twin.explore.search.recommend import recommend as search
 
-            with search_progress(output) as progress:
-                must = break_even(fixed_contest(rows, pool=pool, folder=folder, progress=progress))
-        _say_scaling(rows, output, must)
-        return
-    from twin.explore.search.recommend import SearchRequest
-    from twin.explore.search.recommend import recommend as found_by
-
-    whole = _space(loaded, nodes, axis or [])
-    with search_progress(output) as progress:
-        found = found_by(SearchRequest(whole, goal, pool, folder, most, progress))
-        must = None
-        if thresholds:
-            from twin.explore.search.candidates import contest
-            from twin.explore.search.thresholds import break_even
-
-            must = break_even(contest(found))
+        whole = _space(loaded, nodes, axis or [])
+        with search_progress(output) as told:
+            found = search(SearchRequest(whole, goal, pool, folder, most, told))
+        decision = partial(contest, found)
+    must = _break_even(decision, output) if thresholds else None
     _say(found, output, must)
+
+
+def _break_even(decision: Callable[..., Decision], output: Output) -> BreakEven:
+    """What must be true for a decision."""
+    from twin.explore.search.thresholds import break_even
+
+    with search_progress(output) as progress:
+        return break_even(decision(progress=progress))
 
 
 def _refuse_budget() -> NoReturn:
@@ -147,23 +149,24 @@ def _goal(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
     from twin.explore.search.goal import DAY, Goal
 
     if fastest and (target or budget):
-        message = "it is what no --target and no --budget ask for"
+        message = "this is the default; omit --target and --budget"
         raise typer.BadParameter(message, param_hint="--max-throughput")
-    found: dict[str, float] = {}
-    asked = (("--target", target, "seconds"), ("--budget", budget, "usd"))
-    for flag, text, dimension in asked:
+
+    def value(flag: str, text: str | None, dimension: units.Dimension) -> float | None:
         if text is None:
-            continue
+            return None
+        origin = Origin(flag, 1, 1, text, len(text))
         try:
-            found[flag] = units.parse(text, dimension)  # pyright: ignore[reportArgumentType]
+            found = units.parse(text, dimension)
         except units.QuantityError as error:
-            origin = Origin(flag, 1, 1, text, len(text))
             raise UsageError([Problem("TW433", "", error.message, error.hint, origin)]) from None
-        if found[flag] <= 0:
-            origin = Origin(flag, 1, 1, text, len(text))
-            raise UsageError([Problem("TW433", "", f"`{text}` is nothing", "ask for more", origin)])
-    days = found["--target"] / DAY if "--target" in found else None
-    return Goal(days, found.get("--budget"))
+        if found <= 0:
+            message = f"`{text}` must be positive"
+            raise UsageError([Problem("TW433", "", message, "ask for more", origin)])
+        return found
+
+    seconds = value("--target", target, "seconds")
+    return Goal(None if seconds is None else seconds / DAY, value("--budget", budget, "usd"))
 
 
 def _space(scenario: Scenario, nodes: tuple[int, ...], axes: list[str]) -> Space:
@@ -174,43 +177,23 @@ def _space(scenario: Scenario, nodes: tuple[int, ...], axes: list[str]) -> Space
     return narrowed(space(scenario, nodes), {one.path: one.values for one in read_axes(axes)})
 
 
-def _say(found: Recommendation, output: Output, must: BreakEven | None) -> None:
-    """The recommendation as JSON, or in words and tables; exits with its code."""
-    from twin.cli.search_tables import recommendation_tables, recommendation_words
+def _say(found: Recommendation | Scaling, output: Output, must: BreakEven | None) -> None:
+    """The answer as JSON, or in words and tables; exits with its code."""
+    from twin.cli import search_tables as say
 
     output.document(found.to_json() | (must.to_json() if must else {}))
-    for sentence in recommendation_words(found):
-        output.sentence(sentence)
-    if output.tables:
-        output.show(*recommendation_tables(found))
-    _say_thresholds(must, output)
+    _print(output, say.search_words(found), lambda: say.search_tables(found))
+    if must is not None:
+        _print(output, say.threshold_words(must), lambda: say.threshold_tables(must))
     if found.pick is None:
         raise typer.Exit(_unanswered(found.ends))
 
 
-def _say_thresholds(must: BreakEven | None, output: Output) -> None:
-    """What must be true, if that was asked."""
-    if must is None:
-        return
-    from twin.cli.search_tables import threshold_tables, threshold_words
-
-    for sentence in threshold_words(must):
+def _print(output: Output, sentences: Iterable[str], tables: Callable[[], Iterable[Table]]) -> None:
+    for sentence in sentences:
         output.sentence(sentence)
     if output.tables:
-        output.show(*threshold_tables(must))
-
-
-def _say_scaling(found: Scaling, output: Output, must: BreakEven | None) -> None:
-    """The scaling as JSON, or in words and a table; exits with its code."""
-    from twin.cli.search_tables import scaling_table, scaling_words
-
-    output.document(found.to_json() | (must.to_json() if must else {}))
-    output.sentence(scaling_words(found))
-    if output.tables:
-        output.show(scaling_table(found))
-    _say_thresholds(must, output)
-    if found.pick is None:
-        raise typer.Exit(_unanswered({one.status for _, one in found.rows}))
+        output.show(*tables())
 
 
 def _unanswered(status: set[str]) -> int:

@@ -13,9 +13,8 @@ from twin.cli.options import JsonOption, QuietOption
 from twin.cli.output import Output
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from twin.answers import StoredRun
+    from twin.reports.table import Table
 
 VERSION = 1
 """Version of the JSON document."""
@@ -30,7 +29,7 @@ class Action(StrEnum):
 
 
 _ActionArgument = Annotated[
-    Action, typer.Argument(metavar="ACTION", help="list (if you write none), show or remove.")
+    Action, typer.Argument(metavar="ACTION", help="list [default], show or remove.")
 ]
 _HashArgument = Annotated[
     list[str] | None,
@@ -60,20 +59,22 @@ def runs(
     output, names = Output(as_json, quiet), hashes or []
     if action is not Action.REMOVE and (everything or older_than):
         raise typer.BadParameter("only `remove` takes --all and --older-than", param_hint="ACTION")
-    match action:
-        case Action.LIST if not names:
-            _list(output)
-        case Action.SHOW if names:
-            _show(names, output)
-        case Action.REMOVE if len([way for way in (names, everything, older_than) if way]) == 1:
-            _remove(names, older_than, output)
-        case Action.LIST:
-            raise typer.BadParameter("`twin runs show HASH` shows one", param_hint="ACTION")
-        case Action.SHOW:
-            raise typer.BadParameter("say which run to show", param_hint="HASH")
-        case Action.REMOVE:
-            message = "say which: hashes, --all, or --older-than AGE"
-            raise typer.BadParameter(message, param_hint="HASH")
+    chosen = sum(map(bool, (names, everything, older_than)))
+    wrong = {
+        Action.LIST: "`twin runs show HASH` shows one run" if names else "",
+        Action.SHOW: "" if names else "name the run to show",
+        Action.REMOVE: "" if chosen == 1 else "name hashes, --all, or --older-than AGE",
+    }[action]
+    if wrong:
+        raise typer.BadParameter(
+            wrong, param_hint="HASH" if action is not Action.LIST else "ACTION"
+        )
+    if action is Action.LIST:
+        _list(output)
+    elif action is Action.SHOW:
+        _show(names, output)
+    else:
+        _remove(names, older_than, output)
 
 
 def _list(output: Output) -> None:
@@ -126,7 +127,7 @@ def _seconds(age: str) -> float:
     try:
         return parse(age, "seconds")
     except QuantityError:
-        message = f"`{age}` is no age"
+        message = f"`{age}` is not an age"
         raise UsageError([Problem("TW066", "", message, "write `30d` or `12h`")]) from None
 
 
@@ -153,21 +154,16 @@ def asked(command: str | None) -> tuple[str | None, list[str]]:
 
 def entries_table(entries: list[StoredRun]) -> Table:
     """The stored runs with the file of each and what was changed in it, one change per line."""
-    from rich.table import Table
-
     from twin.reports.numbers import duration
+    from twin.reports.table import headed
 
-    headings = ("Hash", "Scenario", "File", "Changed in it", "Step", "Fits", "When", "Fidelity")
-    table = Table(*headings, box=None)
+    heads = ("Hash", "Scenario", "File", "Changed in it", "Step", "Fits", "When", "Fidelity")
+    table = headed("", *heads, left=range(len(heads)))
     for entry in entries:
         file, changes = asked(entry.command)
         table.add_row(
-            entry.hash,
-            entry.name,
-            file or "(from Python)",
-            "\n".join(changes) or "nothing",
-            duration(entry.step_seconds),
-            "yes" if entry.fits else "no",
+            *(entry.hash, entry.name, file or "(from Python)", "\n".join(changes) or "nothing"),
+            *(duration(entry.step_seconds), "yes" if entry.fits else "no"),
             _when(entry.created) + ("" if entry.current else "\nother code"),
             entry.fidelity,
         )
@@ -176,30 +172,30 @@ def entries_table(entries: list[StoredRun]) -> Table:
 
 def figures_table(report: dict[str, Any]) -> Table:
     """The key figures of a stored JSON report."""
-    from rich.table import Table
-
     from twin.reports import KPIS
     from twin.reports.numbers import show
+    from twin.reports.table import lookup
 
-    table = Table("Key figures", "", box=None)
-    for kpi in KPIS:
-        table.add_row(kpi.label, show(report["kpis"].get(kpi.key), kpi.unit))
-    return table
+    kpis = report["kpis"]
+    return lookup({kpi.label: show(kpis.get(kpi.key), kpi.unit) for kpi in KPIS}, "Key figures")
 
 
 def origin_table(entry: StoredRun) -> Table:
     """Where a stored answer came from, and where it lies."""
-    from rich.table import Table
-
     from twin.reports.numbers import duration
+    from twin.reports.table import headless
 
-    table = Table("Stored", "", box=None)
-    table.add_row("Files", f"{entry.path}, {_size(entry.bytes)}")
-    table.add_row("Answered", f"{_when(entry.created)} in {duration(entry.wall_seconds)}")
-    same = "as it runs now" if entry.current else "other code than runs now: it would play again"
-    table.add_row("By", f"twin {entry.twin_version}, {same}")
-    table.add_row("Fidelity", entry.fidelity)
-    table.add_row("Command", entry.command or "(from Python)")
+    same = "as it runs now" if entry.current else "other code than now: it would simulate again"
+    rows = {
+        "Files": f"{entry.path}, {_size(entry.bytes)}",
+        "Answered": f"{_when(entry.created)} in {duration(entry.wall_seconds)}",
+        "By": f"twin {entry.twin_version}, {same}",
+        "Fidelity": entry.fidelity,
+        "Command": entry.command or "(from Python)",
+    }
+    table = headless("Stored", "left", "left")
+    for name, text in rows.items():
+        table.add_row(name, text)
     return table
 
 

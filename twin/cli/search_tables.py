@@ -24,8 +24,19 @@ _FRONTIER: Final = "* Pareto-optimal in time and cost"
 _FIGURES: Final = {"step_seconds": "step", "days": "run", "cost_usd": "cost", "mfu": "MFU"}
 
 
-def recommendation_words(found: Recommendation) -> list[str]:
+def search_words(found: Recommendation | Scaling) -> list[str]:
     """What is recommended, and how it was found."""
+    return [_scaling_words(found)] if isinstance(found, Scaling) else _recommendation_words(found)
+
+
+def search_tables(found: Recommendation | Scaling) -> tuple[Table, ...]:
+    """Every size with its figures, and, of a search, why layouts were pruned."""
+    if isinstance(found, Scaling):
+        return (_scaling_table(found),)
+    return (_sizes(found), _reasons(found))
+
+
+def _recommendation_words(found: Recommendation) -> list[str]:
     goal = found.asked.goal
     failed = [
         f"{len(found.failures):,} layouts were not answered: {reason}"
@@ -74,11 +85,6 @@ def _in_words(one: Answered, scenario: Scenario) -> str:
     )
 
 
-def recommendation_tables(found: Recommendation) -> tuple[Table, ...]:
-    """The best of every size, and why layouts were pruned."""
-    return (_sizes(found), _reasons(found))
-
-
 def _sizes(found: Recommendation) -> Table:
     heads = ("", "GPUs", "layout", *_FIGURES.values(), "to spare", "")
     table = headed("The best of every size", *heads, left=(0, 2, len(heads) - 1))
@@ -125,7 +131,7 @@ def _reasons(found: Recommendation) -> Table:
     return table
 
 
-def scaling_words(found: Scaling) -> str:
+def _scaling_words(found: Scaling) -> str:
     """What sizes of the cluster bring the layout."""
     fits = sum(one.status == "fits" for _, one in found.rows)
     if found.pick is None:
@@ -139,7 +145,7 @@ def scaling_words(found: Scaling) -> str:
     )
 
 
-def scaling_table(found: Scaling) -> Table:
+def _scaling_table(found: Scaling) -> Table:
     """One row per size: its figures, or why it is not possible."""
     heads = ("", "nodes", "GPUs", *_FIGURES.values(), "to spare", "why not")
     table = headed("One layout on every size", *heads, left=(0, len(heads) - 1))

@@ -1,4 +1,4 @@
-"""`twin sweep`: what if some fields had other values, all of them?"""
+"""`twin sweep`: what if I try every combination of these values?"""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _GridOption = Annotated[
 _FidelityOption = Annotated[
     SweepFidelity | None,
     typer.Option(
-        "--fidelity", help="fast: the longest path, for all points; events: play every event."
+        "--fidelity", help="Estimate by the longest path (fast), or simulate every event (events)."
     ),
 ]
 JobsOption = Annotated[
     int | None,
-    typer.Option("--jobs", "-j", min=1, help="Processes of this machine; default: its cores."),
+    typer.Option("--jobs", "-j", min=1, help="Parallel processes [default: all cores]."),
 ]
 ClusterOption = Annotated[
     str | None,
     typer.Option(
-        "--cluster", metavar="URL", help="Play on a cluster: dask://HOST:PORT or ray://HOST:PORT."
+        "--cluster", metavar="URL", help="Run on a cluster: dask://HOST:PORT or ray://HOST:PORT."
     ),
 ]
 _OutputOption = Annotated[
@@ -59,7 +59,7 @@ _OutputOption = Annotated[
 ]
 _ShowOption = Annotated[
     str | None,
-    typer.Option("--show", metavar="KPI,...", help="Further key figures for the table."),
+    typer.Option("--show", metavar="KPI,...", help="Show further key figures in the table."),
 ]
 _LimitOption = Annotated[
     int, typer.Option("--limit", min=1, help="Refuse a sweep of more points than this.")
@@ -81,10 +81,10 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     quiet: QuietOption = False,
     no_cache: NoCacheOption = False,
 ) -> None:
-    """What if some fields had other values? All combinations.
+    """What if I try every combination of these values?
 
-    Answers every point of the scenario's `sweep:` section and of --grid. Points are kept in
-    runs/points, so a sweep that was stopped goes on where it was. Exits with 4 when no point fits,
+    Answers every point of the scenario's `sweep:` section and of --grid. Points are stored in
+    runs/points: a sweep that was stopped continues where it was. Exits with 4 when no point fits,
     with 3 when no point can run at all.
     """
     from twin.cli.progress import sweep_progress

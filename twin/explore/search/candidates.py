@@ -210,7 +210,7 @@ def _in_turn(ranked: Sequence[Contender]) -> tuple[Contender, ...]:
     return tuple(one for one in turns if one is not None)
 
 
-def contest(found: Recommendation) -> Decision:
+def contest(found: Recommendation, *, progress: Told | None = None) -> Decision:
     """The decision of a search."""
     asked, scenario = found.asked, found.asked.scenario
     pick = found.pick
@@ -220,10 +220,9 @@ def contest(found: Recommendation) -> Decision:
         for size in found.sizes
         for one in size.fitting
     ]
-    found_by = Decision(
-        scenario, asked.goal, (), pick is not None, asked.pool, asked.folder, asked.progress
-    )
-    return _ranked(found_by, made)
+    has_pick, told = pick is not None, progress or asked.progress
+    empty = Decision(scenario, asked.goal, (), has_pick, asked.pool, asked.folder, told)
+    return _ranked(empty, made)
 
 
 def _ranked(empty: Decision, made: Sequence[tuple[Contender, bool]]) -> Decision:

@@ -47,6 +47,11 @@ class Scaling:
         meeting = {n: kpis for n, kpis in self._fitting.items() if self.goal.met(kpis)}
         return min(meeting, key=lambda n: self.goal.worth(meeting[n]), default=None)
 
+    @property
+    def ends(self) -> set[str]:
+        """How sizes ended."""
+        return {one.status for _, one in self.rows}
+
     def to_json(self) -> dict[str, Any]:
         """The scaling as a versioned document."""
         pruned = Counter(one.code for _, one in self.rows if one.status == "impossible")
