@@ -25,10 +25,11 @@ from typing import Final, TypeAlias
 import torch
 import torch.distributed as dist
 
+from reference.ending import exit_code
 from reference.machine import inspect
 from reference.parallel import gloo_collectives
 from twin import units
-from twin.errors import Problem, TwinError, UsageError
+from twin.errors import Problem, UsageError
 
 Call: TypeAlias = Callable[[], object]
 SIZES: Final = (65_536, 262_144, 1_048_576, 4_194_304, 16_777_216, 33_554_432)
@@ -159,22 +160,19 @@ class LinkTiming:
 
 def main(words: Sequence[str] | None = None) -> int:
     """The exit code."""
-    try:
-        options = _parser().parse_args(words)
-        patterns, sizes = _wanted(options.patterns), _sizes(options.sizes)
-    except TwinError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
+    return exit_code(lambda: _command(_parser().parse_args(words)))
+
+
+def _command(options: argparse.Namespace) -> int:
+    patterns, sizes = _wanted(options.patterns), _sizes(options.sizes)
     dist.init_process_group("gloo")
     second = dist.new_group()
     assert isinstance(second, dist.ProcessGroup)
     ranks = Ranks(dist.get_rank(), dist.get_world_size(), second)
     machine = inspect(torch.device("cpu")).name
-    rows: list[LinkTiming] = []
     for pattern in patterns:
         for size in sizes:
             row = _row(machine, ranks, pattern, size, options.seconds)
-            rows.append(row)
             if ranks.rank == 0:
                 sys.stdout.write(_line(row) + "\n")
                 if options.output is not None:
@@ -197,10 +195,11 @@ def append(path: Path, rows: Sequence[LinkTiming]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="reference.cluster.timing", description=__doc__)
-    parser.add_argument("--patterns", help=f"with commas between: {', '.join(PATTERNS)}; all")
-    parser.add_argument("--sizes", help="bytes, with commas between; 64KiB to 32MiB")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of one pattern of one size; 1")
-    parser.add_argument("--output", type=Path, help="a CSV to add to")
+    add = parser.add_argument
+    add("--patterns", help=f"time these, with commas between: {', '.join(PATTERNS)} [all]")
+    add("--sizes", help="time these sizes, with commas between [64KiB to 32MiB]")
+    add("--seconds", type=float, default=1.0, help="time one pattern of one size so long [1]")
+    add("--output", type=Path, help="append rows to this CSV")
     return parser
 
 
@@ -215,22 +214,16 @@ def _wanted(text: str | None) -> tuple[str, ...]:
 
 def _sizes(text: str | None) -> tuple[int, ...]:
     try:
-        return SIZES if text is None else tuple(map(_size, text.split(",")))
+        if text is None:
+            return SIZES
+        return tuple(round(units.parse(size, "bytes")) for size in text.split(","))
     except units.QuantityError as error:
         raise UsageError([Problem("TW321", "--sizes", str(error), error.hint)]) from error
 
 
-def _size(text: str) -> int:
-    return round(units.parse(text, "bytes"))
-
-
 def _row(machine: str, ranks: Ranks, pattern: str, size: int, seconds: float) -> LinkTiming:
     call = PATTERNS[pattern](ranks, size)
-    taken, sent, received = [], [], []
-    for time_taken, out, back in _samples(ranks, call, seconds):
-        taken.append(time_taken)
-        sent.append(out)
-        received.append(back)
+    taken, sent, received = zip(*_samples(ranks, call, seconds), strict=True)
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return LinkTiming(
         date=datetime.now(UTC).date().isoformat(),

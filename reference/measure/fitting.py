@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 
 SOFT: Final = 0.1
 """Log error beyond which a point counts less than its square, as in the twin's own fits."""
+FEWEST: Final = 4
+"""Points below which nothing is fitted."""
 STEPS: Final = 200
 """Steps at most; a fit of three numbers takes about twenty."""
 

@@ -19,15 +19,13 @@ import numpy as np
 from reference.machine import Machine
 from reference.measure import laws
 from reference.measure.cases import BF16
-from reference.measure.fitting import Array, Fit, Number, Unknown, exactly, fit
+from reference.measure.fitting import FEWEST, Array, Fit, Number, Unknown, exactly, fit
 from reference.measure.points import MeasuredPoint, Statistic
 from twin.loading import catalog_parts, load_part
 
 SAME: Final = 0.03
 """How far memory may lie from a catalog part's for it to be the same GPU: drivers differ by less
 than 1 %, capacities on sale by at least 10 %."""
-FEWEST: Final = 4
-"""Points below which no link is fitted."""
 COPIES: Final = ("host_copy", "host_to_device", "device_to_host")
 _MOST: Final = 10.0
 """Seconds of a step or an update, at most."""

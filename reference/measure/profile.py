@@ -19,7 +19,7 @@ import numpy as np
 from reference.machine import Machine
 from reference.measure import laws
 from reference.measure.cases import BF16
-from reference.measure.fitting import Array, Fit, Number, Residuals, Unknown, fit
+from reference.measure.fitting import FEWEST, Array, Fit, Number, Residuals, Unknown, fit
 from reference.measure.laws import AttentionLaw, Ceilings, MatmulLaw
 from reference.measure.limits import DeviceLimits
 from reference.measure.points import MeasuredPoint, Statistic
@@ -29,8 +29,6 @@ RAMP: Final = (1e-2, 1e5)
 """Bounds of the twin's fields."""
 LAUNCH: Final = (1e-9, 1.0, "seconds")
 """Bounds of seconds."""
-FEWEST: Final = 4
-"""Points below which nothing is fitted."""
 SUMS: Final = ("add", "accumulate")
 """These stand for all kernels bound by memory that have no kind of their own. A copy is the
 ceiling, and no kernel of a step."""
