@@ -54,8 +54,8 @@ class LocalChat:
     @contextmanager
     def _begin(self, body: Mapping[str, Any]) -> Iterator[Any]:
         """The begun answer. A full queue empties: callers of this process wait."""
-        asked = self._api.read_chat({**body, **self._fields})
-        with self._api.begin(asked, wait=_WAIT) as begun:
+        request = self._api.read_chat({**body, **self._fields})
+        with self._api.begin(request, wait=_WAIT) as begun:
             yield begun
 
 

@@ -114,9 +114,9 @@ class Handler(BaseHTTPRequestHandler):
             raise DrainingError
         self._answer(readers[path](body))
 
-    def _answer(self, asked: ApiRequest) -> None:
-        with self.server.api.begin(asked, self._gone) as (answer, updates, stream):
-            if asked.body.stream:
+    def _answer(self, request: ApiRequest) -> None:
+        with self.server.api.begin(request, self._gone) as (answer, updates, stream):
+            if request.body.stream:
                 self._send_events(answer.chunks(self._reading(updates, stream)))
                 return
             document = answer.whole(updates)

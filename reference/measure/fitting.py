@@ -81,7 +81,7 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FittedLaw:
     """Values with standard errors (Gauss-Newton), and the log error of each point."""
 
     unknowns: tuple[Unknown, ...]
@@ -106,13 +106,17 @@ class Fit:
         return Residuals(name, len(errors), *(float(v) for v in np.quantile(errors, (0.5, 0.9))))
 
 
-def fit(predict: Callable[[Array], Array], measured: Array, *starts: Sequence[Unknown]) -> Fit:
+def fit(
+    predict: Callable[[Array], Array], measured: Array, *starts: Sequence[Unknown]
+) -> FittedLaw:
     """The values that bring `predict` (seconds of each point) closest to what was measured: the
     best that is found from several starts."""
     return min((_fit(predict, measured, start) for start in starts), key=lambda each: each.cost)
 
 
-def _fit(predict: Callable[[Array], Array], measured: Array, unknowns: Sequence[Unknown]) -> Fit:
+def _fit(
+    predict: Callable[[Array], Array], measured: Array, unknowns: Sequence[Unknown]
+) -> FittedLaw:
     low, high = np.log([u.low for u in unknowns]), np.log([u.high for u in unknowns])
     x = np.clip(np.log([u.start for u in unknowns]), low, high)
 
@@ -146,7 +150,7 @@ def _fit(predict: Callable[[Array], Array], measured: Array, unknowns: Sequence[
     variances = np.diag(np.linalg.pinv(last.T @ last) * spread)
     values = np.exp(x)
     errors = values * np.sqrt(np.clip(variances, 0.0, None))
-    return Fit(tuple(unknowns), tuple(values.tolist()), tuple(errors.tolist()), r, _loss(r))
+    return FittedLaw(tuple(unknowns), tuple(values.tolist()), tuple(errors.tolist()), r, _loss(r))
 
 
 def _loss(r: Array) -> float:

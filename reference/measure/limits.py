@@ -19,7 +19,7 @@ import numpy as np
 from reference.machine import Machine
 from reference.measure import laws
 from reference.measure.cases import BF16
-from reference.measure.fitting import FEWEST, Array, Fit, Number, Unknown, exactly, fit
+from reference.measure.fitting import FEWEST, Array, FittedLaw, Number, Unknown, exactly, fit
 from reference.measure.points import MeasuredPoint, Statistic
 from twin.loading import catalog_parts, load_part
 
@@ -165,7 +165,7 @@ def _ranks(
 
 def _rate_and_start(
     size: Array, hops: Array, points: Sequence[MeasuredPoint], statistic: Statistic
-) -> Fit:
+) -> FittedLaw:
     """Bytes per second and seconds per hop."""
     measured = np.array([point.timing.seconds(statistic) for point in points])
 
@@ -177,7 +177,7 @@ def _rate_and_start(
     return fit(predict, measured, [Unknown(rate, 1e5, 1e15, "bytes_per_s"), hops_from])
 
 
-def _pair(found: Fit, note: str) -> tuple[Number, Number]:
+def _pair(found: FittedLaw, note: str) -> tuple[Number, Number]:
     """Both numbers; one that may be at its least bound may be nothing at all."""
     first, second = (
         replace(number, note=note, low=0.0 if number.low <= 1e-9 else number.low)

@@ -19,7 +19,15 @@ import numpy as np
 from reference.machine import Machine
 from reference.measure import laws
 from reference.measure.cases import BF16
-from reference.measure.fitting import FEWEST, Array, Fit, Number, Residuals, Unknown, fit
+from reference.measure.fitting import (
+    FEWEST,
+    Array,
+    FittedLaw,
+    Number,
+    Residuals,
+    Unknown,
+    fit,
+)
 from reference.measure.laws import AttentionLaw, Ceilings, MatmulLaw
 from reference.measure.limits import DeviceLimits
 from reference.measure.points import MeasuredPoint, Statistic
@@ -191,7 +199,7 @@ def _matmuls(
     return numbers, whole, residuals
 
 
-def _dense(own: _Points, ceilings: Ceilings, whole: bool) -> Fit:
+def _dense(own: _Points, ceilings: Ceilings, whole: bool) -> FittedLaw:
     """Efficiency, ramp and launch, from two starts: a long ramp and a low efficiency can look like
     a short one and a high efficiency."""
     work = laws.products(own.every, ceilings.sms, whole)
@@ -207,7 +215,7 @@ def _dense(own: _Points, ceilings: Ceilings, whole: bool) -> Fit:
 
 def _held(
     own: _Points, unknowns: dict[str, Unknown], law: MatmulLaw, where: tuple[Ceilings, bool]
-) -> Fit:
+) -> FittedLaw:
     """Some numbers of the law, everything else held."""
     ceilings, whole = where
     work = laws.products(own.every, ceilings.sms, whole)
@@ -219,7 +227,7 @@ def _held(
     return fit(predict, own.seconds, list(unknowns.values()))
 
 
-def _attention(own: _Points, ceilings: Ceilings) -> Fit:
+def _attention(own: _Points, ceilings: Ceilings) -> FittedLaw:
     """Share of the peak on long sequences of wide heads, the ramp of short ones and the width of
     narrow ones, and the launch."""
 

@@ -130,8 +130,8 @@ def _measure(
         own: list[MeasuredPoint] = []
         left = [case for case in cases if isinstance(case, Skip)]
         for case in (case for case in cases if isinstance(case, TimedCase)):
-            pace = (time.perf_counter() - start) / done if done else setting.effort.seconds
-            tell(f"{group}: {case}", done, total, pace * (total - done))
+            seconds_each = (time.perf_counter() - start) / done if done else setting.effort.seconds
+            tell(f"{group}: {case}", done, total, seconds_each * (total - done))
             point = _point(group, case, setting)
             own += [point] if isinstance(point, MeasuredPoint) else []
             left += [point] if isinstance(point, Skip) else []

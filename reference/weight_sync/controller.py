@@ -112,11 +112,11 @@ class Controller:
         """The senders read a checkpoint together; the bytes that each read from disk."""
         pieces, owners = dealt(saved(checkpoint), self.units, len(self.senders))
         self._own(shares(self.units, owners, len(self.senders)))
-        asked = {
+        requests = {
             peer: ("read", (checkpoint, own, version))
             for peer, own in zip(self.senders, pieces, strict=True)
         }
-        found = self._all(asked)
+        found = self._all(requests)
         self.version = version
         return [found[peer] for peer in self.senders]
 
@@ -190,8 +190,8 @@ class Controller:
         """Senders take their shares, unless they have them already."""
         if owned == self._owned:
             return
-        asked = {peer: ("own", (own,)) for peer, own in zip(self.senders, owned, strict=True)}
-        found = self._all(asked)
+        requests = {peer: ("own", (own,)) for peer, own in zip(self.senders, owned, strict=True)}
+        found = self._all(requests)
         self._owned = owned
         self._addresses = tuple(found[peer] for peer in self.senders)
 
@@ -208,12 +208,15 @@ class Controller:
         everyone, (host, port) = [*self.senders, *there], self._place
         made, version = self.buckets(space), self.version
         assert version is not None
-        asked: dict[Peer, tuple[str, Sequence[Any]]] = {}
+        requests: dict[Peer, tuple[str, Sequence[Any]]] = {}
         for rank, peer in enumerate(everyone):
             place = (self._epoch, rank, len(self.senders), len(everyone), sync.patience)
             meeting = Meeting(host, port, *place)
-            asked[peer] = "update", (UpdateOrder(meeting, sync.wire, stages, made, space, version),)
-        found = ask(asked, self._patience)
+            requests[peer] = (
+                "update",
+                (UpdateOrder(meeting, sync.wire, stages, made, space, version),),
+            )
+        found = ask(requests, self._patience)
         senders = self._senders(found)
         took, failed = dict[int, RankReport](), dict[int, tuple[Problem, ...]]()
         for number, peer in enumerate(self.receivers):
@@ -240,9 +243,9 @@ class Controller:
     def _told(self, peer: Peer, word: str, *arguments: Any) -> Any:
         return self._all({peer: (word, arguments)})[peer]
 
-    def _all(self, asked: Mapping[Peer, tuple[str, Sequence[Any]]]) -> dict[Peer, Any]:
+    def _all(self, requests: Mapping[Peer, tuple[str, Sequence[Any]]]) -> dict[Peer, Any]:
         """The values of all; the first error is raised."""
-        values = ask(asked, self._patience)
+        values = ask(requests, self._patience)
         for answer in values.values():
             if isinstance(answer, UsageError):
                 raise answer

@@ -112,11 +112,11 @@ class Library:
             def handle(self) -> None:
                 line = self.rfile.readline(_LONGEST)
                 try:
-                    asked = json.loads(line)
-                    if not hmac.compare_digest(str(asked["secret"]), secret):
+                    wanted = json.loads(line)
+                    if not hmac.compare_digest(str(wanted["secret"]), secret):
                         return
-                    for name in asked["units"]:
-                        self._tell(str(name), int(asked["version"]))
+                    for name in wanted["units"]:
+                        self._tell(str(name), int(wanted["version"]))
                 except UsageError as error:
                     self._line({"error": error.problems[0].as_dict()})
                 except (ValueError, TypeError, KeyError, OSError):
@@ -148,11 +148,11 @@ def fetched(
 ) -> Iterator[tuple[Unit, Tensor]]:
     """Tensors of the full set out of an owner's host memory, one at a time, each valid until the
     next. Raises UsageError: TW625 where they are of another version, TW623 where nobody answers."""
-    asked = {"secret": address.secret, "version": version, "units": [unit.name for unit in units]}
+    wanted = {"secret": address.secret, "version": version, "units": [unit.name for unit in units]}
     memory = torch.empty(max((unit.bytes for unit in units), default=0), dtype=torch.uint8)
     try:
         with socket.create_connection((address.host, address.port), patience) as link:
-            link.sendall(json.dumps(asked).encode() + b"\n")
+            link.sendall(json.dumps(wanted).encode() + b"\n")
             with link.makefile("rb") as came:
                 for unit in units:
                     _read(came, memory[: unit.bytes])

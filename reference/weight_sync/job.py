@@ -92,8 +92,8 @@ def _run_of(checkpoint: Path, overrides: list[str]) -> RunSpec:
     if other:
         message = f"`{other[0]}` would change a run that was trained"
         raise UsageError([Problem("TW627", "--set", message, "only `parallel` may be set")])
-    asked = load_run("nano", overrides).parallel
-    return run.model_copy(update={"parallel": asked})
+    parallel = load_run("nano", overrides).parallel
+    return run.model_copy(update={"parallel": parallel})
 
 
 def mesh_for(run: RunSpec, ranks: int | None) -> Mesh:

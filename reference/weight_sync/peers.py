@@ -84,13 +84,13 @@ def serve(actor: object, connection: Connection) -> None:
         connection.send((value, problems))
 
 
-def ask(asked: Mapping[Peer, tuple[str, Sequence[Any]]], patience: float) -> dict[Peer, Any]:
-    """The values of all, whatever each was asked; a UsageError in the place of a value where a peer
+def ask(requests: Mapping[Peer, tuple[str, Sequence[Any]]], patience: float) -> dict[Peer, Any]:
+    """The values of all, by request; a UsageError in the place of a value where a peer
     failed, and goes on, or is gone (TW623): one that says nothing is, after so many seconds without
     a word of anyone."""
     waiting: dict[Any, Peer] = {}
     found: dict[Peer, Any] = {}
-    for peer, (word, arguments) in asked.items():
+    for peer, (word, arguments) in requests.items():
         try:
             peer.connection.send((word, tuple(arguments)))
             waiting[peer.connection] = peer

@@ -43,22 +43,25 @@ class OpenAiApi:
 
     @contextmanager
     def begin(
-        self, asked: ApiRequest, gone: Callable[[], bool] = lambda: False, wait: float | None = None
+        self,
+        request: ApiRequest,
+        gone: Callable[[], bool] = lambda: False,
+        wait: float | None = None,
     ) -> Iterator[tuple[AnswerDocuments, Iterator[Update], UpdateStream]]:
         """The answer, its updates until nobody reads on, and their stream; cancelled at the end if
         it is not over. Raises what `Service.submit` does; with `wait`, a full queue is asked again
         after so many seconds."""
-        stream = self._submitted(asked, wait)
+        stream = self._submitted(request, wait)
         try:
-            answer = AnswerDocuments(self.served, asked, stream)
+            answer = AnswerDocuments(self.served, request, stream)
             yield answer, stream.read(gone), stream
         finally:
             self.service.cancel(stream)
 
-    def _submitted(self, asked: ApiRequest, wait: float | None) -> UpdateStream:
+    def _submitted(self, request: ApiRequest, wait: float | None) -> UpdateStream:
         while True:
             try:
-                return self.service.submit(asked.engine)
+                return self.service.submit(request.engine)
             except QueueFullError:
                 if wait is None:
                     raise
@@ -68,16 +71,16 @@ class OpenAiApi:
 class AnswerDocuments:
     """The answer to one request of either kind."""
 
-    def __init__(self, served: ServedModel, asked: ApiRequest, stream: UpdateStream) -> None:
-        self._name, self._asked, self._updates = served.name, asked, list[Update]()
-        chats = asked.first_call is not None
+    def __init__(self, served: ServedModel, request: ApiRequest, stream: UpdateStream) -> None:
+        self._name, self._request, self._updates = served.name, request, list[Update]()
+        chats = request.first_call is not None
         self._object = "chat.completion" if chats else "text_completion"
         self._chunk_object = "chat.completion.chunk" if chats else self._object
         self._id = f"{'chatcmpl' if chats else 'cmpl'}-{stream.number}"
         self._created = int(time.time())
         kind: type[AnswerChoice] = ChatChoice if chats else CompletionChoice
         self._choices = [
-            kind(served.vocabulary, asked, index) for index in range(asked.engine.choices)
+            kind(served.vocabulary, request, index) for index in range(request.engine.choices)
         ]
 
     def chunks(self, updates: Iterator[Update]) -> Iterator[dict[str, Any]]:
@@ -88,7 +91,7 @@ class AnswerDocuments:
         for update in updates:
             for chunk in self._add(update):
                 yield self._document(self._chunk_object, [chunk])
-        options = self._asked.body.stream_options
+        options = self._request.body.stream_options
         if options is not None and options.include_usage:
             yield self._document(self._chunk_object, [], usage=self._usage())
 
@@ -97,12 +100,12 @@ class AnswerDocuments:
         for update in updates:
             self._add(update)
         more: dict[str, Any] = {"usage": self._usage()}
-        if self._asked.body.return_token_ids:
-            more["prompt_token_ids"] = list(self._asked.engine.prompt)
+        if self._request.body.return_token_ids:
+            more["prompt_token_ids"] = list(self._request.engine.prompt)
         return self._document(self._object, [choice.whole() for choice in self._choices], **more)
 
     def _usage(self) -> dict[str, Any]:
-        return usage_of(self._asked.engine, self._updates)
+        return usage_of(self._request.engine, self._updates)
 
     def _add(self, update: Update) -> list[dict[str, Any]]:
         if update.finish == "error":

@@ -59,7 +59,7 @@ def wrong(param: str, message: str, code: str | None = None) -> ApiError:
     return ApiError(400, f"`{param}`: {message}", param, code)
 
 
-class Part(BaseModel):
+class BodyPart(BaseModel):
     """An object in a body; `null` counts as absent."""
 
     model_config = ConfigDict(strict=True)
@@ -72,7 +72,7 @@ class Part(BaseModel):
         return {name: value for name, value in fields.items() if value is not None}
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=BodyPart)
 
 
 def parse(kind: type[P], fields: Any, path: str = "") -> P:
@@ -114,13 +114,13 @@ Stop = Annotated[
 ]
 
 
-class StreamOptions(Part):
+class StreamOptions(BodyPart):
     """How a stream ends."""
 
     include_usage: bool = False
 
 
-class Body(Part):
+class Body(BodyPart):
     """What completions and chats have in common."""
 
     model_config = ConfigDict(strict=True, extra="forbid")

@@ -19,7 +19,7 @@ from reference.inference.openai.body import (
     ApiError,
     ApiRequest,
     Body,
-    Part,
+    BodyPart,
     ServedModel,
     check,
     most_tokens,
@@ -36,7 +36,7 @@ _NO_PARAMETERS: Final = {"type": "object", "additionalProperties": False}
 _FUNCTION = Annotated[Any, only("function")]
 
 
-class TextPart(Part):
+class TextPart(BodyPart):
     """A part of a message's content."""
 
     type: Literal["text"]
@@ -50,14 +50,14 @@ def _parts(value: Any) -> Any:
 Content = Annotated[list[TextPart], BeforeValidator(_parts)]
 
 
-class CalledFunction(Part):
+class CalledFunction(BodyPart):
     """What a call names."""
 
     name: str
     arguments: str = "{}"
 
 
-class ToolCall(Part):
+class ToolCall(BodyPart):
     """A call in an assistant's message."""
 
     id: str
@@ -65,7 +65,7 @@ class ToolCall(Part):
     function: CalledFunction
 
 
-class ChatMessage(Part):
+class ChatMessage(BodyPart):
     """One message."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -74,21 +74,21 @@ class ChatMessage(Part):
     tool_call_id: str = ""
 
 
-class ToolFunction(Part):
+class ToolFunction(BodyPart):
     """A function that may be called."""
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
     parameters: dict[str, Any] = Field(default_factory=lambda: dict(_NO_PARAMETERS))
 
 
-class Tool(Part):
+class Tool(BodyPart):
     """A tool that is declared."""
 
     type: _FUNCTION = "function"
     function: ToolFunction
 
 
-class ResponseFormat(Part):
+class ResponseFormat(BodyPart):
     """The form of an answer that calls no tool."""
 
     type: Literal["text", "json_object", "json_schema"]

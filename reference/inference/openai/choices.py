@@ -26,8 +26,8 @@ FINISHES: Final[Mapping[Finish, str]] = {"stop": "stop", "length": "length", "ca
 class AnswerChoice(ABC):
     """One choice as its tokens come."""
 
-    def __init__(self, vocabulary: Vocabulary, asked: ApiRequest, index: int) -> None:
-        self._vocabulary, self._asked, self._index = vocabulary, asked, index
+    def __init__(self, vocabulary: Vocabulary, request: ApiRequest, index: int) -> None:
+        self._vocabulary, self._request, self._index = vocabulary, request, index
         self._text = ""
         self._tokens: list[GeneratedToken] = []
         self._finish: str | None = None
@@ -41,7 +41,7 @@ class AnswerChoice(ABC):
         tokens = [update.told] if update.told else []
         self._tokens += tokens
         said = self._said(update)
-        silent = not (said or self._finish or self._asked.body.wants_logprobs)
+        silent = not (said or self._finish or self._request.body.wants_logprobs)
         return [] if silent else [self._document(self._chunk(said), tokens)]
 
     def whole(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class AnswerChoice(ABC):
         """Log-probabilities of tokens."""
 
     def _document(self, said: dict[str, Any], tokens: Sequence[GeneratedToken]) -> dict[str, Any]:
-        body = self._asked.body
+        body = self._request.body
         shown = {"index": self._index, **said, "finish_reason": self._finish, "logprobs": None}
         if body.wants_logprobs:
             shown["logprobs"] = self._logprobs(tokens)
@@ -108,10 +108,10 @@ class CompletionChoice(AnswerChoice):
 class ChatChoice(AnswerChoice):
     """A choice of /v1/chat/completions: content, and calls as they are written."""
 
-    def __init__(self, vocabulary: Vocabulary, asked: ApiRequest, index: int) -> None:
-        super().__init__(vocabulary, asked, index)
-        self._first_call = asked.first_call or 0
-        self._free = asked.engine.constraint is None
+    def __init__(self, vocabulary: Vocabulary, request: ApiRequest, index: int) -> None:
+        super().__init__(vocabulary, request, index)
+        self._first_call = request.first_call or 0
+        self._free = request.engine.constraint is None
         self._inside = ""
         self._head: list[int] = []
         self._calls = 0
