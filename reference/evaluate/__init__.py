@@ -9,8 +9,8 @@ plays environments with any generator; `.validity` (None without a call), `.vali
 
 spec.py, task.py, tasks/      the configuration; tasks as data protocols/                    ways to
 ask: likelihood, generate, needle, act, attack scorers.py                    scorers of texts
-subject.py                    the model that is evaluated; trained.py: a run's; decoder.py: in
-dialogues tool_use.py                   dialogues with tools; whether calls are valid statistics.py
+subject.py                    the model that is evaluated; trained.py: that of a run
+tool_use.py                   dialogues with tools; whether calls are valid statistics.py
 intervals, pass@k, votes run.py, journal.py            the evaluation, cases on disk, resuming after
 a kill report.py                     document, tables, pictures, comparison
 """
