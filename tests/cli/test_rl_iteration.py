@@ -110,7 +110,7 @@ def test_the_command_sweeps_iterations(twin_command: Command, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("more", "told"),
-    [(["--fidelity", "events"], "played in one way"), (["--show", "mfu"], "TW152")],
+    [(["--fidelity", "events"], "does not apply to"), (["--show", "mfu"], "TW152")],
 )
 def test_what_an_iteration_has_not_is_refused(
     twin_command: Command, more: list[str], told: str

@@ -72,11 +72,18 @@ def test_expectations_are_of_the_whole_run(twin_command: Command, write: Write) 
 
 def test_the_verbs_of_one_step_say_that_they_are(twin_command: Command, write: Write) -> None:
     path = str(write())
-    code, _, told = twin_command("sweep", path, "--grid", "parallel.pipeline=1,2", "--jobs", "1")
-    assert code == 0
-    assert "this answers the step of the scenario itself" in told
-    code, _, told = twin_command("recommend", path, "--fixed-layout", "--jobs", "1")
+    _, _, told = twin_command("recommend", path, "--fixed-layout", "--jobs", "1")
     assert "answers its 2 phases" in told
+
+
+def test_a_point_of_a_sweep_is_the_whole_run(twin_command: Command, write: Write) -> None:
+    path = str(write())
+    words = ("sweep", path, "--grid", "cluster.nodes=2", "--jobs", "1", "--json")
+    code, out, _ = twin_command(*words)
+    assert code == 0
+    (point,) = json.loads(out)["points"]
+    whole = json.loads(twin_command("run", path, "--set", "cluster.nodes=2", "--json")[1])
+    assert point["kpis"] == whole["kpis"]
 
 
 def test_runs_in_phases_are_compared_by_their_days(twin_command: Command, write: Write) -> None:
