@@ -94,7 +94,9 @@ def section_options(
     for name in names:
         default = "" if defaults[name] is None else f" [{defaults[name]}]"
         told = f"{section.model_fields[name].description}{default}"
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=told)
+        kind = int if type(defaults[name]) is int else str
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, metavar="VALUE", type=kind, help=told)
 
 
 def section_of(

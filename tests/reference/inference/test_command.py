@@ -69,6 +69,8 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys) -> None:
     assert "TW491" in capsys.readouterr().err
     assert main([str(tmp_path), "--blocks", "0"]) == 2
     assert "TW493" in capsys.readouterr().err
+    assert main([str(tmp_path), "--blocks", "64"]) == 2
+    assert "TW491" in capsys.readouterr().err
 
 
 @pytest.mark.slow
