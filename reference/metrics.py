@@ -25,7 +25,7 @@ EventKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepMetrics:
     """One optimizer step. What differs between two runs of one configuration: `seconds`, what
     follows from it, and `peak_bytes`."""
 
@@ -74,7 +74,7 @@ class Metrics:
     def __init__(self, folder: Path | None, *, last_step: int | None, tensorboard: bool) -> None:
         """Begin a log, or go on after `last_step`, forgetting what came later; without a folder,
         only in memory."""
-        self.steps: list[Step] = []
+        self.steps: list[StepMetrics] = []
         self.evaluations: list[Evaluation] = []
         self._file: TextIO | None = None
         self._board: Any = None
@@ -97,7 +97,7 @@ class Metrics:
         if self._board:
             self._board.close()
 
-    def step(self, step: Step) -> None:
+    def step(self, step: StepMetrics) -> None:
         """Append one step."""
         self.steps.append(step)
         self._append("step", asdict(step))
@@ -121,7 +121,7 @@ class Metrics:
         for line in lines:
             facts = {key: value for key, value in line.items() if key != "kind"}
             if line["kind"] == "step":
-                self.steps.append(Step(**facts))
+                self.steps.append(StepMetrics(**facts))
             elif line["kind"] == "evaluation":
                 self.evaluations.append(Evaluation(**facts))
 

@@ -27,7 +27,7 @@ from reference.ending import (
     terminal_bar,
 )
 from reference.evaluate import run as task_evaluation
-from reference.metrics import Step
+from reference.metrics import StepMetrics
 from reference.parallel.world import LOST, environment, is_lost, left, lost
 from reference.trainer import loop
 from reference.trainer.folder import Existing
@@ -59,7 +59,7 @@ DIVERGED = 5
 def train(
     run: RunSpec,
     *,
-    progress: Callable[[Step], None] | None = None,
+    progress: Callable[[StepMetrics], None] | None = None,
     tell: Callable[[str], None] | None = None,
     existing: Existing = "refuse",
     stop: Stop | None = None,
@@ -108,10 +108,10 @@ def _command(words: argparse.Namespace, program: Program) -> int:
     return 0
 
 
-def _shown(bar: Any, steps: int) -> Callable[[Step], None]:
+def _shown(bar: Any, steps: int) -> Callable[[StepMetrics], None]:
     task = bar.add_task("", total=steps, stage="start", loss=float("nan"), speed=0.0)
 
-    def show(step: Step) -> None:
+    def show(step: StepMetrics) -> None:
         facts = {"stage": step.stage, "loss": step.loss, "speed": step.tokens_per_s}
         bar.update(task, completed=step.step, **facts)
 

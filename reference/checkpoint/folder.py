@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from reference.checkpoint.piece import Held, Pieces, Whole, held_by, listed
+from reference.checkpoint.piece import HeldRanges, Pieces, Whole, held_by, listed
 from reference.checkpoint.ranks import on_all, on_first
 from reference.disk import sync, write_synced
 from twin.errors import Problem, UsageError
@@ -48,7 +48,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class IntactCheckpoint:
     """An intact checkpoint on disk: every file has the bytes that were written."""
 
     path: Path
@@ -83,7 +83,7 @@ def save(folder: Path, snapshot: Snapshot, keep: int, group: ProcessGroup | None
 
 def newest(
     folder: Path, group: ProcessGroup | None = None
-) -> tuple[Checkpoint | None, list[Problem]]:
+) -> tuple[IntactCheckpoint | None, list[Problem]]:
     """The newest intact checkpoint, and those newer than it, refused by name. Of a group the first
     rank looks; raises UsageError TW311 on all where one does not see what it found."""
     found, refused = on_first(group, lambda: _newest(folder))
@@ -94,7 +94,7 @@ def newest(
     return found, refused
 
 
-def _newest(folder: Path) -> tuple[Checkpoint | None, list[Problem]]:
+def _newest(folder: Path) -> tuple[IntactCheckpoint | None, list[Problem]]:
     refused: list[Problem] = []
     for path in _listed(folder):
         try:
@@ -105,7 +105,7 @@ def _newest(folder: Path) -> tuple[Checkpoint | None, list[Problem]]:
     return None, refused
 
 
-def read(path: Path) -> Checkpoint:
+def read(path: Path) -> IntactCheckpoint:
     """The checkpoint at `path`, every byte of it checked. Raises `DamagedError`."""
     manifest = _read_manifest(path)
     for name, facts in manifest["files"].items():
@@ -118,11 +118,11 @@ def read(path: Path) -> Checkpoint:
         if _digest(file) != facts["sha256"]:
             raise DamagedError(f"`{name}` does not hold what was written")
     shapes = {name: (kind, tuple(shape)) for name, (kind, shape) in manifest["tensors"].items()}
-    return Checkpoint(path, manifest["step"], manifest["facts"], manifest["config"], shapes)
+    return IntactCheckpoint(path, manifest["step"], manifest["facts"], manifest["config"], shapes)
 
 
 def load_tensors(
-    checkpoint: Checkpoint, wanted: Mapping[str, Pieces], group: ProcessGroup | None = None
+    checkpoint: IntactCheckpoint, wanted: Mapping[str, Pieces], group: ProcessGroup | None = None
 ) -> None:
     """Fill the given pieces, in place, with those numbers of the checkpoint's tensors of the same
     names. Each rank of a group passes what it wants; where one cannot have it, all fail."""
@@ -169,7 +169,7 @@ def _write_tensors(folder: Path, tensors: Mapping[str, Pieces], group: ProcessGr
     write(folder, tensors, group)
 
 
-def _read_tensors(checkpoint: Checkpoint, wanted: Mapping[str, Pieces]) -> None:
+def _read_tensors(checkpoint: IntactCheckpoint, wanted: Mapping[str, Pieces]) -> None:
     from reference.checkpoint.tensors import read as read_pieces  # noqa: PLC0415  as above
 
     for name, pieces in wanted.items():
@@ -193,7 +193,7 @@ def _written(partial: Path, rank: int) -> dict[str, dict[str, Any]]:
 def _finish(
     partial: Path,
     snapshot: Snapshot,
-    held: Mapping[str, Held],
+    held: Mapping[str, HeldRanges],
     files: Mapping[str, Mapping[str, Any]],
     keep: int,
 ) -> Path:
@@ -216,7 +216,7 @@ def _finish(
 def _write_manifest(
     partial: Path,
     snapshot: Snapshot,
-    held: Mapping[str, Held],
+    held: Mapping[str, HeldRanges],
     files: Mapping[str, Mapping[str, Any]],
 ) -> None:
     manifest = {

@@ -63,7 +63,7 @@ def listed(pieces: Pieces) -> tuple[Piece, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRanges:
     """What some ranks have of a tensor together."""
 
     whole: Whole
@@ -87,7 +87,7 @@ class Held:
         return reached == prod(self.whole[1])
 
 
-def held_by(group: ProcessGroup | None, tensors: Mapping[str, Pieces]) -> dict[str, Held]:
+def held_by(group: ProcessGroup | None, tensors: Mapping[str, Pieces]) -> dict[str, HeldRanges]:
     """What all ranks have of every tensor, the same on each rank; alone without a group.
 
     Raises ValueError where ranks mean different tensors by one name.
@@ -99,7 +99,7 @@ def held_by(group: ProcessGroup | None, tensors: Mapping[str, Pieces]) -> dict[s
             if wholes.setdefault(name, whole) != whole:
                 raise ValueError(f"`{name}` is {wholes[name]} and {whole}")
             ranges.setdefault(name, []).extend([(first, end)] if end > first else [])
-    return {name: Held(whole, tuple(sorted(ranges[name]))) for name, whole in wholes.items()}
+    return {name: HeldRanges(whole, tuple(sorted(ranges[name]))) for name, whole in wholes.items()}
 
 
 def _facts(tensors: Mapping[str, Pieces]) -> Iterator[tuple[str, Whole, int, int]]:

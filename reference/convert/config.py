@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
 
+from reference.yaml_tables import yaml_table
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint, nearest
 from twin.spec.model import GroupedAttention, ModelSpec
@@ -41,7 +41,7 @@ class Family:
     """Keys that repeat others, or are looked at apart."""
 
 
-TABLES: Final[Json] = YAML(typ="safe").load(Path(__file__).with_name("families.yaml"))
+TABLES: Final[Json] = yaml_table(Path(__file__).with_name("families.yaml"))
 KEPT, STORAGE, PREDICTIONS = TABLES["kept"], TABLES["storage"], TABLES["predictions"]
 YARN: Final[Mapping[str, str]] = TABLES["yarn"]
 FAMILIES: Final = {name: Family(**table) for name, table in TABLES["families"].items()}

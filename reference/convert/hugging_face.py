@@ -21,7 +21,7 @@ from torch import Tensor
 
 from reference.convert.config import TABLES, Config, config_of, model_of
 from reference.convert.folder import read_kept, read_model, refuse_other, wanted, write_model
-from reference.convert.names import Part, Whole, tensors
+from reference.convert.names import ReleasedPart, Whole, tensors
 from reference.convert.shards import Planned, Shards, Stored, staged, write, write_json
 from reference.convert.trained import Trained, is_trained
 from reference.kernels.fp8 import TILE, dequantize_blocks
@@ -141,7 +141,9 @@ def _readable(dtype: torch.dtype) -> torch.dtype:
     return torch.bfloat16 if dtype == _FP8 else dtype
 
 
-def _pieces(parts: tuple[Part, ...], shards: Shards, dtype: torch.dtype) -> Iterator[Tensor]:
+def _pieces(
+    parts: tuple[ReleasedPart, ...], shards: Shards, dtype: torch.dtype
+) -> Iterator[Tensor]:
     for part in parts:
         tensor = shards.read(part.theirs)
         if tensor.dtype == _FP8:
@@ -184,13 +186,15 @@ def _kept_ones(
     return {**shapes, "head.weight": shapes["embedding.weight"]} if both else shapes
 
 
-def _planned_theirs(part: Part, held: Shards | Trained, dtype: torch.dtype | None) -> Planned:
+def _planned_theirs(
+    part: ReleasedPart, held: Shards | Trained, dtype: torch.dtype | None
+) -> Planned:
     bias = part.theirs.endswith("e_score_correction_bias")
     own = held.stored[part.ours].dtype if bias or dtype is None else dtype
     return Planned(part.theirs, own, part.shape, partial(_piece, part, held, own))
 
 
-def _piece(part: Part, held: Shards | Trained, dtype: torch.dtype) -> Iterator[Tensor]:
+def _piece(part: ReleasedPart, held: Shards | Trained, dtype: torch.dtype) -> Iterator[Tensor]:
     yield held.rows(part.ours, part.expert, part.first_row, part.shape[0]).to(dtype)
 
 

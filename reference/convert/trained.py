@@ -11,7 +11,7 @@ from torch import Tensor
 
 from reference.checkpoint.folder import (
     MANIFEST,
-    Checkpoint,
+    IntactCheckpoint,
     load_tensors,
 )
 from reference.checkpoint.piece import piece_of
@@ -78,7 +78,7 @@ class Trained:
         return (tensor if expert is None else tensor[expert])[first : first + count]
 
 
-def _stretched(checkpoint: Checkpoint) -> ModelSpec:
+def _stretched(checkpoint: IntactCheckpoint) -> ModelSpec:
     """The model with the positions of the stage that made the checkpoint's last step."""
     try:
         run = RunSpec.model_validate(dict(checkpoint.config))

@@ -31,7 +31,7 @@ from reference.model.gqa import GroupedQueryAttention
 from reference.model.layers import RmsNorm
 from reference.model.mla import MultiLatentAttention
 from reference.model.rope import rotate, rotate_halves
-from reference.model.transformer import Block
+from reference.model.transformer import TransformerBlock
 
 Place = tuple[PagedCache, int, Tensor]
 """The cache, the layer, and the slots of the step's tokens."""
@@ -170,7 +170,7 @@ def forward(
     )
     x_1ND = model.embedding(ids_N[None])
     turns_NR = model.positions.turns(0, int(positions_N.max()) + 1, x_1ND)[positions_N]
-    for index, block in enumerate(cast("Iterable[Block]", model.layers.values())):
+    for index, block in enumerate(cast("Iterable[TransformerBlock]", model.layers.values())):
         normed_1ND = block.attention_norm(x_1ND)
         place = (cache, index, slots_N)
         x_1ND = x_1ND + attend(block.attention, normed_1ND, turns_NR, place, groups)

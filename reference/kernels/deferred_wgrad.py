@@ -2,9 +2,10 @@
 "Zero bubble pipeline parallelism", arXiv:2401.10241, section 2).
 
 A kernel with a weight asks `weight_gradient` in its backward. Usually that gives the gradient at
-once, and autograd adds it up. Under a `Late` that holds back, it gives None, and the product is
-made when `run` is called, from the input and the output's gradient, which wait until then. Each use
-of a weight waits by itself, so weights used twice, and kernels with several outputs, need no care.
+once, and autograd adds it up. Under `DeferredGradients` that hold back, it gives None, and the
+product is made when `run` is called, from the input and the output's gradient, which wait until
+then. Each use of a weight waits by itself, so weights used twice, and kernels with several outputs,
+need no care.
 
 torch's own split walks the autograd graph and loses gradients where nodes have several outputs or
 weights are shared (pytorch issues 180952 and 170277), so it is not used.
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 
-class Late:
+class DeferredGradients:
     """The weight gradients of one forward pass, if they are put off."""
 
     def __init__(self) -> None:
@@ -51,32 +52,34 @@ class Late:
 
 
 class _Now(local):
-    late: Late | None = None
+    deferred: DeferredGradients | None = None
 
 
 _now = _Now()
 
 
 @contextmanager
-def split_by(late: Late | None) -> Iterator[None]:
-    """The forward pass inside belongs to `late`."""
-    before, _now.late = _now.late, late
+def deferring_to(deferred: DeferredGradients | None) -> Iterator[None]:
+    """The forward pass inside belongs to `deferred`."""
+    before, _now.deferred = _now.deferred, deferred
     try:
         yield
     finally:
-        _now.late = before
+        _now.deferred = before
 
 
-def current() -> Late | None:
+def current() -> DeferredGradients | None:
     """Whom a forward pass that runs now belongs to; a kernel remembers it for its backward."""
-    return _now.late
+    return _now.deferred
 
 
-def weight_gradient(late: Late | None, weight: Tensor, make: Callable[[], Tensor]) -> Tensor | None:
+def weight_gradient(
+    deferred: DeferredGradients | None, weight: Tensor, make: Callable[[], Tensor]
+) -> Tensor | None:
     """The gradient; or None where it waits, or was added to one in a wider type, of which autograd
     would make it a copy first."""
-    if late is not None and late.holds:
-        late.put(lambda: _accumulate(weight, make()))
+    if deferred is not None and deferred.holds:
+        deferred.put(lambda: _accumulate(weight, make()))
         return None
     if weight.grad is not None and weight.grad.dtype != weight.dtype:
         _accumulate(weight, make())

@@ -32,7 +32,7 @@ class _Embedding(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tokens_BT: Tensor, weight_WD: Tensor) -> Tensor:
         ctx.save_for_backward(tokens_BT)
-        ctx.weight, ctx.late = weight_WD, current()
+        ctx.weight, ctx.deferred = weight_WD, current()
         return functional.embedding(tokens_BT, weight_WD)
 
     @staticmethod
@@ -43,9 +43,9 @@ class _Embedding(torch.autograd.Function):
             whole_WD = torch.zeros_like(weight_WD, dtype=weight_WD.grad_dtype or weight_WD.dtype)
             _add(whole_WD, tokens_BT, dout_BTD)
             return None, whole_WD
-        late = ctx.late
-        if late is not None and late.holds:
-            late.put(lambda: _add(weight_WD.grad, tokens_BT, dout_BTD))
+        deferred = ctx.deferred
+        if deferred is not None and deferred.holds:
+            deferred.put(lambda: _add(weight_WD.grad, tokens_BT, dout_BTD))
         else:
             _add(weight_WD.grad, tokens_BT, dout_BTD)
         return None, None

@@ -44,7 +44,7 @@ class _GroupedMatmul(torch.autograd.Function):
     def forward(ctx: Any, rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
         ctx.save_for_backward(rows_RI, weights_EIO)
         ctx.ends_E = ends_E
-        ctx.weights, ctx.late = weights_EIO, current()
+        ctx.weights, ctx.deferred = weights_EIO, current()
         return _by_expert(rows_RI, weights_EIO, ends_E)
 
     @staticmethod
@@ -64,7 +64,7 @@ class _GroupedMatmul(torch.autograd.Function):
 
         if ctx.needs_input_grad[1]:
             base = ctx.weights._base if turned else ctx.weights  # noqa: SLF001 - no public name
-            dweights_EIO = weight_gradient(ctx.late, base, make)
+            dweights_EIO = weight_gradient(ctx.deferred, base, make)
             if dweights_EIO is not None and turned:
                 dweights_EIO = dweights_EIO.transpose(1, 2)
         return drows_RI, dweights_EIO, None

@@ -30,7 +30,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_XI: Tensor, weight_OI: Tensor) -> Tensor:
         ctx.save_for_backward(x_XI, weight_OI)
-        ctx.weight, ctx.late = weight_OI, current()
+        ctx.weight, ctx.deferred = weight_OI, current()
         return functional.linear(x_XI, weight_OI)
 
     @staticmethod
@@ -42,5 +42,7 @@ class _Linear(torch.autograd.Function):
         def make() -> Tensor:
             return dout_XO.flatten(0, -2).T @ x_XI.flatten(0, -2)
 
-        dweight = weight_gradient(ctx.late, ctx.weight, make) if ctx.needs_input_grad[1] else None
+        dweight = (
+            weight_gradient(ctx.deferred, ctx.weight, make) if ctx.needs_input_grad[1] else None
+        )
         return dx_XI, dweight

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from reference.memory.host import Parcel, beside, fetch, host_like
 from reference.memory.saved_tensor import key
-from reference.optim.blocks import Block, States
+from reference.optim.blocks import ParameterBlock, States
 from twin.spec.memory import MemorySpec
 
 _ON_DEVICE: Final = MemorySpec()
@@ -36,19 +36,19 @@ class OptimizerStates(States):
         super().__init__()
         self._on_host = policy.states_on_host
         self._streams = policy.optimizer_update == "device"
-        self._after: dict[str, Block] = {}
+        self._after: dict[str, ParameterBlock] = {}
         """The block that follows one."""
-        self._added: Block | None = None
-        self._stored: Block | None = None
-        self._coming: tuple[Block, dict[str, Tensor | Parcel]] | None = None
+        self._added: ParameterBlock | None = None
+        self._stored: ParameterBlock | None = None
+        self._coming: tuple[ParameterBlock, dict[str, Tensor | Parcel]] | None = None
         """The block whose states are on their way to the device."""
         self._going: dict[str, torch.Event] = {}
 
-    def on_host(self, block: Block) -> bool:
+    def on_host(self, block: ParameterBlock) -> bool:
         """Whether the block's states rest in host memory."""
         return ("expert" if block.expert else "dense") in self._on_host
 
-    def add(self, block: Block, tensors: dict[str, Tensor]) -> None:
+    def add(self, block: ParameterBlock, tensors: dict[str, Tensor]) -> None:
         """Take over the first states of a block, to where they rest."""
         if self.on_host(block):
             tensors = {
@@ -60,7 +60,7 @@ class OptimizerStates(States):
             self._added = block
         super().add(block, tensors)
 
-    def load(self, block: Block) -> dict[str, Tensor]:
+    def load(self, block: ParameterBlock) -> dict[str, Tensor]:
         """The block's states where its update runs."""
         if not self._visits(block):
             return super().load(block)
@@ -74,7 +74,7 @@ class OptimizerStates(States):
             name: one.tensor() if isinstance(one, Parcel) else one for name, one in visit.items()
         }
 
-    def store(self, block: Block, tensors: dict[str, Tensor]) -> None:
+    def store(self, block: ParameterBlock, tensors: dict[str, Tensor]) -> None:
         """Take back what `load` gave."""
         if not self._visits(block):
             super().store(block, tensors)
@@ -89,7 +89,7 @@ class OptimizerStates(States):
             self._going[block.name] = stream.record_event()
         self._stored = block
 
-    def kept(self, block: Block) -> dict[str, Tensor]:
+    def kept(self, block: ParameterBlock) -> dict[str, Tensor]:
         """The block's states where they rest, once they are there. What is written into them holds
         for the next `load`."""
         if self._coming is not None and self._coming[0] is block:
@@ -99,11 +99,11 @@ class OptimizerStates(States):
             going.synchronize()
         return super().kept(block)
 
-    def _visits(self, block: Block) -> bool:
+    def _visits(self, block: ParameterBlock) -> bool:
         """Whether an update needs a copy on the device."""
         return self.on_host(block) and (self._streams or not block.has_master)
 
-    def _bring(self, block: Block) -> dict[str, Tensor | Parcel]:
+    def _bring(self, block: ParameterBlock) -> dict[str, Tensor | Parcel]:
         """The block's states, on their way to the device."""
         rests = super().kept(block)
         parcels = {name: Parcel(one, block.device) for name, one in rests.items() if one.dim()}
@@ -125,7 +125,7 @@ class Holds(Protocol):
     states: States
 
     @property
-    def blocks(self) -> Sequence[Block]:
+    def blocks(self) -> Sequence[ParameterBlock]:
         """Whatever has states."""
         ...
 

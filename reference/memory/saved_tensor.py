@@ -48,11 +48,11 @@ from weakref import ref
 
 from torch.autograd.graph import saved_tensors_hooks
 
-from reference.kernels.deferred_wgrad import current, split_by
+from reference.kernels.deferred_wgrad import current, deferring_to
 from reference.memory.host import Underway, fetch, send
 
 if TYPE_CHECKING:
-    from reference.memory.saved_tensor import Held
+    from reference.memory.saved_tensor import SavedStorage
 
 
 class Now(local):
@@ -195,7 +195,7 @@ class KeptBytes:
     """Which storage it was in the forward (`key`)."""
 
 
-class Held:
+class SavedStorage:
     """One storage that the backward pass needs, and the form in which it waits."""
 
     __slots__ = ("__weakref__", "_alive", "_key", "form", "name", "unit")
@@ -220,7 +220,7 @@ class Handle:
 
     __slots__ = ("_dtype", "_offset", "_size", "_stride", "held")
 
-    def __init__(self, held: Held, tensor: Tensor) -> None:
+    def __init__(self, held: SavedStorage, tensor: Tensor) -> None:
         self.held = held
         self._dtype = tensor.dtype
         self._size = tensor.size()
@@ -241,7 +241,7 @@ class Near(Handle):
 
     __slots__ = ("_tensor",)
 
-    def __init__(self, held: Held, tensor: Tensor) -> None:
+    def __init__(self, held: SavedStorage, tensor: Tensor) -> None:
         self.held = held
         self._tensor = tensor.detach()
 
@@ -251,7 +251,7 @@ class Near(Handle):
 
 
 def key(tensor: Tensor) -> int:
-    """What tells the storage of a tensor from all others that are alive or that a `Held` refers
+    """The identity of a tensor's storage among all that are alive or that a `SavedStorage` refers
     to."""
     return tensor.untyped_storage()._cdata  # noqa: SLF001 - torch has no public identity
 
@@ -273,14 +273,14 @@ class Frame:
     ) -> None:
         """`wait` gives what stands for an input until the backward pass."""
         self._fn = fn
-        self._late = current()
+        self._deferred = current()
         self._inputs = tuple(wait(one) if isinstance(one, Tensor) else one for one in inputs)
         self._need = tuple(isinstance(one, Tensor) and one.requires_grad for one in inputs)
-        self._wanted: dict[Place, ref[Held]] = {}
+        self._wanted: dict[Place, ref[SavedStorage]] = {}
         self.saved = 0
         """Tensors that autograd has saved inside."""
 
-    def want(self, place: Place, held: Held) -> None:
+    def want(self, place: Place, held: SavedStorage) -> None:
         """A storage that the second run will make."""
         self._wanted[place] = ref(held)
 
@@ -298,7 +298,7 @@ class Frame:
             now.running_again(),
             torch.enable_grad(),
             saved_tensors_hooks(keep, _never),
-            split_by(self._late),
+            deferring_to(self._deferred),
         ):
             outputs = self._fn(*inputs)
         for place, output in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
@@ -330,15 +330,15 @@ class Unit:
         self.layer = layer
         self.before = before
         """The layer whose backward follows this one's."""
-        self._helds: list[ref[Held]] = []
+        self._helds: list[ref[SavedStorage]] = []
         self._sent: torch.Event | Underway | None = None
         self._begun = False
 
-    def settle(self, helds: Iterable[ref[Held]]) -> None:
+    def settle(self, helds: Iterable[ref[SavedStorage]]) -> None:
         """The forward is over, and these are what autograd may still hold of it."""
         self._helds.extend(helds)
 
-    def helds(self) -> list[Held]:
+    def helds(self) -> list[SavedStorage]:
         """What the backward pass still needs."""
         return [held for one in self._helds if (held := one()) is not None]
 

@@ -35,11 +35,11 @@ from reference.memory.saved_tensor import (
     Form,
     Frame,
     Handle,
-    Held,
     Kept,
     KeptBytes,
     Near,
     Packed,
+    SavedStorage,
     Sent,
     Unit,
     key,
@@ -117,8 +117,8 @@ class Stash:
         self._units = [Unit(None)]
         self._unit = self._units[0]
         # What autograd may still ask for in this unit, and of the units before, by storage.
-        self._running: dict[int, Held] = {}
-        self._past: dict[int, Held] = {}
+        self._running: dict[int, SavedStorage] = {}
+        self._past: dict[int, SavedStorage] = {}
         self._marked: dict[int, torch.Size] = {}
         self.ledger: tuple[KeptBytes, ...] = ()
         """What waits for the backward pass, known when the forward is over."""
@@ -222,12 +222,12 @@ class Stash:
         if self._find(tensor) is None:
             self._hold(tensor, None, name)
 
-    def _find(self, tensor: Tensor) -> Held | None:
+    def _find(self, tensor: Tensor) -> SavedStorage | None:
         place = key(tensor)
         return self._running.get(place) or self._past.get(place)
 
-    def _hold(self, tensor: Tensor, form: Form | None, name: str = "") -> Held:
-        held = self._running[key(tensor)] = Held(tensor, self._unit, name, form)
+    def _hold(self, tensor: Tensor, form: Form | None, name: str = "") -> SavedStorage:
+        held = self._running[key(tensor)] = SavedStorage(tensor, self._unit, name, form)
         return held
 
     def _settle(self, unit: Unit) -> None:

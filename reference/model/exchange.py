@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from reference.model.dispatch import Order, gather
 
 
-class Exchange(Protocol):
+class RowExchange(Protocol):
     """The ranks of an expert group."""
 
     size: int
@@ -44,7 +44,7 @@ class Route:
 
     order: Order
     top_k: int
-    exchange: Exchange
+    exchange: RowExchange
     sent: list[int]
     """Rows to each rank."""
     received: list[int]
@@ -57,7 +57,7 @@ class Route:
     """int32: the row behind the last one of each expert here."""
 
 
-def route(order: Order, top_k: int, exchange: Exchange) -> Route:
+def route(order: Order, top_k: int, exchange: RowExchange) -> Route:
     """Agree on who sends how much."""
     counts_GL, sent, received = exchange.counts(order.load_E, order.copies_R.numel())
     sorted_S = _by_expert(counts_GL, sum(received))

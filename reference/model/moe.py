@@ -18,7 +18,7 @@ from reference.memory.stash import mark, op
 from reference.model.dispatch import Order, gather, order_of, spread
 from reference.model.exchange import combine, dispatch, route
 from reference.model.layers import SwiGlu
-from reference.model.part import Part
+from reference.model.part import ModelPart
 from reference.model.router import Router
 from twin.spec.model import Moe as MoeSpec
 
@@ -50,7 +50,7 @@ class Moe(nn.Module):
     """The feed-forward block of a layer with experts."""
 
     def __init__(
-        self, spec: MoeSpec, hidden: int, part: Part, device: torch.device, dtype: torch.dtype
+        self, spec: MoeSpec, hidden: int, part: ModelPart, device: torch.device, dtype: torch.dtype
     ) -> None:
         super().__init__()
         self.top_k = spec.top_k

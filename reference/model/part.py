@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reference.model.exchange import Exchange
+from reference.model.exchange import RowExchange
 from twin.spec.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ModelPart:
     """Layers `first` up to `end`, with the embedding before and the head behind them or without."""
 
     first: int
@@ -18,7 +18,7 @@ class Part:
     head: bool
     expert_rank: int = 0
     """Which of the ranks that share the experts of each layer it is."""
-    exchange: Exchange | None = None
+    exchange: RowExchange | None = None
     """Those ranks; None where all experts are here."""
 
     def first_expert(self, spec: ModelSpec) -> int:
@@ -36,6 +36,6 @@ class Part:
         return range(self.expert_rank * own, (self.expert_rank + 1) * own)
 
 
-def whole(spec: ModelSpec) -> Part:
+def whole(spec: ModelSpec) -> ModelPart:
     """All of the model."""
-    return Part(0, spec.layers, embedding=True, head=True)
+    return ModelPart(0, spec.layers, embedding=True, head=True)

@@ -106,7 +106,7 @@ class _Logits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, weight_ED: Tensor) -> Tensor:
         ctx.save_for_backward(x_ND, weight_ED)
-        ctx.weight, ctx.late = weight_ED, current()
+        ctx.weight, ctx.deferred = weight_ED, current()
         return functional.linear(_wide(x_ND), _wide(weight_ED))
 
     @staticmethod
@@ -118,7 +118,7 @@ class _Logits(torch.autograd.Function):
             return (grad_NE.t() @ _wide(x_ND)).to(weight_ED.dtype)
 
         grad_x = (grad_NE @ _wide(weight_ED)).to(x_ND.dtype)
-        return grad_x, weight_gradient(ctx.late, ctx.weight, make)
+        return grad_x, weight_gradient(ctx.deferred, ctx.weight, make)
 
 
 def _wide(x: Tensor) -> Tensor:

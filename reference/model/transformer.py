@@ -26,7 +26,7 @@ from reference.model.gqa import GroupedQueryAttention
 from reference.model.layers import Linear, RmsNorm, SwiGlu
 from reference.model.mla import MultiLatentAttention
 from reference.model.moe import Moe
-from reference.model.part import Part, whole
+from reference.model.part import ModelPart, whole
 from reference.model.rope import Positions
 from reference.model.router import Router
 from twin.errors import Problem, ScenarioError
@@ -62,7 +62,7 @@ class Transformer(nn.Module):
         *,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
-        part: Part | None = None,
+        part: ModelPart | None = None,
     ) -> None:
         super().__init__()
         refuse_unsupported(spec)
@@ -72,7 +72,9 @@ class Transformer(nn.Module):
         place = (self.device, dtype)
         if part.embedding or (part.head and spec.tied_embeddings):
             self.embedding = Embedding(spec.vocab, spec.hidden, *place)
-        blocks = {str(i): Block(spec, i, part, *place) for i in range(part.first, part.end)}
+        blocks = {
+            str(i): TransformerBlock(spec, i, part, *place) for i in range(part.first, part.end)
+        }
         self.layers = nn.ModuleDict(blocks)
         if part.head:
             self.final_norm = RmsNorm(spec.hidden, spec.norm_eps, *place)
@@ -133,14 +135,14 @@ def _positions(spec: ModelSpec, rope: Rope) -> Positions:
     return Positions(rope, attention.qk_rope_head_dim if latent else attention.head_dim)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and a feed-forward block, dense or of experts."""
 
     def __init__(
         self,
         model: ModelSpec,
         layer: int,
-        part: Part,
+        part: ModelPart,
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:

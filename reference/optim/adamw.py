@@ -9,11 +9,11 @@ from __future__ import annotations
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from reference.optim.blocks import FIRST, MASTER, SECOND, STEP, Block
+from reference.optim.blocks import FIRST, MASTER, SECOND, STEP, ParameterBlock
 from reference.optim.spec import OptimizerSpec
 
 
-def update(block: Block, state: dict[str, Tensor], lr: float, spec: OptimizerSpec) -> None:
+def update(block: ParameterBlock, state: dict[str, Tensor], lr: float, spec: OptimizerSpec) -> None:
     """Move the block's parameters, and its states, by one step."""
     has_master = MASTER in state
     weights = block.parts(state[MASTER]) if has_master else list(block.params)

@@ -63,7 +63,7 @@ matrices (1 MB) stay in a core's cache: of 1 << 13 to 1 << 20 it was the fastest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class ParameterBlock:
     """Parameters of one algorithm, type and device; for Muon all of their matrices have one shape.
 
     A state of the block is one flat tensor, the parameters' parts in order.
@@ -126,7 +126,9 @@ class Block:
         return [param.grad for param in self.params if param.grad is not None]
 
 
-def blocks(named_parameters: Iterable[tuple[str, Tensor]], *, muon: bool) -> tuple[Block, ...]:
+def blocks(
+    named_parameters: Iterable[tuple[str, Tensor]], *, muon: bool
+) -> tuple[ParameterBlock, ...]:
     """The blocks of a model, in the order of its parameters; without `muon` AdamW moves all."""
     grouped: dict[tuple[object, ...], list[tuple[str, Tensor]]] = {}
     for name, param in named_parameters:
@@ -134,22 +136,22 @@ def blocks(named_parameters: Iterable[tuple[str, Tensor]], *, muon: bool) -> tup
         shape = None if stack is None else (stack.shape[1], stack.shape[2])
         key = (shape, param.dtype, param.device, is_expert(name))
         grouped.setdefault(key, []).append((name, param))
-    found: list[Block] = []
+    found: list[ParameterBlock] = []
     for (shape, *_), members in grouped.items():
         assert shape is None or isinstance(shape, tuple)
         found += [_block(part, shape) for part in _packed(members)]
     return tuple(found)
 
 
-def _block(members: list[tuple[str, Tensor]], shape: tuple[int, int] | None) -> Block:
+def _block(members: list[tuple[str, Tensor]], shape: tuple[int, int] | None) -> ParameterBlock:
     names = tuple(name for name, _ in members)
     params = tuple(param for _, param in members)
     weights = sum(param.numel() for param in params)
     expert = is_expert(names[0])
     if shape is None:
-        return Block("adamw", names, params, None, expert, weights, 0)
+        return ParameterBlock("adamw", names, params, None, expert, weights, 0)
     at_once = max(1, most_weights(params[0].device) // (shape[0] * shape[1]))
-    return Block("muon", names, params, shape, expert, weights, at_once)
+    return ParameterBlock("muon", names, params, shape, expert, weights, at_once)
 
 
 def _packed(members: list[tuple[str, Tensor]]) -> list[list[tuple[str, Tensor]]]:
@@ -181,24 +183,24 @@ class States:
     def __init__(self) -> None:
         self._kept: dict[str, dict[str, Tensor]] = {}
 
-    def add(self, block: Block, tensors: dict[str, Tensor]) -> None:
+    def add(self, block: ParameterBlock, tensors: dict[str, Tensor]) -> None:
         """Take over the first states of a block."""
         self._kept[block.name] = tensors
 
-    def load(self, block: Block) -> dict[str, Tensor]:
+    def load(self, block: ParameterBlock) -> dict[str, Tensor]:
         """The block's states where its update runs, to be changed in place."""
         return self._kept[block.name]
 
-    def store(self, block: Block, tensors: dict[str, Tensor]) -> None:
+    def store(self, block: ParameterBlock, tensors: dict[str, Tensor]) -> None:
         """Take back what `load` gave."""
         self._kept[block.name] = tensors
 
-    def kept(self, block: Block) -> dict[str, Tensor]:
+    def kept(self, block: ParameterBlock) -> dict[str, Tensor]:
         """The block's states where they wait; checkpoints read and fill these tensors."""
         return self._kept[block.name]
 
 
-def first_states(block: Block) -> dict[str, Tensor]:
+def first_states(block: ParameterBlock) -> dict[str, Tensor]:
     """Zero moments, and masters equal to the parameters."""
     names = (MOMENTUM,) if block.algorithm == "muon" else (FIRST, SECOND)
     made = {"dtype": block.state_dtype, "device": block.device}
@@ -216,7 +218,7 @@ class ParameterState(MutableMapping[str, Tensor]):
     """One parameter's part of its block's states, by name. Reading gives views of what is kept;
     assigning copies into it, so that a checkpoint can be put back without knowing of blocks."""
 
-    def __init__(self, states: States, block: Block, index: int) -> None:
+    def __init__(self, states: States, block: ParameterBlock, index: int) -> None:
         self._states = states
         self._block = block
         self._index = index

@@ -34,7 +34,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from reference.optim.blocks import MASTER, MOMENTUM, Block
+from reference.optim.blocks import MASTER, MOMENTUM, ParameterBlock
 from reference.optim.spec import OptimizerSpec
 
 COEFFICIENTS: Final = (3.4445, -4.7750, 2.0315)
@@ -93,7 +93,7 @@ def muon_flop(shapes: Mapping[tuple[int, int], int], steps: int = 5) -> float:
     return total
 
 
-def update(block: Block, state: dict[str, Tensor], lr: float, spec: OptimizerSpec) -> None:
+def update(block: ParameterBlock, state: dict[str, Tensor], lr: float, spec: OptimizerSpec) -> None:
     """Move the block's parameters, and its states, by one step."""
     decay, scale = factors(block, lr, spec)
     target = _target(block, state)
@@ -123,7 +123,7 @@ def advance(momentum: Tensor, grad: Tensor, spec: OptimizerSpec) -> Tensor:
     return grad.add(momentum, alpha=spec.momentum) if spec.nesterov else momentum
 
 
-def factors(block: Block, lr: float, spec: OptimizerSpec) -> tuple[float, float]:
+def factors(block: ParameterBlock, lr: float, spec: OptimizerSpec) -> tuple[float, float]:
     """What the old weights and the orthogonal matrices are multiplied by."""
     assert block.shape is not None
     return 1 - lr * spec.weight_decay, -(lr * (spec.rms_scale * sqrt(max(block.shape))))
@@ -134,14 +134,14 @@ def move(target: Tensor, ortho: Tensor, decay: float, scale: float) -> None:
     target.mul_(decay).add_(ortho.to(target.device), alpha=scale)
 
 
-def _target(block: Block, state: dict[str, Tensor]) -> Tensor | None:
+def _target(block: ParameterBlock, state: dict[str, Tensor]) -> Tensor | None:
     """The weights to move as one tensor: masters, or a parameter that has the block for itself."""
     if MASTER in state:
         return state[MASTER]
     return block.params[0] if len(block.params) == 1 else None
 
 
-def _stacks(block: Block, weights: Tensor) -> tuple[Tensor, ...]:
+def _stacks(block: ParameterBlock, weights: Tensor) -> tuple[Tensor, ...]:
     """The block's matrices, as many at a time as are orthogonalised in one call."""
     assert block.shape is not None
     stack_MRC = weights.view(-1, *block.shape)
@@ -149,7 +149,7 @@ def _stacks(block: Block, weights: Tensor) -> tuple[Tensor, ...]:
     return (stack_MRC,) if stack_MRC.shape[0] <= block.at_once else stack_MRC.split(block.at_once)
 
 
-def _move_several(block: Block, ortho_MRC: Tensor, decay: float, scale: float) -> None:
+def _move_several(block: ParameterBlock, ortho_MRC: Tensor, decay: float, scale: float) -> None:
     """Several parameters that are their own masters. The direction is widened and laid out once:
     adding bf16, or transposed, to each is slower."""
     wide = torch.empty(ortho_MRC.shape, dtype=block.dtype, device=block.device).copy_(ortho_MRC)

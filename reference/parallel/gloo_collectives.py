@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-class Exchange:
+class PostedMessages:
     """Messages between all ranks of a group, all under way from the start: `parts[i]` to rank i,
     and into `into[i]` what comes from it, all contiguous. Parts of no values are no messages, on
     both sides; a rank's own is copied at once. What is sent must stay as it is until `wait` is
@@ -68,11 +68,11 @@ def all_to_all(
     received: Sequence[int] | None = None,
     sent: Sequence[int] | None = None,
     group: dist.ProcessGroup | None = None,
-) -> Exchange:
+) -> PostedMessages:
     """Begin to send `sent[i]` rows to rank i, in order, and to receive `received[i]` from it; as
     many for each without. As `dist.all_to_all_single`."""
     size = dist.get_world_size(group)
-    return Exchange(_cut(into_X, received, size), _cut(x_X, sent, size), group)
+    return PostedMessages(_cut(into_X, received, size), _cut(x_X, sent, size), group)
 
 
 def reduce_scatter(part: Tensor, x_X: Tensor, group: dist.ProcessGroup | None = None) -> None:
@@ -80,7 +80,7 @@ def reduce_scatter(part: Tensor, x_X: Tensor, group: dist.ProcessGroup | None = 
     `dist.reduce_scatter_single`."""
     size = dist.get_world_size(group)
     arrived_NX = x_X.new_empty(size, *part.shape)
-    Exchange(arrived_NX.unbind(), x_X.view(size, *part.shape).unbind(), group).wait()
+    PostedMessages(arrived_NX.unbind(), x_X.view(size, *part.shape).unbind(), group).wait()
     torch.sum(arrived_NX, dim=0, out=part)
 
 
@@ -89,7 +89,7 @@ def all_gather(into_X: Tensor, part: Tensor, group: dist.ProcessGroup | None = N
     `dist.all_gather_single`."""
     size = dist.get_world_size(group)
     into_NX = into_X.view(size, *part.shape)
-    Exchange(into_NX.unbind(), [part] * size, group).wait()
+    PostedMessages(into_NX.unbind(), [part] * size, group).wait()
 
 
 def _cut(x: Tensor, rows: Sequence[int] | None, size: int) -> Sequence[Tensor]:

@@ -107,7 +107,7 @@ class Moving:
     out: Tensor
     kept: Tensor | None
     """What is sent must stay alive."""
-    work: dist.Work | gloo_collectives.Exchange
+    work: dist.Work | gloo_collectives.PostedMessages
     transfer: Transfer
 
     def of(self, place: tuple[int, int]) -> Moving:

@@ -26,7 +26,7 @@ from typing import Final, TypeVar
 from torch import Tensor
 
 from reference.parallel.groups import Group
-from reference.parallel.timeline import Span, Tape
+from reference.parallel.timeline import Tape, TimelineSpan
 from twin.errors import Problem, UsageError
 from twin.schedules import Pass
 
@@ -60,7 +60,7 @@ class Running:
                 self._pace.pop(0)
             sleep(max(0.0, (wanted - time_ns()) / NS))
         times = self._begun, time_ns()
-        self.tape.span(Span(self.tape.step, "compute", self.name, *self.place, *times))
+        self.tape.span(TimelineSpan(self.tape.step, "compute", self.name, *self.place, *times))
 
 
 class Turns:

@@ -29,7 +29,7 @@ from torch.nn import Parameter
 
 from reference.checkpoint.piece import Piece, piece_of
 from reference.optim import adamw, muon
-from reference.optim.blocks import MASTER, MOMENTUM, Block, States, first_states
+from reference.optim.blocks import MASTER, MOMENTUM, ParameterBlock, States, first_states
 from reference.optim.muon import orthogonalize
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
@@ -101,7 +101,7 @@ class Replicas:
         self._add_states()
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[ParameterBlock, ...]:
         """Whatever has states, in the order in which a step asks for them."""
         masters = [shard.masters for shard in self._muon if shard.masters]
         return (

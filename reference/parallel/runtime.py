@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from reference.kernels.deferred_wgrad import Late, split_by
+from reference.kernels.deferred_wgrad import DeferredGradients, deferring_to
 from reference.memory.saved_tensor import KeptBytes
 from reference.memory.stash import Stash
 from reference.model import Transformer
@@ -80,7 +80,7 @@ class Flight:
     """Where the backward begins."""
     kind: torch.dtype
     """Of what came out."""
-    late: Late | None
+    deferred: DeferredGradients | None
     stash: Stash
     """What it keeps."""
     waits: bool = True
@@ -234,26 +234,26 @@ class Runtime:
                     grad = self._messages.take(("backward", chunk, microbatch))
                 return lambda: self._backward(action, grad)
             case "W":
-                late = self._flights.pop((chunk, microbatch)).late
-                assert late is not None
-                return late.run
+                deferred = self._flights.pop((chunk, microbatch)).deferred
+                assert deferred is not None
+                return deferred.run
 
     def _forward(self, action: Action, given: Tensor | None) -> Tensor | None:
         """Through the part; returns what goes on to the next."""
         part = self._parts[action.chunk]
         tokens_BT, *targets = self._batches[action.microbatch]
-        late = Late() if self._splits else None
+        deferred = DeferredGradients() if self._splits else None
         if len(self._going) == self._going.maxlen:
             self._going[0].wait()
         entry = None if given is None else Entry()
-        with split_by(late), Stash(self._policy, measure=self._measures) as stash:
+        with deferring_to(deferred), Stash(self._policy, measure=self._measures) as stash:
             source = tokens_BT if given is None or entry is None else entry.into(given)
             head = part.part.head
             of = self._of[action.microbatch]
             out = part.loss(source, *targets) / of if head else part.hidden(source)
         place = (action.chunk, action.microbatch)
         edge = get_gradient_edge(out)
-        self._flights[place] = Flight(entry, edge, out.dtype, late, stash)
+        self._flights[place] = Flight(entry, edge, out.dtype, deferred, stash)
         self._going.append(stash)
         self._count(action.chunk, stash)
         if head:
@@ -271,7 +271,7 @@ class Runtime:
             flight.stash.lead(following.stash)
         if grad is None:
             grad = torch.ones((), dtype=flight.kind, device=part.device)
-        with flight.late.held() if split and flight.late else nullcontext():
+        with flight.deferred.held() if split and flight.deferred else nullcontext():
             torch.autograd.backward((flight.edge,), (grad,))
         flight.waits = False
         if flight.entry is None:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from reference.optim.blocks import Algorithm, Block, is_expert, matrices, most_weights
+from reference.optim.blocks import Algorithm, ParameterBlock, is_expert, matrices, most_weights
 from reference.optim.muon import precision
 
 Shape = tuple[int, int]
@@ -131,9 +131,9 @@ class Shard:
     start: int
     stop: int
     """Places in the region."""
-    block: Block
+    block: ParameterBlock
     """Its numbers as one flat parameter, with its states; of Muon those of the momentum alone."""
-    masters: Block | None
+    masters: ParameterBlock | None
     """Muon's masters, if it has any, in a block of their own: they are needed only when the
     momentum of other ranks has come."""
 
@@ -276,7 +276,7 @@ def _shard(region: Region, run: Run, start: int, stop: int) -> Shard:
     values = region.values_X.detach()[start:stop]
     values.grad_dtype = region.gradients_X.dtype
     muon = region.algorithm == "muon"
-    block = Block(
+    block = ParameterBlock(
         region.algorithm, (name,), (values,), run.shape, region.expert, stop - start, at_once=0
     )
     masters = replace(block, names=(f"{name}, masters",)) if muon and block.has_master else None

@@ -8,7 +8,7 @@ from itertools import accumulate
 import torch
 
 from reference.model import Transformer
-from reference.model.part import Part
+from reference.model.part import ModelPart
 from reference.parallel.mesh import Mesh, ParallelSpec
 from reference.parallel.overlap import ExpertExchange
 from twin.errors import Problem, UsageError
@@ -35,7 +35,7 @@ def stage_of(
     found: dict[int, Transformer] = {}
     for chunk in sorted(own, key=lambda one: chunk_map.part_of[one]):
         first, end = parts[chunk_map.part_of[chunk]]
-        part = Part(
+        part = ModelPart(
             first,
             end,
             embedding=chunk_map.before[chunk] is None,

@@ -28,7 +28,7 @@ NOWHERE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimelineSpan:
     """Something that took time."""
 
     step: int
@@ -65,7 +65,7 @@ class Tape:
         self.bytes: Counter[tuple[str, str, str]] = Counter()
         """Their payloads."""
         self._file: TextIO | None = None
-        self._spans: list[Span] = []
+        self._spans: list[TimelineSpan] = []
         self._arrivals: list[Arrival] = []
         self._memory: dict[str, int] = {}
 
@@ -95,7 +95,7 @@ class Tape:
             self._file.close()
             self._file = None
 
-    def span(self, span: Span) -> None:
+    def span(self, span: TimelineSpan) -> None:
         """Keep one; written when its step ends."""
         if self._file is not None:
             self._spans.append(span)
@@ -152,7 +152,9 @@ class Transfer:
     def end(self) -> None:
         """It is complete."""
         place = self.chunk, self.microbatch, self.start, time_ns()
-        self.tape.span(Span(self.tape.step, self.stream, self.name, *place, self.bytes, self.group))
+        self.tape.span(
+            TimelineSpan(self.tape.step, self.stream, self.name, *place, self.bytes, self.group)
+        )
 
     def __enter__(self) -> Self:
         return self

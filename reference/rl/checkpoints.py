@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from reference.checkpoint.folder import Checkpoint, Snapshot
+from reference.checkpoint.folder import IntactCheckpoint, Snapshot
 from reference.checkpoint.folder import save as write
 from reference.rl.prompts import History
 from reference.rl.records import group_json, group_of
@@ -56,7 +56,7 @@ def save(session: Session) -> None:
     write(Path(spec.train.output) / CHECKPOINTS, snapshot, spec.train.keep)
 
 
-def put_back(checkpoint: Checkpoint, session: Session) -> None:
+def put_back(checkpoint: IntactCheckpoint, session: Session) -> None:
     """The checkpoint's state into a new session. Raises ScenarioError where it does not fit."""
     there = checkpoint.facts["rl"]
     trainee = session.trainee
@@ -74,12 +74,12 @@ def put_back(checkpoint: Checkpoint, session: Session) -> None:
     session.tell(f"resumed in iteration {session.place.iteration + 1}, {session.place.phase}")
 
 
-def lines_of(checkpoint: Checkpoint | None) -> int | None:
+def lines_of(checkpoint: IntactCheckpoint | None) -> int | None:
     """Lines of the log that the checkpoint knows."""
     return None if checkpoint is None else checkpoint.facts["rl"]["lines"]
 
 
-def refuse_other(checkpoint: Checkpoint, spec: RlSpec) -> None:
+def refuse_other(checkpoint: IntactCheckpoint, spec: RlSpec) -> None:
     """Raises ScenarioError TW644 where the folder's run is no such one, or another."""
     before = checkpoint.facts.get("rl", {}).get("spec")
     if before is None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from reference.config import RunSpec
 from reference.ending import Stop
-from reference.metrics import Step
+from reference.metrics import StepMetrics
 from reference.rl.batches import Batches, LearnFrom, ResponseRow, batch_of, cut, row_of
 from reference.rl.objective import POLICY_GRADIENT_WEIGHTS, Baseline, RewardGroup, token_weights
 from reference.rl.records import PromptGroup
@@ -76,7 +76,7 @@ class PolicyLogRatios:
 class PolicyUpdate:
     """A step, and the policy before it."""
 
-    step: Step | None
+    step: StepMetrics | None
     """None where the loss is not finite."""
     before: PolicyLogRatios
     looked_s: float
@@ -177,7 +177,7 @@ def _batches(run: RunSpec, rows: Sequence[ResponseRow], weight_R: Tensor) -> lis
     return batches
 
 
-def _step(run: RunSpec, trainee: Trainee, batches: Sequence[Weighed]) -> Step | None:
+def _step(run: RunSpec, trainee: Trainee, batches: Sequence[Weighed]) -> StepMetrics | None:
     """The trainer's step on these micro-batches."""
     assert isinstance(trainee.loader, Batches)
     width = max(tokens_BT.shape[1] for tokens_BT, _, _ in batches)

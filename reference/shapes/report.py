@@ -23,7 +23,7 @@ NAMED: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class FullestStorage:
     """A storage at the fullest moment."""
 
     category: str
@@ -32,14 +32,16 @@ class Held:
     bytes: int
 
 
-def held(counts: Counts) -> tuple[Held, ...]:
+def held(counts: Counts) -> tuple[FullestStorage, ...]:
     """All that the device holds then, largest first."""
     alive = [one for one in counts.storages if not one.host and one.alive(counts.at)]
-    found = [Held(_category(one, counts), one.name, one.during, one.bytes) for one in alive]
+    found = [
+        FullestStorage(_category(one, counts), one.name, one.during, one.bytes) for one in alive
+    ]
     return tuple(sorted(found, key=lambda one: -one.bytes))
 
 
-def by_category(every: tuple[Held, ...]) -> dict[str, int]:
+def by_category(every: tuple[FullestStorage, ...]) -> dict[str, int]:
     """Bytes of each category."""
     total: Counter[str] = Counter()
     for one in every:

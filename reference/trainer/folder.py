@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from reference import metrics
-from reference.checkpoint.folder import MANIFEST, Checkpoint, DamagedError, newest, read
+from reference.checkpoint.folder import MANIFEST, DamagedError, IntactCheckpoint, newest, read
 from reference.disk import replace_synced
 from twin.errors import Problem, UsageError
 
@@ -67,7 +67,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     replace_synced(folder / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
-def checkpoint_of(folder: Path, code: str, field: str = "", fix: str = "") -> Checkpoint:
+def checkpoint_of(folder: Path, code: str, field: str = "", fix: str = "") -> IntactCheckpoint:
     """The checkpoint at `folder`, or the newest intact one of the run there. Raises UsageError
     `code` at `field` where there is none."""
     if (folder / MANIFEST).is_file():

@@ -22,7 +22,7 @@ from reference.checkpoint.ranks import on_all, on_first
 from reference.config import EverySpec, RunSpec
 from reference.ending import Stop
 from reference.memory.idle import idle
-from reference.metrics import Evaluation, Metrics, Step
+from reference.metrics import Evaluation, Metrics, StepMetrics
 from reference.model import Transformer
 from reference.optim.diagnostics import Spectrum, spectra
 from reference.parallel.timeline import FOLDER
@@ -60,7 +60,7 @@ class Result:
     """A run that ended: its history (what earlier processes did of it, too), and the model."""
 
     ended: Ended
-    steps: tuple[Step, ...]
+    steps: tuple[StepMetrics, ...]
     evaluations: tuple[Evaluation, ...]
     step: int
     """Steps done."""
@@ -82,7 +82,7 @@ class _Session:
     tasks: TaskEvaluation
     trainee: Trainee
     log: Metrics
-    progress: Callable[[Step], None]
+    progress: Callable[[StepMetrics], None]
     tell: Callable[[str], None]
     stop: Stop
 
@@ -91,7 +91,7 @@ def train(
     run: RunSpec,
     tasks: TaskEvaluation,
     *,
-    progress: Callable[[Step], None] | None = None,
+    progress: Callable[[StepMetrics], None] | None = None,
     tell: Callable[[str], None] | None = None,
     existing: Existing = "refuse",
     stop: Stop | None = None,

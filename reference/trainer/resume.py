@@ -15,7 +15,7 @@ import torch
 from torch.distributed import ProcessGroup
 
 from reference.checkpoint.folder import (
-    Checkpoint,
+    IntactCheckpoint,
     Snapshot,
     load_tensors,
     newest,
@@ -54,7 +54,7 @@ ASKED: Final = "evaluate."
 """What its model may be asked otherwise."""
 
 
-Found = tuple[Checkpoint | None, Sequence[Problem]]
+Found = tuple[IntactCheckpoint | None, Sequence[Problem]]
 """The checkpoint to go on from, None at the beginning, and newer ones that were refused."""
 
 
@@ -82,7 +82,7 @@ def find(
     return checkpoint, refused
 
 
-def put_back(checkpoint: Checkpoint, trainee: Trainee, tell: Callable[[str], None]) -> None:
+def put_back(checkpoint: IntactCheckpoint, trainee: Trainee, tell: Callable[[str], None]) -> None:
     """The checkpoint's state into a new trainee. Raises ScenarioError where it does not fit."""
     restore(checkpoint, trainee)
     trainee.step, trainee.tokens = checkpoint.step, checkpoint.facts["tokens"]
@@ -90,7 +90,7 @@ def put_back(checkpoint: Checkpoint, trainee: Trainee, tell: Callable[[str], Non
     tell(f"resumed after step {checkpoint.step}, from `{checkpoint.path.name}`")
 
 
-def _refuse_other_run(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
+def _refuse_other_run(checkpoint: IntactCheckpoint, config: Mapping[str, Any]) -> None:
     """Raises ScenarioError with every field in which the configurations differ."""
     before, now = dict(_leaves(checkpoint.config)), dict(_leaves(config))
     problems = [
@@ -159,7 +159,7 @@ def random_states(device: torch.device) -> dict[str, Piece]:
     return found
 
 
-def restore(checkpoint: Checkpoint, trainee: Trainee) -> None:
+def restore(checkpoint: IntactCheckpoint, trainee: Trainee) -> None:
     """Put a checkpoint's state into what a rank holds.
 
     Raises ScenarioError where the checkpoint holds other tensors.
@@ -169,7 +169,7 @@ def restore(checkpoint: Checkpoint, trainee: Trainee) -> None:
 
 
 def fill(
-    checkpoint: Checkpoint,
+    checkpoint: IntactCheckpoint,
     own: Mapping[str, Pieces],
     device: torch.device,
     group: ProcessGroup | None = None,
@@ -191,7 +191,7 @@ def fill(
         torch.cuda.set_rng_state(random[f"{_RNG}cuda"].tensor, device)
 
 
-def _refuse_other_shapes(checkpoint: Checkpoint, here: Mapping[str, Whole]) -> None:
+def _refuse_other_shapes(checkpoint: IntactCheckpoint, here: Mapping[str, Whole]) -> None:
     if wrong := differences(checkpoint.shapes, here, _facts, 8):
         message = f"checkpoint `{checkpoint.path.name}` holds other tensors: {wrong}"
         raise ScenarioError([Problem("TW235", "model", message, "`--fresh` begins anew")])

@@ -13,10 +13,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from reference.checkpoint.folder import Checkpoint, load_tensors
+from reference.checkpoint.folder import IntactCheckpoint, load_tensors
 from reference.checkpoint.piece import Piece, piece_of
 from reference.model import Transformer
-from reference.model.part import Part
+from reference.model.part import ModelPart
 from reference.optim.blocks import is_expert
 from reference.text.prepare import Prepared
 from reference.trainer.folder import checkpoint_of
@@ -37,7 +37,7 @@ def weights_of(model: Transformer) -> dict[str, Piece]:
     }
 
 
-def _placed(part: Part, name: str, tensor: Tensor) -> Piece:
+def _placed(part: ModelPart, name: str, tensor: Tensor) -> Piece:
     """A parameter, or a state of one, in the whole model's: of experts [E, ...] a rank has some, in
     a row."""
     if not is_expert(name) or tensor.dim() == 0:
@@ -47,7 +47,7 @@ def _placed(part: Part, name: str, tensor: Tensor) -> Piece:
     return piece_of(tensor, offset, (here * part.expert_ranks, *rest))
 
 
-def read_start(folder: Path, model: ModelSpec) -> Checkpoint:
+def read_start(folder: Path, model: ModelSpec) -> IntactCheckpoint:
     """The newest intact checkpoint of a run's folder, or the checkpoint at the folder.
 
     Raises UsageError: TW602 where there is none, TW603 where its weights are not those of `model`.
@@ -68,7 +68,7 @@ def read_start(folder: Path, model: ModelSpec) -> Checkpoint:
 
 
 @torch.no_grad()
-def copy_weights(checkpoint: Checkpoint, parts: Mapping[int, Transformer]) -> None:
+def copy_weights(checkpoint: IntactCheckpoint, parts: Mapping[int, Transformer]) -> None:
     """The checkpoint's numbers into the parameters and router biases that are here."""
     wanted = {name: piece for part in parts.values() for name, piece in weights_of(part).items()}
     kinds = {name: getattr(torch, checkpoint.shapes[name][0]) for name in wanted}
@@ -81,7 +81,7 @@ def copy_weights(checkpoint: Checkpoint, parts: Mapping[int, Transformer]) -> No
         piece.tensor.copy_(read[name].tensor)
 
 
-def refuse_other_text(checkpoint: Checkpoint, text: Prepared) -> None:
+def refuse_other_text(checkpoint: IntactCheckpoint, text: Prepared) -> None:
     """Raises UsageError TW604 where the tokens were made of another text or by another tokenizer:
     ids would mean something else."""
     loader = checkpoint.facts["loader"]

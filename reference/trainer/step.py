@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from reference.config import RunSpec
 from reference.ending import Stop
-from reference.metrics import Step
+from reference.metrics import StepMetrics
 from reference.model.router import Router
 from reference.optim.qk_clip import ClipReport, clip, clippable
 from reference.parallel.groups import Group, Reduction
 from reference.parallel.runtime import Outcome
-from reference.parallel.timeline import NOWHERE, Span
+from reference.parallel.timeline import NOWHERE, TimelineSpan
 from reference.text.loader import IGNORED, Batch, Weighed
 from reference.trainer.flop import flop_per_token
 from reference.trainer.stages import Stage
@@ -39,7 +39,7 @@ from reference.trainer.trainee import Trainee
 class Made:
     """A step that was made, or that ended the run."""
 
-    step: Step | None
+    step: StepMetrics | None
     """None where the loss is no number, and no update was made."""
     stopped: bool
     """Whether any rank was asked to stop."""
@@ -66,7 +66,7 @@ def train_step(run: RunSpec, stage: Stage, trainee: Trainee, stop: Stop) -> Made
     world.tape.end_step(begun)
     facts = _logged(stage, trainee, outcome, clipped)
     speed = _speed(stage, trainee, perf_counter() - started)
-    return Made(Step(loss=loss, gradient_norm=sqrt(squares), **facts, **speed), stops > 0)
+    return Made(StepMetrics(loss=loss, gradient_norm=sqrt(squares), **facts, **speed), stops > 0)
 
 
 def _gradients(stage: Stage, trainee: Trainee) -> Outcome:
@@ -126,7 +126,7 @@ def _update(run: RunSpec, trainee: Trainee) -> ClipReport:
     sleep(max(0.0, (least - time_ns()) / 1e9))
     tape = trainee.world.tape
     for start, end in ((begun, advanced), (gathered, time_ns())):
-        tape.span(Span(tape.step, "compute", "optimizer", NOWHERE, NOWHERE, start, end))
+        tape.span(TimelineSpan(tape.step, "compute", "optimizer", NOWHERE, NOWHERE, start, end))
     optimizer.publish()
     optimizer.zero_grad()
     agree_loads(trainee.models, groups["data"])

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from reference.checkpoint.folder import MANIFEST, Checkpoint, DamagedError, load_tensors
+from reference.checkpoint.folder import MANIFEST, DamagedError, IntactCheckpoint, load_tensors
 from reference.checkpoint.folder import read as read_checkpoint
 from reference.cluster.namespaces import LOOPBACK, LocalCluster, Seat, laid_out
 from reference.config import RunSpec, load_run
@@ -202,7 +202,7 @@ def _parts(source: WeightSource, mesh: Mesh, rank: int) -> list[Transformer]:
     return parts
 
 
-def _intact(checkpoint: Path) -> Checkpoint:
+def _intact(checkpoint: Path) -> IntactCheckpoint:
     try:
         return read_checkpoint(checkpoint)
     except DamagedError as damage:

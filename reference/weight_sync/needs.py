@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
-from reference.convert.names import Part as Rows
+from reference.convert.names import ReleasedPart as Rows
 from reference.weight_sync.buckets import WeightBucket
 from reference.weight_sync.layout import RankLayout
 from reference.weight_sync.units import Unit

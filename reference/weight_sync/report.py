@@ -141,10 +141,10 @@ def write_timeline(folder: Path, controller: Controller, outcomes: Sequence[Upda
         tape.close()
 
 
-def _timeline_span(step: int, span: StageSpan) -> timeline.Span:
+def _timeline_span(step: int, span: StageSpan) -> timeline.TimelineSpan:
     group = "world" if span.stage == "broadcast" else ""
     place = step, _STREAMS[span.stage], span.stage, timeline.NOWHERE, timeline.NOWHERE
-    return timeline.Span(*place, span.start, span.end, span.bytes, group)
+    return timeline.TimelineSpan(*place, span.start, span.end, span.bytes, group)
 
 
 def _spans(outcome: UpdateResult) -> tuple[list[StageSpan], list[StageSpan]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reference.convert.names import Part as Rows
+from reference.convert.names import ReleasedPart as Rows
 from reference.convert.names import tensors
 from reference.model import Transformer
 from reference.optim.blocks import is_expert

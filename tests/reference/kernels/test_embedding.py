@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from reference.kernels.deferred_wgrad import Late, split_by
+from reference.kernels.deferred_wgrad import DeferredGradients, deferring_to
 from reference.kernels.embedding import embedding
 
 TOKENS = torch.tensor([[1, 4, 1], [0, 1, 4]])
@@ -43,11 +43,11 @@ def test_a_gradient_that_is_there_is_added_to_in_its_own_type() -> None:
 def test_it_may_wait_for_the_second_half_of_the_backward_pass() -> None:
     weight, dout, expected = made()
     weight.grad = torch.zeros_like(weight)
-    late = Late()
-    with split_by(late):
+    deferred = DeferredGradients()
+    with deferring_to(deferred):
         rows = embedding(TOKENS, weight)
-    with late.held():
+    with deferred.held():
         rows.backward(dout)
     assert not weight.grad.any()
-    late.run()
+    deferred.run()
     torch.testing.assert_close(weight.grad, expected)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from reference.memory.optimizer_states import Bytes, OptimizerStates, standing
 from reference.model import Transformer
-from reference.optim.blocks import MASTER, Block, States
+from reference.optim.blocks import MASTER, ParameterBlock, States
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
 from tests.reference.memory.small import model
@@ -94,11 +94,11 @@ def test_a_block_comes_up_while_the_one_before_is_updated(monkeypatch: pytest.Mo
     order: list[str] = []
     bring, store = OptimizerStates._bring, OptimizerStates.store
 
-    def brought(self: OptimizerStates, block: Block):
+    def brought(self: OptimizerStates, block: ParameterBlock):
         order.append(f"up {names[block.name]}")
         return bring(self, block)
 
-    def stored(self: OptimizerStates, block: Block, tensors: dict[str, Tensor]) -> None:
+    def stored(self: OptimizerStates, block: ParameterBlock, tensors: dict[str, Tensor]) -> None:
         order.append(f"down {names[block.name]}")
         store(self, block, tensors)
 
@@ -122,7 +122,7 @@ def test_the_host_updates_only_weights_that_have_a_master(monkeypatch: pytest.Mo
     brought: list[str] = []
     bring = OptimizerStates._bring
 
-    def noted(self: OptimizerStates, block: Block):
+    def noted(self: OptimizerStates, block: ParameterBlock):
         brought.append(block.name)
         return bring(self, block)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from reference.optim.blocks import Block, States
+from reference.optim.blocks import ParameterBlock, States
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
 from tests.reference.optim.weights import give_gradients, parameters
@@ -128,7 +128,7 @@ class Elsewhere(States):
         super().__init__()
         self.asked: list[str] = []
 
-    def load(self, block: Block) -> dict[str, Tensor]:
+    def load(self, block: ParameterBlock) -> dict[str, Tensor]:
         self.asked.append(block.name)
         return {name: tensor.clone() for name, tensor in super().load(block).items()}
 

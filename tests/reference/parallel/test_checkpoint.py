@@ -105,7 +105,7 @@ def resharded(rank: int, count: int, path: Path, every: list[Case]) -> list[bool
     return equal
 
 
-def all_equal(case: Case, rank: int, found: folder.Checkpoint) -> bool:
+def all_equal(case: Case, rank: int, found: folder.IntactCheckpoint) -> bool:
     wanted = {}
     for name, tensor in case.tensors.items():
         shape = tuple(tensor.shape)

@@ -14,7 +14,7 @@ from reference.checkpoint.folder import Snapshot, load_tensors, newest, save
 from reference.checkpoint.piece import Piece, Pieces, listed
 from reference.config import RunSpec, load_run
 from reference.model import Transformer
-from reference.model.part import Part, whole
+from reference.model.part import ModelPart, whole
 from reference.optim.blocks import is_expert
 from reference.parallel.groups import Group
 from reference.parallel.replicas import Holders, Replicas
@@ -51,7 +51,7 @@ class Layout:
         neighbours: Any = Neighbours(self.experts) if self.experts > 1 else None
         expert, replica = index % self.experts, index // self.experts
         ends = (stage == 0, stage == self.stages - 1)
-        part = Part(begin, end, *ends, expert, neighbours)
+        part = ModelPart(begin, end, *ends, expert, neighbours)
         dense = Group("data", tuple(range(data)), index, None, Tape())
         others = tuple(range(data // self.experts))
         experts = Group("expert_data", others, replica, None, Tape())
@@ -67,7 +67,7 @@ def run_of() -> RunSpec:
     return load_run("nano", [*small, "train.precision=bf16"])
 
 
-def state_of(run: RunSpec, part: Part, holders: Holders) -> tuple[dict[str, Pieces], Replicas]:
+def state_of(run: RunSpec, part: ModelPart, holders: Holders) -> tuple[dict[str, Pieces], Replicas]:
     model = Transformer(run.model, part=part, dtype=torch.bfloat16)
     for parameter in model.parameters():
         torch.nn.init.zeros_(parameter)

@@ -14,7 +14,7 @@ from reference.convert.trained import Trained
 from reference.ending import Stop
 from reference.inference.load import load_engine
 from reference.inference.spec import EngineSpec
-from reference.metrics import Step
+from reference.metrics import StepMetrics
 from reference.model import Transformer
 from reference.sft import main
 from reference.text.dialog_loader import epoch_of
@@ -108,7 +108,7 @@ def test_a_run_that_was_stopped_goes_on_bit_by_bit_without_the_run_it_began_from
     whole = train(run.model_copy(update={"train": run.train.model_copy(update={"output": None})}))
     stop = Stop()
 
-    def watch(step: Step) -> None:
+    def watch(step: StepMetrics) -> None:
         if step.step == 4:
             stop.signal = signal.SIGTERM
 

@@ -10,10 +10,10 @@ from unittest.mock import Mock
 import pytest
 
 from reference import metrics
-from reference.metrics import NAME, Evaluation, Metrics, Step, read_lines
+from reference.metrics import NAME, Evaluation, Metrics, StepMetrics, read_lines
 from twin.errors import UsageError
 
-STEP = Step(
+STEP = StepMetrics(
     step=1,
     stage="train",
     tokens=8,

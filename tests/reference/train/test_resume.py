@@ -15,7 +15,7 @@ import torch
 
 from reference.checkpoint.piece import Pieces
 from reference.ending import Stop
-from reference.metrics import NAME, Step, read_lines
+from reference.metrics import NAME, StepMetrics, read_lines
 from reference.train import Result, train
 from reference.trainer.trainee import Trainee
 from tests.reference.train.child import in_a_child
@@ -37,7 +37,7 @@ def interrupted(load: Load, overrides: Sequence[str], after: int) -> Result:
     """The run, asked to stop during the step after `after`, in its folder."""
     stop = Stop()
 
-    def watch(step: Step) -> None:
+    def watch(step: StepMetrics) -> None:
         if step.step == after:
             stop.signal = signal.SIGTERM
 

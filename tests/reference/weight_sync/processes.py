@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reference.model.part import Part
+from reference.model.part import ModelPart
 from reference.parallel.mesh import Mesh
 from reference.weight_sync.buckets import WeightBucket
 from reference.weight_sync.controller import Controller, SyncJob
@@ -126,7 +126,7 @@ def wanted(controller: Controller, number: int, seed: int) -> dict[str, Tensor]:
     held = seats(layout, model())[number].held
     neighbours: Any = Neighbours(layout.expert) if layout.expert > 1 else None
     place = held.experts.start // len(held.experts)
-    part = Part(held.first, held.end, held.embedding, held.head, place, neighbours)
+    part = ModelPart(held.first, held.end, held.embedding, held.head, place, neighbours)
     return served_part(model(), part, seed=seed)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from reference.model import Transformer
-from reference.model.part import Part
+from reference.model.part import ModelPart
 from reference.model.transformer import initialize
 from reference.parallel.mesh import Mesh, ParallelSpec, mesh_of
 from reference.parallel.stage import stage_of
@@ -79,7 +79,7 @@ def parts_of(
     return list(held.values())
 
 
-def served_part(spec: ModelSpec, part: Part, *, seed: int = 0) -> dict[str, Tensor]:
+def served_part(spec: ModelSpec, part: ModelPart, *, seed: int = 0) -> dict[str, Tensor]:
     """What a rank of that part of the model has to hold in the end."""
     made = Transformer(spec, part=part)
     fill(made, seed)

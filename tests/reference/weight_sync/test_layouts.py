@@ -17,7 +17,7 @@ from torch.nn import functional
 from reference.convert.names import tensors
 from reference.inference.engine import Engine
 from reference.model import Transformer
-from reference.model.part import Part, whole
+from reference.model.part import ModelPart, whole
 from reference.optim.spec import OptimizerSpec
 from reference.parallel.groups import Group
 from reference.parallel.replicas import Holders, Replicas
@@ -97,7 +97,7 @@ def expected(held: HeldPart, ranks: int) -> dict[str, Tensor]:
     """The same made by the model itself, which nothing has moved."""
     neighbours: Any = Neighbours(ranks) if ranks > 1 else None
     place = held.experts.start // len(held.experts)
-    part = Part(held.first, held.end, held.embedding, held.head, place, neighbours)
+    part = ModelPart(held.first, held.end, held.embedding, held.head, place, neighbours)
     return served_part(model(), part)
 
 
