@@ -89,12 +89,11 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     """
     from twin.cli.progress import sweep_progress
     from twin.explore.sweep.points import points_folder
+    from twin.explore.sweep.sweep import check_output, write
     from twin.explore.sweep.sweep import sweep as answered
 
     pool = pool_choice(jobs, cluster)
     if output_file is not None:
-        from twin.explore.sweep.write import check_output
-
         check_output(output_file)
     output = Output(as_json, quiet)
     asked = _asked(scenario, sets or [], grid or [], fidelity, limit)
@@ -103,8 +102,6 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
         folder = None if no_cache else points_folder()
         found = answered(asked, pool=pool, folder=folder, progress=progress)
     if output_file is not None:
-        from twin.explore.sweep.write import write
-
         write(found, output_file)
     _say(found, output, shown)
     if code := _exit_code(found):

@@ -15,8 +15,7 @@ import streamlit as st
 
 from twin.answers.parquet import Column, to_parquet
 from twin.answers.variants import written
-from twin.explore.sweep.sweep import Sweep
-from twin.explore.sweep.write import WRITERS
+from twin.explore.sweep.sweep import WRITERS, Sweep
 from twin.figures.palette import BACKGROUND, INK, Theme
 from twin.figures.plotly import Picture, javascript, plain
 from twin.ui.exploring.found import UNITS, Found
