@@ -31,36 +31,43 @@ from tests.evidence.measured.timelines import pipeline
 from twin.answers import ask
 from twin.evidence.live.seal import seal
 from twin.loading import load, resolve
-from twin.ui.desk import Desk, Draft
 from twin.ui.links import encode
+from twin.ui.workspace import Draft, Workspace
 
 LINK = (
     "?v=1&plan=kimi-k2-256xh800;parallel.pipeline=8"
     "&plan=kimi-k2-256xh800;!name=8 stages, expert 32;parallel.pipeline=8;parallel.expert=32"
 )
 _PLAN: Final = "two-stages.yaml"
-TITLES = {"rl-iteration": "RL iteration"}
-"""Pages that are not called as their picture is."""
 WITH_ENGINES = "?v=1&plan=kimi-k2-rl-256xh800"
 CONTENT = {"plan": "stTextInput", "catalog": "stDataFrame"}
 """What a page without charts shows when it is there."""
 PAGES = {
-    "plan": (1180, 0),
-    "result": (1500, 3),
-    "memory": (1500, 4),
-    "network": (1180, 2),
-    "compare": (1700, 4),
-    "explore": (1500, 1),
-    "measured": (1700, 3),
-    "track": (1000, 1),
-    "reality": (1700, 3),
-    "catalog": (1080, 0),
-    "assumptions": (1700, 1),
-    "weight-update": (1500, 3),
-    "rl-iteration": (1500, 2),
-    "serving": (1700, 3),
+    "plan": ("Plan", 1180, 0),
+    "catalog": ("Plan/Catalog", 1080, 0),
+    "result": ("Result", 1500, 1),
+    "timeline": ("Result/Timeline", 1500, 3),
+    "memory": ("Result/Memory", 1500, 3),
+    "network": ("Result/Network", 1180, 2),
+    "compare": ("Compare", 1700, 4),
+    "explore": ("Explore", 1500, 1),
+    "assumptions": ("Explore/Sensitivity", 1700, 1),
+    "reality": ("Evidence", 1700, 3),
+    "measured": ("Evidence/Real run", 1700, 3),
+    "track": ("Evidence/Live run", 1000, 1),
+    "weight-update": ("Result", 1500, 3),
+    "rl-iteration": ("Result", 1500, 2),
+    "serving": ("Result/Serving", 1700, 3),
 }
-"""The pages with the pixels of height that show what matters, and the figures they have."""
+"""Pages and sections, the pixels of height that show what matters, and their figures."""
+PLANS = {
+    "plan": LINK,
+    "track": LINK,
+    "weight-update": "?v=1&plan=kimi-k2-weight-update-16xh20",
+    "rl-iteration": WITH_ENGINES,
+    "serving": WITH_ENGINES,
+}
+"""Links with which a picture begins; the others go on with the one before."""
 
 
 def shoot(browser: Browser, address: str, folder: Path, scheme: str, width: int) -> None:
@@ -68,16 +75,15 @@ def shoot(browser: Browser, address: str, folder: Path, scheme: str, width: int)
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 1000})  # pyright: ignore[reportArgumentType]
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    for name, (height, charts) in PAGES.items():
+    for name, (title, height, charts) in PAGES.items():
         page.set_viewport_size({"width": width, "height": height})
-        if name in ("plan", "measured", "track"):
-            open_link(page, f"{address}/{plan_of_run() if name == 'measured' else LINK}")
-        if name == "serving":
-            open_link(page, f"{address}/{WITH_ENGINES}")
+        link = plan_of_run() if name == "measured" else PLANS.get(name)
+        if link is not None:
+            open_link(page, f"{address}/{link}")
         if name == "explore":
             _search(page, address)
         else:
-            open_page(page, TITLES.get(name, name.capitalize().replace("-", " ")))
+            open_page(page, title)
         page.get_by_test_id(CONTENT.get(name, "stPlotlyChart")).first.wait_for()
         if charts:
             page.locator(".js-plotly-plot").nth(charts - 1).wait_for(state="attached")
@@ -129,7 +135,7 @@ def plan_of_run() -> str:
     """The link to the plan whose steps the made run has."""
     edits = ["parallel.micro_batch=2", "train.global_batch=8seq"]
     text = resolve(load(ROOT / "scenarios" / "reference" / "bare-pp2-gpipe-1gbps.yaml", edits))
-    return f"?{urlencode(encode(Desk((Draft(_PLAN, _PLAN, text),))), doseq=True)}"
+    return f"?{urlencode(encode(Workspace((Draft(_PLAN, _PLAN, text),))), doseq=True)}"
 
 
 def made_run(folder: Path) -> None:

@@ -67,7 +67,7 @@ def settle(page, *, events: bool = True) -> None:
     page.get_by_test_id("stStatusWidget").wait_for(state="detached", timeout=PATIENCE_MS)
     page.locator(AT_REST).wait_for(timeout=PATIENCE_MS)
     if events:
-        for words in ("played event by event", "Compared are fast estimates"):
+        for words in ("is being simulated", "These are estimates until"):
             page.get_by_text(words).first.wait_for(state="detached", timeout=PATIENCE_MS)
     page.locator("[data-stale=true]").first.wait_for(state="detached", timeout=PATIENCE_MS)
     page.wait_for_function(DRAWN, timeout=PATIENCE_MS)
@@ -80,27 +80,27 @@ def open_link(page, link: str) -> None:
     settle(page)
 
 
-SECTIONS = {
-    "Inference & RL": ("Serving", "Weight update", "RL iteration"),
-    "Real runs": ("Measured", "Track", "Reality"),
-    "Inputs": ("Catalog", "Assumptions"),
-}
-"""The pages of the navigation that open from a section."""
-PATHS = {"Plan": "/", "Weight update": "/weight_update", "RL iteration": "/iteration"}
-"""Addresses of the pages whose file is not called as they are."""
-
-
 def open_page(page, name: str, *, events: bool = True) -> None:
-    """Choose a page of the navigation, from its section where it has one. A click may meet the
-    navigation while it is drawn anew, and is lost; then it is made once more, as people do."""
+    """Choose a page of the navigation, and a section of it where the name has one: `Result/Memory`.
+    A click may meet the navigation while it is drawn anew, and is lost; then it is made once more,
+    as people do."""
+    name, _, section = name.partition("/")
     path = PATHS.get(name, f"/{name.lower()}")
     for patience_ms in (PATIENCE_MS / 6, PATIENCE_MS):
-        _choose_page(page, name)
+        page.get_by_test_id("stTopNavLink").filter(has_text=name).click()
         if _arrives(page, path, patience_ms):
             break
     else:
         raise TimeoutError(f"the page {name} did not open")
     settle(page, events=events)
+    if section:
+        row = page.get_by_test_id("stMain").get_by_test_id("stButtonGroup").first
+        row.get_by_role("radio", name=section, exact=True).click()
+        settle(page, events=events)
+
+
+PATHS = {"Plan": "/"}
+"""Addresses of the pages whose file is not called as they are."""
 
 
 def _arrives(page, path: str, patience_ms: float) -> bool:
@@ -110,17 +110,6 @@ def _arrives(page, path: str, patience_ms: float) -> bool:
             return False
         page.wait_for_timeout(100)
     return True
-
-
-def _choose_page(page, name: str) -> None:
-    section = next((one for one, pages in SECTIONS.items() if name in pages), None)
-    if section is None:
-        page.get_by_test_id("stTopNavLink").filter(has_text=name).click()
-        return
-    entry = page.get_by_test_id("stTopNavDropdownLink").filter(has_text=name)
-    if not entry.is_visible():
-        page.get_by_test_id("stTopNavSection").filter(has_text=section).click()
-    entry.click()
 
 
 def edit(page, label: str, text: str) -> None:

@@ -23,7 +23,7 @@ def address(tmp_path_factory):
 def test_a_run_that_the_app_was_opened_with_is_drawn_beside_its_plan(visitor, address):
     page = visitor("dark")
     open_link(page, address)
-    open_page(page, "Measured")
+    open_page(page, "Evidence/Real run")
     page.get_by_role("heading", name="Provenance").wait_for()
     page.get_by_text("Step 3 took 161 ms").first.wait_for()
     chart = page.get_by_role("figure").filter(has_text="rank 1, stage 1, measured")

@@ -64,10 +64,9 @@ def make_report(name: str, row: Mapping[str, int]) -> Report:
             calibration="hand",
             fidelity="events",
             events=1,
-            played_microbatches=1,
-            microbatches=1,
             catalog=CatalogUse("", {}, ()),
             reproduce=None,
+            details={"played_microbatches": 1, "microbatches": 1},
         ),
     )
 

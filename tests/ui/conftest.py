@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from twin.answers import Run
 from twin.ui.answers import Question, reply
-from twin.ui.known import stamp
+from twin.ui.scenarios import stamp
 
 APP = Path(__file__).parents[2] / "app.py"
 PAGES = APP.parent / "twin" / "ui" / "pages"

@@ -12,7 +12,7 @@ from twin.answers.variants import StepAnswer
 from twin.figures.timeline import overview, played_ns, timeline
 from twin.loading import load
 from twin.ui.answers import Question
-from twin.ui.assumed import what_if
+from twin.ui.sensitivity import what_if
 
 pytestmark = pytest.mark.benchmark
 

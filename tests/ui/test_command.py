@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from twin.cli.main import main
-from twin.ui.desk import Desk, Draft
-from twin.ui.known import asked_for, known, named
-from twin.ui.share import portable
+from twin.ui.scenarios import command_line, named, scenario_files
+from twin.ui.sidebar import portable
+from twin.ui.workspace import Draft, Workspace
 
 SHIPPED = "gpt-175b-64xa100-full"
 
@@ -20,7 +20,7 @@ def test_a_file_is_handed_on_by_its_absolute_path(tmp_path, monkeypatch, capsys)
     words = json.loads(capsys.readouterr().out)["command"]
     assert words[-2:] == ["--", str(tmp_path / "mine.yaml")]
     script = Path(words[words.index("run") + 1])
-    assert asked_for([str(script), *words[-1:]]) == (str(tmp_path / "mine.yaml"),)
+    assert command_line([str(script), *words[-1:]]) == (str(tmp_path / "mine.yaml"),)
 
 
 def test_what_the_app_needs_lies_inside_the_package(capsys):
@@ -52,8 +52,8 @@ def test_a_scenario_that_does_not_exist_or_comes_through_a_pipe_opens_nothing(ca
 
 
 def test_only_words_after_a_front_door_are_scenarios():
-    assert asked_for(["/somewhere/app.py", "a.yaml"]) == ("a.yaml",)
-    assert asked_for(["/bin/pytest", "a.yaml"]) == ()
+    assert command_line(["/somewhere/app.py", "a.yaml"]) == ("a.yaml",)
+    assert command_line(["/bin/pytest", "a.yaml"]) == ()
 
 
 def test_a_file_is_known_by_its_name_and_never_hides_a_shipped_scenario():
@@ -65,15 +65,15 @@ def test_a_file_is_known_by_its_name_and_never_hides_a_shipped_scenario():
     }
 
 
-def test_the_app_opens_on_what_it_was_asked_for(monkeypatch, tmp_path):
+def test_the_app_opens_on_what_it_was_command_line(monkeypatch, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(f"extends: {SHIPPED}\n")
     monkeypatch.setattr("sys.argv", ["app.py", str(file)])
-    assert known().first == "mine.yaml"
+    assert scenario_files().first == "mine.yaml"
     monkeypatch.setattr("sys.argv", ["app.py", SHIPPED])
-    assert known().first == SHIPPED
+    assert scenario_files().first == SHIPPED
     monkeypatch.setattr("sys.argv", ["app.py"])
-    assert known().first == "kimi-k2-2048xh800"
+    assert scenario_files().first == "kimi-k2-2048xh800"
 
 
 def test_a_link_to_another_machine_carries_the_text_of_a_file_that_is_not_shipped(
@@ -82,7 +82,7 @@ def test_a_link_to_another_machine_carries_the_text_of_a_file_that_is_not_shippe
     file = tmp_path / "mine.yaml"
     file.write_text(f"extends: {SHIPPED}\n")
     monkeypatch.setattr("sys.argv", ["app.py", str(file)])
-    desk = Desk((Draft("mine.yaml", "mine.yaml"), Draft(SHIPPED, SHIPPED)))
-    mine, shipped = portable(desk, known()).plans
+    space = Workspace((Draft("mine.yaml", "mine.yaml"), Draft(SHIPPED, SHIPPED)))
+    mine, shipped = portable(space, scenario_files()).plans
     assert mine.text == f"extends: {SHIPPED}\n"
     assert shipped.text is None

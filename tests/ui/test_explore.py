@@ -19,15 +19,14 @@ from twin.explore.sweep.sweep import Sweep
 from twin.loading import load, scenario_hash
 from twin.scenario import Scenario
 from twin.ui.answers import Bug, Question, Refusal, scenario_of
-from twin.ui.desk import Draft
-from twin.ui.exploring import course, work
-from twin.ui.exploring.asked import MOST, SearchAsked, SweepAsked, problem, read_sizes
-from twin.ui.exploring.exports import as_csv, as_html, as_parquet, columns
-from twin.ui.exploring.found import Found
-from twin.ui.exploring.must_view import runway
-from twin.ui.exploring.points import Choosable, draft_of
-from twin.ui.exploring.sliders import main_levers, nearest, stand, stops
-from twin.ui.known import stamp
+from twin.ui.explore import questions, work
+from twin.ui.explore.break_even import main_levers, nearest, runway, stand, stops
+from twin.ui.explore.exports import as_csv, as_html, as_parquet, columns
+from twin.ui.explore.found import SearchResult
+from twin.ui.explore.points import Choosable, draft_of
+from twin.ui.explore.questions import MOST, SearchAsked, SweepAsked, problem, read_sizes
+from twin.ui.scenarios import stamp
+from twin.ui.workspace import Draft
 
 FULL = "gpt-175b-64xa100-full"
 PLAN = Question(FULL, None, (), stamp())
@@ -42,10 +41,10 @@ def silent(_: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
+def found() -> SearchResult:
     """What the small search finds."""
     made = work.search(SMALL, silent)
-    assert isinstance(made, Found), made
+    assert isinstance(made, SearchResult), made
     return made
 
 
@@ -191,15 +190,15 @@ def test_a_sweep_of_a_text_that_was_brought_is_of_that_text() -> None:
 
 
 def test_work_that_is_stopped_ends_and_the_next_is_answered() -> None:
-    pending = course.explored(calls.endless, 1)
+    pending = questions.explored(calls.endless, 1)
     deadline = time.monotonic() + 60
     while pending.progress.share < 0.5:
         assert time.monotonic() < deadline, "it never began"
         time.sleep(0.02)
-    course.stop(calls.endless, 1)
+    questions.stop(calls.endless, 1)
     assert isinstance(pending.within(30), Bug)
-    assert course.known(calls.endless, 1) is None
-    counted = course.explored(calls.counted, 3).within(60)
+    assert questions.known(calls.endless, 1) is None
+    counted = questions.explored(calls.counted, 3).within(60)
     assert isinstance(counted, tuple)
     assert counted[0] == 3
 
@@ -220,14 +219,15 @@ def explored(opened, *plans):
 
 
 def part(app, name):
-    app.segmented_control(key="explore part").set_value(name)
+    (row,) = (one for one in app.segmented_control if one.label == "Section of Explore")
+    row.set_value(name)
     return checked(app.run())
 
 
 def test_the_first_paint_is_the_plan_over_sizes_with_its_command(opened) -> None:
     events(FULL)
     app = explored(opened, FULL)
-    assert "What more GPUs bring" in [one.value for one in app.subheader]
+    assert "Scaling of the plan's own layout" in [one.value for one in app.subheader]
     assert "percentage is the throughput per GPU" in words(app)
     assert f"twin recommend {FULL} --gpus 16,32,64,128,256 --target 480d --fixed-layout" in words(
         app
@@ -247,19 +247,26 @@ def test_a_wrong_field_is_told_beside_it_and_nothing_can_be_searched(opened) -> 
 def test_every_part_of_the_page_has_something_to_say(opened) -> None:
     events(FULL)
     app = part(explored(opened, FULL), "Sweep")
-    assert "Nothing is swept yet" in words(app)
-    app = part(app, "What must be true")
+    assert "Name a field and its values" in words(app)
+    app = part(app, "Break-even points")
     assert "search first" in words(app)
     assert [one.label for one in app.select_slider]
     assert "As planned" in words(app)
-    app = part(app, "Cost and goodput")
-    assert "says nothing of failures" in words(app)
-    assert "Nothing has a price" in words(app) or "cost is unknown" in words(app)
+    app = part(app, "Memory levers")
+    assert "Trying single changes" in words(app) or app.get("plotly_chart")
+    assert "has no experts" in words(part(app, "Expert parallelism"))
+
+
+def test_what_does_not_apply_to_a_kind_says_why(opened) -> None:
+    app = opened("kimi-k2-weight-update-16xh20", page="explore")
+    assert "This does not apply to a weight update" in words(app)
 
 
 def test_failures_are_added_with_one_click(opened) -> None:
     events(FULL)
-    app = part(explored(opened, FULL), "Cost and goodput")
+    app = opened(FULL, page="result", section="cost")
+    assert "has no failures" in words(app)
+    assert "Nothing has a price" in words(app) or "cost is unknown" in words(app)
     app = checked(button(app, "Add failures").click().run())
     assert "goodput={failures" in words(app)
     assert "Invalid" not in words(app)

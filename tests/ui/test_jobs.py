@@ -2,7 +2,7 @@
 
 from threading import Event
 
-from twin.ui.jobs import KEPT, Jobs
+from twin.ui.background import KEPT, Jobs
 
 PATIENCE = 10
 
@@ -46,7 +46,7 @@ def test_only_so_many_results_are_kept_and_dropped_work_is_not_begun():
     jobs, gate, begun = Jobs("test"), Event(), []
     jobs.ask("gate", lambda _: gate.wait(PATIENCE))
     pending = [jobs.ask(n, lambda _, n=n: begun.append(n)) for n in range(KEPT + 3)]
-    assert len(jobs.shelf) == KEPT
+    assert len(jobs.results) == KEPT
     gate.set()
     pending[3].within(PATIENCE)
     assert pending[0].future.cancelled()

@@ -1,4 +1,4 @@
-"""A link opens the desk that it was made from, for ever; a broken one says why it opens nothing."""
+"""A link opens the workspace that it was made from, for ever; a broken one says why it does not."""
 
 from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.ui.desk import MOST_PLANS, Desk, Draft
-from twin.ui.links import BrokenLinkError, address, decode, encode, update_of
+from twin.ui.links import BrokenLinkError, address, decode, encode, last
+from twin.ui.workspace import MOST_PLANS, Draft, Workspace
 
 NAMES = st.text(min_size=1, max_size=20)
 TEXTS = st.none() | st.text(min_size=1, max_size=200)
@@ -22,29 +22,29 @@ PLANS = st.lists(
 
 
 @st.composite
-def desks(draw):
+def workspaces(draw):
     plans = tuple(draw(PLANS))
     index = st.integers(0, len(plans) - 1)
-    return Desk(plans, draw(index), draw(st.none() | index))
+    return Workspace(plans, draw(index), draw(st.none() | index))
 
 
-@given(desks())
-def test_a_desk_survives_its_link_whatever_was_typed(desk):
-    assert decode(encode(desk)) == desk
+@given(workspaces())
+def test_a_workspace_survives_its_link_whatever_was_typed(space):
+    assert decode(encode(space)) == space
 
 
-@given(desks())
-def test_a_desk_survives_a_browser_s_address_bar(desk):
-    link = address("http://localhost:8501/result?old=1", desk)
+@given(workspaces())
+def test_a_workspace_survives_a_browser_s_address_bar(space):
+    link = address("http://localhost:8501/result?old=1", space, None)
     parts = urlsplit(link)
     assert parts.path == "/result"
-    assert decode(parse_qs(parts.query, keep_blank_values=True)) == desk
+    assert decode(parse_qs(parts.query, keep_blank_values=True)) == space
     assert link.isascii()
 
 
-@given(desks(), st.data())
-def test_a_link_that_was_cut_opens_nothing_or_a_desk_but_never_fails(desk, data):
-    query = encode(desk)
+@given(workspaces(), st.data())
+def test_a_link_that_was_cut_opens_nothing_or_a_workspace_but_never_fails(space, data):
+    query = encode(space)
     at = data.draw(st.integers(0, len(query["plan"]) - 1))
     text = query["plan"][at]
     query["plan"][at] = text[: data.draw(st.integers(0, len(text)))]
@@ -80,7 +80,7 @@ def test_a_link_of_today_opens_tomorrow():
 
 def test_a_preset_with_its_edits_can_be_read_in_the_address_bar():
     plan = Draft("a", "a", None, (("parallel.pipeline", "8"), ("memory.recompute", "[full]")))
-    assert address("http://x/", Desk((plan,))) == (
+    assert address("http://x/", Workspace((plan,)), None) == (
         "http://x/?v=1&plan=a;parallel.pipeline=8;memory.recompute=[full]"
     )
 
@@ -89,17 +89,21 @@ def test_a_link_written_by_hand_may_leave_out_the_version():
     assert decode({"plan": ["a;parallel.pipeline=8"]}).open.sets == ("parallel.pipeline=8",)
 
 
-def test_a_weight_update_is_a_part_of_the_link_of_its_page():
-    desk, update = Desk((Draft("a", "a"),)), Draft("b", "b", None, (("weight_update.x", "y;z"),))
-    query = encode(desk, update)
-    assert decode(query) == desk
-    assert update_of(query) == update
-    assert update_of(encode(desk)) is None
+def test_a_weight_update_of_an_old_link_is_the_open_plan():
+    query = {"v": ["1"], "plan": ["a"], "update": ["b;weight_update.x=y"]}
+    update = Draft("b", "b", None, (("weight_update.x", "y"),))
+    assert decode(query) == Workspace((Draft("a", "a"), update), shown=1)
+
+
+def test_a_section_and_a_run_are_a_part_of_the_link():
+    query = encode(Workspace((Draft("a", "a"),)), section="memory", run=None)
+    assert last(query, "section") == "memory"
+    assert last(query, "run") is None
 
 
 def test_a_text_is_packed():
     text = "extends: gpt-175b-64xa100-full\n" + "# a comment that says little\n" * 60
-    (packed,) = encode(Desk((Draft("a.yaml", "a.yaml", text),)))["plan"]
+    (packed,) = encode(Workspace((Draft("a.yaml", "a.yaml", text),)))["plan"]
     assert len(packed) < len(text) / 10
 
 
@@ -118,7 +122,7 @@ def test_a_text_is_packed():
         ({"v": ["1"], "plan": ["a", "a"]}, "same name"),
         ({"v": ["1"], "plan": ["a"], "open": ["1"]}, "plan 2 of 1"),
         ({"v": ["1"], "plan": ["a"], "baseline": ["-1"]}, "no number"),
-        ({"v": ["1"], "plan": [str(n) for n in range(MOST_PLANS + 1)]}, "fit on a desk"),
+        ({"v": ["1"], "plan": [str(n) for n in range(MOST_PLANS + 1)]}, "where 8 fit"),
     ],
 )
 def test_a_broken_link_says_why(query, reason):
@@ -127,6 +131,6 @@ def test_a_broken_link_says_why(query, reason):
 
 
 def test_a_text_that_unpacks_without_end_is_refused():
-    huge = encode(Desk((Draft("a", "a", " " * 1_000_000),)))
+    huge = encode(Workspace((Draft("a", "a", " " * 1_000_000),)))
     with pytest.raises(BrokenLinkError, match="too long"):
         decode(huge)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twin.explore.study.hidden import HiddenExpert
 from twin.ui import answers
-from twin.ui.known import stamp
-from twin.ui.studies import hiding
+from twin.ui.answers import hiding
+from twin.ui.scenarios import stamp
 
 SMALL = (
     "cluster.nodes=4",
@@ -30,21 +30,21 @@ def findings(app):
 
 
 def test_a_model_with_experts_has_its_window_and_demand(opened):
-    app = opened(";".join((K2, *SMALL)), page="network")
+    app = opened(";".join((K2, *SMALL)), page="result", section="network")
     assert "Can the experts' all-to-all hide?" in headings(app)
     assert any("the all-to-all of a MoE layer takes" in one for one in findings(app))
     assert any("the busiest class of link is" in one for one in findings(app))
 
 
 def test_a_dense_model_has_none(opened):
-    app = opened("gpt-175b-64xa100-full", page="network")
+    app = opened("gpt-175b-64xa100-full", page="result", section="network")
     assert "Can the experts' all-to-all hide?" not in headings(app)
 
 
-def test_degrees_are_played_when_asked_for_only(opened):
-    """Each of them is a run; the browser opens the box, which no test without one can."""
-    app = opened(";".join((K2, *SMALL)), page="network")
-    assert any("stays hidden?" in one.label for one in app.expander)
+def test_degrees_are_simulated_when_asked_for_only(opened):
+    """Each of them is a run."""
+    app = opened(";".join((K2, *SMALL)), page="explore", section="expert-parallelism")
+    assert any(one.label == "Simulate each degree" for one in app.toggle)
     assert not any("heads" in one for one in findings(app))
     found = answers.studied(hiding, answers.Question(K2, None, SMALL, stamp())).within(120)
     assert isinstance(found, HiddenExpert)

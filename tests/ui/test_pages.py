@@ -12,8 +12,8 @@ from twin.loading import load
 from twin.planning import plan
 from twin.reports import verdict
 from twin.ui import answers
-from twin.ui.known import stamp
-from twin.ui.studies import influences
+from twin.ui.answers import influences
+from twin.ui.scenarios import stamp
 
 FULL, SELECTIVE = "gpt-175b-64xa100-full", "gpt-175b-64xa100-selective"
 K2 = "kimi-k2-256xh800"
@@ -62,12 +62,21 @@ def _played():
     events(SELECTIVE)
 
 
-PAGES = ["plan", "result", "memory", "network", "compare", "explore", "catalog", "assumptions"]
+PAGES = [
+    ("plan", "scenario"),
+    ("plan", "catalog"),
+    ("result", "summary"),
+    ("result", "memory"),
+    ("result", "network"),
+    ("compare", ""),
+    ("explore", "search"),
+    ("explore", "sensitivity"),
+]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_page_shows_the_plan_its_verdict_and_its_figures(opened, page):
-    app = opened(FULL, SELECTIVE, page=page)
+@pytest.mark.parametrize(("page", "section"), PAGES)
+def test_every_page_shows_the_plan_its_verdict_and_its_figures(opened, page, section):
+    app = opened(FULL, SELECTIVE, page=page, section=section)
     assert chosen(app, "open plan") == 0
     assert "Fits" in words(app)
     assert [one.label for one in app.sidebar.metric] == [
@@ -78,17 +87,17 @@ def test_every_page_shows_the_plan_its_verdict_and_its_figures(opened, page):
     ]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_page_says_what_is_wrong_with_an_invalid_plan(opened, page):
-    app = opened(f"{FULL};parallel.tensor=7", page=page)
+@pytest.mark.parametrize(("page", "section"), PAGES)
+def test_every_page_says_what_is_wrong_with_an_invalid_plan(opened, page, section):
+    app = opened(f"{FULL};parallel.tensor=7", page=page, section=section)
     assert "Invalid" in words(app)
-    if page != "catalog":
+    if section != "catalog":
         assert "TW102" in words(app)
 
 
-@pytest.mark.parametrize("page", ["result", "memory", "network", "compare"])
-def test_every_figure_has_its_finding_as_text(opened, page):
-    charts = opened(FULL, SELECTIVE, page=page).get("plotly_chart")
+@pytest.mark.parametrize(("page", "section"), [*PAGES[2:6], ("result", "timeline")])
+def test_every_figure_has_its_finding_as_text(opened, page, section):
+    charts = opened(FULL, SELECTIVE, page=page, section=section).get("plotly_chart")
     assert charts
     assert all(chart.proto.alt for chart in charts)
 
@@ -109,7 +118,7 @@ def test_an_edit_back_to_what_stood_there_is_none(opened):
     app = edited(opened(FULL), "cluster.nodes", "16")
     app = edited(app, "cluster.nodes", "8")
     assert plans(app) == [FULL]
-    assert "Nothing is changed" in words(app)
+    assert "No edits" in words(app)
 
 
 def test_a_wrong_edit_shows_what_the_command_line_shows_and_is_kept(opened):
@@ -176,8 +185,8 @@ def test_an_undo_and_a_reset_take_edits_back(opened):
 
 
 def test_a_part_that_the_file_names_anyway_is_no_edit(opened):
-    app = opened(FULL, page="catalog")
-    app.segmented_control(key="shelf").set_value("models").run()
+    app = opened(FULL, section="catalog")
+    app.segmented_control(key="category").set_value("models").run()
     app.selectbox(key="part of models").set_value("gpt-175b").run()
     (use,) = (one for one in app.button if one.label.startswith("Use in"))
     assert plans(checked(use.click().run())) == [FULL]
@@ -195,7 +204,7 @@ def test_a_switch_is_an_edit_there_and_back(opened):
 def test_a_problem_is_said_once_on_the_page_where_it_is_mended(opened):
     app = edited(opened(FULL), "parallel.tensor", "7")
     assert sum("TW102" in code.value for code in app.code) == 1
-    assert "on the page Plan" not in words(app)
+    assert "kept on the page Plan" not in words(app)
 
 
 def test_what_follows_from_the_fields_stands_above_them(opened):
@@ -206,7 +215,7 @@ def test_untouched_sliders_show_the_figures_beside_the_page(opened):
     sets = "cluster.nodes=16"  # where the fast path says another step
     events(FULL, sets)
     answers.studied(influences, answers.Question(FULL, None, (sets,), stamp())).within(120)
-    app = opened(f"{FULL};{sets}", page="assumptions")
+    app = opened(f"{FULL};{sets}", page="explore", section="sensitivity")
     figures = {label: [one.value for one in app.metric if one.label == label] for label in MOVED}
     assert all(len(both) == 2 and len(set(both)) == 1 for both in figures.values()), figures
 
@@ -253,7 +262,7 @@ def test_a_fault_of_the_twin_is_said_in_short_and_its_traceback_is_logged(monkey
     def wrong(_):
         raise KeyError("not a thing")
 
-    monkeypatch.setattr(answers, "plan", wrong)
+    monkeypatch.setattr(answers, "kind_of", wrong)
     asked = answers.Question(FULL, None, ("cluster.nodes=24",), -1)
     found = answers.plan_of(asked)
     assert isinstance(found, answers.Bug)

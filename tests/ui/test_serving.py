@@ -1,28 +1,39 @@
-"""The page Serving: an engine's figures, how a plan without one gets one, and what is wrong."""
+"""The section Serving: an engine's figures, how a plan without one gets one, and what is wrong."""
 
 from __future__ import annotations
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.conftest import PAGES, checked
+from tests.ui.conftest import checked
 from tests.ui.test_pages import words
 from twin.loading import load
 from twin.reports.serving import DATA, serving
 from twin.reports.serving_words import heads, sentence
-from twin.ui.desk import Desk, Draft
-from twin.ui.known import known
+from twin.ui.scenarios import scenario_files
+from twin.ui.workspace import Draft, Workspace
 
 PLAN, SHIPPED = "gpt-175b-64xa100-full", "deepep-32gpu"
 OWN = "{gpus: 8, tensor: 8, precision: bf16}"
 
 
 def shown(*edits: tuple[str, str]) -> AppTest:
-    """The page alone, of a plan on the desk: without the bar, no step is played."""
-    app = AppTest.from_file(str(PAGES / "serving.py"), default_timeout=120)
-    app.session_state["desk"] = Desk((Draft(PLAN, PLAN, edits=edits),))
-    app.session_state["known scenarios"] = known()
+    """The section alone: without the sidebar, no step is simulated."""
+    app = AppTest.from_string(_SECTION, default_timeout=120)
+    app.session_state["workspace"] = Workspace((Draft(PLAN, PLAN, edits=edits),))
+    app.session_state["known scenarios"] = scenario_files()
     return checked(app.run())
+
+
+_SECTION = """
+from twin.ui import session
+from twin.ui.answers import Reply
+from twin.ui.open_plan import OpenPlan, ask_about
+from twin.ui.serving import serving_section
+
+space = session.workspace()
+serving_section(OpenPlan(space, ask_about(space.open), Reply(None), None))
+"""
 
 
 def test_the_page_shows_an_engine_with_its_figures() -> None:
@@ -46,17 +57,17 @@ def test_a_plan_without_engine_is_told_how_to_declare_one_and_can_try_it() -> No
     assert f"data:\n  engine: {SHIPPED}" in words(app)
     (button,) = (one for one in app.button if one.label == f"Try {SHIPPED}")
     app = checked(button.click().run())
-    assert app.session_state["desk"].open.edits == ((DATA, SHIPPED),)
+    assert app.session_state["workspace"].open.edits == ((DATA, SHIPPED),)
     assert "TW180" in words(app)  # an A100 has no FP8: said as on the command line
 
 
 def test_an_engine_without_room_says_so() -> None:
     app = shown((DATA, "{gpus: 4, tensor: 4, precision: bf16}"))
-    assert "no room for one sequence" in app.error[0].value
+    assert "no memory for a sequence" in app.error[0].value
     assert not app.get("plotly_chart")
 
 
 @pytest.mark.slow
 def test_the_page_is_reached_from_the_app(opened) -> None:
-    app = opened(f"{PLAN};{DATA}={OWN}", page="serving")
+    app = opened(f"{PLAN};{DATA}={OWN}", page="result", section="serving")
     assert len(app.get("plotly_chart")) == 3

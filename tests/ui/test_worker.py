@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.ui.calls import counted, ended
-from twin.ui.worker import Worker, WorkerDiedError
+from twin.ui.background import Worker, WorkerDiedError
 
 
 @pytest.fixture

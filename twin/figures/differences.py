@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from twin.figures.charts import Rung, cascade, name_axis, row_axis
+from twin.figures.charts import Ranked, Rung, cascade, name_axis, ranking, row_axis
 from twin.figures.palette import BAD, GOOD, INK, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Drawing, Frame, Mark, Picture, Row, draw
 from twin.figures.step import LEGEND, MEANING
 from twin.reports.breakdown import CAUSES
 from twin.reports.compare import Comparison, Delta
-from twin.reports.kpis import Unit
+from twin.reports.kpis import Kpi, Unit
 from twin.reports.numbers import show
 
 
@@ -28,6 +29,27 @@ class Swing:
     """Change of the key figure there, in its unit."""
     source: str
     """Where the range comes from."""
+
+
+def lengths(reports: Sequence[Any], kpi: Kpi, title: str, theme: Theme) -> Picture:
+    """One key figure of several answers, the baseline first."""
+    values: list[float | None] = [one.kpis[kpi.key] for one in reports]
+    rows = [
+        Ranked(
+            one.name,
+            value or 0.0,
+            swatch("achieved" if one is reports[0] else "ideal", theme),
+            show(value, kpi.unit) + ("" if one.fits else ", does not fit"),
+        )
+        for one, value in zip(reports, values, strict=True)
+    ]
+    x = Axis(f"{kpi.label}, {kpi.unit}", span=(0.0, 1.04 * max(one.length for one in rows)))
+    return Picture(
+        title=title,
+        caption=f"{kpi.label} of each plan; the first bar is the baseline.",
+        figure=ranking(rows, x, theme, row=44),
+        table=tuple({"Plan": one.name, kpi.label: one.text} for one in rows),
+    )
 
 
 def step_deltas(comparison: Comparison, theme: Theme) -> Picture:

@@ -203,8 +203,7 @@ def step_losses(waterfall: Waterfall, name: str, theme: Theme) -> Picture:
         title=f"{name}: {_largest_loss(waterfall)}",
         caption=(
             "From top to bottom: the model's FLOP at the peak of every GPU, then what each loss "
-            "adds, as seconds of the mean rank and as share of the step, down to the step as "
-            "simulated."
+            "adds: seconds averaged over pipeline stages, and share of the step."
         ),
         figure=cascade(rungs, "Seconds of one step", theme),
         table=_losses_table(waterfall),

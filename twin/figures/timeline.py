@@ -24,6 +24,8 @@ from twin.reports.numbers import duration, show
 
 Lanes = Literal["compute", "all"]
 """`compute`: what the GPU computes; `all`: communication as well."""
+LANES: Final[dict[Lanes, str]] = {"compute": "Compute only", "all": "With communication"}
+"""The lanes of a timeline, in words."""
 
 KIND_WORDS: Final[dict[Meaning, str]] = {
     "compute": "Other compute",

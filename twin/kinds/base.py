@@ -25,6 +25,7 @@ from twin.scenario import Root, Scenario
 from twin.spec.kpis import Kpi
 
 if TYPE_CHECKING:
+    from twin.figures.view import View
     from twin.reports.expect import Judgement
     from twin.reports.head import RunInfo
     from twin.reports.table import Block
@@ -152,6 +153,10 @@ class Kind:
     where nothing has a price."""
     headline: ClassVar[tuple[str, ...]]
     """Key figures that a table of many answers shows."""
+    shown_kpis: ClassVar[tuple[str, ...]] = ()
+    """The key figures that decide, the most important first."""
+    has_estimate: ClassVar[bool] = False
+    """Whether fidelity `fast` answers much sooner."""
     is_stored: ClassVar[bool] = False
     """Whether its traces are kept in `runs/`."""
     refusals: ClassVar[Mapping[Verb, str]] = {}
@@ -229,6 +234,27 @@ class Kind:
     def tables(self, run: Run) -> Sequence[Block]:
         """Everything that an answer has to say after its sentences; warnings last."""
         raise NotImplementedError
+
+    def facts(self, run: Run) -> str:
+        """The size of the work, in one line; empty where its sentences say it."""
+        del run
+        return ""
+
+    def figures(self, run: Run) -> Iterable[View]:
+        """The figures of an answer, by section; those of `Summary` say why."""
+        raise NotImplementedError
+
+    def comparison_figures(self, runs: Sequence[Run], comparison: Any) -> Sequence[View]:
+        """The figures of a comparison, the most important first."""
+        from twin.figures.differences import lengths  # noqa: PLC0415  as above
+        from twin.figures.view import View  # noqa: PLC0415
+
+        kpi = next(kpi for kpi in self.kpis if kpi.key == self.length)
+        title = "\n".join(comparison.sentence(delta) for delta in comparison.deltas)
+        reports = [run.report for run in runs]
+        return (
+            View("", kpi.label, "lengths", lambda theme, _: lengths(reports, kpi, title, theme)),
+        )
 
     def comparison_tables(self, comparison: Any, attributions: Sequence[Any] = ()) -> Sequence[Any]:
         """Everything that a comparison has to say after its sentences."""

@@ -1,1 +1,15 @@
-"""The app: pages that read state, ask the twin, and place figures. No formula lives here."""
+"""The app: five pages (Plan, Result, Compare, Explore, Evidence), each a row of sections. A page
+reads the state, asks the twin, and places figures; no formula lives here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+_PAGES: Final = Path(__file__).parent / "pages"
+
+PLAN: Final = _PAGES / "plan.py"
+RESULT: Final = _PAGES / "result.py"
+COMPARE: Final = _PAGES / "compare.py"
+EXPLORE: Final = _PAGES / "explore.py"
+EVIDENCE: Final = _PAGES / "evidence.py"

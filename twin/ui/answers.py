@@ -1,7 +1,7 @@
-"""Answers to plans: at once by the fast path, then by events, kept for all sessions.
+"""Answers to plans: the estimate at once, then the simulation, kept for all sessions.
 
-What a plan says does not depend on who asks, so answers are shared; what a visitor edits is not.
-Every cache is bounded."""
+An answer does not depend on who asks, so answers are shared; edits are not. Every cache is
+bounded."""
 
 from __future__ import annotations
 
@@ -15,18 +15,24 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from twin.answers import Run, ask
+from twin.answers.nearest import MemoryLever, levers
 from twin.errors import Origin, Problem, TwinError, UsageError, render
+from twin.explore.study import (
+    Attribution,
+    Influence,
+    Suggestion,
+    attribution,
+    influence,
+    nearest_fit,
+)
+from twin.explore.study.hidden import HiddenExpert, hidden_expert
+from twin.kinds.base import Kind, kind_named, kind_of
 from twin.loading import load_any
 from twin.loading.files import read_tree, shipped_scenarios
 from twin.loading.tree import Items, Leaf
-from twin.planning import plan
-from twin.planning.types import Plan
-from twin.scenario import AnyScenario, Scenario, UpdateScenario
-from twin.ui.jobs import KEPT, Jobs, Pending
-from twin.ui.known import Known
-from twin.ui.worker import Note, Worker, WorkerDiedError
-
-_UPDATE: Final = UpdateScenario.section
+from twin.reports.serving import Serving, serving
+from twin.ui.background import KEPT, Jobs, Note, Pending, Worker, WorkerDiedError
+from twin.ui.scenarios import ScenarioFiles
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -34,24 +40,26 @@ _T = TypeVar("_T")
 _KEPT_SMALL: Final = 128
 """Scenarios and plans kept."""
 GLANCE: Final = 0.05
-"""Seconds for which a page waits for events before it shows the fast answer: enough to read a
-stored one."""
+"""Seconds for which a page waits for the simulation before it shows the estimate: enough to read a
+stored answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """A scenario under edits, with the files as they stood at `as_of`. `name` is a shipped scenario
-    or a path; where `text` is given, it is what the text is called."""
+    or a path; where `text` is given, it is the name of the text."""
 
     name: str
     text: str | None
     sets: tuple[str, ...]
     as_of: int
+    step_only: bool = False
+    """Ask for the training step alone, where the scenario is of more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no answer: what is wrong with the plan."""
+    """Why there is no answer: the problems of the plan."""
 
     problems: tuple[Problem, ...]
 
@@ -73,58 +81,76 @@ Failure = Refusal | Bug
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What can be said now, and the better answer that is still in the making (None: this is
-    it)."""
+    """The answer now (None: none yet), and the better answer in the making (None: this is it)."""
 
-    now: Run | Failure
+    now: Run | Failure | None
     better: Pending[Run | Failure] | None = None
 
 
-def question(known: Known, name: str, text: str | None, sets: tuple[str, ...]) -> Question:
-    """What to ask of a scenario that the app knows, or whose text the visitor brought."""
+def question(known: ScenarioFiles, name: str, text: str | None, sets: tuple[str, ...]) -> Question:
+    """The question about a scenario that the app knows, or whose text the visitor brought."""
     return Question(known.files.get(name, name) if text is None else name, text, sets, known.stamp)
 
 
 def reply(asked: Question) -> Reply:
-    """The answer by events if it is there, else the fast one while events are played."""
+    """The simulated answer if it is there, else the estimate while the simulation runs."""
     planned = plan_of(asked)
-    if not isinstance(planned, Plan):
+    if isinstance(planned, Failure):
         return Reply(planned)
-    better = _EVENTS.ask(asked, lambda note: away(_PLAYER, play, (asked,), note))
-    by_events = better.within(GLANCE)
-    return Reply(by_events) if by_events is not None else Reply(fast(asked), better)
+    better = _SIMULATIONS.ask(asked, lambda note: away(_SIMULATOR, simulated, (asked,), note))
+    found = better.within(GLANCE)
+    if found is not None:
+        return Reply(found)
+    return Reply(estimate(asked) if planned.kind.has_estimate else None, better)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A scenario with its kind and plan."""
+
+    scenario: Any
+    kind: Kind
+    plan: Any
 
 
 @lru_cache(_KEPT_SMALL)
-def scenario_of(asked: Question) -> Scenario | Failure:
+def scenario_of(asked: Question) -> Any | Failure:
     """The scenario, or what is wrong with it."""
     return guarded(lambda: _load(asked))
 
 
 @lru_cache(_KEPT_SMALL)
-def plan_of(asked: Question) -> Plan | Failure:
-    """The plan, which already knows whether it fits, or what is wrong with it."""
-    scenario = scenario_of(asked)
-    return guarded(lambda: plan(scenario)) if isinstance(scenario, Scenario) else scenario
+def plan_of(asked: Question) -> Planned | Failure:
+    """The plan with its kind, or what is wrong with it."""
+    return study_of(asked, lambda scenario: _plan(asked, scenario))
+
+
+def _plan(asked: Question, scenario: Any) -> Planned:
+    kind = _kind(asked, scenario)
+    return Planned(scenario, kind, kind.plan(scenario))
+
+
+def _kind(asked: Question, scenario: Any) -> Kind:
+    """The kind of work that answers a question."""
+    return kind_named("step") if asked.step_only else kind_of(scenario)
 
 
 @lru_cache(KEPT)
-def fast(asked: Question) -> Run | Failure:
-    """The answer by the longest path: the same plan without the play of shared links."""
-    scenario = scenario_of(asked)
-    if not isinstance(scenario, Scenario):
-        return scenario
-    return guarded(
-        lambda: ask(scenario, fidelity="fast", cache=False, command=command(asked, fast=True))
-    )
+def estimate(asked: Question) -> Run | Failure:
+    """The answer without contention on shared links, which takes milliseconds."""
+    return _answered(asked, fidelity="fast", cache=False, command=command(asked, fast=True))
 
 
-def play(asked: Question, note: Note) -> Run | Failure:
-    """The answer by events, from the stored runs or played now."""
-    scenario = scenario_of(asked)
-    if not isinstance(scenario, Scenario):
-        return scenario
-    return guarded(lambda: ask(scenario, progress=note, command=command(asked)))
+def simulated(asked: Question, note: Note) -> Run | Failure:
+    """The simulated answer, from the stored runs or simulated now."""
+    found = _answered(asked, progress=note, command=command(asked))
+    if isinstance(found, Run):
+        found.__dict__.pop("program", None)  # large, and made again in a moment
+    return found
+
+
+def _answered(asked: Question, **how: Any) -> Run | Failure:
+    return study_of(asked, lambda scenario: ask(scenario, kind=_kind(asked, scenario), **how))
 
 
 def command(asked: Question, *, fast: bool = False) -> str:
@@ -135,7 +161,7 @@ def command(asked: Question, *, fast: bool = False) -> str:
 
 
 def guarded(work: Callable[[], _T]) -> _T | Failure:
-    """What the work gives, or why it gives nothing; a bug's traceback goes to the app's log."""
+    """The result of some work, or why there is none; a bug's traceback goes to the app's log."""
     try:
         return work()
     except TwinError as error:
@@ -145,26 +171,17 @@ def guarded(work: Callable[[], _T]) -> _T | Failure:
         return Bug(f"{type(error).__name__}: {error}")
 
 
-def _load(asked: Question) -> Scenario:
+def _load(asked: Question) -> Any:
     if asked.text is None:
-        return _training(load_any(asked.name, asked.sets))
+        return load_any(asked.name, asked.sets)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / Path(asked.name).name
         file.write_text(asked.text, encoding="utf-8")
         try:
             _refuse_files(file)
-            return _training(load_any(file, asked.sets))
+            return load_any(file, asked.sets)
         except TwinError as error:
-            raise type(error)(_of_visitor(one, file) for one in error.problems) from None
-
-
-def _training(scenario: AnyScenario) -> Scenario:
-    """The scenario, if it is a training run; weight updates have a page of their own."""
-    if isinstance(scenario, Scenario):
-        return scenario
-    message = "this is a weight update, and plans are training runs"
-    hint = f"`twin ui FILE` brings it to the page Weight update; remove `{_UPDATE}` to train"
-    raise UsageError([Problem("TW158", _UPDATE, message, hint, scenario.origin(_UPDATE))])
+            raise type(error)(_of_visitor(problem, file) for problem in error.problems) from None
 
 
 def _refuse_files(file: Path) -> None:
@@ -172,7 +189,7 @@ def _refuse_files(file: Path) -> None:
     tree, _ = read_tree(file)
     child = tree.children.get("extends") if tree else None
     nodes = child.node.nodes if child and isinstance(child.node, Items) else [child and child.node]
-    names = {name for one in shipped_scenarios() for name in (one, f"{one}.yaml")}
+    names = {name for shipped in shipped_scenarios() for name in (shipped, f"{shipped}.yaml")}
     problems = [
         Problem(
             "TW001",
@@ -200,6 +217,12 @@ def _renamed(origin: Origin | None, file: Path) -> Origin | None:
     return replace(origin, file=file.name if own else origin.file, via=_renamed(origin.via, file))
 
 
+@lru_cache(_KEPT_SMALL)
+def engines(asked: Question) -> tuple[Serving, ...] | Failure:
+    """The inference engines of a scenario over users and context."""
+    return study_of(asked, serving)
+
+
 def studied(study: Callable[..., _T | Failure], *asked: Question) -> Pending[_T | Failure]:
     """A study of some plans, in the making or made. `study` is a function of a module; it takes the
     questions, and what notes the share that is done."""
@@ -209,14 +232,51 @@ def studied(study: Callable[..., _T | Failure], *asked: Question) -> Pending[_T 
 def away(
     worker: Worker, work: Callable[..., _T | Failure], arguments: tuple[Any, ...], note: Note
 ) -> _T | Failure:
-    """What a function of a module says in another process."""
+    """The result of a module's function in another process."""
     try:
         return worker.perform(work, arguments, note)
     except WorkerDiedError as error:
         return Bug(str(error))
 
 
-_EVENTS: Final = Jobs("twin events")
-_PLAYER: Final = Worker()
+def nearest(asked: Question, note: Note) -> tuple[Suggestion, ...] | Failure:
+    """The nearest plans that fit."""
+    del note
+    return study_of(asked, nearest_fit)
+
+
+def influences(asked: Question, note: Note) -> tuple[Influence, ...] | Failure:
+    """How much each uncertain number matters."""
+    return study_of(asked, lambda scenario: influence(scenario, note))
+
+
+def freeing(asked: Question, note: Note) -> tuple[MemoryLever, ...] | Failure:
+    """What single changes would free on the fullest GPU, and what they cost."""
+    del note
+    return study_of(asked, lambda scenario: levers(scenario, timed=True))
+
+
+def hiding(asked: Question, note: Note) -> HiddenExpert | Failure:
+    """The largest degree of expert parallelism that stays hidden, simulated."""
+    return study_of(asked, lambda scenario: hidden_expert(scenario, note))
+
+
+def attributed(base: Question, other: Question, note: Note) -> Attribution | Failure:
+    """The difference of two plans, split over the inputs that differ."""
+
+    def split(first: Any) -> Attribution | Failure:
+        return study_of(other, lambda second: attribution(first, second, progress=note))
+
+    return study_of(base, split)
+
+
+def study_of(asked: Question, study: Callable[[Any], _T | Failure]) -> _T | Failure:
+    """The result of a study of a scenario, or why there is none."""
+    scenario = scenario_of(asked)
+    return scenario if isinstance(scenario, Failure) else guarded(lambda: study(scenario))
+
+
+_SIMULATIONS: Final = Jobs("twin simulations")
+_SIMULATOR: Final = Worker()
 _STUDIES: Final = Jobs("twin studies")
 _STUDENT: Final = Worker()

@@ -1,4 +1,4 @@
-"""How a key figure comes about: its formula, and those of everything it follows from."""
+"""Derivation: the formula of a key figure, and those of all its inputs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Final
 import streamlit as st
 
 from twin.answers import Run
-from twin.reports import KPIS
 from twin.reports.explain import Explanation, explain
 from twin.ui.answers import guarded
-from twin.ui.pictures import table
-from twin.ui.view import View, say
+from twin.ui.open_plan import OpenPlan, say
+from twin.ui.place import table
 
 _LEVEL: Final = "\u2502\u00a0"
 """A rule and a no-break space: one level in. Spaces alone would be cut off by the table's
@@ -20,8 +19,8 @@ Markdown, and other spaces would let a name break away from its rules."""
 
 
 @st.fragment
-def derivation(shown: View, run: Run) -> None:
-    """One key figure, down to what was written and where; drawn once it is asked for."""
+def derivation(shown: OpenPlan, run: Run) -> None:
+    """One key figure down to its inputs and their places; drawn when opened."""
     box = st.expander(
         "Where a number comes from",
         icon=":material/function:",
@@ -31,7 +30,7 @@ def derivation(shown: View, run: Run) -> None:
     if not box.open:
         return
     with box:
-        labels = {kpi.key: kpi.label for kpi in KPIS}
+        labels = {kpi.key: kpi.label for kpi in run.kind.kpis}
         kpi: str = st.selectbox(
             "Key figure", list(labels), format_func=labels.__getitem__, key="derived", width=420
         )
@@ -43,8 +42,7 @@ def derivation(shown: View, run: Run) -> None:
 
 
 def rows(node: Explanation, depth: int, said: set[Explanation]) -> Iterator[dict[str, str]]:
-    """The number, then what it follows from, one step further in; what was said above is not said
-    again."""
+    """The number, then its inputs, one level in; repeated nodes say so."""
     again = node in said
     said.add(node)
     yield {

@@ -9,18 +9,18 @@ from typing import Final
 import streamlit as st
 
 from twin.errors import DEFAULT, Problem, render
-from twin.scenario import Scenario
+from twin.scenario import Root
 from twin.ui import session
-from twin.ui.desk import Desk, Draft
 from twin.ui.fields import Field, Section, Values, as_text, choices, listed, typed, written
+from twin.ui.open_plan import code
 from twin.ui.session import widget_key
-from twin.ui.view import code
+from twin.ui.workspace import Draft, Workspace
 
-FIELD: Final = 176
+_FIELD: Final = 176
 """Pixels of a field: two side by side in the narrowest window, four at 1,280."""
 _WIDE: Final = 272
 """Pixels of a field whose options are long: two of them beside a narrow one at 1,280."""
-_WIDEST: Final = 2 * FIELD + 16
+_WIDEST: Final = 2 * _FIELD + 16
 """Pixels of a field in which several options are chosen."""
 _LETTERS: Final = 13
 """Letters of an option that a field shows whole."""
@@ -37,7 +37,7 @@ class Form:
     what is wrong with the plan."""
 
     plan: Draft
-    file: Scenario
+    file: Root
     now: Values
     before: Values
     problems: tuple[Problem, ...]
@@ -75,10 +75,11 @@ def edit(form: Form, section: Section) -> None:
 
 def _details(form: Form, section: Section) -> None:
     """The numbers of the catalog parts that a section names, drawn once they are asked for."""
-    names = ", ".join(_name(form, part) for part in section.details)
+    names = ", ".join(dict.fromkeys(filter(None, (_name(form, part) for part in section.details))))
     inside = {field.path for part in section.details for field in part.fields}
     edited = sum(path in inside for path, _ in form.plan.edits)
-    label = f"Every number of {names}{f' :orange[({edited} edited)]' if edited else ''}"
+    label = f"{names or section.title}: all parameters"
+    label += f" :orange[({edited} edited)]" if edited else ""
     key = f"{form.plan.name}|{section.key}|parts"
     if form.wrong & inside:
         box = st.expander(label, expanded=True, key=f"{key}|wrong")
@@ -122,7 +123,7 @@ def _width(field: Field) -> int:
     if field.kind == "choices":
         return _WIDEST
     longest = max(map(len, field.options), default=0)
-    return _WIDE if field.kind == "choice" and longest > _LETTERS else FIELD
+    return _WIDE if field.kind == "choice" and longest > _LETTERS else _FIELD
 
 
 def _widget(form: Form, field: Field) -> None:
@@ -198,13 +199,13 @@ def _typed(field: Field, key: str, before: str) -> None:
         case str():
             text = value
 
-    def change(desk: Desk) -> Desk:
-        plan = desk.open
+    def change(on: Workspace) -> Workspace:
+        plan = on.open
         outer = any(field.path.startswith(f"{path}.") for path, _ in plan.edits)
         forget = field.path.rpartition(".")[0] if field.decides else ""
         edited = plan.edited(field.path, typed(field, text), forget=forget)
         same = typed(field, text) == typed(field, before) and not outer
-        return desk.changed(lambda _: edited.without(field.path) if same else edited)
+        return on.changed(lambda _: edited.without(field.path) if same else edited)
 
     session.change(change)
 

@@ -1,9 +1,9 @@
-"""A desk as the query of a link, and back: pure functions, so that today's link opens tomorrow.
+"""A workspace as the query of a link, and back: pure functions, so that old links keep working.
 
     ?v=1&plan=kimi-k2-256xh800;parallel.pipeline=8&plan=kimi-k2-512xh800&open=1&baseline=0
 
-On the page of weight updates, `update=` is the one that is shown, written as a plan is; on that of
-real runs, `run=` names one.
+`section=` names the section of the page, `run=` a real run. Old links have a weight update under
+`update=`, written as a plan is.
 
 A plan is its scenario, then its edits, between semicolons; what would be mistaken for one of these
 signs is percent-encoded. Parts that begin with `!` are the plan's own name, and the text of a
@@ -18,14 +18,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, unquote, urlencode
 
-from twin.ui.desk import MOST_PLANS, Desk, Draft
+from twin.ui.workspace import MOST_PLANS, Draft, Workspace
 
 VERSION: Final = 1
 """Version of the format; it grows when an old link would be read wrongly."""
-UPDATE: Final = "update"
-"""The parameter that holds the weight update that is shown."""
-RUN: Final = "run"
-"""The parameter that names the real run that is shown."""
+_UPDATE: Final = "update"
+"""The parameter of a plan that is a weight update, in old links."""
 COMFORTABLE: Final = 1_800
 """Characters of a link up to which every program that passes links on keeps them whole."""
 LONGEST: Final = 12_000
@@ -43,58 +41,51 @@ class BrokenLinkError(ValueError):
     """The link says nothing that the app can open; the message says why."""
 
 
-def encode(desk: Desk, update: Draft | None = None, run: str | None = None) -> dict[str, list[str]]:
-    """The parameters of a link that opens this desk, and a weight update or a real run where one is
-    shown."""
-    query = {"v": [str(VERSION)], "plan": [_written(plan) for plan in desk.plans]}
-    if desk.shown:
-        query["open"] = [str(desk.shown)]
-    if desk.baseline is not None:
-        query["baseline"] = [str(desk.baseline)]
-    if update is not None:
-        query[UPDATE] = [_written(update)]
-    if run is not None:
-        query[RUN] = [run]
-    return query
+def encode(workspace: Workspace, **others: str | None) -> dict[str, list[str]]:
+    """The parameters of a link that opens this workspace, and `others` that are known."""
+    query = {"v": [str(VERSION)], "plan": [_written(plan) for plan in workspace.plans]}
+    if workspace.shown:
+        query["open"] = [str(workspace.shown)]
+    if workspace.baseline is not None:
+        query["baseline"] = [str(workspace.baseline)]
+    return query | {key: [value] for key, value in others.items() if value is not None}
 
 
-def decode(query: Query) -> Desk:
-    """The desk that a link opens. Raises `BrokenLinkError` with the reason where there is none.
-    One written by hand may leave the version out: it is the first."""
+def decode(query: Query) -> Workspace:
+    """The workspace that a link opens. A link written by hand may leave the version out.
+
+    Raises `BrokenLinkError` with the reason where there is none."""
     version = _number(query, "v")
     if version is not None and version > VERSION:
         raise BrokenLinkError(
             f"It was made by a newer twin (link format {version}; this one reads up to {VERSION})."
         )
-    plans = tuple(_read(text) for text in query.get("plan", ()))
+    updates = query.get(_UPDATE, ())[-1:]
+    plans = tuple(_read(text) for text in (*query.get("plan", ()), *updates))
     if not plans:
         raise BrokenLinkError("It names no plan.")
     if len(plans) > MOST_PLANS:
-        raise BrokenLinkError(f"It has {len(plans)} plans, where {MOST_PLANS} fit on a desk.")
+        raise BrokenLinkError(f"It has {len(plans)} plans, where {MOST_PLANS} fit.")
     if len({plan.name for plan in plans}) < len(plans):
         raise BrokenLinkError("Two of its plans have the same name.")
     shown, baseline = _number(query, "open") or 0, _number(query, "baseline")
+    shown = len(plans) - 1 if updates else shown
     for index in (shown, baseline):
         if index is not None and index >= len(plans):
             raise BrokenLinkError(f"It means plan {index + 1} of {len(plans)}.")
-    return Desk(plans, shown, baseline)
+    return Workspace(plans, shown, baseline)
 
 
-def update_of(query: Query) -> Draft | None:
-    """The weight update that a link shows; raises as `decode` does."""
-    texts = query.get(UPDATE, ())
-    return _read(texts[-1]) if texts else None
+def last(query: Query, key: str) -> str | None:
+    """The last value of a parameter; None where there is none."""
+    values = query.get(key, ())
+    return values[-1] if values else None
 
 
-def run_of(query: Query) -> str | None:
-    """The real run that a link shows."""
-    names = query.get(RUN, ())
-    return names[-1] if names else None
-
-
-def address(url: str, desk: Desk) -> str:
-    """The whole link: the page's address with the desk."""
-    return f"{url.partition('?')[0]}?{urlencode(encode(desk), doseq=True, safe=';,:=()[]!')}"
+def address(url: str, workspace: Workspace, section: str | None) -> str:
+    """The whole link: the page's address with the workspace."""
+    query = encode(workspace, section=section)
+    return f"{url.partition('?')[0]}?{urlencode(query, doseq=True, safe=';,:=()[]!')}"
 
 
 def _written(plan: Draft) -> str:
@@ -144,10 +135,9 @@ def _unpacked(packed: str) -> str | None:
 
 def _number(query: Query, key: str) -> int | None:
     """The count under a key, None where there is none."""
-    values = query.get(key, ())
-    if not values:
+    text = last(query, key)
+    if text is None:
         return None
-    text = values[-1]
     if not text.isascii() or not text.isdecimal() or len(text) > 4:
         raise BrokenLinkError(f"`{key}={text[:20]}` is no number.")
     return int(text)

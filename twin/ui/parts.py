@@ -1,94 +1,91 @@
-"""Parts that several pages share: the verdict, key figures, edits, warnings, and where an answer
-comes from."""
+"""Parts that several pages share: key figures, edits, warnings, and provenance."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal
 
 import streamlit as st
 
 from twin.answers import Run
-from twin.planning.types import Plan, Warning
-from twin.reports import Report, compare, verdict
+from twin.planning.types import Warning
 from twin.reports.compare import KpiDelta
-from twin.reports.kpis import KPIS
-from twin.reports.numbers import count, digits, show
+from twin.reports.numbers import digits, show
+from twin.spec.kpis import Kpi
 from twin.ui import session
-from twin.ui.desk import Draft
-from twin.ui.tables import change
-from twin.ui.view import View
+from twin.ui.comparison import change
+from twin.ui.open_plan import OpenPlan
+from twin.ui.workspace import Draft
 
-_KPI: Final = {kpi.key: kpi for kpi in KPIS}
 _SHORT: Final = {
     "mfu": "MFU",
     "hfu": "HFU",
     "tokens_per_second_per_gpu": "Per GPU",
     "peak_device_bytes": "Peak memory",
+    "peak_host_bytes_per_node": "Host memory per node",
+    "bytes_per_second": "Rate",
+    "gather_seconds": "Gathering metadata",
+    "iteration_seconds": "Iteration",
+    "trained_tokens_per_second_per_gpu": "Trained tokens",
+    "cost_usd_of_rollouts": "Cost of rollouts",
+    "tail_share": "Tail",
+    "idle_share": "GPUs idle",
 }
-"""Labels that would not fit in a narrow place."""
-
-
-def sentence(report: Report) -> None:
-    """The verdict: does it fit, how long, how much, and what takes the time."""
-    say_verdict(verdict(report), fits=report.fits)
+"""Labels that fit in a narrow place."""
 
 
 def say_verdict(words: str, *, fits: bool) -> None:
-    """A verdict, and whether what it is of fits."""
+    """A verdict, green where the plan fits."""
     if fits:
         st.success(words, icon=":material/check_circle:")
     else:
         st.error(words, icon=":material/block:")
 
 
-def figures(shown: View, rows: Sequence[Sequence[str]], width: int | Literal["content"]) -> None:
-    """Key figures of the open plan, each so many pixels wide, with their change against the
-    baseline; a row that is too long for the page goes on in the next line. A change is called good
-    or bad only where both plans can run at all."""
-    run = shown.reply.now
+def metrics(
+    shown: OpenPlan,
+    keys: Sequence[str],
+    width: int | Literal["content"],
+    *,
+    intervals: bool = False,
+) -> None:
+    """Key figures of the open plan, each `width` pixels wide, with their change against the
+    baseline. A change is called good or bad only where both plans fit."""
+    run, baseline = shown.reply.now, shown.baseline
     assert isinstance(run, Run), "a plan without an answer has no figures"
-    baseline = shown.baseline
-    deltas = compare([baseline, run.report]).deltas[0].kpis if baseline else None
-    judged = run.report.fits and (baseline is None or baseline.fits)
-    for keys in rows:
-        with st.container(horizontal=True, gap="small"):
-            for key in keys:
-                delta = deltas[key] if deltas else None
-                with st.container(width=width):
-                    figure(key, run.report.kpis[key], delta, judged=judged)
-    if not run.report.fits:
-        st.caption("These are the figures if it did fit.")
+    report, known = run.report, {kpi.key: kpi for kpi in run.kind.kpis}
+    deltas: dict[str, KpiDelta] = (
+        dict(run.kind.compare([baseline.report, report]).deltas[0].kpis) if baseline else {}
+    )
+    judged = report.fits and (baseline is None or baseline.report.fits)
+    with st.container(horizontal=True, gap="small"):
+        for key in keys:
+            with st.container(width=width):
+                _metric(known[key], report.kpis[key], deltas.get(key), judged=judged)
+                span = report.intervals.get(key) if intervals else None
+                if span is not None:
+                    low, high = (show(end, known[key].unit) for end in span)
+                    st.caption(f"80 %: {low} to {high}")
+    if not report.fits:
+        st.caption("These are the figures if the plan did fit.")
 
 
-def figure(key: str, value: float | None, delta: KpiDelta | None, *, judged: bool) -> None:
-    """One key figure; `judged` where its change may be called good or bad."""
-    kpi = _KPI[key]
-    label, shown = _SHORT.get(key, kpi.label), show(value, kpi.unit)
+def _metric(kpi: Kpi, value: float | None, delta: KpiDelta | None, *, judged: bool) -> None:
+    label, shown = _SHORT.get(kpi.key, kpi.label), show(value, kpi.unit)
     if delta is None or delta.delta is None or not delta.delta:
         st.metric(label, shown, help=kpi.label)
         return
     good = "inverse" if kpi.better == "lower" else "normal"
-    colour = good if judged else "off"
     words = change(kpi, delta, judged=judged)
-    st.metric(label, shown, words, colour, help=kpi.label)
-
-
-def facts(plan: Plan) -> None:
-    """What follows from the fields, in one line."""
-    mesh, train = plan.mesh, plan.scenario.train
-    st.caption(
-        f"{mesh.ranks:,} GPUs in total, {mesh.data:,}-way data parallel, {plan.microbatches:,} "
-        f"micro-batches of each pipeline per step, {count(train.global_batch)} tokens per step"
-    )
+    st.metric(label, shown, words, good if judged else "off", help=kpi.label)
 
 
 def changes(plan: Draft) -> None:
-    """Every edit of a plan against its scenario, each with the way back."""
+    """Every edit of a plan, each with an undo."""
     if not plan.edits:
-        st.caption(f"Nothing is changed against {plan.scenario}.")
+        st.caption("No edits.")
         return
-    st.markdown(f"**Changed against {plan.scenario}**")
+    st.markdown(f"**Edits of {plan.scenario}**")
     for path, value in plan.edits:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"`{path}={value}`", width="stretch")
@@ -98,30 +95,40 @@ def changes(plan: Draft) -> None:
                 type="tertiary",
                 on_click=_undo,
                 args=(path,),
-                help=f"Back to what {plan.scenario} says",
+                help=f"Back to the value of {plan.scenario}",
             )
     st.button("Reset all", icon=":material/restart_alt:", on_click=_reset)
 
 
-def warnings(all_of: Sequence[Warning]) -> None:
-    """What a reader must know before trusting the numbers."""
+def warnings(all_of: Iterable[Warning]) -> None:
+    """The assumptions and limits of an answer."""
     for warning in all_of:
         st.markdown(f":material/warning: {warning.message}")
 
 
 def provenance(run: Run) -> None:
-    """Where an answer comes from, and how to have it again."""
-    report, origin = run.report, run.report.provenance
-    simulated, every = (origin.details[key] for key in ("played_microbatches", "microbatches"))
-    st.caption(
-        f"Scenario hash `{report.hash[:12]}`, twin {origin.twin_version}, fidelity "
-        f"{origin.fidelity}, calibration {origin.calibration}, {origin.events:,} events, "
-        f"{simulated:,} of {every:,} micro-batches simulated, "
-        f"{digits(100 * report.extrapolated_fraction)} % of the step extrapolated, "
-        f"{digits(origin.wall_seconds or 0)} s{', from the store' if run.cached else ''}"
-    )
+    """Where an answer comes from, and the command that gives it again."""
+    origin: Any = run.report.provenance
+    facts = {
+        "scenario hash": f"`{run.report.hash[:12]}`",
+        "twin": origin.twin_version,
+        "fidelity": origin.fidelity,
+        "calibration": origin.calibration,
+        "events": f"{origin.events:,}",
+        **{key.replace("_", " "): _plain(value) for key, value in origin.details.items()},
+        "wall time": f"{digits(origin.wall_seconds or 0)} s",
+    }
+    stored = ["from the store"] if run.cached else []
+    st.caption(", ".join([*(f"{key} {value}" for key, value in facts.items()), *stored]))
     if origin.reproduce is not None:
         st.code(origin.reproduce, language="shell")
+
+
+def _plain(value: Any) -> str:
+    """A detail of the provenance as text."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else digits(value)
 
 
 def _undo(path: str) -> None:

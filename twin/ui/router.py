@@ -1,75 +1,57 @@
-"""The app's router: what `twin ui` has streamlit run. Pages are the scripts in `pages`."""
+"""The app's router: what `twin ui` has streamlit run. Pages are the scripts in `pages`; everything
+else is a section of a page."""
 
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 # Libraries that draw look for pandas among the modules that are loaded, and take it as it is: while
 # another visitor's thread still loads it, that is half of it. So it is loaded before any page runs.
 import pandas as pd  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import streamlit as st
 
-from twin.ui import session
-from twin.ui.bar import awaiting, bar
-from twin.ui.places import (
-    ASSUMPTIONS,
-    CATALOG,
-    COMPARE,
-    EXPLORE,
-    ITERATION,
-    MEASURED,
-    MEMORY,
-    NETWORK,
-    PLAN,
-    REALITY,
-    RESULT,
-    SERVING,
-    TRACK,
-    WEIGHT_UPDATE,
-)
-from twin.ui.view import say_bug
+from twin.ui import COMPARE, EVIDENCE, EXPLORE, PLAN, RESULT, session
+from twin.ui.open_plan import say_bug
+from twin.ui.sidebar import awaiting, sidebar
 
 _LOG = logging.getLogger(__name__)
+_MOVED: Final = {
+    "memory": (RESULT, "Memory"),
+    "network": (RESULT, "Network"),
+    "serving": (RESULT, "Serving"),
+    "weight_update": (RESULT, ""),
+    "iteration": (RESULT, ""),
+    "measured": (EVIDENCE, "Real run"),
+    "track": (EVIDENCE, "Live run"),
+    "reality": (EVIDENCE, "Accuracy"),
+    "catalog": (PLAN, "Catalog"),
+    "assumptions": (EXPLORE, "Sensitivity"),
+}
+"""Pages of earlier versions, and the sections that took their place: old links keep working."""
 
 
 def route() -> None:
-    """Run the page that the visitor asks for, beside the bar."""
+    """Run the page that the visitor asks for, beside the sidebar."""
     st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=318)
-    measured = st.Page(MEASURED, title="Measured")
-    track = st.Page(TRACK, title="Track")
-    reality = st.Page(REALITY, title="Reality")
-    update = st.Page(WEIGHT_UPDATE, title="Weight update")
-    iteration = st.Page(ITERATION, title="RL iteration")
-    # Pages under an empty name stand by themselves; the others open from their section, so that
-    # nothing is hidden under "more" in a window of 1,280 pixels.
-    page = st.navigation(
-        {
-            "": [
-                st.Page(PLAN, title="Plan", default=True),
-                st.Page(RESULT, title="Result"),
-                st.Page(MEMORY, title="Memory"),
-                st.Page(NETWORK, title="Network"),
-                st.Page(COMPARE, title="Compare"),
-                st.Page(EXPLORE, title="Explore"),
-            ],
-            "Inference & RL": [st.Page(SERVING, title="Serving"), update, iteration],
-            "Real runs": [measured, track, reality],
-            "Inputs": [
-                st.Page(CATALOG, title="Catalog"),
-                st.Page(ASSUMPTIONS, title="Assumptions"),
-            ],
-        },
-        position="top",
-    )
+    pages = [
+        st.Page(PLAN, title="Plan", default=True),
+        st.Page(RESULT, title="Result"),
+        st.Page(COMPARE, title="Compare"),
+        st.Page(EXPLORE, title="Explore"),
+        st.Page(EVIDENCE, title="Evidence"),
+    ]
+    moved = [st.Page(_nothing, title=old, url_path=old, visibility="hidden") for old in _MOVED]
+    page = st.navigation([*pages, *moved], position="top")
     session.begin()
-    if session.wants_update() and page is not update:
-        st.switch_page(update)
-    run = session.measured() if page is measured else None
-    session.write_link(session.update() if page is update else None, run)
+    if page.url_path in _MOVED:
+        target, section = _MOVED[page.url_path]
+        session.want_section(section)
+        st.switch_page(target)
+    session.write_link(page.title)
     session.say_broken_link()
     try:
-        # No plan of the desk is on some pages.
-        place = st.sidebar if page in (track, reality, update, iteration) else bar()
+        place = sidebar(page.title)
         page.run()
         if session.awaited():
             with place:
@@ -77,6 +59,10 @@ def route() -> None:
     except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
         _LOG.error("a page failed", exc_info=error)
         say_bug(f"{type(error).__name__}: {error}")
+
+
+def _nothing() -> None:
+    """The content of a page that has moved."""
 
 
 if __name__ == "__main__":

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import streamlit as st
 
 from twin.explore.study import Suggestion
 from twin.reports.kpis import KPIS
 from twin.reports.numbers import gibibytes, show
-from twin.scenario import Scenario
-from twin.ui import session
-from twin.ui.answers import scenario_of, studied
-from twin.ui.desk import varied
-from twin.ui.places import COMPARE
-from twin.ui.studies import nearest
-from twin.ui.view import View, lean, say, waiting
+from twin.ui import COMPARE, session
+from twin.ui.answers import nearest, scenario_of, studied
+from twin.ui.open_plan import OpenPlan, lean, say, waiting
+from twin.ui.workspace import varied
 
 _ACROSS: Final = 3
 _SHOWN: Final = 6
@@ -25,12 +22,12 @@ _SHOWN: Final = 6
 _KPI: Final = {kpi.key: kpi for kpi in KPIS}
 _FIGURES: Final = {"step_seconds": "Step", "days": "Run", "cost_usd": "Cost"}
 _FAST: Final = (
-    "By the fast path, which leaves out that transfers share links: times, and so the cost, are "
-    "too low by some per cent. Use or compare the plan to have it played event by event."
+    "Without contention on shared links: times and cost are a few per cent too low. Use or compare "
+    "the plan to simulate it."
 )
 
 
-def suggestions(shown: View) -> None:
+def suggestions(shown: OpenPlan) -> None:
     """The nearest plans that fit, with what they cost."""
     st.subheader("The nearest plans that fit")
     pending = studied(nearest, shown.asked)
@@ -52,18 +49,18 @@ def suggestions(shown: View) -> None:
                     _card(one, first + at, scenario_of(shown.asked))
 
 
-def _card(one: Suggestion, number: int, now: object) -> None:
+def _card(one: Suggestion, number: int, now: Any) -> None:
     with st.container(border=True):
         for path, value in one.overrides.items():
             st.markdown(f"**`{path} = {value}`**")
-        lines = [_size(one.scenario, now), f"{gibibytes(one.headroom_bytes)} to spare"]
+        lines = [_size(one.scenario, now), f"{gibibytes(one.headroom_bytes)} left"]
         lines += [
             f"{label} {show(one.kpis[key], _KPI[key].unit)}"
             for key, label in _FIGURES.items()
             if one.kpis[key] is not None
         ]
         st.markdown("  \n".join(line for line in lines if line))
-        st.caption("fast estimate", help=_FAST)
+        st.caption("estimate", help=_FAST)
         with st.container(horizontal=True):
             overrides = dict(one.overrides)
             st.button("Use this plan", key=f"use {number}", on_click=_use, args=(overrides,))
@@ -71,14 +68,14 @@ def _card(one: Suggestion, number: int, now: object) -> None:
                 st.switch_page(COMPARE)
 
 
-def _size(scenario: Scenario, now: object) -> str:
+def _size(scenario: Any, now: Any) -> str:
     """How many GPUs a plan takes, where that is another number than now."""
     after = _gpus(scenario)
-    before = _gpus(now) if isinstance(now, Scenario) else after
+    before = _gpus(now)
     return f"{after:,} GPUs, {after / before:.3g}x" if after != before else ""
 
 
-def _gpus(scenario: Scenario) -> int:
+def _gpus(scenario: Any) -> int:
     return scenario.cluster.nodes * scenario.cluster.node.gpus
 
 
@@ -87,5 +84,5 @@ def _use(overrides: Mapping[str, str]) -> None:
 
 
 def _beside(overrides: Mapping[str, str]) -> None:
-    plan = lean(varied(session.desk().open, overrides, ""))
+    plan = lean(varied(session.workspace().open, overrides, ""))
     session.change(lambda on: on.added(replace(plan, name=plan.described), show=False))

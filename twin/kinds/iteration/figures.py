@@ -3,13 +3,14 @@ iteration in other ways."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from twin.figures.charts import Ranked, name_axis, ranking
 from twin.figures.palette import Meaning, Swatch, Theme, series, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
 from twin.figures.text_layout import capital
+from twin.figures.view import View
 from twin.kinds.iteration.report import IterationReport
 from twin.kinds.iteration.types import CAUSES, PHASES, WORKS, Side, Span
 from twin.kinds.rollouts.report import other_work
@@ -24,14 +25,26 @@ _SIDES: Final[dict[Side, str]] = {
     "trainers": "GPUs of the trainer",
 }
 _MODES: Final[dict[str, str]] = {
-    "colocated": "In turns on all GPUs",
-    "disaggregated": "Apart, in turns",
-    "one_step_off": "Apart, one step off",
+    "colocated": "Colocated",
+    "disaggregated": "Disaggregated",
+    "one_step_off": "One-step async",
 }
 """How engines and trainer share GPUs."""
 _UNITS: Final = (("Hours", 3600.0), ("Minutes", 60.0), ("Seconds", 1.0))
 _LEAST: Final = 1e-4
 """A share that is too small to be drawn."""
+
+
+def views(report: IterationReport) -> Iterator[View]:
+    """Every figure of an iteration."""
+    yield View("Summary", "Phases over time", "timeline", lambda theme, _: timeline(report, theme))
+    yield View("Summary", "GPU time", "occupation", lambda theme, _: occupation(report, theme))
+
+
+def comparison_views(reports: Sequence[IterationReport]) -> Sequence[View]:
+    """Iterations of several plans side by side."""
+    heading = "Colocated, disaggregated, one-step async"
+    return (View("", heading, "ways", lambda theme, _: ways(reports, theme)),)
 
 
 def timeline(report: IterationReport, theme: Theme) -> Picture:
@@ -56,7 +69,7 @@ def timeline(report: IterationReport, theme: Theme) -> Picture:
     return Picture(
         title=f"{capital(PHASES[longest.phase])} take {duration(_seconds_of(longest))} of the last "
         f"iteration's {duration(last.length_ns / 1e9)}",
-        caption=f"{who}Figures elsewhere are means of several iterations.",
+        caption=f"{who}The last iteration; key figures are means of several iterations.",
         figure=draw(bars, frame),
         table=tuple(
             {
@@ -108,14 +121,12 @@ def occupation(report: IterationReport, theme: Theme) -> Picture:
     x = Axis("Percent of all GPUs' time", span=(0.0, 1.12 * max(one.length for one in shown)))
     idle = show(report.kpis["idle_share"], "%")
     return Picture(
-        title=f"GPUs have nothing to do for {idle} of the time",
-        caption="Rows sum to all GPUs' time. What GPUs do inside of an optimizer step is the "
-        "step's own breakdown, and counts as work here.",
+        title=f"GPUs are idle {idle} of the time",
+        caption="The shares sum to 100 %. Time inside a training step counts as work; the section "
+        "Training step splits it.",
         figure=ranking(shown, x, theme, row=44),
         table=tuple(
-            {"GPUs do": name, "Share": f"{digits(100 * share)} %"}
-            for name, share, _ in rows
-            if share
+            {"GPUs": name, "Share": f"{digits(100 * share)} %"} for name, share, _ in rows if share
         ),
     )
 
@@ -143,7 +154,7 @@ def ways(reports: Sequence[IterationReport], theme: Theme) -> Picture:
     return Picture(
         title=f"{best_is}: {names[best]}, {show(values[best], kpi.unit)}",
         caption="Mean of the settled iterations of each scenario."
-        + ("" if kpi.unit == "s" else " They do not do the same work, so lengths say little."),
+        + ("" if kpi.unit == "s" else " They do different work, so lengths say little."),
         figure=ranking(rows, x, theme, row=44),
         table=tuple(map(_row, reports)),
     )
@@ -169,7 +180,7 @@ def _best(reports: Sequence[IterationReport], kpi: Kpi) -> int:
 
 def _row(one: IterationReport) -> dict[str, str]:
     keys = ("iteration_seconds", "trained_tokens_per_second_per_gpu", "idle_share")
-    heads = ("Iteration", "Tokens trained on", "Nothing to do")
+    heads = ("Iteration", "Tokens trained on", "Idle")
     told = {
         head: show(one.kpis[key], FIGURES[key].unit) for head, key in zip(heads, keys, strict=True)
     }

@@ -11,6 +11,7 @@ from twin.scenario import Root, Scenario
 from twin.spec.kpis import ITERATION_KPIS
 
 if TYPE_CHECKING:
+    from twin.figures.view import View
     from twin.kinds.iteration.report import IterationReport
     from twin.kinds.iteration.types import IterationPlan, IterationTrace
     from twin.planning.types import Warning
@@ -36,6 +37,15 @@ class Iteration(Kind):
         "trained_tokens_per_second_per_gpu",
         "idle_share",
         "cost_usd_per_iteration",
+    )
+    shown_kpis = (
+        "iteration_seconds",
+        "iterations_per_day",
+        "idle_share",
+        "cost_usd_per_iteration",
+        "trained_tokens_per_second_per_gpu",
+        "rollout_seconds",
+        "train_seconds",
     )
     subject = "an iteration is"
     parts = "phases"
@@ -97,6 +107,21 @@ class Iteration(Kind):
             tables=(memory_table(plan.fits),),
             body={"memory": [asdict(fit) | {"fits": fit.fits} for fit in plan.fits]},
         )
+
+    def facts(self, run: Run) -> str:
+        from twin.kinds.iteration.report import batch_words
+
+        return batch_words(run.report.batch)
+
+    def figures(self, run: Run) -> Iterable[View]:
+        from twin.kinds.iteration.figures import views
+
+        return views(run.report)
+
+    def comparison_figures(self, runs: Sequence[Run], comparison: Any) -> Sequence[View]:
+        from twin.kinds.iteration.figures import comparison_views
+
+        return comparison_views([run.report for run in runs])
 
     def tables(self, run: Run) -> Sequence[Block]:
         from twin.kinds.iteration.tables import report_tables

@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import Final
 
 from twin.figures.charts import row_axis
 from twin.figures.palette import Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, Row, draw
+from twin.figures.step import causes_table, stacked
+from twin.figures.view import View
 from twin.kinds.phases.report import PhaseRun, PhasesReport, Span
+from twin.reports.breakdown import CAUSE_WORDS, bottleneck
 from twin.reports.numbers import decimal_bytes, digits, show
 
 _ROW: Final = 34
 """Pixels of one phase."""
 _TICKS: Final = 6
 """Dates along the axis."""
+
+
+def views(report: PhasesReport) -> Iterator[View]:
+    """Every figure of a run in phases."""
+    yield View("Summary", "Calendar", "calendar", lambda theme, _: calendar(report, theme))
+    if any(phase.report for phase in report.phases):
+        yield View(
+            "Summary",
+            "Where the step time of each phase goes",
+            "steps",
+            lambda theme, _: steps(report, theme),
+        )
+
+
+def steps(report: PhasesReport, theme: Theme) -> Picture:
+    """How each phase spends its step, in seconds."""
+    known = [(phase.name, phase.report.breakdown_ns) for phase in report.phases if phase.report]
+    name, slowest = max(known, key=lambda row: sum(row[1].values()))
+    worst = bottleneck(slowest)
+    return Picture(
+        title=f"The longest step is that of {name}; its largest loss beside compute is "
+        f"{CAUSE_WORDS[worst]}",
+        caption="Each bar is one training step of a phase, averaged over pipeline stages.",
+        figure=stacked(known, theme),
+        table=causes_table(known),
+    )
 
 
 def calendar(found: PhasesReport, theme: Theme) -> Picture:

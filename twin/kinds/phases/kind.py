@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from twin.kinds.base import ALONE, Check, Kind, Run, Tools
@@ -10,6 +10,7 @@ from twin.scenario import Root, Scenario
 from twin.spec.kpis import KPIS
 
 if TYPE_CHECKING:
+    from twin.figures.view import View
     from twin.kinds.phases.plan import PhasesPlan
     from twin.kinds.phases.report import PhasesReport
     from twin.kinds.phases.simulate import PhasesTrace
@@ -40,6 +41,8 @@ class Phases(Kind):
     length = "days"
     headline = ("days", "cost_usd", "mfu")
     kpis = tuple(kpi for kpi in KPIS if kpi.key in _TOTALS)
+    shown_kpis = ("days", "cost_usd", "days_with_failures", "gpu_hours", "peak_device_bytes", "mfu")
+    has_estimate = True
     subject = "the run is"
     parts = "phases"
     changes_most = "the phase that changes most is"
@@ -110,6 +113,11 @@ class Phases(Kind):
         report: PhasesReport = run.report
         generated = [data_words(report.generated)] if report.generated else []
         return (report.verdict, *generated, *failing(report))
+
+    def figures(self, run: Run) -> Iterable[View]:
+        from twin.kinds.phases.figures import views
+
+        return views(run.report)
 
     def tables(self, run: Run) -> Sequence[Block]:
         from twin.kinds.phases.tables import run_tables

@@ -10,6 +10,7 @@ from twin.scenario import Root, Scenario
 from twin.spec.kpis import ROLLOUT_KPIS
 
 if TYPE_CHECKING:
+    from twin.figures.view import View
     from twin.kinds.rollouts.plan import RolloutPlan
     from twin.kinds.rollouts.report import RolloutReport
     from twin.kinds.rollouts.types import BothTraces
@@ -33,6 +34,7 @@ class Rollouts(Kind):
         "idle_share",
         "cost_usd_of_rollouts",
     )
+    shown_kpis = tuple(kpi.key for kpi in ROLLOUT_KPIS)
     subject = "rollouts are"
     parts = "spent"
     changes_most = "what changes most is the time that engines spend on"
@@ -74,6 +76,11 @@ class Rollouts(Kind):
 
         self.plan(scenario)
         return plan_check(self.name, plan_step(scenario), tools.nearest)
+
+    def figures(self, run: Run) -> Iterable[View]:
+        from twin.kinds.rollouts.figures import views
+
+        return views(run.report)
 
     def tables(self, run: Run) -> Sequence[Block]:
         from twin.kinds.rollouts.tables import report_tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twin.kinds.base import ALONE, Check, Kind, Ranks, Run, Tools
@@ -12,6 +12,7 @@ from twin.spec.kpis import KPIS
 if TYPE_CHECKING:
     from twin.engine.program import Program
     from twin.engine.trace import Trace
+    from twin.figures.view import View
     from twin.planning.types import Plan
     from twin.reports.compare import Comparison
     from twin.reports.head import RunInfo
@@ -27,6 +28,17 @@ class Step(Kind):
     length = "step_seconds"
     kpis = KPIS
     headline = ("step_seconds", "days", "cost_usd", "mfu")
+    shown_kpis = (
+        "step_seconds",
+        "mfu",
+        "days",
+        "cost_usd",
+        "tokens_per_second",
+        "bubble_fraction",
+        "exposed_communication_seconds",
+        "peak_device_bytes",
+    )
+    has_estimate = True
     is_stored = True
 
     def recognises(self, scenario: Root) -> bool:
@@ -80,6 +92,26 @@ class Step(Kind):
         from twin.reports.tables import report_tables
 
         return report_tables(run.report)
+
+    def facts(self, run: Run) -> str:
+        from twin.reports.numbers import count
+
+        mesh, train = run.plan.mesh, run.plan.scenario.train
+        return (
+            f"{mesh.ranks:,} GPUs in total, {mesh.data:,}-way data parallel, "
+            f"{run.plan.microbatches:,} micro-batches of each pipeline per step, "
+            f"{count(train.global_batch)} tokens per step"
+        )
+
+    def figures(self, run: Run) -> Iterable[View]:
+        from twin.kinds.step.figures import views
+
+        return views(run)
+
+    def comparison_figures(self, runs: Sequence[Run], comparison: Comparison) -> Sequence[View]:
+        from twin.kinds.step.figures import comparison_views
+
+        return comparison_views(runs, comparison)
 
     def comparison_tables(
         self, comparison: Comparison, attributions: Sequence[Any] = ()

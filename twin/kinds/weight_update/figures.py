@@ -4,18 +4,23 @@ pipelines would take."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from twin.figures.charts import PERCENT_TICKS, Ranked, name_axis, ranking
 from twin.figures.palette import Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
 from twin.figures.text_layout import capital
-from twin.kinds.weight_update.alternatives import Alternative
+from twin.figures.view import View
+from twin.kinds.weight_update.alternatives import Alternative, alternatives
 from twin.kinds.weight_update.bound import WORDS
 from twin.kinds.weight_update.report import UpdateReport
 from twin.kinds.weight_update.types import STAGES, Stage, UpdateProgram, UpdateTrace
+from twin.kinds.weight_update.verdict import decimal
 from twin.reports.numbers import digits, duration, gibibytes, show
+
+if TYPE_CHECKING:
+    from twin.kinds.base import Run
 
 _MEANING: Final[dict[Stage, Meaning]] = {
     "regroup": "other",
@@ -36,6 +41,35 @@ _LINKS: Final[dict[str, tuple[str, Meaning]]] = {
     "dram": ("DRAM of a socket", "optimizer"),
     "storage": ("Storage", "memory_bound"),
 }
+
+
+def views(run: Run) -> Iterator[View]:
+    """Every figure of a weight update."""
+    report = run.report
+    yield View(
+        "Summary",
+        "Where the update goes",
+        "timeline",
+        lambda theme, _: timeline(report, run.program, run.trace, theme),
+    )
+    yield View(
+        "Summary",
+        "Other pipelines",
+        "pipelines",
+        lambda theme, _: pipelines(alternatives(run.scenario, report), theme),
+    )
+    yield View("Summary", "Links", "links", lambda theme, _: link_use(report, theme))
+
+
+def facts(report: UpdateReport) -> str:
+    """The size of an update, in one line."""
+    travel = report.travel
+    return (
+        f"{decimal(travel.checkpoint_bytes)} in {travel.tensors:,} tensors; "
+        f"{travel.buckets:,} buckets in {rounds(report)}; {travel.buffers} buffers of "
+        f"{gibibytes(travel.buffer_bytes)}; each GPU receives {gibibytes(travel.received_bytes)} "
+        f"and keeps {gibibytes(travel.held_bytes)}"
+    )
 
 
 def timeline(

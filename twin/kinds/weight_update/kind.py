@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +11,7 @@ from twin.scenario import Root, UpdateScenario
 from twin.spec.kpis import UPDATE_KPIS
 
 if TYPE_CHECKING:
+    from twin.figures.view import View
     from twin.kinds.weight_update.report import UpdateReport
     from twin.kinds.weight_update.types import UpdatePlan, UpdateProgram, UpdateTrace
     from twin.planning.types import Warning
@@ -30,6 +31,7 @@ class WeightUpdate(Kind):
     frontier = ("update_seconds", "cost_usd", "gpu_hours")
     headline = ("update_seconds", "bytes_per_second", "cost_usd")
     root = UpdateScenario
+    shown_kpis = tuple(kpi.key for kpi in UPDATE_KPIS)
     subject = "the update is"
     parts = "breakdown"
     changes_most = "what changes most is"
@@ -106,6 +108,16 @@ class WeightUpdate(Kind):
 
         others = alternatives(run.scenario, run.report)
         return super().document(run) | {"alternatives": [asdict(other) for other in others]}
+
+    def facts(self, run: Run) -> str:
+        from twin.kinds.weight_update.figures import facts
+
+        return facts(run.report)
+
+    def figures(self, run: Run) -> Iterable[View]:
+        from twin.kinds.weight_update.figures import views
+
+        return views(run)
 
     def tables(self, run: Run) -> Sequence[Block]:
         from twin.kinds.weight_update.alternatives import alternatives

@@ -1,81 +1,146 @@
-"""Compare: the baseline and every other plan on the desk, what differs, and which difference costs
-what."""
+"""Compare: the baseline and every other plan, their differences, and the effect of each edit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import streamlit as st
 
 from twin.answers import Run
-from twin.figures.differences import step_deltas
-from twin.figures.step import scenario_steps
-from twin.reports import Comparison, compare
-from twin.ui.compared import attributions, comparability, compared, why_not
-from twin.ui.pictures import place, table, theme
-from twin.ui.tables import input_rows, kpi_rows
-from twin.ui.view import say, view, waiting
+from twin.explore.study import Attribution
+from twin.figures.differences import attribution as figure
+from twin.ui import session
+from twin.ui.answers import attributed, studied
+from twin.ui.comparison import (
+    attribution_rows,
+    comparability,
+    compared,
+    input_rows,
+    kpi_rows,
+    why_not,
+)
+from twin.ui.open_plan import ask_about, open_plan, say, waiting
+from twin.ui.place import place, show_views, table, theme
+from twin.ui.workspace import MOST_PLANS, Draft, Workspace
 
 _ALONE: Final = (
     "There is nothing to compare yet. Change something on the page Plan, duplicate the plan as a "
-    "variant, or open a second scenario; every plan on the desk is compared here."
+    "variant, or add a scenario above."
 )
+_ADD: Final = "add to the comparison"
 
 
 def page() -> None:
     """Run the page once, top to bottom."""
-    shown = view()
-    runs: Mapping[str, Run] = {}
-    found = compared(shown.desk)
+    shown = open_plan()
+    _add(shown.workspace)
+    found = compared(shown.workspace)
     for plan, now in found.answers:
-        if isinstance(now, Run):
-            runs = {**runs, plan.title: now}
-        else:
+        if now is not None and not isinstance(now, Run):
             say(plan, now)
+    if found.coming is not None:
+        waiting(found.coming, "These are estimates until all plans are simulated.")
+    runs = _of_one_kind({plan.title: now for plan, now in found.answers if isinstance(now, Run)})
     if len(runs) < 2:
         st.info(_ALONE, icon=":material/balance:")
         return
-    if found.coming is not None:
-        waiting(found.coming, "Compared are fast estimates until all plans are played.")
-    comparison = compare([run.report for run in runs.values()])
-    _caution(comparison)
-    place(scenario_steps(comparison.reports, theme()), key="steps")
-    _figures(comparison)
-    _inputs(comparison)
-    st.subheader("What each change is worth")
-    attributions(shown.desk, runs)
-    st.subheader("Where the difference lies")
-    place(step_deltas(comparison, theme()), key="step deltas")
+    _compare(list(runs.values()))
+    if "attribution" not in next(iter(runs.values())).kind.refusals:
+        st.subheader("Effect of each edit")
+        _attributions(shown.workspace, runs)
 
 
-def _caution(comparison: Comparison) -> None:
-    """Whether the plans may be compared at all."""
-    unfit = why_not(comparison)
-    if unfit:
+def _add(workspace: Workspace) -> None:
+    """More scenarios beside the open plan."""
+    here = {plan.scenario for plan in workspace.plans}
+    st.selectbox(
+        "Add a scenario to the comparison",
+        [name for name in session.known().files if name not in here],
+        index=None,
+        key=_ADD,
+        placeholder="Choose a scenario",
+        on_change=_added,
+        width=420,
+        disabled=len(workspace.plans) >= MOST_PLANS,
+    )
+
+
+def _added() -> None:
+    name: str | None = st.session_state[_ADD]
+    st.session_state[_ADD] = None
+    if name is not None:
+        session.change(lambda on: on.added(Draft(name, name), show=False))
+
+
+def _of_one_kind(runs: Mapping[str, Run]) -> Mapping[str, Run]:
+    """The answers of the baseline's kind; the page names the others."""
+    names = list(runs)
+    same = {name: run for name, run in runs.items() if run.kind.name == runs[names[0]].kind.name}
+    for name in names:
+        if name not in same:
+            title = runs[names[0]].kind.title
+            st.caption(f"**{name}** is {runs[name].kind.title}; the baseline is {title}.")
+    return same
+
+
+def _compare(runs: list[Run]) -> None:
+    kind = runs[0].kind
+    comparison = kind.compare([run.report for run in runs])
+    if unfit := why_not(comparison):
         st.warning(unfit, icon=":material/block:")
     for note in comparability(comparison):
         st.warning(note, icon=":material/balance:")
+    first, *others = kind.comparison_figures(runs, comparison)
+    show_views([first], "compare")
+    _figures(comparison, kind)
+    st.subheader("Inputs that differ")
+    rows = input_rows(comparison)
+    if rows:
+        table(rows)
+    else:
+        st.caption("None: the plans are the same.")
+    show_views(others, "compare")
 
 
-def _figures(comparison: Comparison) -> None:
+def _figures(comparison: Any, kind: Any) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader("Key figures")
         few = st.toggle("Differences only", value=True, key="differences only")
-    rows = kpi_rows(comparison, changed_only=few)
+    rows = kpi_rows(comparison, kind.kpis, changed_only=few)
     if rows:
         table(rows)
     else:
         st.caption("All key figures are the same.")
 
 
-def _inputs(comparison: Comparison) -> None:
-    st.subheader("What differs between the plans")
-    rows = input_rows(comparison)
-    if rows:
-        table(rows)
-    else:
-        st.caption("Nothing: the plans are the same.")
+def _attributions(workspace: Workspace, runs: Mapping[str, Run]) -> None:
+    """For every plan beside the baseline, its difference split over the inputs that differ."""
+    baseline, *others = workspace.compared
+    for plan in others:
+        if plan.title not in runs or baseline.title not in runs:
+            continue
+        pending = studied(attributed, ask_about(baseline), ask_about(plan))
+        found = pending.within(0)
+        if found is None:
+            waiting(pending, f"Splitting the difference of {plan.title} over its edits.")
+        elif isinstance(found, Attribution):
+            _show(baseline.title, plan, found)
+        else:
+            say(plan, found)
+
+
+def _show(base: str, plan: Draft, found: Attribution) -> None:
+    picture = figure(
+        (base, found.base_ns / 1e9),
+        (plan.title, found.other_ns / 1e9),
+        [(cause.name, cause.ns / 1e9) for cause in found.causes],
+        theme(),
+    )
+    place(picture, key=f"attribution {plan.name}")
+    st.caption(f"Averaging: {found.method}.")
+    with st.expander("All effects", icon=":material/list:"):
+        table(attribution_rows(found))
 
 
 page()

@@ -1,60 +1,51 @@
-"""Explore: many plans around the open one: searches, sweeps, what must be true, cost and time
-lost."""
+"""Explore: alternatives to the open plan: searches, sweeps, break-even points, sensitivity."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
-import streamlit as st
+from twin.kinds.base import Verb
+from twin.ui.answers import Failure, scenario_of
+from twin.ui.explore.break_even import break_even_section
+from twin.ui.explore.search import search_section
+from twin.ui.explore.studies import expert_section, levers_section
+from twin.ui.explore.sweep import sweep_section
+from twin.ui.open_plan import OpenPlan, open_plan, refused, say, say_scope, step_view
+from twin.ui.sensitivity import sensitivity_section
+from twin.ui.session import section
 
-from twin.answers import Run
-from twin.scenario import Scenario
-from twin.ui.answers import scenario_of
-from twin.ui.exploring.cost_view import cost_view
-from twin.ui.exploring.must_view import must_view
-from twin.ui.exploring.search_view import search_view
-from twin.ui.exploring.sweep_view import sweep_view
-from twin.ui.view import say, view
-
-_PARTS: Final = {
-    "Search": "How many GPUs, and which layout?",
-    "Sweep": "What if a field had other values?",
-    "What must be true": "Where does the decision flip?",
-    "Cost and goodput": "Where do the time and the money go?",
+_STEP: Final[dict[str, Callable[[OpenPlan, Any], None]]] = {
+    "Search": search_section,
+    "Break-even points": break_even_section,
+    "Sensitivity": sensitivity_section,
+    "Memory levers": levers_section,
+    "Expert parallelism": expert_section,
 }
+"""Sections that vary the layout of a training step."""
+_SWEEP: Final = "Sweep"
 
 
 def page() -> None:
     """Run the page once, top to bottom."""
-    shown = view()
+    first, *others = _STEP
+    name = section("Explore", [first, _SWEEP, *others])
+    shown = open_plan()
     scenario = scenario_of(shown.asked)
-    if not isinstance(scenario, Scenario):
+    if isinstance(scenario, Failure):
         say(shown.plan, scenario)
         return
-    now = shown.reply.now
-    if not isinstance(now, Run):
-        say(shown.plan, now)  # searches and sweeps go on: they may find what can run
-    part = st.segmented_control(
-        "What do you want to know?",
-        list(_PARTS),
-        default="Search",
-        required=True,
-        key="explore part",
-        persist_state="session",
-        label_visibility="collapsed",
-    )
-    st.subheader(_PARTS[part])
-    match part:
-        case "Sweep":
-            sweep_view(shown, scenario)
-        case "What must be true":
-            must_view(shown, scenario)
-        case "Cost and goodput" if isinstance(now, Run):
-            cost_view(shown, now)
-        case "Cost and goodput":
-            st.info("What cannot run costs nothing: mend the plan first, on the page Plan.")
-        case _:
-            search_view(shown, scenario)
+    if isinstance(shown.reply.now, Failure):
+        say(shown.plan, shown.reply.now)  # searches and sweeps may find plans that can run
+    verb: Verb = "sweep" if name == _SWEEP else "recommend"
+    if refused(verb, scenario):
+        return
+    if name == _SWEEP:
+        sweep_section(shown, scenario)
+        return
+    say_scope(scenario)
+    step = step_view(shown)
+    _STEP[name](step, scenario_of(step.asked))
 
 
 page()

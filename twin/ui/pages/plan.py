@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import streamlit as st
@@ -9,19 +10,17 @@ import streamlit as st
 from twin.answers import Run
 from twin.errors import render
 from twin.reports import resolved
-from twin.reports.numbers import show
-from twin.scenario import Scenario
-from twin.ui import desk, editor, session
+from twin.scenario import Root
+from twin.ui import RESULT, editor, session
 from twin.ui.answers import Failure, Refusal, scenario_of
+from twin.ui.catalog import catalog_section
 from twin.ui.editor import Form
 from twin.ui.fields import schema, sections, with_kinds
-from twin.ui.parts import facts, sentence
-from twin.ui.places import RESULT, WEIGHT_UPDATE
-from twin.ui.updates import Update, answer
-from twin.ui.view import View, ask_about, code, say, view
+from twin.ui.open_plan import OpenPlan, ask_about, code, open_plan, say
+from twin.ui.parts import say_verdict
+from twin.ui.workspace import Draft
 
 _PRESET: Final = "open a scenario"
-_UPDATE: Final = "open a weight update"
 _FILE: Final = "scenario file"
 _TEXT: Final = "scenario text"
 _TURN: Final = "files opened"
@@ -29,41 +28,17 @@ _TURN: Final = "files opened"
 
 def page() -> None:
     """Run the page once, top to bottom."""
-    shown = view()
+    if session.section("Plan", ["Scenario", "Catalog"]) == "Catalog":
+        catalog_section()
+        return
+    shown = open_plan()
     before = scenario_of(ask_about(shown.plan.original))
     _say(shown, before)
     _open()
-    _updates()
-    if isinstance(before, Scenario):
-        _edit(shown, before)
-    else:
+    if isinstance(before, Failure):
         _mend(shown, before)
-
-
-def _updates() -> None:
-    """The way to the other kind of scenario, with an answer to go on."""
-    known = session.the_known()
-    if not known.updates:
-        return
-    *_, file = known.updates.values()
-    found = answer(file, (), known.stamp)
-    text = "**Weight updates**: new weights on their way to the inference engines."
-    if isinstance(found, Update):
-        seconds = show(found.report.kpis["update_seconds"], "s")
-        text += f" {found.report.name}: {seconds}."
-    with st.container(border=True):
-        st.markdown(text)
-        with st.container(horizontal=True, vertical_alignment="bottom"):
-            st.selectbox(
-                "Open a weight update",
-                list(known.updates),
-                index=None,
-                key=_UPDATE,
-                placeholder="Choose a weight update",
-                on_change=_open_update,
-                width=420,
-            )
-            st.page_link(WEIGHT_UPDATE, label="How long, and why", icon=":material/arrow_forward:")
+    else:
+        _edit(shown, before)
 
 
 def _open() -> None:
@@ -71,14 +46,13 @@ def _open() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Open a scenario",
-            list(session.the_known().files),
+            list(session.known().files),
             index=None,
             key=_PRESET,
-            placeholder="Choose a training run to start from",
+            placeholder="Choose a scenario to start from",
             on_change=_open_preset,
             width=420,
-            help="Takes the place of the open plan, or a place beside it where edits would be "
-            "lost.",
+            help="Replaces the open plan, or opens beside it where edits would be lost.",
         )
         turn: int = st.session_state.get(_TURN, 0)
         key = f"{_FILE} {turn}"
@@ -91,10 +65,10 @@ def _open() -> None:
                 st.error(f"`{file.name}` is not text (UTF-8), so it cannot be a scenario.")
 
 
-def _edit(shown: View, file: Scenario) -> None:
+def _edit(shown: OpenPlan, file: Root) -> None:
     """Every section of the scenario."""
     scenario, edits = scenario_of(shown.asked), dict(shown.plan.edits)
-    valid = isinstance(scenario, Scenario)
+    valid = not isinstance(scenario, Failure)
     now = with_kinds(resolved(scenario if valid else file), {} if valid else edits)
     problems = shown.reply.now.problems if isinstance(shown.reply.now, Refusal) else ()
     form = Form(shown.plan, file, now, resolved(file), problems)
@@ -102,25 +76,25 @@ def _edit(shown: View, file: Scenario) -> None:
         editor.edit(form, section)
 
 
-def _mend(shown: View, wrong: Failure) -> None:
+def _mend(shown: OpenPlan, wrong: Failure) -> None:
     """A scenario that cannot be read, as text: mended here, it becomes fields."""
     if shown.plan.text is None:
         say(shown.plan.original, wrong)
         return
-    st.caption("This file cannot be read as a scenario yet. Mend it here.")
+    st.caption("This file is not a valid scenario yet. Edit it here.")
     if _TEXT not in st.session_state:
         st.session_state[_TEXT] = shown.plan.text
     st.text_area("Text of the scenario", key=_TEXT, height=500, on_change=_retype)
 
 
-def _say(shown: View, before: Scenario | Failure) -> None:
+def _say(shown: OpenPlan, before: Root | Failure) -> None:
     """The answer above the fields: it changes with every edit. What is wrong with a field stands
     beside it."""
     now = shown.reply.now
-    if isinstance(now, Refusal) and isinstance(before, Scenario):
+    if isinstance(now, Refusal) and not isinstance(before, Failure):
         st.error(
-            f"**{shown.plan.title}** is invalid, or its layout impossible: see what is marked in "
-            "red below.",
+            f"**{shown.plan.title}** is invalid, or its layout impossible. The fields in red "
+            "say why.",
             icon=":material/error:",
         )
         keys = [section.key for section in sections(schema(), resolved(before))]
@@ -129,29 +103,21 @@ def _say(shown: View, before: Scenario | Failure) -> None:
         if homeless:
             code(render(homeless))
         return
-    if not isinstance(now, Run):
+    if now is None:
+        st.info(f"{shown.plan.title} is being simulated.", icon=":material/hourglass_top:")
+    elif not isinstance(now, Run):
         say(shown.plan, now)
-        return
-    sentence(now.report)
-    facts(now.plan)
-    if not now.report.fits:
-        st.page_link(
-            RESULT, label="Why, and the nearest plans that fit", icon=":material/arrow_forward:"
-        )
+    else:
+        say_verdict(now.kind.sentences(now)[0], fits=now.report.fits)
+        st.caption(now.kind.facts(now))
+        st.page_link(RESULT, label="Why", icon=":material/arrow_forward:")
 
 
 def _open_preset() -> None:
     name: str | None = st.session_state[_PRESET]
     st.session_state[_PRESET] = None
     if name is not None:
-        session.change(lambda on: on.opened(desk.Draft(name, name)))
-
-
-def _open_update() -> None:
-    name: str | None = st.session_state[_UPDATE]
-    st.session_state[_UPDATE] = None
-    if name is not None:
-        session.open_update(desk.Draft(name, name))
+        session.change(lambda on: on.opened(Draft(name, name)))
 
 
 def _upload(key: str) -> None:
@@ -168,12 +134,12 @@ def _upload(key: str) -> None:
         return
     st.session_state.pop(_TEXT, None)
     st.session_state[_TURN] = st.session_state.get(_TURN, 0) + 1
-    session.change(lambda on: on.opened(desk.Draft(file.name, file.name, text)))
+    session.change(lambda on: on.opened(Draft(file.name, file.name, text)))
 
 
 def _retype() -> None:
     text: str = st.session_state[_TEXT]
-    session.change(lambda on: on.changed(lambda plan: desk.retyped(plan, text)))
+    session.change(lambda on: on.changed(lambda plan: replace(plan, text=text)))
 
 
 page()

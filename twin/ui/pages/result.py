@@ -1,47 +1,76 @@
-"""Result: the verdict first, then why: what would fit, where the step goes, and the pipeline as it
-ran."""
+"""Result: the answer to the open plan, whatever its kind: the verdict first, then why."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import streamlit as st
 
-from twin.figures.step import step_losses
-from twin.reports.waterfall import waterfall
-from twin.ui.closer import pipeline
+from twin.answers import Run
+from twin.ui.cost import cost
 from twin.ui.derivation import derivation
-from twin.ui.generated import generated
-from twin.ui.parts import figures, provenance, sentence, warnings
-from twin.ui.pictures import place, theme
+from twin.ui.open_plan import OpenPlan, answered, open_plan, say_scope, step_view
+from twin.ui.parts import metrics, provenance, say_verdict, warnings
+from twin.ui.place import blocks, sections, show_views
+from twin.ui.serving import serving_section
+from twin.ui.session import section
 from twin.ui.suggestions import suggestions
-from twin.ui.view import run_or_stop, view
 
-_FIGURES = (
-    "step_seconds",
-    "days",
-    "cost_usd",
-    "mfu",
-    "tokens_per_second",
-    "bubble_fraction",
-    "exposed_communication_seconds",
-    "peak_device_bytes",
-)
+_SUMMARY: Final = "Summary"
+_STEP: Final = "Training step"
+_COST: Final = "Cost"
+_SERVING: Final = "Serving"
+_TABLES: Final = "Tables"
 
 
 def page() -> None:
     """Run the page once, top to bottom."""
-    shown = view()
-    run = run_or_stop(shown)
-    sentence(run.report)
-    figures(shown, [_FIGURES], width=180)
-    if not run.report.fits:
+    shown = open_plan()
+    run = answered(shown)
+    if run is None:
+        return
+    has_step = "recommend" not in run.kind.refusals
+    several = run.kind.scope(run.scenario) is not None
+    more = [_STEP] if several else [_COST] if has_step else []
+    _sections("Result", shown, run, [*more, *([_SERVING] if has_step else []), _TABLES])
+
+
+def _sections(name: str, shown: OpenPlan, run: Run, more: list[str]) -> None:
+    """A row of sections: those of the answer's figures, and `more`."""
+    own = sections(run.kind.figures(run))
+    chosen = section(name, dict.fromkeys([_SUMMARY, *own, *more]))
+    if chosen == _STEP:
+        say_scope(run.scenario)
+        step = step_view(shown)
+        found = answered(step)
+        if found is not None:
+            _sections(_STEP, step, found, [_COST, _TABLES])
+    elif chosen == _SERVING:
+        serving_section(shown)
+    elif chosen == _TABLES:
+        blocks(run.kind.tables(run))
+    elif chosen == _SUMMARY:
+        _summary(shown, run)
+    else:
+        show_views(own.get(chosen, []), shown.plan.name)
+        if chosen == _COST:
+            cost(shown, run)
+
+
+def _summary(shown: OpenPlan, run: Run) -> None:
+    """The verdict, the key figures, why, and the limits of the answer."""
+    first, *rest = run.kind.sentences(run)
+    say_verdict(first, fits=run.report.fits)
+    for words in rest:
+        st.markdown(words)
+    metrics(shown, run.kind.shown_kpis, 180, intervals=True)
+    is_step = "explain" not in run.kind.refusals and run.kind.scope(run.scenario) is None
+    if not run.report.fits and is_step:
         suggestions(shown)
-    st.subheader("Where the step goes")
-    losses = waterfall(run.plan, run.report)
-    place(step_losses(losses, shown.plan.title, theme()), key="waterfall")
-    derivation(shown, run)
-    pipeline(run)
-    generated(run.report)
-    st.subheader("Before you trust these numbers")
+    show_views(sections(run.kind.figures(run)).get(_SUMMARY, []), shown.plan.name)
+    if is_step:
+        derivation(shown, run)
+    st.subheader("Assumptions and limits")
     warnings(run.report.warnings)
     st.subheader("Provenance")
     provenance(run)

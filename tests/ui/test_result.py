@@ -1,0 +1,127 @@
+"""The page Result by kind: every kind of work has its verdict, its figures and its tables."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.ui.conftest import checked
+from tests.ui.test_pages import words
+from twin.answers import Run
+from twin.ui import answers
+from twin.ui.answers import Question, reply
+from twin.ui.place import sections
+from twin.ui.scenarios import stamp
+
+STEP = "gpt-175b-64xa100-full"
+UPDATE = "kimi-k2-weight-update-16xh20"
+ROLLOUTS = "kimi-k2-rollout-256xh800;rl.rollout.requests=64"
+ITERATION = "kimi-k2-rl-256xh800;rl.rollout.requests=64"
+PHASES = "kimi-k2-whole-run-256xh800"
+KINDS = {
+    STEP: ("Step time", 1, "step"),
+    UPDATE: ("Update time", 3, "weight update"),
+    ROLLOUTS: ("Rollouts of an iteration", 2, "rollouts"),
+    ITERATION: ("Iteration", 2, "iteration"),
+    PHASES: ("Run time, no failures", 2, "phases"),
+}
+"""Links of a plan of each kind: its first key figure and the figures of its summary."""
+
+
+def answer(plan: str) -> Run:
+    """The simulated answer to a plan of a link."""
+    name, *sets = plan.split(";")
+    found = reply(Question(name, None, tuple(sets), stamp()))
+    run = found.now if found.better is None else found.better.within(300)
+    assert isinstance(run, Run), run
+    return run
+
+
+def shown(opened: Any, plan: str, **query: str) -> AppTest:
+    """The page Result of a plan."""
+    answer(plan)
+    return opened(plan, page="result", **query)
+
+
+@pytest.mark.parametrize("plan", KINDS, ids=[words for *_, words in KINDS.values()])
+def test_every_kind_has_a_result(opened, plan) -> None:
+    app = shown(opened, plan)
+    first, figures, _ = KINDS[plan]
+    run = answer(plan)
+    assert run.kind.sentences(run)[0].split(".")[0] in words(app).replace(" (edited)", "")
+    assert app.sidebar.metric[0].label == first
+    charts = app.get("plotly_chart")
+    assert len(charts) == figures
+    assert all(chart.proto.alt for chart in charts)
+    assert "Assumptions and limits" in [one.value for one in app.subheader]
+    assert f"twin run {plan.partition(';')[0]}" in words(app)
+
+
+@pytest.mark.parametrize("plan", [UPDATE, ROLLOUTS], ids=["weight update", "rollouts"])
+def test_every_kind_has_its_tables(opened, plan) -> None:
+    run = answer(plan)
+    app = shown(opened, plan, section="tables")
+    assert [one.label for one in app.expander] == [block.title for block in run.kind.tables(run)]
+
+
+@pytest.mark.parametrize("plan", KINDS, ids=[words for *_, words in KINDS.values()])
+def test_every_view_is_drawn_with_its_defaults(plan) -> None:
+    run = answer(plan)
+    views = list(run.kind.figures(run))
+    assert len({one.key for one in views}) == len(views)
+    for view in views:
+        picture = view.drawn("dark")
+        assert picture.title
+        assert picture.caption
+
+
+def test_sections_of_a_step_are_in_the_link(opened) -> None:
+    app = shown(opened, STEP, section="memory")
+    assert "Memory over the step" in [one.value for one in app.subheader]
+    assert app.query_params["section"] == "memory"
+    assert set(sections(list(answer(STEP).kind.figures(answer(STEP))))) >= {
+        "Summary",
+        "Timeline",
+        "Memory",
+        "Network",
+    }
+
+
+def test_an_answer_passes_between_processes() -> None:
+    run = answer(UPDATE)
+    assert pickle.loads(pickle.dumps(run)).report == run.report
+
+
+def test_a_page_says_that_a_plan_is_being_simulated(opened, monkeypatch) -> None:
+    monkeypatch.setattr(answers, "away", lambda *_: time.sleep(5))
+    app = opened(ITERATION, page="result")
+    assert "is being simulated" in words(app)
+    assert not app.get("plotly_chart")
+
+
+def test_beside_its_own_figures_an_iteration_has_those_of_the_training_step(opened) -> None:
+    app = shown(opened, ITERATION, section="training-step")
+    deadline = time.monotonic() + 120
+    while not app.get("plotly_chart"):
+        assert time.monotonic() < deadline, words(app)
+        time.sleep(0.3)
+        app = checked(app.run())
+    assert "This section answers the trainer's step alone" in words(app)
+
+
+def test_an_edit_of_a_weight_update_changes_its_answer_and_its_command(opened) -> None:
+    app = shown(opened, f"{UPDATE};weight_update.stages=three")
+    assert "--set weight_update.stages=three" in words(app)
+    assert "Nothing" not in [one.value for one in app.sidebar.caption]
+
+
+def test_an_old_link_to_a_weight_update_opens_it(opened) -> None:
+    app = opened(STEP, update=f"{UPDATE};weight_update.stages=three")
+    assert not app.warning
+    plans = app.query_params["plan"]
+    assert plans == [STEP, f"{UPDATE};weight_update.stages=three"]
+    assert app.query_params["open"] == "1"

@@ -1,0 +1,192 @@
+"""Work in the background: a queue of jobs per kind of work, and processes that do it.
+
+Simulating is pure Python, and a thread of the app's own would hold up every visitor; so jobs go to
+a `Worker`. `python -m twin.ui.background` reads calls from standard input and answers on standard
+output, both pickled: `(function, arguments)` in, `("share", float)` any number of times and
+`("result", value)` out. It ends when the app does."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import subprocess
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from queue import LifoQueue
+from threading import Lock, Thread
+from typing import Any, BinaryIO, Final, Generic, TypeVar
+
+ResultT = TypeVar("ResultT")
+Note = Callable[[float], None]
+"""Takes the share of the work that is done, 0 to 1."""
+
+_NICENESS: Final = 5
+"""Pages come first."""
+_NOTED: Final = 0.01
+"""Shares between two reports of progress."""
+
+
+KEPT: Final = 16
+"""Results kept per kind of work; the answer to a large run is about 10 MB."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """The share of a work that is done; written by one thread, read by others."""
+
+    share: float = 0.0
+
+    def note(self, share: float) -> None:
+        """Remember how far the work is."""
+        self.share = share
+
+
+@dataclass(frozen=True, slots=True)
+class Pending(Generic[ResultT]):
+    """A result in the making, or made."""
+
+    future: Future[ResultT] = field(default_factory=Future[ResultT])
+    progress: Progress = field(default_factory=Progress)
+
+    def within(self, seconds: float) -> ResultT | None:
+        """The result, or None where it takes longer than that."""
+        done, _ = wait([self.future], seconds)
+        return self.future.result() if done else None
+
+
+@dataclass(slots=True)
+class Jobs:
+    """One kind of work. Work must not raise: what can go wrong is part of its result."""
+
+    name: str
+    queue: LifoQueue[Callable[[], None]] = field(default_factory=LifoQueue[Callable[[], None]])
+    results: OrderedDict[Hashable, Pending[Any]] = field(
+        default_factory=OrderedDict[Hashable, Pending[Any]]
+    )
+    lock: Lock = field(default_factory=Lock)
+    worker: Thread | None = None
+
+    def ask(self, key: Hashable, work: Callable[[Note], ResultT]) -> Pending[ResultT]:
+        """The result under a key: kept from before, or in the making."""
+        with self.lock:
+            if key not in self.results:
+                pending: Pending[ResultT] = Pending()
+                self.results[key] = pending
+                self.queue.put(lambda: _perform(work, pending))
+                self._start()
+            self.results.move_to_end(key)
+            while len(self.results) > KEPT:
+                _, dropped = self.results.popitem(last=False)
+                dropped.future.cancel()
+            return self.results[key]
+
+    def _start(self) -> None:
+        if self.worker is None:
+            self.worker = Thread(target=self._work, name=self.name, daemon=True)
+            self.worker.start()
+
+    def _work(self) -> None:
+        while True:
+            self.queue.get()()
+
+
+def _perform(work: Callable[[Note], ResultT], pending: Pending[ResultT]) -> None:
+    if not pending.future.set_running_or_notify_cancel():
+        return
+    try:
+        pending.future.set_result(work(pending.progress.note))
+    except BaseException as error:  # noqa: BLE001  the thread must live on; the page says it
+        pending.future.set_exception(error)
+
+
+class WorkerDiedError(Exception):
+    """The process ended before it had answered; the message says how."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """One such process, started when it is first needed. Not for several threads at once."""
+
+    process: subprocess.Popen[bytes] | None = None
+
+    def perform(
+        self, function: Callable[..., ResultT], arguments: tuple[Any, ...], note: Note
+    ) -> ResultT:
+        """What `function(*arguments, note)` returns over there. It is a function of a module.
+
+        Raises `WorkerDiedError` where the process ends, as when memory runs out.
+        """
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            pickle.dump((function, arguments), process.stdin)
+            process.stdin.flush()
+            while True:
+                what, value = pickle.load(process.stdout)
+                if what == "result":
+                    return value
+                note(value)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            self.process = None
+            raise WorkerDiedError(
+                f"the process that works for the app ended with {process.wait(10)}"
+            ) from None
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self.process is None or self.process.poll() is not None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            atexit.register(_end, self.process)
+        return self.process
+
+
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer calls until there are no more."""
+    while True:
+        try:
+            function, arguments = pickle.load(source)
+        except EOFError:
+            return
+        result = function(*arguments, _Reporter(sink).note)
+        _send(sink, ("result", result))
+
+
+@dataclass(slots=True)
+class _Reporter:
+    """Says how far a work is, but not every time."""
+
+    sink: BinaryIO
+    said: float = -1.0
+
+    def note(self, share: float) -> None:
+        """Report the share, if there is news."""
+        if share - self.said >= _NOTED:
+            self.said = share
+            _send(self.sink, ("share", share))
+
+
+def _send(sink: BinaryIO, message: tuple[str, Any]) -> None:
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    try:
+        sink.write(data)
+        sink.flush()
+    except BrokenPipeError:  # the app is gone, and nobody waits for the rest
+        os._exit(0)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait(10)
+
+
+if __name__ == "__main__":
+    answers = sys.stdout.buffer
+    sys.stdout = sys.stderr  # What is printed must not come between the answers.
+    os.nice(_NICENESS)
+    serve(sys.stdin.buffer, answers)

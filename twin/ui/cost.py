@@ -1,0 +1,143 @@
+"""Cost: with and without failures, what interrupts a run, energy, and files of all of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import streamlit as st
+
+from twin.answers import Run
+from twin.explore.search.levers import usual_failures
+from twin.loading import catalog_parts, load_part
+from twin.reports import Report
+from twin.reports.numbers import decimal_bytes, digits, duration, show
+from twin.spec.kpis import KPIS
+from twin.ui import session
+from twin.ui.answers import command
+from twin.ui.explore.exports import as_csv, as_json, downloads
+from twin.ui.open_plan import OpenPlan, lean
+from twin.ui.place import sections, table, theme
+
+_KPI: Final = {kpi.key: kpi for kpi in KPIS}
+_PAIRS: Final = (("days", "days_with_failures"), ("cost_usd", "cost_usd_with_failures"))
+_ENERGY: Final = (
+    "average_watts_per_gpu",
+    "energy_kwh",
+    "energy_cost_usd",
+    "co2_tonnes",
+)
+
+
+def cost(shown: OpenPlan, run: Run) -> None:
+    """The tables and files below the figures of cost."""
+    report: Report = run.report
+    st.subheader("With and without failures")
+    _both(report)
+    _failures(run)
+    st.subheader("Energy")
+    _energy(report)
+    figures = {key: [report.kpis[key]] for key in _KPI}
+    files = {".csv": lambda: as_csv(figures), ".json": lambda: as_json(report.to_json())}
+    pictures = [one.drawn(theme()) for one in sections(run.kind.figures(run)).get("Cost", [])]
+    downloads(f"{report.name} cost", command(shown.asked), files, pictures, theme())
+
+
+def _both(report: Report) -> None:
+    """Days and cost with and without failures."""
+    rows: list[dict[str, str]] = []
+    for without, with_ in _PAIRS:
+        kpi, other = _KPI[without], _KPI[with_]
+        rows.append(
+            {
+                "": kpi.label.partition(",")[0],
+                "Without failures": show(report.kpis[without], kpi.unit),
+                "80 % interval": _interval(report, without),
+                "With failures": show(report.kpis[with_], other.unit),
+                "80 % interval, with failures": _interval(report, with_),
+            }
+        )
+    table(rows)
+
+
+def _interval(report: Report, key: str) -> str:
+    found = report.intervals.get(key)
+    if found is None:
+        return "unknown"
+    low, high = (show(one, _KPI[key].unit) for one in found)
+    return f"{low} to {high}"
+
+
+def _failures(run: Run) -> None:
+    """What interrupts the run; how to add failures where the scenario has none."""
+    found = run.report.goodput
+    if found is None:
+        if run.report.scenario.get("goodput") is not None:
+            st.caption("Failures are simulated once the simulation of the step is done.")
+            return
+        st.info(
+            "The scenario has no failures. Choose failures and restarts to expect; edit them on "
+            "the page Plan.",
+            icon=":material/report:",
+        )
+        _offer(run)
+        return
+    saves, largest = found.saves, found.largest
+    rows = {
+        "Interruptions a day": digits(sum(found.per_day.values())),
+        "Mean cost of an interruption": _or_unknown(largest.mean_seconds),
+        f"Most it may cost for {100 * largest.target:.0f} % goodput": _or_unknown(largest.seconds),
+        "Between two checkpoints": _or_unknown(saves.every_seconds),
+        "A checkpoint blocks training for": duration(saves.blocked_seconds),
+        "Bytes of a checkpoint": decimal_bytes(saves.bytes),
+        "A restart after a failure": duration(found.restart_seconds),
+        "Source of failure rates": found.source,
+    }
+    with st.expander("Interruptions and checkpoints", icon=":material/table:"):
+        table([{"": name, "Value": value} for name, value in rows.items()])
+
+
+def _or_unknown(seconds: float | None) -> str:
+    return "unknown" if seconds is None else duration(seconds)
+
+
+def _offer(run: Run) -> None:
+    """The section that is missing, from parts of the catalog."""
+    failures, restarts = catalog_parts("failures"), catalog_parts("restarts")
+    same = usual_failures(run.scenario.cluster.node.gpu.name).name
+    usual = next(
+        (n for n, one in enumerate(failures) if same == load_part("failures", one).spec.name), 0
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        seen = st.selectbox("Failures as of", failures, usual, key="explore failures", width=180)
+        again = st.selectbox("Restarts as of", restarts, key="explore restarts", width=180)
+        hint = (
+            "Where checkpoints go. 1 GB/s is assumed, a share of a node's front-end NIC: set yours."
+        )
+        node = st.text_input(
+            "Storage, per node", "1GB/s", key="explore storage", help=hint, width=130
+        )
+        most = st.text_input("Storage, in all", "250GB/s", key="explore storage all", width=130)
+        storage = f"{{per_node: {node}, total: {most}}}"
+        text = f"{{failures: {seen}, restart: {again}, checkpoint: {{storage: {storage}}}}}"
+        st.button("Add failures", icon=":material/add:", on_click=_add, args=(text,))
+
+
+def _add(text: str) -> None:
+    session.change(lambda on: on.changed(lambda plan: lean(plan.edited("goodput", text))))
+
+
+def _energy(report: Report) -> None:
+    """Energy and CO2e, or why they are unknown."""
+    if report.bill.cost is None:
+        why = report.bill.unknown.get("cost_usd", "Nothing has a price.")
+        st.info(f"{why} Set it on the page Plan.", icon=":material/payments:")
+    rows = [
+        {
+            "Key figure": _KPI[key].label,
+            "Value": show(report.kpis[key], _KPI[key].unit),
+            "Why unknown": report.bill.unknown.get(key, ""),
+        }
+        for key in _ENERGY
+    ]
+    table(rows)
+    st.caption("Energy, its cost and its CO2e are of the run without failures.")

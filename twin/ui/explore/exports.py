@@ -1,0 +1,163 @@
+"""Files of the page Explore: points as CSV and Parquet, the command's document as JSON, charts as
+HTML, and the equal command."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any, Final
+
+import numpy as np
+import streamlit as st
+
+from twin.answers.parquet import Column, to_parquet
+from twin.answers.variants import written
+from twin.explore.sweep.sweep import WRITERS, Sweep
+from twin.figures.palette import BACKGROUND, INK, Theme
+from twin.figures.plotly import Picture, javascript, plain
+from twin.ui.explore.found import UNITS, SearchResult
+
+Columns = Mapping[str, Sequence[Any]]
+_FORMATS: Final = {
+    ".csv": "Table (CSV)",
+    ".json": "Document (JSON)",
+    ".parquet": "Table (Parquet)",
+}
+
+
+def columns(found: SearchResult) -> Columns:
+    """One column per fact of a point, by name; key figures have the units of their names."""
+    spots = found.spots
+    made: dict[str, Sequence[Any]] = {
+        "gpus": [one.gpus for one in spots],
+        "layout": [one.words for one in spots],
+        "memory": [one.memory for one in spots],
+        "status": [one.status for one in spots],
+        "role": [one.role for one in spots],
+        "fidelity": [one.fidelity for one in spots],
+        "why_not": [one.why for one in spots],
+        "headroom_bytes": [one.headroom for one in spots],
+        "overrides": [written(dict(one.overrides)) for one in spots],
+    }
+    return made | {key: [one.kpis.get(key) for one in spots] for key in UNITS}
+
+
+def as_csv(table: Columns) -> bytes:
+    """The table as text with commas, an empty cell where there is no value."""
+    sink = io.StringIO()
+    rows = csv.writer(sink, lineterminator="\n")
+    rows.writerow(table)
+    rows.writerows(zip(*table.values(), strict=True))
+    return sink.getvalue().encode()
+
+
+def as_parquet(table: Columns, about: Mapping[str, str]) -> bytes:
+    """The table as a Parquet file, with the units of key figures."""
+    return to_parquet({name: _column(name, values) for name, values in table.items()}, about)
+
+
+def _column(name: str, values: Sequence[Any]) -> Column:
+    about = {"unit": UNITS[name]} if name in UNITS else {}
+    if all(isinstance(value, str) for value in values):
+        words = list(dict.fromkeys(values))
+        return Column(np.array([words.index(one) for one in values], np.int32), about, words)
+    missing = np.array([value is None for value in values])
+    return Column(np.array([value or 0.0 for value in values], np.float64), about, missing=missing)
+
+
+def as_html(title: str, command: str, pictures: Sequence[Picture], theme: Theme) -> bytes:
+    """A page that needs no network: every chart with its finding, how to read it and its numbers,
+    and the command that asks the same."""
+    style = (
+        "body{font:15px sans-serif;max-width:960px;margin:2em auto;padding:0 1em;"
+        f"background:{BACKGROUND[theme]};color:{INK[theme]}}}"
+        "td,th{padding:2px 10px 2px 0;text-align:left}"
+    )
+    parts = [
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
+        f"<title>{escape(title)}</title><style>{style}</style></head><body>",
+        f"<h1>{escape(title)}</h1>",
+        *(_figure(one, at) for at, one in enumerate(pictures)),
+        f"<h2>The same on the command line</h2><pre>{escape(command)}</pre>",
+        f"<script>{javascript()}</script><script>",
+        *(_drawing(one, at) for at, one in enumerate(pictures)),
+        "</script></body></html>\n",
+    ]
+    return "\n".join(parts).encode()
+
+
+def _figure(one: Picture, at: int) -> str:
+    findings = "<br>".join(map(escape, one.title.splitlines()))
+    return (
+        f"<h3>{findings}</h3><p>{escape(one.caption)}</p>"
+        f'<div id="figure-{at}" role="img" aria-label="{escape(one.alt)}"></div>{_table(one.table)}'
+    )
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row.values())}</tr>" for row in rows
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _drawing(one: Picture, at: int) -> str:
+    data = json.dumps(plain(one.figure), separators=(",", ":")).replace("<", "\\u003c")
+    return f"{{const f={data};Plotly.newPlot('figure-{at}',f.data,f.layout,{{responsive:true}});}}"
+
+
+def files_of(found: SearchResult) -> dict[str, Callable[[], bytes]]:
+    """What makes each file of a search, by the end of its name."""
+    about = {"twin.goal": found.words, "twin.name": str(found.document.get("name", ""))}
+    return {
+        ".csv": lambda: as_csv(columns(found)),
+        ".json": lambda: as_json(found.document),
+        ".parquet": lambda: as_parquet(columns(found), about),
+    }
+
+
+def files_of_sweep(found: Sweep) -> dict[str, Callable[[], bytes]]:
+    """What makes each file of a sweep, by the end of its name: as `twin sweep --output` does."""
+    return {end: _written(found, end) for end in _FORMATS}
+
+
+def _written(found: Sweep, end: str) -> Callable[[], bytes]:
+    return lambda: WRITERS[end](found)
+
+
+def as_json(document: Mapping[str, Any]) -> bytes:
+    """The document as the command prints it."""
+    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+
+
+def downloads(
+    name: str,
+    command: str,
+    files: Mapping[str, Callable[[], bytes]],
+    pictures: Sequence[Picture],
+    theme: Theme,
+) -> None:
+    """The files, each made when it is asked for, and the command line that asks the same."""
+    st.markdown("**Download**")
+    with st.container(horizontal=True):
+        for end, label in _FORMATS.items():
+            if end in files:
+                st.download_button(label, files[end], f"{name}{end}", on_click="ignore")
+        if pictures:
+            st.download_button(
+                "Charts (HTML)",
+                lambda: as_html(name, command, pictures, theme),
+                f"{name}.html",
+                on_click="ignore",
+            )
+    st.caption(
+        "The camera above a chart saves it as a picture. The same on the command line, once an "
+        "uploaded file is saved:"
+    )
+    st.code(command, language="shell", wrap_lines=True)

@@ -1,0 +1,19 @@
+"""Evidence: predictions against published measurements and real runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from twin.ui.accuracy import accuracy_section
+from twin.ui.live_run import live_section
+from twin.ui.real_run import real_section
+from twin.ui.session import section
+
+_SECTIONS: Final[dict[str, Callable[[], None]]] = {
+    "Accuracy": accuracy_section,
+    "Real run": real_section,
+    "Live run": live_section,
+}
+
+_SECTIONS[section("Evidence", _SECTIONS)]()
