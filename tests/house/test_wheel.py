@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow
+DATA = (".yaml", ".md", ".html", ".css", ".js")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,8 @@ def test_the_wheel_holds_the_simulator_and_its_scenarios_only(root: Path, wheel:
     }
     assert shipped
     assert shipped <= set(names)
+    data = (path for path in (root / "twin").rglob("*.*") if path.suffix in DATA)
+    assert {str(path.relative_to(root)) for path in data} <= set(names), "tables beside code"
     assert "twin/py.typed" in names
 
 
