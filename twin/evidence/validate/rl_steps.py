@@ -9,7 +9,7 @@ by the share of stale ones that the row allows, and go on with the rest under th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import erf, exp, log, sqrt
 from typing import Final, Literal
@@ -62,16 +62,6 @@ class RowIteration:
         return "one step off" if self.mode == "one_step_off" else "synchronous"
 
 
-@dataclass(frozen=True, slots=True)
-class Iterated:
-    """Predicted seconds of an iteration and of its phases."""
-
-    seconds: float
-    rollout: float
-    score: float
-    train: float
-
-
 @answering(SECONDS, "")
 def answers(row: PublishedRow, change: Tree | None = None) -> Iterator[RowResult]:
     """Seconds of every iteration that a row has; `change` goes over its recipe, to see what that is
@@ -121,12 +111,7 @@ def _answers(row: PublishedRow, asked: RowIteration, change: Tree) -> Iterator[R
         raise Unreadable("no recipe of its source tells lengths, batches and layouts")
     recipe = recipe.model_copy(update=change)
     scenario = scenario_of(expressed(row, asked, recipe))
-    found = iterated(scenario)
-    predicted = {
-        "rollout_seconds": found.rollout,
-        "score_seconds": found.score,
-        "train_seconds": found.train,
-    }
+    predicted = mean_seconds(scenario)
     known = replace(
         blank(row, SECONDS),
         id=row.id + asked.suffix,
@@ -135,7 +120,7 @@ def _answers(row: PublishedRow, asked: RowIteration, change: Tree) -> Iterator[R
         experts=scenario.model.moe is not None,
         assumed=(asked.kind, *recipe.assumed),
     )
-    yield replace(known, predicted=found.seconds, measured=number(row.metrics, asked.metric))
+    yield replace(known, predicted=predicted[SECONDS], measured=number(row.metrics, asked.metric))
     for metric, names in PHASES.items():
         # What trainers that run beside engines call generation is how long they wait for it.
         waits = metric == "rollout_seconds" and asked.mode == "one_step_off"
@@ -144,19 +129,14 @@ def _answers(row: PublishedRow, asked: RowIteration, change: Tree) -> Iterator[R
             yield replace(known, metric=metric, predicted=predicted[metric], measured=measured)
 
 
-def iterated(scenario: Scenario) -> Iterated:
-    """Mean seconds of the settled iterations of a scenario, and of their phases."""
+def mean_seconds(scenario: Scenario) -> dict[str, float]:
+    """Mean seconds of the settled iterations of a scenario and of their phases, by metric."""
     rounds = simulate(plan(scenario)).rounds
-
-    def mean(values: Sequence[int]) -> float:
-        return sum(values) / 1e9 / len(rounds)
-
-    return Iterated(
-        seconds=mean([one.length_ns for one in rounds]),
-        rollout=mean([one.parts_ns["rollout"] for one in rounds]),
-        score=mean([one.parts_ns["score"] for one in rounds]),
-        train=mean([one.parts_ns["train"] for one in rounds]),
-    )
+    lengths = {SECONDS: [one.length_ns for one in rounds]} | {
+        f"{phase}_seconds": [one.parts_ns[phase] for one in rounds]
+        for phase in ("rollout", "score", "train")
+    }
+    return {metric: sum(values) / 1e9 / len(rounds) for metric, values in lengths.items()}
 
 
 def expressed(row: PublishedRow, asked: RowIteration, recipe: Recipe) -> Expressed:
