@@ -35,9 +35,8 @@ from twin.spec.kpis import (
     UPDATE_KPIS,
     Kpi,
 )
-from twin.spec.lora import LoraSpec
 from twin.spec.memory import MemorySpec
-from twin.spec.model import ModelSpec
+from twin.spec.model import LoraSpec, ModelSpec
 from twin.spec.phases import Day, LengthSpec
 from twin.spec.rank_order import AXES, RankOrder
 from twin.spec.rollout import RlSpec

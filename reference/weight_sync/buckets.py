@@ -1,5 +1,5 @@
 """Who owns which tensors, and the buckets in which they travel; the words and rules of
-`twin.kinds.weight_update.buckets`, which simulates this.
+`twin.kinds.weight_update.checkpoint`, which simulates this.
 
 A bucket holds whole tensors of one owner. Its size is the limit, or the largest tensor where that
 is larger, and at most a third of the free memory: one buffer takes the copy from the host, the

@@ -7,8 +7,7 @@ import pytest
 from tests.arch.models import TINY, TINY_GROUPED
 from twin.arch import Layer, Op, Shape, adapter_parameters, layers, parameters
 from twin.arch.ops import Weights
-from twin.spec.lora import LoraSpec
-from twin.spec.model import GroupedAttention
+from twin.spec.model import GroupedAttention, LoraSpec
 
 RANK = 4
 ROWS = 2 * 16

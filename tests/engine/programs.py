@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from twin.collectives.traffic import Traffic
+from twin.engine.link_map import Rates, Seats, Wiring, wire
 from twin.engine.program import COMPUTE, EXPERT, Message, Program, Role, Step, Template
-from twin.engine.wiring import Rates, Seats, Wiring, wire
 from twin.schedules import Pass, Schedule
 
 UNIT = Rates(nvlink=1.0, nic=1.0, pcie=1.0, dram=2.0)

@@ -7,12 +7,12 @@ import pytest
 from tests.engine.scenarios import dense, moe
 from twin.engine import lower, simulate
 from twin.engine.closing import finishes
-from twin.engine.coster import Coster
+from twin.engine.cost_model import Coster
 from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST, Template
 from twin.network import capacity, sharers
 from twin.planning import plan
+from twin.planning.offload import BUCKET, buckets, host_phases, share_of
 from twin.planning.types import Plan
-from twin.planning.update import BUCKET, buckets, host_phases, share_of
 
 ADAMW = ("train.optimizer=adamw", "parallel.zero=0")
 HOST = "memory.optimizer_update=host"

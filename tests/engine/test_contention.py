@@ -10,7 +10,7 @@ from tests.engine.programs import by_hand, segment
 from twin.collectives import Traffic
 from twin.engine import simulate
 from twin.engine.program import COMPUTE, EXPERT, TO_HOST, Program, Step, Template
-from twin.hardware.contention import slowdown
+from twin.hardware.roofline import slowdown
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 
 

@@ -25,7 +25,7 @@ from twin.engine.program import (
     Step,
     Template,
 )
-from twin.engine.shapes import alone_ns, bytes_ns
+from twin.engine.template_timing import alone_ns, bytes_ns
 from twin.engine.trace import Trace
 from twin.loading import load
 from twin.planning import plan

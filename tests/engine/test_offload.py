@@ -9,9 +9,9 @@ import pytest
 
 from tests.engine.programs import apart, by_hand, segment, with_exchange
 from twin.engine import simulate
+from twin.engine.link_map import Rates
 from twin.engine.program import STREAMS, Message, Offload, Program
 from twin.engine.trace import Trace
-from twin.engine.wiring import Rates
 from twin.planning.offload import trips
 from twin.schedules import Schedule
 from twin.schedules.gpipe import GPipe

@@ -7,7 +7,7 @@ import pytest
 from tests.engine.scenarios import dense
 from twin.arch.ops import CollectiveKind, Exchange
 from twin.engine import lower, simulate
-from twin.engine.coster import Coster
+from twin.engine.cost_model import Coster
 from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import report

@@ -11,8 +11,8 @@ from twin.engine.program import STREAMS
 from twin.engine.trace import Spans, Trace
 from twin.reports.breakdown import CAUSES
 from twin.reports.head import CatalogUse, Provenance
-from twin.reports.kpis import KPIS
 from twin.reports.report import LinkUse, MemoryReport, Report, RoleBreakdown, StagePeak
+from twin.spec.kpis import KPIS
 
 SECOND = 10**9
 Row = tuple[int, str, str, int, int, int, int]

@@ -13,9 +13,8 @@ import pytest
 from twin.arch import parameters
 from twin.errors import ScenarioError
 from twin.goodput import LOSSES, Goodput, expected_goodput, goodput
-from twin.goodput.conditions import conditions
-from twin.goodput.interval import daly
-from twin.goodput.saving import checkpoint
+from twin.goodput.closed import daly
+from twin.goodput.rates import checkpoint, conditions
 from twin.loading import load
 from twin.planning import plan
 from twin.planning.types import Plan

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twin.goodput.closed import expected
-from twin.goodput.interval import daly, daly_first_order, young
+from twin.goodput.closed import daly, daly_first_order, expected, young
 from twin.goodput.types import Conditions, Hazard
 
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twin.goodput.closed import expected
+from twin.goodput.closed import daly, expected
 from twin.goodput.estimate import best_interval
-from twin.goodput.interval import daly
 from twin.goodput.monte_carlo import Limits, Tally, play
 from twin.goodput.types import LOSSES, Conditions, Hazard
 

@@ -16,9 +16,8 @@ from jsonschema import Draft202012Validator
 
 from twin.errors import ScenarioError
 from twin.loading import load, resolve
-from twin.loading.fields import reference_page
 from twin.loading.files import read_tree
-from twin.loading.schema import scenario_schema
+from twin.loading.schema import reference_page, scenario_schema
 from twin.loading.tree import plain
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.planning.examples import MOE, scenario, schedule
-from twin.arch.fp8_store import packed_bytes, packing, stored
+from twin.arch.fp8 import packed_bytes, packing, stored
 from twin.arch.ops import Layer, Op, Weights, Work
 from twin.errors import ScenarioError
 from twin.loading import load

@@ -18,8 +18,8 @@ from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import Report, report
 from twin.reports.explain import Explanation, evaluate, explain
-from twin.reports.kpis import KPIS
 from twin.scenario import Scenario
+from twin.spec.kpis import KPIS
 
 K2 = (
     "parallel.schedule={kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, "

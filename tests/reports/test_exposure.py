@@ -8,7 +8,7 @@ from tests.reports.runs import RUNS, played
 from twin.engine import lower, simulate
 from twin.planning import plan
 from twin.reports import report
-from twin.reports.exposure import EXPOSED_CAUSES, Exposure, exposures
+from twin.reports.breakdown import EXPOSED_CAUSES, Exposure, exposures
 
 
 @pytest.mark.parametrize("name", RUNS)

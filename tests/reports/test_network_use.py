@@ -12,7 +12,7 @@ from twin.engine.program import COMPUTE, SEND_BACKWARD, SEND_FORWARD
 from twin.planning import plan
 from twin.reports.network_map import MOST_GPUS, MOST_NODES, first_groups, network_map
 from twin.reports.network_use import network_use
-from twin.reports.tally import transfers
+from twin.reports.op_totals import transfers
 
 
 def by_name(name):

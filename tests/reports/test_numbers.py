@@ -7,8 +7,8 @@ import doctest
 import pytest
 
 from twin.reports import numbers
-from twin.reports.kpis import Unit
 from twin.reports.numbers import changed, count, digits, duration, flop, show
+from twin.spec.kpis import Unit
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from twin.cli.main import main
 from twin.inference.curve import CONTEXTS
 from twin.loading import load
-from twin.reports.serving import DATA, ROLLOUT, Serving, serving
-from twin.reports.serving_words import sentence
+from twin.reports.serving import DATA, ROLLOUT, Serving, sentence, serving
 
 ROLLOUTS, PLAIN = "kimi-k2-rollout-256xh800", "gpt-175b-64xa100-full"
 ENGINE = "deepep-32gpu"

@@ -14,8 +14,8 @@ from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import report
 from twin.reports.explain import explain
+from twin.reports.kpis import with_spans
 from twin.reports.report import Report
-from twin.reports.with_failures import with_spans
 from twin.spec.kpis import OF_FAILURES
 
 GOODPUT: dict[str, Any] = {

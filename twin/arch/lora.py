@@ -27,7 +27,7 @@ from typing import Final
 from twin.arch.kernels import ELEMENT, Matmul, linear, streaming
 from twin.arch.ops import Item, Op, Work
 from twin.arch.parameters import Cut, Parameter, Part
-from twin.spec.lora import LoraSpec
+from twin.spec.model import LoraSpec
 
 ADAPTED: Final[frozenset[Part]] = frozenset(
     {"attention", "dense_ffn", "shared_experts", "routed_experts"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from twin.spec.lora import LoraSpec
+from twin.spec.model import LoraSpec
 
 Streaming = Literal[
     "norm", "activation", "rotary", "cast", "gather", "routing", "loss", "update", "bandwidth"

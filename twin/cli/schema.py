@@ -45,8 +45,7 @@ def schema(
     Prints the JSON Schema (2020-12) of a scenario file, from which editors complete and explain
     fields, or the field reference as Markdown.
     """
-    from twin.loading.fields import reference_page
-    from twin.loading.schema import scenario_schema
+    from twin.loading.schema import reference_page, scenario_schema
 
     document = scenario_schema(_folders(scenario) if scenario else ())
     output, is_page = Output(as_json, quiet), form is Format.MARKDOWN

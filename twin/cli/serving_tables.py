@@ -7,8 +7,7 @@ from rich.table import Table
 from twin.cli.columns import headed
 from twin.inference.curve import AtContext, Point
 from twin.reports.numbers import count, digits, duration, gibibytes
-from twin.reports.serving import Reach, Serving
-from twin.reports.serving_words import limit, percent, shown
+from twin.reports.serving import Reach, Serving, limit, percent, shown
 
 
 def serving_tables(found: Serving) -> tuple[Table, ...]:

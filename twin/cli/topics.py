@@ -172,8 +172,7 @@ def _serving(asked: Asked, output: Output) -> int:
     """Every engine of the scenario over concurrent users and context, and with twice the heads."""
     from twin.cli.answer import training
     from twin.loading import load_any, scenario_hash
-    from twin.reports.serving import serving
-    from twin.reports.serving_words import heads, sentence, turns
+    from twin.reports.serving import heads, sentence, serving, turns
 
     scenario = training(load_any(asked.scenario, asked.sets))
     found = serving(scenario)

@@ -5,9 +5,8 @@ all-to-all that sends one copy per node."""
 from twin.collectives.base import START_HOPS, Algorithm, Choice, Traffic
 from twin.collectives.deepep import deepep
 from twin.collectives.point_to_point import point_to_point
-from twin.collectives.seconds import alone, serial
 from twin.collectives.spread import Spread, spread
-from twin.collectives.traffic import chosen, traffic
+from twin.collectives.traffic import alone, chosen, serial, traffic
 
 __all__ = [
     "START_HOPS",

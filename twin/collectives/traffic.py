@@ -3,6 +3,8 @@ of latency, and what its own share costs.
 
 Seconds without sharing = max over links of bytes / capacity + hops x latency + own share x own
 bytes / NVLink's capacity (`seconds.alone`); the engine shares the links.
+
+How long a traffic takes where nothing else is under way.
 """
 
 from __future__ import annotations
@@ -13,13 +15,39 @@ from types import MappingProxyType
 from twin.arch.ops import CollectiveKind
 from twin.collectives import hierarchical, nvls, ring, tree
 from twin.collectives.all_to_all import all_to_all
-from twin.collectives.base import START_HOPS, Algorithm, Choice, Traffic, started
-from twin.collectives.seconds import alone
-from twin.network.links import far_share
+from twin.collectives.base import Algorithm, Choice, Traffic, started
+from twin.network.links import LinkClass, capacity, far_share, latency, sharers
 from twin.network.placement import Placement
 from twin.spec.cluster import ClusterSpec
 
-__all__ = ["START_HOPS", "Algorithm", "Traffic", "chosen", "traffic", "ways"]
+
+def alone(flow: Traffic, cluster: ClusterSpec, placement: Placement) -> float:
+    """Seconds on idle links, when all groups of its kind exchange at once: the fullest link of one
+    rank, and the serial hops. Slices are taken to fill all links at the same time."""
+    loads: dict[LinkClass, float] = {
+        "nvlink": flow.nvlink_bytes,
+        "nic": flow.nic_bytes,
+        "leaf": flow.far_bytes,
+    }
+    links = max(seconds(cluster, link, load) for link, load in loads.items())
+    return links + serial(flow, cluster, placement)
+
+
+def serial(flow: Traffic, cluster: ClusterSpec, placement: Placement | None = None) -> float:
+    """Seconds of a traffic during which no link is busy: its serial hops, and what the rank's own
+    share costs."""
+    hops = flow.nvlink_hops * latency(cluster, "nvlink")
+    hops += flow.nic_hops * latency(cluster, "nic", placement)
+    own = cluster.node.nvlink.own_share * flow.own_bytes
+    return hops + own / capacity(cluster, "nvlink")
+
+
+def seconds(cluster: ClusterSpec, link: LinkClass, load: float) -> float:
+    """Seconds that a link needs for the `load` (bytes) of each rank that shares it; nothing where
+    the cluster has no such link."""
+    rate = capacity(cluster, link)
+    return 0.0 if rate is None else load * sharers(cluster, link) / rate
+
 
 _Price = Callable[[float, Placement], Traffic]
 

@@ -3,9 +3,7 @@ cluster by the inference model."""
 
 from __future__ import annotations
 
-from twin.data.generate import generation, jobs_of
-from twin.data.rephrase import rephrasing_job
-from twin.data.trajectories import trajectories_job
+from twin.data.generate import generation, jobs_of, rephrasing_job, trajectories_job
 from twin.data.types import BOUNDS, Asked, Generation, Job, JobRun, Part
 
 __all__ = [

@@ -5,12 +5,12 @@ speed, because communication held SMs beside them. A gap before an
 operation is walked back along what released it: time in which a transfer for this role was under
 way is exposed communication of that kind; time before that, in which another stage had not yet
 produced what this one waits for, is `bubble`. A message is under way for the role that receives it;
-the time its sender then waits for an answer is the sender's bubble.
-"""
+the time its sender then waits for an answer is the sender's bubble."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Final
@@ -31,6 +31,29 @@ from twin.engine.program import (
     Program,
 )
 from twin.engine.trace import CAUSES
+
+
+def critical_path(graph: Graph, played: Played, begins: Sequence[int]) -> list[int]:
+    """Operations in the order of time; those that take no time included. `begins` says when the
+    step of each role does: what is before that of the role that takes longest, is the last step's.
+    """
+    path: list[int] = []
+    lengths = [end - begins[role] for role, end in zip(graph.role, played.end, strict=True)]
+    op = max(range(len(lengths)), key=lengths.__getitem__, default=-1)
+    begin = begins[graph.role[op]] if lengths else 0
+    while op >= 0 and played.start[op] >= begin:
+        path.append(op)
+        op = played.released_by[_last_to_come(graph, played, op)]
+    return path[::-1]
+
+
+def _last_to_come(graph: Graph, played: Played, op: int) -> int:
+    """The operation itself, or the member of its collective for which it waited."""
+    if played.start[op] == played.ready[op]:
+        return op
+    members = graph.rendezvous.get(op, [op])
+    return max(members, key=played.ready.__getitem__)
+
 
 EXPOSED: Final[dict[int, str]] = {
     TENSOR: "exposed_tensor",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from twin.arch.ops import CollectiveKind, Exchange, Layer
-from twin.engine.coster import NOTHING, Coster, Kernels, nanoseconds
+from twin.engine.cost_model import NOTHING, Coster, Kernels, nanoseconds
 from twin.engine.overlap import hold_for_host
 from twin.engine.program import (
     COMPUTE,

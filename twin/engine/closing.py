@@ -9,7 +9,7 @@ gathers weights as it goes. With `overlap_param_gather` that all-gather opens th
 (`twin.engine.opening`).
 
 What the host keeps of the states is updated bucket by bucket behind the rest
-(`twin.planning.update`): copies in both directions, the update on the device, and that of the
+(`twin.planning.offload`): copies in both directions, the update on the device, and that of the
 host's cores run beside each other, each in order. It begins with the update, not earlier, as
 `optimizer.step()` does: copies under the last backward would need memory that activations still
 have. Collectives of the optimizer are not cut into buckets. While the host's cores update, the
@@ -25,15 +25,15 @@ from typing import TypeAlias
 from twin.arch.kernels import COUNT
 from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
 from twin.collectives import Traffic
-from twin.engine.coster import Coster, nanoseconds
+from twin.engine.cost_model import Coster, nanoseconds
 from twin.engine.program import COMPUTE, DATA, FROM_HOST, TO_HOST, Group, Step, Template
 from twin.network import capacity, latency, sharers
 from twin.network.placement import Placement
 from twin.optimizers import Phase, Sent, Share, dense_weights, squares
 from twin.planning.compile import chunk_map_of
 from twin.planning.memory import PARAMETER_BYTES, shards
+from twin.planning.offload import buckets, host_phases, on_device, share_of
 from twin.planning.types import Chunk, Plan
-from twin.planning.update import buckets, host_phases, on_device, share_of
 
 Close: TypeAlias = tuple[Template, tuple[int | None, ...]]
 """The closing steps of a stage, and the chunk whose last backward releases each."""

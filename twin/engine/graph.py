@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from twin.collectives.traffic import Traffic
+from twin.engine.link_map import Flow
 from twin.engine.overlap import paired
 from twin.engine.program import (
     COMPUTE,
@@ -26,7 +27,6 @@ from twin.engine.program import (
     last_steps,
     send_stream,
 )
-from twin.engine.wiring import Flow
 from twin.planning.offload import offloaded
 from twin.schedules.action import Action, Pass
 

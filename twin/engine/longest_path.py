@@ -1,9 +1,10 @@
 """The fast path: a step as the longest path through its Program, without a clock.
 
 An operation starts when the last thing that it waits for has ended, and lasts what it lasts on a
-role of its own. What is walked is turns, whole passes, not operations: see `twin.engine.shapes`.
-Copies to the host and back slow the turn that they start beside; reductions of gradients that a
-turn leaves under way meet the next ones (`twin.engine.path_crowd`).
+role of its own. What is walked is turns, whole passes, not operations: see
+`twin.engine.template_timing`. Copies to the host and back slow the turn that they start beside;
+reductions of gradients that a turn leaves under way meet the next ones
+(`twin.engine.path_contention`).
 
 Where no link is shared this is the event engine's answer to the nanosecond (where two things end in
 the same one, a wait for both may be called after the other); where some are, it leaves out what
@@ -28,15 +29,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.collectives import Traffic
-from twin.engine.crowd import Crowds
+from twin.engine.contention import Crowds
 from twin.engine.events import DeadlockError, Played
 from twin.engine.graph import Graph
-from twin.engine.path_closing import close
-from twin.engine.path_crowd import Crowded
-from twin.engine.path_reductions import Reductions
-from twin.engine.path_stage import Copies, Load, Stage
+from twin.engine.pass_dependencies import (
+    NOWHERE,
+    Lane,
+    Passes,
+    Setting,
+    Turn,
+    copies,
+    settings,
+    turns,
+)
+from twin.engine.path_contention import Crowded
+from twin.engine.path_stage import Copies, Load, Reductions, Stage, close
 from twin.engine.program import COMPUTE, SEND_FORWARD, Program, Step
-from twin.engine.shapes import (
+from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
+from twin.engine.template_timing import (
     BEGINNING,
     Record,
     Shape,
@@ -45,9 +55,7 @@ from twin.engine.shapes import (
     moved,
     name_wait,
 )
-from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.trace import CAUSES, Spans, Trace
-from twin.engine.turns import NOWHERE, Lane, Passes, Setting, Turn, copies, settings, turns
 from twin.schedules.action import Pass
 
 NAMES: Final[dict[Pass, str]] = {

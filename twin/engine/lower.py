@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Literal
 
 from twin.engine.closing import finishes
-from twin.engine.coster import Coster, nanoseconds, rates
+from twin.engine.cost_model import Coster, nanoseconds, rates
+from twin.engine.link_map import wire
 from twin.engine.opening import opening
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import TENSOR, Beside, Message, Offload, Program, Step, Template
 from twin.engine.roles import Ranks, roles, seats
-from twin.engine.wiring import wire
 from twin.network import crossing, latency
 from twin.planning.memory import boundary_bytes
 from twin.planning.offload import offload_bytes

@@ -9,7 +9,7 @@ gather, which is left out.
 from __future__ import annotations
 
 from twin.collectives import Traffic
-from twin.engine.coster import Coster
+from twin.engine.cost_model import Coster
 from twin.engine.program import DATA, Group, Step, Template
 from twin.optimizers import dense_weights
 from twin.planning.memory import PARAMETER_BYTES

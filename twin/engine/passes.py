@@ -17,10 +17,11 @@ from functools import partial
 
 from twin.arch import again, wholly
 from twin.arch.ops import Exchange, Layer, Op, Work
-from twin.engine import stretches
+from twin.engine import layer_cache
 from twin.engine.builder import Builder
-from twin.engine.coster import Coster, Kernels
-from twin.engine.pieces import (
+from twin.engine.cost_model import Coster, Kernels
+from twin.engine.program import Template
+from twin.engine.tensor_overlap import (
     Beside,
     Direction,
     Gathered,
@@ -32,7 +33,6 @@ from twin.engine.pieces import (
     forward_units,
     serves_weights,
 )
-from twin.engine.program import Template
 
 
 def forward_pass(layers: Iterable[Layer], coster: Coster) -> Template:
@@ -40,7 +40,7 @@ def forward_pass(layers: Iterable[Layer], coster: Coster) -> Template:
     builder = Builder(coster)
     for layer in layers:
         add = partial(_forward_layer, layer, builder)
-        stretches.add(layer, "forward", builder, add)
+        layer_cache.add(layer, "forward", builder, add)
     return builder.done()
 
 
@@ -66,7 +66,7 @@ def weight_pass(layers: Iterable[Layer], coster: Coster) -> Template:
     builder = Builder(coster, kernels_of="backward_weight")
     for layer in reversed(tuple(layers)):
         add = partial(_weights_of_layer, layer, builder)
-        stretches.add(layer, "backward_weight", builder, add)
+        layer_cache.add(layer, "backward_weight", builder, add)
     return builder.done()
 
 
@@ -123,7 +123,7 @@ def _reversed(
     builder = Builder(coster, kernels_of=name)
     for layer in reversed(tuple(layers)):
         add = partial(_reversed_layer, layer, builder, recompute, name)
-        stretches.add(layer, (name, recompute), builder, add)
+        layer_cache.add(layer, (name, recompute), builder, add)
     return builder.done()
 
 

@@ -1,19 +1,224 @@
 """One role on its way along the longest path: what its streams end with, how its time is spent, and
-the activations that it sends to the host."""
+the activations that it sends to the host.
+
+Reductions of gradients that close a step, as far as they run while passes are left: those of one
+chunk begin when its last backward is over, beside the last backwards of the role's other chunks.
+
+Each slows the turns beside it and is slowed by them: such a turn is played once with a reduction
+under way from its start on. One that ends inside a turn is taken to meet all of it, or nothing,
+whichever is nearer.
+
+How the longest path closes a step: on every stage step by step, those that meet together.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
-from twin.engine.path_reductions import Reductions
-from twin.engine.program import COMPUTE, FROM_HOST, STREAMS, TO_HOST, Offload, Program
-from twin.engine.shapes import BEGINNING, Outcome, Record, Shape, alone_ns, moved
+from twin.engine.cost_model import played_alone
+from twin.engine.events import DeadlockError
+from twin.engine.link_map import Flow, Wiring
+from twin.engine.pass_dependencies import Copy, Key, Passes, Turn
+from twin.engine.program import (
+    COMPUTE,
+    DATA,
+    FROM_HOST,
+    STREAMS,
+    TO_HOST,
+    Group,
+    Offload,
+    Program,
+    Step,
+)
 from twin.engine.steady import Period
+from twin.engine.template_timing import (
+    BEGINNING,
+    BUBBLE,
+    KERNELS,
+    WAITS,
+    Outcome,
+    Record,
+    Shape,
+    alone_ns,
+    moved,
+    name_wait,
+)
 from twin.engine.trace import CAUSES
-from twin.engine.turns import Copy, Key, Passes, Turn
-from twin.engine.wiring import Flow, Wiring
 from twin.schedules.action import Pass
+
+
+class Reductions:
+    """Those of one role that wait for nothing but a chunk's last backward."""
+
+    def __init__(self, program: Program, role: int) -> None:
+        own, self.capacity = program.roles[role], program.capacity
+        rows = zip(program.finish[own.stage], program.ready_after[own.stage], strict=True)
+        self.waiting = deque(
+            (step, chunk)
+            for step, chunk in rows
+            if step.stream == DATA
+            and step.traffic
+            and chunk is not None
+            and step.group not in own.groups
+        )
+        self.left = 0
+        """Nanoseconds that those under way still take with their links to themselves."""
+        self.lost = 0
+        """Nanoseconds that turns beside them have cost them."""
+        self.until = 0
+        """The time for which `left` is known."""
+        self.longest: tuple[int, Step] | None = None
+        """Of those that were under way."""
+
+    def release(self, released: Mapping[int, Record], at: int) -> None:
+        """Let those begin whose chunks are through."""
+        if not self.left:
+            self.until = at
+        while self.waiting and self.waiting[0][1] in released:
+            step, _ = self.waiting.popleft()
+            lasts = alone_ns(step, self.capacity)
+            self.left += lasts
+            if self.longest is None or lasts > self.longest[0]:
+                self.longest = lasts, step
+
+    def meet(self, at: int, alone: Shape, beside: Callable[[Step], Shape]) -> Shape:
+        """The shape of a turn that starts at `at`: as it is `alone`, or `beside` a reduction."""
+        self.left = max(0, self.left - max(0, at - self.until))
+        if not self.left or self.longest is None:
+            return alone
+        lasts, step = self.longest
+        shape = beside(step)
+        lost = shape.beside[DATA] - lasts
+        through = max(1, shape.length - lost)
+        if self.left < through // 2:
+            self.left = 0
+            return alone
+        self.lost += lost * min(self.left, through) // through
+        self.left = max(0, self.left - through)
+        self.until = at + shape.length
+        return shape
+
+
+OPTIMIZER: Final = CAUSES.index("optimizer")
+
+Meeting: TypeAlias = tuple[Group, int, int]
+"""A kind of group, which one of it, and the how many-th collective of it."""
+
+
+class _Closing:
+    """What one stage does after its last pass, step by step."""
+
+    def __init__(self, program: Program, stage: Stage) -> None:
+        role = program.roles[stage.role]
+        self.stage = stage
+        self.steps = program.finish[role.stage]
+        self.ready_after = program.ready_after[role.stage]
+        copying = any(step.stream in (TO_HOST, FROM_HOST) for step in self.steps)
+        # Copies of both directions are on the same DRAM.
+        self.durations = (
+            tuple(end - start for start, end in played_alone(self.steps, program))
+            if copying
+            else tuple(alone_ns(step, program.capacity) for step in self.steps)
+        )
+        self.kernels = stage.tails[COMPUTE]
+        if stage.reductions is not None and stage.reductions.lost:
+            # What passes have cost those that began beside them.
+            begin = min(record[0] for record in stage.released.values())
+            late = begin + stage.reductions.lost
+            stage.tails[DATA] = late, begin, begin, DATA, stage.role, None
+        self.records: list[Record] = []
+        self.meetings: list[Meeting | None] = []
+        """Of each step: whom it meets."""
+        counts: Counter[Group] = Counter()
+        for step in self.steps:
+            group = role.groups.get(step.group)
+            self.meetings.append(None if group is None else (step.group, group, counts[step.group]))
+            counts[step.group] += 1
+
+    @property
+    def done(self) -> bool:
+        """True after the last step."""
+        return len(self.records) == len(self.steps)
+
+    @property
+    def meeting(self) -> Meeting | None:
+        """Whom the next step meets; None when it is for itself."""
+        return None if self.done else self.meetings[len(self.records)]
+
+    @property
+    def cause(self) -> Record:
+        """What the next step waits for longest."""
+        place = len(self.records)
+        step, chunk = self.steps[place], self.ready_after[place]
+        waits = [self.records[i] for i in step.after]
+        if chunk is not None:
+            waits.append(self.stage.released[chunk])
+        elif not step.after and step.stream != COMPUTE:
+            waits.append(self.kernels)
+        waits.append(self.stage.tails[step.stream])
+        return max(waits, key=lambda record: record[0])
+
+    @property
+    def duration(self) -> int:
+        """Nanoseconds of the next step alone."""
+        return self.durations[len(self.records)]
+
+    def run(self, start: int, end: int) -> None:
+        """The next step runs from start to end."""
+        stage, cause, step = self.stage, self.cause, self.steps[len(self.records)]
+        if step.stream == COMPUTE:
+            idle = stage.tails[COMPUTE][0]
+            if start > idle:
+                name_wait(cause, (idle, start), stage.role, stage.spent)
+            stage.spent[OPTIMIZER if step.name == "optimizer" else KERNELS] += end - start
+        record = (end, start, cause[0], step.stream, stage.role, cause)
+        stage.tails[step.stream] = record
+        stage.closing.append((step.name, step.stream, start, end))
+        self.records.append(record)
+
+    def wait_until(self, end: int) -> None:
+        """Name the time after the last kernel: own transfers, and else waiting for the others."""
+        spent, now = self.stage.spent, self.stage.tails[COMPUTE][0]
+        own = (r for r in self.records if r[3] in (DATA, TO_HOST, FROM_HOST))
+        for late in sorted(own, key=lambda record: record[1]):
+            begin = max(now, late[1])
+            if late[0] > begin:
+                spent[BUBBLE] += begin - now
+                spent[WAITS[late[3]]] += late[0] - begin
+                now = late[0]
+        spent[BUBBLE] += end - now
+
+
+def close(program: Program, stages: list[Stage]) -> int:
+    """Close the step on all stages; its length. Those that meet start when the last has come, and
+    end when the last is through."""
+    closings = [_Closing(program, stage) for stage in stages]
+    members: dict[Meeting, list[_Closing]] = {}
+    for closing in closings:
+        for meeting in filter(None, closing.meetings):
+            members.setdefault(meeting, []).append(closing)
+    able = True
+    while able:
+        able = False
+        for closing in closings:
+            while not closing.done:
+                meeting = closing.meeting
+                together = [closing] if meeting is None else members[meeting]
+                if any(other.meeting != meeting for other in together):
+                    break
+                start = max(other.cause[0] for other in together)
+                end = max(start + other.duration for other in together)
+                for other in together:
+                    other.run(start, end)
+                able = True
+    if not all(closing.done for closing in closings):
+        raise DeadlockError("the closing of some stage never ends")
+    length = max(tail[0] - stage.begin for stage in stages for tail in stage.tails)
+    for closing in closings:
+        closing.wait_until(closing.stage.begin + length)
+    return length
 
 
 class Stage:
@@ -46,7 +251,7 @@ class Stage:
         self.message_ns: Sequence[int] = ()
         """How long a message lasts that each turn sends."""
         self.settings: Sequence[int] = ()
-        """Of each turn the position of its setting (`twin.engine.turns.Settings`)."""
+        """Of each turn the position of its setting (`twin.engine.pass_dependencies.Settings`)."""
         self.reductions: Reductions | None = None
         self.copying: Copies | None = None
         self.copies: Sequence[Copy] = ()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from twin.collectives.traffic import Traffic
-from twin.engine.wiring import Wiring
+from twin.engine.link_map import Wiring
 from twin.schedules import ChunkMap, Schedule
 from twin.schedules.action import Pass
 

@@ -12,8 +12,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.engine.link_map import Seats
 from twin.engine.program import MESH_GROUPS, Group, Role
-from twin.engine.wiring import Seats
 from twin.network.links import sharers
 from twin.planning.mesh import group_numbers, ranks_of_stages
 from twin.planning.types import Mesh, Plan

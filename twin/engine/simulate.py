@@ -10,8 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from twin.engine.breakdown import beginnings, pieces, steady_span, sums
-from twin.engine.critical import critical_path
+from twin.engine.breakdown import beginnings, critical_path, pieces, steady_span, sums
 from twin.engine.events import Played, Progress, play
 from twin.engine.graph import Graph, unroll
 from twin.engine.longest_path import longest_path

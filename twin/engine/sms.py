@@ -2,7 +2,7 @@
 and the kernel that computes has to do with the rest.
 
 Each role has one compute stream, so at most one kernel at a time; its pace changes when
-communication starts or ends on the role. How much slower it runs is `twin.hardware.contention`'s to
+communication starts or ends on the role. How much slower it runs is `twin.hardware.roofline`'s to
 say. Copy engines hold no SMs. Messages between stages hold about two of 132 for a part of the time
 (NCCL, 2 per peer), which is left out: 0.6 % of Kimi K2's step on 2,048 H800.
 """
@@ -17,7 +17,7 @@ from typing import Final
 from twin.engine.clock import Clock
 from twin.engine.fluid import ROUNDING
 from twin.engine.program import Program
-from twin.hardware.contention import slowdown
+from twin.hardware.roofline import slowdown
 
 MOST_HELD: Final = 0.5
 """Share of the SMs that communication kernels get at most, together: beyond it they would wait."""

@@ -14,6 +14,7 @@ from twin.reports.breakdown import CAUSES
 from twin.reports.compare import Comparison, Delta
 from twin.reports.kpis import Kpi, Unit
 from twin.reports.numbers import show
+from twin.spec.kpis import Unit
 
 
 @dataclass(frozen=True, slots=True)

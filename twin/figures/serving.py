@@ -23,8 +23,7 @@ from twin.figures.plotly import (
 from twin.figures.text_layout import capital
 from twin.inference.curve import PARTS, AtContext, Part, Point
 from twin.reports.numbers import count, digits, duration
-from twin.reports.serving import Doubled, Serving
-from twin.reports.serving_words import heads, limit, percent, sentence, shown
+from twin.reports.serving import Doubled, Serving, heads, limit, percent, sentence, shown
 
 _MEANING: Final[dict[Part, Meaning]] = {
     "weights": "parameters",

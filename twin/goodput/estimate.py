@@ -9,12 +9,9 @@ from math import inf, isinf, sqrt
 from statistics import fmean, stdev
 from typing import Final
 
-from twin.goodput.closed import Expected, expected
-from twin.goodput.conditions import conditions, section
-from twin.goodput.interval import daly, daly_first_order, young
+from twin.goodput.closed import Expected, daly, daly_first_order, expected, young
 from twin.goodput.monte_carlo import Limits, Tally, play
-from twin.goodput.rates import DAY, per_day
-from twin.goodput.saving import Checkpoint, checkpoint
+from twin.goodput.rates import DAY, Checkpoint, checkpoint, conditions, per_day, section
 from twin.goodput.types import LOSSES, Conditions, Goodput, LargestLoss, Loss, Saves
 from twin.planning.types import Plan, Warning
 from twin.spec.goodput import GoodputSpec

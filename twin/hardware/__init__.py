@@ -1,6 +1,5 @@
 """From operations to seconds: what a GPU with one software stack needs for the work of a kernel."""
 
-from twin.hardware.contention import slowdown
 from twin.hardware.roofline import (
     Price,
     Prices,
@@ -9,6 +8,7 @@ from twin.hardware.roofline import (
     price,
     prices,
     seconds,
+    slowdown,
     speed_of_light,
 )
 

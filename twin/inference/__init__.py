@@ -3,11 +3,10 @@ links as training, and how many sequences it has room for."""
 
 from __future__ import annotations
 
-from twin.inference.build import engine, wrong
+from twin.inference.engine import CAUSES, Cause, Engine, Pass, engine, wrong
+from twin.inference.kv_capacity import Room, cached_bytes, room
 from twin.inference.pace import Pace, Request, pace
-from twin.inference.room import Room, cached_bytes, room
 from twin.inference.seconds import decode_pass, prefill_pass
-from twin.inference.types import CAUSES, Cause, Engine, Pass
 
 __all__ = [
     "CAUSES",

@@ -20,10 +20,10 @@ from twin.arch.ops import Item, LayerKind, Op
 from twin.arch.stack import kinds
 from twin.hardware.roofline import speed_of_light
 from twin.inference.decode import decode_items
+from twin.inference.engine import Engine
+from twin.inference.kv_capacity import Room, room
 from twin.inference.pace import Limit, Pace, Request, pace
-from twin.inference.room import Room, room
 from twin.inference.seconds import CACHED, decode_halves, decode_pass, price_of
-from twin.inference.types import Engine
 
 CONTEXTS: Final = (4096, 32_768, 131_072)
 """Tokens: what Kimi K2 was trained on first, what it was extended by, and what it serves

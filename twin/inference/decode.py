@@ -21,7 +21,7 @@ from math import ceil
 from twin.arch.kernels import ELEMENT, Matmul, linear, streaming
 from twin.arch.ops import Exchange, Item, Layer, LayerKind, Op, Shape, Work
 from twin.arch.stack import kinds, layers
-from twin.inference.types import Engine
+from twin.inference.engine import Engine
 from twin.spec.model import GroupedAttention, LatentAttention
 
 _MADE_HERE = frozenset({"kv_up", "mla_rope", "attention_flash"})

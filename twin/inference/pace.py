@@ -15,9 +15,9 @@ from math import ceil
 from typing import Literal
 
 from twin.errors import Problem, ScenarioError
-from twin.inference.room import room
+from twin.inference.engine import Cause, Engine, Pass
+from twin.inference.kv_capacity import room
 from twin.inference.seconds import decode_pass, prefill_pass
-from twin.inference.types import Cause, Engine, Pass
 
 Limit = Literal["memory", "batch", "sandboxes"]
 """Why no more sequences decode at a time: room for their cache, `engine.batch`, or sandboxes."""

@@ -17,7 +17,7 @@ from twin.arch.ops import Item, Layer, LayerKind, Op, Shape, Work
 from twin.arch.stack import heads, kinds, layers
 from twin.collectives.spread import Spread, spread
 from twin.inference.decode import head_items, touched
-from twin.inference.types import Engine
+from twin.inference.engine import Engine
 from twin.spec.model import LatentAttention
 
 _COUNTED_AHEAD = frozenset({"expert_counts"})

@@ -24,12 +24,11 @@ from twin.arch.ops import Exchange, Item, LayerKind, Op
 from twin.arch.remembered import remembered
 from twin.arch.stack import kinds
 from twin.collectives.deepep import deepep
-from twin.collectives.seconds import alone
-from twin.collectives.traffic import chosen, traffic
+from twin.collectives.traffic import alone, chosen, traffic
 from twin.hardware import Price, price, slowdown
 from twin.inference.decode import decode_items
+from twin.inference.engine import Cause, Engine, Pass
 from twin.inference.prefill import prefill_items, spread_of
-from twin.inference.types import Cause, Engine, Pass
 
 CACHED = "attention_cached"
 """The name of the kernel that reads the cache."""

@@ -18,10 +18,9 @@ from typing import Literal, get_args
 
 from twin.errors import Origin, Problem, UsageError
 from twin.loading.files import display, read_tree, shipped_folder
-from twin.loading.merge import merge
 from twin.loading.sourcing import Default, declared, read_sources, source_numbers
 from twin.loading.suggest import hint, nearest
-from twin.loading.tree import Branch, Child, Items, KeyPath, Leaf, Node, plain
+from twin.loading.tree import Branch, Child, Items, KeyPath, Leaf, Node, merge, plain
 from twin.sources import Source
 from twin.spec.axis import unions
 from twin.spec.base import Spec

@@ -18,9 +18,8 @@ from twin.errors import Problem, ScenarioError
 from twin.loading.catalog import PartKind, open_library, open_name
 from twin.loading.diagnose import diagnose
 from twin.loading.files import Family, read_family
-from twin.loading.merge import merge
 from twin.loading.overrides import read_overrides
-from twin.loading.tree import Branch, Child, KeyPath, Leaf, Node, find, plain, replace_at
+from twin.loading.tree import Branch, Child, KeyPath, Leaf, Node, find, merge, plain, replace_at
 from twin.spec.axis import unions
 from twin.spec.base import Spec
 

@@ -1,4 +1,7 @@
-"""Scenario files on disk: which file a name means, and the files that it extends."""
+"""Scenario files on disk: which file a name means, and the files that it extends.
+
+The scenario inside an exported page, so that `twin run report.html` answers it again.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,26 @@ from typing import Any, Literal
 from ruamel.yaml import YAML
 
 from twin.errors import Origin, Problem, UsageError
-from twin.loading.embedded import scenario_in
 from twin.loading.suggest import hint
 from twin.loading.tree import Branch, Items, Leaf, Node
 from twin.loading.yaml_text import read_yaml, split_lines
+
+BEGIN = '<script type="application/yaml" id="scenario">'
+"""The line before the scenario."""
+END = "</script>"
+"""The line after it."""
+
+
+def scenario_in(page: str) -> str:
+    """The scenario of a page, every line where it stands there, so that positions hold; empty where
+    there is none."""
+    lines = page.split("\n")
+    if BEGIN not in lines:
+        return ""
+    first = lines.index(BEGIN) + 1
+    last = lines.index(END, first) if END in lines[first:] else len(lines)
+    return "\n" * first + "\n".join(lines[first:last])
+
 
 Arrival = Literal["extends", "names"]
 """How a file comes in: a scenario extends it, or names it as a catalog part."""

@@ -24,12 +24,11 @@ from twin.loading.catalog import (
 )
 from twin.loading.diagnose import diagnose
 from twin.loading.files import Family, display, find_scenario, read_family
-from twin.loading.merge import merge
 from twin.loading.overrides import read_overrides
-from twin.loading.phases import PHASES, in_a_run, told_once, with_phases
 from twin.loading.sourcing import ledger, source_numbers
 from twin.loading.suggest import hint
 from twin.loading.tree import (
+    PHASES,
     Branch,
     Child,
     Items,
@@ -37,9 +36,13 @@ from twin.loading.tree import (
     Leaf,
     Node,
     find,
+    in_a_run,
+    merge,
     plain,
     replace_at,
+    told_once,
     walk,
+    with_phases,
 )
 from twin.network.topology import kinds
 from twin.scenario import AnyScenario, Provenance, Root, Scenario

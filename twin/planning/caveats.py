@@ -3,17 +3,131 @@ inputs bring in, as data.
 
 Each rule looks at one assumption and returns its warnings; `caveats` asks them all. A rule says
 what is assumed and in which direction the truth lies.
+
+What a reader must know before trusting a plan's memory: policies that change nothing, and what
+host memory is also needed for. Each rule looks at one assumption, as in `twin.planning.caveats`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from twin.arch import RECOMPUTED
+from twin.arch.fp8 import stored
+from twin.arch.ops import Layer
 from twin.planning.feasibility import microbatches
 from twin.planning.mesh import in_pods, neighbours_share
-from twin.planning.types import Chunk, Mesh, Warning
+from twin.planning.types import Chunk, Memory, Mesh, Warning
 from twin.routing import load
 from twin.scenario import Scenario
+from twin.spec.memory import MemorySpec
+
+
+def memory_caveats(
+    scenario: Scenario, chunks: Sequence[Chunk], memory: Memory
+) -> tuple[Warning, ...]:
+    """Every warning of the memory policy."""
+    layers = tuple({id(one): one for chunk in chunks for one in chunk.layers}.values())
+    return (
+        *idle_recompute(scenario.memory, layers),
+        *recompute_for_nothing(scenario.memory, layers),
+        *idle_fp8_store(scenario.memory, layers),
+        *idle_offload(scenario.memory, memory),
+        *idle_states(scenario),
+        *idle_update(scenario.memory),
+        *shared_host(memory),
+        *updated_on_host(scenario.memory),
+    )
+
+
+def idle_recompute(policy: MemorySpec, layers: Sequence[Layer]) -> list[Warning]:
+    """Names of `recompute` that are on no layer, or that `full` covers."""
+    named = [one for one in dict.fromkeys(policy.recompute) if one != "full"]
+    if "full" in policy.recompute:
+        text = "recompute full runs whole layers again: {} beside it changes nothing."
+        return [_idle(text.format(", ".join(named)))] if named else []
+    present = {item.name for layer in layers for item in layer.items}
+    idle = [one for one in named if one in RECOMPUTED and not RECOMPUTED[one] & present]
+    text = "recompute {} changes nothing: no layer of this model has it."
+    return [_idle(text.format(", ".join(idle)))] if idle else []
+
+
+def recompute_for_nothing(policy: MemorySpec, layers: Sequence[Layer]) -> list[Warning]:
+    """Ops that run again although nothing needs their output."""
+    if "moe_down" not in policy.recompute or "full" in policy.recompute:
+        return []
+    if not any(layer.kind in ("moe", "mtp") for layer in layers):
+        return []
+    text = (
+        "recompute moe_down costs the experts' down-projection a second time and frees nothing "
+        "here: routing weights enter before it, so no backward pass needs its output. Kimi K2's "
+        "report calls it optional, a guard against imbalanced experts early in training."
+    )
+    return [Warning("recompute-frees-nothing", text)]
+
+
+def idle_fp8_store(policy: MemorySpec, layers: Sequence[Layer]) -> list[Warning]:
+    """Names of `fp8_store` for which no layer packs anything."""
+    alone = {one: policy.model_copy(update={"fp8_store": (one,)}) for one in policy.fp8_store}
+    idle = [
+        name for name, only in alone.items() if not any(stored(layer, only) for layer in layers)
+    ]
+    text = "fp8_store {} changes nothing: no layer keeps it in bf16."
+    return [_idle(text.format(", ".join(idle)))] if idle else []
+
+
+def idle_offload(policy: MemorySpec, memory: Memory) -> list[Warning]:
+    """Activations whose backward comes too soon for a trip to the host."""
+    if "activations" not in policy.offload:
+        return []
+    if any("activations" in stage.host for stage in memory.stages):
+        return []
+    text = (
+        "offload activations changes nothing: every backward pass follows its forward too soon "
+        "for a copy out and back."
+    )
+    return [_idle(text)]
+
+
+def idle_states(scenario: Scenario) -> list[Warning]:
+    """States of experts are those of a model that has some."""
+    if "optimizer_expert" not in scenario.memory.offload or scenario.model.moe is not None:
+        return []
+    text = f"offload optimizer_expert changes nothing: {scenario.model.name} has no experts."
+    return [_idle(text)]
+
+
+def idle_update(policy: MemorySpec) -> list[Warning]:
+    """Where states are updated is a question only for those on the host."""
+    if policy.optimizer_update == "device" or policy.states_on_host:
+        return []
+    return [_idle("optimizer_update host changes nothing: no optimizer state is offloaded.")]
+
+
+def shared_host(memory: Memory) -> list[Warning]:
+    """Others want host memory, too."""
+    if not memory.host:
+        return []
+    text = (
+        "Host memory is judged by what training keeps there, pinned. Data loading, staged "
+        "checkpoints and the system are left out: leave them room."
+    )
+    return [Warning("host-memory-of-others", text)]
+
+
+def updated_on_host(policy: MemorySpec) -> list[Warning]:
+    """The host's cores may be slower than its memory."""
+    if policy.optimizer_update == "device" or not policy.states_on_host:
+        return []
+    text = (
+        "The host updates states as fast as its memory is read and written; with few cores or "
+        "without vector instructions it is slower."
+    )
+    return [Warning("update-at-memory-speed", text)]
+
+
+def _idle(text: str) -> Warning:
+    return Warning("idle-memory-policy", text)
 
 
 def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Warning, ...]:

@@ -13,17 +13,16 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from twin.arch import again, layers
-from twin.arch.fp8_store import packing
+from twin.arch.fp8 import packing
 from twin.arch.ops import Layer, Op, Shape, Weights
 from twin.arch.remembered import remembered
 from twin.collectives.spread import spread
 from twin.errors import Problem, ScenarioError
 from twin.hardware import prices
 from twin.network.placement import Placement
-from twin.planning.caveats import caveats
+from twin.planning.caveats import caveats, memory_caveats
 from twin.planning.feasibility import microbatches, problems
 from twin.planning.memory import ledger
-from twin.planning.memory_caveats import memory_caveats
 from twin.planning.mesh import lay_out, placements
 from twin.planning.stages import balance, split
 from twin.planning.types import Chunk, Plan

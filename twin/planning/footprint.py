@@ -16,7 +16,7 @@ from itertools import pairwise, zip_longest
 from typing import Final
 
 from twin.arch import again, wholly
-from twin.arch.fp8_store import packed_bytes, stored
+from twin.arch.fp8 import packed_bytes, stored
 from twin.arch.ops import Layer, Op
 from twin.planning.types import Chunk
 from twin.schedules.action import Pass

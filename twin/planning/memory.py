@@ -31,8 +31,8 @@ from twin.optimizers import dense_weights
 from twin.planning.columns import alike, columns_of
 from twin.planning.footprint import PARAMETER_BYTES, footprints
 from twin.planning.mesh import ranks_of_stages
+from twin.planning.offload import host_phases, share_of, staged_bytes
 from twin.planning.types import Chunk, Memory, Mesh, StageMemory
-from twin.planning.update import host_phases, share_of, staged_bytes
 from twin.planning.walk import Peak, Walk, enough_microbatches, walk_columns
 from twin.scenario import Scenario
 from twin.schedules.action import Action, Pass

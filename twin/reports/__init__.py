@@ -5,10 +5,10 @@ from __future__ import annotations
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES
 from twin.reports.compare import Comparison, Delta, compare
 from twin.reports.head import RunInfo
-from twin.reports.kpis import KPIS, Kpi
 from twin.reports.report import MemoryReport, Report
 from twin.reports.summary import memory_report, report, resolved
 from twin.reports.verdict import difference, fitting, verdict
+from twin.spec.kpis import KPIS, Kpi
 
 __all__ = [
     "CAUSES",

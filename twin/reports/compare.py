@@ -13,10 +13,9 @@ from typing import Any, Literal, TypeVar, cast
 
 from twin.planning.types import Warning
 from twin.reports.breakdown import CAUSES, in_seconds
-from twin.reports.kpis import KPIS, Better
 from twin.reports.report import Report
 from twin.reports.verdict import difference
-from twin.spec.kpis import Kpi
+from twin.spec.kpis import KPIS, Better, Kpi
 
 VERSION = 2
 """Version of the JSON document."""

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from twin.reports.breakdown import CAUSE_WORDS
 from twin.reports.compare import Comparison, FieldDifference, KpiDelta
-from twin.reports.kpis import KPIS, Kpi
 from twin.reports.numbers import changed, duration, show
 from twin.reports.table import Block, Notes, Table, headed, headless, warning_notes
-from twin.spec.kpis import OF_A_SITE, OF_FAILURES
+from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES, Kpi
 
 if TYPE_CHECKING:  # attributions are made further up
     from twin.explore.study import Attribution

@@ -26,14 +26,20 @@ from twin.loading.suggest import hint
 from twin.planning.memory import PARAMETER_BYTES
 from twin.planning.types import Plan
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES, COMMUNICATION
-from twin.reports.derivation import Explanation, evaluate, leaf, node, sum_of
-from twin.reports.explain_cost import Money
-from twin.reports.explain_failures import explain_failures
-from twin.reports.kpis import KPIS, recomputed_flop
+from twin.reports.explain_parts import (
+    Explanation,
+    Money,
+    evaluate,
+    explain_failures,
+    leaf,
+    node,
+    sum_of,
+)
+from twin.reports.kpis import recomputed_flop
 from twin.reports.numbers import duration
+from twin.reports.op_totals import Arithmetic, kernels, transfers
 from twin.reports.report import Report
-from twin.reports.tally import Arithmetic, kernels, transfers
-from twin.spec.kpis import OF_FAILURES
+from twin.spec.kpis import KPIS, OF_FAILURES
 
 __all__ = ["VERSION", "Explanation", "evaluate", "explain", "named"]
 
@@ -65,7 +71,7 @@ _MEMORY_SOURCES: Final = {
     "data_buffers": "layers whose shards are gathered, or gradients reduced, for a while (ZeRO)",
     "context_buffers": "keys and values of the whole sequence (context parallelism)",
     "optimizer_buffers": "buckets of states that pass through between host and device "
-    "(twin.planning.update)",
+    "(twin.planning.offload)",
 }
 """Where each category of the memory ledger comes from."""
 _HOST_SOURCES: Final = {
@@ -73,7 +79,7 @@ _HOST_SOURCES: Final = {
     "backward ahead of their own (twin.planning.offload)",
     "optimizer_dense": _MEMORY_SOURCES["optimizer_dense"],
     "optimizer_expert": _MEMORY_SOURCES["optimizer_expert"],
-    "optimizer_buffers": "buckets of gradients and weights on their way (twin.planning.update)",
+    "optimizer_buffers": "buckets of gradients and weights on their way (twin.planning.offload)",
 }
 """Where each category of host memory comes from."""
 
@@ -299,7 +305,7 @@ class _Derivation:
         return (
             f"while communication runs beside them it holds some of the GPU's "
             f"{self.plan.scenario.cluster.node.gpu.sms} SMs and takes a share of speed beyond "
-            f"them (twin.hardware.contention): {'; '.join(said)}"
+            f"them (twin.hardware.roofline): {'; '.join(said)}"
         )
 
     def _arithmetic(self, name: str, work: Arithmetic) -> Explanation:
@@ -352,7 +358,7 @@ class _Derivation:
             parts.append(node(f"{link}_ns", "ns", f"1e9 * {link}_bytes / {link}_rate", inside))
         source = (
             "of all transfers: latency of links and switches in serial hops, and what ranks' own "
-            "shares cost (twin.collectives.seconds.serial)"
+            "shares cost (twin.collectives.traffic.serial)"
         )
         parts.append(leaf("latency_ns", flows.latency_ns, "ns", source))
         alone = sum_of(

@@ -18,7 +18,7 @@ from math import inf
 from typing import Any, Final
 
 from twin.arch.ops import Layer
-from twin.engine.coster import Coster
+from twin.engine.cost_model import Coster
 from twin.engine.overlap import length_ns
 from twin.engine.passes import backward_pass, forward_pass, input_pass, recomputed, weight_pass
 from twin.engine.program import COMPUTE, EXPERT, Step, Template

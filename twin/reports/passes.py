@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from twin.engine import lower
-from twin.engine.alone import length_alone
+from twin.engine.cost_model import length_alone
 from twin.engine.overlap import paired
 from twin.engine.program import Program
 from twin.planning.types import Plan

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from twin.reports.breakdown import in_seconds
+from twin.reports.breakdown import Exposure, in_seconds
 from twin.reports.cost import Bill
 from twin.reports.expect import Judgement
-from twin.reports.exposure import Exposure
 from twin.reports.head import Head
 from twin.reports.overlap import LayerOverlap
 from twin.reports.verdict import verdict

@@ -16,13 +16,12 @@ from twin.engine.trace import Trace
 from twin.hardware import speed_of_light
 from twin.loading import scenario_hash
 from twin.planning.types import Memory, Plan, StageMemory
-from twin.reports.breakdown import CAUSES, mean
+from twin.reports.breakdown import CAUSES, exposures, mean
 from twin.reports.cost import bill
 from twin.reports.expect import FITS, judge
-from twin.reports.exposure import exposures
 from twin.reports.head import UNTIMED, CatalogUse, RunInfo, provenance
 from twin.reports.kpi_intervals import intervals
-from twin.reports.kpis import kpis
+from twin.reports.kpis import NO_GOODPUT, goodput_of, kpis, with_spans
 from twin.reports.overlap import overlap
 from twin.reports.report import (
     LinkUse,
@@ -32,7 +31,6 @@ from twin.reports.report import (
     StagePeak,
 )
 from twin.reports.with_data import data_of
-from twin.reports.with_failures import NO_GOODPUT, goodput_of, with_spans
 from twin.scenario import Root
 from twin.sources import KINDS, Ledger
 

@@ -1,5 +1,9 @@
 """The answer to a step as tables: units everywhere, three significant digits, bars that also read
-without colour."""
+without colour.
+
+What failures leave of a run's time, as tables.
+
+Data that is generated before a run, as tables."""
 
 from __future__ import annotations
 
@@ -7,20 +11,189 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from twin.goodput import LOSSES
 from twin.planning.types import Plan
 from twin.reports.breakdown import CAUSE_WORDS
 from twin.reports.cost import Bill
-from twin.reports.data_tables import data_tables
 from twin.reports.expect import expectation_notes
-from twin.reports.goodput_tables import goodput_tables
-from twin.reports.kpis import KPIS
-from twin.reports.numbers import decimal_bytes, duration, gibibytes, show
+from twin.reports.numbers import count, decimal_bytes, digits, duration, gibibytes, show
 from twin.reports.report import MemoryReport, Report
 from twin.reports.table import Block, Table, bar, headed, headless, percent, warning_notes
-from twin.spec.kpis import OF_A_SITE, OF_FAILURES
+from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES
 
-if TYPE_CHECKING:  # a study takes no part in a single run
+if TYPE_CHECKING:
+    from twin.data import JobRun, Part
     from twin.explore.study import Suggestion
+    from twin.goodput import Goodput
+    from twin.reports.with_data import Generated
+
+
+_CAUSES: Final = 8
+"""Causes that are shown before the rest is added up."""
+
+
+def goodput_tables(goodput: Goodput | None) -> list[Table]:
+    """Where the time goes, what interrupts the run, and how it saves; nothing where the scenario
+    says nothing of failures."""
+    if goodput is None:
+        return []
+    return [_losses(goodput), _interruptions(goodput), _saves(goodput)]
+
+
+def _losses(goodput: Goodput) -> Table:
+    days = digits(goodput.wall_ns / 86400e9)
+    title = f"With failures: {days} days, mean of {goodput.seeds} simulated runs"
+    table = headed(title, "", "time", "share", "closed form")
+    parts = {"progress": (goodput.useful_ns, goodput.expected_fraction)}
+    for name, ns in goodput.losses_ns.items():
+        if ns:
+            parts[LOSSES[name]] = ns, goodput.expected_losses[name]
+    for words, (ns, share) in parts.items():
+        table.add_row(words, duration(ns / 1e9), percent(ns / goodput.wall_ns), percent(share))
+    table.add_section()
+    table.add_row("all", duration(goodput.wall_ns / 1e9), percent(1.0), "")
+    low, high = (percent(share) for share in goodput.interval)
+    table.caption = f"progress: {low} to {high} in 80 % of the runs; {_largest(goodput)}"
+    return table
+
+
+def _largest(goodput: Goodput) -> str:
+    """What an interruption costs, and what it may cost."""
+    largest = goodput.largest
+    if largest.seconds is None or largest.mean_seconds is None:
+        return "nothing interrupts them"
+    return (
+        f"an interruption costs {duration(largest.mean_seconds)}, and may cost "
+        f"{duration(largest.seconds)} where {digits(100 * largest.target)} % are kept"
+    )
+
+
+def _interruptions(goodput: Goodput) -> Table:
+    table = headed("Interruptions of the job", "", "a day")
+    causes = list(goodput.per_day.items())
+    for name, rate in causes[:_CAUSES]:
+        table.add_row(name, digits(rate))
+    rest = causes[_CAUSES:]
+    if rest:
+        table.add_row(f"{len(rest)} further causes", digits(sum(rate for _, rate in rest)))
+    table.add_section()
+    table.add_row("all", digits(sum(goodput.per_day.values())))
+    table.caption = f"rates: {goodput.source}"
+    return table
+
+
+def _saves(goodput: Goodput) -> Table:
+    saves = goodput.saves
+    table = headless("Checkpoints and restarts", "left", "right")
+    best = {
+        "best by Young": saves.young_seconds,
+        "best by Daly, first order": saves.daly_first_seconds,
+        "best by Daly": saves.daly_seconds,
+        "best by simulation": saves.simulated_seconds,
+    }
+    every = "never" if saves.every_seconds is None else duration(saves.every_seconds)
+    table.add_row(f"between two saves ({saves.every})", every)
+    for words, seconds in best.items():
+        if seconds is not None:
+            table.add_row(f"  {words}", duration(seconds))
+    table.add_row("bytes of a checkpoint", decimal_bytes(saves.bytes))
+    table.add_row("a save blocks training for", duration(saves.blocked_seconds))
+    table.add_row("a save is durable after", duration(saves.durable_seconds))
+    table.add_row("a restart after a failure", duration(goodput.restart_seconds))
+    table.add_row("a restart that was planned", duration(goodput.planned_restart_seconds))
+    return table
+
+
+def data_tables(found: Generated | None) -> list[Table]:
+    """What is generated, with which requests, and which numbers move it most; nothing where nothing
+    is."""
+    if found is None:
+        return []
+    drivers = _drivers(found)
+    return [_jobs(found), _requests(found), *([drivers] if drivers.rows else [])]
+
+
+def _jobs(found: Generated) -> Table:
+    all_of = found.generation
+    heads = ("", "tokens kept", "refused", "days", "by their ranges", "GPU-hours", "cost", "tok/s")
+    table = headed("Data generation", *heads, "what takes longest", left=(0, len(heads)))
+    for job, cost in zip(all_of.jobs, found.costs, strict=True):
+        table.add_row(
+            job.job.name,
+            count(job.job.kept_tokens),
+            f"{100 * job.job.rejected:.0f} %",
+            digits(job.days),
+            _span(job.interval),
+            count(job.gpu_hours),
+            "-" if cost is None else show(cost, "USD"),
+            count(job.written_per_second),
+            job.bound,
+        )
+    table.add_section()
+    cost = found.cost_usd
+    table.add_row(
+        "all",
+        count(all_of.kept_tokens),
+        "",
+        digits(all_of.days),
+        _span(all_of.interval),
+        count(all_of.gpu_hours),
+        "-" if cost is None else show(cost, "USD"),
+        "",
+        "",
+    )
+    idle = f", {all_of.idle_gpus} GPUs left over" if all_of.idle_gpus else ""
+    table.caption = (
+        f"{all_of.model} on {all_of.engines} engines ({all_of.engine}), {all_of.gpus:,} GPUs"
+        f"{idle}; each GPU has {gibibytes(all_of.room.weights)} of weights and room for "
+        f"{count(all_of.room.tokens)} tokens"
+    )
+    return table
+
+
+def _requests(found: Generated) -> Table:
+    heads = ("", "requests", "new", "cached", "written", "prefill", "decode", "batch", "step")
+    title = "Requests, of mean length"
+    table = headed(title, *heads, "batch limited by", left=(0, len(heads)))
+    for job in found.generation.jobs:
+        for part in job.parts:
+            table.add_row(*_request(job, part))
+    return table
+
+
+def _request(job: JobRun, part: Part) -> tuple[str, ...]:
+    asked, pace = part.asked, part.pace
+    return (
+        f"{job.job.name}: {asked.name}",
+        count(asked.count),
+        f"{asked.request.new:,.0f}",
+        f"{asked.request.cached:,.0f}",
+        f"{asked.request.written:,.0f}",
+        duration(pace.prefill_seconds),
+        duration(pace.decode_seconds),
+        f"{pace.batch:,.0f}",
+        duration(pace.step.seconds),
+        pace.limit,
+    )
+
+
+def _drivers(found: Generated) -> Table:
+    title = "Numbers that move the days of generation most"
+    table = headed(title, "field", "days at its low end", "at its high end")
+    known: set[tuple[str, float, float]] = set()
+    for job in found.generation.jobs:
+        for path, low, high in job.drivers:
+            if (path, low, high) in known:
+                continue
+            known.add((path, low, high))
+            ends = (digits(job.days * one) for one in (low, high))
+            table.add_row(f"{job.job.name}: {path}", *ends)
+    return table
+
+
+def _span(span: tuple[float, float] | None) -> str:
+    return "-" if span is None else f"{digits(span[0])} to {digits(span[1])}"
+
 
 _WORTH_SPLITTING: Final = 0.001
 """Share of the step from which on an exposed cause is split into ramp and steady state."""

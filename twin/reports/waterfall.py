@@ -14,9 +14,9 @@ from typing import Final, Literal
 
 from twin.arch.count import flop_per_token
 from twin.arch.ops import Layer, Op, Work
-from twin.engine.coster import Coster, Part
+from twin.engine.cost_model import Coster, Part
 from twin.engine.passes import copies, recomputed
-from twin.engine.pieces import backward_units, cut, forward_units
+from twin.engine.tensor_overlap import backward_units, cut, forward_units
 from twin.hardware import matmul, speed_of_light
 from twin.planning.types import Plan
 from twin.reports.breakdown import CAUSES

@@ -213,3 +213,14 @@ class ModelSpec(Spec):
         if moe is None or layer < moe.first_dense_layers:
             return False
         return (layer + 1) % moe.every == 0
+
+
+class LoraSpec(Spec):
+    """Adapters of the matrices of attention, feed-forward blocks, shared and routed experts."""
+
+    rank: Count = Field(description="columns of A, and rows of B")
+    adapters: Count = Field(
+        default=1,
+        description="pairs of A and B that stand side by side, as of several users; one of them "
+        "is trained and has gradients and states",
+    )

@@ -9,7 +9,6 @@ from typing import Any, Final
 import streamlit as st
 
 from twin.explore.study import Suggestion
-from twin.reports.kpis import KPIS
 from twin.reports.numbers import gibibytes, show
 from twin.ui import COMPARE, session
 from twin.ui.answers import nearest, scenario_of, studied

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from twin.kinds.rollouts.pace import Lines, StepTable
-from twin.kinds.rollouts.play import play
+from twin.kinds.rollouts.simulate import play
 from twin.kinds.rollouts.types import Place, RolloutTrace, Rules, Sample
 
 STEP = 0.01

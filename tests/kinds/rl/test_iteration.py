@@ -18,7 +18,7 @@ from tests.kinds.rl.iterations import (
 )
 from twin.engine import lower, simulate
 from twin.errors import ScenarioError
-from twin.kinds.iteration.switch import states_of
+from twin.kinds.iteration.training import states_of
 from twin.loading import load
 from twin.network import capacity
 from twin.network.links import latency, sharers

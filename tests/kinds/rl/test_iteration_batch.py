@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from twin.kinds.iteration.batch import batch, dealt, packed, padded
-from twin.kinds.iteration.training import between
+from twin.kinds.iteration.training import batch, between, dealt, packed, padded
 from twin.kinds.iteration.types import Batch
 
 

@@ -11,10 +11,9 @@ from tests.inference.engines import made
 from twin.answers import ask
 from twin.errors import ScenarioError
 from twin.inference import decode_pass, prefill_pass
-from twin.kinds.rollouts.caveats import caveats
 from twin.kinds.rollouts.draw import draw, numbers
 from twin.kinds.rollouts.plan import server_of
-from twin.kinds.rollouts.report import RolloutReport, settled
+from twin.kinds.rollouts.report import RolloutReport, caveats, settled
 from twin.loading import load
 from twin.spec.rollout import Constant, Histogram, LogNormal, Pareto, RolloutSpec
 

@@ -14,7 +14,7 @@ from twin.arch.parameters import on_rank
 from twin.arch.stack import parameters_of
 from twin.collectives import Traffic
 from twin.engine.closing import finishes
-from twin.engine.coster import Coster
+from twin.engine.cost_model import Coster
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import Template
 from twin.network.placement import Placement

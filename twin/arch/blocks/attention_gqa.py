@@ -14,8 +14,7 @@ from twin.arch.attention import Heads, core
 from twin.arch.fp8 import attention_out, projection
 from twin.arch.kernels import ELEMENT, norm, streaming
 from twin.arch.ops import Item, Op, Shape, Work
-from twin.arch.parameters import Parameter, matrix, norm_gains, vector
-from twin.arch.sharding import enter, leave, regather
+from twin.arch.parameters import Parameter, enter, leave, matrix, norm_gains, regather, vector
 from twin.spec.model import GroupedAttention, ModelSpec
 
 

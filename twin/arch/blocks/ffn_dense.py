@@ -10,8 +10,7 @@ from __future__ import annotations
 from twin.arch.fp8 import cast, projection, row_cut
 from twin.arch.kernels import ELEMENT, activation
 from twin.arch.ops import Item, Shape
-from twin.arch.parameters import Parameter, matrix, vector
-from twin.arch.sharding import enter, leave, regather
+from twin.arch.parameters import Parameter, enter, leave, matrix, regather, vector
 from twin.spec.model import DenseFfn, ModelSpec
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from twin.arch.cross_entropy import head_and_loss
 from twin.arch.kernels import ELEMENT, layer_input, norm
 from twin.arch.ops import Item, Shape
-from twin.arch.parameters import Parameter, norm_gains
-from twin.arch.sharding import enter, regather
+from twin.arch.parameters import Parameter, enter, norm_gains, regather
 from twin.spec.model import ModelSpec
 
 

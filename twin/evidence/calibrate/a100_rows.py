@@ -15,7 +15,7 @@ from typing import Final
 
 from twin.arch.ops import Layer
 from twin.engine import lower, simulate
-from twin.engine.coster import Coster
+from twin.engine.cost_model import Coster
 from twin.engine.overlap import length_ns
 from twin.engine.passes import backward_pass, forward_pass
 from twin.engine.program import Template

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from twin.arch.ops import Layer
-from twin.engine.coster import Coster, nanoseconds
+from twin.engine.cost_model import Coster, nanoseconds
 from twin.engine.overlap import in_turn, together
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import COMPUTE, GATHER, Beside, Step, Template

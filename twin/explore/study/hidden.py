@@ -22,7 +22,7 @@ from twin.answers.variants import Document, document, replaced
 from twin.errors import Problem, UsageError
 from twin.kinds.base import Fidelity
 from twin.planning.feasibility import problems
-from twin.reports.exposure import Exposure
+from twin.reports.breakdown import Exposure
 from twin.scenario import Scenario
 
 VERSION: Final = 1

@@ -27,8 +27,7 @@ from twin.loading import scenario_hash
 from twin.planning.types import Plan
 from twin.reports.breakdown import mean
 from twin.reports.head import UNTIMED
-from twin.reports.kpis import kpis
-from twin.reports.with_failures import goodput_of
+from twin.reports.kpis import goodput_of, kpis
 from twin.scenario import Root
 from twin.units import BareNumberError, QuantityError
 

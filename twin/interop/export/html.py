@@ -30,7 +30,7 @@ from twin.figures.step import stage_steps, step_losses
 from twin.figures.timeline import overview, start_window, timeline
 from twin.interop.export.base import Stamp
 from twin.loading import resolve
-from twin.loading.embedded import BEGIN, END
+from twin.loading.files import BEGIN, END
 from twin.reports import KPIS, Report, verdict
 from twin.reports.expect import sentence
 from twin.reports.memory_series import activations_by_op, memory_series

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from twin.errors import Problem, ScenarioError
 from twin.inference import Engine, Room, room
-from twin.kinds.iteration.switch import copy_ns, states_of, switch
+from twin.kinds.iteration.training import copy_ns, states_of, switch
 from twin.kinds.iteration.types import Fit, IterationPlan, Switch
-from twin.kinds.rollouts.caveats import caveats
 from twin.kinds.rollouts.plan import server_of
+from twin.kinds.rollouts.report import caveats
 from twin.kinds.weight_update.plan import plan as plan_update
 from twin.kinds.weight_update.types import UpdatePlan
 from twin.planning import plan as plan_step

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from twin.errors import Problem, ScenarioError
-from twin.kinds.iteration.batch import batch, padded
 from twin.kinds.iteration.plan import cache_tokens
-from twin.kinds.iteration.training import trained
+from twin.kinds.iteration.training import batch, padded, trained
 from twin.kinds.iteration.types import (
     CAUSES,
     WORKS,

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 
 from twin import units
 from twin.errors import Problem
-from twin.goodput.saving import checkpoint
+from twin.goodput.rates import checkpoint
 from twin.kinds.base import Run
 from twin.kinds.phases.plan import NAME, PhaseCheck, PhasesPlan
 from twin.kinds.phases.simulate import PhasesTrace, costed

@@ -1,5 +1,8 @@
 """Plan and traces of rollouts to their report: how long an iteration's take, where engines spend
-it, how long the tail is, and what partial rollouts gain over waiting for the last request."""
+it, how long the tail is, and what partial rollouts gain over waiting for the last request.
+
+What to know of the times of an engine before one relies on them: where they lie outside of what
+was measured."""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from twin.inference import Room, room
-from twin.kinds.rollouts.caveats import caveats
+from twin.inference import Engine, Room, room
 from twin.kinds.rollouts.plan import RolloutPlan
 from twin.kinds.rollouts.types import (
     NAME,
@@ -28,7 +30,37 @@ from twin.reports.expect import FITS, judge
 from twin.reports.head import UNTIMED, Head, RunInfo, provenance
 from twin.reports.numbers import count, digits, duration
 from twin.reports.summary import catalog_use, resolved
+from twin.scenario import Scenario
 from twin.spec.kpis import ROLLOUT_KPIS
+
+
+def caveats(scenario: Scenario, server: Engine) -> Iterable[Warning]:
+    """Of the engine that a scenario's rollouts run on; numbers outside of `rl` are told by the
+    plan (`twin.planning.caveats`)."""
+    profile, gpu = server.calibration, server.cluster.node.gpu.name
+    if profile.gpu != gpu:
+        text = (
+            f"Calibration {profile.name} of the engine was measured on {profile.gpu}, not on "
+            f"{gpu}: times of rollouts are extrapolated."
+        )
+        yield Warning("calibration-of-another-gpu", text)
+    measured = profile.matmuls is not None and profile.matmuls.fp8 is not None
+    if server.spec.precision == "fp8" and not measured:
+        text = (
+            f"Calibration {profile.name} of the engine has no FP8 products: they are taken to reach"
+            " the shares of the FP8 peak that bf16 ones reach of theirs. Block-scaled kernels reach"
+            " less, so passes take longer than told here."
+        )
+        yield Warning("calibration-without-fp8", text)
+    names = sorted(
+        path
+        for path, number in scenario.ledger.items()
+        if number.kind == "assumed" and path.startswith("rl.")
+    )
+    if names:
+        text = f"Assumed, neither measured nor fitted: {', '.join(names)}. Times move with them."
+        yield Warning("assumed-calibration", text)
+
 
 SHOWN: Final = 200
 """Moments of a timeline in the document."""

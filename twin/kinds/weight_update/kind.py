@@ -67,14 +67,14 @@ class WeightUpdate(Kind):
         return report(plan, trace, run)
 
     def shortage(self, plan: UpdatePlan) -> tuple[str, float | None]:
-        from twin.kinds.weight_update.verdict import fitting
+        from twin.kinds.weight_update.report import fitting
 
         memory = plan.memory
         return "" if memory.fits else fitting(memory), memory.budget - memory.device_bytes
 
     def check(self, scenario: UpdateScenario, tools: Tools = ALONE) -> Check:
+        from twin.kinds.weight_update.report import fitting
         from twin.kinds.weight_update.tables import travel_table
-        from twin.kinds.weight_update.verdict import fitting
         from twin.reports.expect import FITS, judge
 
         plan = self.plan(scenario)
@@ -104,7 +104,7 @@ class WeightUpdate(Kind):
 
     def document(self, run: Run) -> dict[str, Any]:
         """With the same update by other pipelines."""
-        from twin.kinds.weight_update.alternatives import alternatives
+        from twin.kinds.weight_update.tables import alternatives
 
         others = alternatives(run.scenario, run.report)
         return super().document(run) | {"alternatives": [asdict(other) for other in others]}
@@ -120,13 +120,12 @@ class WeightUpdate(Kind):
         return views(run)
 
     def tables(self, run: Run) -> Sequence[Block]:
-        from twin.kinds.weight_update.alternatives import alternatives
-        from twin.kinds.weight_update.tables import report_tables
+        from twin.kinds.weight_update.tables import alternatives, report_tables
 
         return report_tables(run.report, alternatives(run.scenario, run.report))
 
     def part_words(self, part: Any) -> str:
-        from twin.kinds.weight_update.bound import WORDS
+        from twin.kinds.weight_update.report import WORDS
 
         return WORDS[part]
 

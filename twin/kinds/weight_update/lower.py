@@ -19,10 +19,10 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
-from twin.engine.coster import nanoseconds
+from twin.engine.cost_model import nanoseconds
 from twin.kinds.weight_update.buckets import Bucket
+from twin.kinds.weight_update.link_map import Wires
 from twin.kinds.weight_update.types import Flow, Link, Operation, Stage, UpdatePlan, UpdateProgram
-from twin.kinds.weight_update.wires import Wires
 from twin.network import latency
 
 ALL: Final = -1

@@ -1,23 +1,129 @@
 """Plan and trace of an update to its report: how long, why, and what it takes of links and memory.
-`to_json` is the document that `twin run --json` prints for a weight update."""
+`to_json` is the document that `twin run --json` prints for a weight update.
+
+What an update waits for most, and what that in turn is bound by.
+
+The verdict on an update: does it fit, how long, and what takes the time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from twin.kinds.weight_update.bound import Bound, bound
+from twin.kinds.weight_update.link_map import Wires
 from twin.kinds.weight_update.types import NAME, Link, Stage, UpdateMemory, UpdatePlan, UpdateTrace
-from twin.kinds.weight_update.verdict import verdict
 from twin.loading import scenario_hash
 from twin.planning.types import Warning
 from twin.reports.cost import NO_PRICE, hourly
 from twin.reports.expect import FITS, judge
 from twin.reports.head import UNTIMED, Head, RunInfo, provenance
+from twin.reports.numbers import digits, duration, gibibytes
 from twin.reports.report import LinkUse
 from twin.reports.summary import catalog_use, resolved
 from twin.spec.kpis import UPDATE_KPIS
+
+if TYPE_CHECKING:
+    from twin.kinds.weight_update.types import UpdateMemory
+
+
+WORDS: Final[dict[Stage, str]] = {
+    "regroup": "joining the group",
+    "read": "reading from storage",
+    "host_copy": "copies from the host",
+    "fetch": "reading other hosts' copies",
+    "broadcast": "broadcasts",
+    "send": "sending",
+    "handover": "handing over buckets",
+    "reload": "reloading in the engine",
+}
+"""The stages as sentences name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The stage that takes the most of the update, its share of it (0 to 1), and what holds it
+    up."""
+
+    stage: Stage
+    share: float
+    reason: str
+
+
+def bound(plan: UpdatePlan, trace: UpdateTrace) -> Bound:
+    """What bounds an update."""
+    stage = max(trace.breakdown_ns, key=lambda one: trace.breakdown_ns[one])
+    share = trace.breakdown_ns[stage] / trace.update_ns if trace.update_ns else 0.0
+    return Bound(stage, share, _reason(plan, stage))
+
+
+def _reason(plan: UpdatePlan, stage: Stage) -> str:
+    updater = plan.scenario.weight_update.updater
+    link, rate = Wires(plan).broadcast_rate()
+    return {
+        "regroup": "the software's own time",
+        "read": "the rate of the storage",
+        "host_copy": "PCIe and host memory",
+        "fetch": "the NICs of the ranks that receive",
+        "broadcast": f"{link} carry {digits(rate / 1e9)} GB/s of it",
+        "send": "the NICs of the ranks that receive",
+        "handover": f"{digits(updater.hop * 1e6)} us per rank and bucket",
+        "reload": f"{digits(updater.per_tensor * 1e6)} us of host time per tensor",
+    }[stage]
+
+
+_DONE: Final = {
+    "update": "the new weights are in all {instances} after {time}",
+    "start": "all {instances} have started after {time}",
+    "recover": "one instance is back after {time}",
+}
+
+
+def verdict(report: UpdateReport) -> str:
+    """Plain sentences that answer the planner's questions."""
+    travel, kpis = report.travel, report.kpis
+    many = f"{travel.instances:,} instances" if travel.instances > 1 else "GPUs of the instance"
+    done = _DONE[travel.event].format(instances=many, time=duration(report.update_ns / 1e9))
+    rate = digits((kpis["bytes_per_second"] or 0.0) / 1e9)
+    answer = (
+        f"{done[0].upper()}{done[1:]}: {decimal(travel.checkpoint_bytes)} on "
+        f"{travel.gpus:,} GPUs, {rate} GB/s. {_losses(report)}"
+    )
+    if report.fits:
+        return f"{fitting(report.memory)} {answer}"
+    return f"{fitting(report.memory)} If it did fit: {answer[0].lower()}{answer[1:]}"
+
+
+def fitting(memory: UpdateMemory) -> str:
+    """Does it fit: the room left on the device, or what is too large."""
+    if memory.host_bytes > memory.host_capacity:
+        return (
+            f"Does not fit: the shares of the checkpoint take {gibibytes(memory.host_bytes)} of a "
+            f"node's {gibibytes(memory.host_capacity)} of host memory."
+        )
+    over = memory.device_bytes - memory.budget
+    if over <= 0:
+        return f"Fits with {gibibytes(-over)} to spare on each GPU."
+    parts = ", ".join(f"{name} {gibibytes(size)}" for name, size in memory.categories.items())
+    return (
+        f"Does not fit: {parts} are {gibibytes(over)} more than the GPU's "
+        f"{gibibytes(memory.budget)}."
+    )
+
+
+def decimal(size: float) -> str:
+    """Bytes of a checkpoint, as people tell the size of files: `1.03 TB`."""
+    return f"{digits(size / 1e12)} TB" if size >= 1e12 else f"{digits(size / 1e9)} GB"
+
+
+def _losses(report: UpdateReport) -> str:
+    bound = report.bound
+    name = WORDS[bound.stage]
+    return (
+        f"{name[0].upper()}{name[1:]} take {digits(100 * bound.share)} % of the time: "
+        f"{bound.reason}."
+    )
+
 
 NO_INTERVAL: Final = Warning(
     "no-interval",

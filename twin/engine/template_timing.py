@@ -14,10 +14,11 @@ from math import ceil
 from typing import Final, TypeAlias, overload
 
 from twin.collectives import Traffic
-from twin.engine.alone import played_alone
 from twin.engine.breakdown import EXPOSED
+from twin.engine.cost_model import played_alone
 from twin.engine.fluid import ROUNDING
 from twin.engine.overlap import paired
+from twin.engine.pass_dependencies import NOWHERE, Passes
 from twin.engine.program import (
     COMPUTE,
     FROM_HOST,
@@ -31,7 +32,6 @@ from twin.engine.program import (
     parts,
 )
 from twin.engine.trace import CAUSES
-from twin.engine.turns import NOWHERE, Passes
 
 Record: TypeAlias = "tuple[int, int, int, int, int, Record | None]"
 """An operation that others wait for: end, start, ready (ns), stream, role, and what released it;

@@ -13,7 +13,7 @@ from twin.arch.ops import Layer, Op
 from twin.arch.remembered import remembered
 from twin.arch.stack import kinds, layers
 from twin.inference.decode import step_shape
-from twin.inference.types import Engine
+from twin.inference.engine import Engine
 from twin.spec.model import GroupedAttention, LatentAttention
 
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from twin.engine.alone import played_alone
+from twin.engine.cost_model import played_alone
+from twin.engine.pass_dependencies import NOWHERE, Passes
 from twin.engine.program import (
     COMPUTE,
     DATA,
@@ -25,8 +26,7 @@ from twin.engine.program import (
     last_steps,
     parts,
 )
-from twin.engine.shapes import NO_PASS, Shape, alone_ns, joined
-from twin.engine.turns import NOWHERE, Passes
+from twin.engine.template_timing import NO_PASS, Shape, alone_ns, joined
 
 PARTS: Final = 32
 """A step that is under way is taken to have so many parts, of which some are left: its end is off

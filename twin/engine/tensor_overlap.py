@@ -35,7 +35,7 @@ from typing import Literal, TypeGuard
 
 from twin.arch.ops import CollectiveKind, Exchange, Item, Layer, Op, Work
 from twin.arch.recompute import TRANSFORMER
-from twin.engine.coster import Overlap
+from twin.engine.cost_model import Overlap
 
 Direction = Literal["forward", "backward"]
 

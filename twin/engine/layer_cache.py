@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from twin.arch.ops import Layer
 from twin.engine.builder import Builder
-from twin.engine.coster import Kernels
+from twin.engine.cost_model import Kernels
 from twin.engine.program import COMPUTE, Step, Template
 
 _OPEN_ENDS = 2

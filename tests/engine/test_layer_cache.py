@@ -10,9 +10,9 @@ import pytest
 import twin
 from twin.answers.variants import document, replaced
 from twin.arch.ops import Layer
-from twin.engine import stretches
+from twin.engine import layer_cache
 from twin.engine.builder import Builder
-from twin.engine.coster import Coster
+from twin.engine.cost_model import Coster
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import Template
 from twin.planning import plan
@@ -63,5 +63,5 @@ def test_remembered_layers_make_the_templates_of_layers_one_by_one(
         del layer, key, builder
         make()
 
-    monkeypatch.setattr(stretches, "add", one_by_one)
+    monkeypatch.setattr(layer_cache, "add", one_by_one)
     assert templates(resolved, lambda: Coster.of(resolved)) == remembered

@@ -1,17 +1,24 @@
-"""Seconds and traffic of a run's operations on its cluster: what templates are made of."""
+"""Seconds and traffic of a run's operations on its cluster: what templates are made of.
+
+A template on a role of its own: how long each step lasts when nothing is on its links and its
+SMs but the template's other steps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, log2
 from typing import Any, Final, Literal
 
 from twin.arch.kernels import piece
 from twin.arch.ops import CollectiveKind, Exchange, Op, Work
 from twin.collectives import Choice, Spread, Traffic, chosen, deepep, serial, spread, traffic
+from twin.engine.events import Played, play
+from twin.engine.graph import template_graph
+from twin.engine.link_map import Rates, wire
+from twin.engine.program import Program, Template
 from twin.engine.roles import seats
-from twin.engine.wiring import Rates, wire
 from twin.hardware import Price, Prices, prices
 from twin.network import capacity
 from twin.network.placement import Placement
@@ -19,6 +26,21 @@ from twin.planning.compile import shape_of
 from twin.planning.types import Plan
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import ClusterSpec
+
+
+def played_alone(template: Template, program: Program) -> list[tuple[int, int]]:
+    """Nanoseconds after its start at which every step starts and ends."""
+    played = _play(template, program)
+    return [*zip(played.start, played.end, strict=True)]
+
+
+def length_alone(template: Template, program: Program) -> int:
+    """Nanoseconds until its last step has ended."""
+    return max(_play(template, program).end, default=0)
+
+
+def _play(template: Template, program: Program) -> Played:
+    return play(template_graph(template, program), replace(program, roles=program.roles[:1]))
 
 
 def rates(cluster: ClusterSpec, profile: CalibrationSpec) -> Rates:
@@ -95,7 +117,7 @@ class Coster:
     stretches: dict[object, Any] = field(
         init=False, repr=False, compare=False, default_factory=dict[object, Any]
     )
-    """What templates remember (`twin.engine.stretches`)."""
+    """What templates remember (`twin.engine.layer_cache`)."""
     prices: Prices = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -10,8 +10,7 @@ import pytest
 from tests.engine.scenarios import dense, moe
 from twin.arch.ops import Exchange, Layer, Op, Product, Weights, Work
 from twin.engine import lower, simulate
-from twin.engine.alone import length_alone
-from twin.engine.coster import Coster
+from twin.engine.cost_model import Coster, length_alone
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import COMPUTE, TENSOR, Program, Template
 from twin.engine.trace import Trace

@@ -3,7 +3,7 @@ role, and share its links and its SMs.
 
 Then turns are taken in the order of time, since messages that wait for those reductions hold up
 other stages: what a turn leaves under way ends later when it meets the next one
-(`twin.engine.crowd`).
+(`twin.engine.contention`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,19 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
-from twin.engine.crowd import PARTS, Crowd, Crowds, remaining, whole
+from twin.engine.contention import PARTS, Crowd, Crowds, remaining, whole
+from twin.engine.pass_dependencies import NOWHERE, Copy, Key, Lane, Passes, Turn, Turns, chunk_of
 from twin.engine.path_stage import Stage
 from twin.engine.program import COMPUTE, DATA, Step
-from twin.engine.shapes import BEGINNING, Outcome, Record, Shape, Shapes, alone_ns, name_wait
-from twin.engine.turns import NOWHERE, Copy, Key, Lane, Passes, Turn, Turns, chunk_of
+from twin.engine.template_timing import (
+    BEGINNING,
+    Outcome,
+    Record,
+    Shape,
+    Shapes,
+    alone_ns,
+    name_wait,
+)
 
 MANY: Final = 8
 """Reductions under way beyond which more are queued."""

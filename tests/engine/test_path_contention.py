@@ -13,7 +13,7 @@ from tests.engine.programs import by_hand, segment, with_exchange
 from tests.engine.scenarios import moe
 from twin.collectives.traffic import Traffic
 from twin.engine import lower, simulate
-from twin.engine.crowd import PARTS, remaining, whole
+from twin.engine.contention import PARTS, remaining, whole
 from twin.engine.program import COMPUTE, DATA, Message, Program, Step, Template
 from twin.engine.trace import Trace
 from twin.planning import plan
