@@ -8,7 +8,7 @@ from tests.figures.made import report_of
 from twin.engine.trace import CAUSES
 from twin.explore.study import Attribution, Cause
 from twin.reports import compare
-from twin.reports.kpis import KPIS
+from twin.spec.kpis import KPIS
 from twin.ui.comparison import attribution_rows, change, input_rows, kpi_rows
 
 KPI = {kpi.key: kpi for kpi in KPIS}

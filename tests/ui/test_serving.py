@@ -8,8 +8,7 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.conftest import checked
 from tests.ui.test_pages import words
 from twin.loading import load
-from twin.reports.serving import DATA, serving
-from twin.reports.serving_words import heads, sentence
+from twin.reports.serving import DATA, heads, sentence, serving
 from twin.ui.scenarios import scenario_files
 from twin.ui.workspace import Draft, Workspace
 

@@ -8,8 +8,7 @@ import streamlit as st
 
 from twin.figures.serving import steps, throughput, twice_the_heads
 from twin.reports.numbers import digits, gibibytes
-from twin.reports.serving import DATA, NONE, Serving
-from twin.reports.serving_words import turns
+from twin.reports.serving import DATA, NONE, Serving, turns
 from twin.ui import session
 from twin.ui.answers import Refusal, engines
 from twin.ui.open_plan import OpenPlan, say

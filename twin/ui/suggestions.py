@@ -10,6 +10,7 @@ import streamlit as st
 
 from twin.explore.study import Suggestion
 from twin.reports.numbers import gibibytes, show
+from twin.spec.kpis import KPIS
 from twin.ui import COMPARE, session
 from twin.ui.answers import nearest, scenario_of, studied
 from twin.ui.open_plan import OpenPlan, lean, say, waiting

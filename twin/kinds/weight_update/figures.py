@@ -12,11 +12,9 @@ from twin.figures.palette import Meaning, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
 from twin.figures.text_layout import capital
 from twin.figures.view import View
-from twin.kinds.weight_update.alternatives import Alternative, alternatives
-from twin.kinds.weight_update.bound import WORDS
-from twin.kinds.weight_update.report import UpdateReport
+from twin.kinds.weight_update.report import WORDS, UpdateReport, decimal
+from twin.kinds.weight_update.tables import Alternative, alternatives
 from twin.kinds.weight_update.types import STAGES, Stage, UpdateProgram, UpdateTrace
-from twin.kinds.weight_update.verdict import decimal
 from twin.reports.numbers import digits, duration, gibibytes, show
 
 if TYPE_CHECKING:
