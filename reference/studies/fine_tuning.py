@@ -280,12 +280,10 @@ def _shape(row: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
 def outcome(
     plan: FineTuningPlan, kind: Kind, way: Tuning | None, seed: int, home: Path
 ) -> ToolScores:
-    """What a model does with the tasks as it is pre-trained, or tuned in this way."""
+    """What a model does with the tasks as it is pre-trained, or tuned in this way; the
+    pre-training is done."""
     base = base_of(plan, kind, home)
-    if way is None:
-        return judged(base, plan, home)
-    runs.trained(base)
-    return judged(tuned_from(base, plan, way, seed, home), plan, home)
+    return judged(base if way is None else tuned_from(base, plan, way, seed, home), plan, home)
 
 
 def judged(run: RunSpec, plan: FineTuningPlan, home: Path) -> ToolScores:
