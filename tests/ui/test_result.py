@@ -98,7 +98,7 @@ def test_an_answer_passes_between_processes() -> None:
 
 def test_a_page_says_that_a_plan_is_being_simulated(opened, monkeypatch) -> None:
     monkeypatch.setattr(answers, "away", lambda *_: time.sleep(5))
-    app = opened(ITERATION, page="result")
+    app = opened(f"{UPDATE};cluster.nodes=4", page="result")
     assert "is being simulated" in words(app)
     assert not app.get("plotly_chart")
 

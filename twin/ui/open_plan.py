@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from twin.answers import Run
-from twin.kinds.base import Kind, Verb, kind_of
+from twin.kinds.base import Verb, kind_of
 from twin.reports import resolved
 from twin.ui import session
 from twin.ui.answers import (
@@ -108,12 +108,6 @@ def say_scope(scenario: Any) -> None:
     """That this answers the training step of a scenario that is of more."""
     if (words := kind_of(scenario).scope(scenario)) is not None:
         st.caption(f":material/info: This section answers {words}")
-
-
-def kind_shown(shown: OpenPlan) -> Kind | None:
-    """The kind of the open plan; None where it is invalid."""
-    scenario = scenario_of(shown.asked)
-    return None if isinstance(scenario, Failure) else kind_of(scenario)
 
 
 def lean(plan: Draft) -> Draft:

@@ -160,7 +160,12 @@ def _slider(shown: OpenPlan, one: Influence, stops: list[str]) -> str:
     """Where the slider of a number stands."""
     key = f"what if {shown.plan.name}|{one.path}"
     return st.select_slider(
-        f"`{one.path}`", stops, value=one.value, key=key, help=one.note or None, width=_SLIDER
+        one.path.replace(".", ".\u200b"),
+        stops,
+        value=one.value,
+        key=key,
+        help=one.note or None,
+        width=_SLIDER,
     )
 
 
