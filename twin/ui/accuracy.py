@@ -20,8 +20,8 @@ from twin.ui.published import (
     GROUPS,
     METRICS,
     MODELS,
-    Choice,
     Metric,
+    RowFilter,
     again,
     coverage_of,
     draft_of,
@@ -120,7 +120,7 @@ def _overview(summary: Summary) -> None:
         )
 
 
-def _choose(summary: Summary) -> tuple[Choice, str, bool]:
+def _choose(summary: Summary) -> tuple[RowFilter, str, bool]:
     """The chosen rows, what groups them, and whether fitted rows are shown."""
     metric = st.selectbox("Measurement", list(METRICS), key="accuracy metric", width=200)
     own = [one for one in summary.answers if METRICS[metric].has(one)]
@@ -139,10 +139,10 @@ def _choose(summary: Summary) -> tuple[Choice, str, bool]:
         key=f"accuracy fitted {metric}",
         help="Hollow dots. They are not scored.",
     )
-    return Choice(metric, tuple(gpus), tuple(sources), tuple(models)), group, seen
+    return RowFilter(metric, tuple(gpus), tuple(sources), tuple(models)), group, seen
 
 
-def _dots(summary: Summary, choice: Choice, group: str, *, seen: bool) -> None:
+def _dots(summary: Summary, choice: RowFilter, group: str, *, seen: bool) -> None:
     st.subheader("Predicted and measured")
     found = marks(summary, choice, group, seen=seen)
     if not found:
@@ -152,7 +152,7 @@ def _dots(summary: Summary, choice: Choice, group: str, *, seen: bool) -> None:
     place(picture, _SCATTER, _picked)
 
 
-def _finding(summary: Summary, choice: Choice) -> str:
+def _finding(summary: Summary, choice: RowFilter) -> str:
     """The errors of the chosen rows."""
     found = line(choice.metric, summary)
     if found is not None:
@@ -178,7 +178,7 @@ def _picked() -> None:
             st.session_state[_ROW] = detail[0]
 
 
-def _row(summary: Summary, choice: Choice) -> None:
+def _row(summary: Summary, choice: RowFilter) -> None:
     """One row, with all that is known of it, and the way to its plan."""
     found = {one.id: one for one in worst(summary)}
     if not found:
@@ -217,7 +217,7 @@ def _open(one: RowResult) -> None:
     say_failure("This row cannot be opened.", draft)
 
 
-def _medians(summary: Summary, choice: Choice, group: str) -> None:
+def _medians(summary: Summary, choice: RowFilter, group: str) -> None:
     groups = group_errors_of(summary, group)
     if not groups:
         return
@@ -286,7 +286,7 @@ def _pairs(summary: Summary) -> None:
         [
             {
                 "Right": "yes" if pair.named else "no",
-                "Choice": pair.choice,
+                "RowFilter": pair.choice,
                 "Faster has": pair.values[0],
                 "Slower has": pair.values[1],
                 "Faster by": percent(pair.measured),

@@ -83,7 +83,7 @@ _LONGEST: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RowFilter:
     """The rows that are shown; empty means all."""
 
     metric: str
@@ -128,7 +128,7 @@ def error(one: RowResult) -> str:
     return "unknown" if one.error is None else f"{signed(100 * one.error)} %"
 
 
-def marks(summary: Summary, choice: Choice, group: str, *, seen: bool) -> tuple[RowMark, ...]:
+def marks(summary: Summary, choice: RowFilter, group: str, *, seen: bool) -> tuple[RowMark, ...]:
     """Answers as dots; with `seen` fitted rows, too."""
     metric = METRICS[choice.metric]
     return tuple(
