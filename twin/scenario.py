@@ -14,7 +14,7 @@ from twin import units
 from twin.arch.ops import CrossEntropy, Scaling
 from twin.collectives.base import Choice
 from twin.errors import DEFAULT, FieldError, Origin, Problem
-from twin.optimizers import Optimizer
+from twin.optimizers.base import Optimizer
 from twin.routing import Balanced, Routing
 from twin.schedules import Schedule
 from twin.sources import Ledger, Sourced

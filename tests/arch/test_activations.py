@@ -10,7 +10,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from tests.arch.models import TINY, TINY_GPT, TINY_GROUPED, catalog, gpt
 from tests.arch.torch_models import Experts
 from tests.arch.torch_models import Layer as TorchLayer
-from twin.arch import ATTENTION_CORE, RECOMPUTED, Layer, Op, Shape, layers
+from twin.arch.ops import Layer, Op, Shape
+from twin.arch.recompute import ATTENTION_CORE, RECOMPUTED
+from twin.arch.stack import layers
 from twin.spec.model import ModelSpec
 
 FIGURE_7 = {  # hidden, heads: percent of the tensor-parallel baseline (calculon's reading)

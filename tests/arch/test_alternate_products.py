@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tests.arch.models import TINY_GROUPED
 from tests.planning.examples import scenario
-from twin.arch import ALTERNATE, Op, Shape, again, layers
+from twin.arch.ops import Op, Shape
+from twin.arch.recompute import ALTERNATE, again
+from twin.arch.stack import layers
 from twin.planning import plan
 from twin.planning.footprint import back_bytes, kept_by_op
 from twin.reports.kpis import recomputed_flop

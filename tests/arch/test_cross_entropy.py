@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.arch.models import TINY_GROUPED
-from twin.arch import Layer, Op, Shape, layers
 from twin.arch.cross_entropy import CHUNK
-from twin.arch.ops import CrossEntropy
+from twin.arch.ops import CrossEntropy, Layer, Op, Shape
+from twin.arch.stack import layers
 from twin.planning.footprint import footprint, kept_bytes
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.arch.models import catalog
-from twin.arch import Layer, Op, Shape, layers
 from twin.arch.kernels import ELEMENT, FP8
+from twin.arch.ops import Layer, Op, Shape
+from twin.arch.stack import layers
 
 MIXTURE = catalog("mixtral-8x7b")
 KNOWN = Shape(1, 4096, expert=2, precision="fp8", scaling="tensor")

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.arch.models import TINY, catalog
-from twin.arch import Exchange, Item, Layer, Op, Shape, layers
+from twin.arch.ops import Exchange, Item, Layer, Op, Shape
+from twin.arch.stack import layers
 
 K2 = catalog("kimi-k2")
 

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.arch.models import TINY, TINY_GPT, catalog
-from twin.arch import Exchange, Shape, layers
+from twin.arch.ops import Exchange, Shape
+from twin.arch.stack import layers
 from twin.spec.model import ModelSpec
 
 GPT_BYTES = 2 * 2 * 16 * 32

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.arch.models import TINY_MOE
-from twin.arch import Op, Shape, layers
+from twin.arch.ops import Op, Shape
+from twin.arch.stack import layers
 
 ROWS = 2 * 16 * 2  # tokens x top-k
 

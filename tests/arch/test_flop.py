@@ -10,7 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 from tests.arch.models import NAMES, TINY, TINY_GROUPED, catalog
 from tests.arch.torch_models import Transformer
-from twin.arch import Op, Shape, flop_per_token, layers
+from twin.arch.count import flop_per_token
+from twin.arch.ops import Op, Shape
+from twin.arch.stack import layers
 from twin.spec.model import ModelSpec
 
 K2 = catalog("kimi-k2")

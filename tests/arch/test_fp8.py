@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.arch.models import TINY, catalog
-from twin.arch import Exchange, Layer, Op, Shape, again, layers
 from twin.arch.fp8 import E5M6
 from twin.arch.kernels import FP8, FP8_WEIGHT
+from twin.arch.ops import Exchange, Layer, Op, Shape
+from twin.arch.recompute import again
+from twin.arch.stack import layers
 from twin.spec.model import ModelSpec
 
 V3 = catalog("deepseek-v3")

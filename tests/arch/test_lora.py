@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.arch.models import TINY, TINY_GROUPED
-from twin.arch import Layer, Op, Shape, adapter_parameters, layers, parameters
-from twin.arch.ops import Weights
+from twin.arch.count import adapter_parameters, parameters
+from twin.arch.ops import Layer, Op, Shape, Weights
+from twin.arch.stack import layers
 from twin.spec.model import GroupedAttention, LoraSpec
 
 RANK = 4

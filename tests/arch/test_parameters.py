@@ -7,7 +7,9 @@ import torch
 
 from tests.arch.models import NAMES, TINY, catalog
 from tests.arch.torch_models import Transformer
-from twin.arch import Shape, Weights, layers, parameters
+from twin.arch.count import parameters
+from twin.arch.ops import Shape, Weights
+from twin.arch.stack import layers
 from twin.spec.model import ModelSpec
 
 K2 = catalog("kimi-k2")

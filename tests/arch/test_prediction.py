@@ -8,7 +8,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from tests.arch.models import TINY, catalog
 from tests.arch.test_activations import Saved
 from tests.arch.torch_models import Prediction
-from twin.arch import Exchange, Op, Shape, again, layers, parameters, wholly
+from twin.arch.count import parameters
+from twin.arch.ops import Exchange, Op, Shape
+from twin.arch.recompute import again, wholly
+from twin.arch.stack import layers
 
 V3 = catalog("deepseek-v3")
 SHAPE = Shape(1, 4096, expert=64)

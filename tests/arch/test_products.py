@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.arch.models import TINY, catalog
-from twin.arch import Op, Shape, layers
 from twin.arch.kernels import FP8_WEIGHT, Matmul, piece
-from twin.arch.ops import Precision, Product, Work
+from twin.arch.ops import Op, Precision, Product, Shape, Work
+from twin.arch.stack import layers
 
 SHAPES = st.builds(
     Shape,

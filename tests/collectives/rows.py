@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from twin.collectives import spread
+from twin.collectives.spread import spread
 from twin.evidence.validate.answer import not_predicted
 from twin.evidence.validate.collectives import points as points_of
 from twin.evidence.validate.exchanges import EFA, TOP_K, MeasuredTransfer
 from twin.evidence.validate.suite import read_suite
-from twin.network import Placement
+from twin.network.placement import Placement
 
 OUTSIDE = {
     name: reason for reason, names in not_predicted()["collectives"].items() for name in names

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 import twin
 from tests.network.clusters import cluster
-from twin.collectives import Traffic, alone, chosen, traffic
-from twin.collectives.traffic import ways
+from twin.collectives.base import Traffic
+from twin.collectives.traffic import alone, chosen, traffic, ways
 from twin.errors import TwinError
-from twin.network import Placement
+from twin.network.placement import Placement
 from twin.spec.cluster import ClusterSpec
 
 SCENARIOS = "scenarios/kimi-k2-256xh800.yaml", "scenarios/gpt-175b-64xa100-full.yaml"

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.collectives import START_HOPS, Spread, Traffic, deepep, spread, traffic
-from twin.network import Placement
+from twin.collectives.base import START_HOPS, Traffic
+from twin.collectives.deepep import deepep
+from twin.collectives.spread import Spread, spread
+from twin.collectives.traffic import traffic
+from twin.network.placement import Placement
 
 TOKENS = 20_000
 

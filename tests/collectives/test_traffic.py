@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from tests.collectives import play
 from twin.arch.ops import CollectiveKind
-from twin.collectives import START_HOPS, Traffic, point_to_point, traffic
-from twin.collectives.traffic import ways
-from twin.network import Placement, far_share
+from twin.collectives.base import START_HOPS, Traffic
+from twin.collectives.point_to_point import point_to_point
+from twin.collectives.traffic import traffic, ways
+from twin.network.links import far_share
+from twin.network.placement import Placement
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 PLACEMENTS = [

@@ -7,10 +7,12 @@ from functools import cache
 import pytest
 
 from tests.inference.engines import made
-from twin.data import Generation, generation
+from twin.data.generate import generation
+from twin.data.types import Generation
 from twin.errors import ScenarioError
-from twin.inference import decode_pass, prefill_pass, room
+from twin.inference.kv_capacity import room
 from twin.inference.pace import Request, pace
+from twin.inference.seconds import decode_pass, prefill_pass
 from twin.loading import load
 from twin.reports.with_data import data_of, data_words
 

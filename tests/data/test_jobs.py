@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.data import rephrasing_job, trajectories_job
+from twin.data.generate import rephrasing_job, trajectories_job
 from twin.spec.data import CorpusSpec, RephrasingRecipe, TrajectoriesSpec, TrajectoryRecipe
 
 

@@ -9,7 +9,7 @@ from twin.engine import lower, simulate
 from twin.engine.closing import finishes
 from twin.engine.cost_model import Coster
 from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST, Template
-from twin.network import capacity, sharers
+from twin.network.links import capacity, sharers
 from twin.planning import plan
 from twin.planning.offload import BUCKET, buckets, host_phases, share_of
 from twin.planning.types import Plan

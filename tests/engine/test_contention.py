@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.engine.programs import by_hand, segment
-from twin.collectives import Traffic
+from twin.collectives.base import Traffic
 from twin.engine import simulate
 from twin.engine.program import COMPUTE, EXPERT, TO_HOST, Program, Step, Template
 from twin.hardware.roofline import slowdown

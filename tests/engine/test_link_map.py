@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.programs import UNIT, apart
 from tests.engine.scenarios import dense, moe
-from twin.collectives import Traffic
+from twin.collectives.base import Traffic
 from twin.engine import lower, simulate
 from twin.engine.link_map import Rates, Seats, wire
 from twin.planning import plan

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from twin.arch import parameters
+from twin.arch.count import parameters
 from twin.errors import ScenarioError
 from twin.goodput import LOSSES, Goodput, expected_goodput, goodput
 from twin.goodput.closed import daly

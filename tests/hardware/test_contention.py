@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twin.evidence.calibrate.kernels import trace
-from twin.hardware import slowdown
+from twin.hardware.roofline import slowdown
 from twin.loading import load_part
 
 SHARES = st.floats(0, 1)

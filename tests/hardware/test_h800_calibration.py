@@ -8,7 +8,7 @@ import pytest
 
 from tests.hardware.catalog import leaf, plain, published
 from twin.arch.ops import Work
-from twin.hardware import speed_of_light
+from twin.hardware.roofline import speed_of_light
 from twin.spec.cluster import GpuSpec
 
 PROFILE = "calibrations/h800-hopper-bf16"

@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from twin.arch.ops import Precision, Product, Work
-from twin.hardware import covered, matmul, price, seconds, speed_of_light
+from twin.hardware import matmul
+from twin.hardware.roofline import covered, price, seconds, speed_of_light
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.hardware.catalog import plain
 from twin.arch.ops import OpClass, Product, Work
-from twin.hardware import seconds, speed_of_light
+from twin.hardware.roofline import seconds, speed_of_light
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from twin.inference import Engine, engine
+from twin.inference.engine import Engine, engine
 from twin.loading import load_part
 from twin.spec.cluster import ClusterSpec
 from twin.spec.inference import EngineSpec

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.network.clusters import cluster
-from twin.network import capacity, latency, sharers
 from twin.network.fabric import fabric, route
+from twin.network.links import capacity, latency, sharers
 from twin.network.topology import kinds, member
 
 KINDS = pytest.mark.parametrize("kind", kinds())

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.network.clusters import cluster
-from twin.network import Placement, capacity, crowding, far_share, latency, sharers, topology
-from twin.network.links import LinkClass
+from twin.network import topology
+from twin.network.links import LinkClass, capacity, crowding, far_share, latency, sharers
+from twin.network.placement import Placement
 
 
 def test_an_nvlink_port_carries_its_line_rate_times_its_efficiency() -> None:

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twin.arch.ops import Matrices, Weights, Work
-from twin.optimizers import Maxima, Optimizer, OptimizerStep, Sent, Share, squares
 from twin.optimizers.adamw import AdamW
-from twin.optimizers.base import Holders
+from twin.optimizers.base import Holders, Maxima, Optimizer, OptimizerStep, Sent, Share, squares
 from twin.optimizers.muon import Muon
 from twin.optimizers.muonclip import MuonClip
 from twin.optimizers.orthogonal import alike, busiest, newton_schulz, normalisation

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.planning.examples import MOE, Changes, scenario
-from twin.arch import layers, parameters
+from twin.arch.count import parameters
 from twin.arch.ops import Layer, Op, Weights, Work
+from twin.arch.stack import layers
 from twin.errors import ScenarioError
-from twin.hardware import seconds
+from twin.hardware.roofline import seconds
 from twin.loading import load
 from twin.planning import caveats, plan
 from twin.planning.compile import layer_seconds, shape_of, weights_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.planning.examples import scenario
-from twin.arch import adapter_parameters, parameters
+from twin.arch.count import adapter_parameters, parameters
 from twin.planning import plan
 from twin.planning.footprint import footprint
 from twin.planning.types import Plan

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.planning.examples import scenario, schedule
-from twin.arch import ATTENTION_CORE, layers
 from twin.arch.ops import Exchange, Item, Layer, Op, Shape, Weights, Work
+from twin.arch.recompute import ATTENTION_CORE
+from twin.arch.stack import layers
 from twin.loading import load
 from twin.planning import plan
 from twin.planning.footprint import footprint, footprints, kept_bytes, late_bytes

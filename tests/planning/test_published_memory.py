@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from twin.arch import parameters
+from twin.arch.count import parameters
 from twin.arch.ops import Layer
 from twin.loading import load
 from twin.planning import plan

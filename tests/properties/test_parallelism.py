@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.engine.scenarios import dense, moe
-from twin.arch import Exchange, Op, parameters
-from twin.arch.ops import Item
+from twin.arch.count import parameters
+from twin.arch.ops import Exchange, Item, Op
 from twin.engine import lower, simulate
 from twin.engine.program import COMPUTE, GATHER, STREAMS, Program
 from twin.planning import plan

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from twin.arch import ATTENTION_CORE
 from twin.arch.ops import Layer, Op, Weights, Work
+from twin.arch.recompute import ATTENTION_CORE
 from twin.engine.trace import Spans, Trace
 from twin.network.placement import Placement
 from twin.planning.types import Chunk, Memory, Mesh, Plan, StageMemory, Warning

@@ -13,7 +13,7 @@ from twin.engine import lower, simulate
 from twin.errors import UsageError
 from twin.loading import load
 from twin.loading.files import shipped_folder
-from twin.network import capacity
+from twin.network.links import capacity
 from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import Report, report

@@ -6,7 +6,7 @@ import pytest
 from tests.engine.scenarios import moe
 from tests.reports.runs import RUNS, played
 from twin.arch.ops import Exchange
-from twin.collectives import traffic
+from twin.collectives.traffic import traffic
 from twin.engine import lower, simulate
 from twin.engine.program import COMPUTE, SEND_BACKWARD, SEND_FORWARD
 from twin.planning import plan

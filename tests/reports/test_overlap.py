@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.scenarios import dense, moe
 from twin.arch.ops import Exchange, Op
-from twin.collectives import traffic
+from twin.collectives.traffic import traffic
 from twin.engine.cost_model import Coster
 from twin.planning import plan
 from twin.reports.overlap import overlap, sentence

@@ -10,7 +10,7 @@ from typing import Annotated
 import pytest
 from pydantic import TypeAdapter, ValidationError, create_model
 
-from twin.optimizers import Optimizer
+from twin.optimizers.base import Optimizer
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES, Schedule
 from twin.spec.axis import Axis, axes, members

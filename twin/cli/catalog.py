@@ -148,7 +148,7 @@ def _kernel_rows(part: Part[Spec]) -> list[dict[str, Any]]:
 
 def counts(model: ModelSpec) -> dict[str, int]:
     """Exact parameter counts of a model, `total` and the activated ones first."""
-    from twin.arch import parameters
+    from twin.arch.count import parameters
 
     found = parameters(model)
     return {
@@ -163,7 +163,7 @@ def counts(model: ModelSpec) -> dict[str, int]:
 def members_of(shelf: str) -> Mapping[str, type[Any]]:
     """The choices of an axis by kind."""
     from twin.network import topology
-    from twin.optimizers import Optimizer
+    from twin.optimizers.base import Optimizer
     from twin.routing import Routing
     from twin.schedules import Schedule
     from twin.spec.axis import members

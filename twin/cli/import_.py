@@ -66,7 +66,7 @@ def import_(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     then name it. A scenario: `twin check` it. What cannot be expressed is refused by name; what is
     left out is said.
     """
-    from twin.arch import parameters
+    from twin.arch.count import parameters
     from twin.interop.importing.as_yaml import catalog_part
     from twin.interop.importing.hf_config import read_hf_config
     from twin.loading.files import display

@@ -67,7 +67,7 @@ def read_launch(
 
 def summary(launch: Launch) -> str:
     """What was read, in a sentence."""
-    from twin.arch import parameters
+    from twin.arch.count import parameters
 
     parallel = launch.parallel
     degrees = {

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from twin.arch import parameters
+from twin.arch.count import parameters
 from twin.loading import Part
 from twin.reports.numbers import count
 from twin.sources import Source, Sourced

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from twin.inference import CAUSES, Cause, Pace, Request, Room
+from twin.inference.engine import CAUSES, Cause
+from twin.inference.kv_capacity import Room
+from twin.inference.pace import Pace, Request
 
 Kind = Literal["rephrasing", "trajectories"]
 Bound = Literal["prefill", "decode", "waiting"]

@@ -23,7 +23,7 @@ from twin.engine.program import (
     Step,
     Template,
 )
-from twin.optimizers import dense_weights
+from twin.optimizers.base import dense_weights
 from twin.planning.memory import PARAMETER_BYTES
 
 _STREAM_OF: Final = {

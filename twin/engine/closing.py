@@ -24,12 +24,12 @@ from typing import TypeAlias
 
 from twin.arch.kernels import COUNT
 from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
-from twin.collectives import Traffic
+from twin.collectives.base import Traffic
 from twin.engine.cost_model import Coster, nanoseconds
 from twin.engine.program import COMPUTE, DATA, FROM_HOST, TO_HOST, Group, Step, Template
-from twin.network import capacity, latency, sharers
+from twin.network.links import capacity, latency, sharers
 from twin.network.placement import Placement
-from twin.optimizers import Phase, Sent, Share, dense_weights, squares
+from twin.optimizers.base import Phase, Sent, Share, dense_weights, squares
 from twin.planning.compile import chunk_map_of
 from twin.planning.memory import PARAMETER_BYTES, shards
 from twin.planning.offload import buckets, host_phases, on_device, share_of

@@ -13,14 +13,17 @@ from typing import Any, Final, Literal
 
 from twin.arch.kernels import piece
 from twin.arch.ops import CollectiveKind, Exchange, Op, Work
-from twin.collectives import Choice, Spread, Traffic, chosen, deepep, serial, spread, traffic
+from twin.collectives.base import Choice, Traffic
+from twin.collectives.deepep import deepep
+from twin.collectives.spread import Spread, spread
+from twin.collectives.traffic import chosen, serial, traffic
 from twin.engine.events import Played, play
 from twin.engine.graph import template_graph
 from twin.engine.link_map import Rates, wire
 from twin.engine.program import Program, Template
 from twin.engine.roles import seats
-from twin.hardware import Price, Prices, prices
-from twin.network import capacity
+from twin.hardware.roofline import Price, Prices, prices
+from twin.network.links import capacity
 from twin.network.placement import Placement
 from twin.planning.compile import shape_of
 from twin.planning.types import Plan

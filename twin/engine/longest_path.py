@@ -28,7 +28,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.collectives import Traffic
+from twin.collectives.base import Traffic
 from twin.engine.contention import Crowds
 from twin.engine.events import DeadlockError, Played
 from twin.engine.graph import Graph

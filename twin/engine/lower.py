@@ -12,7 +12,7 @@ from twin.engine.opening import opening
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import TENSOR, Beside, Message, Offload, Program, Step, Template
 from twin.engine.roles import Ranks, roles, seats
-from twin.network import crossing, latency
+from twin.network.links import crossing, latency
 from twin.planning.memory import boundary_bytes
 from twin.planning.offload import offload_bytes
 from twin.planning.types import Plan

@@ -8,10 +8,10 @@ gather, which is left out.
 
 from __future__ import annotations
 
-from twin.collectives import Traffic
+from twin.collectives.base import Traffic
 from twin.engine.cost_model import Coster
 from twin.engine.program import DATA, Group, Step, Template
-from twin.optimizers import dense_weights
+from twin.optimizers.base import dense_weights
 from twin.planning.memory import PARAMETER_BYTES
 from twin.planning.types import Plan
 

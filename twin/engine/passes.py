@@ -15,8 +15,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from twin.arch import again, wholly
 from twin.arch.ops import Exchange, Layer, Op, Work
+from twin.arch.recompute import again, wholly
 from twin.engine import layer_cache
 from twin.engine.builder import Builder
 from twin.engine.cost_model import Coster, Kernels

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Final, TypeAlias, overload
 
-from twin.collectives import Traffic
+from twin.collectives.base import Traffic
 from twin.engine.breakdown import EXPOSED
 from twin.engine.cost_model import played_alone
 from twin.engine.fluid import ROUNDING

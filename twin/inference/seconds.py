@@ -25,7 +25,7 @@ from twin.arch.remembered import remembered
 from twin.arch.stack import kinds
 from twin.collectives.deepep import deepep
 from twin.collectives.traffic import alone, chosen, traffic
-from twin.hardware import Price, price, slowdown
+from twin.hardware.roofline import Price, price, slowdown
 from twin.inference.decode import decode_items
 from twin.inference.engine import Cause, Engine, Pass
 from twin.inference.prefill import prefill_items, spread_of

@@ -4,27 +4,3 @@ traffic.
 Each module of this package holds one choice, but for `base` and `orthogonal`, which hold what
 several share; `twin.spec.axis` finds a choice by its `kind`.
 """
-
-from twin.optimizers.base import (
-    Holders,
-    Maxima,
-    Optimizer,
-    OptimizerStep,
-    Phase,
-    Sent,
-    Share,
-    dense_weights,
-    squares,
-)
-
-__all__ = [
-    "Holders",
-    "Maxima",
-    "Optimizer",
-    "OptimizerStep",
-    "Phase",
-    "Sent",
-    "Share",
-    "dense_weights",
-    "squares",
-]

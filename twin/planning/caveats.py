@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twin.arch import RECOMPUTED
 from twin.arch.fp8 import stored
 from twin.arch.ops import Layer
+from twin.arch.recompute import RECOMPUTED
 from twin.planning.feasibility import microbatches
 from twin.planning.mesh import in_pods, neighbours_share
 from twin.planning.types import Chunk, Memory, Mesh, Warning

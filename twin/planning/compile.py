@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from twin.arch import again, layers
 from twin.arch.fp8 import packing
 from twin.arch.ops import Layer, Op, Shape, Weights
+from twin.arch.recompute import again
 from twin.arch.remembered import remembered
+from twin.arch.stack import layers
 from twin.collectives.spread import spread
 from twin.errors import Problem, ScenarioError
-from twin.hardware import prices
+from twin.hardware.roofline import prices
 from twin.network.placement import Placement
 from twin.planning.caveats import caveats, memory_caveats
 from twin.planning.feasibility import microbatches, problems

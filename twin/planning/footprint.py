@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import Final
 
-from twin.arch import again, wholly
 from twin.arch.fp8 import packed_bytes, stored
 from twin.arch.ops import Layer, Op
+from twin.arch.recompute import again, wholly
 from twin.planning.types import Chunk
 from twin.schedules.action import Pass
 from twin.spec.memory import MemorySpec

@@ -23,11 +23,11 @@ from typing import Final, get_args
 
 import numpy as np
 
-from twin.arch import adapter_parameters, parameters
+from twin.arch.count import adapter_parameters, parameters
 from twin.arch.kernels import ELEMENT
 from twin.arch.ops import Exchange, Group, Layer, Weights
 from twin.arch.recompute import TRANSFORMER
-from twin.optimizers import dense_weights
+from twin.optimizers.base import dense_weights
 from twin.planning.columns import alike, columns_of
 from twin.planning.footprint import PARAMETER_BYTES, footprints
 from twin.planning.mesh import ranks_of_stages

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from twin.arch import ALTERNATE, sequence_parts
+from twin.arch.recompute import ALTERNATE
+from twin.arch.stack import sequence_parts
 from twin.errors import Problem
 from twin.planning.mesh import divisors, next_to
 from twin.routing.histogram import Histogram

@@ -30,7 +30,7 @@ from typing import Final
 import numpy as np
 
 from twin.arch.ops import Layer, Weights
-from twin.optimizers import Holders, Phase, Share
+from twin.optimizers.base import Holders, Phase, Share
 from twin.planning.columns import columns
 from twin.planning.footprint import kept_bytes
 from twin.planning.types import Chunk, Mesh

@@ -16,9 +16,10 @@ from importlib import import_module
 from math import exp, hypot, log
 from typing import TYPE_CHECKING, Final, cast
 
-from twin.arch import ALTERNATE, ATTENTION_CORE, again, layers
 from twin.arch.count import flop_per_token
 from twin.arch.ops import Op, Shape
+from twin.arch.recompute import ALTERNATE, ATTENTION_CORE, again
+from twin.arch.stack import layers
 from twin.planning.types import Plan, Warning
 from twin.reports.breakdown import exposed_communication_ns
 from twin.reports.cost import bill

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from twin.collectives.traffic import Traffic
 from twin.engine.program import FROM_HOST, SEND_BACKWARD, SEND_FORWARD, TO_HOST, Program, Step
 from twin.engine.trace import Trace
-from twin.network import capacity
+from twin.network.links import capacity
 from twin.planning.types import Plan
 
 LABELS: Final = {

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from twin.arch import again
 from twin.arch.ops import Op, Work
+from twin.arch.recompute import again
 from twin.collectives.traffic import Traffic
 from twin.engine.breakdown import EXPOSED
 from twin.engine.pass_dependencies import NOWHERE, turns
 from twin.engine.program import FROM_HOST, SEND_FORWARD, TO_HOST, Program, Step, parts
 from twin.engine.trace import Trace
-from twin.hardware import Price, matmul, measured_apart, price
+from twin.hardware import matmul
+from twin.hardware.roofline import Price, measured_apart, price
 from twin.planning.offload import offloaded
 from twin.planning.types import Plan
 from twin.schedules.action import Pass

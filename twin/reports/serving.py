@@ -24,9 +24,11 @@ from pydantic import ValidationError
 
 from twin.arch.inference import with_heads
 from twin.errors import Problem, ScenarioError
-from twin.inference import Engine, cached_bytes, decode_pass, engine, room
 from twin.inference.curve import PARTS, WRITTEN, AtContext, Curve, Point, curve, most, point
+from twin.inference.engine import Engine, engine
+from twin.inference.kv_capacity import cached_bytes, room
 from twin.inference.pace import Request
+from twin.inference.seconds import decode_pass
 from twin.loading.ends import ranges, with_number
 from twin.reports.inference import LONG, conventions
 from twin.reports.numbers import count, digits, duration, flop, gibibytes, signed

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from twin.arch import again
 from twin.arch.ops import Layer, Op, Work
+from twin.arch.recompute import again
 from twin.engine.trace import Trace
-from twin.hardware import speed_of_light
+from twin.hardware.roofline import speed_of_light
 from twin.loading import scenario_hash
 from twin.planning.types import Memory, Plan, StageMemory
 from twin.reports.breakdown import CAUSES, exposures, mean

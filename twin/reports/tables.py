@@ -22,7 +22,7 @@ from twin.reports.table import Block, Table, bar, headed, headless, percent, war
 from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES
 
 if TYPE_CHECKING:
-    from twin.data import JobRun, Part
+    from twin.data.types import JobRun, Part
     from twin.explore.study import Suggestion
     from twin.goodput import Goodput
     from twin.reports.with_data import Generated

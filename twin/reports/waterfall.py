@@ -17,7 +17,8 @@ from twin.arch.ops import Layer, Op, Work
 from twin.engine.cost_model import Coster, Part
 from twin.engine.passes import copies, recomputed
 from twin.engine.tensor_overlap import backward_units, cut, forward_units
-from twin.hardware import matmul, speed_of_light
+from twin.hardware import matmul
+from twin.hardware.roofline import speed_of_light
 from twin.planning.types import Plan
 from twin.reports.breakdown import CAUSES
 from twin.reports.report import Report

@@ -12,7 +12,7 @@ from twin.reports.numbers import count, digits, show
 from twin.scenario import Scenario
 
 if TYPE_CHECKING:  # few runs say what their data takes
-    from twin.data import Generation
+    from twin.data.types import Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def data_of(scenario: Scenario) -> Generated | None:
     """
     if scenario.data is None or not scenario.data.generates:
         return None
-    found = cast("Generation", import_module("twin.data").generation(scenario))
+    found = cast("Generation", import_module("twin.data.generate").generation(scenario))
     costs = tuple(_cost(scenario, job.gpu_hours) for job in found.jobs)
     return Generated(found, costs)
 
@@ -55,7 +55,7 @@ def check_data(scenario: Scenario) -> None:
     Raises `ScenarioError` where no engine can generate it.
     """
     if scenario.data is not None and scenario.data.generates:
-        import_module("twin.data").generation(scenario, ranges=False)
+        import_module("twin.data.generate").generation(scenario, ranges=False)
 
 
 def _cost(scenario: Scenario, gpu_hours: float) -> float | None:

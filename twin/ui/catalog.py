@@ -7,10 +7,10 @@ from typing import Any, Final, Literal, cast
 
 import streamlit as st
 
-from twin.arch import parameters
+from twin.arch.count import parameters
 from twin.loading import Part, catalog_parts, load_part
 from twin.loading.catalog import PART_KINDS, SLOTS, PartKind
-from twin.optimizers import Optimizer
+from twin.optimizers.base import Optimizer
 from twin.reports.numbers import count
 from twin.routing import Routing
 from twin.schedules import Schedule

@@ -17,7 +17,8 @@ from twin.evidence.calibrate.factors import NAMED_FACTORS, STEP_FACTORS, scaled
 from twin.evidence.calibrate.result import Stamp
 from twin.evidence.calibrate.step_fit import StepSimulator
 from twin.evidence.calibrate.write import write
-from twin.inference import decode_pass, engine
+from twin.inference.engine import engine
+from twin.inference.seconds import decode_pass
 from twin.loading import load, load_part
 from twin.spec.inference import EngineSpec
 

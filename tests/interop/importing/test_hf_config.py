@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.interop.importing.independent import counted
-from twin.arch import parameters
+from twin.arch.count import parameters
 from twin.errors import UsageError
 from twin.interop.importing.as_yaml import catalog_part
 from twin.interop.importing.hf_config import FAMILIES, read_hf_config

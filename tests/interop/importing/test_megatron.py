@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from twin.arch import parameters
+from twin.arch.count import parameters
 from twin.errors import UsageError
 from twin.interop.importing.as_yaml import scenario_text
 from twin.interop.importing.megatron import Launch, read_megatron, understood

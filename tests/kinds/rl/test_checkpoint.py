@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twin.arch import parameters
+from twin.arch.count import parameters
 from twin.kinds.weight_update.checkpoint import checkpoint
 from twin.loading import load_part
 

@@ -20,8 +20,7 @@ from twin.engine import lower, simulate
 from twin.errors import ScenarioError
 from twin.kinds.iteration.training import states_of
 from twin.loading import load
-from twin.network import capacity
-from twin.network.links import latency, sharers
+from twin.network.links import capacity, latency, sharers
 from twin.planning import plan
 
 MODES = {"colocated": (), "disaggregated": APART, "one_step_off": BESIDE}

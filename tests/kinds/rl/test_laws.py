@@ -8,7 +8,7 @@ import pytest
 
 import twin
 from tests.kinds.rl.updates import H800, LARGE, QUICK, SMALL, changed, planned, played, seconds
-from twin.network import capacity
+from twin.network.links import capacity
 
 WIDE = "cluster.node.host.pcie.bandwidth=126GB/s"
 """Twice the PCIe link: room for a NIC and copies from the host."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.inference.engines import made
-from twin.inference import decode_pass, prefill_pass
+from twin.inference.seconds import decode_pass, prefill_pass
 from twin.kinds.rollouts.pace import Lines, StepTable, step_table
 
 LINES = st.builds(

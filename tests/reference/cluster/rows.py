@@ -14,7 +14,9 @@ from scipy.optimize import least_squares
 from reference.cluster.namespaces import LocalCluster
 from twin import units
 from twin.arch.ops import CollectiveKind
-from twin.collectives import START_HOPS, Traffic, point_to_point, traffic
+from twin.collectives.base import START_HOPS, Traffic
+from twin.collectives.point_to_point import point_to_point
+from twin.collectives.traffic import traffic
 from twin.network.placement import Placement
 from twin.spec.cluster import ClusterSpec
 

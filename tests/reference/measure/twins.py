@@ -5,7 +5,7 @@ from __future__ import annotations
 from reference.measure.cases import TimedCase
 from twin.arch.ops import OpClass, Product, Work
 from twin.evidence.calibrate.measure_folder import KINDS
-from twin.hardware import seconds
+from twin.hardware.roofline import seconds
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 

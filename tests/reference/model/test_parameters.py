@@ -10,7 +10,7 @@ import torch
 from reference.convert.names import tensors
 from reference.model import Transformer
 from tests.reference.model.peers import GROUPED, LATENT, changed
-from twin.arch import parameters
+from twin.arch.count import parameters
 from twin.loading import load_part
 from twin.loading.files import shipped_folder
 from twin.spec.model import ModelSpec

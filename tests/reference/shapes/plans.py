@@ -8,11 +8,11 @@ from typing import Any
 
 import twin
 from reference.config import RunSpec
-from twin.arch import again
 from twin.arch.ops import CollectiveKind, Layer, Op
 from twin.arch.parameters import on_rank
+from twin.arch.recompute import again
 from twin.arch.stack import parameters_of
-from twin.collectives import Traffic
+from twin.collectives.base import Traffic
 from twin.engine.closing import finishes
 from twin.engine.cost_model import Coster
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass

@@ -20,10 +20,11 @@ from math import log
 from types import MappingProxyType
 from typing import Any, Final
 
-from twin.arch import again, layers
 from twin.arch.kernels import ACCUMULATE, ELEMENT, FP8, FP8_WEIGHT, SINGLE
 from twin.arch.ops import Op, OpClass, Precision, Product, Shape, Work
-from twin.hardware import price, seconds, slowdown
+from twin.arch.recompute import again
+from twin.arch.stack import layers
+from twin.hardware.roofline import price, seconds, slowdown
 from twin.loading import load_part
 from twin.loading.files import read_data, shipped_folder
 from twin.spec.calibration import CalibrationSpec

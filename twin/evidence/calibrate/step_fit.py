@@ -18,7 +18,7 @@ from twin.evidence.calibrate import factors as numbers
 from twin.evidence.calibrate.choice import ChosenFactors, choose, sets_of
 from twin.evidence.calibrate.columns import StepRow
 from twin.evidence.calibrate.factors import STEP_FACTORS, Array, Factor, replaced
-from twin.inference import decode_pass
+from twin.inference.seconds import decode_pass
 from twin.kinds.rollouts.plan import server_of
 from twin.planning import plan
 from twin.scenario import Scenario

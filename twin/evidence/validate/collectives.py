@@ -17,7 +17,8 @@ from types import MappingProxyType
 from typing import Final, get_args
 
 from twin.arch.ops import CollectiveKind
-from twin.collectives import Traffic, alone, chosen, traffic
+from twin.collectives.base import Traffic
+from twin.collectives.traffic import alone, chosen, traffic
 from twin.evidence.validate import exchanges
 from twin.evidence.validate.answer import RowResult, answering, blank, reason_of, refused
 from twin.evidence.validate.exchanges import (
@@ -30,7 +31,7 @@ from twin.evidence.validate.exchanges import (
     placed,
 )
 from twin.evidence.validate.suite import PublishedRow, Unreadable, number
-from twin.network import capacity, latency
+from twin.network.links import capacity, latency
 
 SMALLEST: Final = 4 * 2**20
 """Bytes; NCCL sends smaller payloads by other protocols, which the twin does not price."""

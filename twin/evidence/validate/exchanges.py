@@ -15,11 +15,13 @@ from math import ceil
 from types import MappingProxyType
 from typing import Any, Final
 
-from twin.collectives import Spread, alone, deepep, spread, traffic
+from twin.collectives.deepep import deepep
+from twin.collectives.spread import Spread, spread
+from twin.collectives.traffic import alone, traffic
 from twin.evidence.validate.scenario_parts import gpu_spec, nodes_with
 from twin.evidence.validate.suite import PublishedRow, Unreadable, count, number
 from twin.loading import load_part
-from twin.network import Placement
+from twin.network.placement import Placement
 from twin.spec.cluster import ClusterSpec
 
 GPUS: Final = MappingProxyType(

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from twin.collectives import traffic
+from twin.collectives.traffic import traffic
 from twin.evidence.calibrate import require_scipy
 from twin.evidence.calibrate.kernels import FILES, Kernel
 from twin.evidence.validate import collectives, kernels

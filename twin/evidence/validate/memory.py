@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from twin.arch import parameters
+from twin.arch.count import parameters
 from twin.arch.ops import Layer
 from twin.evidence.validate.answer import RowResult, answering, blank
 from twin.evidence.validate.steps import GIB, scenario_of

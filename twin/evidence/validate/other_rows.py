@@ -20,7 +20,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from twin.arch import parameters
+from twin.arch.count import parameters
 from twin.arch.ops import Weights
 from twin.engine import lower, simulate
 from twin.evidence.calibrate.weight_update import measured, predicted
@@ -37,7 +37,8 @@ from twin.evidence.validate.steps import STEP, scenario_of
 from twin.evidence.validate.steps import answers as of_step
 from twin.evidence.validate.suite import PublishedRow, Unreadable, count, number
 from twin.evidence.validate.training import express
-from twin.inference import Engine, Pass, decode_pass, engine, prefill_pass
+from twin.inference.engine import Engine, Pass, engine
+from twin.inference.seconds import decode_pass, prefill_pass
 from twin.loading import load_part
 from twin.optimizers.adamw import AdamW
 from twin.optimizers.base import MASTER_BYTES

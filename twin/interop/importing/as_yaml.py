@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from twin.arch import parameters
+from twin.arch.count import parameters
 from twin.errors import printable
 from twin.interop.importing.megatron import Launch
 from twin.spec.model import ModelSpec

@@ -17,7 +17,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from twin.errors import ScenarioError
-from twin.inference import decode_pass
+from twin.inference.seconds import decode_pass
 from twin.kinds.iteration.simulate import length_of
 from twin.kinds.iteration.types import IterationPlan, IterationTrace, Phase, Round
 from twin.kinds.rollouts.plan import server_of

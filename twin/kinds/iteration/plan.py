@@ -8,7 +8,8 @@ from math import floor
 from typing import Any, Final
 
 from twin.errors import Problem, ScenarioError
-from twin.inference import Engine, Room, room
+from twin.inference.engine import Engine
+from twin.inference.kv_capacity import Room, room
 from twin.kinds.iteration.training import copy_ns, states_of, switch
 from twin.kinds.iteration.types import Fit, IterationPlan, Switch
 from twin.kinds.rollouts.plan import server_of

@@ -46,8 +46,7 @@ from twin.engine import lower, simulate
 from twin.engine.cost_model import length_alone
 from twin.engine.program import SEND_FORWARD, Program, Template
 from twin.kinds.iteration.types import Batch, Switch
-from twin.network import capacity
-from twin.network.links import latency, sharers
+from twin.network.links import capacity, latency, sharers
 from twin.planning import plan
 from twin.planning.types import Plan, StageMemory
 from twin.scenario import Scenario

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from twin.inference import Engine, Room
+from twin.inference.engine import Engine
+from twin.inference.kv_capacity import Room
 from twin.kinds.rollouts.types import RolloutTrace
 from twin.kinds.weight_update.types import UpdatePlan
 from twin.planning.types import Plan, Warning

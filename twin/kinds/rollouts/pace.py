@@ -17,7 +17,8 @@ from math import ceil, sqrt
 from typing import Final
 
 from twin.arch.remembered import remembered
-from twin.inference import Engine, decode_pass, prefill_pass
+from twin.inference.engine import Engine
+from twin.inference.seconds import decode_pass, prefill_pass
 
 _FAR: Final = 1e6
 """Cached tokens per group at which the upper line is measured."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from twin.errors import Problem, ScenarioError
-from twin.inference import Engine, engine, room
+from twin.inference.engine import Engine, engine
+from twin.inference.kv_capacity import room
 from twin.kinds.rollouts.types import NAME, Place, Rules
 from twin.scenario import Scenario
 from twin.spec.rollout import RolloutSpec

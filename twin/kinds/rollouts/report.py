@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from twin.inference import Engine, Room, room
+from twin.inference.engine import Engine
+from twin.inference.kv_capacity import Room, room
 from twin.kinds.rollouts.plan import RolloutPlan
 from twin.kinds.rollouts.types import (
     NAME,

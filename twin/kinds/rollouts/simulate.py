@@ -17,7 +17,7 @@ from itertools import pairwise
 from simpy import Environment, Event
 
 from twin.errors import Problem, ScenarioError
-from twin.inference import Engine
+from twin.inference.engine import Engine
 from twin.kinds.rollouts.draw import draw
 from twin.kinds.rollouts.engine import Events, PlayedEngine, Work
 from twin.kinds.rollouts.pace import StepTable, step_table

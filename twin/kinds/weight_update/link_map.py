@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from twin.kinds.weight_update.types import Flow, Link, UpdatePlan
-from twin.network import Placement, capacity, far_share
+from twin.network.links import capacity, far_share
+from twin.network.placement import Placement
 from twin.spec.cluster import ClusterSpec
 
 NANO: Final = 1e-9

@@ -23,7 +23,7 @@ from twin.engine.cost_model import nanoseconds
 from twin.kinds.weight_update.buckets import Bucket
 from twin.kinds.weight_update.link_map import Wires
 from twin.kinds.weight_update.types import Flow, Link, Operation, Stage, UpdatePlan, UpdateProgram
-from twin.network import latency
+from twin.network.links import latency
 
 ALL: Final = -1
 """Stands for all ranks."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from twin.kinds.weight_update.buckets import Bucket, Buffers
-from twin.network import LinkClass
+from twin.network.links import LinkClass
 from twin.planning.types import Warning
 from twin.scenario import UpdateScenario
 
