@@ -51,118 +51,92 @@ class ParallelSpec(Spec):
     pipeline). The experts of a stage have a grid of their own over the same ranks: expert_tensor x
     expert, and what remains holds replicas."""
 
-    pipeline: Count = Field(default=1, description="pipeline stages")
-    virtual: Count = Field(default=1, description="chunks per stage")
-    expert: Count = Field(default=1, description="ranks that share one set of experts")
-    tensor: Count = Field(default=1, description="ranks that share each matrix")
-    expert_tensor: Count = Field(default=1, description="ranks that share each matrix of an expert")
-    context: Count = Field(default=1, description="ranks that share each sequence")
-    zero: Annotated[Literal[0, 1, 2, 3], Exactly] = Field(
-        default=1,
-        description="sharded over data and context ranks: 1 optimizer state, 2 also gradients, "
-        "3 also parameters (FSDP)",
-    )
-    reshard_after_forward: Flag = Field(
-        default=True,
-        description="zero 3: free gathered parameters after forward and gather them again in "
-        "backward; false keeps them until then",
-    )
-    micro_batch: Count = Field(default=1, description="sequences per micro-batch")
-    sequence_parallel: Flag = Field(
-        default=False, description="norms and dropouts split over the tensor ranks"
-    )
-    schedule: Annotated[Schedule, Axis("twin.schedules")] = Field(
-        description="the order in which stages run their passes"
-    )
-    dispatcher: Literal["alltoall", "deepep"] = Field(
-        default="alltoall",
-        description="expert all-to-all: alltoall sends a copy per chosen expert, deepep one per "
-        "node, passed on over NVLink",
-    )
-    overlap_shared_experts: Flag = Field(
-        default=True,
-        description="shared experts run while tokens are on their way to routed ones, as with "
-        "Megatron-LM's --moe-shared-expert-overlap; false: once these have come",
-    )
-    collectives: Choice = Field(
-        default="ring",
-        description="how tensors are reduced, gathered and broadcast: by rings, double binary "
-        "trees, hierarchical (inside nodes, then across), nvls (NVSwitches add up); auto: the "
-        "fastest on idle links for each. Rings where an algorithm has no such collective",
-    )
-    overlap_tensor: Literal["none", "bulk", "pieces"] = Field(
-        default="none",
-        description="tensor ranks' collectives beside products: bulk sums gradients of inputs "
-        "beside those of weights, as Megatron-LM always does; pieces also sends each piece of a "
-        "product while another is multiplied, as Transformer Engine's userbuffers "
-        "(--tp-comm-overlap) and PyTorch's async tensor parallelism, and needs sequence_parallel",
-    )
-    sequence_copies: Flag = Field(
-        default=False,
-        description="sequence_parallel as PyTorch's DTensor does it, batch before sequence: what "
-        "is gathered is copied into order, and so is what is summed, before",
-    )
-    overlap_param_gather: Flag = Field(
-        default=False, description="zero 1 and 2: gather new weights under the first forward passes"
-    )
-    layers: tuple[Whole, ...] | None = Field(
-        default=None, description="layers per chunk, chunk-major; null: balanced by time"
-    )
-    order: RankOrder = Field(default=AXES, description="axes over ranks, fastest first")
+    pipeline: Count = 1
+    """pipeline stages"""
+    virtual: Count = 1
+    """chunks per stage"""
+    expert: Count = 1
+    """ranks that share one set of experts"""
+    tensor: Count = 1
+    """ranks that share each matrix"""
+    expert_tensor: Count = 1
+    """ranks that share each matrix of an expert"""
+    context: Count = 1
+    """ranks that share each sequence"""
+    zero: Annotated[Literal[0, 1, 2, 3], Exactly] = 1
+    """sharded over data and context ranks: 1 optimizer state, 2 also gradients, 3 also parameters
+    (FSDP)"""
+    reshard_after_forward: Flag = True
+    """zero 3: free gathered parameters after forward and gather them again in backward; false keeps
+    them until then"""
+    micro_batch: Count = 1
+    """sequences per micro-batch"""
+    sequence_parallel: Flag = False
+    """norms and dropouts split over the tensor ranks"""
+    schedule: Annotated[Schedule, Axis("twin.schedules")]
+    """the order in which stages run their passes"""
+    dispatcher: Literal["alltoall", "deepep"] = "alltoall"
+    """expert all-to-all: alltoall sends a copy per chosen expert, deepep one per node, passed on
+    over NVLink"""
+    overlap_shared_experts: Flag = True
+    """shared experts run while tokens are on their way to routed ones, as with Megatron-LM's
+    --moe-shared-expert-overlap; false: once these have come"""
+    collectives: Choice = "ring"
+    """how tensors are reduced, gathered and broadcast: by rings, double binary trees, hierarchical
+    (inside nodes, then across), nvls (NVSwitches add up); auto: the fastest on idle links for each.
+    Rings where an algorithm has no such collective"""
+    overlap_tensor: Literal["none", "bulk", "pieces"] = "none"
+    """tensor ranks' collectives beside products: bulk sums gradients of inputs beside those of
+    weights, as Megatron-LM always does; pieces also sends each piece of a product while another is
+    multiplied, as Transformer Engine's userbuffers (--tp-comm-overlap) and PyTorch's async tensor
+    parallelism, and needs sequence_parallel"""
+    sequence_copies: Flag = False
+    """sequence_parallel as PyTorch's DTensor does it, batch before sequence: what is gathered is
+    copied into order, and so is what is summed, before"""
+    overlap_param_gather: Flag = False
+    """zero 1 and 2: gather new weights under the first forward passes"""
+    layers: tuple[Whole, ...] | None = None
+    """layers per chunk, chunk-major; null: balanced by time"""
+    order: RankOrder = AXES
+    """axes over ranks, fastest first"""
 
 
 class TrainSpec(Spec):
     """The training run: sizes, optimizer, numbers and kernels."""
 
-    tokens: Tokens = Field(description="tokens of the whole run")
-    sequence: Annotated[Tokens, Field(le=10**8)] = Field(description="tokens per sequence")
+    tokens: Tokens
+    """tokens of the whole run"""
+    sequence: Annotated[Tokens, Field(le=10**8)]
+    """tokens per sequence"""
     # After `sequence`: pydantic validates in this order, and a batch in sequences needs it.
-    global_batch: Annotated[Tokens, Field(le=10**12), written_as("tokens", "sequences")] = Field(
-        description="tokens per step; written in tokens or sequences"
-    )
-    optimizer: Annotated[Optimizer, Axis("twin.optimizers")] = Field(
-        description="how weights move once the gradients of a step are known"
-    )
-    precision: Literal["bf16", "fp8"] = Field(
-        default="bf16",
-        description="numbers of matrix products; fp8: of linear layers and experts, the "
-        "rest in bf16",
-    )
-    fp8_scaling: Scaling = Field(
-        default="block",
-        description="of fp8: block as in DeepSeek-V3; tensor: one scale per tensor, of the steps "
-        "before, as in Transformer Engine, whose casts are part of the kernels before them, and "
-        "whose experts get their tokens in bf16; current: of the tensor itself, so that casts are "
-        "kernels of their own, and experts are cast one by one; mx: of 32 values, as current with "
-        "one kernel where that has three",
-    )
-    gradients: Literal["fp32", "bf16"] = Field(
-        default="fp32",
-        description="numbers in which gradients are kept over micro-batches and reduced over ranks",
-    )
-    attention_kernel: Literal["flash", "unfused"] = Field(
-        default="flash",
-        description="unfused: scores and softmax go through device memory, as before fused kernels",
-    )
-    cross_entropy: CrossEntropy = Field(
-        default="fused",
-        description="the loss on the logits: fused as in Megatron-LM, in place on an fp32 copy; "
-        "eager as PyTorch's kernels, one after the other on fp32; compiled into one kernel each "
-        "way that reads bf16; chunked: a part of the vocabulary at a time, whose logits are made "
-        "again for the backward pass",
-    )
-    expert_weights: Literal["inside", "outputs"] = Field(
-        default="inside",
-        description="where routing weights multiply: inside experts, with SwiGLU, as in "
-        "Megatron-LM; outputs: what experts give, in fp32, as in torchtitan, which keeps that copy",
-    )
-    lora: LoraSpec | None = Field(
-        default=None,
-        description="low-rank adapters, which alone are trained; null: all weights are",
-    )
-    routing: Annotated[Routing, Axis("twin.routing")] = Field(
-        default=Balanced(), description="how tokens spread over experts"
-    )
+    global_batch: Annotated[Tokens, Field(le=10**12), written_as("tokens", "sequences")]
+    """tokens per step; written in tokens or sequences"""
+    optimizer: Annotated[Optimizer, Axis("twin.optimizers")]
+    """how weights move once the gradients of a step are known"""
+    precision: Literal["bf16", "fp8"] = "bf16"
+    """numbers of matrix products; fp8: of linear layers and experts, the rest in bf16"""
+    fp8_scaling: Scaling = "block"
+    """of fp8: block as in DeepSeek-V3; tensor: one scale per tensor, of the steps before, as in
+    Transformer Engine, whose casts are part of the kernels before them, and whose experts get their
+    tokens in bf16; current: of the tensor itself, so that casts are kernels of their own, and
+    experts are cast one by one; mx: of 32 values, as current with one kernel where that has
+    three"""
+    gradients: Literal["fp32", "bf16"] = "fp32"
+    """numbers in which gradients are kept over micro-batches and reduced over ranks"""
+    attention_kernel: Literal["flash", "unfused"] = "flash"
+    """unfused: scores and softmax go through device memory, as before fused kernels"""
+    cross_entropy: CrossEntropy = "fused"
+    """the loss on the logits: fused as in Megatron-LM, in place on an fp32 copy; eager as PyTorch's
+    kernels, one after the other on fp32; compiled into one kernel each way that reads bf16;
+    chunked: a part of the vocabulary at a time, whose logits are made again for the backward
+    pass"""
+    expert_weights: Literal["inside", "outputs"] = "inside"
+    """where routing weights multiply: inside experts, with SwiGLU, as in Megatron-LM; outputs: what
+    experts give, in fp32, as in torchtitan, which keeps that copy"""
+    lora: LoraSpec | None = None
+    """low-rank adapters, which alone are trained; null: all weights are"""
+    routing: Annotated[Routing, Axis("twin.routing")] = Balanced()
+    """how tokens spread over experts"""
 
     @property
     def gradient_bytes(self) -> int:
@@ -280,10 +254,10 @@ class Root(Spec):
     section: ClassVar[str] = ""
     """The section that makes a file a scenario of this class; empty: none of the others' does."""
 
-    schema_version: Annotated[Literal[1], Exactly] = Field(
-        alias="schema", description="version of this format"
-    )
-    name: str = Field(description="what reports call this run")
+    schema_version: Annotated[Literal[1], Exactly] = Field(alias="schema")
+    """version of this format"""
+    name: str
+    """what reports call this run"""
     model: ModelSpec
     cluster: ClusterSpec
 
@@ -324,14 +298,16 @@ class PhaseSpec(LengthSpec):
     """A part of the run with sections of its own, each of which goes over the scenario's: what it
     leaves out is as there, and lists replace."""
 
-    model: ModelSpec | None = Field(default=None, description="null: the scenario's")
-    parallel: ParallelSpec | None = Field(default=None, description="null: the scenario's")
-    memory: MemorySpec | None = Field(default=None, description="null: the scenario's")
-    train: TrainSpec | None = Field(
-        default=None,
-        description="null: the scenario's; `tokens` of a phase stand beside it, not in it",
-    )
-    calibration: CalibrationSpec | None = Field(default=None, description="null: the scenario's")
+    model: ModelSpec | None = None
+    """null: the scenario's"""
+    parallel: ParallelSpec | None = None
+    """null: the scenario's"""
+    memory: MemorySpec | None = None
+    """null: the scenario's"""
+    train: TrainSpec | None = None
+    """null: the scenario's; `tokens` of a phase stand beside it, not in it"""
+    calibration: CalibrationSpec | None = None
+    """null: the scenario's"""
 
 
 OF_A_PHASE: Final = ("model", "parallel", "memory", "train", "calibration")
@@ -380,24 +356,20 @@ class Scenario(Root):
     train: TrainSpec
     cost: CostSpec | None = None
     calibration: CalibrationSpec
-    goodput: GoodputSpec | None = Field(
-        default=None, description="failures and what is done about them; null: the run has none"
-    )
+    goodput: GoodputSpec | None = None
+    """failures and what is done about them; null: the run has none"""
     # After `train`, whose tokens they come to.
-    phases: Annotated[tuple[PhaseSpec, ...], AfterValidator(_check_phases)] = Field(
-        default=(), description="the run in parts with layouts of their own; none: it is one part"
-    )
-    start: Day | None = Field(
-        default=None, description="the first day of the run; null: its calendar counts days"
-    )
-    data: DataSpec | None = Field(
-        default=None, description="what the run reads, and what of it is generated before"
-    )
-    rl: RlSpec | None = Field(default=None, description="reinforcement learning; null: none")
+    phases: Annotated[tuple[PhaseSpec, ...], AfterValidator(_check_phases)] = ()
+    """the run in parts with layouts of their own; none: it is one part"""
+    start: Day | None = None
+    """the first day of the run; null: its calendar counts days"""
+    data: DataSpec | None = None
+    """what the run reads, and what of it is generated before"""
+    rl: RlSpec | None = None
+    """reinforcement learning; null: none"""
     # After `cost` and `goodput`, of which some can only be expected with them.
-    expect: tuple[Annotated[Expectation, _expected_of(_run_kind)], ...] = Field(
-        default=(), description="what must hold of the run; exit code 5 where something does not"
-    )
+    expect: tuple[Annotated[Expectation, _expected_of(_run_kind)], ...] = ()
+    """what must hold of the run; exit code 5 where something does not"""
     sweep: SweepSpec | None = None
 
     @property
@@ -455,9 +427,8 @@ class UpdateScenario(Root):
     cost: CostSpec | None = None
     calibration: CalibrationSpec
     # After `cost`, as above.
-    expect: tuple[Annotated[Expectation, _OF_AN_UPDATE], ...] = Field(
-        default=(), description="what must hold of the run; exit code 5 where something does not"
-    )
+    expect: tuple[Annotated[Expectation, _OF_AN_UPDATE], ...] = ()
+    """what must hold of the run; exit code 5 where something does not"""
 
 
 AnyScenario: TypeAlias = Scenario | UpdateScenario

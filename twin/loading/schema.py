@@ -267,7 +267,7 @@ def _inherit_descriptions(schema: Json) -> None:
         for key, field in section["properties"].items():
             below = [section] if key == "kind" else members(schema, field)
             meaning = field.get("description") or (below[0]["description"] if below else "")
-            field["description"] = _sentence(meaning)
+            field["description"] = _sentence(" ".join(meaning.split()))
     for section in own:
         for field in section["properties"].values():
             field["description"] += aside(field)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from pydantic import Field
-
 from twin.arch.ops import Weights
 from twin.optimizers.base import (
     MASTER_BYTES,
@@ -30,9 +28,8 @@ class AdamW(Optimizer):
     """Elementwise: a rank needs nothing but its own shard."""
 
     kind: Literal["adamw"] = "adamw"
-    moments: Literal["fp32", "bf16"] = Field(
-        default="fp32", description="numbers of momentum and variance"
-    )
+    moments: Literal["fp32", "bf16"] = "fp32"
+    """numbers of momentum and variance"""
 
     @property
     def _moment(self) -> float:

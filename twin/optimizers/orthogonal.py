@@ -26,8 +26,6 @@ from heapq import heapify, heapreplace
 from math import ceil
 from typing import Literal
 
-from pydantic import Field
-
 from twin.arch.ops import Bucket, Matrices, OpClass, Weights, Work
 from twin.optimizers.base import (
     GRADIENT_BYTES,
@@ -66,10 +64,8 @@ _HOLDERS: dict[Holders, tuple[Bucket, ...]] = {
 class Orthogonal(Optimizer):
     """Orthogonalised momentum for matrices, AdamW for the rest."""
 
-    newton_schulz: Literal["replicated", "partitioned"] = Field(
-        default="replicated",
-        description="who orthogonalises a matrix: every rank that holds it, or one of them",
-    )
+    newton_schulz: Literal["replicated", "partitioned"] = "replicated"
+    """who orthogonalises a matrix: every rank that holds it, or one of them"""
 
     def state_bytes(self, weights: Weights) -> tuple[float, float]:
         """8 bytes for each weight of a matrix, 12 for each other weight."""

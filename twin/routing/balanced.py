@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from twin.routing.base import Routing
 
 
 class Balanced(Routing):
     """Every expert gets the same tokens."""
 
-    kind: Literal["balanced"] = Field(default="balanced", description="routing")
+    kind: Literal["balanced"] = "balanced"
+    """routing"""
 
     def shares(self, experts: int) -> tuple[float, ...]:
         """The same for all."""

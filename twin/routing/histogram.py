@@ -15,11 +15,10 @@ Weight = Annotated[float, Field(gt=0, le=1e18)]
 class Histogram(Routing):
     """Loads of experts in the order of their numbers, so that each rank gets those of its own."""
 
-    kind: Literal["histogram"] = Field(description="routing")
-    loads: tuple[Weight, ...] = Field(
-        min_length=1,
-        description="tokens of each expert, by its number, in any unit; as many as experts",
-    )
+    kind: Literal["histogram"]
+    """routing"""
+    loads: tuple[Weight, ...] = Field(min_length=1)
+    """tokens of each expert, by its number, in any unit; as many as experts"""
 
     def shares(self, experts: int) -> tuple[float, ...]:  # noqa: ARG002 (a rule has compared them)
         """Each load over their sum."""

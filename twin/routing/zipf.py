@@ -29,10 +29,10 @@ class Zipf(Routing):
     pairs of strong and weak) about 1.00.
     """
 
-    kind: Literal["zipf"] = Field(description="routing")
-    s: Annotated[float, Strict(), Field(ge=0, le=4)] = Field(
-        description="exponent: the i-th most popular expert gets 1 / i^s; 0 is balanced"
-    )
+    kind: Literal["zipf"]
+    """routing"""
+    s: Annotated[float, Strict(), Field(ge=0, le=4)]
+    """exponent: the i-th most popular expert gets 1 / i^s; 0 is balanced"""
 
     def shares(self, experts: int) -> tuple[float, ...]:
         """By expert, in the typical order."""

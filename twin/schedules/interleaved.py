@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, final
 
-from pydantic import Field
-
 from twin.schedules.action import Action
 from twin.schedules.base import Obstacle, Schedule
 from twin.spec.base import Exactly, Flag
@@ -34,17 +32,12 @@ class Interleaved(Schedule):
     """One forward and one backward in turn, over two or more chunks per stage."""
 
     kind: Literal["interleaved_1f1b"] = "interleaved_1f1b"
-    extra_warmup: Annotated[Literal[0, 1], Exactly] = Field(
-        default=0, description="forwards before the first backward beyond the usual"
-    )
-    overlap_all_to_all: Flag = Field(
-        default=False,
-        description="expert all-to-all of one micro-batch under the compute of another",
-    )
-    defer_weight_grad: Flag = Field(
-        default=False,
-        description="weight gradients after the input's gradient has been sent",
-    )
+    extra_warmup: Annotated[Literal[0, 1], Exactly] = 0
+    """forwards before the first backward beyond the usual"""
+    overlap_all_to_all: Flag = False
+    """expert all-to-all of one micro-batch under the compute of another"""
+    defer_weight_grad: Flag = False
+    """weight gradients after the input's gradient has been sent"""
 
     @property
     def pairs(self) -> bool:

@@ -25,8 +25,6 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from pydantic import Field
-
 from twin.schedules.action import Action
 from twin.schedules.base import Obstacle, Schedule, in_halves, only_one_chunk
 from twin.spec.base import Count, Flag
@@ -38,14 +36,10 @@ class ZeroBubbleH2(Schedule):
     the activations."""
 
     kind: Literal["zb_h2"] = "zb_h2"
-    weights_late: Count = Field(
-        default=2,
-        description="micro-batches that weight gradients run late, per stage before",
-    )
-    post_validation: Flag = Field(
-        default=True,
-        description="stages update without waiting for each other's part of the gradient norm",
-    )
+    weights_late: Count = 2
+    """micro-batches that weight gradients run late, per stage before"""
+    post_validation: Flag = True
+    """stages update without waiting for each other's part of the gradient norm"""
 
     @property
     def staggered(self) -> bool:

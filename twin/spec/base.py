@@ -30,15 +30,19 @@ from twin.errors import FieldError
 
 
 class Spec(BaseModel):
-    """A frozen section of a scenario; unknown keys are errors."""
+    """A frozen section of a scenario; unknown keys are errors. The docstring below a field is its
+    description."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        for field in cls.model_fields.values():
+            field.description = " ".join(field.description.split()) if field.description else None
 
 
-class DocumentedSpec(Spec):
-    """A section whose fields are described by the docstrings below them."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
+DocumentedSpec = Spec
 
 
 def _reads(dimension: units.Dimension, least: float, most: float) -> BeforeValidator:

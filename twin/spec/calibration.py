@@ -30,32 +30,28 @@ class MatmulSpec(Spec):
     """Matrix products of one precision by shape (`twin.hardware.matmul` has the law): fitted once
     on measured products, not looked up in them."""
 
-    efficiency: Share = Field(description="share of the peak that large products come up to")
-    ramp: Ramp = Field(
-        description="length of the inner sum at which half of that is reached: filling and "
-        "emptying the pipeline of each tile"
-    )
-    launch: Seconds = Field(description="time that each product adds beside its own")
-    group_launch: Seconds = Field(
-        default=0.0, description="time that each group adds beside, in a product of groups"
-    )
-    bandwidth: Share | None = Field(
-        default=None,
-        description="share of the memory's bandwidth that products reach; null: that of all others",
-    )
-    whole_tiles: Flag = Field(
-        default=True,
-        description="whether each tile of the result is one SM's, so that the last round of tiles "
-        "leaves SMs idle; false where the inner sum is split among them",
-    )
-    grouped: Share = Field(
-        default=1.0, description="share of its speed that a product of groups in one kernel keeps"
-    )
-    weight_gradient: Share = Field(
-        default=1.0, description="share of its speed that the gradient of a weight keeps"
-    )
-    sides: Span = Field(description="rows per group, and columns, of the products measured")
-    inner: Span = Field(description="inner sums of the products measured")
+    efficiency: Share
+    """share of the peak that large products come up to"""
+    ramp: Ramp
+    """length of the inner sum at which half of that is reached: filling and emptying the pipeline
+    of each tile"""
+    launch: Seconds
+    """time that each product adds beside its own"""
+    group_launch: Seconds = 0.0
+    """time that each group adds beside, in a product of groups"""
+    bandwidth: Share | None = None
+    """share of the memory's bandwidth that products reach; null: that of all others"""
+    whole_tiles: Flag = True
+    """whether each tile of the result is one SM's, so that the last round of tiles leaves SMs idle;
+    false where the inner sum is split among them"""
+    grouped: Share = 1.0
+    """share of its speed that a product of groups in one kernel keeps"""
+    weight_gradient: Share = 1.0
+    """share of its speed that the gradient of a weight keeps"""
+    sides: Span
+    """rows per group, and columns, of the products measured"""
+    inner: Span
+    """inner sums of the products measured"""
 
 
 class MatmulsSpec(Spec):
@@ -68,8 +64,10 @@ class MatmulsSpec(Spec):
 class KernelsSpec(Spec):
     """Kernels of one kind that wait for memory."""
 
-    bandwidth: Share = Field(description="share of the memory's bandwidth that they reach")
-    launch: Seconds = Field(description="time that each adds beside")
+    bandwidth: Share
+    """share of the memory's bandwidth that they reach"""
+    launch: Seconds
+    """time that each adds beside"""
 
 
 class StreamingSpec(Spec):
@@ -77,20 +75,22 @@ class StreamingSpec(Spec):
     eager framework several loops stand for what is counted as one kernel: then its share of the
     bandwidth is low, and its launch long. What is absent is as all others."""
 
-    norm: KernelsSpec | None = Field(default=None, description="RMSNorm and LayerNorm")
-    activation: KernelsSpec | None = Field(default=None, description="SwiGLU and the like")
-    rotary: KernelsSpec | None = Field(default=None, description="rotary positions")
-    cast: KernelsSpec | None = Field(default=None, description="casts to FP8 and back")
-    gather: KernelsSpec | None = Field(
-        default=None, description="rows that are copied into another order, sums of them"
-    )
-    routing: KernelsSpec | None = Field(default=None, description="scores and choice of experts")
-    loss: KernelsSpec | None = Field(
-        default=None, description="softmax and loss over the vocabulary"
-    )
-    update: KernelsSpec | None = Field(
-        default=None, description="the optimizer's elementwise update"
-    )
+    norm: KernelsSpec | None = None
+    """RMSNorm and LayerNorm"""
+    activation: KernelsSpec | None = None
+    """SwiGLU and the like"""
+    rotary: KernelsSpec | None = None
+    """rotary positions"""
+    cast: KernelsSpec | None = None
+    """casts to FP8 and back"""
+    gather: KernelsSpec | None = None
+    """rows that are copied into another order, sums of them"""
+    routing: KernelsSpec | None = None
+    """scores and choice of experts"""
+    loss: KernelsSpec | None = None
+    """softmax and loss over the vocabulary"""
+    update: KernelsSpec | None = None
+    """the optimizer's elementwise update"""
 
 
 class CalibrationSpec(Spec):
@@ -98,73 +98,58 @@ class CalibrationSpec(Spec):
     shape where they were measured, the cost of launching a kernel, and what communication takes
     from kernels beside it."""
 
-    name: str = Field(description="what reports call the profile")
-    gpu: str = Field(description="the GPU that the profile was measured on")
-    software: str = Field(description="framework and libraries that the profile was measured with")
-    date: str = Field(description="when it was measured")
-    gemm: Share = Field(description="dense matrix products whose shape `matmuls` does not know")
-    grouped_gemm: Share = Field(
-        description="matrix products of all experts of a rank, where `matmuls` knows no shape"
-    )
-    matmuls: MatmulsSpec | None = Field(
-        default=None, description="matrix products by shape and precision"
-    )
-    attention_forward: Share = Field(
-        description="the attention kernel, forward; of long sequences where it has a ramp"
-    )
-    attention_backward: Share = Field(description="the attention kernel, backward")
-    attention_forward_ramp: Ramp = Field(
-        default=0.0,
-        description="FLOP per byte of HBM at which attention reaches half of it: short sequences "
-        "fill and empty its pipeline more often",
-    )
-    attention_backward_ramp: Ramp = Field(default=0.0, description="the same, backward")
-    attention_forward_width: Ramp = Field(
-        default=0.0,
-        description="mean width of heads at which attention reaches half of it: exponentials "
-        "between the products take as long for narrow heads as for wide ones",
-    )
-    attention_backward_width: Ramp = Field(default=0.0, description="the same, backward")
-    attention_forward_launch: Seconds | None = Field(
-        default=None, description="time that each kernel of attention adds, where not `launch`"
-    )
-    attention_backward_launch: Seconds | None = Field(
-        default=None, description="the same, backward"
-    )
-    sustained: Share = Field(
-        default=1.0,
-        description="share of the tensor cores' speed in kernels timed one by one that they keep "
-        "for hours: a GPU at its power limit clocks lower",
-    )
-    bandwidth: Share = Field(
-        description="kernels bound by device memory, of its bandwidth, that `streaming` does not "
-        "know"
-    )
-    streaming: StreamingSpec | None = Field(
-        default=None, description="kernels bound by device memory, by what they do"
-    )
-    expert_sms: Whole = Field(
-        default=0, description="SMs that an expert all-to-all holds while it runs"
-    )
-    collective_sms: Whole = Field(
-        default=0, description="SMs that any other collective holds while it runs"
-    )
-    contention: Loss = Field(
-        default=0.0,
-        description="speed that kernels lose beside communication, beyond the SMs it holds: "
-        "L2 and memory bandwidth",
-    )
-    expert_contention: Loss = Field(
-        default=0.0,
-        description="rate that an expert all-to-all loses while the kernels of a paired pass run "
-        "beside it",
-    )
-    expert_wait: Seconds = Field(
-        default=0.0,
-        description="time that the ranks of an expert all-to-all in a paired pass wait for each "
-        "other before bytes move",
-    )
-    launch: Seconds = Field(description="time that each kernel adds beside its roofline time")
-    dispatch: Seconds = Field(
-        description="time that the host needs per kernel; kernels in a row last at least that long"
-    )
+    name: str
+    """what reports call the profile"""
+    gpu: str
+    """the GPU that the profile was measured on"""
+    software: str
+    """framework and libraries that the profile was measured with"""
+    date: str
+    """when it was measured"""
+    gemm: Share
+    """dense matrix products whose shape `matmuls` does not know"""
+    grouped_gemm: Share
+    """matrix products of all experts of a rank, where `matmuls` knows no shape"""
+    matmuls: MatmulsSpec | None = None
+    """matrix products by shape and precision"""
+    attention_forward: Share
+    """the attention kernel, forward; of long sequences where it has a ramp"""
+    attention_backward: Share
+    """the attention kernel, backward"""
+    attention_forward_ramp: Ramp = 0.0
+    """FLOP per byte of HBM at which attention reaches half of it: short sequences fill and empty
+    its pipeline more often"""
+    attention_backward_ramp: Ramp = 0.0
+    """the same, backward"""
+    attention_forward_width: Ramp = 0.0
+    """mean width of heads at which attention reaches half of it: exponentials between the products
+    take as long for narrow heads as for wide ones"""
+    attention_backward_width: Ramp = 0.0
+    """the same, backward"""
+    attention_forward_launch: Seconds | None = None
+    """time that each kernel of attention adds, where not `launch`"""
+    attention_backward_launch: Seconds | None = None
+    """the same, backward"""
+    sustained: Share = 1.0
+    """share of the tensor cores' speed in kernels timed one by one that they keep for hours: a GPU
+    at its power limit clocks lower"""
+    bandwidth: Share
+    """kernels bound by device memory, of its bandwidth, that `streaming` does not know"""
+    streaming: StreamingSpec | None = None
+    """kernels bound by device memory, by what they do"""
+    expert_sms: Whole = 0
+    """SMs that an expert all-to-all holds while it runs"""
+    collective_sms: Whole = 0
+    """SMs that any other collective holds while it runs"""
+    contention: Loss = 0.0
+    """speed that kernels lose beside communication, beyond the SMs it holds: L2 and memory
+    bandwidth"""
+    expert_contention: Loss = 0.0
+    """rate that an expert all-to-all loses while the kernels of a paired pass run beside it"""
+    expert_wait: Seconds = 0.0
+    """time that the ranks of an expert all-to-all in a paired pass wait for each other before bytes
+    move"""
+    launch: Seconds
+    """time that each kernel adds beside its roofline time"""
+    dispatch: Seconds
+    """time that the host needs per kernel; kernels in a row last at least that long"""

@@ -32,112 +32,122 @@ class ReserveEntry(Spec):
     """Device memory that the runtime takes before any tensor: context, communication buffers,
     fragmentation."""
 
-    name: str = Field(description="what takes it")
-    bytes: Bytes = Field(description="device memory that it takes")
+    name: str
+    """what takes it"""
+    bytes: Bytes
+    """device memory that it takes"""
 
 
 class GpuSpec(Spec):
     """One accelerator: what it exposes and what it could do at best."""
 
-    name: str = Field(description="what reports call the GPU")
-    memory: Bytes = Field(gt=0, description="device memory that the driver exposes")
-    memory_bandwidth: BytesPerSecond = Field(description="device memory, read and written together")
-    bf16_dense: FlopPerSecond = Field(description="dense BF16/FP16 tensor-core peak")
-    fp8_dense: FlopPerSecond | None = Field(
-        default=None, description="dense FP8 tensor-core peak; null where there is none"
-    )
-    sms: Count = Field(description="streaming multiprocessors")
-    calibration: str = Field(description="the calibration profile used when a scenario names none")
-    reserve: tuple[ReserveEntry, ...] = Field(
-        default=(), description="device memory that the runtime takes before any tensor"
-    )
-    power: GpuPowerSpec | None = Field(default=None, description="what it draws; null: unknown")
+    name: str
+    """what reports call the GPU"""
+    memory: Bytes = Field(gt=0)
+    """device memory that the driver exposes"""
+    memory_bandwidth: BytesPerSecond
+    """device memory, read and written together"""
+    bf16_dense: FlopPerSecond
+    """dense BF16/FP16 tensor-core peak"""
+    fp8_dense: FlopPerSecond | None = None
+    """dense FP8 tensor-core peak; null where there is none"""
+    sms: Count
+    """streaming multiprocessors"""
+    calibration: str
+    """the calibration profile used when a scenario names none"""
+    reserve: tuple[ReserveEntry, ...] = ()
+    """device memory that the runtime takes before any tensor"""
+    power: GpuPowerSpec | None = None
+    """what it draws; null: unknown"""
 
 
 class LinkSpec(Spec):
     """One class of link: line rate in one direction, the share of it that large transfers reach,
     and latency."""
 
-    bandwidth: BytesPerSecond = Field(description="line rate of one GPU in one direction")
-    efficiency: Share = Field(description="share of the line rate that large transfers reach")
-    latency: Seconds = Field(description="time of one message of no size")
+    bandwidth: BytesPerSecond
+    """line rate of one GPU in one direction"""
+    efficiency: Share
+    """share of the line rate that large transfers reach"""
+    latency: Seconds
+    """time of one message of no size"""
 
 
 class NvlinkSpec(LinkSpec):
     """A GPU's NVLink port, as the kernels of collectives drive it."""
 
-    own_share: Annotated[float, Strict(), Field(ge=0, le=1)] = Field(
-        default=0.0,
-        description="what a rank's own share of a collective costs beside the bytes it sends, as a "
-        "part of the time that the port would need for it; 0 with an efficiency that was measured "
-        "of whole collectives",
-    )
+    own_share: Annotated[float, Strict(), Field(ge=0, le=1)] = 0.0
+    """what a rank's own share of a collective costs beside the bytes it sends, as a part of the
+    time that the port would need for it; 0 with an efficiency that was measured of whole
+    collectives"""
 
 
 class HostSpec(Spec):
     """Host side of a node: memory, and the PCIe link of each GPU."""
 
-    memory: Bytes = Field(gt=0, description="host memory of the node")
-    memory_bandwidth_per_socket: BytesPerSecond = Field(
-        description="host memory of one socket, read and written together"
-    )
-    memory_efficiency: Share = Field(
-        default=1.0, description="share of that bandwidth that long copies reach"
-    )
-    sockets: Count = Field(description="CPU sockets")
-    pcie: LinkSpec = Field(description="PCIe link of each GPU to the host")
-    gpus_per_pcie_switch: Count = Field(
-        default=1, description="GPUs, each with its NIC, behind one PCIe switch"
-    )
-    pcie_uplink: BytesPerSecond | None = Field(
-        default=None,
-        description="line rate of a PCIe switch to its socket in one direction; null: all its "
-        "GPUs' links together",
-    )
+    memory: Bytes = Field(gt=0)
+    """host memory of the node"""
+    memory_bandwidth_per_socket: BytesPerSecond
+    """host memory of one socket, read and written together"""
+    memory_efficiency: Share = 1.0
+    """share of that bandwidth that long copies reach"""
+    sockets: Count
+    """CPU sockets"""
+    pcie: LinkSpec
+    """PCIe link of each GPU to the host"""
+    gpus_per_pcie_switch: Count = 1
+    """GPUs, each with its NIC, behind one PCIe switch"""
+    pcie_uplink: BytesPerSecond | None = None
+    """line rate of a PCIe switch to its socket in one direction; null: all its GPUs' links
+    together"""
 
 
 class NodeSpec(Spec):
     """One server: its GPUs, the NVLink port and the NIC of each GPU, and the host."""
 
-    name: str = Field(description="what reports call the node")
+    name: str
+    """what reports call the node"""
     gpu: GpuSpec
-    gpus: Annotated[Count, Field(le=1024)] = Field(description="GPUs per node")
-    nvlink: NvlinkSpec = Field(description="NVLink port of each GPU")
-    nvlink_sharp: Flag = Field(
-        default=False, description="NVSwitches add up and multicast for collectives (NVLink SHARP)"
-    )
-    nic: LinkSpec = Field(description="network card of each GPU")
+    gpus: Annotated[Count, Field(le=1024)]
+    """GPUs per node"""
+    nvlink: NvlinkSpec
+    """NVLink port of each GPU"""
+    nvlink_sharp: Flag = False
+    """NVSwitches add up and multicast for collectives (NVLink SHARP)"""
+    nic: LinkSpec
+    """network card of each GPU"""
     host: HostSpec
-    power: NodePowerSpec | None = Field(
-        default=None, description="what the node draws beside its GPUs; null: unknown"
-    )
+    power: NodePowerSpec | None = None
+    """what the node draws beside its GPUs; null: unknown"""
 
 
 class FabricSpec(Spec):
     """The network between nodes."""
 
-    name: str = Field(description="what reports call the fabric")
-    kind: str = Field(description="topology kind, a member of twin.network.topology")
-    nodes_per_leaf: Count = Field(description="nodes of one pod, which share its leaf switches")
-    spines: Count = Field(description="spine switches; every leaf switch reaches each of them")
-    oversubscription: Ratio = Field(
-        default=1.0, description="rate down from a leaf switch over its rate up"
-    )
-    efficiency: Share = Field(
-        description="share of the NIC rate left by hashing, congestion control and headers"
-    )
-    hop_latency: Seconds = Field(description="time through one switch")
-    gpu_power: Watts | None = Field(
-        default=None,
-        description="what switches and their transceivers draw for each GPU; null: unknown",
-    )
+    name: str
+    """what reports call the fabric"""
+    kind: str
+    """topology kind, a member of twin.network.topology"""
+    nodes_per_leaf: Count
+    """nodes of one pod, which share its leaf switches"""
+    spines: Count
+    """spine switches; every leaf switch reaches each of them"""
+    oversubscription: Ratio = 1.0
+    """rate down from a leaf switch over its rate up"""
+    efficiency: Share
+    """share of the NIC rate left by hashing, congestion control and headers"""
+    hop_latency: Seconds
+    """time through one switch"""
+    gpu_power: Watts | None = None
+    """what switches and their transceivers draw for each GPU; null: unknown"""
 
 
 class ClusterSpec(Spec):
     """Nodes of one kind on one fabric."""
 
     node: NodeSpec
-    nodes: Count = Field(description="servers in the cluster")
+    nodes: Count
+    """servers in the cluster"""
     fabric: FabricSpec
 
     @field_validator("nodes")

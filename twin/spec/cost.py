@@ -33,27 +33,24 @@ Surcharge = Annotated[float, Strict(), Field(ge=0, le=100)]
 class PurchaseSpec(Spec):
     """A cluster that is bought: prices, and the years and hours over which they are spread."""
 
-    name: str = Field(default="purchase", description="what reports call the price")
-    node: Price | None = Field(default=None, description="price of one node with its GPUs")
-    gpu: Price | None = Field(
-        default=None, description="price of one GPU with its share of the node; instead of `node`"
-    )
-    network: Surcharge = Field(
-        default=0.0, description="switches, cables and transceivers, as a part of the nodes' price"
-    )
-    facility: Surcharge = Field(
-        default=0.0, description="building, power and cooling, as a part of the nodes' price"
-    )
-    years: Years = Field(description="years over which nodes and network are paid off")
-    facility_years: Years | None = Field(
-        default=None, description="years over which the facility is; null: as `years`"
-    )
-    utilisation: Share = Field(description="share of those years in which some job pays")
-    operations: Surcharge = Field(
-        default=0.0,
-        description="staff, repairs and insurance of a year, without energy, as a part of the "
-        "nodes' price",
-    )
+    name: str = "purchase"
+    """what reports call the price"""
+    node: Price | None = None
+    """price of one node with its GPUs"""
+    gpu: Price | None = None
+    """price of one GPU with its share of the node; instead of `node`"""
+    network: Surcharge = 0.0
+    """switches, cables and transceivers, as a part of the nodes' price"""
+    facility: Surcharge = 0.0
+    """building, power and cooling, as a part of the nodes' price"""
+    years: Years
+    """years over which nodes and network are paid off"""
+    facility_years: Years | None = None
+    """years over which the facility is; null: as `years`"""
+    utilisation: Share
+    """share of those years in which some job pays"""
+    operations: Surcharge = 0.0
+    """staff, repairs and insurance of a year, without energy, as a part of the nodes' price"""
 
     @model_validator(mode="after")
     def _one_price(self) -> PurchaseSpec:
@@ -70,16 +67,14 @@ class PurchaseSpec(Spec):
 class SiteSpec(Spec):
     """Where the cluster stands: what it takes beside its computers, and its electricity."""
 
-    name: str = Field(default="site", description="what reports call the site")
-    pue: Annotated[float, Strict(), Field(ge=1, le=10)] = Field(
-        description="power usage effectiveness: what the site draws over what its computers do"
-    )
-    electricity: DollarsPerKwh | None = Field(
-        default=None, description="price of energy; null: unknown"
-    )
-    carbon: GramsPerKwh | None = Field(
-        default=None, description="CO2e of the grid's energy, location-based; null: unknown"
-    )
+    name: str = "site"
+    """what reports call the site"""
+    pue: Annotated[float, Strict(), Field(ge=1, le=10)]
+    """power usage effectiveness: what the site draws over what its computers do"""
+    electricity: DollarsPerKwh | None = None
+    """price of energy; null: unknown"""
+    carbon: GramsPerKwh | None = None
+    """CO2e of the grid's energy, location-based; null: unknown"""
 
 
 def _says_something(schema: JsonDict) -> None:
@@ -93,19 +88,14 @@ class CostSpec(Spec, json_schema_extra=_says_something):
     """Prices in US dollars; no conversion between currencies happens. Either `gpu_hour` or
     `purchase` decides what the run costs; `site` tells its energy."""
 
-    gpu_hour: Dollars | None = Field(
-        default=None, description="price of one rented GPU for one hour"
-    )
-    purchase: PurchaseSpec | None = Field(
-        default=None, description="prices of GPUs that are bought, instead of `gpu_hour`"
-    )
-    site: SiteSpec | None = Field(
-        default=None, description="where the cluster stands; null: its energy is unknown"
-    )
-    pays_energy: Flag | None = Field(
-        default=None,
-        description="energy is paid beside; null: with `purchase`, and not with `gpu_hour`",
-    )
+    gpu_hour: Dollars | None = None
+    """price of one rented GPU for one hour"""
+    purchase: PurchaseSpec | None = None
+    """prices of GPUs that are bought, instead of `gpu_hour`"""
+    site: SiteSpec | None = None
+    """where the cluster stands; null: its energy is unknown"""
+    pays_energy: Flag | None = None
+    """energy is paid beside; null: with `purchase`, and not with `gpu_hour`"""
 
     @field_validator("purchase")
     @classmethod

@@ -24,18 +24,21 @@ class RephrasingRecipe(Spec):
     """How a text is said in other words: piece by piece, each with what is written so far before
     it (Kimi K2's report, arXiv:2507.20534, section 2.2, figure 4)."""
 
-    name: str = Field(description="what reports call the recipe")
-    excerpt: Tokens = Field(description="tokens of a text that are rephrased one after the other")
-    piece: Tokens = Field(description="tokens of the source in one request")
-    prompt: Whole = Field(description="tokens of the instructions before each piece")
-    written: Fold = Field(description="tokens that are written per token of the source")
-    check: Whole = Field(
-        description="tokens that a judge of fidelity writes per excerpt, having read the excerpt "
-        "and what became of it; 0: nobody judges"
-    )
-    acceptance: Share = Field(
-        description="share of rewritten excerpts that are kept; others are made again"
-    )
+    name: str
+    """what reports call the recipe"""
+    excerpt: Tokens
+    """tokens of a text that are rephrased one after the other"""
+    piece: Tokens
+    """tokens of the source in one request"""
+    prompt: Whole
+    """tokens of the instructions before each piece"""
+    written: Fold
+    """tokens that are written per token of the source"""
+    check: Whole
+    """tokens that a judge of fidelity writes per excerpt, having read the excerpt and what became
+    of it; 0: nobody judges"""
+    acceptance: Share
+    """share of rewritten excerpts that are kept; others are made again"""
 
     @field_validator("piece")
     @classmethod
@@ -50,78 +53,78 @@ class RephrasingRecipe(Spec):
 class CorpusSpec(Spec):
     """A corpus that is rephrased."""
 
-    name: str = Field(description="what reports call the corpus")
-    tokens: Tokens = Field(description="tokens of the source")
-    rephrasings: Count = Field(
-        default=1, description="how often each text is rephrased; Kimi K2: at most twice"
-    )
+    name: str
+    """what reports call the corpus"""
+    tokens: Tokens
+    """tokens of the source"""
+    rephrasings: Count = 1
+    """how often each text is rephrased; Kimi K2: at most twice"""
 
 
 class RephrasingSpec(Spec):
     """Corpora that are said in other words."""
 
-    recipe: RephrasingRecipe = Field(description="how")
-    corpora: tuple[CorpusSpec, ...] = Field(min_length=1, description="what")
+    recipe: RephrasingRecipe
+    """how"""
+    corpora: tuple[CorpusSpec, ...] = Field(min_length=1)
+    """what"""
 
 
 class TrajectoryRecipe(Spec):
     """How agents make trajectories: turns of a model and an environment, then a judge (Kimi K2's
     report, section 3.1.1)."""
 
-    name: str = Field(description="what reports call the recipe")
-    prompt: Whole = Field(
-        description="tokens of instructions, tools and task before the first turn"
-    )
-    turns: Count = Field(description="turns of a trajectory, mean")
-    written: Tokens = Field(description="tokens that the agent writes in a turn, mean")
-    read: Whole = Field(description="tokens that come back from tools and users in a turn, mean")
-    simulated: Whole = Field(
-        description="tokens that a model writes in a turn in place of tools and users, mean; it "
-        "reads the trajectory so far, too. 0: they are real"
-    )
-    latency: Duration = Field(description="time of the environment in a turn, mean")
-    candidates: Count = Field(description="trajectories that are made for each task")
-    check: Whole = Field(
-        description="tokens that a judge writes per trajectory, which it has read; 0: no model "
-        "judges"
-    )
-    acceptance: Share = Field(description="share of trajectories that the judge accepts")
+    name: str
+    """what reports call the recipe"""
+    prompt: Whole
+    """tokens of instructions, tools and task before the first turn"""
+    turns: Count
+    """turns of a trajectory, mean"""
+    written: Tokens
+    """tokens that the agent writes in a turn, mean"""
+    read: Whole
+    """tokens that come back from tools and users in a turn, mean"""
+    simulated: Whole
+    """tokens that a model writes in a turn in place of tools and users, mean; it reads the
+    trajectory so far, too. 0: they are real"""
+    latency: Duration
+    """time of the environment in a turn, mean"""
+    candidates: Count
+    """trajectories that are made for each task"""
+    check: Whole
+    """tokens that a judge writes per trajectory, which it has read; 0: no model judges"""
+    acceptance: Share
+    """share of trajectories that the judge accepts"""
 
 
 class TrajectoriesSpec(Spec):
     """Trajectories of agents that are wanted. Of each task the best accepted one is kept."""
 
-    recipe: TrajectoryRecipe = Field(description="how")
-    kept: Count = Field(description="trajectories in the end, one per task")
-    sandboxes: Count = Field(
-        default=10_000, description="environments at a time; Kimi K2 has over 10,000"
-    )
+    recipe: TrajectoryRecipe
+    """how"""
+    kept: Count
+    """trajectories in the end, one per task"""
+    sandboxes: Count = 10_000
+    """environments at a time; Kimi K2 has over 10,000"""
 
 
 class DataSpec(Spec):
     """What the run reads, and what of it is generated before it starts."""
 
-    bytes_per_token: Bytes | None = Field(
-        default=None,
-        description="bytes of a token on disk; null: 2 where the vocabulary has fewer than 65,500 "
-        "entries, else 4, as in Megatron-LM's indexed data sets",
-    )
-    model: ModelSpec | None = Field(
-        default=None, description="the model that generates; null: as is trained"
-    )
-    engine: EngineSpec | None = Field(
-        default=None, description="one inference engine of those that generate"
-    )
-    nodes: Count | None = Field(
-        default=None, description="nodes of the cluster that generate; null: all"
-    )
+    bytes_per_token: Bytes | None = None
+    """bytes of a token on disk; null: 2 where the vocabulary has fewer than 65,500 entries, else 4,
+    as in Megatron-LM's indexed data sets"""
+    model: ModelSpec | None = None
+    """the model that generates; null: as is trained"""
+    engine: EngineSpec | None = None
+    """one inference engine of those that generate"""
+    nodes: Count | None = None
+    """nodes of the cluster that generate; null: all"""
     # After `engine`, without which nothing can be generated.
-    rephrasing: RephrasingSpec | None = Field(
-        default=None, description="texts in other words; null: none"
-    )
-    trajectories: TrajectoriesSpec | None = Field(
-        default=None, description="trajectories of agents; null: none"
-    )
+    rephrasing: RephrasingSpec | None = None
+    """texts in other words; null: none"""
+    trajectories: TrajectoriesSpec | None = None
+    """trajectories of agents; null: none"""
 
     @field_validator("rephrasing", "trajectories")
     @classmethod

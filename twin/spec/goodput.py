@@ -29,47 +29,46 @@ PerHour = Annotated[float, Strict(), Field(ge=0, le=1)]
 class ObservedSpec(Spec):
     """The run whose interruptions were counted."""
 
-    gpus: Count = Field(description="GPUs of the run")
-    nodes: Count = Field(description="nodes of the run")
-    time: Span = Field(description="how long it was watched")
+    gpus: Count
+    """GPUs of the run"""
+    nodes: Count
+    """nodes of the run"""
+    time: Span
+    """how long it was watched"""
 
 
 class CauseSpec(Spec):
     """One cause of interruptions. How often it strikes is written in one of three ways: counted in
     the run that was observed, as a mean time between failures, or as a rate."""
 
-    name: str = Field(description="what reports call it")
-    per: Literal["gpu", "nic", "node", "job"] = Field(
-        default="gpu",
-        description="what there are more of in a larger run; job: as often in any run. Every GPU "
-        "has one NIC",
-    )
-    count: Whole | None = Field(
-        default=None, description="interruptions counted in the run that was observed"
-    )
-    mtbf: Span | None = Field(
-        default=None, description="mean time between failures of one component"
-    )
-    rate: PerHour | None = Field(default=None, description="failures per component and hour")
-    planned: Flag = Field(
-        default=False,
-        description="known in advance: a checkpoint is saved before, and nothing has to be found",
-    )
-    replaces_node: Flag = Field(
-        default=False, description="the node leaves for repair, and a spare takes its place"
-    )
+    name: str
+    """what reports call it"""
+    per: Literal["gpu", "nic", "node", "job"] = "gpu"
+    """what there are more of in a larger run; job: as often in any run. Every GPU has one NIC"""
+    count: Whole | None = None
+    """interruptions counted in the run that was observed"""
+    mtbf: Span | None = None
+    """mean time between failures of one component"""
+    rate: PerHour | None = None
+    """failures per component and hour"""
+    planned: Flag = False
+    """known in advance: a checkpoint is saved before, and nothing has to be found"""
+    replaces_node: Flag = False
+    """the node leaves for repair, and a spare takes its place"""
 
 
 class FailuresSpec(Spec):
     """How often each cause interrupts a run, as somebody observed it."""
 
-    name: str = Field(description="what reports call the observation")
-    gpu: str = Field(description="the GPU of the run that was observed")
-    observed: ObservedSpec | None = Field(
-        default=None, description="the run in which causes were counted; null: none was counted"
-    )
+    name: str
+    """what reports call the observation"""
+    gpu: str
+    """the GPU of the run that was observed"""
+    observed: ObservedSpec | None = None
+    """the run in which causes were counted; null: none was counted"""
     # After `observed`, without which nothing can be counted.
-    causes: tuple[CauseSpec, ...] = Field(description="what interrupts a run")
+    causes: tuple[CauseSpec, ...]
+    """what interrupts a run"""
 
     @field_validator("causes")
     @classmethod
@@ -92,8 +91,10 @@ class FailuresSpec(Spec):
 class CheckpointStorageSpec(Spec):
     """Where checkpoints are durable."""
 
-    per_node: BytesPerSecond = Field(description="what one node writes, or reads")
-    total: BytesPerSecond = Field(description="what the storage takes from all nodes together")
+    per_node: BytesPerSecond
+    """what one node writes, or reads"""
+    total: BytesPerSecond
+    """what the storage takes from all nodes together"""
 
 
 def _auto(written: Any) -> Any:
@@ -113,72 +114,71 @@ class CheckpointSpec(Spec):
     """Saving what a restart needs: weights and optimizer states, each once, an equal part by each
     rank of a stage."""
 
-    every: Every = Field(
-        default=None,
-        description="work between two saves; auto: by Daly's formula, at least a step, and no "
-        "more often than the storage keeps up with",
-    )
-    save: Literal["asynchronous", "synchronous"] = Field(
-        default="asynchronous",
-        description="asynchronous: training goes on once the copy on the host is complete, and "
-        "the checkpoint counts once it is in the storage; synchronous: training waits for both",
-    )
-    overhead: Duration = Field(
-        default=0.0, description="for which a save blocks training beside its copies"
-    )
-    storage: CheckpointStorageSpec = Field(description="where checkpoints are durable")
+    every: Every = None
+    """work between two saves; auto: by Daly's formula, at least a step, and no more often than the
+    storage keeps up with"""
+    save: Literal["asynchronous", "synchronous"] = "asynchronous"
+    """asynchronous: training goes on once the copy on the host is complete, and the checkpoint
+    counts once it is in the storage; synchronous: training waits for both"""
+    overhead: Duration = 0.0
+    """for which a save blocks training beside its copies"""
+    storage: CheckpointStorageSpec
+    """where checkpoints are durable"""
 
 
 class RestartSpec(Spec):
     """What passes between an interruption and the first step after it, in this order."""
 
-    name: str = Field(description="what reports call the stack")
-    detect: Duration = Field(
-        description="until somebody knows, and knows which node; nothing where it was planned"
-    )
-    reschedule: Duration = Field(description="until every node of the new job is there")
-    initialise: Duration = Field(description="processes, groups of ranks, buffers, data loaders")
-    load: Duration | None = Field(
-        default=None, description="reading the checkpoint; null: its bytes through the storage"
-    )
-    warm_up: Duration = Field(
-        description="what the first steps take longer than others, all together"
-    )
+    name: str
+    """what reports call the stack"""
+    detect: Duration
+    """until somebody knows, and knows which node; nothing where it was planned"""
+    reschedule: Duration
+    """until every node of the new job is there"""
+    initialise: Duration
+    """processes, groups of ranks, buffers, data loaders"""
+    load: Duration | None = None
+    """reading the checkpoint; null: its bytes through the storage"""
+    warm_up: Duration
+    """what the first steps take longer than others, all together"""
 
 
 class SparesSpec(Spec):
     """Nodes beside those that train. Where none is left, the job waits for a repair."""
 
-    nodes: Whole = Field(description="spare nodes; nobody's cost counts them")
-    repair: Span = Field(description="until a node that left is a spare one")
+    nodes: Whole
+    """spare nodes; nobody's cost counts them"""
+    repair: Span
+    """until a node that left is a spare one"""
 
 
 class StragglersSpec(Spec):
     """Slow nodes. Training is synchronous, so the slowest node sets the pace of all. The nodes are
     drawn anew at every restart."""
 
-    share: Part = Field(description="share of the nodes that are slow")
-    slowdown: Ratio = Field(description="how many times longer a step takes on such a node")
+    share: Part
+    """share of the nodes that are slow"""
+    slowdown: Ratio
+    """how many times longer a step takes on such a node"""
 
 
 class GoodputSpec(Spec):
     """How much of its time the run makes progress, in spite of failures."""
 
-    failures: FailuresSpec = Field(description="what interrupts the run, and how often")
+    failures: FailuresSpec
+    """what interrupts the run, and how often"""
     checkpoint: CheckpointSpec
-    restart: RestartSpec = Field(description="what an interruption costs beside lost work")
-    spares: SparesSpec | None = Field(
-        default=None, description="null: a good node is always there at once"
-    )
-    stragglers: StragglersSpec | None = Field(default=None, description="null: no node is slow")
-    over: Span | None = Field(
-        default=None, description="how long a time is simulated; null: the whole run"
-    )
-    target_fraction: Share = Field(
-        default=0.9, description="effective share of the time that `largest_loss_seconds` keeps"
-    )
-    seeds: Annotated[Count, Field(ge=10, le=10_000)] = Field(
-        default=100,
-        description="runs that are simulated; of fewer than ten nobody can tell an 80 % interval",
-    )
-    seed: Whole = Field(default=0, description="the first of them; the same gives the same answer")
+    restart: RestartSpec
+    """what an interruption costs beside lost work"""
+    spares: SparesSpec | None = None
+    """null: a good node is always there at once"""
+    stragglers: StragglersSpec | None = None
+    """null: no node is slow"""
+    over: Span | None = None
+    """how long a time is simulated; null: the whole run"""
+    target_fraction: Share = 0.9
+    """effective share of the time that `largest_loss_seconds` keeps"""
+    seeds: Annotated[Count, Field(ge=10, le=10_000)] = 100
+    """runs that are simulated; of fewer than ten nobody can tell an 80 % interval"""
+    seed: Whole = 0
+    """the first of them; the same gives the same answer"""

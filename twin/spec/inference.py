@@ -15,50 +15,35 @@ class EngineSpec(Spec):
     attention (`tensor`); every group has requests of its own, and the experts of a model are spread
     over all GPUs."""
 
-    name: str = Field(default="engine", description="what reports call the engine")
-    gpus: Count = Field(description="GPUs of one engine, over which its experts are spread")
-    tensor: Count = Field(default=1, description="GPUs that share each matrix outside of experts")
-    redundant_experts: Whole = Field(
-        default=0, description="further copies of popular experts in each layer, for balance"
-    )
-    expert_load: Ratio = Field(
-        default=1.0, description="rows of the GPU with the fullest experts over those of the mean"
-    )
-    precision: Literal["bf16", "fp8"] = Field(
-        default="fp8", description="numbers of matrix products and their weights"
-    )
-    cache: Literal["bf16", "fp8"] = Field(
-        default="bf16", description="numbers of the cached keys and values, or their latents"
-    )
-    two_batches: Flag = Field(
-        default=True,
-        description="requests are in two halves that take turns, so that the all-to-all of one is "
-        "beside the kernels of the other",
-    )
-    batch: Count | None = Field(
-        default=None,
-        description="most sequences of one group at a time; null: as many as memory has room for",
-    )
-    chunk: Annotated[Tokens, Field(le=10**7)] = Field(
-        default=16_384, description="tokens of prompts in one pass of one group"
-    )
-    calibration: CalibrationSpec | None = Field(
-        default=None,
-        description="how close its kernels come to the roofline; null: as those that train",
-    )
-    prefix_cache: Flag = Field(
-        default=True, description="what requests have in common at their beginning is kept"
-    )
-    step_overhead: Seconds = Field(
-        default=0.0, description="time of the host between two passes that no kernel hides"
-    )
-    sequence_overhead: Seconds = Field(
-        default=0.0,
-        description="the same for each sequence of a group's pass: sampling, scheduling, text; "
-        "for engines whose host and device are one core, or whose host is the slower of the two",
-    )
-    utilisation: Share = Field(
-        default=1.0,
-        description="share of these rates that an engine keeps over hours: arrivals, uneven "
-        "lengths, restarts",
-    )
+    name: str = "engine"
+    """what reports call the engine"""
+    gpus: Count
+    """GPUs of one engine, over which its experts are spread"""
+    tensor: Count = 1
+    """GPUs that share each matrix outside of experts"""
+    redundant_experts: Whole = 0
+    """further copies of popular experts in each layer, for balance"""
+    expert_load: Ratio = 1.0
+    """rows of the GPU with the fullest experts over those of the mean"""
+    precision: Literal["bf16", "fp8"] = "fp8"
+    """numbers of matrix products and their weights"""
+    cache: Literal["bf16", "fp8"] = "bf16"
+    """numbers of the cached keys and values, or their latents"""
+    two_batches: Flag = True
+    """requests are in two halves that take turns, so that the all-to-all of one is beside the
+    kernels of the other"""
+    batch: Count | None = None
+    """most sequences of one group at a time; null: as many as memory has room for"""
+    chunk: Annotated[Tokens, Field(le=10**7)] = 16_384
+    """tokens of prompts in one pass of one group"""
+    calibration: CalibrationSpec | None = None
+    """how close its kernels come to the roofline; null: as those that train"""
+    prefix_cache: Flag = True
+    """what requests have in common at their beginning is kept"""
+    step_overhead: Seconds = 0.0
+    """time of the host between two passes that no kernel hides"""
+    sequence_overhead: Seconds = 0.0
+    """the same for each sequence of a group's pass: sampling, scheduling, text; for engines whose
+    host and device are one core, or whose host is the slower of the two"""
+    utilisation: Share = 1.0
+    """share of these rates that an engine keeps over hours: arrivals, uneven lengths, restarts"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 
 from twin.errors import FieldError
 from twin.spec.base import Bytes, Count, Duration, Flag, Spec, Whole
@@ -24,47 +24,32 @@ class IterationSpec(Spec):
     next iteration beside the training of this one, on weights that are one version old.
     """
 
-    mode: Mode = Field(
-        description="colocated: the same GPUs in turns; disaggregated: GPUs of their own, one "
-        "after the other; one_step_off: the next rollouts beside this training"
-    )
-    rollout_nodes: Count | None = Field(
-        default=None, description="nodes that roll out, while the others train; null: colocated"
-    )
-    optimizer_steps: Count = Field(
-        default=1, description="optimizer steps on what an iteration brings, which they share"
-    )
-    scores: Whole = Field(
-        default=1,
-        description="times that the trainer runs all sequences forward before it trains: 1 for "
-        "their old log-probabilities, 2 with those of a reference model",
-    )
-    batching: Batching = Field(
-        default="packed",
-        description="packed: sequences fill micro-batches of `parallel.micro_batch` x "
-        "`train.sequence` tokens; padded: `parallel.micro_batch` sequences of like length each, as "
-        "long as the longest of them",
-    )
-    rewards: Duration = Field(
-        default=0.0, description="from the last request to its reward, which all wait for"
-    )
-    asleep: Bytes = Field(
-        default=0.0,
-        description="device memory that the side which sleeps keeps: contexts, communicators, "
-        "captured graphs",
-    )
-    offload: Flag = Field(
-        default=True,
-        description="the trainer's weights and states leave the device while engines work; false: "
-        "they stay beside the engines",
-    )
-    sleep: Duration = Field(
-        default=0.0, description="until engines have given their memory back, before training"
-    )
-    wake: Duration = Field(
-        default=0.0, description="from new weights to the first request: caches and graphs again"
-    )
-    update: WeightUpdateSpec = Field(description="how new weights reach the engines")
+    mode: Mode
+    """colocated: the same GPUs in turns; disaggregated: GPUs of their own, one after the other;
+    one_step_off: the next rollouts beside this training"""
+    rollout_nodes: Count | None = None
+    """nodes that roll out, while the others train; null: colocated"""
+    optimizer_steps: Count = 1
+    """optimizer steps on what an iteration brings, which they share"""
+    scores: Whole = 1
+    """times that the trainer runs all sequences forward before it trains: 1 for their old
+    log-probabilities, 2 with those of a reference model"""
+    batching: Batching = "packed"
+    """packed: sequences fill micro-batches of `parallel.micro_batch` x `train.sequence` tokens;
+    padded: `parallel.micro_batch` sequences of like length each, as long as the longest of them"""
+    rewards: Duration = 0.0
+    """from the last request to its reward, which all wait for"""
+    asleep: Bytes = 0.0
+    """device memory that the side which sleeps keeps: contexts, communicators, captured graphs"""
+    offload: Flag = True
+    """the trainer's weights and states leave the device while engines work; false: they stay beside
+    the engines"""
+    sleep: Duration = 0.0
+    """until engines have given their memory back, before training"""
+    wake: Duration = 0.0
+    """from new weights to the first request: caches and graphs again"""
+    update: WeightUpdateSpec
+    """how new weights reach the engines"""
 
     @field_validator("rollout_nodes")
     @classmethod

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from twin.spec.base import Flag, Spec
 
 Recompute = Literal[
@@ -32,29 +30,21 @@ class MemorySpec(Spec):
     every first of two matrix products, as torchtitan's selective checkpointing per op;
     `all_but_qkv` all but the projections to queries, keys and values (MaxText)."""
 
-    recompute: tuple[Recompute, ...] = Field(
-        default=(), description="what the backward pass computes again; empty: all is kept"
-    )
-    fp8_store: tuple[Fp8Store, ...] = Field(
-        default=(), description="kept in FP8 with block scales instead of bf16 until the backward"
-    )
-    offload: tuple[Offload, ...] = Field(
-        default=(),
-        description="kept in host memory: activations between forward and backward, optimizer "
-        "states (all, or those of dense weights or of experts) between steps",
-    )
-    optimizer_update: Literal["device", "host"] = Field(
-        default="device",
-        description="where offloaded states are updated: device streams them through the GPU and "
-        "back; host sends gradients down and new weights up",
-    )
+    recompute: tuple[Recompute, ...] = ()
+    """what the backward pass computes again; empty: all is kept"""
+    fp8_store: tuple[Fp8Store, ...] = ()
+    """kept in FP8 with block scales instead of bf16 until the backward"""
+    offload: tuple[Offload, ...] = ()
+    """kept in host memory: activations between forward and backward, optimizer states (all, or
+    those of dense weights or of experts) between steps"""
+    optimizer_update: Literal["device", "host"] = "device"
+    """where offloaded states are updated: device streams them through the GPU and back; host sends
+    gradients down and new weights up"""
 
-    fully_shard: Flag = Field(
-        default=False,
-        description="zero 3 as PyTorch's fully_shard (FSDP2) does it: sharded parameters are fp32 "
-        "and the optimizer's own, with no bf16 copy beside them; what is gathered arrives in one "
-        "tensor and is copied into parameters, and gradients are bf16 until they are reduced",
-    )
+    fully_shard: Flag = False
+    """zero 3 as PyTorch's fully_shard (FSDP2) does it: sharded parameters are fp32 and the
+    optimizer's own, with no bf16 copy beside them; what is gathered arrives in one tensor and is
+    copied into parameters, and gradients are bf16 until they are reduced"""
 
     @property
     def states_on_host(self) -> frozenset[Literal["dense", "expert"]]:

@@ -23,23 +23,19 @@ class Yarn(Spec):
     """Rotary positions stretched to a longer context: YaRN (Peng et al., arXiv:2309.00071, sections
     3.2 to 3.4), in the form and words of the released configurations of DeepSeek-V2 and later."""
 
-    factor: Ratio = Field(description="how many times longer the context becomes")
-    original_context: Tokens = Field(description="context before, over which betas count turns")
-    beta_fast: Scale = Field(
-        default=32.0, description="frequencies that turn at least so often over it stay as they are"
-    )
-    beta_slow: Scale = Field(
-        default=1.0, description="those that turn at most so often are divided by the factor"
-    )
-    mscale: Annotated[float, Strict(), Field(gt=0, le=10)] = Field(
-        default=1.0,
-        description="cosines and sines are multiplied by 0.1 x this x ln(factor) + 1, and divided "
-        "by the same of `mscale_all_dim`",
-    )
-    mscale_all_dim: Annotated[float, Strict(), Field(ge=0, le=10)] = Field(
-        default=1.0,
-        description="the softmax scale is multiplied by (0.1 x this x ln(factor) + 1) squared",
-    )
+    factor: Ratio
+    """how many times longer the context becomes"""
+    original_context: Tokens
+    """context before, over which betas count turns"""
+    beta_fast: Scale = 32.0
+    """frequencies that turn at least so often over it stay as they are"""
+    beta_slow: Scale = 1.0
+    """those that turn at most so often are divided by the factor"""
+    mscale: Annotated[float, Strict(), Field(gt=0, le=10)] = 1.0
+    """cosines and sines are multiplied by 0.1 x this x ln(factor) + 1, and divided by the same of
+    `mscale_all_dim`"""
+    mscale_all_dim: Annotated[float, Strict(), Field(ge=0, le=10)] = 1.0
+    """the softmax scale is multiplied by (0.1 x this x ln(factor) + 1) squared"""
 
     @field_validator("beta_slow")
     @classmethod
@@ -55,84 +51,97 @@ class Rope(Spec):
     """Rotary position embedding (Su et al., arXiv:2104.09864): dimension pair i of n turns by
     theta^(-i / n) per position."""
 
-    theta: Annotated[float, Strict(), Field(ge=1, le=1e12)] = Field(
-        default=10_000.0, description="base of the frequencies"
-    )
-    yarn: Yarn | None = Field(
-        default=None, description="stretches positions to a longer context; null: as trained first"
-    )
+    theta: Annotated[float, Strict(), Field(ge=1, le=1e12)] = 10_000.0
+    """base of the frequencies"""
+    yarn: Yarn | None = None
+    """stretches positions to a longer context; null: as trained first"""
 
 
 class LatentAttention(Spec):
     """Multi-head latent attention (DeepSeek-V2, section 2.1): low-rank queries and keys-values,
     split rotary part."""
 
-    kind: Literal["mla"] = Field(description="multi-head latent attention")
-    heads: Count = Field(description="attention heads")
-    q_lora_rank: Count | None = Field(default=None, description="null: queries at full rank")
-    kv_lora_rank: Count = Field(description="width of the compressed keys and values")
-    qk_nope_head_dim: Count = Field(description="width of a head's query and key without position")
-    qk_rope_head_dim: Whole = Field(description="width of a head's rotary query; keys share one")
-    v_head_dim: Count = Field(description="width of a head's value")
+    kind: Literal["mla"]
+    """multi-head latent attention"""
+    heads: Count
+    """attention heads"""
+    q_lora_rank: Count | None = None
+    """null: queries at full rank"""
+    kv_lora_rank: Count
+    """width of the compressed keys and values"""
+    qk_nope_head_dim: Count
+    """width of a head's query and key without position"""
+    qk_rope_head_dim: Whole
+    """width of a head's rotary query; keys share one"""
+    v_head_dim: Count
+    """width of a head's value"""
 
 
 class GroupedAttention(Spec):
     """Multi-head attention; grouped-query when `kv_heads` is smaller than `heads`."""
 
-    kind: Literal["gqa"] = Field(description="multi-head or grouped-query attention")
-    heads: Count = Field(description="query heads")
-    kv_heads: Count = Field(description="key and value heads; fewer than `heads`: grouped queries")
-    head_dim: Count = Field(description="width of one head")
-    bias: Flag = Field(default=False, description="projections add a bias")
-    qkv_bias: Flag = Field(default=False, description="only queries, keys and values add a bias")
-    qk_norm: Flag = Field(default=False, description="an RMSNorm over each head's query and key")
-    sinks: Flag = Field(default=False, description="one learned logit per head in the softmax")
+    kind: Literal["gqa"]
+    """multi-head or grouped-query attention"""
+    heads: Count
+    """query heads"""
+    kv_heads: Count
+    """key and value heads; fewer than `heads`: grouped queries"""
+    head_dim: Count
+    """width of one head"""
+    bias: Flag = False
+    """projections add a bias"""
+    qkv_bias: Flag = False
+    """only queries, keys and values add a bias"""
+    qk_norm: Flag = False
+    """an RMSNorm over each head's query and key"""
+    sinks: Flag = False
+    """one learned logit per head in the softmax"""
 
 
 class DenseFfn(Spec):
     """A dense feed-forward block: `swiglu` has three matrices, the others two."""
 
-    kind: Literal["swiglu", "gelu", "squared_relu"] = Field(
-        description="swiglu: three matrices; gelu and squared_relu: two"
-    )
-    width: Count = Field(description="hidden width of the block")
-    bias: Flag = Field(default=False, description="matrices add a bias")
+    kind: Literal["swiglu", "gelu", "squared_relu"]
+    """swiglu: three matrices; gelu and squared_relu: two"""
+    width: Count
+    """hidden width of the block"""
+    bias: Flag = False
+    """matrices add a bias"""
 
 
 class Moe(Spec):
     """Routed experts (SwiGLU) with optional shared experts; some layers may stay dense."""
 
-    experts: Annotated[Count, Field(le=100_000)] = Field(description="routed experts per layer")
-    top_k: Count = Field(description="experts that each token visits")
-    groups: Count = Field(
-        default=1, description="groups of neighbouring experts, of which a token visits a few"
-    )
-    top_groups: Count = Field(
-        default=1, validate_default=True, description="groups that a token's experts may lie in"
-    )
-    width: Count = Field(description="hidden width of one expert")
-    shared_experts: Whole = Field(default=0, description="experts that every token visits")
-    shared_width: Count | None = Field(
-        default=None, description="hidden width of all shared experts together; null: each as wide"
-    )
-    shared_gate: Flag = Field(default=False, description="a gate weighs the shared experts' output")
-    first_dense_layers: Whole = Field(default=0, description="first layers without experts")
-    every: Count = Field(
-        default=1, description="of the other layers, only each n-th of the model has experts"
-    )
-    bias: Flag = Field(default=False, description="router and experts add a bias")
-    correction_bias: Flag = Field(
-        default=False, description="the router adds a learned bias per expert when it chooses"
-    )
-    scores: Literal["sigmoid", "softmax"] = Field(
-        default="softmax", description="what the router makes of its logits"
-    )
-    normalize_weights: Flag = Field(
-        default=True, description="the weights of a token's experts are divided by their sum"
-    )
-    routed_scale: Scale = Field(
-        default=1.0, description="what these weights are multiplied by thereafter"
-    )
+    experts: Annotated[Count, Field(le=100_000)]
+    """routed experts per layer"""
+    top_k: Count
+    """experts that each token visits"""
+    groups: Count = 1
+    """groups of neighbouring experts, of which a token visits a few"""
+    top_groups: Count = Field(default=1, validate_default=True)
+    """groups that a token's experts may lie in"""
+    width: Count
+    """hidden width of one expert"""
+    shared_experts: Whole = 0
+    """experts that every token visits"""
+    shared_width: Count | None = None
+    """hidden width of all shared experts together; null: each as wide"""
+    shared_gate: Flag = False
+    """a gate weighs the shared experts' output"""
+    first_dense_layers: Whole = 0
+    """first layers without experts"""
+    every: Count = 1
+    """of the other layers, only each n-th of the model has experts"""
+    bias: Flag = False
+    """router and experts add a bias"""
+    correction_bias: Flag = False
+    """the router adds a learned bias per expert when it chooses"""
+    scores: Literal["sigmoid", "softmax"] = "softmax"
+    """what the router makes of its logits"""
+    normalize_weights: Flag = True
+    """the weights of a token's experts are divided by their sum"""
+    routed_scale: Scale = 1.0
+    """what these weights are multiplied by thereafter"""
 
     @field_validator("groups")
     @classmethod
@@ -163,43 +172,41 @@ class Moe(Spec):
 class ModelSpec(Spec):
     """A decoder-only transformer."""
 
-    name: str = Field(description="what reports call the model")
-    layers: Annotated[Count, Field(le=10_000)] = Field(description="transformer layers")
-    hidden: Annotated[Count, Field(le=1_000_000)] = Field(
-        description="width of a token between blocks"
-    )
-    vocab: Count = Field(description="entries of the vocabulary, padding included")
-    attention: Annotated[LatentAttention | GroupedAttention, Field(discriminator="kind")] = Field(
-        description="attention of every layer"
-    )
-    ffn: DenseFfn = Field(description="feed-forward block of the dense layers")
-    moe: Moe | None = Field(default=None, description="experts of the layers that have them")
-    norm: Literal["rmsnorm", "layernorm"] = Field(
-        default="rmsnorm", description="norm before attention and feed-forward block"
-    )
-    norm_eps: Annotated[float, Strict(), Field(gt=0, le=0.1)] = Field(
-        default=1e-6, description="what norms add to the mean square, or variance"
-    )
-    learned_positions: Whole = Field(
-        default=0, description="positions with a learned embedding; 0: none are learned"
-    )
-    rotary: Flag = Field(
-        default=True, description="positions rotate queries and keys, where none are learned"
-    )
-    rope: Rope = Field(default=Rope(), description="how positions rotate, where they do")
-    embedding_norm: Flag = Field(default=False, description="a norm follows the embedding")
-    dropout: Flag = Field(default=False, description="dropout after attention and feed-forward")
-    tied_embeddings: Flag = Field(
-        default=False, description="the head shares the embedding's matrix"
-    )
-    mtp_layers: Annotated[Whole, Field(le=100)] = Field(
-        default=0,
-        description="modules that predict further tokens: each a transformer layer, a projection "
-        "and a use of embedding and head",
-    )
-    left_out: str = Field(
-        default="", description="what the real model has beside this; a warning says so"
-    )
+    name: str
+    """what reports call the model"""
+    layers: Annotated[Count, Field(le=10_000)]
+    """transformer layers"""
+    hidden: Annotated[Count, Field(le=1_000_000)]
+    """width of a token between blocks"""
+    vocab: Count
+    """entries of the vocabulary, padding included"""
+    attention: Annotated[LatentAttention | GroupedAttention, Field(discriminator="kind")]
+    """attention of every layer"""
+    ffn: DenseFfn
+    """feed-forward block of the dense layers"""
+    moe: Moe | None = None
+    """experts of the layers that have them"""
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    """norm before attention and feed-forward block"""
+    norm_eps: Annotated[float, Strict(), Field(gt=0, le=0.1)] = 1e-6
+    """what norms add to the mean square, or variance"""
+    learned_positions: Whole = 0
+    """positions with a learned embedding; 0: none are learned"""
+    rotary: Flag = True
+    """positions rotate queries and keys, where none are learned"""
+    rope: Rope = Rope()
+    """how positions rotate, where they do"""
+    embedding_norm: Flag = False
+    """a norm follows the embedding"""
+    dropout: Flag = False
+    """dropout after attention and feed-forward"""
+    tied_embeddings: Flag = False
+    """the head shares the embedding's matrix"""
+    mtp_layers: Annotated[Whole, Field(le=100)] = 0
+    """modules that predict further tokens: each a transformer layer, a projection and a use of
+    embedding and head"""
+    left_out: str = ""
+    """what the real model has beside this; a warning says so"""
 
     @property
     def embedding_twice(self) -> bool:
@@ -218,9 +225,8 @@ class ModelSpec(Spec):
 class LoraSpec(Spec):
     """Adapters of the matrices of attention, feed-forward blocks, shared and routed experts."""
 
-    rank: Count = Field(description="columns of A, and rows of B")
-    adapters: Count = Field(
-        default=1,
-        description="pairs of A and B that stand side by side, as of several users; one of them "
-        "is trained and has gradients and states",
-    )
+    rank: Count
+    """columns of A, and rows of B"""
+    adapters: Count = 1
+    """pairs of A and B that stand side by side, as of several users; one of them is trained and has
+    gradients and states"""

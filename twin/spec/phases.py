@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, model_validator
 
 from twin.errors import FieldError
 from twin.spec.base import Spec, Tokens, Whole
@@ -34,16 +34,14 @@ class LengthSpec(Spec):
     """How long a phase is, in one of three ways: its tokens, its steps, or the tokens of the whole
     run when it ends."""
 
-    name: str = Field(description="what reports call the phase")
-    tokens: Tokens | None = Field(default=None, description="tokens of the phase")
-    steps: Whole | None = Field(
-        default=None,
-        description="steps of the phase; 0: nothing is trained, and its layout is checked all the "
-        "same",
-    )
-    until: Tokens | None = Field(
-        default=None, description="tokens of this phase and all before it, together"
-    )
+    name: str
+    """what reports call the phase"""
+    tokens: Tokens | None = None
+    """tokens of the phase"""
+    steps: Whole | None = None
+    """steps of the phase; 0: nothing is trained, and its layout is checked all the same"""
+    until: Tokens | None = None
+    """tokens of this phase and all before it, together"""
 
     @model_validator(mode="after")
     def _say_it_once(self) -> LengthSpec:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 
 from twin.errors import FieldError
 from twin.spec.base import Part, Spec, Watts
@@ -21,15 +21,16 @@ class GpuPowerSpec(Spec):
     """Power of one GPU: its limit, what it draws when nothing runs, and how far between the two
     each of its occupations lies."""
 
-    max: Watts = Field(description="power limit, which makers also call TDP")
-    idle: Watts = Field(description="a process holds the GPU, clocks are up, no kernel runs")
-    compute: Part = Field(description="share of the way from idle to max while kernels run")
-    communication: Part = Field(
-        description="share of the way while kernels wait for collectives or messages"
-    )
-    waiting: Part = Field(
-        description="share of the way in the bubble, behind host copies, and elsewhere"
-    )
+    max: Watts
+    """power limit, which makers also call TDP"""
+    idle: Watts
+    """a process holds the GPU, clocks are up, no kernel runs"""
+    compute: Part
+    """share of the way from idle to max while kernels run"""
+    communication: Part
+    """share of the way while kernels wait for collectives or messages"""
+    waiting: Part
+    """share of the way in the bubble, behind host copies, and elsewhere"""
 
     @field_validator("idle")
     @classmethod
@@ -44,10 +45,14 @@ class GpuPowerSpec(Spec):
 class NodePowerSpec(Spec):
     """Power of a node beside its GPUs, the same whatever they do."""
 
-    cpus: Watts = Field(description="all CPUs of the node")
-    memory: Watts = Field(description="host memory of the node")
-    nics: Watts = Field(description="network cards of the node, with their transceivers")
-    other: Watts = Field(description="fans, NVLink switches, drives, and losses of power supplies")
+    cpus: Watts
+    """all CPUs of the node"""
+    memory: Watts
+    """host memory of the node"""
+    nics: Watts
+    """network cards of the node, with their transceivers"""
+    other: Watts
+    """fans, NVLink switches, drives, and losses of power supplies"""
 
     @property
     def total(self) -> float:

@@ -23,36 +23,47 @@ MOST: int = 10**8
 class Constant(Spec):
     """The same for all."""
 
-    kind: Literal["constant"] = Field(description="the same for all")
-    each: Positive = Field(description="what all have")
+    kind: Literal["constant"]
+    """the same for all"""
+    each: Positive
+    """what all have"""
 
 
 class LogNormal(Spec):
     """Its logarithm is normal: most are short, few are long."""
 
-    kind: Literal["log_normal"] = Field(description="its logarithm is normal")
-    mean: Positive = Field(description="mean, before `longest` cuts")
-    sigma: Sigma = Field(description="standard deviation of the natural logarithm")
-    longest: Positive = Field(default=MOST, description="what longer ones are cut to")
+    kind: Literal["log_normal"]
+    """its logarithm is normal"""
+    mean: Positive
+    """mean, before `longest` cuts"""
+    sigma: Sigma
+    """standard deviation of the natural logarithm"""
+    longest: Positive = MOST
+    """what longer ones are cut to"""
 
 
 class Pareto(Spec):
     """A heavy tail: the chance to be longer than x falls as (least / x)^shape."""
 
-    kind: Literal["pareto"] = Field(description="a heavy tail")
-    least: Positive = Field(description="the shortest")
-    shape: Annotated[float, Strict(), Field(gt=0, le=100)] = Field(
-        description="how fast the tail falls; up to 1 it has no mean but for `longest`"
-    )
-    longest: Positive = Field(default=MOST, description="what longer ones are cut to")
+    kind: Literal["pareto"]
+    """a heavy tail"""
+    least: Positive
+    """the shortest"""
+    shape: Annotated[float, Strict(), Field(gt=0, le=100)]
+    """how fast the tail falls; up to 1 it has no mean but for `longest`"""
+    longest: Positive = MOST
+    """what longer ones are cut to"""
 
 
 class Histogram(Spec):
     """As measured: alike within each bin."""
 
-    kind: Literal["histogram"] = Field(description="as measured")
-    edges: tuple[Positive, ...] = Field(min_length=2, description="ends of the bins, ascending")
-    counts: tuple[Whole, ...] = Field(min_length=1, description="how many were in each bin")
+    kind: Literal["histogram"]
+    """as measured"""
+    edges: tuple[Positive, ...] = Field(min_length=2)
+    """ends of the bins, ascending"""
+    counts: tuple[Whole, ...] = Field(min_length=1)
+    """how many were in each bin"""
 
     @model_validator(mode="after")
     def _bins_are_bins(self) -> Histogram:
@@ -72,19 +83,17 @@ Lengths: TypeAlias = Annotated[
 class EnvironmentSpec(Spec):
     """What a request waits for between its turns."""
 
-    latency: Duration = Field(description="median time of an answer")
-    sigma: Sigma = Field(
-        default=0.0, description="standard deviation of its natural logarithm; 0: always the same"
-    )
-    longest: Duration = Field(default=86400.0, description="after which an answer is given up")
-    sandboxes: Count = Field(
-        default=10_000,
-        description="environments at a time; a request has one from its first turn to its last. "
-        "Kimi K2 has over 10,000",
-    )
-    keeps_cache: Flag = Field(
-        default=True, description="what a request has cached stays while it waits"
-    )
+    latency: Duration
+    """median time of an answer"""
+    sigma: Sigma = 0.0
+    """standard deviation of its natural logarithm; 0: always the same"""
+    longest: Duration = 86400.0
+    """after which an answer is given up"""
+    sandboxes: Count = 10_000
+    """environments at a time; a request has one from its first turn to its last. Kimi K2 has over
+    10,000"""
+    keeps_cache: Flag = True
+    """what a request has cached stays while it waits"""
 
 
 class PartialSpec(Spec):
@@ -92,12 +101,10 @@ class PartialSpec(Spec):
     one, their cache made again by the new policy (Kimi k1.5, arXiv:2501.12599, section 2.6.2; Kimi
     K2, section 3.3.4)."""
 
-    finished: Share | None = Field(
-        default=None, description="an iteration ends once this share of its requests is done"
-    )
-    at_most: Tokens | None = Field(
-        default=None, description="tokens that a request may write in one iteration"
-    )
+    finished: Share | None = None
+    """an iteration ends once this share of its requests is done"""
+    at_most: Tokens | None = None
+    """tokens that a request may write in one iteration"""
 
     @model_validator(mode="after")
     def _one_rule(self) -> PartialSpec:
@@ -110,30 +117,30 @@ class PartialSpec(Spec):
 class RolloutSpec(Spec):
     """One iteration's rollouts, and how many iterations are played."""
 
-    model: ModelSpec | None = Field(default=None, description="null: the model that is trained")
-    engine: EngineSpec = Field(description="one inference engine")
-    nodes: Count | None = Field(
-        default=None, description="nodes that roll out; null: all of the cluster"
-    )
-    requests: Annotated[Count, Field(le=1_000_000)] = Field(
-        description="requests of an iteration: prompts x samples of each"
-    )
-    prompt: Lengths = Field(description="tokens of the prompt of a request")
-    written: Lengths = Field(description="tokens that a request writes, all turns together")
-    turns: Lengths = Field(
-        default=Constant(kind="constant", each=1.0), description="turns of a request"
-    )
-    read: Whole = Field(default=0, description="tokens that come back from a turn's environment")
-    environment: EnvironmentSpec | None = Field(
-        default=None, description="null: nothing is waited for between turns"
-    )
-    partial: PartialSpec | None = Field(
-        default=None, description="null: an iteration waits for its last request"
-    )
-    iterations: Annotated[Count, Field(le=1000)] = Field(
-        default=1, description="iterations in a row; partial rollouts need some to settle"
-    )
-    seed: Whole = Field(default=0, description="of all lengths and latencies")
+    model: ModelSpec | None = None
+    """null: the model that is trained"""
+    engine: EngineSpec
+    """one inference engine"""
+    nodes: Count | None = None
+    """nodes that roll out; null: all of the cluster"""
+    requests: Annotated[Count, Field(le=1_000_000)]
+    """requests of an iteration: prompts x samples of each"""
+    prompt: Lengths
+    """tokens of the prompt of a request"""
+    written: Lengths
+    """tokens that a request writes, all turns together"""
+    turns: Lengths = Constant(kind="constant", each=1.0)
+    """turns of a request"""
+    read: Whole = 0
+    """tokens that come back from a turn's environment"""
+    environment: EnvironmentSpec | None = None
+    """null: nothing is waited for between turns"""
+    partial: PartialSpec | None = None
+    """null: an iteration waits for its last request"""
+    iterations: Annotated[Count, Field(le=1000)] = 1
+    """iterations in a row; partial rollouts need some to settle"""
+    seed: Whole = 0
+    """of all lengths and latencies"""
 
     @field_validator("iterations")
     @classmethod
@@ -148,8 +155,7 @@ class RolloutSpec(Spec):
 class RlSpec(Spec):
     """Reinforcement learning around the training run."""
 
-    rollout: RolloutSpec = Field(description="what engines write in an iteration")
-    iteration: IterationSpec | None = Field(
-        default=None,
-        description="what happens to it: training, weight update, switches; null: rollouts alone",
-    )
+    rollout: RolloutSpec
+    """what engines write in an iteration"""
+    iteration: IterationSpec | None = None
+    """what happens to it: training, weight update, switches; null: rollouts alone"""

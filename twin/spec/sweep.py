@@ -113,16 +113,11 @@ _Point = Annotated[dict[_Path, Value], AfterValidator(_not_empty), WithJsonSchem
 class SweepSpec(Spec):
     """What `twin sweep` varies: every combination of the grid, then the points that are listed."""
 
-    grid: Annotated[dict[_Path, _Axis], WithJsonSchema(_GRID)] = Field(
-        default={},
-        description="dotted path of a field to its values, a list or a range such as `4..32:x2`",
-    )
-    points: tuple[_Point, ...] = Field(
-        default=(), description="further points, each dotted paths of fields with a value"
-    )
-    show: tuple[Annotated[str, AfterValidator(check_figure)], ...] = Field(
-        default=(), description="key figures that the table shows beside the usual ones"
-    )
-    fidelity: Literal["fast", "events"] = Field(
-        default="fast", description="how each point is answered"
-    )
+    grid: Annotated[dict[_Path, _Axis], WithJsonSchema(_GRID)] = Field(default={})
+    """dotted path of a field to its values, a list or a range such as `4..32:x2`"""
+    points: tuple[_Point, ...] = ()
+    """further points, each dotted paths of fields with a value"""
+    show: tuple[Annotated[str, AfterValidator(check_figure)], ...] = ()
+    """key figures that the table shows beside the usual ones"""
+    fidelity: Literal["fast", "events"] = "fast"
+    """how each point is answered"""

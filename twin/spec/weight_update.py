@@ -16,30 +16,36 @@ class UpdaterSpec(Spec):
     """What the software of an update takes beside its bytes: one measured stack of middleware and
     inference engine."""
 
-    name: str = Field(description="what reports call the stack")
-    gpu: str = Field(description="the GPU that it was measured on")
-    software: str = Field(description="middleware and inference engine that it was measured with")
-    date: str = Field(description="when it was measured")
-    nics: Count = Field(description="NICs of a node that one broadcast keeps busy")
-    efficiency: Share = Field(description="share of these NICs' rate that a broadcast reaches")
-    hop: Seconds = Field(
-        description="per bucket and rank: it reaches one rank after another, and all meet"
-    )
-    per_tensor: Seconds = Field(description="host time of the engine per tensor that it reloads")
-    gather: Duration = Field(description="gathering what tensors there are, before an update")
-    regroup: Duration = Field(
-        description="making a new group of ranks and telling the network its memory, to recover"
-    )
+    name: str
+    """what reports call the stack"""
+    gpu: str
+    """the GPU that it was measured on"""
+    software: str
+    """middleware and inference engine that it was measured with"""
+    date: str
+    """when it was measured"""
+    nics: Count
+    """NICs of a node that one broadcast keeps busy"""
+    efficiency: Share
+    """share of these NICs' rate that a broadcast reaches"""
+    hop: Seconds
+    """per bucket and rank: it reaches one rank after another, and all meet"""
+    per_tensor: Seconds
+    """host time of the engine per tensor that it reloads"""
+    gather: Duration
+    """gathering what tensors there are, before an update"""
+    regroup: Duration
+    """making a new group of ranks and telling the network its memory, to recover"""
 
 
 class ReplicaSpec(Spec):
     """The layout of one instance of the inference engine. Its experts are spread over all of its
     GPUs; norms, routers and low-rank projections are whole on each."""
 
-    gpus: Count = Field(description="GPUs of one instance")
-    tensor: Count | None = Field(
-        default=None, description="ranks that share each dense matrix; null: all of the instance"
-    )
+    gpus: Count
+    """GPUs of one instance"""
+    tensor: Count | None = None
+    """ranks that share each dense matrix; null: all of the instance"""
 
     @field_validator("tensor")
     @classmethod
@@ -59,8 +65,10 @@ class ReplicaSpec(Spec):
 class StorageSpec(Spec):
     """Where a start reads the checkpoint from."""
 
-    per_node: BytesPerSecond = Field(description="what one node reads")
-    total: BytesPerSecond = Field(description="what the storage delivers to all nodes together")
+    per_node: BytesPerSecond
+    """what one node reads"""
+    total: BytesPerSecond
+    """what the storage delivers to all nodes together"""
 
 
 class WeightUpdateSpec(Spec):
@@ -72,30 +80,24 @@ class WeightUpdateSpec(Spec):
     memory, while those go on serving.
     """
 
-    event: Literal["update", "start", "recover"] = Field(
-        default="update",
-        description="update: host copies to all engines; start: after reading from storage; "
-        "recover: one instance alone, from the host copies of others",
-    )
-    precision: Literal["bf16", "fp8"] = Field(
-        description="numbers of the checkpoint's matrices; fp8: with an fp32 scale per 128 x 128"
-    )
-    replica: ReplicaSpec = Field(description="one instance of the inference engine")
-    method: Literal["broadcast", "p2p"] = Field(
-        default="broadcast",
-        description="broadcast: every rank receives all, and keeps what it needs; p2p: every rank "
-        "is sent what it needs, by a map of both layouts",
-    )
-    stages: Literal["two", "three"] = Field(
-        default="two",
-        description="two: all ranks copy a bucket from the host, then broadcasts run beside "
-        "reloads; three: copies from the host run beside both",
-    )
-    free_memory: Annotated[Bytes, Field(gt=0)] = Field(
-        description="device memory for the update's buffers, on the fullest GPU"
-    )
-    bucket: Annotated[Bytes, Field(gt=0)] = Field(
-        default=8 * 2.0**30, description="most bytes of one bucket, unless a tensor is larger"
-    )
-    storage: StorageSpec | None = Field(default=None, description="what a start reads from")
-    updater: UpdaterSpec = Field(description="middleware and engine, as measured")
+    event: Literal["update", "start", "recover"] = "update"
+    """update: host copies to all engines; start: after reading from storage; recover: one instance
+    alone, from the host copies of others"""
+    precision: Literal["bf16", "fp8"]
+    """numbers of the checkpoint's matrices; fp8: with an fp32 scale per 128 x 128"""
+    replica: ReplicaSpec
+    """one instance of the inference engine"""
+    method: Literal["broadcast", "p2p"] = "broadcast"
+    """broadcast: every rank receives all, and keeps what it needs; p2p: every rank is sent what it
+    needs, by a map of both layouts"""
+    stages: Literal["two", "three"] = "two"
+    """two: all ranks copy a bucket from the host, then broadcasts run beside reloads; three: copies
+    from the host run beside both"""
+    free_memory: Annotated[Bytes, Field(gt=0)]
+    """device memory for the update's buffers, on the fullest GPU"""
+    bucket: Annotated[Bytes, Field(gt=0)] = 8 * 2.0**30
+    """most bytes of one bucket, unless a tensor is larger"""
+    storage: StorageSpec | None = None
+    """what a start reads from"""
+    updater: UpdaterSpec
+    """middleware and engine, as measured"""
