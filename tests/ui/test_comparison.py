@@ -37,14 +37,14 @@ def test_a_change_says_its_size_and_whether_it_is_good(key, value, words):
 
 def test_the_table_colours_good_and_bad_and_names_what_did_not_change():
     comparison = compare([report_of("a", compute=1.0), with_kpi("b", "mfu", 0.5)])
-    rows = {row["Key figure"]: row["b"] for row in kpi_rows(comparison)}
+    rows = {row["Key figure"]: row["b"] for row in kpi_rows(comparison, KPIS)}
     assert rows["Model FLOP utilisation (MFU)"] == "50.0 % :red[(-50.0 points, worse)]"
     assert rows["Step time"].endswith("(no change)")
 
 
 def test_differences_only_leaves_out_what_no_plan_changes():
     comparison = compare([report_of("a", compute=1.0), with_kpi("b", "mfu", 0.5)])
-    (row,) = kpi_rows(comparison, changed_only=True)
+    (row,) = kpi_rows(comparison, KPIS, changed_only=True)
     assert row["Key figure"] == "Model FLOP utilisation (MFU)"
 
 

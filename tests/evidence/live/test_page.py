@@ -1,4 +1,4 @@
-"""The page Track: a run beside its prediction, and how often intervals held."""
+"""The section Live run: a run beside its prediction, and how often intervals held."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from twin.evidence.live.seals import add, keep
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
     """The app, its stored runs in the folder of the test."""
     monkeypatch.setenv("TWIN_RUNS", str(tmp_path / "runs"))
-    found = AppTest.from_file(str(APP), default_timeout=120)
-    found.run()
-    return found
+    return AppTest.from_file(str(APP), default_timeout=120)
 
 
 def shown(app: AppTest) -> AppTest:
     """The page, as it stands now."""
-    app.switch_page(str(PAGES / "track.py"))
+    app.query_params["section"] = "live-run"
+    app.run()
+    app.switch_page(str(PAGES / "evidence.py"))
     return checked(app.run())
 
 
