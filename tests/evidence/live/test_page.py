@@ -40,7 +40,7 @@ def words(app: AppTest) -> str:
 
 def test_without_runs_and_seals_the_page_says_where_they_come_from(app: AppTest) -> None:
     text = words(shown(app))
-    assert "No run is there to follow" in text
+    assert "There is no run to follow" in text
     assert "No prediction is sealed" in text
 
 
@@ -54,7 +54,7 @@ def test_a_run_is_drawn_beside_its_prediction(app: AppTest, tmp_path: Path, seal
     text = words(app)
     assert "inside its 80 % interval" in text
     assert "Seconds per step 2" in text
-    assert "No change of the step time was called" in text
+    assert "The step time has not changed" in text
     (chart,) = app.get("plotly_chart")
     assert "Step 200 of 400" in chart.proto.alt
 
@@ -72,13 +72,13 @@ def test_any_folder_can_be_typed_and_a_wrong_one_is_refused(
     write_log(tmp_path / "else", [1.0] * 50)
     one, _, _ = keep(sealed(1.0))
     app = shown(app)
-    (typed,) = (box for box in app.sidebar.text_input if box.key == "tracked folder")
+    (typed,) = (box for box in app.text_input if box.key == "tracked folder")
     app = checked(typed.set_value(str(tmp_path / "else")).run())
-    assert "No sealed prediction is beside this run" in words(app)
-    (chosen,) = (box for box in app.sidebar.selectbox if box.key == "tracked seal")
+    assert "This run has no sealed prediction" in words(app)
+    (chosen,) = (box for box in app.selectbox if box.key == "tracked seal")
     app = checked(chosen.set_value(f"{one.digest[:8]} small").run())
     assert "And over the whole run +0 %" in words(app)
-    (typed,) = (box for box in app.sidebar.text_input if box.key == "tracked folder")
+    (typed,) = (box for box in app.text_input if box.key == "tracked folder")
     assert "TW340" in words(checked(typed.set_value("nowhere").run()))
 
 
