@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
-from tests.kinds.rl.iterations import NAME, SMALL
+from tests.kinds.iteration.iterations import NAME, SMALL
 
 SETS = [f"--set={one}" for one in SMALL]
 

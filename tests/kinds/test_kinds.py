@@ -13,11 +13,11 @@ import pytest
 import twin
 import twin.kinds
 from tests.cli.conftest import SMALL, Command, twin_command
+from tests.kinds.iteration.iterations import NAME as ITERATION
+from tests.kinds.iteration.iterations import SMALL as SMALL_ITERATION
 from tests.kinds.phases.conftest import TWO
-from tests.kinds.rl.iterations import NAME as ITERATION
-from tests.kinds.rl.iterations import SMALL as SMALL_ITERATION
-from tests.kinds.rl.updates import QUICK
-from tests.kinds.rl.updates import SMALL as UPDATE
+from tests.kinds.weight_update.updates import QUICK
+from tests.kinds.weight_update.updates import SMALL as UPDATE
 from twin.answers import ask, check
 from twin.kinds.base import VERBS, Kind, Verb, kind_of, kinds
 from twin.loading import load

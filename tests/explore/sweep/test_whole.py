@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kinds.rl.iterations import BESIDE, NAME, SMALL, reported
+from tests.kinds.iteration.iterations import BESIDE, NAME, SMALL, reported
 from twin.answers import ask
 from twin.answers.executors import PoolChoice
 from twin.explore.sweep.grid import Grid, ScenarioSource

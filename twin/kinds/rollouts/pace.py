@@ -5,7 +5,7 @@ counts: below, the all-to-all of one half hides the kernels of the other; above,
 n steps, each with one more token per sequence, sum up in closed form, and how many steps fit into a
 time is the root of a quadratic. The lines are measured on `twin.inference` at few batches, and lie
 evenly between. Breaks by less than 2 % where the arithmetic of attention takes over from its memory
-(tests/kinds/rl/test_rollout_pace.py).
+(tests/kinds/rollouts/test_rollout_pace.py).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kinds.rl.updates import SMALL, planned
+from tests.kinds.weight_update.updates import SMALL, planned
 from twin.kinds.weight_update.buckets import Buffers, buckets, buffers, pack, shares
 from twin.kinds.weight_update.checkpoint import Checkpoint
 

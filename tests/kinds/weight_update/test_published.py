@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.kinds.rl.updates import H800, seconds
+from tests.kinds.weight_update.updates import H800, seconds
 from twin.evidence.calibrate.weight_update import Measured, fit, measured, predicted
 from twin.loading import load_part
 

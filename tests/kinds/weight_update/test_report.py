@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import twin
-from tests.kinds.rl.updates import H800, QUICK, SMALL, planned, reported, scenario
+from tests.kinds.weight_update.updates import H800, QUICK, SMALL, planned, reported, scenario
 from twin.cli.main import main
 from twin.errors import ScenarioError
 from twin.kinds.weight_update.report import WORDS, verdict

@@ -7,7 +7,16 @@ from itertools import groupby, product
 import pytest
 
 import twin
-from tests.kinds.rl.updates import H800, LARGE, QUICK, SMALL, changed, planned, played, seconds
+from tests.kinds.weight_update.updates import (
+    H800,
+    LARGE,
+    QUICK,
+    SMALL,
+    changed,
+    planned,
+    played,
+    seconds,
+)
 from twin.network.links import capacity
 
 WIDE = "cluster.node.host.pcie.bandwidth=126GB/s"

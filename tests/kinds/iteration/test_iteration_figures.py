@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kinds.rl.iterations import APART, reported
+from tests.kinds.iteration.iterations import APART, reported
 from twin.kinds.iteration.figures import occupation, timeline, ways
 from twin.kinds.iteration.report import IterationReport
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kinds.rl.iterations import (
+from tests.kinds.iteration.iterations import (
     ALIKE,
     APART,
     BESIDE,
