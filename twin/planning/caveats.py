@@ -11,10 +11,13 @@ host memory is also needed for. Each rule looks at one assumption, as in `twin.p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
 from twin.arch.fp8 import stored
 from twin.arch.ops import Layer
 from twin.arch.recompute import RECOMPUTED
+from twin.loading.files import read_data
 from twin.planning.feasibility import microbatches
 from twin.planning.mesh import in_pods, neighbours_share
 from twin.planning.types import Chunk, Memory, Mesh, Warning
@@ -58,12 +61,7 @@ def recompute_for_nothing(policy: MemorySpec, layers: Sequence[Layer]) -> list[W
         return []
     if not any(layer.kind in ("moe", "mtp") for layer in layers):
         return []
-    text = (
-        "recompute moe_down costs the experts' down-projection a second time and frees nothing "
-        "here: routing weights enter before it, so no backward pass needs its output. Kimi K2's "
-        "report calls it optional, a guard against imbalanced experts early in training."
-    )
-    return [Warning("recompute-frees-nothing", text)]
+    return [_warning("recompute-frees-nothing")]
 
 
 def idle_fp8_store(policy: MemorySpec, layers: Sequence[Layer]) -> list[Warning]:
@@ -108,26 +106,28 @@ def shared_host(memory: Memory) -> list[Warning]:
     """Others want host memory, too."""
     if not memory.host:
         return []
-    text = (
-        "Host memory is judged by what training keeps there, pinned. Data loading, staged "
-        "checkpoints and the system are left out: leave them room."
-    )
-    return [Warning("host-memory-of-others", text)]
+    return [_warning("host-memory-of-others")]
 
 
 def updated_on_host(policy: MemorySpec) -> list[Warning]:
     """The host's cores may be slower than its memory."""
     if policy.optimizer_update == "device" or not policy.states_on_host:
         return []
-    text = (
-        "The host updates states as fast as its memory is read and written; with few cores or "
-        "without vector instructions it is slower."
-    )
-    return [Warning("update-at-memory-speed", text)]
+    return [_warning("update-at-memory-speed")]
 
 
 def _idle(text: str) -> Warning:
     return Warning("idle-memory-policy", text)
+
+
+def _warning(code: str, **values: object) -> Warning:
+    """The warning of this code, its text in `caveats.yaml` filled in."""
+    return Warning(code, _texts()[code].format(**values))
+
+
+@cache
+def _texts() -> dict[str, str]:
+    return read_data(Path(__file__).with_name("caveats.yaml"))
 
 
 def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Warning, ...]:
@@ -161,38 +161,22 @@ def phases_by_themselves(scenario: Scenario) -> list[Warning]:
     """A plan is of one step; phases have plans of their own."""
     if not scenario.phases:
         return []
-    text = (
-        f"The scenario has {len(scenario.phases)} phases, and this is its own step, for all of its "
-        "tokens: `twin run` and `twin check` answer the phases."
-    )
-    return [Warning("phases-left-out", text)]
+    return [_warning("phases-left-out", phases=len(scenario.phases))]
 
 
 def routing(scenario: Scenario) -> list[Warning]:
     """Balanced routing is the fast and small end; any other is taken to be alike everywhere."""
     moe, chosen, ranks = scenario.model.moe, scenario.train.routing, scenario.parallel.expert
     if moe is None:
-        return [] if chosen.kind == "balanced" else [_idle_routing(scenario)]
+        return (
+            []
+            if chosen.kind == "balanced"
+            else [_warning("idle-routing", model=scenario.model.name)]
+        )
     if chosen.kind != "balanced":
         fullest = load(chosen, moe.experts, ranks, moe.top_k)
-        text = (
-            f"Routing {chosen.kind}: the fullest of {ranks} expert ranks gets "
-            f"{fullest:.3g} times the mean rank's tokens. It is the rank "
-            "shown, in every layer and micro-batch, since a layer ends with its fullest rank; what "
-            "it keeps is that of a rank which is the fullest over all its layers. "
-            "Chance among finite tokens is left out (about 1 % more)."
-        )
-        return [Warning("fullest-expert-rank", text)]
-    text = (
-        f"Routing is assumed balanced: each of {moe.experts} experts gets the same tokens. Real "
-        "routers do not; the fullest expert rank would be slower and hold more activations."
-    )
-    return [Warning("balanced-routing", text)]
-
-
-def _idle_routing(scenario: Scenario) -> Warning:
-    text = f"train.routing changes nothing: {scenario.model.name} has no experts."
-    return Warning("idle-routing", text)
+        return [_warning("fullest-expert-rank", kind=chosen.kind, ranks=ranks, fullest=fullest)]
+    return [_warning("balanced-routing", experts=moe.experts)]
 
 
 def expert_exchange(scenario: Scenario) -> list[Warning]:
@@ -202,26 +186,11 @@ def expert_exchange(scenario: Scenario) -> list[Warning]:
         return []
     found: list[Warning] = []
     if scenario.parallel.dispatcher == "alltoall":
-        plain = (
-            "Expert all-to-all is plain: each token travels once per chosen expert. Systems like "
-            "DeepEP send once per node (parallel.dispatcher=deepep), so its row of the breakdown "
-            "is an upper bound for them."
-        )
-        found.append(Warning("plain-all-to-all", plain))
+        found.append(_warning("plain-all-to-all"))
     if not scenario.parallel.schedule.pairs:
-        bare = (
-            "No other micro-batch runs beside the expert all-to-all; overlap_all_to_all, as in "
-            "Kimi K2's schedule, hides a part of it."
-        )
-        found.append(Warning("exposed-all-to-all", bare))
+        found.append(_warning("exposed-all-to-all"))
     elif scenario.calibration.expert_sms == 0:
-        free = (
-            "Expert all-to-all runs under kernels without slowing them: the profile "
-            f"{scenario.calibration.name} says of no SMs that it holds (calibration.expert_sms; "
-            "20 of 132 in DeepSeek-V3, arXiv:2412.19437, section 3.2.2), so compute is a lower "
-            "bound while they overlap."
-        )
-        found.append(Warning("free-overlap", free))
+        found.append(_warning("free-overlap", calibration=scenario.calibration.name))
     return [*found, *idle_rates(scenario)]
 
 
@@ -230,13 +199,7 @@ def idle_rates(scenario: Scenario) -> list[Warning]:
     profile = scenario.calibration
     if not scenario.parallel.schedule.pairs or profile.expert_contention or profile.expert_wait:
         return []
-    text = (
-        "Expert all-to-all is taken to be as fast beside kernels as alone, and no rank to wait for "
-        "another (calibration.expert_contention, calibration.expert_wait): the fast end. "
-        "DeepSeek's stack on H800 loses 31 % of its rate and 2 ms per exchange; with calibration "
-        "h800-deepseek-2025 more of the exchange shows."
-    )
-    return [Warning("all-to-all-as-alone", text)]
+    return [_warning("all-to-all-as-alone")]
 
 
 def calibration(scenario: Scenario) -> list[Warning]:
@@ -244,11 +207,9 @@ def calibration(scenario: Scenario) -> list[Warning]:
     profile, gpu = scenario.calibration, scenario.cluster.node.gpu.name
     if profile.gpu == gpu:
         return []
-    text = (
-        f"Calibration {profile.name} was measured on {profile.gpu}, not on {gpu}: compute times "
-        "are extrapolated."
-    )
-    return [Warning("calibration-of-another-gpu", text)]
+    return [
+        _warning("calibration-of-another-gpu", profile=profile.name, measured=profile.gpu, gpu=gpu)
+    ]
 
 
 def unmeasured_precision(scenario: Scenario) -> list[Warning]:
@@ -257,12 +218,7 @@ def unmeasured_precision(scenario: Scenario) -> list[Warning]:
     measured = profile.matmuls is not None and profile.matmuls.fp8 is not None
     if scenario.train.precision != "fp8" or measured:
         return []
-    text = (
-        f"Calibration {profile.name} has no FP8 products: they are taken to reach the shares "
-        "`gemm` and `grouped_gemm` of the FP8 peak, as bf16 ones do of theirs. Block-scaled "
-        "kernels reach less, so compute is a lower bound."
-    )
-    return [Warning("calibration-without-fp8", text)]
+    return [_warning("calibration-without-fp8", profile=profile.name)]
 
 
 def assumed_numbers(scenario: Scenario) -> list[Warning]:
@@ -279,11 +235,9 @@ def assumed_numbers(scenario: Scenario) -> list[Warning]:
     found: list[Warning] = []
     if efficiencies:
         names = ", ".join(efficiencies)
-        text = f"Assumed, neither measured nor fitted: {names}. Times move with them."
-        found.append(Warning("assumed-calibration", text))
+        found.append(_warning("assumed-calibration", names=names))
     if others:
-        text = f"Assumed, without a published source: {', '.join(others)}."
-        found.append(Warning("assumed-hardware", text))
+        found.append(_warning("assumed-hardware", paths=", ".join(others)))
     return found
 
 
@@ -292,22 +246,14 @@ def experts_on_tensor_ranks(scenario: Scenario) -> list[Warning]:
     parallel = scenario.parallel
     if scenario.model.moe is None or parallel.tensor == 1 or parallel.sequence_parallel:
         return []
-    text = (
-        f"Without sequence_parallel all {parallel.tensor} tensor ranks route and compute the same "
-        "tokens in expert layers; set sequence_parallel to cut them."
-    )
-    return [Warning("experts-repeated-on-tensor-ranks", text)]
+    return [_warning("experts-repeated-on-tensor-ranks", tensor=parallel.tensor)]
 
 
 def tensor_across_nodes(mesh: Mesh) -> list[Warning]:
     """Tensor parallelism over the network is possible and rarely wanted."""
     degrees = {"tensor": mesh.tensor, "expert_tensor": mesh.expert_tensor}
     return [
-        Warning(
-            "tensor-across-nodes",
-            f"{axis}={degree} is more than the {mesh.gpus_per_node} GPUs of a node: the "
-            "collectives of every layer cross the network.",
-        )
+        _warning("tensor-across-nodes", axis=axis, degree=degree, gpus=mesh.gpus_per_node)
         for axis, degree in degrees.items()
         if degree > mesh.gpus_per_node
     ]
@@ -319,11 +265,7 @@ def mixed_neighbours(mesh: Mesh) -> list[Warning]:
     shared = neighbours_share(mesh)
     if all(shared) or not any(shared):
         return []
-    text = (
-        f"{sum(shared)} of {len(shared)} stage boundaries lie inside a node; all are costed as if "
-        "they crossed the network, so pipeline messages are slower here than in truth."
-    )
-    return [Warning("mixed-pipeline-neighbours", text)]
+    return [_warning("mixed-pipeline-neighbours", inside=sum(shared), boundaries=len(shared))]
 
 
 def mixed_pods(scenario: Scenario, mesh: Mesh) -> list[Warning]:
@@ -334,23 +276,21 @@ def mixed_pods(scenario: Scenario, mesh: Mesh) -> list[Warning]:
     shared = neighbours_share(in_pods(mesh, fabric.nodes_per_leaf))
     if all(shared) or not any(shared):
         return []
-    text = (
-        f"{sum(shared)} of {len(shared)} stage boundaries lie inside a pod; all are costed as if "
-        f"they crossed spines oversubscribed by {fabric.oversubscription:g}, so pipeline messages "
-        "are slower here than in truth."
-    )
-    return [Warning("mixed-pipeline-pods", text)]
+    return [
+        _warning(
+            "mixed-pipeline-pods",
+            inside=sum(shared),
+            boundaries=len(shared),
+            oversubscription=fabric.oversubscription,
+        )
+    ]
 
 
 def balance(scenario: Scenario) -> list[Warning]:
     """Automatic splits look at kernels only."""
     if scenario.parallel.layers is not None or scenario.parallel.pipeline == 1:
         return []
-    text = (
-        "Layers are balanced over chunks by the time of their kernels, communication left out; "
-        "write parallel.layers to choose another split."
-    )
-    return [Warning("balanced-by-kernels", text)]
+    return [_warning("balanced-by-kernels")]
 
 
 def empty_chunks(chunks: Sequence[Chunk]) -> list[Warning]:
@@ -358,11 +298,7 @@ def empty_chunks(chunks: Sequence[Chunk]) -> list[Warning]:
     empty = [str(chunk.index) for chunk in chunks if not chunk.layers]
     if not empty:
         return []
-    text = (
-        f"{len(empty)} of {len(chunks)} chunks hold no layer and only pass messages on: "
-        f"{', '.join(empty)}."
-    )
-    return [Warning("empty-chunks", text)]
+    return [_warning("empty-chunks", count=len(empty), chunks=len(chunks), empty=", ".join(empty))]
 
 
 def left_out(scenario: Scenario) -> list[Warning]:
@@ -370,22 +306,21 @@ def left_out(scenario: Scenario) -> list[Warning]:
     model = scenario.model
     if not model.left_out:
         return []
-    return [Warning("model-simplified", f"{model.name} is simplified: {model.left_out}.")]
+    return [_warning("model-simplified", model=model.name, left_out=model.left_out)]
 
 
 def idle_sequence_parallel(scenario: Scenario) -> list[Warning]:
     """Sequence parallelism works on the tensor ranks."""
     if not scenario.parallel.sequence_parallel or scenario.parallel.tensor > 1:
         return []
-    return [Warning("idle-sequence-parallel", "sequence_parallel changes nothing with tensor=1.")]
+    return [_warning("idle-sequence-parallel")]
 
 
 def idle_reshard(scenario: Scenario) -> list[Warning]:
     """Only sharded parameters are gathered and freed."""
     if scenario.parallel.reshard_after_forward or scenario.parallel.zero == 3:
         return []
-    text = f"reshard_after_forward changes nothing with zero={scenario.parallel.zero}."
-    return [Warning("idle-reshard-after-forward", text)]
+    return [_warning("idle-reshard-after-forward", zero=scenario.parallel.zero)]
 
 
 def idle_gather(scenario: Scenario) -> list[Warning]:
@@ -394,8 +329,7 @@ def idle_gather(scenario: Scenario) -> list[Warning]:
     if not parallel.overlap_param_gather or parallel.zero in (1, 2):
         return []
     why = "no weights are gathered" if parallel.zero == 0 else "weights are gathered in every pass"
-    text = f"overlap_param_gather changes nothing with zero={parallel.zero}: {why}."
-    return [Warning("idle-overlap-param-gather", text)]
+    return [_warning("idle-overlap-param-gather", zero=parallel.zero, why=why)]
 
 
 def idle_pieces(scenario: Scenario) -> list[Warning]:
@@ -403,8 +337,7 @@ def idle_pieces(scenario: Scenario) -> list[Warning]:
     parallel = scenario.parallel
     if parallel.overlap_tensor == "none" or parallel.tensor > 1:
         return []
-    text = f"overlap_tensor={parallel.overlap_tensor} changes nothing with tensor=1."
-    return [Warning("idle-overlap-tensor", text)]
+    return [_warning("idle-overlap-tensor", overlap_tensor=parallel.overlap_tensor)]
 
 
 def idle_copies(scenario: Scenario) -> list[Warning]:
@@ -412,8 +345,7 @@ def idle_copies(scenario: Scenario) -> list[Warning]:
     parallel = scenario.parallel
     if not parallel.sequence_copies or (parallel.sequence_parallel and parallel.tensor > 1):
         return []
-    text = "sequence_copies changes nothing without sequence_parallel over tensor ranks."
-    return [Warning("idle-sequence-copies", text)]
+    return [_warning("idle-sequence-copies")]
 
 
 def idle_dispatcher(scenario: Scenario) -> list[Warning]:
@@ -421,22 +353,19 @@ def idle_dispatcher(scenario: Scenario) -> list[Warning]:
     parallel = scenario.parallel
     if parallel.dispatcher == "alltoall" or parallel.expert > 1:
         return []
-    text = f"dispatcher={parallel.dispatcher} changes nothing with expert=1."
-    return [Warning("idle-dispatcher", text)]
+    return [_warning("idle-dispatcher", dispatcher=parallel.dispatcher)]
 
 
 def exposed_context(scenario: Scenario) -> list[Warning]:
     """Keys and values are gathered in line."""
     if scenario.parallel.context == 1:
         return []
-    text = (
-        "Context ranks all-gather keys and values before attention, as Llama 3 does, and nothing "
-        "hides it: its row of the breakdown is an upper bound for rings that pass them on under "
-        "the kernels (Megatron-LM's p2p)."
+    latents = (
+        " Latent attention sends keys and values of every head, not the latents."
+        if scenario.model.attention.kind == "mla"
+        else ""
     )
-    if scenario.model.attention.kind == "mla":
-        text += " Latent attention sends keys and values of every head, not the latents."
-    return [Warning("exposed-context-exchange", text)]
+    return [_warning("exposed-context-exchange", latents=latents)]
 
 
 def sharded_per_microbatch(scenario: Scenario, mesh: Mesh) -> list[Warning]:
@@ -447,8 +376,8 @@ def sharded_per_microbatch(scenario: Scenario, mesh: Mesh) -> list[Warning]:
     if microbatches(scenario) == 1:
         return []
     moved = "gradients are reduced" if zero == 2 else "parameters are gathered, gradients reduced,"
-    text = (
-        f"zero={zero}: {moved} once per micro-batch, as DeepSpeed does, and FSDP without no_sync; "
-        f"{microbatches(scenario)} micro-batches multiply that traffic. zero=1 sends once per step."
-    )
-    return [Warning("sharded-per-micro-batch", text)]
+    return [
+        _warning(
+            "sharded-per-micro-batch", zero=zero, moved=moved, microbatches=microbatches(scenario)
+        )
+    ]

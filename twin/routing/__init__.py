@@ -4,7 +4,7 @@ when an expert layer ends, and no layer is silently balanced.
 Expert e of E lies on rank e // (E / ranks), as in Megatron-LM and DeepSeek's code. A member of this
 package says how popular experts are, and what that makes of ranks.
 
-Chance among finite tokens is left out. 16 ranks x 4,096 tokens x 8 experts are 32,768 rows per
+Sampling noise is not modelled. 16 ranks x 4,096 tokens x 8 experts are 32,768 rows per
 rank; if every copy chose for itself, that number would differ by 175 (0.5 %) from micro-batch to
 micro-batch, and the fullest of 16 ranks have 0.9 % more than the mean (of 64: 1.3 %), half of what
 `zipf` with s = 0.05 does. It matters where tokens are few (a hundred per expert: the fullest expert
