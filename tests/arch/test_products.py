@@ -37,7 +37,7 @@ def test_a_product_does_the_flop_of_its_kernel(name: str, shape: Shape):
     for op, work in products(name, shape):
         if op.kind in ("gemm", "grouped_gemm"):
             assert work.product is not None
-            size = work.product.rows * work.product.cols * work.product.inner
+            size = work.product.rows * work.product.cols * work.product.k
             assert work.flop == 2 * size
         else:
             assert work.product is None

@@ -7,12 +7,12 @@ from typing import Literal
 
 from twin.collectives.traffic import Traffic
 from twin.engine.link_map import Rates, Seats, Wiring, wire
-from twin.engine.program import COMPUTE, EXPERT, Message, Program, Role, Step, Template
+from twin.engine.program import COMPUTE, EXPERT, Program, Role, StageMessage, Step, Template
 from twin.schedules import Pass, Schedule
 
 UNIT = Rates(nvlink=1.0, nic=1.0, pcie=1.0, dram=2.0)
 """Every link moves 1 byte/ns in one direction."""
-FREE = Message(0.0, "nic", 0)
+FREE = StageMessage(0.0, "nic", 0)
 """A message that takes no time."""
 
 
@@ -36,7 +36,7 @@ def by_hand(
     shape: tuple[int, int, int],
     forward: Callable[[int], Template],
     backward: Callable[[int], Template],
-    message: Message = FREE,
+    message: StageMessage = FREE,
     weights: Callable[[int], Template] = lambda _: segment(0, "backward_weight"),
 ) -> Program:
     """A Program of (stages, chunks per stage, micro-batches) whose passes are given per chunk; NIC

@@ -21,7 +21,7 @@ import pytest
 from tests.engine.programs import by_hand, with_exchange
 from twin.collectives.traffic import Traffic
 from twin.engine import simulate
-from twin.engine.program import COMPUTE, EXPERT, TENSOR, Message, Program, Step, Template
+from twin.engine.program import COMPUTE, EXPERT, TENSOR, Program, StageMessage, Step, Template
 from twin.schedules import Schedule
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward
@@ -66,7 +66,7 @@ class Example:
             self.shape,
             lambda chunk: a_pass(chunk, "forward"),
             lambda chunk: a_pass(half + chunk, "backward"),
-            Message(self.message / nic, "nic", 0),
+            StageMessage(self.message / nic, "nic", 0),
         )
 
 

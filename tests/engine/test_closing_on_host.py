@@ -7,7 +7,7 @@ import pytest
 from tests.engine.scenarios import dense, moe
 from twin.engine import lower, simulate
 from twin.engine.closing import finishes
-from twin.engine.cost_model import Coster
+from twin.engine.cost_model import CostModel
 from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST, Template
 from twin.network.links import capacity, sharers
 from twin.planning import plan
@@ -24,7 +24,7 @@ def planned(*sets: str) -> Plan:
 
 
 def closing(made: Plan) -> Template:
-    steps, _ = finishes(made, Coster.of(made))[0]
+    steps, _ = finishes(made, CostModel.of(made))[0]
     return steps
 
 
@@ -124,7 +124,7 @@ def test_orthogonalised_updates_on_the_host_send_momentum_up_and_results_down() 
     share = share_of(made.scenario, made.mesh, chunks)
     places = [phase.place for phase in host_phases(made.scenario, share)]
     assert places == ["to_host", "host", "from_host", "device", "to_host", "host", "from_host"]
-    steps, _ = finishes(made, Coster.of(made))[1]
+    steps, _ = finishes(made, CostModel.of(made))[1]
     phases = host_phases(made.scenario, share)
     copied = [step.traffic for step in steps if step.stream in (TO_HOST, FROM_HOST)]
     assert len(copied) == 4 * buckets(phases)

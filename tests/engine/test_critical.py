@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.programs import by_hand, segment, with_exchange
-from twin.engine.program import STREAMS, Message
+from twin.engine.program import STREAMS, StageMessage
 from twin.engine.simulate import simulate
 from twin.schedules import Schedule
 from twin.schedules.dualpipe import DualPipe
@@ -33,7 +33,7 @@ def test_each_span_starts_when_the_one_before_ends_and_all_together_are_the_step
         shape,
         lambda c: with_exchange(100 + c, 60.0),
         lambda c: with_exchange(190 - c, 70.0, "backward"),
-        Message(0.0, "nic", 9),
+        StageMessage(0.0, "nic", 9),
         lambda _: segment(80, "backward_weight"),
     )
     trace = simulate(program, extrapolate=False)
@@ -52,7 +52,7 @@ def test_the_critical_path_of_1f1b_is_the_one_drawn_by_hand() -> None:
         (2, 1, 2),
         lambda _: segment(10),
         lambda _: segment(20, "backward"),
-        Message(0.0, "nic", 5),
+        StageMessage(0.0, "nic", 5),
     )
     trace = simulate(program)
     path = [

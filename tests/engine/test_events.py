@@ -7,7 +7,7 @@ import pytest
 from tests.engine.programs import by_hand, segment, with_exchange
 from twin.engine.events import DeadlockError, play
 from twin.engine.graph import unroll
-from twin.engine.program import Message
+from twin.engine.program import StageMessage
 from twin.engine.simulate import simulate
 from twin.schedules import Action, Obstacle, Schedule
 from twin.schedules.gpipe import GPipe
@@ -48,7 +48,7 @@ def test_two_stages_with_a_slow_message_by_hand() -> None:
         (2, 1, 1),
         lambda _: segment(10),
         lambda _: segment(20, "backward"),
-        Message(30.0, "nic", 5),
+        StageMessage(30.0, "nic", 5),
     )
     trace = simulate(program)
     assert trace.step_ns == 130
@@ -78,7 +78,7 @@ def test_a_message_and_an_exchange_on_one_nic_share_it() -> None:
         (2, 1, 2),
         lambda c: with_exchange(10, 100.0) if c == 0 else segment(1),
         lambda _: segment(1, "backward"),
-        Message(100.0, "nic", 0),
+        StageMessage(100.0, "nic", 0),
     )
     graph = unroll(program, 2)
     played = play(graph, program)
@@ -118,7 +118,7 @@ def test_the_same_program_plays_the_same() -> None:
         (4, 2, 8),
         lambda c: with_exchange(100 + c, 60.0),
         lambda c: with_exchange(200 - c, 60.0, "backward"),
-        Message(37.0, "nic", 2),
+        StageMessage(37.0, "nic", 2),
     )
     first, second = simulate(program), simulate(program)
     assert first.breakdown_ns == second.breakdown_ns

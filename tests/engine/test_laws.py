@@ -13,7 +13,7 @@ from tests.engine.scenarios import dense, moe
 from twin.engine import lower, simulate
 from twin.engine.events import play
 from twin.engine.graph import unroll
-from twin.engine.program import Message, Program
+from twin.engine.program import Program, StageMessage
 from twin.planning import plan
 from twin.scenario import Scenario
 from twin.schedules import Schedule
@@ -46,7 +46,7 @@ def program(
         sizes,
         lambda c: with_exchange(durations[c], exchanges[c] / rate),
         lambda c: with_exchange(durations[6 + c], exchanges[6 + c] / rate, "backward"),
-        Message(0.0, "nic", latency),
+        StageMessage(0.0, "nic", latency),
     )
 
 

@@ -12,7 +12,7 @@ from twin.answers.variants import document, replaced
 from twin.arch.ops import Layer
 from twin.engine import layer_cache
 from twin.engine.builder import Builder
-from twin.engine.cost_model import Coster
+from twin.engine.cost_model import CostModel
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import Template
 from twin.planning import plan
@@ -32,8 +32,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def templates(resolved: Plan, coster: Callable[[], Coster]) -> list[Template]:
-    """All passes of chunks of one to five layers of all kinds, of a coster each or of one for
+def templates(resolved: Plan, costs: Callable[[], CostModel]) -> list[Template]:
+    """All passes of chunks of one to five layers of all kinds, of a costs each or of one for
     all."""
     recompute = resolved.scenario.memory.recompute
     layers = tuple(layer for chunk in resolved.chunks for layer in chunk.layers)
@@ -42,10 +42,10 @@ def templates(resolved: Plan, coster: Callable[[], Coster]) -> list[Template]:
         made
         for chunk in cuts
         for made in (
-            forward_pass(chunk, coster()),
-            backward_pass(chunk, coster(), recompute),
-            input_pass(chunk, coster(), recompute),
-            weight_pass(chunk, coster()),
+            forward_pass(chunk, costs()),
+            backward_pass(chunk, costs(), recompute),
+            input_pass(chunk, costs(), recompute),
+            weight_pass(chunk, costs()),
         )
     ]
 
@@ -55,7 +55,7 @@ def test_remembered_layers_make_the_templates_of_layers_one_by_one(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolved = plan(replaced(K2, ONE_CHUNK | changes))
-    shared = Coster.of(resolved)
+    shared = CostModel.of(resolved)
     remembered = templates(resolved, lambda: shared)
     assert len(shared.stretches) < sum(map(len, remembered))
 
@@ -64,4 +64,4 @@ def test_remembered_layers_make_the_templates_of_layers_one_by_one(
         make()
 
     monkeypatch.setattr(layer_cache, "add", one_by_one)
-    assert templates(resolved, lambda: Coster.of(resolved)) == remembered
+    assert templates(resolved, lambda: CostModel.of(resolved)) == remembered

@@ -20,8 +20,8 @@ from twin.engine.program import (
     COMPUTE,
     SEND_BACKWARD,
     SEND_FORWARD,
-    Message,
     Program,
+    StageMessage,
     Step,
     Template,
 )
@@ -60,7 +60,7 @@ def without_links(program: Program) -> Program:
         program,
         lambda step: replace(step, duration_ns=alone_ns(step, program.capacity), traffic=None),
     )
-    return replace(plain, message=Message(0.0, message.link, latency))
+    return replace(plain, message=StageMessage(0.0, message.link, latency))
 
 
 def without_sms(program: Program) -> Program:
@@ -127,7 +127,7 @@ def test_every_schedule_is_walked_as_it_is_played(schedule: Schedule, virtual: i
         (4, virtual, 16),
         lambda c: with_exchange(1000 + 7 * c, 300.0 + c),
         lambda c: with_exchange(1500 + 11 * c, 400.0 + 2 * c, "backward"),
-        Message(0.0, "nvlink", 13),
+        StageMessage(0.0, "nvlink", 13),
         lambda c: segment(700 + c, "backward_weight"),
     )
     assert_same(fast(program), simulate(program, extrapolate=False))
@@ -175,7 +175,7 @@ def test_passes_that_end_in_a_transfer_hold_up_the_next(seed: int) -> None:
         (4, 1, 9),
         lambda c: pass_of(c, "forward"),
         lambda c: pass_of(4 + c, "backward"),
-        Message(0.0, "nvlink", latency),
+        StageMessage(0.0, "nvlink", latency),
     )
     assert_same(fast(program), simulate(program, extrapolate=False))
 
@@ -208,7 +208,7 @@ def test_passes_that_begin_and_end_in_a_transfer_wait_for_the_one_before(seed: i
         (4, 1, 9),
         lambda c: pass_of(c, "forward"),
         lambda c: pass_of(4 + c, "backward"),
-        Message(0.0, "nvlink", latency),
+        StageMessage(0.0, "nvlink", latency),
     )
     played = simulate(program, extrapolate=False)
     # Chains of passes through the next stage and back can be as long as those through the own one.
@@ -224,7 +224,7 @@ def test_a_late_second_pass_of_a_pair_is_waited_for() -> None:
         (2, 2, 8),
         lambda c: with_exchange(100 if c % 2 == 0 else 2000, 50.0),
         lambda c: with_exchange(100 if c % 2 == 0 else 5000, 50.0, "backward"),
-        Message(0.0, "nvlink", 7),
+        StageMessage(0.0, "nvlink", 7),
     )
     assert_same(fast(program), simulate(program, extrapolate=False))
 
@@ -236,7 +236,7 @@ def test_a_proven_period_gives_the_whole_walk(schedule: Schedule) -> None:
         (4, 2, 120),
         lambda c: with_exchange(1000 + 37 * c, 300.0),
         lambda c: with_exchange(1500 + 91 * c, 400.0, "backward"),
-        Message(0.0, "nvlink", 13),
+        StageMessage(0.0, "nvlink", 13),
     )
     short = fast(program, extrapolate=True)
     assert short.repeats > 1

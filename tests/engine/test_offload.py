@@ -10,7 +10,7 @@ import pytest
 from tests.engine.programs import apart, by_hand, segment, with_exchange
 from twin.engine import simulate
 from twin.engine.link_map import Rates
-from twin.engine.program import STREAMS, Message, Offload, Program
+from twin.engine.program import STREAMS, Offload, Program, StageMessage
 from twin.engine.trace import Trace
 from twin.planning.offload import trips
 from twin.schedules import Schedule
@@ -111,7 +111,7 @@ def test_a_copy_slows_the_nics_traffic_on_the_same_pcie_link() -> None:
 
 def test_a_long_step_with_copies_repeats_as_the_whole_one_does() -> None:
     made = offloading(K2, (4, 2, 64), 1500.0, 1.0)
-    made = replace(made, message=Message(10.0, "nic", 5))
+    made = replace(made, message=StageMessage(10.0, "nic", 5))
     whole = simulate(made, extrapolate=False)
     proven = simulate(made)
     assert proven.played_microbatches < 64

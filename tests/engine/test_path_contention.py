@@ -14,7 +14,7 @@ from tests.engine.scenarios import moe
 from twin.collectives.traffic import Traffic
 from twin.engine import lower, simulate
 from twin.engine.contention import PARTS, remaining, whole
-from twin.engine.program import COMPUTE, DATA, Message, Program, Step, Template
+from twin.engine.program import COMPUTE, DATA, Program, StageMessage, Step, Template
 from twin.engine.trace import Trace
 from twin.planning import plan
 from twin.schedules.gpipe import GPipe
@@ -67,7 +67,7 @@ def test_a_message_leaves_before_the_reduction_behind_its_result() -> None:
 
     def made(backward: Template) -> Program:
         shape = 2, 1, 6
-        forward, message = with_exchange(200, 40.0), Message(8.0, "nvlink", 3)
+        forward, message = with_exchange(200, 40.0), StageMessage(8.0, "nvlink", 3)
         return by_hand(
             OneForwardOneBackward(), shape, lambda _: forward, lambda _: backward, message
         )
@@ -86,7 +86,7 @@ def test_a_message_and_the_exchange_of_the_next_turn_slow_each_other() -> None:
         def forward(chunk: int) -> Template:
             return with_exchange(20, 40.0) if chunk == 0 else segment(20)
 
-        message = Message(60.0, link, 0)
+        message = StageMessage(60.0, link, 0)
         return by_hand(GPipe(), (2, 1, 2), forward, lambda _: segment(20), message)
 
     shared, apart = made("nic"), made("nvlink")
@@ -102,7 +102,11 @@ def test_a_reduction_that_closes_the_step_meets_the_passes_that_are_left() -> No
     the earlier one exchange 40 B each."""
     backward = with_exchange(20, 40.0, "backward")
     program = by_hand(
-        Interleaved(), (2, 2, 4), lambda _: segment(20), lambda _: backward, Message(0.0, "nic", 0)
+        Interleaved(),
+        (2, 2, 4),
+        lambda _: segment(20),
+        lambda _: backward,
+        StageMessage(0.0, "nic", 0),
     )
     reduction = Step("all_reduce_gradients", DATA, 0, (), Traffic(nic_bytes=400.0))
     closing = replace(program, finish=((reduction,),) * 2, ready_after=((2,), (3,)))

@@ -7,7 +7,7 @@ import pytest
 from tests.engine.scenarios import dense
 from twin.arch.ops import CollectiveKind, Exchange
 from twin.engine import lower, simulate
-from twin.engine.cost_model import Coster
+from twin.engine.cost_model import CostModel
 from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import report
@@ -24,31 +24,31 @@ def made(*more: str) -> Plan:
     return plan(dense(1, 1, 1, 2, "parallel.tensor=4", SEQUENCE, *more))
 
 
-def streamed(coster: Coster, moved: float) -> float:
+def streamed(cost_model: CostModel, moved: float) -> float:
     """By hand: bytes over the share of the memory's bandwidth, and a launch."""
-    profile, gpu = coster.calibration, coster.cluster.node.gpu
+    profile, gpu = cost_model.calibration, cost_model.cluster.node.gpu
     return moved / (gpu.memory_bandwidth * profile.bandwidth) + profile.launch
 
 
 def test_a_tensor_is_read_and_written_once_more_and_in_pieces_only_summed() -> None:
-    coster = Coster.of(made(COPIES))
+    cost_model = CostModel.of(made(COPIES))
     kinds: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
     for kind, backward in zip(kinds, (False, True), strict=True):
-        found = coster.reordered(GATHER, kind, backward=backward)
-        assert found.seconds == pytest.approx(streamed(coster, 16e6))
+        found = cost_model.reordered(GATHER, kind, backward=backward)
+        assert found.seconds == pytest.approx(streamed(cost_model, 16e6))
         assert found.count == 1
-    assert coster.reordered(GATHER, "all_gather", backward=False, cut=True).count == 0
-    summed = coster.reordered(GATHER, "reduce_scatter", backward=True, cut=True)
-    assert summed.seconds == pytest.approx(streamed(coster, 8e6 * (1 + 1 / coster.pieces)))
+    assert cost_model.reordered(GATHER, "all_gather", backward=False, cut=True).count == 0
+    summed = cost_model.reordered(GATHER, "reduce_scatter", backward=True, cut=True)
+    assert summed.seconds == pytest.approx(streamed(cost_model, 8e6 * (1 + 1 / cost_model.pieces)))
 
 
 def test_only_what_tensor_ranks_gather_or_sum_is_copied() -> None:
-    coster = Coster.of(made(COPIES))
+    cost_model = CostModel.of(made(COPIES))
     other = Exchange("experts", "expert", 8e6, "all_to_all", "all_to_all")
     whole = Exchange("sum", "tensor", 8e6, "all_reduce", None)
-    assert coster.reordered(other, "all_to_all", backward=False).count == 0
-    assert coster.reordered(whole, "all_reduce", backward=False).count == 0
-    assert Coster.of(made()).reordered(GATHER, "all_gather", backward=False).count == 0
+    assert cost_model.reordered(other, "all_to_all", backward=False).count == 0
+    assert cost_model.reordered(whole, "all_reduce", backward=False).count == 0
+    assert CostModel.of(made()).reordered(GATHER, "all_gather", backward=False).count == 0
 
 
 @pytest.mark.parametrize("overlap", [(), (PIECES,)])

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.programs import by_hand, segment
 from tests.engine.scenarios import dense
 from twin.engine import lower, simulate
-from twin.engine.program import DATA, Message, Program, Step
+from twin.engine.program import DATA, Program, StageMessage, Step
 from twin.engine.trace import Trace
 from twin.planning import plan
 from twin.schedules import Schedule
@@ -31,7 +31,7 @@ def equal(schedule: Schedule, delay: int = 0, closing: int = 0) -> Program:
         SHAPE,
         lambda _: segment(100),
         lambda _: segment(100, "backward_input"),
-        Message(0.0, "nic", delay),
+        StageMessage(0.0, "nic", delay),
         lambda _: segment(100, "backward_weight"),
     )
     norm = Step("gradient_norm", DATA, 0, (), None, "world")

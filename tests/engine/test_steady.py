@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.programs import by_hand, segment, with_exchange
-from twin.engine.program import Message, Program
+from twin.engine.program import Program, StageMessage
 from twin.engine.simulate import simulate
 from twin.engine.trace import Trace
 from twin.schedules import Schedule
@@ -49,7 +49,7 @@ def test_1f1b_without_shared_links_to_the_nanosecond(
         (stages, 1, microbatches),
         lambda c: segment(durations[c]),
         lambda c: segment(durations[6 + c], "backward"),
-        Message(0.0, "nic", message),
+        StageMessage(0.0, "nic", message),
     )
     assert_same(*both(program), tolerance=0)
 
@@ -68,7 +68,7 @@ def test_interleaved_without_shared_links_to_the_nanosecond(
         (stages, 3, 40 * stages),
         lambda c: segment(durations[c]),
         lambda c: segment(durations[12 + c], "backward"),
-        Message(0.0, "nic", message),
+        StageMessage(0.0, "nic", message),
     )
     assert_same(*both(program), tolerance=0)
 
@@ -87,7 +87,7 @@ def test_with_shared_links_to_a_microsecond(
         (4, 2, 200),
         lambda c: with_exchange(durations[c], float(exchange)),
         lambda c: with_exchange(durations[8 + c], float(exchange), "backward"),
-        Message(float(message), "nic", 3000),
+        StageMessage(float(message), "nic", 3000),
     )
     assert_same(*both(program), tolerance=1000)
 
@@ -112,7 +112,7 @@ def test_pairs_and_split_backwards_to_the_nanosecond(
         shape,
         lambda c: with_exchange(durations[c], float(exchange * durations[c + 1])),
         lambda c: with_exchange(durations[8 + c], float(exchange * durations[9 + c]), "backward"),
-        Message(0.0, "nic", 30),
+        StageMessage(0.0, "nic", 30),
         lambda c: segment(durations[16 + c], "backward_weight"),
     )
     short, full = both(program)
@@ -143,7 +143,7 @@ def test_a_period_of_several_micro_batches_is_found() -> None:
         (4, 1, 101),
         lambda c: segment(100 + c),
         lambda _: segment(200, "backward"),
-        Message(0.0, "nic", 53),
+        StageMessage(0.0, "nic", 53),
     )
     short, full = both(program)
     assert_same(short, full, tolerance=0)

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.scenarios import dense, moe
 from twin.arch.ops import Exchange, Layer, Op, Product, Weights, Work
 from twin.engine import lower, simulate
-from twin.engine.cost_model import Coster, length_alone
+from twin.engine.cost_model import CostModel, length_alone
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import COMPUTE, TENSOR, Program, Template
 from twin.engine.trace import Trace
@@ -82,12 +82,12 @@ def block(gather: float, up: float, down: float, scatter: float) -> Layer:
     )
 
 
-def by_hand() -> tuple[Coster, Program]:
+def by_hand() -> tuple[CostModel, Program]:
     """Four ranks of 312 TFLOP/s at 0.5 on NVLink of 100 GB/s at 0.8, 1 us per hop."""
     link = "{bandwidth: 100GB/s, efficiency: 0.8, latency: 1us, own_share: 0}"
     more = ("calibration.gemm=0.5", f"cluster.node.nvlink={link}")
     resolved = made("one stage", *SCALING, *more, PIECES)
-    return Coster.of(resolved), lower(resolved)
+    return CostModel.of(resolved), lower(resolved)
 
 
 @pytest.mark.parametrize(
@@ -100,19 +100,19 @@ def test_a_gather_ends_beside_all_but_one_piece_of_its_product(
 ) -> None:
     """max(product, gather + product / 4): of 40 us, 10 wait for a gather; of 4, 1. No second
     product, and a sum of no bytes is 3 hops of 1 us."""
-    coster, program = by_hand()
-    layer = block(bytes_of(gather_us, coster), flop_of(up_us), 0.0, 1.0)
-    steps = forward_pass((layer,), coster)
+    costs, program = by_hand()
+    layer = block(bytes_of(gather_us, costs), flop_of(up_us), 0.0, 1.0)
+    steps = forward_pass((layer,), costs)
     alone = length_alone(steps, program) / 1e3
-    assert alone == pytest.approx(expected + waits(coster), abs=0.01)
+    assert alone == pytest.approx(expected + waits(costs), abs=0.01)
 
 
 @pytest.mark.parametrize(("down_us", "sum_us"), [(40, 20), (40, 35), (40, 80), (4, 50)])
 def test_a_sum_begins_after_one_piece_of_its_product(down_us: float, sum_us: float) -> None:
-    coster, program = by_hand()
-    layer = block(1.0, 0.0, flop_of(down_us), bytes_of(sum_us, coster))
-    expected = max(down_us, sum_us + down_us / 4) + waits(coster)
-    alone = length_alone(forward_pass((layer,), coster), program) / 1e3
+    costs, program = by_hand()
+    layer = block(1.0, 0.0, flop_of(down_us), bytes_of(sum_us, costs))
+    expected = max(down_us, sum_us + down_us / 4) + waits(costs)
+    alone = length_alone(forward_pass((layer,), costs), program) / 1e3
     assert alone == pytest.approx(expected, abs=0.01)
 
 
@@ -120,9 +120,9 @@ def test_what_is_exposed_of_a_layer_is_what_its_products_leave() -> None:
     """Forward: 60 - 3/4 of 40 us, and 80 - 3/4 of 60. Backward: 80 - 3/4 of 60 of the gradient's
     gather; the input is gathered again in 60 us beside 40, and its gradient reduced in 60 beside
     40."""
-    coster, program = by_hand()
-    layer = block(bytes_of(60, coster), flop_of(40), flop_of(60), bytes_of(80, coster))
-    forward, backward = forward_pass((layer,), coster), backward_pass((layer,), coster, ())
+    costs, program = by_hand()
+    layer = block(bytes_of(60, costs), flop_of(40), flop_of(60), bytes_of(80, costs))
+    forward, backward = forward_pass((layer,), costs), backward_pass((layer,), costs, ())
     assert exposed_us(forward, program) == pytest.approx(30 + 35, abs=0.01)
     assert exposed_us(backward, program) == pytest.approx(35 + 20 + 20, abs=0.01)
 
@@ -130,49 +130,49 @@ def test_what_is_exposed_of_a_layer_is_what_its_products_leave() -> None:
 def test_a_backward_in_halves_reduces_the_inputs_gradient_in_pieces() -> None:
     """No weight's gradient is there to hide it: 60 - 3/4 of 40 us. The input is gathered again with
     the weights' gradients, beside those of the product above it (60 us)."""
-    coster, program = by_hand()
-    layer = block(bytes_of(60, coster), flop_of(40), flop_of(60), bytes_of(80, coster))
-    assert exposed_us(input_pass((layer,), coster, ()), program) == pytest.approx(65, abs=0.01)
-    late = weight_pass((layer,), coster)
-    assert late == weight_pass((layer,), replace(coster, overlap="none"))
+    costs, program = by_hand()
+    layer = block(bytes_of(60, costs), flop_of(40), flop_of(60), bytes_of(80, costs))
+    assert exposed_us(input_pass((layer,), costs, ()), program) == pytest.approx(65, abs=0.01)
+    late = weight_pass((layer,), costs)
+    assert late == weight_pass((layer,), replace(costs, overlap="none"))
 
 
 def test_in_bulk_only_the_inputs_gradient_is_hidden() -> None:
     """Forward the gather and the sum show; backward the gradient's gather, 20 us of the input's
     beside 40, and 20 of its gradient's sum beside 40."""
-    coster, program = by_hand()
-    coster = replace(coster, overlap="bulk")
-    layer = block(bytes_of(60, coster), flop_of(40), flop_of(60), bytes_of(80, coster))
-    forward, backward = forward_pass((layer,), coster), backward_pass((layer,), coster, ())
+    costs, program = by_hand()
+    costs = replace(costs, overlap="bulk")
+    layer = block(bytes_of(60, costs), flop_of(40), flop_of(60), bytes_of(80, costs))
+    forward, backward = forward_pass((layer,), costs), backward_pass((layer,), costs, ())
     assert exposed_us(forward, program) == pytest.approx(60 + 80, abs=0.01)
     assert exposed_us(backward, program) == pytest.approx(80 + 20 + 20, abs=0.01)
 
 
 def test_without_sequence_parallelism_all_reduces_run_beside_weights_gradients() -> None:
     """Backward: a sum of 60 us of the input's gradient beside 40 of the weight's."""
-    coster, program = by_hand()
-    enter = Exchange("enter", "tensor", bytes_of(60, coster) / 2, None, "all_reduce")
+    costs, program = by_hand()
+    enter = Exchange("enter", "tensor", bytes_of(60, costs) / 2, None, "all_reduce")
     each = work(flop_of(40))
     layer = Layer("dense", (enter, Op("up", "gemm", each, each, each)), Weights(), 0.0)
     shown = [
-        exposed_us(backward_pass((layer,), replace(coster, overlap=overlap), ()), program)
+        exposed_us(backward_pass((layer,), replace(costs, overlap=overlap), ()), program)
         for overlap in ("none", "bulk")
     ]
     assert shown[0] - shown[1] == pytest.approx(40, abs=0.01)
 
 
 def test_head_and_embedding_are_not_cut() -> None:
-    coster, _ = by_hand()
+    costs, _ = by_hand()
     layer = replace(block(1e6, 1e9, 1e9, 1e6), kind="head")
-    bulk = replace(coster, overlap="bulk")
-    assert forward_pass((layer,), coster) == forward_pass((layer,), bulk)
-    assert backward_pass((layer,), coster, ()) == backward_pass((layer,), bulk, ())
+    bulk = replace(costs, overlap="bulk")
+    assert forward_pass((layer,), costs) == forward_pass((layer,), bulk)
+    assert backward_pass((layer,), costs, ()) == backward_pass((layer,), bulk, ())
 
 
 def test_gathers_in_pieces_go_by_copy_engines_and_sums_by_kernels() -> None:
     resolved = made("one stage", PIECES, "calibration.collective_sms=8")
-    coster, layer = Coster.of(resolved), resolved.chunks[0].layers[1]
-    sms = {step.name: step.sms for step in forward_pass((layer,), coster) if step.stream == TENSOR}
+    costs, layer = CostModel.of(resolved), resolved.chunks[0].layers[1]
+    sms = {step.name: step.sms for step in forward_pass((layer,), costs) if step.stream == TENSOR}
     assert sms == {
         "attention_gather": 0,
         "attention_reduce": 8,
@@ -250,9 +250,9 @@ def exposed_us(template: Template, program: Program) -> float:
     return (length_alone(template, program) - busy) / 1e3
 
 
-def waits(coster: Coster) -> float:
+def waits(costs: CostModel) -> float:
     """Microseconds of a collective of next to nothing: 3 hops."""
-    return coster.in_pieces("all_gather", 1.0, "tensor")[1] / 1e3
+    return costs.in_pieces("all_gather", 1.0, "tensor")[1] / 1e3
 
 
 def flop_of(microseconds: float) -> float:
@@ -260,6 +260,6 @@ def flop_of(microseconds: float) -> float:
     return microseconds * 1e-6 * 0.5 * 312e12
 
 
-def bytes_of(microseconds: float, coster: Coster) -> float:
+def bytes_of(microseconds: float, costs: CostModel) -> float:
     """Of a collective that takes so long: 3/4 of them at 80 GB/s, after its hops."""
-    return (microseconds - waits(coster)) * 1e-6 * 80e9 * 4 / 3
+    return (microseconds - waits(costs)) * 1e-6 * 80e9 * 4 / 3

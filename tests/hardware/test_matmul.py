@@ -59,7 +59,7 @@ def profile(**law: object) -> CalibrationSpec:
 
 
 def work(product: Product, moved: float = 0.0) -> Work:
-    return Work(2.0 * product.rows * product.cols * product.inner, moved, 1, product)
+    return Work(2.0 * product.rows * product.cols * product.k, moved, 1, product)
 
 
 SIZES = st.integers(1, 40_000)
@@ -67,7 +67,7 @@ PRODUCTS = st.builds(
     Product,
     rows=SIZES,
     cols=SIZES,
-    inner=SIZES,
+    k=SIZES,
     groups=st.integers(1, 64),
     precision=st.sampled_from(["bf16", "fp8"]),
     weight=st.booleans(),
@@ -127,7 +127,7 @@ def test_groups_and_weight_gradients_keep_their_shares() -> None:
     assert price("gemm", work(gradient), GPU, profile()).arithmetic == pytest.approx(
         plain.arithmetic / 0.5
     )
-    groups = replace(gradient, inner=18_000, groups=10)
+    groups = replace(gradient, k=18_000, groups=10)
     assert price("grouped_gemm", work(groups), GPU, profile()).arithmetic == pytest.approx(
         10 * plain.arithmetic / 0.5 / 0.9
     )
@@ -172,7 +172,7 @@ def test_no_product_is_faster_than_light(product: Product, moved: float) -> None
     assert seconds("gemm", one, GPU, profile()) >= speed_of_light(one, GPU) * (1 - 1e-12)
 
 
-@given(PRODUCTS, st.integers(1, 5000), st.sampled_from(["rows", "cols", "inner"]))
+@given(PRODUCTS, st.integers(1, 5000), st.sampled_from(["rows", "cols", "k"]))
 def test_a_longer_side_is_never_faster(product: Product, more: int, side: str) -> None:
     # Rows of groups, and inner sums of groups, have to be whole.
     product = replace(product, groups=1)

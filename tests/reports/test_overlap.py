@@ -7,7 +7,7 @@ import pytest
 from tests.engine.scenarios import dense, moe
 from twin.arch.ops import Exchange, Op
 from twin.collectives.traffic import traffic
-from twin.engine.cost_model import Coster
+from twin.engine.cost_model import CostModel
 from twin.planning import plan
 from twin.reports.overlap import overlap, sentence
 
@@ -27,9 +27,9 @@ def layers(*more, expert=16):
 
 def kernels(planned, kind, part):
     """Seconds of the kernels of one part of a layer, op by op."""
-    coster = Coster.of(planned)
+    costs = CostModel.of(planned)
     layer = next(one for c in planned.chunks for one in c.layers if one.kind == kind)
-    return sum(coster.kernels(op, part).seconds for op in layer.items if isinstance(op, Op))
+    return sum(costs.kernels(op, part).seconds for op in layer.items if isinstance(op, Op))
 
 
 @pytest.mark.parametrize("kind", ["dense", "moe"])
@@ -47,12 +47,12 @@ def test_the_kernels_are_those_of_the_layer_s_operations(kind):
 def test_the_demand_is_the_bytes_of_dispatch_and_combine_over_the_ports():
     found, planned = layers()
     layer = next(one for c in planned.chunks for one in c.layers if one.kind == "moe")
-    coster = Coster.of(planned)
+    costs = CostModel.of(planned)
     exchanged = [item for item in layer.items if isinstance(item, Exchange) and not item.asks]
     assert [item.name for item in exchanged] == ["dispatch", "combine"]
     flows = [traffic("all_to_all", item.bytes, planned.placements["expert"]) for item in exchanged]
-    nic = sum(flow.nic_bytes for flow in flows) / coster.alone["nic"] / 1e9
-    nvlink = sum(flow.nvlink_bytes for flow in flows) / coster.alone["nvlink"] / 1e9
+    nic = sum(flow.nic_bytes for flow in flows) / costs.alone["nic"] / 1e9
+    nvlink = sum(flow.nvlink_bytes for flow in flows) / costs.alone["nvlink"] / 1e9
     for demand in (found["moe"].forward, found["moe"].backward):
         assert demand.links["nic"] == pytest.approx(nic, rel=1e-6)
         assert demand.links["nvlink"] == pytest.approx(nvlink, rel=1e-6)
@@ -84,10 +84,10 @@ def test_a_pair_hides_under_both_passes_but_not_under_what_comes_after_it():
 def test_without_pairs_only_a_pass_s_own_kernels_hide_its_all_to_all():
     """At most the shared experts, forward and backward."""
     found, planned = layers()
-    coster = Coster.of(planned)
+    costs = CostModel.of(planned)
     layer = next(one for c in planned.chunks for one in c.layers if one.kind == "moe")
     shared = sum(
-        coster.kernels(op, part).seconds
+        costs.kernels(op, part).seconds
         for op in layer.items
         if isinstance(op, Op) and op.name.startswith("shared")
         for part in ("forward", "backward", "weight")

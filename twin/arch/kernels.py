@@ -84,7 +84,7 @@ def piece(work: Work, pieces: int) -> Work:
     product, weights = work.product, 0.0
     if product is not None:
         rows = product.rows // pieces
-        whole = Matmul(rows, product.inner, product.cols, product.groups, product.precision)
+        whole = Matmul(rows, product.k, product.cols, product.groups, product.precision)
         product, weights = replace(product, rows=rows), whole.weight_bytes()
     moved = weights + (work.bytes - weights) / pieces
     return replace(work, flop=work.flop / pieces, bytes=moved, product=product)

@@ -87,7 +87,7 @@ def _beside(op: Op, rank: int, gated: bool) -> tuple[Op, ...]:
     parts = 1 if op.name == "ffn_up" and not gated else _TOGETHER.get(op.name, 1)
     rows, wide, groups = product.rows, parts * rank, product.groups
     a = linear(
-        f"{op.name}_lora_a", Matmul(rows, product.inner, wide, groups), float(ELEMENT * rows * wide)
+        f"{op.name}_lora_a", Matmul(rows, product.k, wide, groups), float(ELEMENT * rows * wide)
     )
     size = float(ELEMENT * rows * product.cols)
     # W's output waits beside that of B.

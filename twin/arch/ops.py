@@ -39,12 +39,12 @@ steps before; a tensor, by itself; 32 values (`twin.arch.fp8`)."""
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The matrix product behind a kernel: `rows` x `inner` by `inner` x `cols`. Grouped: `rows`
-    (or, for a `weight`'s gradient, `inner`) are those of all `groups` together."""
+    """The matrix product behind a kernel: `rows` x `k` by `k` x `cols`. Grouped: `rows`
+    (or, for a `weight`'s gradient, `k`) are those of all `groups` together."""
 
     rows: int
     cols: int
-    inner: int
+    k: int
     groups: int = 1
     precision: Precision = "bf16"
     weight: bool = False

@@ -22,7 +22,7 @@ simulator writes, the agent's own cache is counted once only.
 from __future__ import annotations
 
 from twin.data.ranges import reach
-from twin.data.types import Asked, Generation, Job, JobRun, Part
+from twin.data.types import Generation, Job, JobRun, RequestGroup, RequestGroupRun
 from twin.errors import Problem, ScenarioError
 from twin.inference.engine import Engine, engine
 from twin.inference.kv_capacity import room
@@ -43,10 +43,10 @@ def rephrasing_job(recipe: RephrasingRecipe, corpus: CorpusSpec, *, prefix_cache
     kept = corpus.tokens * corpus.rephrasings / recipe.excerpt
     attempts = kept / recipe.acceptance
     pieces = recipe.excerpt / recipe.piece
-    asked = [Asked("pieces", attempts * pieces, _piece(recipe, pieces, prefix_cache))]
+    asked = [RequestGroup("pieces", attempts * pieces, _piece(recipe, pieces, prefix_cache))]
     if recipe.check:
         both = recipe.excerpt * (1 + recipe.written)
-        asked.append(Asked("check", attempts, Request(both, 0.0, float(recipe.check))))
+        asked.append(RequestGroup("check", attempts, Request(both, 0.0, float(recipe.check))))
     written = corpus.tokens * corpus.rephrasings * recipe.written
     return Job(corpus.name, "rephrasing", tuple(asked), written, attempts, kept)
 
@@ -67,13 +67,15 @@ def trajectories_job(spec: TrajectoriesSpec, *, prefix_cache: bool) -> Job:
     recipe = spec.recipe
     leaves = 1.0 - (1.0 - recipe.acceptance) ** recipe.candidates
     attempts = spec.kept / leaves * recipe.candidates
-    asked = [Asked("turns", attempts * recipe.turns, _turn(recipe, prefix_cache), in_sandbox=True)]
+    asked = [
+        RequestGroup("turns", attempts * recipe.turns, _turn(recipe, prefix_cache), in_sandbox=True)
+    ]
     if recipe.simulated:
         simulated = _simulated(recipe, prefix_cache)
-        asked.append(Asked("simulators", attempts * recipe.turns, simulated))
+        asked.append(RequestGroup("simulators", attempts * recipe.turns, simulated))
     if recipe.check:
         read = Request(_length(recipe), 0.0, float(recipe.check))
-        asked.append(Asked("check", attempts, read))
+        asked.append(RequestGroup("check", attempts, read))
     return Job(
         recipe.name,
         "trajectories",
@@ -197,7 +199,9 @@ def _run(job: Job, server: Engine, engines: int, gpus: int, data: DataSpec) -> J
     return JobRun(job, parts, gpus)
 
 
-def _part(asked: Asked, server: Engine, groups: int, sandboxes: float | None) -> Part:
+def _part(
+    asked: RequestGroup, server: Engine, groups: int, sandboxes: float | None
+) -> RequestGroupRun:
     found = pace(server, asked.request, sandboxes if asked.in_sandbox else None)
     seconds = asked.count * found.seconds / groups / server.spec.utilisation
-    return Part(asked, found, seconds)
+    return RequestGroupRun(asked, found, seconds)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from twin.inference.engine import CAUSES, Cause
-from twin.inference.kv_capacity import Room
+from twin.inference.kv_capacity import KvCapacity
 from twin.inference.pace import Pace, Request
 
 Kind = Literal["rephrasing", "trajectories"]
@@ -22,7 +22,7 @@ BOUNDS: Final[dict[Bound, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestGroup:
     """Requests of one kind: what they are for, how many there are, and one of mean length."""
 
     name: str
@@ -39,7 +39,7 @@ class Job:
 
     name: str
     kind: Kind
-    asked: tuple[Asked, ...]
+    asked: tuple[RequestGroup, ...]
     kept_tokens: float
     """Tokens that training may read."""
     attempts: float
@@ -64,10 +64,10 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RequestGroupRun:
     """Requests of one kind on the engines: their pace, and the seconds that all engines need."""
 
-    asked: Asked
+    asked: RequestGroup
     pace: Pace
     seconds: float
 
@@ -109,7 +109,7 @@ class JobRun:
     """One job on the plan."""
 
     job: Job
-    parts: tuple[Part, ...]
+    parts: tuple[RequestGroupRun, ...]
     gpus: int
     """GPUs that are taken for as long as it lasts."""
     interval: Interval | None = None
@@ -129,7 +129,7 @@ class JobRun:
         return 24 * self.days * self.gpus
 
     @property
-    def longest(self) -> Part:
+    def longest(self) -> RequestGroupRun:
         """The part that takes most of it."""
         return max(self.parts, key=lambda part: part.seconds)
 
@@ -180,7 +180,7 @@ class Generation:
     """GPUs of the nodes that generate."""
     idle_gpus: int
     """Those of them that are too few for one more engine."""
-    room: Room
+    room: KvCapacity
 
     @property
     def days(self) -> float:

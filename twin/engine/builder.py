@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from twin.arch.ops import CollectiveKind, Exchange, Layer
-from twin.engine.cost_model import NOTHING, Coster, Kernels, nanoseconds
+from twin.engine.cost_model import NOTHING, CostModel, Kernels, nanoseconds
 from twin.engine.overlap import hold_for_host
 from twin.engine.program import (
     COMPUTE,
@@ -43,7 +43,7 @@ _NAMES: Final[dict[CollectiveKind, str]] = {
 class Builder:
     """Collects kernels into segments and collectives into steps; each waits for the one before."""
 
-    coster: Coster
+    costs: CostModel
     steps: list[Step] = field(default_factory=list[Step])
     name: str = ""
     kernels_of: str = "forward"
@@ -99,7 +99,7 @@ class Builder:
         self, item: Exchange, kind: CollectiveKind, *, backward: bool = False, cut: bool = False
     ) -> None:
         """Add a collective of the layer after the open segment, whole or `cut` into pieces."""
-        copy = NOTHING if cut else self.coster.reordered(item, kind, backward=backward)
+        copy = NOTHING if cut else self.costs.reordered(item, kind, backward=backward)
         if kind == "reduce_scatter":
             self.copy(copy)
         if (step := self._collective(item, kind, backward=backward, cut=cut)) is not None:
@@ -116,7 +116,7 @@ class Builder:
         """Add a collective beside the segments that follow, until one that joins it."""
         if (step := self._collective(item, kind, backward=True)) is not None:
             self.aside = (*self.aside, step)
-            copy = self.coster.reordered(item, kind, backward=True)
+            copy = self.costs.reordered(item, kind, backward=True)
             self.owed = Kernels(
                 self.owed.seconds + copy.seconds,
                 self.owed.sm_bound + copy.sm_bound,
@@ -163,16 +163,16 @@ class Builder:
         """A collective over the replicas of a layer's dense weights, and one over those of its
         experts: of all weights that it uses, or of those that have gradients."""
         used = layer.used if kind == "all_gather" else layer.learned
-        width = PARAMETER_BYTES if kind == "all_gather" else self.coster.gradient_bytes
+        width = PARAMETER_BYTES if kind == "all_gather" else self.costs.gradient_bytes
         sizes: dict[Group, int] = {
             "data": dense_weights(used),
             "expert_data": used.expert,
         }
         found: list[int] = []
         for group, size in sizes.items():
-            if size and self.coster.placements[group].size > 1:
-                flow, delay = self.coster.collective(kind, size * width, group)
-                sms = self.coster.calibration.collective_sms
+            if size and self.costs.placements[group].size > 1:
+                flow, delay = self.costs.collective(kind, size * width, group)
+                sms = self.costs.calibration.collective_sms
                 step = Step(_NAMES[kind], stream, delay, after, flow, group, kernels=1, sms=sms)
                 found.append(self._append(step))
         return tuple(found)
@@ -180,19 +180,19 @@ class Builder:
     def _collective(
         self, item: Exchange, kind: CollectiveKind, *, backward: bool, cut: bool = False
     ) -> int | None:
-        size, coster = item.payload(backward), self.coster
-        priced = coster.in_pieces if cut else coster.collective
+        size, costs = item.payload(backward), self.costs
+        priced = costs.in_pieces if cut else costs.collective
         flow, delay = priced(kind, size, item.group)
         if flow.nvlink_bytes == 0 and flow.nic_bytes == 0:
             return None
         self.close()
-        profile, stream = coster.calibration, _STREAM_OF[item.group]
+        profile, stream = costs.calibration, _STREAM_OF[item.group]
         sms = profile.expert_sms if item.group == "expert" else profile.collective_sms
         # Copy engines pass pieces on inside a node; NICs are fed, and sums made, by kernels.
         copied = cut and kind == "all_gather" and flow.nic_bytes == 0
         step = Step(
             *(item.name, stream, delay, self.tail, flow, item.group),
-            kernels=coster.looped(coster.pieces - 1) if cut else 1.0,
+            kernels=costs.looped(costs.pieces - 1) if cut else 1.0,
             sms=0 if copied else sms,
             asks=item.asks,
         )
@@ -207,5 +207,5 @@ class Builder:
         self.close()
         if not self.steps:
             self._append(Step("empty", COMPUTE, 0, ()))
-        dispatch = self.coster.calibration.dispatch * 1e9
-        return hold_for_host(tuple(self.steps), self.coster.alone, dispatch)
+        dispatch = self.costs.calibration.dispatch * 1e9
+        return hold_for_host(tuple(self.steps), self.costs.alone, dispatch)

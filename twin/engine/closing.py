@@ -25,7 +25,7 @@ from typing import TypeAlias
 from twin.arch.kernels import COUNT
 from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
 from twin.collectives.base import Traffic
-from twin.engine.cost_model import Coster, nanoseconds
+from twin.engine.cost_model import CostModel, nanoseconds
 from twin.engine.program import COMPUTE, DATA, FROM_HOST, TO_HOST, Group, Step, Template
 from twin.network.links import capacity, latency, sharers
 from twin.network.placement import Placement
@@ -39,7 +39,7 @@ Close: TypeAlias = tuple[Template, tuple[int | None, ...]]
 """The closing steps of a stage, and the chunk whose last backward releases each."""
 
 
-def finishes(plan: Plan, coster: Coster) -> tuple[Close, ...]:
+def finishes(plan: Plan, costs: CostModel) -> tuple[Close, ...]:
     """How every stage closes; stages whose chunks hold the same layers close alike."""
     made: dict[object, Close] = {}
     found: list[Close] = []
@@ -49,7 +49,7 @@ def finishes(plan: Plan, coster: Coster) -> tuple[Close, ...]:
         held = tuple((tuple(map(id, chunk.layers)), chunk.weights) for chunk in chunks)
         key = held, _shares_embedding(plan, stage)
         if key not in made:
-            made[key] = _close(plan, coster, chunks, shared=key[1])
+            made[key] = _close(plan, costs, chunks, shared=key[1])
         steps, ready = made[key]
         found.append((steps, tuple(None if at is None else chunks[at].index for at in ready)))
     return tuple(found)
@@ -71,10 +71,10 @@ def _shares_embedding(plan: Plan, stage: int) -> bool:
     return ends and mesh.copies == 1 and plan.scenario.model.embedding_twice
 
 
-def _close(plan: Plan, coster: Coster, chunks: Sequence[Chunk], *, shared: bool) -> Close:
+def _close(plan: Plan, costs: CostModel, chunks: Sequence[Chunk], *, shared: bool) -> Close:
     """The closing steps of a stage with these chunks, and which of them releases each step, by its
     place."""
-    closing = _Closing(plan, coster)
+    closing = _Closing(plan, costs)
     zero = plan.scenario.parallel.zero
     total = sum((chunk.weights for chunk in chunks), Weights())
     width = plan.scenario.train.gradient_bytes
@@ -106,8 +106,8 @@ def _after(step: Step, after: tuple[int, ...]) -> Step:
 class _Closing:
     """Collects the closing steps of one stage, one after another."""
 
-    def __init__(self, plan: Plan, coster: Coster) -> None:
-        self.plan, self.coster = plan, coster
+    def __init__(self, plan: Plan, costs: CostModel) -> None:
+        self.plan, self.costs = plan, costs
         self.steps: list[Step] = []
         self.ready: list[int | None] = []
         self.last: tuple[int, ...] = ()
@@ -117,10 +117,10 @@ class _Closing:
         self, name: str, kind: CollectiveKind, size: float, group: Group, chunk: int | None = None
     ) -> None:
         """Add a collective, unless its group is this rank alone or there is nothing to move."""
-        if size == 0 or self.coster.placements[group].size == 1:
+        if size == 0 or self.costs.placements[group].size == 1:
             return
-        flow, delay = self.coster.collective(kind, size, group)
-        sms = self.coster.calibration.collective_sms
+        flow, delay = self.costs.collective(kind, size, group)
+        sms = self.costs.calibration.collective_sms
         step = Step(name, DATA, delay, self._after(chunk), flow, group, sms=sms)
         self._append(step, chunk)
 
@@ -167,11 +167,11 @@ class _Closing:
 
     def small(self, name: str, size: float) -> None:
         """Add an all-reduce of a few numbers over the replicas of dense weights."""
-        replicas = self.coster.placements["data"]
+        replicas = self.costs.placements["data"]
         if size == 0 or replicas.size == 1:
             return
-        flow = self.coster.flow("all_reduce", size, replicas)
-        _, delay = self.coster.agree(replicas)
+        flow = self.costs.flow("all_reduce", size, replicas)
+        _, delay = self.costs.agree(replicas)
         self._append(Step(name, DATA, delay, self._after(None), flow, "data"), None)
 
     def embedding(self, held: int) -> None:
@@ -181,7 +181,7 @@ class _Closing:
         size = model.vocab * model.hidden / self.plan.mesh.tensor / held
         size *= self.plan.scenario.train.gradient_bytes
         edges = Placement(2, 2 if self.plan.mesh.ranks <= self.plan.mesh.gpus_per_node else 1)
-        flow, delay = self.coster.priced(self.coster.flow("all_reduce", size, edges))
+        flow, delay = self.costs.priced(self.costs.flow("all_reduce", size, edges))
         self._append(
             Step("embedding_gradients", DATA, delay, self._after(None), flow, "embedding"), None
         )
@@ -192,7 +192,7 @@ class _Closing:
         beside passes (Qi et al. 2023, section 4), which is left out."""
         mesh, node = self.plan.mesh, self.plan.mesh.gpus_per_node
         ranks = mesh.stage_ranks if self.plan.scenario.parallel.schedule.staggered else mesh.ranks
-        flow, delay = self.coster.agree(Placement(ranks, min(ranks, node)))
+        flow, delay = self.costs.agree(Placement(ranks, min(ranks, node)))
         self._append(Step("gradient_norm", DATA, delay, self._after(None), flow, "world"), None)
 
     def compute(self, works: Iterable[tuple[OpClass, Work]]) -> None:
@@ -236,7 +236,7 @@ class _Closing:
         return Step("optimizer", COMPUTE, nanoseconds(time), ())
 
     def _seconds(self, works: Iterable[tuple[OpClass, Work]]) -> float:
-        return sum(self.coster.prices(kind, work, False).seconds for kind, work in works)
+        return sum(self.costs.prices(kind, work, False).seconds for kind, work in works)
 
     def _after(self, chunk: int | None) -> tuple[int, ...]:
         """Reductions of chunks wait for their chunk only (and, in order, for their stream); what

@@ -26,7 +26,7 @@ from twin.engine.program import (
     last_steps,
     parts,
 )
-from twin.engine.template_timing import NO_PASS, Shape, alone_ns, joined
+from twin.engine.template_timing import NO_PASS, TemplateTiming, alone_ns, joined
 
 PARTS: Final = 32
 """A step that is under way is taken to have so many parts, of which some are left: its end is off
@@ -59,11 +59,11 @@ class Meeting:
     start, and the shape of the turn with all that it sets off."""
 
     late: tuple[tuple[int, int], ...]
-    shape: Shape
+    shape: TemplateTiming
 
 
 @dataclass(slots=True, eq=False)
-class Crowd:
+class Contention:
     """A turn with what it sets off: messages, its activations on their way out, and those of the
     next turn on their way back."""
 
@@ -96,7 +96,7 @@ class Crowd:
             late = tuple(_part(*one) for one in left)
             times = played_alone((*late, *self._behind(len(late))), program)
             lasts = [end - start for start, end in times[len(late) :]]
-            shape = Shape.of(self.steps, self.lanes, program.capacity, lasts)
+            shape = TemplateTiming.of(self.steps, self.lanes, program.capacity, lasts)
             self.met[key] = Meeting(tuple(times[: len(late)]), shape)
         return self.met[key]
 
@@ -135,15 +135,15 @@ def _part(step: Step, parts: int, after: tuple[int, ...]) -> Step:
     return replace(step, duration_ns=round(step.duration_ns * share), after=after, traffic=flow)
 
 
-class Crowds:
+class Contentions:
     """The turns of a Program with what they set off, each made when first met."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.needed = program, _reductions_meet(program)
-        self._known: dict[tuple[object, ...], Crowd] = {}
+        self._known: dict[tuple[object, ...], Contention] = {}
         self._steps: dict[tuple[int, float], Step] = {}
 
-    def of(self, passes: Passes, streams: tuple[int, ...], chunks: tuple[int, int]) -> Crowd:
+    def of(self, passes: Passes, streams: tuple[int, ...], chunks: tuple[int, int]) -> Contention:
         """A turn that sends its results on these streams, and copies the activations of one chunk
         out and of another back; chunks that do the same share theirs."""
         templates = [self.program.passes[one] for one in passes]
@@ -162,7 +162,7 @@ class Crowds:
         templates: Sequence[Template],
         streams: tuple[int, ...],
         sizes: tuple[float | None, ...],
-    ) -> Crowd:
+    ) -> Contention:
         steps, lanes = joined(templates, self.program)
         results, ends = last_steps([step.stream for step in steps], lanes)
         last = max(i for i, step in enumerate(steps) if step.stream == COMPUTE)
@@ -185,7 +185,7 @@ class Crowds:
         data = {place for place, step in enumerate(steps) if step.stream == DATA}
         waits_for_data = any(data & {*step.after} for step in steps if step.stream != DATA)
         lasts = (alone_ns(one, self.program.capacity) for one in steps if one.stream != DATA)
-        return Crowd(
+        return Contention(
             steps=(
                 *steps,
                 *(replace(one, after=(n,)) for one, n in zip(extra, waits, strict=True)),

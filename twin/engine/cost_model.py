@@ -84,7 +84,7 @@ Part = Literal["forward", "backward", "weight"]
 
 
 @dataclass(frozen=True, slots=True)
-class Coster:
+class CostModel:
     """Seconds and traffic of the run's operations on its cluster."""
 
     cluster: ClusterSpec
@@ -128,10 +128,10 @@ class Coster:
         object.__setattr__(self, "prices", prices(self.cluster.node.gpu, self.calibration))
 
     @staticmethod
-    def of(plan: Plan, alone: Mapping[str, float] | None = None) -> Coster:
-        """The coster of a plan; `alone` where the links of its folded roles are wired already."""
+    def of(plan: Plan, alone: Mapping[str, float] | None = None) -> CostModel:
+        """The costs of a plan; `alone` where the links of its folded roles are wired already."""
         scenario, parallel = plan.scenario, plan.scenario.parallel
-        return Coster(
+        return CostModel(
             scenario.cluster,
             scenario.calibration,
             plan.placements,

@@ -64,10 +64,10 @@ class Stretch:
 
 def add(layer: Layer, key: object, builder: Builder, make: Callable[[], None]) -> None:
     """Add a layer's steps to a builder; `make` adds them where they are not known, and `key` says
-    what else they depend on, beside the builder's state and coster."""
+    what else they depend on, beside the builder's state and costs."""
     entry = id(layer), key, _state(builder)
     start, ends = len(builder.steps), len(builder.ends)
-    found: Stretch | None = builder.coster.stretches.get(entry)
+    found: Stretch | None = builder.costs.stretches.get(entry)
     if found is not None:
         builder.steps += found.at(start)
         builder.ends += [start + end for end in found.ends]
@@ -76,7 +76,7 @@ def add(layer: Layer, key: object, builder: Builder, make: Callable[[], None]) -
     make()
     added = tuple(end - start for end in builder.ends[ends:])
     steps = tuple(builder.steps[start:])
-    builder.coster.stretches[entry] = Stretch(layer, start, steps, added, _state(builder))
+    builder.costs.stretches[entry] = Stretch(layer, start, steps, added, _state(builder))
 
 
 def _state(builder: Builder) -> _State:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.collectives.base import Traffic
-from twin.engine.contention import Crowds
+from twin.engine.contention import Contentions
 from twin.engine.events import DeadlockError, Played
 from twin.engine.graph import Graph
 from twin.engine.pass_dependencies import (
@@ -49,8 +49,8 @@ from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.template_timing import (
     BEGINNING,
     Record,
-    Shape,
-    Shapes,
+    TemplateTiming,
+    TemplateTimings,
     alone_ns,
     moved,
     name_wait,
@@ -96,8 +96,8 @@ class _Known:
     """What walks of one Program have found out."""
 
     def __init__(self, program: Program) -> None:
-        self.crowds = Crowds(program)
-        self.shapes = Shapes(program, played=not self.crowds.needed)
+        self.contentions = Contentions(program)
+        self.shapes = TemplateTimings(program, played=not self.contentions.needed)
 
 
 class _Walk:
@@ -111,14 +111,14 @@ class _Walk:
         self.stages = [Stage(*pair) for pair in enumerate(self.turns.stages)]
         for stage in self.stages:
             stage.open(program)
-        self.crowds, self.known = known.crowds, known.shapes
+        self.contentions, self.known = known.contentions, known.shapes
         self.settings: Sequence[Setting] = ()
         self.shapes = [self.known.of(passes) for passes in self.turns.passes]
         if program.offload is not None:
             moves = copies(program.schedule, *shape)  # pyright: ignore[reportArgumentType]
             for stage, order in zip(self.stages, moves, strict=True):
                 stage.copies = order
-        if not self.crowds.needed:
+        if not self.contentions.needed:
             self._set()
         self.receive = self.known.receive if program.stages > 1 else None
         self.results: list[Record | None] = [None] * self.turns.results
@@ -147,8 +147,8 @@ class _Walk:
 
     def run(self) -> None:
         """Walk to the end. Raises `DeadlockError` when some turn never comes."""
-        if self.crowds.needed:
-            shared = self.crowds, self.known, self.turns, self.stages
+        if self.contentions.needed:
+            shared = self.contentions, self.known, self.turns, self.stages
             Crowded(*shared, proving=self.proving).run()
         else:
             able = [*self.stages]
@@ -219,7 +219,7 @@ class _Walk:
         if copying is not None:
             copying.end(stage, made[0])
 
-    def _beside(self, stage: Stage, reduction: Step) -> Shape:
+    def _beside(self, stage: Stage, reduction: Step) -> TemplateTiming:
         """The shape of a stage's next turn beside a reduction."""
         place, *others = self.settings[stage.settings[stage.place]]
         return self.known.of(self.turns.passes[place], others, reduction)

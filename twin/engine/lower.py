@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Literal
 
 from twin.engine.closing import finishes
-from twin.engine.cost_model import Coster, nanoseconds, rates
+from twin.engine.cost_model import CostModel, nanoseconds, rates
 from twin.engine.link_map import wire
 from twin.engine.opening import opening
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
-from twin.engine.program import TENSOR, Beside, Message, Offload, Program, Step, Template
+from twin.engine.program import TENSOR, Offload, OverlapLoss, Program, StageMessage, Step, Template
 from twin.engine.roles import Ranks, roles, seats
 from twin.network.links import crossing, latency
 from twin.planning.memory import boundary_bytes
@@ -32,17 +32,17 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
         messages=message.link if plan.mesh.pipeline > 1 else None,
     )
     # A transfer of one rank per stage has alone what any has, whatever else is wired.
-    coster = Coster.of(plan, wiring.alone if ranks == "folded" else None)
-    closes = finishes(plan, coster)
-    opens = [opening(plan, coster, stage) for stage in range(plan.mesh.pipeline)]
+    costs = CostModel.of(plan, wiring.alone if ranks == "folded" else None)
+    closes = finishes(plan, costs)
+    opens = [opening(plan, costs, stage) for stage in range(plan.mesh.pipeline)]
     return Program(
         roles=roles(plan, ranks),
         schedule=scenario.parallel.schedule,
         stages=plan.mesh.pipeline,
         chunks_per_stage=scenario.parallel.virtual,
         microbatches=plan.microbatches,
-        passes=_passes(plan, coster),
-        receive=_receive(plan, coster),
+        passes=_passes(plan, costs),
+        receive=_receive(plan, costs),
         message=message,
         finish=tuple(steps for steps, _ in closes),
         ready_after=tuple(ready for _, ready in closes),
@@ -51,7 +51,7 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
         offload=_offload(plan),
         sms=scenario.cluster.node.gpu.sms,
         contention=profile.contention,
-        beside=Beside(nanoseconds(profile.expert_wait), profile.expert_contention),
+        beside=OverlapLoss(nanoseconds(profile.expert_wait), profile.expert_contention),
         opening=tuple(steps for steps, _ in opens) if any(steps for steps, _ in opens) else (),
         opens=tuple(chunks for _, chunks in opens),
     )
@@ -69,7 +69,7 @@ def _offload(plan: Plan) -> Offload | None:
     return Offload(sizes, nanoseconds(plan.scenario.cluster.node.host.pcie.latency))
 
 
-def _passes(plan: Plan, coster: Coster) -> dict[tuple[Pass, int], Template]:
+def _passes(plan: Plan, costs: CostModel) -> dict[tuple[Pass, int], Template]:
     """The template of every pass of every chunk; chunks of the same layers share theirs."""
     recompute = plan.scenario.memory.recompute
     made: dict[tuple[int, ...], dict[Pass, Template]] = {}
@@ -79,29 +79,29 @@ def _passes(plan: Plan, coster: Coster) -> dict[tuple[Pass, int], Template]:
         key = tuple(id(layer) for layer in chunk.layers)
         if key not in made:
             made[key] = {
-                "F": forward_pass(chunk.layers, coster),
-                "B": backward_pass(chunk.layers, coster, recompute),
-                "I": input_pass(chunk.layers, coster, recompute),
-                "W": weight_pass(chunk.layers, coster),
+                "F": forward_pass(chunk.layers, costs),
+                "B": backward_pass(chunk.layers, costs, recompute),
+                "I": input_pass(chunk.layers, costs, recompute),
+                "W": weight_pass(chunk.layers, costs),
             }
         found |= {(kind, chunk.index): template for kind, template in made[key].items()}
     return found
 
 
-def _message(plan: Plan) -> Message:
+def _message(plan: Plan) -> StageMessage:
     neighbours = plan.placements["pipeline"]
     link: Literal["nvlink", "nic"] = "nvlink" if neighbours.per_node > 1 else "nic"
     cluster = plan.scenario.cluster
     delay = nanoseconds(latency(cluster, link, neighbours))
     far = link == "nic" and crossing(cluster, "message", neighbours) > 0
-    return Message(boundary_bytes(plan.scenario), link, delay, far)
+    return StageMessage(boundary_bytes(plan.scenario), link, delay, far)
 
 
-def _receive(plan: Plan, coster: Coster) -> Template:
+def _receive(plan: Plan, costs: CostModel) -> Template:
     """The gather of a scattered message; nothing to do without tensor parallelism, or when the
     state stays cut."""
     if plan.mesh.tensor == 1 or plan.scenario.parallel.sequence_parallel:
         return ()
     state = boundary_bytes(plan.scenario) * plan.mesh.tensor
-    flow, delay = coster.collective("all_gather", state, "tensor")
+    flow, delay = costs.collective("all_gather", state, "tensor")
     return (Step("gather_message", TENSOR, delay, (), flow, "tensor"),)

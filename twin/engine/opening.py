@@ -9,14 +9,14 @@ gather, which is left out.
 from __future__ import annotations
 
 from twin.collectives.base import Traffic
-from twin.engine.cost_model import Coster
+from twin.engine.cost_model import CostModel
 from twin.engine.program import DATA, Group, Step, Template
 from twin.optimizers.base import dense_weights
 from twin.planning.memory import PARAMETER_BYTES
 from twin.planning.types import Plan
 
 
-def opening(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int, ...]]:
+def opening(plan: Plan, costs: CostModel, stage: int) -> tuple[Template, tuple[int, ...]]:
     """The opening steps of a stage, and the chunk whose first forward waits for each."""
     parallel = plan.scenario.parallel
     if not parallel.overlap_param_gather or parallel.zero not in (1, 2):
@@ -29,14 +29,14 @@ def opening(plan: Plan, coster: Coster, stage: int) -> tuple[Template, tuple[int
         dense = dense_weights(chunk.weights)
         sizes: dict[Group, int] = {"data": dense, "expert_data": chunk.weights.expert}
         for group, size in sizes.items():
-            if size == 0 or coster.placements[group].size == 1:
+            if size == 0 or costs.placements[group].size == 1:
                 continue
-            flow, delay = coster.collective("all_gather", size * PARAMETER_BYTES, group)
-            steps.append(_gather(flow, delay, group, coster))
+            flow, delay = costs.collective("all_gather", size * PARAMETER_BYTES, group)
+            steps.append(_gather(flow, delay, group, costs))
             chunks.append(chunk.index)
     return tuple(steps), tuple(chunks)
 
 
-def _gather(flow: Traffic, delay: int, group: Group, coster: Coster) -> Step:
-    sms = coster.calibration.collective_sms
+def _gather(flow: Traffic, delay: int, group: Group, costs: CostModel) -> Step:
+    sms = costs.calibration.collective_sms
     return Step("all_gather_weights", DATA, delay, (), flow, group, sms=sms)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
-from twin.engine.program import COMPUTE, EXPERT, Beside, Step, Template
+from twin.engine.program import COMPUTE, EXPERT, OverlapLoss, Step, Template
 
 FORWARD, BACKWARD = 0, 1
 """The two lanes of a pair."""
@@ -77,7 +77,7 @@ def paired(
     backward: Template,
     capacity: Mapping[str, float],
     dispatch_ns: float,
-    beside: Beside = Beside(),  # noqa: B008 (frozen)
+    beside: OverlapLoss = OverlapLoss(),  # noqa: B008 (frozen)
 ) -> Pair:
     """A forward and a backward of another micro-batch, block by block, the backward first: a block
     is the segments up to the next exchange, and the exchanges after them."""
@@ -103,7 +103,7 @@ def in_turn(forward: Template, backward: Template) -> Iterator[tuple[int, int]]:
                 yield lane, position
 
 
-def together(step: Step, beside: Beside) -> Step:
+def together(step: Step, beside: OverlapLoss) -> Step:
     """The step as it goes beside the kernels of another pass."""
     if step.stream != EXPERT or step.traffic is None or step.asks:
         return step

@@ -19,10 +19,10 @@ from twin.arch.ops import Exchange, Layer, Op, Work
 from twin.arch.recompute import again, wholly
 from twin.engine import layer_cache
 from twin.engine.builder import Builder
-from twin.engine.cost_model import Coster, Kernels
+from twin.engine.cost_model import CostModel, Kernels
 from twin.engine.program import Template
 from twin.engine.tensor_overlap import (
-    Beside,
+    BulkSum,
     Direction,
     Gathered,
     Scattered,
@@ -35,9 +35,9 @@ from twin.engine.tensor_overlap import (
 )
 
 
-def forward_pass(layers: Iterable[Layer], coster: Coster) -> Template:
+def forward_pass(layers: Iterable[Layer], costs: CostModel) -> Template:
     """Forward of one micro-batch through a chunk."""
-    builder = Builder(coster)
+    builder = Builder(costs)
     for layer in layers:
         add = partial(_forward_layer, layer, builder)
         layer_cache.add(layer, "forward", builder, add)
@@ -45,25 +45,27 @@ def forward_pass(layers: Iterable[Layer], coster: Coster) -> Template:
 
 
 def _forward_layer(layer: Layer, builder: Builder) -> None:
-    with _whole(layer, builder, "forward", gathered=builder.coster.zero >= 3):
+    with _whole(layer, builder, "forward", gathered=builder.costs.zero >= 3):
         _forward(layer, builder, "forward")
 
 
-def backward_pass(layers: Iterable[Layer], coster: Coster, recompute: tuple[str, ...]) -> Template:
+def backward_pass(
+    layers: Iterable[Layer], costs: CostModel, recompute: tuple[str, ...]
+) -> Template:
     """Whole backward of one micro-batch through a chunk, with what the memory policy computes
     again."""
-    return _reversed(layers, coster, recompute, "backward")
+    return _reversed(layers, costs, recompute, "backward")
 
 
-def input_pass(layers: Iterable[Layer], coster: Coster, recompute: tuple[str, ...]) -> Template:
+def input_pass(layers: Iterable[Layer], costs: CostModel, recompute: tuple[str, ...]) -> Template:
     """Backward for the input only: what recomputation brings back stays for `weight_pass`."""
-    return _reversed(layers, coster, recompute, "backward_input")
+    return _reversed(layers, costs, recompute, "backward_input")
 
 
-def weight_pass(layers: Iterable[Layer], coster: Coster) -> Template:
+def weight_pass(layers: Iterable[Layer], costs: CostModel) -> Template:
     """Gradients of a chunk's weights, put off after `input_pass`, with the gathers that only they
     need."""
-    builder = Builder(coster, kernels_of="backward_weight")
+    builder = Builder(costs, kernels_of="backward_weight")
     for layer in reversed(tuple(layers)):
         add = partial(_weights_of_layer, layer, builder)
         layer_cache.add(layer, "backward_weight", builder, add)
@@ -75,37 +77,37 @@ def _weights_of_layer(layer: Layer, builder: Builder) -> None:
         if isinstance(item, Op):
             if item.weight.kernels:
                 builder.join()
-            _compute(builder, "backward_weight", builder.coster.kernels(item, "weight"))
+            _compute(builder, "backward_weight", builder.costs.kernels(item, "weight"))
         elif serves_weights(item):
             builder.beside(item, "all_gather")
-    if builder.coster.zero >= 2:
+    if builder.costs.zero >= 2:
         builder.reduce(layer)
 
 
-def recomputed(layer: Layer, coster: Coster, recompute: Sequence[str]) -> float:
+def recomputed(layer: Layer, costs: CostModel, recompute: Sequence[str]) -> float:
     """Seconds of the kernels that the backward pass of a layer runs again."""
     names, pieces = again(layer, recompute), frozenset[str]()
     if wholly(layer, recompute):
-        pieces = cut(forward_units(layer, coster.overlap))
+        pieces = cut(forward_units(layer, costs.overlap))
     ops = [item for item in layer.items if isinstance(item, Op) and item.name in names]
-    again_copied = _copies(forward_units(layer, coster.overlap), coster, "forward")
+    again_copied = _copies(forward_units(layer, costs.overlap), costs, "forward")
     copied = sum(seconds for _, seconds in again_copied) if wholly(layer, recompute) else 0.0
     return copied + sum(
-        coster.kernels(op, "forward", coster.pieces if op.name in pieces else None).seconds
+        costs.kernels(op, "forward", costs.pieces if op.name in pieces else None).seconds
         for op in ops
     )
 
 
-def copies(layer: Layer, coster: Coster, *, whole: bool) -> list[tuple[Work, float]]:
+def copies(layer: Layer, costs: CostModel, *, whole: bool) -> list[tuple[Work, float]]:
     """What a forward and a backward of a layer bring into order, and seconds of it; `whole` as of
     `backward_units`."""
-    forward = forward_units(layer, coster.overlap)
-    backward = backward_units(layer, coster.overlap, whole=whole)
-    return [*_copies(forward, coster, "forward"), *_copies(backward, coster, "backward")]
+    forward = forward_units(layer, costs.overlap)
+    backward = backward_units(layer, costs.overlap, whole=whole)
+    return [*_copies(forward, costs, "forward"), *_copies(backward, costs, "backward")]
 
 
 def _copies(
-    units: Iterable[Unit], coster: Coster, direction: Direction
+    units: Iterable[Unit], costs: CostModel, direction: Direction
 ) -> Iterator[tuple[Work, float]]:
     backward = direction == "backward"
     for unit in units:
@@ -113,14 +115,14 @@ def _copies(
         for item in exchanges(unit):
             kind = item.backward if backward else item.forward
             if kind is not None:
-                work = coster.copied(item, kind, backward=backward, cut=cut_up)
-                yield work, coster.reordered(item, kind, backward=backward, cut=cut_up).seconds
+                work = costs.copied(item, kind, backward=backward, cut=cut_up)
+                yield work, costs.reordered(item, kind, backward=backward, cut=cut_up).seconds
 
 
 def _reversed(
-    layers: Iterable[Layer], coster: Coster, recompute: tuple[str, ...], name: str
+    layers: Iterable[Layer], costs: CostModel, recompute: tuple[str, ...], name: str
 ) -> Template:
-    builder = Builder(coster, kernels_of=name)
+    builder = Builder(costs, kernels_of=name)
     for layer in reversed(tuple(layers)):
         add = partial(_reversed_layer, layer, builder, recompute, name)
         layer_cache.add(layer, (name, recompute), builder, add)
@@ -128,15 +130,15 @@ def _reversed(
 
 
 def _reversed_layer(layer: Layer, builder: Builder, recompute: tuple[str, ...], name: str) -> None:
-    coster = builder.coster
-    gathered = coster.zero >= 3 and coster.reshard_after_forward
+    costs = builder.costs
+    gathered = costs.zero >= 3 and costs.reshard_after_forward
     with _whole(layer, builder, name, gathered=gathered):
         if wholly(layer, recompute):
             _forward(layer, builder, "recompute")
             _backward(layer, builder, frozenset(), name)
         else:
             _backward(layer, builder, again(layer, recompute), name)
-    if coster.zero >= 2 and name == "backward":
+    if costs.zero >= 2 and name == "backward":
         builder.reduce(layer)
 
 
@@ -151,9 +153,9 @@ def _whole(layer: Layer, builder: Builder, name: str, *, gathered: bool) -> Gene
 
 
 def _forward(layer: Layer, builder: Builder, name: str) -> None:
-    for item in forward_units(layer, builder.coster.overlap):
+    for item in forward_units(layer, builder.costs.overlap):
         if isinstance(item, Op):
-            _compute(builder, name, builder.coster.kernels(item, "forward"), aside=item.aside)
+            _compute(builder, name, builder.costs.kernels(item, "forward"), aside=item.aside)
         elif isinstance(item, Gathered | Scattered):
             _in_pieces(item, builder, name, "forward")
         elif isinstance(item, Exchange) and item.forward is not None:
@@ -163,18 +165,18 @@ def _forward(layer: Layer, builder: Builder, name: str) -> None:
 def _backward(layer: Layer, builder: Builder, repeated: frozenset[str], name: str) -> None:
     """Kernels in reverse; where a gather serves only a weight's gradient, the input's gradient is
     computed beside it. `backward_input` leaves weights out."""
-    coster, whole = builder.coster, name == "backward"
-    for item in backward_units(layer, coster.overlap, whole=whole):
+    costs, whole = builder.costs, name == "backward"
+    for item in backward_units(layer, costs.overlap, whole=whole):
         if isinstance(item, Op):
             _gradients(item, builder, repeated, name)
-        elif isinstance(item, Beside):
+        elif isinstance(item, BulkSum):
             _beside(item, builder, repeated, name)
         elif isinstance(item, Gathered | Scattered):
             for op in item.ops:
                 _again(op, builder, repeated, name)
             _in_pieces(item, builder, name, "backward")
             for op in item.ops if whole else ():
-                builder.compute(name, coster.kernels(op, "weight"))
+                builder.compute(name, costs.kernels(op, "weight"))
         elif serves_weights(item):
             if whole:
                 builder.beside(item, "all_gather")
@@ -185,11 +187,11 @@ def _backward(layer: Layer, builder: Builder, repeated: frozenset[str], name: st
 def _gradients(op: Op, builder: Builder, repeated: frozenset[str], name: str) -> None:
     """Of an op's input and, unless weights are left out, of its weight."""
     _again(op, builder, repeated, name)
-    _compute(builder, name, builder.coster.kernels(op, "backward"), aside=op.aside)
+    _compute(builder, name, builder.costs.kernels(op, "backward"), aside=op.aside)
     if name == "backward":
         if builder.aside and op.weight.kernels:
             builder.join()
-        _compute(builder, name, builder.coster.kernels(op, "weight"), aside=op.aside)
+        _compute(builder, name, builder.costs.kernels(op, "weight"), aside=op.aside)
 
 
 def _compute(builder: Builder, name: str, kernels: Kernels, *, aside: bool = False) -> None:
@@ -201,33 +203,33 @@ def _compute(builder: Builder, name: str, kernels: Kernels, *, aside: bool = Fal
 def _again(op: Op, builder: Builder, repeated: frozenset[str], name: str) -> None:
     """Run an op's forward once more, where the memory policy says so."""
     if op.name in repeated:
-        builder.compute(name, builder.coster.kernels(op, "forward"), aside=op.aside)
+        builder.compute(name, builder.costs.kernels(op, "forward"), aside=op.aside)
 
 
-def _beside(unit: Beside, builder: Builder, repeated: frozenset[str], name: str) -> None:
+def _beside(unit: BulkSum, builder: Builder, repeated: frozenset[str], name: str) -> None:
     """Gradients of inputs, and their sum over ranks beside the gradients of weights."""
-    coster = builder.coster
+    costs = builder.costs
     if unit.gather is not None:
         builder.beside(unit.gather, "all_gather")
     for op in unit.ops:
         _again(op, builder, repeated, name)
-        builder.compute(name, coster.kernels(op, "backward"))
+        builder.compute(name, costs.kernels(op, "backward"))
     builder.join()
     if unit.exchange.backward is not None:
         builder.exchange(unit.exchange, unit.exchange.backward, backward=True)
     for op in unit.ops:
-        builder.compute(name, coster.kernels(op, "weight"), aside=True)
+        builder.compute(name, costs.kernels(op, "weight"), aside=True)
 
 
 def _in_pieces(
     unit: Gathered | Scattered, builder: Builder, name: str, direction: Direction
 ) -> None:
     """Pieces of ops: those that have to wait for all transfers last, or that all wait for first."""
-    coster, gathers, backward = builder.coster, isinstance(unit, Gathered), direction == "backward"
+    costs, gathers, backward = builder.costs, isinstance(unit, Gathered), direction == "backward"
     kind = "all_gather" if gathers else "reduce_scatter"
-    first = [] if gathers else [coster.kernels(op, direction, 1) for op in unit.ops]
-    beside = [coster.kernels(op, direction, coster.pieces - 1) for op in unit.ops]
-    last = [coster.kernels(op, direction, 1) for op in unit.ops] if gathers else []
+    first = [] if gathers else [costs.kernels(op, direction, 1) for op in unit.ops]
+    beside = [costs.kernels(op, direction, costs.pieces - 1) for op in unit.ops]
+    last = [costs.kernels(op, direction, 1) for op in unit.ops] if gathers else []
     for kernels in first:
         builder.compute(name, kernels)
     builder.exchange(unit.exchange, kind, backward=backward, cut=True)
@@ -235,4 +237,4 @@ def _in_pieces(
         builder.compute(name, kernels, aside=True)
     for kernels in last:
         builder.compute(name, kernels)
-    builder.copy(coster.reordered(unit.exchange, kind, backward=backward, cut=True))
+    builder.copy(costs.reordered(unit.exchange, kind, backward=backward, cut=True))

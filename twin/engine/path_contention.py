@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
-from twin.engine.contention import PARTS, Crowd, Crowds, remaining, whole
+from twin.engine.contention import PARTS, Contention, Contentions, remaining, whole
 from twin.engine.pass_dependencies import NOWHERE, Copy, Key, Lane, Passes, Turn, Turns, chunk_of
 from twin.engine.path_stage import Stage
 from twin.engine.program import COMPUTE, DATA, Step
@@ -22,8 +22,8 @@ from twin.engine.template_timing import (
     BEGINNING,
     Outcome,
     Record,
-    Shape,
-    Shapes,
+    TemplateTiming,
+    TemplateTimings,
     alone_ns,
     name_wait,
 )
@@ -81,14 +81,14 @@ class Crowded:
 
     def __init__(
         self,
-        crowds: Crowds,
-        shapes: Shapes,
+        contentions: Contentions,
+        shapes: TemplateTimings,
         turns: Turns,
         stages: Sequence[Stage],
         *,
         proving: bool,
     ) -> None:
-        self.crowds, self.program, self.turns = crowds, crowds.program, turns
+        self.contentions, self.program, self.turns = contentions, contentions.program, turns
         self.roles = [_Role(stage) for stage in stages]
         self.receive, self.proving = shapes.receive if len(stages) > 1 else None, proving
         self.results: list[Record | None] = [None] * turns.results
@@ -101,7 +101,7 @@ class Crowded:
         lonely = [shapes.of(passes) for passes in turns.passes]
         self.heads = [(shape.head, shape.lead) for shape in lonely]
         """Of every turn the stream of its first step, and the pass that this belongs to."""
-        self.known: dict[tuple[int, int, int], Crowd] = {}
+        self.known: dict[tuple[int, int, int], Contention] = {}
 
     def run(self) -> None:
         """Take turns until there are none, or none that can start."""
@@ -177,13 +177,13 @@ class Crowded:
         stage.place += 1
         self._await(role)
 
-    def _crowd(self, stage: Stage, turn: Turn) -> Crowd:
+    def _crowd(self, stage: Stage, turn: Turn) -> Contention:
         """The next turn with what it sets off."""
         out, _, back, _ = self._copies(stage)
         key = turn[0], chunk_of(out), chunk_of(back)
         if key not in self.known:
             streams = tuple(lane[2] for lane in turn[2])
-            self.known[key] = self.crowds.of(self.turns.passes[turn[0]], streams, key[1:])
+            self.known[key] = self.contentions.of(self.turns.passes[turn[0]], streams, key[1:])
         return self.known[key]
 
     def _copies(self, stage: Stage) -> Copy:
@@ -195,7 +195,7 @@ class Crowded:
         last = stage.place + 1 == len(stage.order)
         return out, forward, None if last else stage.copies[stage.place + 1][2], None
 
-    def _meet(self, role: _Role, crowd: Crowd, at: int) -> Shape:
+    def _meet(self, role: _Role, crowd: Contention, at: int) -> TemplateTiming:
         """The shape of a turn that starts at `at`, after what is under way, which goes on beside
         it."""
         stage = role.stage
@@ -256,7 +256,9 @@ class Crowded:
         if one.closes != NOWHERE:
             role.stage.released[one.closes] = one.record(role.stage.role)
 
-    def _leave(self, role: _Role, turn: Turn, crowd: Crowd, played: tuple[Outcome, int]) -> None:
+    def _leave(
+        self, role: _Role, turn: Turn, crowd: Contention, played: tuple[Outcome, int]
+    ) -> None:
         """Note what a turn leaves under way, and who waits for it."""
         outcome, at = played
         by = at if outcome.alike else 0
@@ -281,7 +283,7 @@ class Crowded:
         if role.stage.copies:
             self._copied(role, crowd, found)
 
-    def _copied(self, role: _Role, crowd: Crowd, found: dict[int, Transfer]) -> None:
+    def _copied(self, role: _Role, crowd: Contention, found: dict[int, Transfer]) -> None:
         """Remember copies for those who wait for them."""
         _, forward, beside, _ = self._copies(role.stage)
         if forward:

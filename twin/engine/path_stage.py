@@ -40,7 +40,7 @@ from twin.engine.template_timing import (
     WAITS,
     Outcome,
     Record,
-    Shape,
+    TemplateTiming,
     alone_ns,
     moved,
     name_wait,
@@ -83,7 +83,9 @@ class Reductions:
             if self.longest is None or lasts > self.longest[0]:
                 self.longest = lasts, step
 
-    def meet(self, at: int, alone: Shape, beside: Callable[[Step], Shape]) -> Shape:
+    def meet(
+        self, at: int, alone: TemplateTiming, beside: Callable[[Step], TemplateTiming]
+    ) -> TemplateTiming:
         """The shape of a turn that starts at `at`: as it is `alone`, or `beside` a reduction."""
         self.left = max(0, self.left - max(0, at - self.until))
         if not self.left or self.longest is None:
@@ -246,7 +248,7 @@ class Stage:
         """Name, stream, start and end of the opening and closing operations."""
         self.opened: dict[int, Record] = {}
         """Chunk -> the gather that its first forward waits for."""
-        self.shapes: Sequence[Shape] = ()
+        self.shapes: Sequence[TemplateTiming] = ()
         """Of each turn."""
         self.message_ns: Sequence[int] = ()
         """How long a message lasts that each turn sends."""
@@ -278,7 +280,7 @@ class Stage:
         self.begin = begin = max(0, arrival - opened)
         self.tails[COMPUTE] = begin, begin, begin, COMPUTE, self.role, None
 
-    def gather(self, receive: Shape, arrival: Record) -> Record:
+    def gather(self, receive: TemplateTiming, arrival: Record) -> Record:
         """Bring a scattered message together."""
         (step,), (duration,) = receive.steps, receive.durations
         cause = max(arrival, self.tails[step.stream], key=lambda record: record[0])
@@ -357,7 +359,7 @@ class Copies:
         if forward:
             self.last = [self.last[1], BEGINNING if out is None else self.out[out]]
 
-    def _copy(self, stage: Stage, stream: int, ready: int, beside: Shape) -> Record:
+    def _copy(self, stage: Stage, stream: int, ready: int, beside: TemplateTiming) -> Record:
         start = max(ready, stage.tails[stream][0])
         record = start + beside.beside[stream], start, start, stream, stage.role, None
         stage.tails[stream] = record

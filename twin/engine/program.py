@@ -83,7 +83,7 @@ class Step:
     sm_bound: float = 1.0
     """Share of a compute step's time that SMs bound, not memory."""
     slowed: bool = False
-    """Whether kernels beside it cost its bytes a part of their rate (`Beside`)."""
+    """Whether kernels beside it cost its bytes a part of their rate (`OverlapLoss`)."""
     asks: bool = False
     """Whether the host waits for it: the other pass of a pair does not go on meanwhile."""
 
@@ -136,7 +136,7 @@ def send_stream(own: int, peer: int, stages: int, *, forward: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class StageMessage:
     """What one stage sends to a neighbour per pass: bytes, the link class they take, and the
     latency."""
 
@@ -167,7 +167,7 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class OverlapLoss:
     """What an expert all-to-all loses beside the kernels of the other pass of a pair: time that its
     ranks wait for each other first, and a part of its rate."""
 
@@ -202,7 +202,7 @@ class Program:
     receive: Template
     """What a role does with a message that has arrived, before the pass that needs it; empty for
     most layouts."""
-    message: Message
+    message: StageMessage
     finish: tuple[Template, ...]
     """Per stage: gradient reduction, optimizer, parameter gathering. A step with empty `after`
     waits for the whole role's passes; see `ready_after`."""
@@ -218,7 +218,7 @@ class Program:
     """Of a GPU."""
     contention: float = 0.0
     """Speed that kernels lose beside communication, beyond the SMs that it holds."""
-    beside: Beside = Beside()
+    beside: OverlapLoss = OverlapLoss()
     opening: tuple[Template, ...] = ()
     """Per stage: weights that the last step's update has left to gather."""
     opens: tuple[tuple[int, ...], ...] = ()

@@ -111,7 +111,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Shape:
+class TemplateTiming:
     """A template, of one pass or of a pair, with how it has fallen so far."""
 
     steps: Template
@@ -150,7 +150,7 @@ class Shape:
         lanes: tuple[int, ...],
         capacity: Mapping[str, float],
         durations: Sequence[int] | None = None,
-    ) -> Shape:
+    ) -> TemplateTiming:
         """The shape of a template whose steps belong to these passes and last so long; None: as
         long as with their links to themselves."""
         full = tuple(alone_ns(step, capacity) for step in steps)
@@ -164,7 +164,7 @@ class Shape:
             free[step.stream] = starts[-1] + duration
             first.setdefault(step.stream, starts[-1])
         roots = [i for i, step in enumerate(steps) if not step.after]
-        return Shape(
+        return TemplateTiming(
             steps=steps,
             lanes=lanes,
             lead=lanes[0],
@@ -299,22 +299,24 @@ def _passes(record: Record, until: Record | None, outside: set[int]) -> bool:
     return False
 
 
-class Shapes:
+class TemplateTimings:
     """The shapes of a Program's passes and pairs, each made when first met: `played` alone, or
     with their links to themselves."""
 
     def __init__(self, program: Program, *, played: bool) -> None:
         self.program, self.played = program, played
         receive, capacity = program.receive, program.capacity
-        self.receive = Shape.of(receive, (0,) * len(receive), capacity) if receive else None
-        self._known: dict[tuple[object, ...], Shape] = {}
+        self.receive = (
+            TemplateTiming.of(receive, (0,) * len(receive), capacity) if receive else None
+        )
+        self._known: dict[tuple[object, ...], TemplateTiming] = {}
 
     def of(
         self,
         passes: Passes,
         beside: Sequence[int] = (0, NOWHERE, NOWHERE),
         reduction: Step | None = None,
-    ) -> Shape:
+    ) -> TemplateTiming:
         """The shape of a pass or a pair, beside so many messages, the copies of one chunk's
         activations to the host and those of another's back, and a reduction; chunks that do the
         same share theirs."""
@@ -340,14 +342,14 @@ class Shapes:
             if chunk != NOWHERE
         ]
 
-    def _made(self, templates: Sequence[Template], others: Sequence[Step]) -> Shape:
+    def _made(self, templates: Sequence[Template], others: Sequence[Step]) -> TemplateTiming:
         program = self.program
         steps, lanes = joined(templates, program)
         if not self.played or not (others or any(step.sms for step in steps)):
-            return Shape.of(steps, lanes, program.capacity)
+            return TemplateTiming.of(steps, lanes, program.capacity)
         times = played_alone((*steps, *others), program)
         lasts = [end - start for start, end in times]
-        shape = Shape.of(steps, lanes, program.capacity, lasts[: len(steps)])
+        shape = TemplateTiming.of(steps, lanes, program.capacity, lasts[: len(steps)])
         for other, ns in zip(others, lasts[len(steps) :], strict=True):
             shape.beside[other.stream] = ns
         kernels = zip(steps, times, strict=False)

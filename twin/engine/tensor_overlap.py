@@ -67,7 +67,7 @@ class Scattered:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class BulkSum:
     """The backward pass of ops before a whole sum of their input's gradient, which runs beside
     their weights' gradients; `gather` brings these their input."""
 
@@ -81,8 +81,8 @@ class Beside:
         return len(self.ops) + (1 if self.gather is None else 2)
 
 
-Unit = Item | Gathered | Scattered | Beside
-_Rule = Callable[[Sequence[Item], int, Direction], Gathered | Scattered | Beside | None]
+Unit = Item | Gathered | Scattered | BulkSum
+_Rule = Callable[[Sequence[Item], int, Direction], Gathered | Scattered | BulkSum | None]
 """What finds a unit that starts at a position of a pass."""
 
 
@@ -115,7 +115,7 @@ def cut(units: Iterable[Unit]) -> frozenset[str]:
 
 def exchanges(unit: Unit) -> tuple[Exchange, ...]:
     """The collectives of a unit."""
-    if isinstance(unit, Beside):
+    if isinstance(unit, BulkSum):
         return (unit.exchange,) if unit.gather is None else (unit.gather, unit.exchange)
     if isinstance(unit, Gathered | Scattered):
         return (unit.exchange,)
@@ -174,7 +174,7 @@ def _scattered(items: Sequence[Item], at: int, direction: Direction) -> Scattere
     return Scattered(ops, behind)
 
 
-def _beside(items: Sequence[Item], at: int, direction: Direction) -> Beside | None:
+def _beside(items: Sequence[Item], at: int, direction: Direction) -> BulkSum | None:
     """From a gather for weights' gradients, or else a product, to the sum of the input's."""
     first = items[at]
     gather = first if serves_weights(first) else None
@@ -185,7 +185,7 @@ def _beside(items: Sequence[Item], at: int, direction: Direction) -> Beside | No
     last = items[end] if end < len(items) else None
     if last is None or not _sums(last, direction):
         return None
-    return Beside(gather, ops, last)
+    return BulkSum(gather, ops, last)
 
 
 def _sums(item: Item, direction: Direction) -> TypeGuard[Exchange]:

@@ -112,7 +112,7 @@ def _copies(product: Product) -> tuple[int, int]:
 
 def _inner(product: Product) -> float:
     """The inner sum of one group."""
-    return product.inner / product.groups if product.weight else product.inner
+    return product.k / product.groups if product.weight else product.k
 
 
 def _within(value: float, span: Span) -> bool:

@@ -21,7 +21,7 @@ from twin.arch.stack import kinds
 from twin.hardware.roofline import speed_of_light
 from twin.inference.decode import decode_items
 from twin.inference.engine import Engine
-from twin.inference.kv_capacity import Room, room
+from twin.inference.kv_capacity import KvCapacity, room
 from twin.inference.pace import Limit, Pace, Request, pace
 from twin.inference.seconds import CACHED, decode_halves, decode_pass, price_of
 
@@ -141,7 +141,7 @@ class Curve:
     gpus: int
     groups: int
     written: int
-    room: Room
+    room: KvCapacity
     contexts: tuple[AtContext, ...]
 
     def to_json(self) -> dict[str, Any]:

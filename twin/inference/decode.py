@@ -134,5 +134,5 @@ def touched(engine: Engine, shape: Shape, op: Op) -> Op:
     own = moe.experts // shape.expert
     chosen = own * (1.0 - (1.0 - moe.top_k / moe.experts) ** tokens)
     groups = max(1, min(own, ceil(chosen)))
-    matmul = Matmul(product.rows, product.inner, product.cols, groups, product.precision)
+    matmul = Matmul(product.rows, product.k, product.cols, groups, product.precision)
     return replace(op, forward=matmul.forward())

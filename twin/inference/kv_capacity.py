@@ -18,7 +18,7 @@ from twin.spec.model import GroupedAttention, LatentAttention
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class KvCapacity:
     """Bytes of one GPU of an engine: `capacity` less `reserve` is for weights, the tensors of a
     pass, and the cache, of which each token takes `per_token`."""
 
@@ -56,7 +56,7 @@ class Room:
 
 
 @remembered(256)
-def room(engine: Engine) -> Room:
+def room(engine: Engine) -> KvCapacity:
     """The memory of one GPU of an engine. Of the tensors of a pass the largest two are counted,
     twice what one layer must have at least."""
     gpu, order = engine.cluster.node.gpu, kinds(engine.model)
@@ -66,7 +66,7 @@ def room(engine: Engine) -> Room:
     )
     between = (layer for kind, layer in large.items() if kind not in ("embedding", "head"))
     ops = (item for layer in between for item in layer.items if isinstance(item, Op))
-    return Room(
+    return KvCapacity(
         capacity=gpu.memory,
         reserve=sum(entry.bytes for entry in gpu.reserve),
         weights=sum(n * _weights(engine, own[kind]) for kind, n in Counter(order).items()),

@@ -18,7 +18,7 @@ from math import inf
 from typing import Any, Final
 
 from twin.arch.ops import Layer
-from twin.engine.cost_model import Coster
+from twin.engine.cost_model import CostModel
 from twin.engine.overlap import length_ns
 from twin.engine.passes import backward_pass, forward_pass, input_pass, recomputed, weight_pass
 from twin.engine.program import COMPUTE, EXPERT, Step, Template
@@ -126,11 +126,11 @@ def overlap(plan: Plan) -> tuple[LayerOverlap, ...]:
 
 
 def _layer(plan: Plan, layer: Layer, count: int) -> LayerOverlap:
-    coster, policy = Coster.of(plan), plan.scenario.memory.recompute
-    forward = forward_pass((layer,), coster)
-    back = input_pass((layer,), coster, policy)
-    weight = weight_pass((layer,), coster)
-    repeated = recomputed(layer, coster, policy)
+    costs, policy = CostModel.of(plan), plan.scenario.memory.recompute
+    forward = forward_pass((layer,), costs)
+    back = input_pass((layer,), costs, policy)
+    weight = weight_pass((layer,), costs)
+    repeated = recomputed(layer, costs, policy)
     window = Window(
         forward=_kernels(forward),
         recompute=repeated,
@@ -140,16 +140,16 @@ def _layer(plan: Plan, layer: Layer, count: int) -> LayerOverlap:
     )
     beside = _paired_with(plan)
     if beside is None:
-        whole = backward_pass((layer,), coster, policy)
-        hiding = sum(_hidden_within(one, coster.alone) for one in (forward, whole))
+        whole = backward_pass((layer,), costs, policy)
+        hiding = sum(_hidden_within(one, costs.alone) for one in (forward, whole))
     else:
         hiding = window.total - (window.backward_weight if beside == "I" else 0.0)
     return LayerOverlap(
         kind=layer.kind,
         layers=count,
         window=Window(*_parts(window), hiding),
-        forward=_demand(forward, coster.alone),
-        backward=_demand(back, coster.alone),
+        forward=_demand(forward, costs.alone),
+        backward=_demand(back, costs.alone),
     )
 
 

@@ -22,7 +22,7 @@ from twin.reports.table import Block, Table, bar, headed, headless, percent, war
 from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES
 
 if TYPE_CHECKING:
-    from twin.data.types import JobRun, Part
+    from twin.data.types import JobRun, RequestGroupRun
     from twin.explore.study import Suggestion
     from twin.goodput import Goodput
     from twin.reports.with_data import Generated
@@ -161,7 +161,7 @@ def _requests(found: Generated) -> Table:
     return table
 
 
-def _request(job: JobRun, part: Part) -> tuple[str, ...]:
+def _request(job: JobRun, part: RequestGroupRun) -> tuple[str, ...]:
     asked, pace = part.asked, part.pace
     return (
         f"{job.job.name}: {asked.name}",

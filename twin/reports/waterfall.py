@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from twin.arch.count import flop_per_token
 from twin.arch.ops import Layer, Op, Work
-from twin.engine.cost_model import Coster, Part
+from twin.engine.cost_model import CostModel, Part
 from twin.engine.passes import copies, recomputed
 from twin.engine.tensor_overlap import backward_units, cut, forward_units
 from twin.hardware import matmul
@@ -192,10 +192,10 @@ def ideal_seconds(plan: Plan) -> float:
 
 def _mean_rank(plan: Plan) -> _Kernels:
     """Seconds of all kernels of one step, mean over the stages."""
-    coster = Coster.of(plan)
+    cost_model = CostModel.of(plan)
     # Layers of one kind are one shared object: each is priced once.
     layers = {id(layer): layer for chunk in plan.chunks for layer in chunk.layers}
-    priced = {key: _layer(layer, plan, coster) for key, layer in layers.items()}
+    priced = {key: _layer(layer, plan, cost_model) for key, layer in layers.items()}
     total = sum_of(priced[id(layer)] for chunk in plan.chunks for layer in chunk.layers)
     return total.times(plan.runs_per_chunk / plan.mesh.pipeline)
 
@@ -205,34 +205,38 @@ def sum_of(parts: Iterable[_Kernels]) -> _Kernels:
     return sum(parts, _Kernels())
 
 
-def _layer(layer: Layer, plan: Plan, coster: Coster) -> _Kernels:
+def _layer(layer: Layer, plan: Plan, cost_model: CostModel) -> _Kernels:
     """One layer and micro-batch: forward, both backwards, and what the memory policy repeats."""
     cuts: dict[Part, frozenset[str]] = {
-        "forward": cut(forward_units(layer, coster.overlap)),
-        "backward": cut(backward_units(layer, coster.overlap, whole=_whole(plan))),
+        "forward": cut(forward_units(layer, cost_model.overlap)),
+        "backward": cut(backward_units(layer, cost_model.overlap, whole=_whole(plan))),
         "weight": frozenset(),
     }
     ops = [item for item in layer.items if isinstance(item, Op)]
-    parts = (_part(op, part, coster, op.name in cuts[part]) for op in ops for part in cuts)
-    repeated = recomputed(layer, coster, plan.scenario.memory.recompute)
+    parts = (_part(op, part, cost_model, op.name in cuts[part]) for op in ops for part in cuts)
+    repeated = recomputed(layer, cost_model, plan.scenario.memory.recompute)
     copied = (
-        _streamed(work, seconds, coster)
-        for work, seconds in copies(layer, coster, whole=_whole(plan))
+        _streamed(work, seconds, cost_model)
+        for work, seconds in copies(layer, cost_model, whole=_whole(plan))
     )
     return replace(sum_of((*parts, *copied)), again=repeated)
 
 
-def _streamed(work: Work, seconds: float, coster: Coster) -> _Kernels:
+def _streamed(work: Work, seconds: float, cost_model: CostModel) -> _Kernels:
     """A copy: nothing but bytes, and a launch."""
-    launch = work.kernels * coster.calibration.launch
-    least = speed_of_light(work, coster.cluster.node.gpu)
+    launch = work.kernels * cost_model.calibration.launch
+    least = speed_of_light(work, cost_model.cluster.node.gpu)
     return _Kernels(roofline=least, efficient=seconds - launch, launch=launch)
 
 
-def _part(op: Op, part: Part, coster: Coster, pieces: bool) -> _Kernels:
+def _part(op: Op, part: Part, cost_model: CostModel, pieces: bool) -> _Kernels:
     """The kernels of one part of an op, in pieces or whole."""
-    gpu, work, times = coster.cluster.node.gpu, getattr(op, part), coster.pieces if pieces else 1
-    cost = coster.cost(op, part, cut=pieces)
+    gpu, work, times = (
+        cost_model.cluster.node.gpu,
+        getattr(op, part),
+        cost_model.pieces if pieces else 1,
+    )
+    cost = cost_model.cost(op, part, cut=pieces)
     return _Kernels(
         flop=work.flop / gpu.bf16_dense,
         own=work.flop / matmul.peak(gpu, work.product),

@@ -15,7 +15,7 @@ from tests.engine.programs import by_hand, segment, with_exchange
 from tests.evidence.measured.timelines import MS, ORIGIN, arrival, header, run_of, step
 from twin.engine import simulate
 from twin.engine.breakdown import sums
-from twin.engine.program import STREAMS, Message, Program
+from twin.engine.program import STREAMS, Program, StageMessage
 from twin.engine.trace import CAUSES, Trace
 from twin.evidence.measured.run_folder import read
 from twin.evidence.measured.step import measured_step, pieces, trace
@@ -250,7 +250,7 @@ def test_a_simulated_step_that_is_read_as_a_measured_one_was_spent_alike(
         halves = with_exchange(200 - chunk, 20, "backward")
         return halves if exchanged else segment(200 - chunk, "backward")
 
-    message = Message(7.0, "nvlink", 3)
+    message = StageMessage(7.0, "nvlink", 3)
     weights = lambda _: segment(40, "backward_weight")  # noqa: E731
     program = by_hand(schedule, shape, forward, backward, message, weights)
     played = simulate(program)

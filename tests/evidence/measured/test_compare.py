@@ -12,7 +12,7 @@ from tests.engine.programs import by_hand, segment, with_exchange
 from tests.evidence.measured.timelines import MS, pipeline, run_of
 from tests.figures.made import make_trace
 from twin.engine import simulate
-from twin.engine.program import Message
+from twin.engine.program import StageMessage
 from twin.engine.trace import Trace
 from twin.errors import UsageError
 from twin.evidence.measured.compare import (
@@ -90,7 +90,7 @@ def test_passes_of_a_simulated_step_have_the_trainers_names() -> None:
         (2, 1, 4),
         lambda _: halves["forward"],
         lambda _: halves["backward"],
-        Message(7.0, "nvlink", 3),
+        StageMessage(7.0, "nvlink", 3),
         lambda _: segment(40, "backward_weight"),
     )
     found = {(one.name, one.chunk): one.median for one in simulated_actions(simulate(program))}
@@ -172,7 +172,7 @@ def test_repetitions_written_out_are_what_a_whole_simulation_plays() -> None:
             (3, 1, microbatches),
             lambda _: segment(100),
             lambda _: segment(200, "backward"),
-            Message(7.0, "nvlink", 3),
+            StageMessage(7.0, "nvlink", 3),
         )
 
     folded = simulate(program(400))

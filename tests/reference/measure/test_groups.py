@@ -70,7 +70,7 @@ def test_products_do_the_work_that_the_twin_counts() -> None:
         assert weight.flop == twin.weight_gradient().flop
         product = twin.weight_gradient().product
         assert product is not None
-        assert (weight.shape["rows"], weight.shape["inner"]) == (product.cols, product.inner)
+        assert (weight.shape["rows"], weight.shape["inner"]) == (product.cols, product.k)
 
 
 def test_attention_does_the_work_that_the_twin_counts() -> None:

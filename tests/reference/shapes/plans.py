@@ -14,7 +14,7 @@ from twin.arch.recompute import again
 from twin.arch.stack import parameters_of
 from twin.collectives.base import Traffic
 from twin.engine.closing import finishes
-from twin.engine.cost_model import Coster
+from twin.engine.cost_model import CostModel
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import Template
 from twin.network.placement import Placement
@@ -60,8 +60,8 @@ def run_of(plan: Plan) -> RunSpec:
     )
 
 
-class Payloads(Coster):
-    """A coster whose traffic is the payload: templates made with it say what they send."""
+class Payloads(CostModel):
+    """A costs whose traffic is the payload: templates made with it say what they send."""
 
     def flow(self, kind: CollectiveKind, size: float, placement: Placement) -> Traffic:
         """All of it."""
@@ -71,13 +71,13 @@ class Payloads(Coster):
 
 def payloads(plan: Plan) -> Payloads:
     """That of a plan."""
-    coster = Coster.of(plan)
-    return Payloads(**{one.name: getattr(coster, one.name) for one in fields(Coster) if one.init})
+    costs = CostModel.of(plan)
+    return Payloads(**{one.name: getattr(costs, one.name) for one in fields(CostModel) if one.init})
 
 
 def collectives(plan: Plan, stage: int) -> Calls:
     """Every collective and message of a rank of a stage."""
-    coster, found = payloads(plan), Counter[tuple[str, str]]()
+    costs, found = payloads(plan), Counter[tuple[str, str]]()
     total: Counter[tuple[str, str]] = Counter()
 
     def add(template: Template, times: int) -> None:
@@ -88,20 +88,20 @@ def collectives(plan: Plan, stage: int) -> Calls:
 
     for chunk in plan.chunks:
         if chunk.stage == stage:
-            for template in _passes(plan, chunk, coster):
+            for template in _passes(plan, chunk, costs):
                 add(template, plan.runs_per_chunk)
-    add(finishes(plan, coster)[stage][0], 1)
+    add(finishes(plan, costs)[stage][0], 1)
     calls = {one: (number, total[one]) for one, number in found.items()}
     return calls | _messages(plan, stage)
 
 
-def _passes(plan: Plan, chunk: Chunk, coster: Coster) -> list[Template]:
+def _passes(plan: Plan, chunk: Chunk, costs: CostModel) -> list[Template]:
     recompute = plan.scenario.memory.recompute
-    forward = forward_pass(chunk.layers, coster)
+    forward = forward_pass(chunk.layers, costs)
     if _splits(plan):
-        back = [input_pass(chunk.layers, coster, recompute), weight_pass(chunk.layers, coster)]
+        back = [input_pass(chunk.layers, costs, recompute), weight_pass(chunk.layers, costs)]
         return [forward, *back]
-    return [forward, backward_pass(chunk.layers, coster, recompute)]
+    return [forward, backward_pass(chunk.layers, costs, recompute)]
 
 
 def _splits(plan: Plan) -> bool:

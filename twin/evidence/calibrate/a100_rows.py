@@ -15,7 +15,7 @@ from typing import Final
 
 from twin.arch.ops import Layer
 from twin.engine import lower, simulate
-from twin.engine.cost_model import Coster
+from twin.engine.cost_model import CostModel
 from twin.engine.overlap import length_ns
 from twin.engine.passes import backward_pass, forward_pass
 from twin.engine.program import Template
@@ -115,25 +115,25 @@ def step_seconds(scenario: Scenario) -> float:
 
 def layer_forward_seconds(scenario: Scenario) -> float:
     """Seconds of one dense layer's forward pass, alone."""
-    layer, coster = _one_layer(scenario)
-    return _alone(forward_pass((layer,), coster), coster)
+    layer, costs = _one_layer(scenario)
+    return _alone(forward_pass((layer,), costs), costs)
 
 
 def layer_backward_seconds(scenario: Scenario) -> float:
     """Seconds of one dense layer's backward pass, alone, with what it recomputes."""
-    layer, coster = _one_layer(scenario)
-    return _alone(backward_pass((layer,), coster, scenario.memory.recompute), coster)
+    layer, costs = _one_layer(scenario)
+    return _alone(backward_pass((layer,), costs, scenario.memory.recompute), costs)
 
 
-def _one_layer(scenario: Scenario) -> tuple[Layer, Coster]:
+def _one_layer(scenario: Scenario) -> tuple[Layer, CostModel]:
     resolved = plan(scenario)
     dense = (layer for chunk in resolved.chunks for layer in chunk.layers if layer.kind == "dense")
-    return next(dense), Coster.of(resolved)
+    return next(dense), CostModel.of(resolved)
 
 
-def _alone(template: Template, coster: Coster) -> float:
+def _alone(template: Template, costs: CostModel) -> float:
     """Seconds of a template with free links."""
-    return length_ns(template, coster.alone) / 1e9
+    return length_ns(template, costs.alone) / 1e9
 
 
 def layer_rows(published: Path) -> tuple[A100Row, ...]:

@@ -157,8 +157,8 @@ def spans(kernels: Sequence[Kernel]) -> tuple[tuple[int, int], tuple[int, int]] 
     if not products:
         return None
     sides = [side for p in products for side in (max(1, p.rows // p.groups), p.cols)]
-    inner = [p.inner // p.groups if p.weight else p.inner for p in products]
-    return (min(sides), max(sides)), (min(inner), max(inner))
+    ks = [p.k // p.groups if p.weight else p.k for p in products]
+    return (min(sides), max(sides)), (min(ks), max(ks))
 
 
 def start(profile: CalibrationSpec, kernels: Sequence[Kernel]) -> CalibrationSpec:

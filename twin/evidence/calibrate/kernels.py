@@ -166,11 +166,9 @@ def _products(
 def _product(product: Product) -> Work:
     """The work of a product whose result is bf16."""
     own, weight = (FP8, FP8_WEIGHT) if product.precision == "fp8" else (ELEMENT, ELEMENT)
-    read = own * product.rows * product.inner + weight * product.groups * product.inner * (
-        product.cols
-    )
+    read = own * product.rows * product.k + weight * product.groups * product.k * (product.cols)
     moved = read + ELEMENT * product.rows * product.cols
-    return Work(2.0 * product.rows * product.cols * product.inner, moved, 1, product)
+    return Work(2.0 * product.rows * product.cols * product.k, moved, 1, product)
 
 
 def _weight_gradients(file: str, row: Mapping[str, Any]) -> Iterator[Kernel]:
@@ -181,8 +179,8 @@ def _weight_gradients(file: str, row: Mapping[str, Any]) -> Iterator[Kernel]:
         groups, rows, cols = entry.get("groups", 1), entry["m"], entry["n"]
         inner = entry.get("k") or entry["k_per_group"]
         product = Product(rows, cols, inner * groups, groups, "fp8", weight=True)
-        flop = 2.0 * rows * cols * product.inner
-        moved = FP8 * product.inner * (rows + cols) + ACCUMULATE * groups * rows * cols
+        flop = 2.0 * rows * cols * product.k
+        moved = FP8 * product.k * (rows + cols) + ACCUMULATE * groups * rows * cols
         yield Kernel(
             file,
             row["id"],

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from twin.arch.ops import Layer
-from twin.engine.cost_model import Coster, nanoseconds
+from twin.engine.cost_model import CostModel, nanoseconds
 from twin.engine.overlap import in_turn, together
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
-from twin.engine.program import COMPUTE, GATHER, Beside, Step, Template
+from twin.engine.program import COMPUTE, GATHER, OverlapLoss, Step, Template
 from twin.planning.compile import layer_seconds, layers_of
 from twin.planning.footprint import kept_bytes
 from twin.planning.mesh import lay_out, placements
@@ -104,7 +104,7 @@ class ModelTimes:
     layers: int
     """Transformer layers of the model: between the embedding and what comes behind them."""
     scenario: Scenario
-    coster: Coster
+    costs: CostModel
     """Without what the host takes, which belongs to whole passes."""
     _known: Memo = field(default_factory=Memo)
 
@@ -139,24 +139,24 @@ class ModelTimes:
         layers, profile = [own.layer for own in part.layers], self.scenario.calibration
         reverse = backward_pass if backward == "B" else input_pass
         lanes = (
-            forward_pass(layers, self.coster),
-            reverse(layers, self.coster, self.scenario.memory.recompute),
+            forward_pass(layers, self.costs),
+            reverse(layers, self.costs, self.scenario.memory.recompute),
         )
-        beside = Beside(nanoseconds(profile.expert_wait), profile.expert_contention)
-        return pair_ns(lanes, self.coster.alone, beside)
+        beside = OverlapLoss(nanoseconds(profile.expert_wait), profile.expert_contention)
+        return pair_ns(lanes, self.costs.alone, beside)
 
 
 def model_times(scenario: Scenario) -> ModelTimes:
     """The least times of a scenario's layers as its layout cuts them. Raises ValueError where the
     degrees do not divide the model."""
     layers = layers_of(scenario)
-    coster = _coster(scenario)
+    costs = _cost_model(scenario)
     kinds = {id(layer): layer for layer in layers}.values()
     made = {
-        id(layer): _layer_times(index, layer, coster, scenario) for index, layer in enumerate(kinds)
+        id(layer): _layer_times(index, layer, costs, scenario) for index, layer in enumerate(kinds)
     }
     stack = tuple(made[id(layer)] for layer in layers)
-    return ModelTimes(stack, scenario.model.layers, scenario, coster)
+    return ModelTimes(stack, scenario.model.layers, scenario, costs)
 
 
 def _sum(layers: tuple[LayerTimes, ...], kind: Pass) -> Least:
@@ -172,29 +172,29 @@ def _sum(layers: tuple[LayerTimes, ...], kind: Pass) -> Least:
     return Least(kernels, alone, host, busy)
 
 
-def _coster(scenario: Scenario) -> Coster:
-    """The coster of a layout, before anything is planned; without what the host takes, which
+def _cost_model(scenario: Scenario) -> CostModel:
+    """The costs of a layout, before anything is planned; without what the host takes, which
     belongs to whole passes."""
     mesh = lay_out(scenario)
     placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
     nothing = Memory(stages=(), capacity=0.0, reserve={})
-    coster = Coster.of(Plan(scenario, mesh, (), 1, placed, nothing))
-    return replace(coster, calibration=coster.calibration.model_copy(update={"dispatch": 0.0}))
+    costs = CostModel.of(Plan(scenario, mesh, (), 1, placed, nothing))
+    return replace(costs, calibration=costs.calibration.model_copy(update={"dispatch": 0.0}))
 
 
-def _layer_times(index: int, layer: Layer, coster: Coster, scenario: Scenario) -> LayerTimes:
+def _layer_times(index: int, layer: Layer, costs: CostModel, scenario: Scenario) -> LayerTimes:
     memory, dispatch = scenario.memory, scenario.calibration.dispatch * 1e9
     one = (layer,)
     templates: dict[Pass, Template] = {
-        "F": forward_pass(one, coster),
-        "B": backward_pass(one, coster, memory.recompute),
-        "I": input_pass(one, coster, memory.recompute),
-        "W": weight_pass(one, coster),
+        "F": forward_pass(one, costs),
+        "B": backward_pass(one, costs, memory.recompute),
+        "I": input_pass(one, costs, memory.recompute),
+        "W": weight_pass(one, costs),
     }
     return LayerTimes(
         index=index,
         layer=layer,
-        passes={kind: least(made, coster.alone, dispatch) for kind, made in templates.items()},
+        passes={kind: least(made, costs.alone, dispatch) for kind, made in templates.items()},
         weight=layer_seconds(layer, scenario),
         kept=kept_bytes(layer, memory),
     )
@@ -213,7 +213,7 @@ def least(template: Template, capacity: Mapping[str, float], dispatch_ns: float)
 
 
 def pair_ns(
-    lanes: tuple[Template, Template], capacity: Mapping[str, float], beside: Beside
+    lanes: tuple[Template, Template], capacity: Mapping[str, float], beside: OverlapLoss
 ) -> float:
     """The time from the first kernel to the last of two passes in one order."""
     order = ((lane, lanes[lane][place]) for lane, place in in_turn(*lanes))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from twin.errors import Problem, ScenarioError
 from twin.inference.engine import Engine
-from twin.inference.kv_capacity import Room, room
+from twin.inference.kv_capacity import KvCapacity, room
 from twin.kinds.iteration.training import copy_ns, states_of, switch
 from twin.kinds.iteration.types import Fit, IterationPlan, Switch
 from twin.kinds.rollouts.plan import server_of
@@ -156,7 +156,7 @@ def _inside(path: str) -> str:
     return path.replace("weight_update", "update", 1)
 
 
-def _awake(own: Room, spec: IterationSpec, trainer: Plan) -> Room:
+def _awake(own: KvCapacity, spec: IterationSpec, trainer: Plan) -> KvCapacity:
     """An engine's memory beside a trainer that sleeps, and whose states may have stayed."""
     if spec.mode != "colocated":
         return own
@@ -175,7 +175,7 @@ def cache_tokens(plan: IterationPlan) -> int:
     return max(0, floor(own.cache / own.per_token)) * plan.server.groups
 
 
-def _fits(spec: IterationSpec, trainer: Plan, own: Room, update: UpdatePlan) -> Iterable[Fit]:
+def _fits(spec: IterationSpec, trainer: Plan, own: KvCapacity, update: UpdatePlan) -> Iterable[Fit]:
     memory, colocated = trainer.memory, spec.mode == "colocated"
     asleep = spec.asleep if colocated else 0.0
     beside = " beside sleeping engines" if colocated else ""

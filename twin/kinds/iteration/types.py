@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from twin.inference.engine import Engine
-from twin.inference.kv_capacity import Room
+from twin.inference.kv_capacity import KvCapacity
 from twin.kinds.rollouts.types import RolloutTrace
 from twin.kinds.weight_update.types import UpdatePlan
 from twin.planning.types import Plan, Warning
@@ -111,7 +111,7 @@ class IterationPlan:
     rollouts: RolloutSpec
     trainer: Plan
     server: Engine
-    room: Room
+    room: KvCapacity
     engines: int
     rollout_gpus: int
     update: UpdatePlan

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from twin.inference.engine import Engine
-from twin.inference.kv_capacity import Room, room
+from twin.inference.kv_capacity import KvCapacity, room
 from twin.kinds.rollouts.plan import RolloutPlan
 from twin.kinds.rollouts.types import (
     NAME,
@@ -94,7 +94,7 @@ class RolloutReport(Head):
     """The same without partial rollouts; None where there are none to leave out."""
     place: Place
     gpus: int
-    room: Room
+    room: KvCapacity
 
     @property
     def verdict(self) -> str:
