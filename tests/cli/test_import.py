@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
-from twin.cli.catalog import SHELVES
+from twin.cli.catalog import CATEGORIES
 from twin.loading import catalog_parts, unavailable
 from twin.loading.catalog import PART_KINDS
 
@@ -83,13 +83,15 @@ def test_a_wrong_import_is_explained(
     assert said in done.err
 
 
-@pytest.mark.parametrize("shelf", SHELVES)
-def test_every_shelf_lists_its_members_as_text_and_data(shelf: str, twin_command: Command) -> None:
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_every_category_lists_its_members_as_text_and_data(
+    category: str, twin_command: Command
+) -> None:
     everything = json.loads(twin_command("catalog", "--json").out)["catalog"]
-    text = twin_command("catalog", shelf)
-    rows = json.loads(twin_command("catalog", shelf, "--json").out)[shelf]
-    assert [row.get("name", row.get("kind")) for row in rows] == everything[shelf]
-    for name in everything[shelf]:
+    text = twin_command("catalog", category)
+    rows = json.loads(twin_command("catalog", category, "--json").out)[category]
+    assert [row.get("name", row.get("kind")) for row in rows] == everything[category]
+    for name in everything[category]:
         assert f"{name}: " in text.out or f"{name} (also " in text.out
 
 
@@ -128,7 +130,7 @@ def test_models_come_with_exact_counts_and_with_what_cannot_be_expressed(
         (("xyzzy",), "write one of: gpus, nodes, fabrics"),
     ],
 )
-def test_a_wrong_shelf_or_entry_is_explained(
+def test_a_wrong_category_or_entry_is_explained(
     words: tuple[str, ...], said: str, twin_command: Command
 ) -> None:
     done = twin_command("catalog", *words)

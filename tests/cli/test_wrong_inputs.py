@@ -401,7 +401,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no file like this": (("run", "godo.yaml"), 2, "TW001 there is no scenario `godo.yaml`"),
     "the nearest file": (("run", "godo.yaml"), 2, "did you mean `good.yaml`?"),
     "a folder": (("run", "."), 2, "TW001 there is no scenario `.`"),
-    "no shelf like this": (("catalog", "gpu"), 2, "TW006 the catalog has no shelf `gpu`"),
+    "no category like this": (("catalog", "gpu"), 2, "TW006 the catalog has no category `gpu`"),
     "no part like this": (("catalog", "gpus", "h80"), 2, "TW006 there is no `h80` among the gpus"),
     "a part without a name": (("catalog", "models", ""), 2, "TW006 there is no `` among"),
     "no schedule like this": (("catalog", "schedules", "1f"), 2, "TW006 there is no `1f` among"),

@@ -12,8 +12,14 @@ from twin.cli.options import JsonOption, QuietOption, SetOption
 from twin.cli.output import Output
 
 if TYPE_CHECKING:
-    from twin.evidence.calibrate.result import Calibration
-    from twin.evidence.calibrate.step_fit import Difference
+    from collections.abc import Sequence
+
+    from twin.evidence.calibrate.result import Calibration, Errors, RowError
+    from twin.evidence.calibrate.step_fit import Difference, NumberChange
+    from twin.reports.table import Table
+
+_ROWS = 40
+"""Rows that a terminal is shown; of more, the worst ones, and classes as a whole."""
 
 
 def calibrate(  # noqa: PLR0913  one parameter per option of the command line
@@ -83,7 +89,7 @@ def calibrate(  # noqa: PLR0913  one parameter per option of the command line
     from twin.evidence.calibrate.calibrate import calibrate as run
 
     output = Output(as_json, quiet)
-    wanted = tuple(one.strip() for one in factors.split(",") if one.strip()) if factors else None
+    wanted = tuple(word.strip() for word in factors.split(",") if word.strip()) if factors else None
     request = CalibrationRequest(source, base, gpu, defaults, tuple(sets or ()), wanted, name)
     found = run(request, _teller(output))
     other = _difference(found, diff, source, scenario) if diff else None
@@ -92,11 +98,9 @@ def calibrate(  # noqa: PLR0913  one parameter per option of the command line
     output.document(document | {"difference": other.to_json() if other else None})
     output.sentence(_verdict(found))
     if output.tables:
-        from twin.cli import calibration_tables as tables
-
-        output.show(*tables.calibration_tables(found))
+        output.show(*calibration_tables(found))
         if other:
-            output.show(tables.difference_table(other))
+            output.show(difference_table(other))
     if found.notes:
         output.message("\n".join(f"Note: {note}." for note in found.notes))
     for file in written:
@@ -148,3 +152,138 @@ def _verdict(found: Calibration) -> str:
     if checks:
         text += f"; {checks.rows} rows that no fit saw by {checks.mean:.1%}"
     return text + "."
+
+
+def calibration_tables(found: Calibration) -> list[Table]:
+    """Fitted numbers, trials, errors, rows, and the time of a trace that is not mapped."""
+    parts = [_numbers(found), _trials(found), _errors(found), _rows(found.rows)]
+    return [*parts, _others(found)] if found.others else parts
+
+
+def _numbers(found: Calibration) -> Table:
+    from twin.reports.table import headed
+
+    heads = ("number", "base", "fitted", "range", "factor", "rows took")
+    table = headed("Numbers that were fitted", *heads, left=(0, 4))
+    for number in found.found:
+        low, high = sorted((number.low, number.high))
+        table.add_row(
+            number.path,
+            _value(number.path, number.before),
+            _value(number.path, number.after),
+            f"{_value(number.path, low)} to {_value(number.path, high)}",
+            number.factor,
+            f"{max(0.0, number.learned):.0%}",
+        )
+    if not found.found:
+        table.add_row("none: the rows say nothing that the base does not", *[""] * 5)
+    return table
+
+
+def _trials(found: Calibration) -> Table:
+    from twin.reports.table import headed
+
+    heads = ("rows of", "numbers", "error of rows left out", "determined", "")
+    table = headed("Fits that were tried", *heads, left=(0, 1, 4))
+    for fit in found.tried:
+        words = ", ".join(f"{name} x {value:.3g}" for name, value in fit.factors.items())
+        taken = "taken" if fit.taken else ""
+        table.add_row(
+            fit.task, words or "the base", f"{fit.left_out:.1%}", f"{fit.determined:.1f}", taken
+        )
+    return table
+
+
+def _errors(found: Calibration) -> Table:
+    from twin.reports.table import headed
+
+    heads = ("rows", "", "count", "mean", "median", "worst", "bias")
+    table = headed("Errors", *heads, left=(0, 1))
+    shown = (
+        ("fitted", "base", found.errors("before", "fit")),
+        ("fitted", "fit", found.errors("after", "fit")),
+        ("fitted", "each left out", found.errors("left_out", "fit")),
+        ("unseen", "base", found.errors("before", "check")),
+        ("unseen", "fit", found.errors("after", "check")),
+    )
+    for rows, under, errors in shown:
+        if errors is not None:
+            table.add_row(rows, under, *_error_cells(errors))
+    if found.interval:
+        low, high = found.interval
+        table.caption = (
+            f"A further step like these lies within {low:+.1%} and {high:+.1%}, four of five times."
+        )
+    return table
+
+
+def _error_cells(errors: Errors) -> list[str]:
+    sizes = (errors.mean, errors.median, errors.worst)
+    return [str(errors.rows), *(f"{size:.1%}" for size in sizes), f"{errors.bias:+.1%}"]
+
+
+def _rows(rows: Sequence[RowError]) -> Table:
+    from twin import units
+    from twin.reports.table import headed
+
+    title = "Rows"
+    shown = list(rows)
+    if len(rows) > _ROWS:
+        title = f"Rows: the {_ROWS} worst of {len(rows)}"
+        shown = sorted(rows, key=lambda row: -abs(row.after))[:_ROWS]
+    heads = ("row", "of", "use", "measured", "base", "fit", "left out")
+    table = headed(title, *heads, left=(0, 1, 2))
+    for row in shown:
+        out = "" if row.left_out is None else f"{row.left_out:+.1%}"
+        measured = units.format_quantity(row.measured, "seconds", 3)
+        table.add_row(
+            row.name, row.task, row.use, measured, f"{row.before:+.1%}", f"{row.after:+.1%}", out
+        )
+    return table
+
+
+def _others(found: Calibration) -> Table:
+    from twin.reports.table import headed
+
+    table = headed("Time that is not mapped", "name", "why", "calls", "share", left=(0, 1))
+    for name, why, calls, share in found.others:
+        table.add_row(name[:60], why, f"{calls:,}", f"{share:.1%}")
+    return table
+
+
+def difference_table(difference: Difference) -> Table:
+    """Every number that differs, and what it is worth."""
+    from twin import units
+    from twin.reports.table import headed
+
+    title = f"From {difference.old} to {difference.new}"
+    timed = difference.seconds is not None
+    last = ["alone, a step takes"] if timed else []
+    table = headed(title, "number", "old", "new", "ratio", *last)
+    for change in difference.changes:
+        table.add_row(*_change(change, timed=timed))
+    if difference.seconds:
+        old, new = (units.format_quantity(s, "seconds", 4) for s in difference.seconds)
+        table.caption = f"The scenario's step: {old} with the old profile, {new} with the new one."
+    return table
+
+
+def _change(change: NumberChange, *, timed: bool) -> list[str]:
+    old, new = (
+        "none" if value is None else _value(change.path, value)
+        for value in (change.old, change.new)
+    )
+    cells = [change.path, old, new, f"x {change.ratio:.3g}" if change.ratio else ""]
+    if timed:
+        seconds = change.seconds
+        cells.append("" if seconds is None else f"{seconds:+.3g} s")
+    return cells
+
+
+def _value(path: str, value: float) -> str:
+    from twin import units
+    from twin.evidence.calibrate.factors import SECONDS
+
+    if path.rpartition(".")[2] in SECONDS:
+        return units.format_quantity(value, "seconds", 3)
+    return f"{value:.4g}"

@@ -1,9 +1,11 @@
-"""`twin explain`: where does a number come from?"""
+"""`twin explain`: where does a number come from? Beside key figures there are topics that need more
+than one number, such as whether the all-to-all can hide, or which uncertain numbers matter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -21,14 +23,20 @@ from twin.cli.output import DOES_NOT_FIT, Output
 if TYPE_CHECKING:
     from rich.tree import Tree
 
+    from twin.answers import Run
     from twin.reports.explain import Explanation
+    from twin.reports.table import Table
+    from twin.scenario import Scenario
+
+VERSION: Final = 1
+"""Version of the JSON documents of topics."""
 
 KpiArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="KPI",
-        help="A key figure, named as in the JSON: step_seconds, mfu; or a topic: overlap, passes, "
-        "links, hidden-expert, tornado, inference, serving. If you write none, all names.",
+        help="Explain a key figure (step_seconds, mfu), or a topic: overlap, passes, links, "
+        "hidden-expert, tornado, inference, serving [default: list all names].",
     ),
 ]
 _FieldOption = Annotated[
@@ -36,8 +44,7 @@ _FieldOption = Annotated[
     typer.Option(
         "--field",
         metavar="A.B[=LOW..HIGH]",
-        help="With tornado: this field only, over its own range or between two values; repeat for "
-        "more.",
+        help="Vary this field, over its range or between two values (tornado); repeatable.",
     ),
 ]
 
@@ -61,14 +68,12 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     `tornado`, which uncertain numbers matter; `inference`, what serving the model takes; `serving`,
     tokens per second of the scenario's engines against concurrent users and context.
     """
-    from twin.cli.topics import TOPICS, Asked, topic
-
     output = Output(as_json, quiet)
     if fields and kpi != "tornado":
         raise typer.BadParameter("only a tornado has fields", param_hint="--field")
     if kpi in TOPICS:
-        asked = Asked(scenario, sets or [], fields or [], fidelity, not no_cache)
-        if code := topic(kpi, asked, output):
+        request = TopicRequest(scenario, sets or [], fields or [], fidelity, not no_cache, output)
+        if code := TOPICS[kpi](request):
             raise typer.Exit(code)
         return
     from twin.reports.explain import VERSION, named
@@ -99,7 +104,6 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
 
 def _wanted() -> NoReturn:
     """Say which key figures there are."""
-    from twin.cli.topics import TOPICS
     from twin.errors import Problem, UsageError
     from twin.reports import KPIS
 
@@ -134,3 +138,159 @@ def _label(node: Explanation, *, again: bool = False) -> str:
     formula = f" = {node.formula}" if node.formula else ""
     lines = [f"{node.name} = {node.shown}{formula}", node.source]
     return "\n".join(line for line in lines if line)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRequest:
+    """The options of a topic, and where its answer goes."""
+
+    path: str
+    sets: Sequence[str]
+    fields: Sequence[str]
+    fidelity: Fidelity
+    cache: bool
+    output: Output
+
+    def scenario(self) -> Scenario:
+        """The training run that the topic is about."""
+        from twin.cli.answer import training
+        from twin.loading import load_any
+
+        return training(load_any(self.path, self.sets))
+
+    def run(self) -> Run:
+        """The simulated step."""
+        from twin.cli.answer import answered
+
+        return answered(self.path, self.sets, self.output, cache=self.cache, fidelity=self.fidelity)
+
+    def answer(
+        self,
+        topic: str,
+        scenario: Scenario,
+        data: Mapping[str, Any],
+        sentences: Iterable[str],
+        tables: Iterable[Table],
+    ) -> None:
+        """Print the answer of a topic."""
+        from twin.loading import scenario_hash
+
+        digest = scenario_hash(scenario)
+        head = {"version": VERSION, "name": scenario.name, "hash": digest, "topic": topic}
+        self.output.answer({**head, **data}, sentences, tables)
+
+
+def _overlap(request: TopicRequest) -> int:
+    """Window and demand of each kind of layer, and what stays exposed."""
+    from twin.reports.overlap import exposure_table, overlap_table, sentence
+
+    run = request.run()
+    report = run.report
+    document = report.to_json()
+    caveats = {"all-to-all-as-alone", "free-overlap"}
+    notes = [warning.message for warning in report.warnings if warning.code in caveats]
+    request.answer(
+        "overlap",
+        run.scenario,
+        {key: document[key] for key in ("step_ns", "exposure", "overlap")},
+        [sentence(report.overlap), *notes],
+        [overlap_table(report.overlap), *exposure_table(report)],
+    )
+    return 0 if report.fits else DOES_NOT_FIT
+
+
+def _passes(request: TopicRequest) -> int:
+    """The time of each pass of a chunk alone, and of two passes of a pair together."""
+    from twin.planning import plan
+    from twin.reports.passes import pass_table, passes, sentence
+
+    scenario = request.scenario()
+    found = passes(plan(scenario))
+    data = {"passes": [times.to_json() for times in found]}
+    request.answer("passes", scenario, data, [sentence(found)], [pass_table(found)])
+    return 0
+
+
+def _links(request: TopicRequest) -> int:
+    """Every class of link with its use, and where the bottleneck is."""
+    from twin.reports.network_use import link_use_table, network_use, sentence
+
+    if request.fidelity is Fidelity.FAST:
+        message = "the fast path does not know when links are in use: leave --fidelity out"
+        raise typer.BadParameter(message, param_hint="--fidelity")
+    run = request.run()
+    use = network_use(run.plan, run.trace)
+    data = {"links": [link.to_json() for link in use.links]}
+    request.answer("links", run.scenario, data, [sentence(use)], [link_use_table(use)])
+    return 0 if run.report.fits else DOES_NOT_FIT
+
+
+def _hidden_expert(request: TopicRequest) -> int:
+    """The largest degree of expert parallelism that stays hidden."""
+    from twin.cli.answer import progress_bar
+    from twin.explore.study.hidden import hidden_expert, hidden_table, sentence
+    from twin.planning.caveats import idle_rates
+
+    scenario, fidelity = request.scenario(), request.fidelity.value
+    with progress_bar(request.output, "degrees of expert parallelism") as progress:
+        found = hidden_expert(scenario, progress, fidelity=fidelity, cache=request.cache)
+    notes = [warning.message for warning in idle_rates(scenario)]
+    data = {"fidelity": fidelity} | found.to_json()
+    sentences = [sentence(found), *notes]
+    request.answer("hidden-expert", scenario, data, sentences, [hidden_table(found)])
+    return 0
+
+
+def _tornado(request: TopicRequest) -> int:
+    """Which uncertain numbers, or chosen fields, move the step most."""
+    from twin.cli.answer import progress_bar
+    from twin.explore.study.influence import influence, read_asked, sentence, tornado_table
+
+    scenario, fields = request.scenario(), read_asked(request.fields)
+    fidelity = request.fidelity.value
+    with progress_bar(request.output, "both ends of every number") as progress:
+        found = influence(scenario, progress, asked=fields, fidelity=fidelity)
+    data = {"fidelity": fidelity, "influences": [number.to_json() for number in found]}
+    table = tornado_table(found, fidelity)
+    request.answer("tornado", scenario, data, [sentence(found)], [table])
+    return 0
+
+
+def _inference(request: TopicRequest) -> int:
+    """FLOP and cache of serving at short and long contexts, and with twice the heads."""
+    from twin.reports.inference import inference, inference_tables, sentence
+
+    scenario = request.scenario()
+    found = inference(scenario.model)
+    tables = inference_tables(found)
+    request.answer("inference", scenario, found.to_json(), [sentence(found)], tables)
+    return 0
+
+
+def _serving(request: TopicRequest) -> int:
+    """Every engine of the scenario over concurrent users and context, and with twice the heads."""
+    from twin.reports.serving import heads, sentence, serving, serving_tables, turns
+
+    scenario, output = request.scenario(), request.output
+    found = serving(scenario)
+    data = {"engines": [engine.to_json() for engine in found]}
+    request.answer("serving", scenario, data, (), ())
+    for engine in found:
+        for text in (sentence(engine), turns(engine), heads(engine)):
+            if text is not None:
+                output.sentence(text)
+        if output.tables:
+            output.show(*serving_tables(engine))
+    return 0
+
+
+TOPICS: Final[dict[str, Callable[[TopicRequest], int]]] = {
+    "overlap": _overlap,
+    "passes": _passes,
+    "links": _links,
+    "hidden-expert": _hidden_expert,
+    "tornado": _tornado,
+    "inference": _inference,
+    "serving": _serving,
+}
+"""Every topic by its name."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -24,6 +25,7 @@ from twin.interop.export import formats
 
 if TYPE_CHECKING:
     from twin.answers import Run
+    from twin.planning.types import Plan
 
 VERSION = 1
 """Version of the JSON document."""
@@ -109,15 +111,37 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command l
 def _launch(subject: str, sets: list[str], path: Path, output: Output) -> None:
     """Export the arguments of a launcher: of a plan, which nobody has to play."""
     from twin.cli.answer import command, training
-    from twin.cli.megatron import export_plan
     from twin.loading import load_any
     from twin.planning import plan
 
     stored = _recalled(subject, sets, output)
     planned = stored.plan if stored else plan(training(load_any(subject, sets), "export"))
-    answer = export_plan(planned, shlex.split(command(subject, sets))[2:], path, output)
+    answer = _export_plan(planned, shlex.split(command(subject, sets))[2:], path, output)
     files = [{"path": str(path), "bytes": path.stat().st_size}]
     output.document({"version": VERSION, "format": "megatron"} | answer | {"files": files})
+
+
+def _export_plan(plan: Plan, words: Sequence[str], path: Path, output: Output) -> dict[str, Any]:
+    """Write a plan's arguments in the form that the file's name asks for, and say what they leave
+    out; the answer as a document. Nothing is simulated."""
+    from twin.interop.export.base import stamp_of_plan, write_parts
+    from twin.interop.export.megatron.launch import launch, written
+
+    found = launch(plan)
+    stamp = stamp_of_plan(plan.scenario, words, "megatron")
+    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    write_parts({"": written(found, stamp, suffix).encode()}, path)
+    output.sentence(f"Wrote {path}: {len(found.arguments)} arguments.")
+    for loss in found.losses:
+        output.message(f"Not said: {loss}")
+    for caveat in found.caveats:
+        output.message(f"Said differently: {caveat}")
+    return {
+        "hash": stamp.hash,
+        "fits": plan.memory.fits,
+        "losses": [asdict(loss) for loss in found.losses],
+        "caveats": list(found.caveats),
+    }
 
 
 def _measured(asked: _Real, form: str, path: Path, output: Output) -> None:

@@ -3,9 +3,10 @@ the arguments of a launch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -14,8 +15,8 @@ from twin.cli.options import JsonOption, QuietOption
 from twin.cli.output import Output
 
 if TYPE_CHECKING:
-    from twin.cli.megatron import Cluster
     from twin.interop.importing.hf_config import Imported
+    from twin.interop.importing.megatron import Launch
 
 VERSION = 1
 """Version of the JSON document."""
@@ -75,9 +76,7 @@ def import_(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
         _refuse(form)
     output = Output(as_json, quiet)
     if form == "megatron":
-        from twin.cli.megatron import Cluster
-
-        where = Cluster(node, nodes, fabric)
+        where = _Cluster(node, nodes, fabric)
         _launch(_Launch(file, where, defines or [], more or []), path, output, force=force)
         return
     if node or nodes or fabric or defines or more:
@@ -98,21 +97,29 @@ def import_(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
 
 
 @dataclass(frozen=True, slots=True)
+class _Cluster:
+    """Where a launch runs, which its arguments do not say."""
+
+    node: str | None
+    nodes: int | None
+    fabric: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Launch:
     """A file of arguments, and what is known beside it."""
 
     file: Path
-    where: Cluster
+    where: _Cluster
     defines: list[str]
     more: list[str]
 
 
 def _launch(asked: _Launch, path: Path | None, output: Output, *, force: bool) -> None:
     """A scenario from the arguments of a launch."""
-    from twin.cli.catalog import counts
-    from twin.cli.megatron import read_launch, summary
+    from twin.cli.catalog_entries import counts
 
-    launch, text, sections = read_launch(asked.file, asked.where, asked.defines, asked.more)
+    launch, text, sections = _read_launch(asked.file, asked.where, asked.defines, asked.more)
     if path is not None:
         _write(path, text, force=force)
     elif not output.json:
@@ -127,14 +134,14 @@ def _launch(asked: _Launch, path: Path | None, output: Output, *, force: bool) -
             "written": str(path) if path else None,
         }
     )
-    output.message(f"{summary(launch)}{f', written to {path}' if path else ''}.")
+    output.message(f"{_summary(launch)}{f', written to {path}' if path else ''}.")
     for remark in launch.remarks:
         output.message(remark)
 
 
 def _document(imported: Imported, path: Path | None) -> dict[str, object]:
     """The answer as one JSON document."""
-    from twin.cli.catalog import counts
+    from twin.cli.catalog_entries import counts
 
     model = imported.model
     return {
@@ -182,3 +189,67 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         from twin.answers.store import unwritable
 
         raise unwritable(path, error) from None
+
+
+def _read_launch(
+    file: Path, cluster: _Cluster, defines: Sequence[str], more: Sequence[str]
+) -> tuple[Launch, str, dict[str, Any]]:
+    """The launch that a file describes, as itself, as the text of a scenario, and as its sections.
+
+    Raises `UsageError` for what is wrong with the file, and where the cluster is not known."""
+    from twin.interop.importing.as_yaml import scenario_text, sections
+    from twin.interop.importing.megatron import read_megatron
+    from twin.loading.files import display
+
+    launch = read_megatron(file, _defined(defines), more)
+    where = _placed(launch, cluster)
+    return launch, scenario_text(launch, where, display(file)), sections(launch, where)
+
+
+def _summary(launch: Launch) -> str:
+    """What was read, in a sentence."""
+    from twin.arch.count import parameters
+
+    parallel = launch.parallel
+    degrees = {
+        "tensor": parallel.tensor,
+        "context": parallel.context,
+        "pipeline": parallel.pipeline,
+        "virtual": parallel.virtual,
+        "expert": parallel.expert,
+    }
+    shown = ", ".join(f"{axis} {degree}" for axis, degree in degrees.items() if degree > 1)
+    return f"{launch.name}: {parameters(launch.model).total:,} parameters; {shown or 'one rank'}"
+
+
+def _defined(words: Sequence[str]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise typer.BadParameter(f"write NAME=VALUE, not `{word}`", param_hint="--define")
+        found[name] = value
+    return found
+
+
+def _placed(launch: Launch, cluster: _Cluster) -> dict[str, Any]:
+    """The section `cluster`; refuses what nobody says."""
+    from twin.errors import Problem, UsageError
+    from twin.loading import catalog_parts
+    from twin.loading.suggest import hint
+
+    nodes = cluster.nodes or launch.nodes
+    said = {"node": cluster.node, "nodes": nodes, "fabric": cluster.fabric}
+    fixes = {
+        "node": hint("", catalog_parts("nodes"), "--node with one of"),
+        "nodes": "--nodes NUMBER",
+        "fabric": hint("", catalog_parts("fabrics"), "--fabric with one of"),
+    }
+    problems = [
+        Problem("TW011", f"--{key}", f"the arguments do not say the cluster's {key}", fixes[key])
+        for key, value in said.items()
+        if value is None
+    ]
+    if problems:
+        raise UsageError(problems)
+    return said

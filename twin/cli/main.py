@@ -20,7 +20,6 @@ import typer
 
 from twin.cli.calibrate import calibrate
 from twin.cli.catalog import catalog
-from twin.cli.check import check
 from twin.cli.compare import compare
 from twin.cli.explain import explain
 from twin.cli.export import export
@@ -28,10 +27,9 @@ from twin.cli.import_ import import_
 from twin.cli.measured import measured
 from twin.cli.output import complain, dumps
 from twin.cli.recommend import recommend
-from twin.cli.resolve import resolve
-from twin.cli.run import run
+from twin.cli.run import check, run
 from twin.cli.runs import runs
-from twin.cli.schema import schema
+from twin.cli.schema import resolve, schema
 from twin.cli.seals import seals
 from twin.cli.sweep import sweep
 from twin.cli.track import track
@@ -130,7 +128,7 @@ def _say_version(wanted: bool) -> None:
 def _twin(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version."),
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Declares the options of the command itself."""

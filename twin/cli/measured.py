@@ -22,12 +22,11 @@ from twin.cli.output import Output
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.table import Table
-
     from twin.engine.trace import Trace
     from twin.evidence.measured.compare import StepComparison
     from twin.evidence.measured.run_folder import MeasuredRun
     from twin.evidence.measured.summary import RunSummary
+    from twin.reports.table import Table
 
 VERSION = 1
 """Version of the JSON document."""
@@ -102,12 +101,12 @@ def _list(output: Output) -> None:
     from twin.evidence.measured.run_folder import runs_in
 
     runs = runs_in(folder)
-    listed = [{"name": one.name, "path": str(one)} for one in runs]
+    listed = [{"name": run.name, "path": str(run)} for run in runs]
     output.document({"version": VERSION, "folder": str(folder), "runs": listed})
     if not runs:
         output.sentence(f"No run with a timeline is in `{folder}`.")
-    for one in runs:
-        output.sentence(str(one))
+    for run in runs:
+        output.sentence(str(run))
 
 
 def _document(
@@ -133,7 +132,7 @@ def _document(
         "breakdown": in_seconds(mean(happened.breakdown_ns)),
         "ranks": [{"role": role, "breakdown_ns": row} for role, row in ranks],
         "spans": happened.events,
-        "actions": [asdict(one) for one in found.actions],
+        "actions": [asdict(action) for action in found.actions],
         "predicted": compared and compared.to_json(),
     }
 
@@ -151,13 +150,13 @@ def _tables(
 
 
 def _step_table(row: dict[str, int], compared: StepComparison | None) -> Table:
-    from rich.table import Table
-
     from twin.reports.breakdown import CAUSE_WORDS, CAUSES
     from twin.reports.numbers import duration, show, signed_duration
+    from twin.reports.table import headed
 
     other = compared.predicted_row if compared else dict.fromkeys(CAUSES, 0)
-    table = Table("Where the step goes", "measured", *_more(compared, "difference"), box=None)
+    heads = ("Where the step goes", "measured", *_more(compared, "difference"))
+    table = headed("", *heads)
     length = sum(row.values())
     for cause in CAUSES:
         if row[cause] or other[cause]:
@@ -170,18 +169,17 @@ def _step_table(row: dict[str, int], compared: StepComparison | None) -> Table:
 
 
 def _action_table(actions: Sequence[Any], compared: StepComparison | None) -> Table:
-    from rich.table import Table
-
     from twin.reports.numbers import duration, signed
+    from twin.reports.table import headed
 
-    table = Table("Action", "measured", "how many", *_more(compared, "error"), box=None)
-    for one in actions:
-        known, told = one.measured_seconds, one.predicted_seconds
-        cells = ["none" if known is None else duration(known), f"{one.count:,}"]
+    table = headed("", "Action", "measured", "count", *_more(compared, "error"))
+    for action in actions:
+        known, predicted = action.measured_seconds, action.predicted_seconds
+        cells = ["none" if known is None else duration(known), f"{action.count:,}"]
         if compared:
-            off = "" if one.error is None else f"{signed(100 * one.error)} %"
-            cells += ["none" if told is None else duration(told), off]
-        table.add_row(one.name, *cells)
+            off = "" if action.error is None else f"{signed(100 * action.error)} %"
+            cells += ["none" if predicted is None else duration(predicted), off]
+        table.add_row(action.name, *cells)
     return table
 
 
@@ -190,28 +188,26 @@ def _more(compared: StepComparison | None, last: str) -> list[str]:
 
 
 def _rank_table(happened: Trace) -> Table:
-    from rich.table import Table
-
     from twin.reports.breakdown import CAUSE_WORDS, CAUSES
     from twin.reports.numbers import show
+    from twin.reports.table import headed
 
     rows = happened.breakdown_ns
-    used = [one for one in CAUSES if any(row[one] for row in rows)]
-    table = Table("Rank", *(CAUSE_WORDS[one] for one in used), box=None)
+    used = [cause for cause in CAUSES if any(row[cause] for row in rows)]
+    table = headed("", "Rank", *(CAUSE_WORDS[cause] for cause in used))
     for role, row in list(zip(happened.roles, rows, strict=True))[:_RANKS]:
-        table.add_row(role, *(show(row[one] / happened.step_ns, "%") for one in used))
+        table.add_row(role, *(show(row[cause] / happened.step_ns, "%") for cause in used))
     if len(rows) > _RANKS:
         table.add_row(f"and {len(rows) - _RANKS:,} more")
     return table
 
 
 def _run_table(run: MeasuredRun, found: RunSummary) -> Table:
-    from rich.table import Table
-
     from twin.reports.numbers import duration
+    from twin.reports.table import headed
 
     header, mesh = run.header, run.layout.mesh
-    table = Table("Run", "", box=None)
+    table = headed("", "Run", "", left=(0, 1))
     table.add_row("Model", header.model)
     table.add_row(
         "Layout",

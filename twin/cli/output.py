@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from twin.reports.table import Block
+    from twin.reports.table import Block, Table
 
 _FILE_WIDTH = 120
 """Columns of tables that go to a file or a pipe."""
@@ -47,8 +47,6 @@ class Output:
         """Tables and notes, on stdout, a blank line before each."""
         from rich.console import Console
 
-        from twin.cli.columns import drawn
-
         # A file has no width: long rows stay whole there.
         width = None if sys.stdout.isatty() else _FILE_WIDTH
         # Names are the planner's: what looks like markup or an emoji in one is text.
@@ -61,6 +59,19 @@ class Output:
         """The answer as JSON, on stdout, if it was asked for."""
         if self.json:
             sys.stdout.write(dumps(document))
+
+    def answer(
+        self,
+        document: Mapping[str, Any],
+        sentences: Iterable[str],
+        tables: Iterable[RenderableType | Block] = (),
+    ) -> None:
+        """The whole answer: a JSON document, or sentences and tables."""
+        self.document(document)
+        for text in sentences:
+            self.sentence(text)
+        if self.tables:
+            self.show(*tables)
 
     def message(self, text: str) -> None:
         """Something to know beside the answer, on stderr."""
@@ -82,3 +93,46 @@ def dumps(document: Mapping[str, Any]) -> str:
 def complain(text: str) -> None:
     """A message on stderr, whatever was asked."""
     sys.stderr.write(f"{text}\n")
+
+
+def drawn(part: RenderableType | Block) -> RenderableType:
+    """Tables and notes as rich prints them; anything else stays as it is."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from twin.reports.table import Notes, Table
+
+    if isinstance(part, Table):
+        return _drawn_table(part)
+    if not isinstance(part, Notes):
+        return part
+    if not part.title:
+        return Group(*map(Text, part.lines))
+    texts = [(line.lstrip(), len(line) - len(line.lstrip())) for line in part.lines]
+    indented = (Padding(Text(text), (0, 0, 0, 2 + indent)) for text, indent in texts)
+    return Group(Text(part.title, style="bold"), *indented)
+
+
+def _drawn_table(table: Table) -> RenderableType:
+    """A table without lines and with two blanks between columns."""
+    from rich.table import Table as RichTable
+
+    shown = RichTable(
+        title=table.title,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        show_header=bool(table.heads),
+        caption=table.caption or None,
+        caption_justify="left",
+    )
+    columns = table.heads or [""] * max(map(len, table.rows), default=0)
+    for place, head in enumerate(columns):
+        shown.add_column(head, justify="left" if place in table.left else "right", overflow="fold")
+    for place, row in enumerate(table.rows):
+        if place in table.rules:
+            shown.add_section()
+        shown.add_row(*row, style="dim" if place in table.dim else None)
+    return shown

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from twin.cli.answer import search_progress, sweep_progress
 from twin.cli.options import JsonOption, NoCacheOption, QuietOption, ScenarioArgument, SetOption
 from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
-from twin.cli.progress import search_progress, sweep_progress
 from twin.cli.sweep import BUG, IMPOSSIBLE, ClusterOption, JobsOption, pool_choice
 
 if TYPE_CHECKING:

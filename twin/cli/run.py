@@ -1,4 +1,4 @@
-"""`twin run`: what happens?"""
+"""`twin run`: what happens? `twin check`: is the scenario valid, and does it fit?"""
 
 from __future__ import annotations
 
@@ -78,4 +78,33 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     if output.tables:
         output.show(*found.kind.tables(found))
     if code := exit_code(found.report, failed) or unmeasured:
+        raise typer.Exit(code)
+
+
+def check(
+    scenario: ScenarioArgument,
+    sets: SetOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Is it valid, and does it fit? No simulation. If not, the nearest plans that do.
+
+    Exits with 3 when the scenario is invalid or its layout impossible, with 4 when it does not fit,
+    with 5 when its memory is not as the scenario expects. Expected times are left to `twin run`.
+    """
+    from twin.answers import check as check_scenario
+    from twin.cli.answer import exit_code, say_failed
+    from twin.loading import load_any
+
+    output = Output(as_json, quiet)
+    found = check_scenario(load_any(scenario, sets or []))
+    output.answer(found.to_json(), found.sentences)
+    failed = say_failed(found.expectations, output)
+    if output.tables:
+        from twin.reports.expect import expectation_notes
+        from twin.reports.table import warning_notes
+
+        notes = (*expectation_notes(found.expectations), *warning_notes(found.warnings))
+        output.show(*found.tables, *notes)
+    if code := exit_code(found, failed):
         raise typer.Exit(code)

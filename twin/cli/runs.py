@@ -183,7 +183,7 @@ def figures_table(report: dict[str, Any]) -> Table:
 def origin_table(entry: StoredRun) -> Table:
     """Where a stored answer came from, and where it lies."""
     from twin.reports.numbers import duration
-    from twin.reports.table import headless
+    from twin.reports.table import lookup
 
     same = "as it runs now" if entry.current else "other code than now: it would simulate again"
     rows = {
@@ -193,10 +193,7 @@ def origin_table(entry: StoredRun) -> Table:
         "Fidelity": entry.fidelity,
         "Command": entry.command or "(from Python)",
     }
-    table = headless("Stored", "left", "left")
-    for name, text in rows.items():
-        table.add_row(name, text)
-    return table
+    return lookup(rows, "Stored", side="left")
 
 
 def _when(created: str) -> str:

@@ -15,11 +15,10 @@ from twin.cli.options import JsonOption, QuietOption
 from twin.cli.output import Output
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from twin.answers import Run
     from twin.evidence.live.seal import Seal
     from twin.evidence.live.seals import SealFolder
+    from twin.reports.table import Table
 
 VERSION = 1
 """Version of the JSON document."""
@@ -93,16 +92,16 @@ def sealed(found: Run, folder: Path | None) -> dict[str, Any]:
 
     known = found.report.provenance
     checked = basis(known.calibration, known.fidelity, folder)
-    one, path, new = keep(seal(found, checked), folder)
-    told = "Sealed" if new else f"Sealed before, on {one.sealed[:10]},"
-    words = f"{told} as {one.digest[:8]} in {path}: {sentence(one)}."
+    kept, path, new = keep(seal(found, checked), folder)
+    when = "Sealed" if new else f"Sealed before, on {kept.sealed[:10]},"
+    words = f"{when} as {kept.digest[:8]} in {path}: {sentence(kept)}."
     return {
         "seal": {
-            "digest": one.digest,
+            "digest": kept.digest,
             "file": str(path),
-            "sealed": one.sealed,
+            "sealed": kept.sealed,
             "new": new,
-            "interval": one.interval,
+            "interval": kept.interval,
             "words": words,
         }
     }
@@ -117,8 +116,8 @@ def _list(output: Output) -> None:
         {
             "version": VERSION,
             "folder": str(found.folder),
-            "seals": [_row(one, found) for one in found.seals],
-            "refused": [one.as_dict() for one in found.refused],
+            "seals": [_row(seal, found) for seal in found.seals],
+            "refused": [problem.as_dict() for problem in found.refused],
             "hit_rate": asdict(found.hit_rate) | {"share": found.hit_rate.share},
         }
     )
@@ -133,31 +132,31 @@ def _show(name: str, output: Output) -> None:
     from twin.evidence.live.seals import find, read_seals
     from twin.evidence.live.wording import checked
 
-    one = find(name)
+    seal = find(name)
     found = read_seals()
-    output.document({"version": VERSION, "seal": one.to_json(), **_row(one, found)})
-    output.sentence(f"{one.name}, sealed {one.sealed}: {sentence(one)}.")
-    for row in found.of(one):
+    output.document({"version": VERSION, "seal": seal.to_json(), **_row(seal, found)})
+    output.sentence(f"{seal.name}, sealed {seal.sealed}: {sentence(seal)}.")
+    for row in found.of(seal):
         output.sentence(f"{row.checked}, {row.run}: {checked(row)}")
     if output.tables:
-        output.show(_figures(one), _origin(one))
+        output.show(_figures(seal), _origin(seal))
 
 
-def _check(name: str, told: tuple[str, str, str | None], output: Output) -> None:
+def _check(name: str, measurement: tuple[str, str, str | None], output: Output) -> None:
     """Hold a seal against a step that somebody measured: seconds, source, when the run began."""
     from twin.evidence.live.seals import add, check, find, keep
     from twin.evidence.live.step_time_estimate import StepTime
     from twin.evidence.live.wording import checked
 
-    measured, source, began = told
-    one = find(name)
+    measured, source, began = measurement
+    seal = find(name)
     seconds = StepTime(_seconds(measured), None, 0)
-    found = check(one, seconds, source, _date(began) if began else None, datetime.now(UTC))
-    keep(one)
+    found = check(seal, seconds, source, _date(began) if began else None, datetime.now(UTC))
+    keep(seal)
     new = add(found)
     document = asdict(found) | {"hit": found.hit, "new": new}
     output.document({"version": VERSION, "check": document})
-    output.sentence(f"{one.name}: {checked(found)}.")
+    output.sentence(f"{seal.name}: {checked(found)}.")
 
 
 def _seconds(text: str) -> float:
@@ -198,68 +197,68 @@ def _refuse(found: SealFolder) -> None:
     raise typer.Exit(_REFUSED)
 
 
-def _row(one: Seal, found: SealFolder) -> dict[str, Any]:
+def _row(seal: Seal, found: SealFolder) -> dict[str, Any]:
     """A seal with its checks as data."""
     return {
-        "digest": one.digest,
-        "file": str(found.folder / one.filename),
-        "name": one.name,
-        "sealed": one.sealed,
-        "hash": one.prediction.hash,
-        "step_seconds": one.seconds,
-        "interval": one.interval,
-        "basis": asdict(one.prediction.basis),
-        "checks": [asdict(row) | {"hit": row.hit, "ratio": row.ratio} for row in found.of(one)],
+        "digest": seal.digest,
+        "file": str(found.folder / seal.filename),
+        "name": seal.name,
+        "sealed": seal.sealed,
+        "hash": seal.prediction.hash,
+        "step_seconds": seal.seconds,
+        "interval": seal.interval,
+        "basis": asdict(seal.prediction.basis),
+        "checks": [asdict(row) | {"hit": row.hit, "ratio": row.ratio} for row in found.of(seal)],
     }
 
 
 def _table(found: SealFolder) -> Table:
-    from rich.table import Table
-
     from twin.evidence.live.seals import counting
     from twin.evidence.live.wording import checked
     from twin.reports.numbers import duration
+    from twin.reports.table import headed
 
-    table = Table("Seal", "Sealed", "Scenario", "Step", "80 % interval", "Checked", box=None)
-    for one in reversed(found.seals):
-        rows = found.of(one)
+    heads = ("Seal", "Sealed", "Scenario", "Step", "80 % interval", "Checked")
+    table = headed("", *heads, left=range(len(heads)))
+    for seal in reversed(found.seals):
+        rows = found.of(seal)
         chosen = counting(rows)
-        span = one.interval
+        span = seal.interval
         told = "not yet" if not rows else "not known to be sealed before the run began"
         table.add_row(
-            one.digest[:8],
-            one.sealed[:10],
-            one.name,
-            duration(one.seconds),
+            seal.digest[:8],
+            seal.sealed[:10],
+            seal.name,
+            duration(seal.seconds),
             f"{duration(span[0])} to {duration(span[1])}" if span else "none",
             told if chosen is None else checked(chosen),
         )
     return table
 
 
-def _figures(one: Seal) -> Table:
-    from rich.table import Table
-
+def _figures(seal: Seal) -> Table:
     from twin.reports import KPIS
     from twin.reports.numbers import show
+    from twin.reports.table import headed
 
-    table = Table("Key figures", "", "80 % interval", box=None)
+    table = headed("", "Key figures", "", "80 % interval")
     for kpi in KPIS:
-        span = one.prediction.intervals.get(kpi.key)
+        span = seal.prediction.intervals.get(kpi.key)
         told = f"{show(span[0], kpi.unit)} to {show(span[1], kpi.unit)}" if span else "none"
-        table.add_row(kpi.label, show(one.prediction.kpis.get(kpi.key), kpi.unit), told)
+        table.add_row(kpi.label, show(seal.prediction.kpis.get(kpi.key), kpi.unit), told)
     return table
 
 
-def _origin(one: Seal) -> Table:
-    from rich.table import Table
+def _origin(seal: Seal) -> Table:
+    from twin.reports.table import lookup
 
-    said = one.prediction
-    table = Table("Sealed", "", box=None)
-    table.add_row("Digest", one.digest)
-    table.add_row("Scenario hash", said.hash)
-    table.add_row("By", f"twin {said.twin_version}, source {said.source}")
-    table.add_row("Fidelity", said.fidelity)
-    table.add_row("Calibration", said.calibration)
-    table.add_row("Command", one.command or "(from Python)")
-    return table
+    prediction = seal.prediction
+    rows = {
+        "Digest": seal.digest,
+        "Scenario hash": prediction.hash,
+        "By": f"twin {prediction.twin_version}, source {prediction.source}",
+        "Fidelity": prediction.fidelity,
+        "Calibration": prediction.calibration,
+        "Command": seal.command or "(from Python)",
+    }
+    return lookup(rows, "Sealed", side="left")

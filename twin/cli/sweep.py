@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,11 +15,42 @@ from twin.cli.output import DOES_NOT_FIT, Output
 
 if TYPE_CHECKING:
     from twin.answers.executors import PoolChoice
-    from twin.explore.sweep.sweep import Sweep, SweepRequest
+    from twin.explore.sweep.sweep import Sweep, SweepRequest, SweepRow
+    from twin.reports.table import Table
+    from twin.spec.kpis import Kpi
 
 BUG, IMPOSSIBLE = 1, 3
 """Exit codes of a sweep none of whose points could be answered: by a failure of ours, or because no
 such layout can run."""
+_HEADINGS: Final = {
+    "step_seconds": "step",
+    "days": "run",
+    "cost_usd": "cost",
+    "mfu": "MFU",
+    "iteration_seconds": "iteration",
+    "rollout_seconds": "rollouts",
+    "trained_tokens_per_second_per_gpu": "trained",
+    "tokens_per_second_per_gpu": "per GPU",
+    "idle_share": "idle",
+    "tail_share": "tail",
+    "cost_usd_per_iteration": "cost",
+    "cost_usd_of_rollouts": "cost",
+}
+"""Labels that would be long."""
+_MOST_ROWS: Final = 40
+"""Rows of a table; of more points those that fit come first, the best before the others."""
+_STATUS: Final = {
+    "fits": "fits",
+    "does_not_fit": "out of memory",
+    "impossible": "impossible",
+    "failed": "failed",
+}
+_WORDS: Final = {
+    "fits": ("fits", "fit"),
+    "does_not_fit": ("does not fit", "do not fit"),
+    "impossible": ("is impossible", "are impossible"),
+    "failed": ("failed", "failed"),
+}
 
 
 class SweepFidelity(StrEnum):
@@ -87,7 +120,7 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     runs/points: a sweep that was stopped continues where it was. Exits with 4 when no point fits,
     with 3 when no point can run at all.
     """
-    from twin.cli.progress import sweep_progress
+    from twin.cli.answer import sweep_progress
     from twin.explore.sweep.points import points_folder
     from twin.explore.sweep.sweep import check_output, write
     from twin.explore.sweep.sweep import sweep as answered
@@ -178,9 +211,7 @@ def _say(found: Sweep, output: Output, shown: tuple[str, ...]) -> None:
     if output.json:
         output.document(found.to_json())
         return
-    from twin.cli.sweep_table import sweep_table, words
-
-    for sentence in words(found):
+    for sentence in _sentences(found):
         output.sentence(sentence)
     if output.tables:
         output.show(sweep_table(found, shown))
@@ -192,3 +223,99 @@ def _exit_code(found: Sweep) -> int:
     if found.count("does_not_fit"):
         return DOES_NOT_FIT
     return IMPOSSIBLE if found.count("impossible") == len(found.rows) else BUG
+
+
+def _sentences(found: Sweep) -> list[str]:
+    """How many points ended how, and the ends of the frontier."""
+    counted = [(found.count(status), pair) for status, pair in _WORDS.items()]  # pyright: ignore[reportArgumentType]
+    ends = ", ".join(f"{count:,} {pair[count != 1]}" for count, pair in counted if count)
+    total = len(found.rows)
+    sentences = [f"{total:,} point{'s' * (total != 1)}: {ends}."]
+    best = found.frontier
+    if best:
+        ends = {
+            word: min(best, key=lambda place: found.loss(place, key))
+            for word, key in zip(("Quickest", "Cheapest"), found.frontier_by, strict=True)
+        }
+        if len(set(found.frontier_by)) == 1:
+            ends = {"Most tokens per second, since not all write the same": best[0]}
+        elif len(set(ends.values())) == 1:
+            ends = {"Quickest and cheapest": best[0]}
+        sentences += [f"{word}: {_named(found, place)}." for word, place in ends.items()]
+    return sentences
+
+
+def sweep_table(found: Sweep, shown: Sequence[str] = ()) -> Table:
+    """One row per point: the fields that vary, whether it fits, its key figures, or why not."""
+    from twin.reports.table import headed
+
+    kpis = [kpi for kpi in found.kpis if kpi.key in (*found.kind.headline, *shown)]
+    places, best = _places(found), set(found.frontier)
+    named = ["", *_headings(found.fields), ""]
+    figures = [_HEADINGS.get(kpi.key, kpi.label) for kpi in kpis]
+    why = ["why not"] if any(row.outcome.reason for row in found.rows) else []
+    heads = (*named, *figures, "to spare", *why)
+    left = {*range(len(named)), *range(len(named) + len(figures) + 1, len(heads))}
+    table = headed("Points", *heads, left=left)
+    for place in places:
+        row = found.rows[place]
+        cells = _cells(row, found.fields, kpis, marked=place in best)
+        table.add_row(*cells[: len(heads)], dim=row.outcome.status != "fits")
+    table.caption = _caption(found, len(places))
+    return table
+
+
+def _cells(row: SweepRow, fields: Sequence[str], kpis: Sequence[Kpi], *, marked: bool) -> list[str]:
+    from twin.answers.variants import written
+    from twin.reports.numbers import gibibytes, show
+
+    outcome = row.outcome
+    values = [written(row.values[path]) if path in row.values else "" for path in fields]
+    figures = [show(outcome.kpis.get(kpi.key), kpi.unit) if outcome.kpis else "" for kpi in kpis]
+    room = "" if outcome.headroom_bytes is None else gibibytes(outcome.headroom_bytes)
+    reason = f"{outcome.code} {outcome.reason}".strip()
+    return ["*" if marked else "", *values, _STATUS[outcome.status], *figures, room, reason]
+
+
+def _places(found: Sweep) -> list[int]:
+    """The rows that are shown: all in their order, or of many the best."""
+    if len(found.rows) <= _MOST_ROWS:
+        return list(range(len(found.rows)))
+    best = set(found.frontier)
+
+    def rank(place: int) -> tuple[bool, bool, float]:
+        row = found.rows[place]
+        fits = row.outcome.status == "fits"
+        first, _ = found.frontier_by
+        return (place not in best, not fits, found.loss(place, first))
+
+    return sorted(range(len(found.rows)), key=rank)[:_MOST_ROWS]
+
+
+def _caption(found: Sweep, shown: int) -> str:
+    said = "* Pareto-optimal in time and cost"
+    if len(set(found.frontier_by)) == 1:
+        said = "* no other point writes more per second and GPU"
+    if found.fidelity == "fast":
+        said += "; times are fast estimates, which leave out that transfers share links"
+    more = len(found.rows) - shown
+    return said + (f"; {more:,} more points: --output writes all" if more else "")
+
+
+def _headings(fields: Sequence[str]) -> list[str]:
+    """The last key of each path, with those before it where two fields end alike."""
+    last = Counter(path.rpartition(".")[2] for path in fields)
+    short = {path: path.rpartition(".")[2] for path in fields}
+    return [path if last[short[path]] > 1 else short[path] for path in fields]
+
+
+def _named(found: Sweep, place: int) -> str:
+    """A point as one would type it, and what it gives."""
+    from twin.answers.variants import written
+    from twin.reports.numbers import show
+
+    row = found.rows[place]
+    words = " ".join(f"--set {path}={written(value)}" for path, value in row.values.items())
+    kpis = [kpi for kpi in found.kpis if kpi.key in found.frontier_by]
+    figures = [show(row.outcome.kpis[kpi.key], kpi.unit) for kpi in kpis]
+    return f"{words}: {', '.join(figures)}"

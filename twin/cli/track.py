@@ -13,9 +13,8 @@ from twin.cli.options import JsonOption, QuietOption
 from twin.cli.output import NOT_AS_EXPECTED, Output
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from twin.evidence.live.follower import Follower, Track
+    from twin.reports.table import Block
 
 
 def track(  # noqa: PLR0913  one parameter per option of the command line
@@ -58,10 +57,7 @@ def track(  # noqa: PLR0913  one parameter per option of the command line
         _follow(follower, output, every)
     found = follower.look()
     kept = _kept(follower, wanted=check or found.state == "done")
-    output.document(found.to_json() | {"check": kept})
-    output.sentence(_sentence(found))
-    if output.tables:
-        output.show(*tables(found))
+    output.answer(found.to_json() | {"check": kept}, [_sentence(found)], tables(found))
     if found.prediction is not None and found.prediction.inside is False:
         raise typer.Exit(NOT_AS_EXPECTED)
 
@@ -93,12 +89,14 @@ def _watch(follower: Follower, every: float) -> None:
     from rich.padding import Padding
     from rich.progress_bar import ProgressBar
 
+    from twin.cli.output import drawn
+
     console = Console(file=sys.stderr, markup=False, emoji=False)
     with Live(console=console, transient=True, auto_refresh=False) as live:
         while (found := follower.look()).state != "done":
             bar = ProgressBar(total=found.steps, completed=found.step, width=60)
             shown = Padding(bar, (0, 0, 1, 0))  # a bar ends no line
-            live.update(Group(_sentence(found), shown, *tables(found)), refresh=True)
+            live.update(Group(_sentence(found), shown, *map(drawn, tables(found))), refresh=True)
             time.sleep(every)
 
 
@@ -126,17 +124,15 @@ def _sentence(found: Track) -> str:
     return sentence(found)
 
 
-def tables(found: Track) -> list[RenderableType]:
-    """The same in full."""
-    from rich.table import Table
-
+def tables(found: Track) -> list[Block]:
+    """The run's progress, its comparison with the seal, and notes."""
     from twin.evidence.live.wording import sections
+    from twin.reports.table import Notes, headed
 
-    parts: list[RenderableType] = []
+    parts: list[Block] = []
     for title, rows in sections(found):
-        table = Table(title, "", box=None, title_justify="left")
+        table = headed("", title, "", left=(0, 1))
         for name, text in rows:
             table.add_row(name, text)
         parts.append(table)
-    parts += [f"note: {note}" for note in found.notes]
-    return parts
+    return [*parts, *(Notes("", (f"note: {note}",)) for note in found.notes)]

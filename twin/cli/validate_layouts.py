@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rich.table import Table
-
 from twin.answers.store import runs_folder
 from twin.cli.output import NOT_AS_EXPECTED, Output
 from twin.evidence.loop import page, rl_loop
@@ -19,6 +17,7 @@ from twin.evidence.loop.rl_loop import LoopOutcome, medians
 from twin.evidence.loop.run import RunOptions, predict_then_run
 from twin.evidence.loop.trainer import obstacle
 from twin.reports.numbers import duration, signed
+from twin.reports.table import Table, headed
 
 VERSION = 1
 """Version of the JSON document."""
@@ -66,13 +65,13 @@ def run(request: LayoutsRequest, output: Output) -> int:
     output.document(
         {
             "version": VERSION,
-            "scores": [one.to_json() for one in scores],
+            "scores": [result.to_json() for result in scores],
             "layouts": [outcome.to_json() for outcome in outcomes],
             "loops": [loop.to_json() for loop in loops],
         }
     )
-    for one in scores:
-        output.sentence(_sentence(one))
+    for result in scores:
+        output.sentence(_sentence(result))
     if loops:
         output.sentence(_loops_sentence(loops))
     if output.tables:
@@ -85,7 +84,8 @@ def run(request: LayoutsRequest, output: Output) -> int:
     if request.table is not None:
         page.write_table(request.table, trained, outcomes)
         output.message(f"Written: {request.table}")
-    errors = [one.median_error for one in scores] + [*(medians(loops) if loops else {}).values()]
+    errors = [result.median_error for result in scores]
+    errors += medians(loops).values() if loops else ()
     limit = request.limit
     return NOT_AS_EXPECTED if limit is not None and any(100 * e > limit for e in errors) else 0
 
@@ -105,19 +105,19 @@ def _loops_sentence(loops: Sequence[LoopOutcome]) -> str:
     )
 
 
-def _sentence(one: LayoutScore) -> str:
-    text = f"{one.layouts} {one.mode} layouts: median error {one.median_error:.1%}, "
-    text += f"largest {one.largest_error:.1%}"
-    if one.rank_correlation is not None:
-        text += f", rank correlation {one.rank_correlation:.3f}"
-    if one.intervals:
-        text += f"; {one.hits} of {one.intervals} sealed intervals held"
-    return f"{text}; {one.drifted} drifted."
+def _sentence(result: LayoutScore) -> str:
+    text = f"{result.layouts} {result.mode} layouts: median error {result.median_error:.1%}, "
+    text += f"largest {result.largest_error:.1%}"
+    if result.rank_correlation is not None:
+        text += f", rank correlation {result.rank_correlation:.3f}"
+    if result.intervals:
+        text += f"; {result.hits} of {result.intervals} sealed intervals held"
+    return f"{text}; {result.drifted} drifted."
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Table]:
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Table]:
     """The table; none without rows."""
-    table = Table(*header, box=None)
+    table = headed("", *heads, left=range(len(heads)))
     for row in rows:
         table.add_row(*row)
-    return [table] if table.row_count else []
+    return [table] if table.rows else []

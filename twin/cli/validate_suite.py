@@ -10,8 +10,6 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from rich.table import Table
-
 from twin.cli.answer import progress_bar
 from twin.cli.output import NOT_AS_EXPECTED, Output
 from twin.errors import Problem, UsageError
@@ -30,6 +28,7 @@ from twin.evidence.validate.summary import (
 )
 from twin.evidence.validate.validate import at_once, validate
 from twin.reports.interval import Known, shipped
+from twin.reports.table import Table, headed
 
 VERSION: Final = 1
 """Version of the JSON document."""
@@ -66,11 +65,8 @@ def run(request: SuiteRequest, output: Output) -> int:
     rows = () if request.shipped else _rows(request)
     summary = _shipped(request, output) if request.shipped else _predicted(rows, request, output)
     answers = [answer.to_json() for answer in summary.answers]
-    output.document({"version": VERSION, "rows": answers, "summary": summary.to_json()})
-    for line in _sentences(summary):
-        output.sentence(line)
-    if output.tables:
-        output.show(*tables(summary))
+    document = {"version": VERSION, "rows": answers, "summary": summary.to_json()}
+    output.answer(document, _sentences(summary), tables(summary))
     for written in _write(request, rows, summary):
         output.message(f"Written: {written}")
     beyond = request.limit is not None and _worst_median(summary) > request.limit / 100
@@ -94,7 +90,7 @@ def _shipped(request: SuiteRequest, output: Output) -> Summary:
     summary = found.summary
     if request.only is not None:
         text = request.only.lower()
-        summary = summary.part(lambda one: _has((one.id, one.source, one.model, one.gpu), text))
+        summary = summary.part(lambda row: _has((row.id, row.source, row.model, row.gpu), text))
     if not summary.answers:
         raise _nothing(request, len(found.summary.answers), "answer")
     if found.is_older:
@@ -223,17 +219,12 @@ def tables(summary: Summary) -> tuple[Table, ...]:
     good = sum(pair.named for pair in judging)
     title = f"A/B: the faster of two plans is named in {good} of {len(judging)} pairs"
     found.append(_table(title, report.PAIR_COLUMNS, list(report.pair_rows(judging)), words=4))
-    return tuple(table for table in found if table.row_count)
+    return tuple(table for table in found if table.rows)
 
 
 def _table(title: str, header: Sequence[str], rows: Cells, words: int = 1) -> Table:
     """A table whose first columns are words; long ones are cut."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for place, name in enumerate(header):
-        if place < words:
-            table.add_column(name, overflow="fold")
-        else:
-            table.add_column(name, justify="right", no_wrap=True)
+    table = headed(title, *header, left=range(words))
     for row in rows[:_SHOWN]:
         table.add_row(*row)
     if len(rows) > _SHOWN:

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from twin.arch.count import flop_per_token
 from twin.arch.inference import Context, Form, context, decode_flop, prefill_flop, with_heads
-from twin.reports.numbers import digits, flop, gibibytes
+from twin.reports.numbers import digits, flop, gibibytes, signed
+from twin.reports.table import Table, headed
 from twin.spec.model import LatentAttention, ModelSpec
 
 CONTEXTS: Final = (4096, 8192, 16_384, 32_768, 65_536, 131_072)
@@ -124,3 +125,36 @@ def sentence(found: Inference) -> str:
         f"Twice the {found.heads} heads cost {low} % to {high} % more FLOP per token there, by how "
         "one counts."
     )
+
+
+def inference_tables(found: Inference) -> tuple[Table, ...]:
+    """FLOP and cache by context, then by counting convention at the longest."""
+    return _context_table(found), _convention_table(found.conventions, found.heads)
+
+
+def _context_table(found: Inference) -> Table:
+    title = f"{found.heads} heads, and what twice as many add"
+    heads = ("tokens", "train, per token", "prefill, sequence", "decode, per token", "KV cache")
+    table = headed(title, *heads, left=())
+    for row in found.contexts:
+        cells = [
+            f"{flop(getattr(row.own, key))} {_change(row, key)}"
+            for key in ("training_flop_per_token", "prefill_flop", "decode_flop_per_token")
+        ]
+        cache = f"{gibibytes(row.own.cache_bytes)} {_change(row, 'cache_bytes')}"
+        table.add_row(f"{row.own.tokens:,}", *cells, cache)
+    return table
+
+
+def _convention_table(found: tuple[Convention, ...], heads: int) -> Table:
+    title = f"FLOP per token at long context, {heads} and {2 * heads} heads, by how one counts"
+    table = headed(title, "counted", "tokens", str(heads), str(2 * heads), "more")
+    for row in found:
+        more = f"{signed(100 * row.change)} %"
+        table.add_row(row.name, f"{row.tokens:,}", flop(row.own), flop(row.twice), more)
+    return table
+
+
+def _change(row: Beside, key: str) -> str:
+    change = row.change(key)
+    return f"{signed(100 * change)} %" if change else "+0 %"

@@ -35,7 +35,8 @@ from twin.planning.memory import boundary_bytes
 from twin.planning.mesh import in_pods, neighbours_share
 from twin.planning.types import Plan
 from twin.reports.link_use import LinkLoad, link_use, steps_by_name
-from twin.reports.numbers import digits, duration, rate
+from twin.reports.numbers import digits, duration, gibibytes, rate
+from twin.reports.table import Table, bar, headed, percent
 
 AXES: Final = {
     "send_forward": "pipeline",
@@ -315,3 +316,26 @@ def _exposed(trace: Trace) -> NDArray[np.float64]:
 def _mean(values: Iterable[float]) -> float:
     found = list(values)
     return sum(found) / len(found) if found else 0.0
+
+
+def link_use_table(use: NetworkUse) -> Table:
+    """Every class of link: how long it is in use, what it carries, and how fast while it does."""
+    heads = ("", "in use", "", "carries per step", "while in use", "of at most", "capacity used")
+    table = headed("Links, mean of the ranks and of both directions", *heads)
+    for link in use.links:
+        table.add_row(*_link_row(link))
+        for name, size in link.parts.items():
+            table.add_row(f"  {name}", "", "", gibibytes(size), "", "", "")
+    return table
+
+
+def _link_row(link: LinkLoad) -> tuple[str, ...]:
+    return (
+        link.label,
+        percent(link.busy),
+        bar(link.busy, 10),
+        gibibytes(link.bytes),
+        rate(link.rate),
+        rate(link.capacity),
+        percent(link.use),
+    )

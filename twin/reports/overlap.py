@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twin.arch.ops import Layer
 from twin.engine.cost_model import CostModel
@@ -23,7 +23,12 @@ from twin.engine.overlap import length_ns
 from twin.engine.passes import backward_pass, forward_pass, input_pass, recomputed, weight_pass
 from twin.engine.program import COMPUTE, EXPERT, Step, Template
 from twin.planning.types import Plan
+from twin.reports.breakdown import CAUSE_WORDS
 from twin.reports.numbers import digits, duration
+from twin.reports.table import Table, headed, percent
+
+if TYPE_CHECKING:
+    from twin.reports.report import Report
 
 KINDS: Final = ("dense", "moe")
 """Kinds of layers that are looked at, in this order."""
@@ -222,3 +227,56 @@ def sentence(found: Sequence[LayerOverlap]) -> str:
         f"{demand[:1].upper()}{demand[1:]}, {bound}, and {can} the {duration(one.window.hiding)} "
         f"of kernels that can hide it ({digits(100 * one.ratio)} %)."
     )
+
+
+def overlap_table(found: Sequence[LayerOverlap]) -> Table:
+    """Window and demand of each kind of layer."""
+    title = "One layer and micro-batch, each part alone"
+    table = headed(title, "", *(f"{KIND_WORDS[layer.kind]} ({layer.layers})" for layer in found))
+    for label, key in (
+        ("forward", "forward"),
+        ("recomputation", "recompute"),
+        ("backward (input)", "backward_input"),
+        ("weight gradients", "backward_weight"),
+    ):
+        table.add_row(label, *(duration(getattr(layer.window, key)) for layer in found))
+    window = [duration(layer.window.hiding) for layer in found]
+    table.add_row("window: can hide an all-to-all", *window)
+    table.add_section()
+    for link, words in LINK_WORDS.items():
+        for label, part in (("forward", "forward"), ("backward", "backward")):
+            cells = [_time(getattr(layer, part).links[link]) for layer in found]
+            table.add_row(f"{words}, {label}", *cells)
+    table.add_row("demand: all-to-all alone", *(_time(layer.demand.alone) for layer in found))
+    table.add_section()
+    table.add_row("demand / window", *(_ratio(layer) for layer in found))
+    return table
+
+
+def _time(seconds: float) -> str:
+    return duration(seconds) if seconds else ""
+
+
+def _ratio(layer: LayerOverlap) -> str:
+    if not layer.demand.alone:
+        return "nothing to hide"
+    return "no window" if layer.ratio is None else f"{layer.ratio:.2f}"
+
+
+def exposure_table(report: Report) -> list[Table]:
+    """What is exposed, in the ramp and in the steady state; nothing where that is not known."""
+    rows = [
+        (cause, exposed) for cause, exposed in report.exposure.items() if report.breakdown_ns[cause]
+    ]
+    if not rows:
+        return []
+    table = headed("Exposed, mean over ranks", "", "ramp", "", "steady state", "")
+    for cause, exposed in rows:
+        cells = [
+            cell
+            for ns in (exposed.ramp_ns, exposed.steady_ns)
+            for cell in (duration(ns / 1e9), percent(ns / report.step_ns))
+        ]
+        table.add_row(CAUSE_WORDS[cause], *cells)
+    table.caption = "ramp: before a rank's first backward and after its last forward"
+    return [table]

@@ -16,6 +16,8 @@ from twin.engine.cost_model import length_alone
 from twin.engine.overlap import paired
 from twin.engine.program import Program
 from twin.planning.types import Plan
+from twin.reports.numbers import duration
+from twin.reports.table import Table, headed
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +78,16 @@ def sentence(found: tuple[Passes, ...]) -> str:
     return (
         f"{text}; a forward with a whole backward of another micro-batch {one.pair * 1e3:.1f} ms."
     )
+
+
+def pass_table(found: tuple[Passes, ...]) -> Table:
+    """One row for each kind of chunk."""
+    heads = "chunk", "chunks", "forward", "backward", "input", "weights", "pair"
+    table = headed("One micro-batch, each pass alone on its rank", *heads)
+    for row in found:
+        times = row.forward, row.backward, row.backward_input, row.backward_weight
+        pair = "" if row.pair is None else duration(row.pair)
+        table.add_row(row.layers, str(len(row.chunks)), *map(duration, times), pair)
+    note = "a forward beside the whole backward of another micro-batch, block by block"
+    table.caption = f"pair: {note}"
+    return table

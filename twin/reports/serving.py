@@ -32,6 +32,7 @@ from twin.inference.seconds import decode_pass
 from twin.loading.ends import ranges, with_number
 from twin.reports.inference import LONG, conventions
 from twin.reports.numbers import count, digits, duration, flop, gibibytes, signed
+from twin.reports.table import Table, headed
 from twin.scenario import Scenario
 from twin.spec.inference import EngineSpec
 from twin.spec.model import LatentAttention, ModelSpec
@@ -362,3 +363,71 @@ def shown(row: Doubled, value: float | None) -> str:
 def rate(value: float) -> str:
     """Tokens per second."""
     return f"{count(value)} tok/s"
+
+
+def serving_tables(found: Serving) -> tuple[Table, ...]:
+    """Concurrent users by context, the most users by context, and twice the heads."""
+    return _users_table(found), _limits_table(found), _heads_table(found)
+
+
+def _users_table(found: Serving) -> Table:
+    own = found.curve
+    title = f"{found.engine.name}: {found.model.name} on {own.gpus:,} GPUs in {own.groups:,} groups"
+    columns = ("context", "users", "step", "tok/s/user", "tok/s/GPU", "with prompts", "in line")
+    table = headed(title, *columns, "roofline", "bound by", left=(8,))
+    for at in own.contexts:
+        for users in at.points:
+            table.add_row(f"{at.context:,}", *_user_row(users))
+    table.caption = (
+        f"with prompts: the engine also prefills all but the {own.written:,} tokens of each "
+        "answer; in line: a step without halves that take turns"
+    )
+    return table
+
+
+def _user_row(row: Point) -> tuple[str, ...]:
+    share = digits(100 * row.parts[row.bound] / row.step)
+    return (
+        f"{row.users:,}",
+        duration(row.step),
+        digits(row.per_user),
+        count(row.per_gpu),
+        count(row.with_prompts),
+        duration(row.in_line),
+        duration(row.light),
+        f"{row.bound}, {share} %",
+    )
+
+
+def _limits_table(found: Serving) -> Table:
+    columns = ("context", "users", "because", "prompt takes", "tok/s/GPU", "by its ranges")
+    table = headed("At most", *columns, "moved most by", left=(2, 6))
+    for at in found.curve.contexts:
+        if at.points:
+            table.add_row(*_limit_row(at, found.curve.groups, found.reach[at.context]))
+        else:
+            table.add_row(f"{at.context:,}", "0", limit(at))
+    room = found.curve.room
+    table.caption = f"{gibibytes(max(0.0, room.cache))} of every GPU are left for the cache"
+    return table
+
+
+def _limit_row(at: AtContext, groups: int, reach: Reach) -> tuple[str, ...]:
+    last = at.points[-1]
+    return (
+        f"{at.context:,}",
+        f"{at.most * groups:,}",
+        limit(at),
+        duration(at.prefill),
+        count(last.per_gpu),
+        f"{count(last.per_gpu * reach.low)} to {count(last.per_gpu * reach.high)}",
+        "\n".join(reach.drivers),
+    )
+
+
+def _heads_table(found: Serving) -> Table:
+    title = f"{found.heads} and {2 * found.heads} heads at 131,072 tokens"
+    table = headed(title, "", str(found.heads), str(2 * found.heads), "change")
+    for row in found.doubled:
+        table.add_row(row.name, shown(row, row.own), shown(row, row.twice), percent(row))
+    return table

@@ -85,9 +85,9 @@ def warning_notes(warnings: Iterable[Any], title: str = "Warnings") -> list[Note
     return [Notes(title, lines)] if lines else []
 
 
-def lookup(rows: Mapping[str, object], title: str) -> Table:
-    """A table of names and values."""
-    table = headless(title, "left", "right")
+def lookup(rows: Mapping[str, object], title: str, side: str = "right") -> Table:
+    """A table of names and values, which stand to the right or the `left`."""
+    table = headless(title, "left", side)
     for name, value in rows.items():
         table.add_row(name, value)
     return table

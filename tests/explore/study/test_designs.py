@@ -21,10 +21,9 @@ from twin.arch.inference import (
     prefill_flop,
     with_heads,
 )
-from twin.cli.inference_tables import inference_tables
 from twin.loading import load, load_part
 from twin.loading.files import shipped_folder
-from twin.reports.inference import CONTEXTS, inference, sentence
+from twin.reports.inference import CONTEXTS, inference, inference_tables, sentence
 from twin.reports.kpis import kpis
 from twin.scenario import Scenario
 from twin.spec.model import ModelSpec

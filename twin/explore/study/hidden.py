@@ -23,6 +23,8 @@ from twin.errors import Problem, UsageError
 from twin.kinds.base import Fidelity
 from twin.planning.feasibility import problems
 from twin.reports.breakdown import Exposure
+from twin.reports.numbers import duration
+from twin.reports.table import Table, headed, percent
 from twin.scenario import Scenario
 
 VERSION: Final = 1
@@ -209,4 +211,42 @@ def _least(found: HiddenExpert, heads: int) -> str:
     return (
         f": expert parallelism {one.expert} shows least, {100 * one.steady_share:.1f} % of the "
         f"step in the steady state (limit {100 * LIMIT:g} %)"
+    )
+
+
+def hidden_table(found: HiddenExpert) -> Table:
+    """Every degree: what shows, and why."""
+    title = f"Expert all-to-all by degree; hidden: under {100 * LIMIT:g} % in the steady state"
+    table = headed(
+        title, "heads", "expert", "steady", "ramp", "", "step", "window", "demand", "RDMA", "memory"
+    )
+    for heads in found.heads:
+        for trial in found.of(heads):
+            table.add_row(*_trial_row(trial))
+        table.add_section()
+    notes = [
+        "window: kernels of one layer that can hide its all-to-all",
+        "demand: that all-to-all alone; RDMA: its bytes through a NIC",
+        *dict.fromkeys(
+            f"impossible: {trial.impossible}" for trial in found.trials if trial.impossible
+        ),
+    ]
+    table.caption = "\n".join(notes)
+    return table
+
+
+def _trial_row(trial: Trial) -> tuple[str, ...]:
+    if trial.impossible:
+        return str(trial.heads), str(trial.expert), "impossible"
+    return (
+        str(trial.heads),
+        str(trial.expert),
+        percent(trial.steady_share),
+        percent(trial.ramp_share),
+        "hidden" if trial.hidden else "shows",
+        duration(trial.step_seconds),
+        duration(trial.window_seconds),
+        duration(trial.demand_seconds),
+        duration(trial.nic_seconds),
+        "fits" if trial.fits else "does not fit",
     )

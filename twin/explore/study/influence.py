@@ -31,7 +31,8 @@ from twin.loading.sourcing import is_number
 from twin.loading.suggest import hint
 from twin.loading.tree import plain
 from twin.planning.types import Plan
-from twin.reports.numbers import signed_duration
+from twin.reports.numbers import signed_bytes, signed_duration
+from twin.reports.table import Table, headed
 from twin.scenario import Scenario
 from twin.sources import Kind, Source, Sourced, Written
 from twin.units import leading_number
@@ -41,6 +42,10 @@ DEFAULT_RANGE: Final = 0.1
 BOUND: Final = 1.0
 """Where shares end and ratios begin."""
 
+_MOST: Final = 16
+"""Numbers that a tornado lists."""
+_LETTERS: Final = 28
+"""Letters of an end of a range in the tornado."""
 Ends = tuple[float, float]
 """At the low and at the high end of a number's range."""
 _NO_TIME: Final = re.compile(r"\.power\.|\.gpu_power$")
@@ -270,3 +275,35 @@ def sentence(found: Sequence[Influence]) -> str:
     first = moving[0]
     low, high = (signed_duration(end) for end in first.step_seconds)
     return f"{first.path} matters most for the step: {low} at {first.low}, {high} at {first.high}."
+
+
+def tornado_table(found: Sequence[Influence], fidelity: Fidelity) -> Table:
+    """The change of the step at both ends of each number's range, the widest first."""
+    table = headed("At both ends of each range", "number", "low", "step", "high", "step", "memory")
+    for row in found[:_MOST]:
+        low, high = row.step_seconds
+        spare = max(row.headroom_bytes, key=abs)
+        table.add_row(
+            row.path + ("" if row.range_from != "default" else " *"),
+            _short(row.low),
+            signed_duration(low),
+            _short(row.high),
+            signed_duration(high),
+            signed_bytes(-spare),
+        )
+    how = {
+        "events": "Steps are played by events.",
+        "group": "Steps are played by events, with every rank of one model-parallel group.",
+        "fast": "Steps are the fast path's, in which transfers never share links.",
+    }[fidelity]
+    notes = [how]
+    if any(row.range_from == "default" for row in found[:_MOST]):
+        notes.append("* no source states a range: 10 % to either side.")
+    if len(found) > _MOST:
+        notes.append(f"{len(found) - _MOST} more matter less (--json lists all).")
+    table.caption = " ".join(notes)
+    return table
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
