@@ -19,7 +19,7 @@ from reference.text.spec import DataSpec, DialogsSpec
 from twin.errors import FieldError, Problem, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint
-from twin.spec.base import Count, DocumentedSpec, Flag, Ratio, Whole
+from twin.spec.base import Count, Flag, Ratio, Spec, Whole
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 
@@ -34,7 +34,7 @@ Temperature = Annotated[float, Field(ge=0, le=10)]
 """Of sampled answers; 0: the likeliest token."""
 
 
-class ProcessSpec(DocumentedSpec):
+class ProcessSpec(Spec):
     """Where a trainer runs, in which precision, and what it keeps."""
 
     precision: Literal["bf16", "fp32", "fp64"] = "bf16"
@@ -86,7 +86,7 @@ class TrainSpec(ProcessSpec):
     """Write TensorBoard's files, too."""
 
 
-class BalanceSpec(DocumentedSpec):
+class BalanceSpec(Spec):
     """What keeps the load of experts even. K2's report gives no numbers; these are DeepSeek-V3's
     (arXiv:2412.19437, sections 2.1.2 and 4.2)."""
 
@@ -99,7 +99,7 @@ class BalanceSpec(DocumentedSpec):
     """Coefficient of the sequence-wise balance loss; 0: none (DeepSeek-V3: 1e-4)."""
 
 
-class StageSpec(DocumentedSpec):
+class StageSpec(Spec):
     """Further steps with other sequences, at a learning rate of their own, weights and optimizer as
     they are: Kimi K2's anneal and long-context stages (arXiv:2507.20534, section 2.5). It names a
     first and a last rate, 2e-5 and 7e-6, and no shape: the straight line is OURS."""
@@ -123,7 +123,7 @@ class StageSpec(DocumentedSpec):
     the model's, its original context `train.sequence` where that has none."""
 
 
-class TaskChoice(DocumentedSpec):
+class TaskChoice(Spec):
     """A task of an evaluation, and the fields of it to change."""
 
     name: str
@@ -157,7 +157,7 @@ def _named(value: object) -> object:
 TaskChoices = Annotated[tuple[TaskChoice, ...], BeforeValidator(_named)]
 
 
-class EverySpec(DocumentedSpec):
+class EverySpec(Spec):
     """Tasks that a training run asks its own model from time to time."""
 
     every: Whole = 0
@@ -170,7 +170,7 @@ class EverySpec(DocumentedSpec):
     """Of sampled answers."""
 
 
-class UpdatesSpec(DocumentedSpec):
+class UpdatesSpec(Spec):
     """The sections of every configuration that updates weights."""
 
     optimizer: OptimizerSpec = OptimizerSpec()

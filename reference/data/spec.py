@@ -13,7 +13,7 @@ from pydantic import Field, Strict, model_validator
 from reference.text.near import NearSpec
 from reference.text.spec import HeldOut, Paths, TokenizerSpec
 from twin.errors import FieldError
-from twin.spec.base import Count, DocumentedSpec, Flag, Part, Whole
+from twin.spec.base import Count, Flag, Part, Spec, Whole
 
 Domain = Literal["web", "code", "maths", "knowledge"]
 """The four parts of Kimi K2's pre-training text (arXiv:2507.20534, section 2.2)."""
@@ -54,7 +54,7 @@ STYLES: Final = _styles()
 """Every style by its name."""
 
 
-class SourceSpec(DocumentedSpec):
+class SourceSpec(Spec):
     """One corpus of raw files."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
@@ -69,7 +69,7 @@ class SourceSpec(DocumentedSpec):
     """Quality rules by name; null: those of its domain."""
 
 
-class IngestSpec(DocumentedSpec):
+class IngestSpec(Spec):
     """What is no document."""
 
     max_bytes: Count = 1_000_000
@@ -78,7 +78,7 @@ class IngestSpec(DocumentedSpec):
     """Share of control characters above which it is not text; OURS."""
 
 
-class RephraseSpec(DocumentedSpec):
+class RephraseSpec(Spec):
     """One rephrasing of one source, whole."""
 
     source: str
@@ -89,7 +89,7 @@ class RephraseSpec(DocumentedSpec):
     figure 4: about 256 tokens)."""
 
 
-class MixtureSpec(DocumentedSpec):
+class MixtureSpec(Spec):
     """How the domains share the tokens."""
 
     weights: dict[Domain, Weight] = Field(
@@ -106,7 +106,7 @@ class MixtureSpec(DocumentedSpec):
     arXiv:2305.16264); where weights ask for more there are fewer tokens in all."""
 
 
-class BuildSpec(DocumentedSpec):
+class BuildSpec(Spec):
     """A build: its folder holds every stage."""
 
     output: str

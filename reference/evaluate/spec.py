@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from reference.config import TaskChoice, TaskChoices, Temperature
 from twin.errors import FieldError
-from twin.spec.base import Count, DocumentedSpec, Part, Whole
+from twin.spec.base import Count, Part, Spec, Whole
 
 Ask = Literal["read", "choose", "generate", "needle", "act", "attack"]
 """Ways to ask: bits per byte of text; the likeliest of several continuations; an answer; a fact
@@ -16,7 +16,7 @@ hidden in a long text; a dialogue with tools; attempts to make it say what it mu
 ScorerName = Literal["exact", "contains", "numeric", "code", "verifier"]
 
 
-class NeedleSpec(DocumentedSpec):
+class NeedleSpec(Spec):
     """The grid of a needle task."""
 
     lengths: tuple[Count, ...] = Field(min_length=1)
@@ -31,7 +31,7 @@ class NeedleSpec(DocumentedSpec):
     """How it is asked for: chosen by log-likelihood, or written."""
 
 
-class TaskSpec(DocumentedSpec):
+class TaskSpec(Spec):
     """A task: data beside it, how it is asked, and who scores."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
@@ -82,7 +82,7 @@ class TaskSpec(DocumentedSpec):
         return tuple(sorted(set(ks) - {1}))
 
 
-class EvaluateSpec(DocumentedSpec):
+class EvaluateSpec(Spec):
     """One evaluation."""
 
     model: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from twin.spec.base import Count, DocumentedSpec, Flag, Whole
+from twin.spec.base import Count, Flag, Spec, Whole
 
 
-class EngineSpec(DocumentedSpec):
+class EngineSpec(Spec):
     """Memory and work of an engine. The cache holds `blocks` x `block_tokens` tokens, whatever the
     requests; the defaults are OURS, for the small presets on a CPU."""
 

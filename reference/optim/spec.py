@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict
 
-from twin.spec.base import DocumentedSpec, Flag, Share, Whole
+from twin.spec.base import Flag, Share, Spec, Whole
 
 Rate = Annotated[float, Strict(), Field(gt=0, le=10)]
 """A learning rate."""
@@ -26,7 +26,7 @@ Times = Annotated[float, Strict(), Field(ge=1e-3, le=1e3)]
 """How many times as much."""
 
 
-class AdamwSpec(DocumentedSpec):
+class AdamwSpec(Spec):
     """AdamW (Loshchilov and Hutter 2019, algorithm 2) for what is no matrix: embedding, head and
     gains."""
 
@@ -39,7 +39,7 @@ class AdamwSpec(DocumentedSpec):
     meant for."""
 
 
-class QkClipSpec(DocumentedSpec):
+class QkClipSpec(Spec):
     """QK-clip: after an update, heads whose largest attention logit passed a threshold have their
     query and key weights scaled down (Kimi K2 report, section 2.1)."""
 
@@ -54,7 +54,7 @@ class QkClipSpec(DocumentedSpec):
     """adaptive: the threshold never falls below this share of `threshold`."""
 
 
-class OptimizerSpec(DocumentedSpec):
+class OptimizerSpec(Spec):
     """What moves the weights."""
 
     kind: Literal["muonclip", "muon", "adamw"] = "muonclip"
@@ -87,7 +87,7 @@ class OptimizerSpec(DocumentedSpec):
         return self.qk_clip.model_copy(update={"variant": "off"})
 
 
-class ScheduleSpec(DocumentedSpec):
+class ScheduleSpec(Spec):
     """Lengths in optimizer steps. The largest rate is the optimizer's `lr`."""
 
     warmup_steps: Whole = 0

@@ -19,11 +19,11 @@ from twin.errors import Problem, UsageError
 from twin.schedules import ChunkMap, Schedule
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.spec.axis import Axis
-from twin.spec.base import Count, DocumentedSpec, Exactly, Whole
+from twin.spec.base import Count, Exactly, Spec, Whole
 from twin.spec.rank_order import AXES, RankOrder
 
 
-class ParallelSpec(DocumentedSpec):
+class ParallelSpec(Spec):
     """How the work is cut over ranks. Replicas are what remains: ranks / pipeline. The experts of
     a stage are shared by `expert` of its ranks, and what remains of those holds copies."""
 

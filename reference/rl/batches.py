@@ -28,7 +28,7 @@ from reference.text.dialogs import prepare_dialogs
 from reference.text.loader import IGNORED, Loader, Weighed
 from reference.text.prepare import Prepared
 from reference.text.spec import DialogsSpec
-from twin.spec.base import Count, DocumentedSpec
+from twin.spec.base import Count, Spec
 
 LearnFrom = Literal["all", "newest"]
 
@@ -132,7 +132,7 @@ class Batches:
         return self
 
 
-class PtxSpec(DocumentedSpec):
+class PtxSpec(Spec):
     """Text that is learned beside the objective."""
 
     weight: Annotated[float, Strict(), Field(gt=0, le=1e3)] = 0.1

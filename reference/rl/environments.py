@@ -37,7 +37,7 @@ from reference.agentic.play import Course
 from reference.dialog import Dialog, Message
 from reference.rl.tasks import RlTask, TasksSpec, tasks_of
 from twin.errors import Problem, UsageError
-from twin.spec.base import Count, DocumentedSpec, Duration, Whole
+from twin.spec.base import Count, Duration, Spec, Whole
 
 Mode = Literal["go_on", "last", "judge"]
 """Answer, and go on unless the user ends it; answer for the last time and judge; judge alone, since
@@ -83,7 +83,7 @@ Spread = Annotated[float, Strict(), Field(ge=0, le=5)]
 """Standard deviation of a logarithm."""
 
 
-class EnvironmentsSpec(DocumentedSpec):
+class EnvironmentsSpec(Spec):
     """Where environments run, and the latency that is injected."""
 
     workers: Whole = 0

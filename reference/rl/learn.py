@@ -31,12 +31,12 @@ from reference.trainer.stages import Stage
 from reference.trainer.step import train_step
 from reference.trainer.trainee import Trainee
 from twin.schedules import Action
-from twin.spec.base import DocumentedSpec, Flag
+from twin.spec.base import Flag, Spec
 
 Positive = Annotated[float, Strict(), Field(gt=0, le=1e3)]
 
 
-class ObjectiveSpec(DocumentedSpec):
+class ObjectiveSpec(Spec):
     """The objective (`reference.rl.objective`)."""
 
     form: Literal["kimi_k2", "kimi_k15"] = "kimi_k2"

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from reference.evaluate.statistics import pass_at
 from reference.rl.tasks import RlTask
 from twin.errors import Problem, UsageError
-from twin.spec.base import Count, DocumentedSpec, Part, Whole
+from twin.spec.base import Count, Part, Spec, Whole
 
 Select = Literal["even", "failing", "moderate"]
 VERSION: Final = 1
@@ -29,7 +29,7 @@ _FLOOR: Final = 0.02
 """Weight of a task that is not wanted: it may have become so."""
 
 
-class PromptsSpec(DocumentedSpec):
+class PromptsSpec(Spec):
     """How many prompts an iteration has under way, and how they are chosen."""
 
     count: Count = 8

@@ -22,7 +22,7 @@ from reference.dialog import Dialog, Message, calls_of, dialog_json, dialog_of
 from reference.inference.request import GeneratedToken
 from reference.text.template import END, parse_answer, render
 from reference.text.vocabulary import Vocabulary
-from twin.spec.base import Count, DocumentedSpec, Whole
+from twin.spec.base import Count, Spec, Whole
 
 NOBODY: Final = -1
 """The version of a token that no weights wrote."""
@@ -183,7 +183,7 @@ def answer_ids(words: Vocabulary, messages: Sequence[Message]) -> list[int]:
     return words.ids(render(Dialog(tuple(messages)), ask=True))
 
 
-class RepeatSpec(DocumentedSpec):
+class RepeatSpec(Spec):
     """What counts as a repeat: the last `window` tokens are one piece, at least `times` over.
     OURS."""
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Strict
 
 from reference.rl.records import PromptGroup, Response
-from twin.spec.base import DocumentedSpec, Flag
+from twin.spec.base import Flag, Spec
 
 Weight = Annotated[float, Strict(), Field(ge=-100, le=100)]
 """What a reward counts."""
@@ -22,7 +22,7 @@ Penalty = Annotated[float, Strict(), Field(ge=0, le=100)]
 """What a reward is lowered by."""
 
 
-class RewardsSpec(DocumentedSpec):
+class RewardsSpec(Spec):
     """How verdicts become rewards."""
 
     of: Literal["success", "score"] = "success"

@@ -42,13 +42,13 @@ from reference.rl.records import (
     repeats,
     with_answer,
 )
-from twin.spec.base import Count, DocumentedSpec, Flag, Part, Whole
+from twin.spec.base import Count, Flag, Part, Spec, Whole
 
 Warmth = Annotated[float, Strict(), Field(ge=0.05, le=10)]
 """What logits are divided by."""
 
 
-class TemperatureSpec(DocumentedSpec):
+class TemperatureSpec(Spec):
     """The temperature of each iteration: high while the policy explores, lower later (Kimi K2,
     report, section 3.2.3, which gives no numbers: values and shape are OURS)."""
 
@@ -75,7 +75,7 @@ PauseReason = Literal["done", "spent", "slice"]
 """All responses are over; the iteration's tokens or steps are spent; a slice is over."""
 
 
-class RolloutSpec(DocumentedSpec):
+class RolloutSpec(Spec):
     """How responses are written."""
 
     responses: Annotated[Count, Field(ge=2)] = 8

@@ -27,7 +27,7 @@ from reference.rl.gym.family import family, item
 from reference.rl.gym.family import names as families
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
-from twin.spec.base import Count, DocumentedSpec, Whole
+from twin.spec.base import Count, Spec, Whole
 
 SOURCES: Final[dict[str, str]] = {
     "characters": "reference.rl.toys:characters",
@@ -38,7 +38,7 @@ SOURCES: Final[dict[str, str]] = {
 """Functions by the names that configurations use."""
 
 
-class TasksSpec(DocumentedSpec):
+class TasksSpec(Spec):
     """Tasks of one source."""
 
     source: str

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, Strict
 
-from twin.spec.base import Count, DocumentedSpec, Flag
+from twin.spec.base import Count, Flag, Spec
 
 _WORD: Final = re.compile(r"\w+")
 _CAUGHT: Final = 0.99
@@ -39,7 +39,7 @@ _CHUNK: Final = 1024
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-class NearSpec(DocumentedSpec):
+class NearSpec(Spec):
     """Near-duplicates by MinHash (Broder 1997) and banding. Gopher drops documents from 0.8 on, of
     13-word shingles (Rae et al. 2021, arXiv:2112.11446, section A1.1); FineWeb aims at 0.75 with
     112 functions and 5 words (Penedo et al. 2024, arXiv:2406.17557, section 3.4)."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, Strict
 
-from twin.spec.base import Count, DocumentedSpec, Whole
+from twin.spec.base import Count, Spec, Whole
 
 STDLIB = "stdlib"
 """The source that every machine has: the standard library of the running interpreter."""
@@ -23,7 +23,7 @@ Paths = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)
 """Files or folders; a single one may be written without a list."""
 
 
-class TokenizerSpec(DocumentedSpec):
+class TokenizerSpec(Spec):
     """How text becomes token ids, the last of which ends every document."""
 
     kind: Literal["bpe", "bytes"] = "bpe"
@@ -33,7 +33,7 @@ class TokenizerSpec(DocumentedSpec):
     """Token ids in all, of bpe; absent: as many as the model has."""
 
 
-class DataSpec(DocumentedSpec):
+class DataSpec(Spec):
     """The text of a run. Which documents are held out depends on their names alone, so that runs
     with different seeds, tokenizers or lengths are judged by the same text."""
 
@@ -53,7 +53,7 @@ class DataSpec(DocumentedSpec):
     """Folder of the tokenizers and tokens already made, by their content."""
 
 
-class DialogsSpec(DocumentedSpec):
+class DialogsSpec(Spec):
     """Dialogues that a run learns from instead of its text, which still gives the tokenizer. Only
     what the assistant says has targets. `data.seed` orders them in each epoch."""
 

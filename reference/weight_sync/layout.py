@@ -12,7 +12,7 @@ from typing import Literal
 from reference.ending import section_of
 from reference.weight_sync.units import HeldPart
 from twin.errors import Problem, UsageError
-from twin.spec.base import Count, DocumentedSpec
+from twin.spec.base import Count, Spec
 from twin.spec.model import LatentAttention, ModelSpec
 
 Names = Literal["fused", "split"]
@@ -20,7 +20,7 @@ Names = Literal["fused", "split"]
 ones, one tensor each."""
 
 
-class LayoutSpec(DocumentedSpec):
+class LayoutSpec(Spec):
     """How the inference engines are laid out over ranks."""
 
     replicas: Count = 1

@@ -6,10 +6,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from twin.spec.base import Bytes, BytesPerSecond, DocumentedSpec, Duration
+from twin.spec.base import Bytes, BytesPerSecond, Duration, Spec
 
 
-class SyncSpec(DocumentedSpec):
+class SyncSpec(Spec):
     """One update's pipeline. Sizes are OURS, for small models on a CPU: checkpoint-engine's buckets
     are 8 GiB."""
 

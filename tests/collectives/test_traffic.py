@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.collectives import play
 from twin.arch.ops import CollectiveKind
 from twin.collectives.base import START_HOPS, Traffic
-from twin.collectives.point_to_point import point_to_point
 from twin.collectives.traffic import traffic, ways
 from twin.network.links import far_share
 from twin.network.placement import Placement
@@ -166,11 +165,6 @@ def test_bytes_that_leave_the_leaf_are_the_crossing_share_of_the_nics(
     cost = traffic(kind, 1.0, placed)
     assert cost.far_bytes == pytest.approx(cost.nic_bytes * far_share(kind, placed))
     assert traffic(kind, 1.0, Placement(64, 8, per_pod=64)).far_bytes == 0
-
-
-def test_a_message_takes_one_port_and_one_hop() -> None:
-    assert point_to_point(5.0, Placement(2, 2)) == Traffic(nvlink_bytes=5.0, nvlink_hops=1)
-    assert point_to_point(5.0, Placement(2, 1)) == Traffic(nic_bytes=5.0, nic_hops=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from operator import add
 from typing import Final, Literal
 
 Algorithm = Literal["ring", "tree", "hierarchical", "nvls"]
@@ -41,16 +42,7 @@ class Traffic:
 
     def __add__(self, other: Traffic) -> Traffic:
         """One after the other."""
-        return Traffic(
-            self.nvlink_bytes + other.nvlink_bytes,
-            self.nic_bytes + other.nic_bytes,
-            self.nvlink_hops + other.nvlink_hops,
-            self.nic_hops + other.nic_hops,
-            self.far_bytes + other.far_bytes,
-            self.to_host_bytes + other.to_host_bytes,
-            self.from_host_bytes + other.from_host_bytes,
-            self.own_bytes + other.own_bytes,
-        )
+        return Traffic(*map(add, astuple(self), astuple(other)))
 
 
 def started(flow: Traffic, far: float) -> Traffic:

@@ -1,4 +1,5 @@
-"""How a step closes: gradients reduced over replicas, their norm agreed, the update, the weights.
+"""How a step opens and closes: gradients reduced over replicas, their norm agreed, the update, the
+weights.
 
 The step closes as ZeRO-1 does (Rajbhandari et al. 2020, section 5): gradients of a chunk are
 reduce-scattered over its replicas as soon as its last backward pass is done (weights that sequence
@@ -6,7 +7,7 @@ parallelism feeds with slices of the sequence also over the tensor ranks), the g
 agreed by all ranks, the optimizer updates its shard, and the new weights are all-gathered. From
 ZeRO-2 on the backward passes have reduced the gradients already; under ZeRO-3 the next forward
 gathers weights as it goes. With `overlap_param_gather` that all-gather opens the next step instead
-(`twin.engine.opening`).
+(`opening`).
 
 What the host keeps of the states is updated bucket by bucket behind the rest
 (`twin.planning.offload`): copies in both directions, the update on the device, and that of the
@@ -14,6 +15,10 @@ host's cores run beside each other, each in order. It begins with the update, no
 `optimizer.step()` does: copies under the last backward would need memory that activations still
 have. Collectives of the optimizer are not cut into buckets. While the host's cores update, the
 compute stream has nothing else to do, and that time is the optimizer's.
+
+With `overlap_param_gather` the all-gather of ZeRO-1 and 2 opens the next step (Megatron-LM's flag
+of that name): chunk by chunk in the order of the first forwards, each of which waits for its own. A
+step is then as long as any other in a run: the first one has nothing to gather, which is left out.
 """
 
 from __future__ import annotations
@@ -53,6 +58,28 @@ def finishes(plan: Plan, costs: CostModel) -> tuple[Close, ...]:
         steps, ready = made[key]
         found.append((steps, tuple(None if at is None else chunks[at].index for at in ready)))
     return tuple(found)
+
+
+def opening(plan: Plan, costs: CostModel, stage: int) -> tuple[Template, tuple[int, ...]]:
+    """The opening steps of a stage, and the chunk whose first forward waits for each."""
+    parallel = plan.scenario.parallel
+    if not parallel.overlap_param_gather or parallel.zero not in (1, 2):
+        return (), ()
+    steps: list[Step] = []
+    chunks: list[int] = []
+    for chunk in plan.chunks:
+        if chunk.stage != stage:
+            continue
+        dense = dense_weights(chunk.weights)
+        sizes: dict[Group, int] = {"data": dense, "expert_data": chunk.weights.expert}
+        for group, size in sizes.items():
+            if size == 0 or costs.placements[group].size == 1:
+                continue
+            flow, delay = costs.collective("all_gather", size * PARAMETER_BYTES, group)
+            sms = costs.calibration.collective_sms
+            steps.append(Step("all_gather_weights", DATA, delay, (), flow, group, sms=sms))
+            chunks.append(chunk.index)
+    return tuple(steps), tuple(chunks)
 
 
 def _in_order(plan: Plan, stage: int) -> list[Chunk]:

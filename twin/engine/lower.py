@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from twin.engine.closing import finishes
+from twin.engine.closing import finishes, opening
 from twin.engine.cost_model import CostModel, nanoseconds, rates
 from twin.engine.link_map import wire
-from twin.engine.opening import opening
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import TENSOR, Offload, OverlapLoss, Program, StageMessage, Step, Template
 from twin.engine.roles import Ranks, roles, seats

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from twin.loading.catalog import SLOTS, PartKind, open_library, part_names
-from twin.loading.files import shipped_scenarios
+from twin.loading.files import read_data, shipped_scenarios
 from twin.loading.tree import PHASES
 from twin.network.topology import kinds
 from twin.scenario import OF_A_PHASE, PhaseSpec, Scenario, UpdateScenario
@@ -204,25 +204,9 @@ def _name_parts(field: Json, kind: PartKind, names: Iterable[str]) -> None:
 
 def _accept_sources(schema: Json) -> None:
     """Lets every number of a part say where it comes from."""
-    schema["$defs"][SOURCED] = {
-        "type": "object",
-        "description": "A number with its source.",
-        "required": ["value"],
-        "properties": {
-            "value": {"type": ["number", "string"], "description": "The number, with its unit."},
-            "source": {"type": "string", "description": "The work that says so, by its id."},
-            "kind": {"enum": list(KINDS), "description": "How the number is known."},
-            "range": {
-                "type": "array",
-                "items": {"type": ["number", "string"]},
-                "minItems": 2,
-                "maxItems": 2,
-                "description": "The lowest and the highest value that is plausible.",
-            },
-            "note": {"type": "string", "description": "What a reader should know."},
-        },
-        "additionalProperties": False,
-    }
+    sourced = read_data(Path(__file__).with_name("sourced.yaml"))
+    sourced["properties"]["kind"]["enum"] = list(KINDS)
+    schema["$defs"][SOURCED] = sourced
     for section in _parts(schema):
         properties = section["properties"]
         properties |= {k: _or_sourced(one) for k, one in properties.items() if _is_number(one)}

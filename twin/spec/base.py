@@ -42,9 +42,6 @@ class Spec(BaseModel):
             field.description = " ".join(field.description.split()) if field.description else None
 
 
-DocumentedSpec = Spec
-
-
 def _reads(dimension: units.Dimension, least: float, most: float) -> BeforeValidator:
     def read(value: Any) -> float:
         result = units.parse(value, dimension)

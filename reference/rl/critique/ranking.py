@@ -28,7 +28,7 @@ from reference.generate.request import ChatRequest, Generator, Reply, Sampling, 
 from twin.errors import Problem, TwinError, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint
-from twin.spec.base import Count, DocumentedSpec, Flag, Whole
+from twin.spec.base import Count, Flag, Spec, Whole
 
 FOLDER: Final = Path(__file__).with_name("rubrics")
 FIRST, SECOND = "A", "B"
@@ -42,7 +42,7 @@ Critic = Callable[[Sequence[Dialog]], Sequence[float]]
 unknown."""
 
 
-class CritiqueSpec(DocumentedSpec):
+class CritiqueSpec(Spec):
     """The critic of responses to prompts that cannot be verified, and how it learns."""
 
     critic: str = "self"
@@ -62,7 +62,7 @@ class CritiqueSpec(DocumentedSpec):
     metric `agreement`; 0: none."""
 
 
-class Rubric(DocumentedSpec):
+class Rubric(Spec):
     """A criterion for comparing answers."""
 
     name: str
@@ -75,7 +75,7 @@ class Rubric(DocumentedSpec):
     """An answer that surely loses it, in both orders, loses the pair."""
 
 
-class RubricsSpec(DocumentedSpec):
+class RubricsSpec(Spec):
     """A file of rubrics."""
 
     rubrics: Annotated[tuple[Rubric, ...], Field(min_length=1)]

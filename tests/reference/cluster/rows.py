@@ -15,7 +15,6 @@ from reference.cluster.namespaces import LocalCluster
 from twin import units
 from twin.arch.ops import CollectiveKind
 from twin.collectives.base import START_HOPS, Traffic
-from twin.collectives.point_to_point import point_to_point
 from twin.collectives.traffic import traffic
 from twin.network.placement import Placement
 from twin.spec.cluster import ClusterSpec
@@ -56,7 +55,7 @@ class Row:
         """What the twin says that it puts on links."""
         kind = AS_THE_TWIN[self.pattern]
         if kind is None:
-            return point_to_point(self.bytes, Placement(2, 1, 2))
+            return Traffic(nic_bytes=self.bytes, nic_hops=1)
         return traffic(kind, self.bytes, Placement(self.nodes, 1, self.nodes))
 
 
