@@ -4,6 +4,7 @@ import pytest
 
 from tests.figures.made import layout, traces
 from tests.reports.runs import played
+from twin.engine.lower import lower
 from twin.figures.network import GROUP_WORDS, MEANING, USE_STEPS, collectives, links, topology
 from twin.figures.palette import LINKS
 from twin.reports.network_map import network_map
@@ -12,7 +13,7 @@ from twin.reports.network_use import network_use
 
 def drawn(name, group=None):
     planned, trace, _ = played(name)
-    use = network_use(planned, trace)
+    use = network_use(planned, lower(planned), trace)
     return topology(network_map(planned), use, group, "plan", "light"), use
 
 
@@ -61,7 +62,7 @@ def test_labels_and_table_say_use_and_capacity():
 
 def test_collectives_are_as_long_as_they_take_exposed_and_hidden():
     planned, trace, _ = played("k2")
-    use = network_use(planned, trace)
+    use = network_use(planned, lower(planned), trace)
     picture = collectives(use, "plan", "light")
     total = {}
     for one in traces(picture.figure):
@@ -76,7 +77,7 @@ def test_collectives_are_as_long_as_they_take_exposed_and_hidden():
 
 def test_a_link_s_bar_is_as_long_as_it_is_in_use():
     planned, trace, _ = played("k2")
-    use = network_use(planned, trace)
+    use = network_use(planned, lower(planned), trace)
     picture = links(use, "plan", "light")
     full, more = traces(picture.figure)
     for link, at_rate, beyond in zip(use.links, full.x, more.x, strict=True):

@@ -230,7 +230,7 @@ def test_a_report_says_all_of_it_and_its_parts_sum() -> None:
     assert document["cost_breakdown"]["energy"] == kpis["energy_cost_usd"]
     assert len(cost_tables(found.bill)) == 2
     for key in found.bill.figures:
-        derived = explain(planned, trace, found, key)
+        derived = explain(planned, lower(planned), trace, found, key)
         assert derived.value == pytest.approx(kpis[key], rel=1e-12), key
         assert derived.unit == next(kpi.unit for kpi in KPIS if kpi.key == key)
 

@@ -54,9 +54,11 @@ NAMES = ("k2", "dualpipe", "alone", "tensor", "sequence", "zero3", "context", "s
 @cache
 def answered(name: str) -> tuple[Plan, Report, dict[str, Explanation]]:
     planned = plan(scenarios()[name])
-    trace = simulate(lower(planned), fidelity="fast")
+    program = lower(planned)
+    trace = simulate(program, fidelity="fast")
     found = report(planned, trace)
-    return planned, found, {kpi.key: explain(planned, trace, found, kpi.key) for kpi in KPIS}
+    trees = {kpi.key: explain(planned, program, trace, found, kpi.key) for kpi in KPIS}
+    return planned, found, trees
 
 
 def nodes(root: Explanation) -> Iterator[Explanation]:
@@ -149,9 +151,10 @@ def test_a_cost_without_a_price_is_unknown() -> None:
 
 def test_an_unknown_figure_gets_the_nearest() -> None:
     planned, found, _ = answered("alone")
-    trace = simulate(lower(planned), fidelity="fast")
+    program = lower(planned)
+    trace = simulate(program, fidelity="fast")
     with pytest.raises(UsageError) as caught:
-        explain(planned, trace, found, "step_second")
+        explain(planned, program, trace, found, "step_second")
     (problem,) = caught.value.problems
     assert (problem.code, problem.hint) == ("TW051", "did you mean `step_seconds`?")
 

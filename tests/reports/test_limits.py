@@ -14,7 +14,7 @@ from twin.units import QuantityError
 
 def failed(*texts: str) -> tuple[Failure, ...]:
     """What fails of the pair on paper, whose step grows from 2 s to 2.5 s."""
-    return failures(compare(pair()), tuple(map(read_limit, texts)))
+    return failures(compare(pair()).deltas, tuple(map(read_limit, texts)))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_failure_says_what_changed_and_by_how_much() -> None:
 def test_every_candidate_is_held_against_every_limit() -> None:
     first, second = pair()
     limits = tuple(map(read_limit, ("step_seconds > +2%", "mfu < -1%")))
-    found = failures(compare([first, second, first, second]), limits)
+    found = failures(compare([first, second, first, second]).deltas, limits)
     assert [(one.text, one.name) for one in found] == [
         ("step_seconds > +2%", "slower"),
         ("step_seconds > +2%", "slower"),
@@ -67,7 +67,7 @@ def test_every_candidate_is_held_against_every_limit() -> None:
 def test_what_is_unknown_is_beyond_every_limit() -> None:
     free = report(made.plan(cost=None), made.trace())
     comparison = compare([free, pair()[1]])
-    (one,) = failures(comparison, (read_limit("cost_usd > +2%"),))
+    (one,) = failures(comparison.deltas, (read_limit("cost_usd > +2%"),))
     assert one.change is None
     assert "unknown became" in sentence(one)
 
@@ -77,10 +77,10 @@ def test_a_rise_from_zero_is_beyond_every_share() -> None:
     none = report(made.plan(), made.trace(({"compute": 2_000_000_000},)))
     some = pair()[0]
     limit = (read_limit("bubble_fraction > +2%"),)
-    (one,) = failures(compare([none, some]), limit)
+    (one,) = failures(compare([none, some]).deltas, limit)
     assert one.change is None
     assert sentence(one).endswith("0 % became 25.0 %.")
-    assert failures(compare([none, none]), limit) == ()
+    assert failures(compare([none, none]).deltas, limit) == ()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from twin.reports.op_totals import transfers
 def by_name(name):
     """The collectives of a run by name."""
     planned, trace, _ = played(name)
-    return {one.name: one for one in network_use(planned, trace).collectives}
+    return {one.name: one for one in network_use(planned, lower(planned), trace).collectives}
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -26,7 +26,7 @@ def test_bytes_of_all_calls_are_those_of_the_links(name):
     """Beside what the trace does not tell apart by name (dense and expert gradients), and the
     micro-batches that were not played."""
     planned, trace, _ = played(name)
-    use = network_use(planned, trace)
+    use = network_use(planned, lower(planned), trace)
     mixed = [one for one in use.collectives if " and " in one.group]
     for key in ("nvlink", "nic"):
         load = use.link(key)
@@ -39,7 +39,7 @@ def test_bytes_of_all_calls_are_those_of_the_links(name):
 @pytest.mark.parametrize("name", RUNS)
 def test_no_call_is_faster_than_alone_and_every_share_is_one(name):
     planned, trace, _ = played(name)
-    use = network_use(planned, trace)
+    use = network_use(planned, lower(planned), trace)
     for one in use.collectives:
         assert 0 <= one.exposed <= 1 + 1e-9
         if " and " not in one.group:
@@ -103,7 +103,7 @@ def test_pairs_hide_more_of_an_all_to_all_than_a_pass_alone():
 @pytest.mark.parametrize("name", RUNS)
 def test_a_link_is_in_use_at_least_as_long_as_its_bytes_take_at_full_rate(name):
     planned, trace, _ = played(name)
-    for link in network_use(planned, trace).links:
+    for link in network_use(planned, lower(planned), trace).links:
         assert link.use * (1 - 1e-3) <= link.busy <= 1
         if link.rate is not None:
             assert link.rate <= link.capacity * (1 + 1e-3)
@@ -121,10 +121,12 @@ def test_the_time_in_use_agrees_with_counting_instants():
         begins, ends = np.sort(spans.start[own]), np.sort(spans.end[own])
         under_way = np.searchsorted(begins, grid, "right") > np.searchsorted(ends, grid, "right")
         shares.append(under_way.mean())
-    nic = network_use(planned, trace).link("nic")
+    nic = network_use(planned, lower(planned), trace).link("nic")
     assert nic is not None
     closing = sum(
-        one.total_seconds for one in network_use(planned, trace).collectives if one.axis == "data"
+        one.total_seconds
+        for one in network_use(planned, lower(planned), trace).collectives
+        if one.axis == "data"
     )
     assert nic.busy == pytest.approx(np.mean(shares), abs=1e-3 + 1e9 * closing / trace.step_ns)
 
@@ -134,7 +136,7 @@ def test_a_window_that_repeats_counts_as_often_as_it_does():
     found = {}
     for name in ("long", "1f1b"):
         planned, trace, _ = played(name)
-        nic = network_use(planned, trace).link("nic")
+        nic = network_use(planned, lower(planned), trace).link("nic")
         assert nic is not None
         found[name] = nic.busy * trace.step_ns / planned.microbatches
     assert trace.repeats == 1
@@ -146,7 +148,7 @@ def test_what_crosses_pcie_is_what_the_nic_moves_and_what_the_host_copies():
     for offload in ("[]", "[activations]"):
         planned = plan(moe(4, 4, 1, 8, f"memory.offload={offload}"))
         trace = simulate(lower(planned))
-        use = network_use(planned, trace)
+        use = network_use(planned, lower(planned), trace)
         pcie, nic = use.link("pcie"), use.link("nic")
         assert pcie is not None
         assert nic is not None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.reports import made
+from twin.engine.lower import lower
 from twin.engine.trace import Trace
 from twin.planning import plan
 from twin.planning.types import Plan
@@ -128,14 +129,14 @@ def test_a_step_without_an_interval_leaves_days_with_failures_without_one() -> N
 def test_each_figure_has_a_derivation_that_gives_it(key: str) -> None:
     planned = whole()
     found = report(planned, trace())
-    tree = explain(planned, trace(), found, key)
+    tree = explain(planned, lower(planned), trace(), found, key)
     assert tree.value == pytest.approx(found.kpis[key])
     assert tree.formula
 
 
 def test_an_unknown_figure_says_why_in_its_derivation() -> None:
     planned = whole(goodput=None)
-    tree = explain(planned, trace(), report(planned, trace()), "days_with_failures")
+    tree = explain(planned, lower(planned), trace(), report(planned, trace()), "days_with_failures")
     assert tree.value is None
     assert "no section goodput" in tree.source
 

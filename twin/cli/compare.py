@@ -80,7 +80,7 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     # Nobody sees it in a quiet answer, and it takes further runs.
     wanted = not no_attribution and (as_json or not quiet) and "attribution" not in kind.refusals
     attributions = _attributions(runs, output) if wanted else []
-    failed = failures(comparison, limits)
+    failed = failures(comparison.deltas, limits)
     output.document(_document(comparison, attributions, failed))
     for sentence in (*comparison.sentences(), *map(failure_sentence, failed)):
         output.sentence(sentence)

@@ -85,7 +85,7 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     run = answered(
         scenario, sets or [], output, cache=not no_cache, fidelity=fidelity, step_of="explain"
     )
-    found = derivation(run.plan, run.trace, run.report, kpi)
+    found = derivation(run.plan, run.program, run.trace, run.report, kpi)
     output.document(
         {
             "version": VERSION,
@@ -219,7 +219,7 @@ def _links(request: TopicRequest) -> int:
         message = "the fast path does not know when links are in use: leave --fidelity out"
         raise typer.BadParameter(message, param_hint="--fidelity")
     run = request.run()
-    use = network_use(run.plan, run.trace)
+    use = network_use(run.plan, run.program, run.trace)
     data = {"links": [link.to_json() for link in use.links]}
     request.answer("links", run.scenario, data, [sentence(use)], [link_use_table(use)])
     return 0 if run.report.fits else DOES_NOT_FIT

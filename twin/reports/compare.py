@@ -51,19 +51,25 @@ class FieldDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
-    """One candidate against the baseline."""
+class CandidateDelta:
+    """A candidate of any kind against the baseline."""
 
     name: str
     hash: str
     fits: bool
     kpis: Mapping[str, KpiDelta]
+    fields: tuple[FieldDifference, ...]
+    notes: tuple[Warning, ...]
+    """Why the two answers may not be comparable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta(CandidateDelta):
+    """A step against the baseline's."""
+
     step_delta_ns: int
     breakdown_ns: Mapping[str, int]
     """Difference of the breakdowns by cause; sums to `step_delta_ns` exactly."""
-    fields: tuple[FieldDifference, ...]
-    notes: tuple[Warning, ...]
-    """Why the two runs may not be comparable."""
 
     def to_json(self) -> dict[str, Any]:
         """The candidate's part of the JSON document."""
@@ -138,7 +144,7 @@ def against_first(reports: Sequence[R], delta: Callable[[R, R], D]) -> tuple[D, 
     if len(reports) < 2:
         raise ValueError("a comparison needs at least two reports")
     baseline, *candidates = reports
-    return tuple(delta(baseline, one) for one in candidates)
+    return tuple(delta(baseline, candidate) for candidate in candidates)
 
 
 def kpi_changes(

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 from twin.arch.attention import causal_flop
 from twin.arch.count import flop_per_token
 from twin.arch.stack import heads
-from twin.engine import lower
 from twin.engine.breakdown import EXPOSED
 from twin.engine.program import Program
 from twin.engine.trace import Trace
@@ -84,12 +82,12 @@ _HOST_SOURCES: Final = {
 """Where each category of host memory comes from."""
 
 
-def explain(plan: Plan, trace: Trace, report: Report, kpi: str) -> Explanation:
+def explain(plan: Plan, program: Program, trace: Trace, report: Report, kpi: str) -> Explanation:
     """The derivation of a key figure of a run.
 
     Raises `UsageError` where no key figure has this name.
     """
-    return _Derivation(plan, trace, report).figure(named(kpi))
+    return _Derivation(plan, program, trace, report).figure(named(kpi))
 
 
 def named(kpi: str, topics: Iterable[str] = ()) -> str:
@@ -107,6 +105,7 @@ class _Derivation:
     """The derivations of one run."""
 
     plan: Plan
+    program: Program
     trace: Trace
     report: Report
 
@@ -118,11 +117,6 @@ class _Derivation:
         if kpi in self.report.bill.figures:
             return self._money.figure(kpi, unit)
         return getattr(self, f"_{kpi}")()
-
-    @cached_property
-    def program(self) -> Program:
-        """What was played."""
-        return lower(self.plan)
 
     def given(self, path: str, unit: str, name: str = "") -> Explanation:
         """A value of the scenario, in SI units, with where it was written and who vouches for

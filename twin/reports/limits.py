@@ -8,13 +8,12 @@ that are shares themselves, `-2%` is again relative and `-0.02` is two points of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Protocol
 
 from twin.errors import FieldError
-from twin.reports.compare import KpiDelta
+from twin.reports.compare import CandidateDelta, KpiDelta
 from twin.reports.numbers import digits, show
 from twin.spec.expect import FIGURES, FITS, ORDERS, bound, check_order, cut, find_figure
 from twin.spec.kpis import Kpi, Unit
@@ -32,24 +31,6 @@ class Limit:
     operator: str
     change: float
     relative: bool
-
-
-class Changed(Protocol):
-    """A candidate of a comparison, of whatever kind."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def hash(self) -> str: ...  # noqa: D102
-    @property
-    def kpis(self) -> Mapping[str, KpiDelta]: ...  # noqa: D102
-
-
-class Compared(Protocol):
-    """A comparison of whatever kind."""
-
-    @property
-    def deltas(self) -> Sequence[Changed]: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +69,12 @@ def read_limit(written: str) -> Limit:
     return Limit(written, kpi, operator, change if sign == "+" else -change, relative)
 
 
-def failures(comparison: Compared, limits: tuple[Limit, ...]) -> tuple[Failure, ...]:
+def failures(deltas: Sequence[CandidateDelta], limits: tuple[Limit, ...]) -> tuple[Failure, ...]:
     """Every candidate that is beyond a limit, limit by limit."""
     return tuple(
         _failure(limit, delta)
         for limit in limits
-        for delta in comparison.deltas
+        for delta in deltas
         if _is_beyond(limit, _change(limit, delta.kpis[limit.kpi.key]))
     )
 
@@ -136,7 +117,7 @@ def _is_beyond(limit: Limit, change: float | None) -> bool:
     return change is None or ORDERS[limit.operator](change, limit.change)
 
 
-def _failure(limit: Limit, delta: Changed) -> Failure:
+def _failure(limit: Limit, delta: CandidateDelta) -> Failure:
     found = delta.kpis[limit.kpi.key]
     change = _change(limit, found)
     return Failure(

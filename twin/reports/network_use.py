@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from twin.arch.ops import CollectiveKind, Exchange
 from twin.collectives.traffic import Traffic
-from twin.engine import lower
 from twin.engine.program import (
     COMPUTE,
     SEND_BACKWARD,
@@ -115,9 +114,8 @@ class NetworkUse:
         return next((one for one in self.links if one.key == key), None)
 
 
-def network_use(plan: Plan, trace: Trace) -> NetworkUse:
+def network_use(plan: Plan, program: Program, trace: Trace) -> NetworkUse:
     """What the step of a plan, as it was simulated, does to the network."""
-    program = lower(plan)
     found = _collectives(plan, program, trace)
     uplinks = sum(one.calls * one.uplink_bytes for one in found)
     return NetworkUse(link_use(plan, program, trace, uplinks), found, trace.step_ns / 1e9)

@@ -9,77 +9,41 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from twin.planning.types import Warning
 from twin.reports.compare import (
-    FieldDifference,
-    KpiDelta,
+    CandidateDelta,
     against_first,
     differences,
     kpi_changes,
 )
+from twin.reports.head import Head
 from twin.reports.numbers import changed, digits, duration, show
 from twin.reports.table import Table, headed
-from twin.spec.kpis import Kpi
+
+if TYPE_CHECKING:
+    from twin.kinds.base import Kind
 
 VERSION: Final = 2
 """Version of the JSON document."""
 
 
-class Answer(Protocol):
-    """The report of a scenario, of whatever kind."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def hash(self) -> str: ...  # noqa: D102
-    @property
-    def fits(self) -> bool: ...  # noqa: D102
-    @property
-    def kpis(self) -> Mapping[str, float | None]: ...  # noqa: D102
-    @property
-    def scenario(self) -> Mapping[str, Any]: ...  # noqa: D102
-    def to_json(self) -> dict[str, Any]: ...  # noqa: D102
-
-
-A = TypeVar("A", bound=Answer)
-
-
-class ComparedKind(Protocol):
-    """What is compared, and how it is spoken of (`twin.kinds.base.Kind`)."""
-
-    name: ClassVar[str]
-    length: ClassVar[str]
-    kpis: ClassVar[tuple[Kpi, ...]]
-    subject: ClassVar[str]
-    parts: ClassVar[str]
-    changes_most: ClassVar[str]
-
-    def part_words(self, part: str) -> str: ...  # noqa: D102
-    def part_seconds(self, report: Any) -> Mapping[str, float]: ...  # noqa: D102
-    def incomparable(self, baseline: Any, candidate: Any) -> tuple[Warning, ...]: ...  # noqa: D102
+A = TypeVar("A", bound=Head)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(CandidateDelta):
     """One candidate against the baseline."""
 
-    name: str
-    hash: str
-    fits: bool
-    kpis: Mapping[str, KpiDelta]
     parts: Mapping[str, float]
     """Difference of the seconds of each part."""
-    fields: tuple[FieldDifference, ...]
-    notes: tuple[Warning, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SideBySide(Generic[A]):
     """Answers side by side; the first one is the baseline."""
 
-    kind: ComparedKind
+    kind: Kind
     reports: tuple[A, ...]
     deltas: tuple[Change, ...]
     """One per candidate, in the order given."""
@@ -91,8 +55,8 @@ class SideBySide(Generic[A]):
             "version": VERSION,
             "kind": self.kind.name,
             "baseline": {"name": first.name, "hash": first.hash},
-            "candidates": [_renamed(asdict(one), self.kind.parts) for one in self.deltas],
-            "reports": [one.to_json() for one in self.reports],
+            "candidates": [_renamed(asdict(delta), self.kind.parts) for delta in self.deltas],
+            "reports": [report.to_json() for report in self.reports],
             "attribution": None,
         }
 
@@ -123,7 +87,7 @@ class SideBySide(Generic[A]):
         if not found.delta or found.relative is None:
             return f"{delta.name}{unfit}: {kind.subject} as long as in {base}."
         sign = 1 if found.delta > 0 else -1
-        most = max(delta.parts, key=lambda one: sign * delta.parts[one])
+        most = max(delta.parts, key=lambda part: sign * delta.parts[part])
         part = delta.parts[most]
         return (
             f"{delta.name}{unfit}: {kind.subject} {duration(abs(found.delta))} "
@@ -133,7 +97,7 @@ class SideBySide(Generic[A]):
         )
 
 
-def side_by_side(kind: ComparedKind, answers: Sequence[A]) -> SideBySide[A]:
+def side_by_side(kind: Kind, answers: Sequence[A]) -> SideBySide[A]:
     """Two or more answers side by side, the first as baseline.
 
     Raises ValueError for fewer than two answers.
@@ -142,7 +106,7 @@ def side_by_side(kind: ComparedKind, answers: Sequence[A]) -> SideBySide[A]:
     return SideBySide(kind, tuple(answers), deltas)
 
 
-def _change(kind: ComparedKind, baseline: A, candidate: A) -> Change:
+def _change(kind: Kind, baseline: A, candidate: A) -> Change:
     before, after = kind.part_seconds(baseline), kind.part_seconds(candidate)
     return Change(
         name=candidate.name,

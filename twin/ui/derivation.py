@@ -34,7 +34,7 @@ def derivation(shown: OpenPlan, run: Run) -> None:
         kpi: str = st.selectbox(
             "Key figure", list(labels), format_func=labels.__getitem__, key="derived", width=420
         )
-        found = guarded(lambda: explain(run.plan, run.trace, run.report, kpi))
+        found = guarded(lambda: explain(run.plan, run.program, run.trace, run.report, kpi))
         if isinstance(found, Explanation):
             table(list(rows(found, 0, set())))
         else:

@@ -24,7 +24,6 @@ from typing import Final, Literal
 import numpy as np
 
 from twin.answers import Run
-from twin.engine import lower
 from twin.engine.program import COMPUTE
 from twin.evidence.measured.run_folder import MeasuredRun, RunLayout
 from twin.evidence.measured.step import SENDS, RankStep, measured_step, senders
@@ -49,7 +48,7 @@ class StageTime:
 def stages(run: Run) -> tuple[StageTime, ...]:
     """Every stage of an answered scenario."""
     grouped = run.report.provenance.fidelity == "group"
-    program = lower(run.plan, "group") if grouped else lower(run.plan)
+    program = run.kind.lower(run.plan, "group") if grouped else run.program
     rows: dict[int, list[Mapping[str, int]]] = defaultdict(list)
     for role, row in zip(program.roles, run.trace.breakdown_ns, strict=True):
         rows[role.stage].append(row)

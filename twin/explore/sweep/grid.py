@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from twin.answers.variants import Document, document
 from twin.errors import FieldError, Origin, Problem, ScenarioError, UsageError
-from twin.explore.sweep.points import PointOutcome, SweepPoint, Way, impossible
+from twin.explore.sweep.points import PointFidelity, PointOutcome, SweepPoint, impossible
 from twin.loading import load_any
 from twin.loading.catalog import SLOTS
 from twin.loading.load import UNIONS
@@ -72,7 +72,7 @@ class PointMaker:
     """Makes points; remembers the bases that were loaded."""
 
     source: ScenarioSource
-    fidelity: Way = "fast"
+    fidelity: PointFidelity = "fast"
     _bases: dict[str, Document | PointOutcome] = field(
         default_factory=dict[str, Document | PointOutcome]
     )

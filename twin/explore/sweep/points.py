@@ -31,7 +31,7 @@ from twin.reports.kpis import goodput_of, kpis
 from twin.scenario import Root
 from twin.units import BareNumberError, QuantityError
 
-Way: TypeAlias = Fidelity | Literal["whole"]
+PointFidelity: TypeAlias = Fidelity | Literal["whole"]
 """How a point is answered: its step at some fidelity, or `whole`, as `twin run` answers work that
 is not one step."""
 Status = Literal["fits", "does_not_fit", "impossible", "failed"]
@@ -46,7 +46,7 @@ class PointOutcome:
     status: Status
     hash: str = ""
     """Of the scenario; empty where its sections contradict each other, and there is none."""
-    fidelity: Way = "fast"
+    fidelity: PointFidelity = "fast"
     code: str = ""
     """Of the problem that makes it impossible."""
     path: str = ""
@@ -77,7 +77,7 @@ class PointOutcome:
         return asdict(self)
 
 
-def impossible(problem: Problem, fidelity: Way = "fast") -> PointOutcome:
+def impossible(problem: Problem, fidelity: PointFidelity = "fast") -> PointOutcome:
     """The outcome of a layout that cannot run, for one of its problems."""
     return PointOutcome(
         "impossible",
@@ -89,7 +89,7 @@ def impossible(problem: Problem, fidelity: Way = "fast") -> PointOutcome:
     )
 
 
-def failed(reason: str, fidelity: Way = "fast") -> PointOutcome:
+def failed(reason: str, fidelity: PointFidelity = "fast") -> PointOutcome:
     """The outcome of a point that was not answered."""
     return PointOutcome("failed", fidelity=fidelity, reason=reason)
 
@@ -102,7 +102,7 @@ class SweepPoint:
     """From `twin.answers.variants.document`; points may share it."""
     overrides: Mapping[str, Any]
     """Dotted path to plain data, as the base would say it: catalog names are opened already."""
-    fidelity: Way = "fast"
+    fidelity: PointFidelity = "fast"
 
     def scenario(self) -> Any:
         """The scenario. Raises pydantic's `ValidationError` where a section does not allow it."""
@@ -137,7 +137,7 @@ def answer_point(
 
 
 def known_outcome(
-    folder: Path | None, name: str, fidelity: Way, *, play_unfit: bool = True
+    folder: Path | None, name: str, fidelity: PointFidelity, *, play_unfit: bool = True
 ) -> PointOutcome | None:
     """The outcome kept of the scenario with this hash; None where there is none, or one without the
     key figures that are wanted."""
@@ -160,7 +160,7 @@ def problem_of(error: ValidationError) -> Problem:
     return Problem("TW017", path, str(entry["msg"]))
 
 
-def _answered(scenario: Root, fidelity: Way, *, play_unfit: bool) -> PointOutcome:
+def _answered(scenario: Root, fidelity: PointFidelity, *, play_unfit: bool) -> PointOutcome:
     """The outcome, whatever happens on the way."""
     try:
         kind = kind_of(scenario) if fidelity == "whole" else kind_named("step")
@@ -242,12 +242,12 @@ def points_folder() -> Path:
     return (runs_folder() / "points").absolute()
 
 
-def place(folder: Path, name: str, fidelity: Way) -> Path:
+def place(folder: Path, name: str, fidelity: PointFidelity) -> Path:
     """The file of the scenario with this hash."""
     return folder / name[:2] / f"{name}-{fidelity}.json"
 
 
-def recall(folder: Path, name: str, fidelity: Way) -> PointOutcome | None:
+def recall(folder: Path, name: str, fidelity: PointFidelity) -> PointOutcome | None:
     """The outcome that this very code gave of the scenario with this hash; None where none is kept,
     or no sound one."""
     path = place(folder, name, fidelity)

@@ -25,10 +25,10 @@ from twin.answers.variants import written
 from twin.errors import Problem, UsageError
 from twin.explore.sweep.grid import Grid, PointMaker, ScenarioSource, Values
 from twin.explore.sweep.points import (
+    PointFidelity,
     PointOutcome,
     Status,
     SweepPoint,
-    Way,
     answer_point,
     failed,
     impossible,
@@ -186,7 +186,7 @@ class Sweep:
     name: str
     hash: str
     """Of the scenario that is varied."""
-    fidelity: Way
+    fidelity: PointFidelity
     axes: Mapping[str, tuple[Any, ...]]
     rows: tuple[SweepRow, ...]
     counts: SweepProgress
@@ -286,7 +286,7 @@ class SweepRequest:
     """That is varied."""
     source: ScenarioSource
     grid: Grid
-    fidelity: Way = "fast"
+    fidelity: PointFidelity = "fast"
 
     @property
     def kind(self) -> Kind:

@@ -86,7 +86,8 @@ def _memory(run: Run) -> tuple[Picture, ...]:
 
 def _network(run: Run) -> tuple[Picture, ...]:
     """The cluster with the group that communicates longest, and all collectives."""
-    use, network, name = network_use(run.plan, run.trace), network_map(run.plan), run.report.name
+    use = network_use(run.plan, run.program, run.trace)
+    network, name = network_map(run.plan), run.report.name
     longest = use.collectives[0].axis if use.collectives else None
     group = longest if longest in network.groups else None
     return topology(network, use, group, name, _THEME), collectives(use, name, _THEME)

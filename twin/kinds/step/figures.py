@@ -144,7 +144,8 @@ def _memory(run: Run) -> Iterator[View]:
 
 
 def _network(run: Run) -> Iterator[View]:
-    use, network, name = network_use(run.plan, run.trace), network_map(run.plan), run.report.name
+    use = network_use(run.plan, run.program, run.trace)
+    network, name = network_map(run.plan), run.report.name
     # The group that communicates most is of the axis of the longest collective.
     longest = use.collectives[0].axis if use.collectives else None
     group = Control(
