@@ -16,7 +16,7 @@ from twin.collectives.base import Choice
 from twin.errors import DEFAULT, FieldError, Origin, Problem
 from twin.optimizers.base import Optimizer
 from twin.routing import Balanced, Routing
-from twin.schedules import Schedule
+from twin.schedules.base import Schedule
 from twin.sources import Ledger, Sourced
 from twin.spec.axis import Axis
 from twin.spec.base import Count, Exactly, Flag, Spec, Tokens, Whole, written_as

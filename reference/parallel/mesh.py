@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from twin.errors import Problem, UsageError
-from twin.schedules import ChunkMap, Schedule
+from twin.schedules.base import ChunkMap, Schedule
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.spec.axis import Axis
 from twin.spec.base import Count, Exactly, Spec, Whole

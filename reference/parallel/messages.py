@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.parallel.timeline import Stream, Tape
-from twin.schedules import Action, ChunkMap
+from twin.schedules.base import Action, ChunkMap
 
 Direction = Literal["forward", "backward"]
 _Job = Callable[[], None]

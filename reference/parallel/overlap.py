@@ -28,7 +28,7 @@ from torch import Tensor
 from reference.parallel.groups import Group
 from reference.parallel.timeline import Tape, TimelineSpan
 from twin.errors import Problem, UsageError
-from twin.schedules import Pass
+from twin.schedules.base import Pass
 
 T = TypeVar("T")
 NS: Final = 1e9

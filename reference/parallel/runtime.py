@@ -34,7 +34,7 @@ from reference.model import Transformer
 from reference.parallel.messages import Key, Messages
 from reference.parallel.overlap import Pace, Pair, Running, Turns
 from reference.text.loader import Batch, Weighed
-from twin.schedules import Action, Pass
+from twin.schedules.base import Action, Pass
 from twin.spec.memory import MemorySpec
 
 T = TypeVar("T")

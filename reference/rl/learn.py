@@ -30,7 +30,7 @@ from reference.trainer.balance import balanced
 from reference.trainer.stages import Stage
 from reference.trainer.step import train_step
 from reference.trainer.trainee import Trainee
-from twin.schedules import Action
+from twin.schedules.base import Action
 from twin.spec.base import Flag, Spec
 
 Positive = Annotated[float, Strict(), Field(gt=0, le=1e3)]

@@ -16,7 +16,7 @@ from reference.parallel.mesh import Mesh
 from reference.text.loader import Batch
 from reference.trainer.stages import Stage
 from reference.trainer.trainee import Trainee
-from twin.schedules import Action
+from twin.schedules.base import Action
 
 
 @torch.no_grad()

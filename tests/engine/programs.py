@@ -8,7 +8,7 @@ from typing import Literal
 from twin.collectives.traffic import Traffic
 from twin.engine.link_map import Rates, Seats, Wiring, wire
 from twin.engine.program import COMPUTE, EXPERT, Program, Role, StageMessage, Step, Template
-from twin.schedules import Pass, Schedule
+from twin.schedules.base import Pass, Schedule
 
 UNIT = Rates(nvlink=1.0, nic=1.0, pcie=1.0, dram=2.0)
 """Every link moves 1 byte/ns in one direction."""

@@ -22,7 +22,7 @@ from tests.engine.programs import by_hand, with_exchange
 from twin.collectives.traffic import Traffic
 from twin.engine import simulate
 from twin.engine.program import COMPUTE, EXPERT, TENSOR, Program, StageMessage, Step, Template
-from twin.schedules import Schedule
+from twin.schedules.base import Schedule
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 

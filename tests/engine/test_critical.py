@@ -7,7 +7,7 @@ import pytest
 from tests.engine.programs import by_hand, segment, with_exchange
 from twin.engine.program import STREAMS, StageMessage
 from twin.engine.simulate import simulate
-from twin.schedules import Schedule
+from twin.schedules.base import Schedule
 from twin.schedules.dualpipe import DualPipe
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward

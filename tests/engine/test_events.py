@@ -9,7 +9,7 @@ from twin.engine.events import DeadlockError, play
 from twin.engine.graph import unroll
 from twin.engine.program import StageMessage
 from twin.engine.simulate import simulate
-from twin.schedules import Action, Obstacle, Schedule
+from twin.schedules.base import Action, Obstacle, Schedule
 from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward

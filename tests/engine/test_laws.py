@@ -16,7 +16,7 @@ from twin.engine.graph import unroll
 from twin.engine.program import Program, StageMessage
 from twin.planning import plan
 from twin.scenario import Scenario
-from twin.schedules import Schedule
+from twin.schedules.base import Schedule
 from twin.schedules.dualpipe import DualPipe
 from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved

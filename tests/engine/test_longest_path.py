@@ -30,7 +30,7 @@ from twin.engine.trace import Trace
 from twin.loading import load
 from twin.planning import plan
 from twin.scenario import Scenario
-from twin.schedules import Schedule
+from twin.schedules.base import Schedule
 from twin.schedules.dualpipe import DualPipe
 from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved

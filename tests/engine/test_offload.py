@@ -13,7 +13,7 @@ from twin.engine.link_map import Rates
 from twin.engine.program import STREAMS, Offload, Program, StageMessage
 from twin.engine.trace import Trace
 from twin.planning.offload import trips
-from twin.schedules import Schedule
+from twin.schedules.base import Schedule
 from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward

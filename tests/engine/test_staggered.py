@@ -14,7 +14,7 @@ from twin.engine import lower, simulate
 from twin.engine.program import DATA, Program, StageMessage, Step
 from twin.engine.trace import Trace
 from twin.planning import plan
-from twin.schedules import Schedule
+from twin.schedules.base import Schedule
 from twin.schedules.zb_h1 import ZeroBubbleH1
 from twin.schedules.zb_h2 import ZeroBubbleH2
 

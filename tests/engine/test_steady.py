@@ -10,7 +10,7 @@ from tests.engine.programs import by_hand, segment, with_exchange
 from twin.engine.program import Program, StageMessage
 from twin.engine.simulate import simulate
 from twin.engine.trace import Trace
-from twin.schedules import Schedule
+from twin.schedules.base import Schedule
 from twin.schedules.dualpipe import DualPipe
 from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved

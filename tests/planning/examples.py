@@ -7,7 +7,8 @@ from typing import Any
 
 from twin.optimizers.adamw import AdamW
 from twin.scenario import Scenario
-from twin.schedules import SCHEDULES, Schedule
+from twin.schedules import SCHEDULES
+from twin.schedules.base import Schedule
 
 Changes = dict[str, Any]
 

@@ -9,7 +9,7 @@ import pytest
 from twin.planning.columns import alike, columns, columns_of
 from twin.planning.offload import Trip, trips
 from twin.schedules import SCHEDULES as KINDS
-from twin.schedules import Action, Schedule
+from twin.schedules.base import Action, Schedule
 
 KIMI = {"extra_warmup": 1, "overlap_all_to_all": True, "defer_weight_grad": True}
 SCHEDULES = [

@@ -28,7 +28,8 @@ from twin.planning.memory import (
 from twin.planning.mesh import lay_out
 from twin.planning.types import Chunk
 from twin.planning.walk import enough_microbatches, walk
-from twin.schedules import SCHEDULES, Action
+from twin.schedules import SCHEDULES
+from twin.schedules.base import Action
 from twin.spec.cluster import ReserveEntry
 from twin.spec.memory import MemorySpec
 

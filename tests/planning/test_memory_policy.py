@@ -24,7 +24,8 @@ from twin.planning.mesh import lay_out
 from twin.planning.offload import Trip, offload_bytes, offloaded, trips
 from twin.planning.types import StageMemory
 from twin.planning.walk import enough_microbatches, walk
-from twin.schedules import SCHEDULES, Action
+from twin.schedules import SCHEDULES
+from twin.schedules.base import Action
 from twin.spec.memory import Fp8Store, MemorySpec, Recompute
 
 PLAIN = "parallel.dispatcher=alltoall"

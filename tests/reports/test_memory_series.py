@@ -15,7 +15,7 @@ from twin.reports.memory_series import (
     memory_series,
     thinned,
 )
-from twin.schedules.action import Action
+from twin.schedules.base import Action
 
 
 @pytest.mark.parametrize("name", RUNS)

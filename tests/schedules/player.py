@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass
 from fractions import Fraction
 
-from twin.schedules import Action, Schedule
+from twin.schedules.base import Action, Schedule
 
 Orders = tuple[tuple[Action, ...], ...]
 Done = tuple[str, int, int]

@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.schedules.player import DeadlockError, Times, most_in_flight, play
-from twin.schedules import SCHEDULES, Schedule
+from twin.schedules import SCHEDULES
+from twin.schedules.base import Schedule
 
 SETTINGS: dict[str, dict[str, bool | int]] = {
     "1f1b": {},

@@ -8,7 +8,8 @@ import logging
 
 import pytest
 
-from twin.schedules import SCHEDULES, Action
+from twin.schedules import SCHEDULES
+from twin.schedules.base import Action
 
 torch = pytest.importorskip("torch")
 pipelining = pytest.importorskip("torch.distributed.pipelining")

@@ -12,7 +12,8 @@ from pydantic import TypeAdapter, ValidationError, create_model
 
 from twin.optimizers.base import Optimizer
 from twin.scenario import Scenario
-from twin.schedules import SCHEDULES, Schedule
+from twin.schedules import SCHEDULES
+from twin.schedules.base import Schedule
 from twin.spec.axis import Axis, axes, members
 from twin.spec.base import Spec
 

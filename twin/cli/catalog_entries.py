@@ -167,7 +167,7 @@ def members_of(category: str) -> Mapping[str, type[Any]]:
     from twin.network import topology
     from twin.optimizers.base import Optimizer
     from twin.routing import Routing
-    from twin.schedules import Schedule
+    from twin.schedules.base import Schedule
     from twin.spec.axis import members
 
     if category == "topologies":

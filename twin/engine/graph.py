@@ -28,7 +28,7 @@ from twin.engine.program import (
     send_stream,
 )
 from twin.planning.offload import offloaded
-from twin.schedules.action import Action, Pass
+from twin.schedules.base import Action, Pass
 
 Offsets = tuple[int, ...]
 Sent = tuple[float, tuple[int, ...], tuple[float, ...]]

@@ -56,7 +56,7 @@ from twin.engine.template_timing import (
     name_wait,
 )
 from twin.engine.trace import CAUSES, Spans, Trace
-from twin.schedules.action import Pass
+from twin.schedules.base import Pass
 
 NAMES: Final[dict[Pass, str]] = {
     "F": "forward",

@@ -15,7 +15,7 @@ from twin.network.links import crossing, latency
 from twin.planning.memory import boundary_bytes
 from twin.planning.offload import offload_bytes
 from twin.planning.types import Plan
-from twin.schedules.action import Pass
+from twin.schedules.base import Pass
 
 
 def lower(plan: Plan, ranks: Ranks = "folded") -> Program:

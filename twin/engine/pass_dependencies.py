@@ -13,8 +13,7 @@ from typing import Final, TypeAlias
 
 from twin.engine.program import send_stream
 from twin.planning.offload import offloaded
-from twin.schedules import ChunkMap, Schedule
-from twin.schedules.action import Action, Pass
+from twin.schedules.base import Action, ChunkMap, Pass, Schedule
 
 NOWHERE: Final = -1
 """No result, or no message."""

@@ -46,7 +46,7 @@ from twin.engine.template_timing import (
     name_wait,
 )
 from twin.engine.trace import CAUSES
-from twin.schedules.action import Pass
+from twin.schedules.base import Pass
 
 
 class Reductions:

@@ -15,8 +15,7 @@ from typing import Final, Literal
 
 from twin.collectives.traffic import Traffic
 from twin.engine.link_map import Wiring
-from twin.schedules import ChunkMap, Schedule
-from twin.schedules.action import Pass
+from twin.schedules.base import ChunkMap, Pass, Schedule
 
 STREAMS: Final = (
     "compute",

@@ -18,7 +18,7 @@ from math import ceil
 from twin.engine.events import Played
 from twin.engine.graph import Graph
 from twin.engine.program import Program
-from twin.schedules.action import Action
+from twin.schedules.base import Action
 
 Orders = tuple[tuple[Action, ...], ...]
 

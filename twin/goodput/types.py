@@ -130,11 +130,6 @@ class Goodput:
     """Name of the observation that the rates come from."""
     warnings: tuple[Warning, ...] = ()
 
-    @property
-    def lost_ns(self) -> int:
-        """Time without progress, mean of the simulated runs."""
-        return sum(self.losses_ns.values())
-
     def to_json(self) -> dict[str, Any]:
         """The section `goodput` of the JSON report: SI units, days where the name says so."""
         saves, largest = self.saves, self.largest

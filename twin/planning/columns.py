@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.arch.remembered import remembered
-from twin.schedules import Schedule
-from twin.schedules.action import Action, Pass
+from twin.schedules.base import Action, Pass, Schedule
 
 Numbers: TypeAlias = NDArray[np.int64]
 Row: TypeAlias = tuple[Pass, int]

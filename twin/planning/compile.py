@@ -29,7 +29,7 @@ from twin.planning.stages import balance, split
 from twin.planning.types import Chunk, Plan
 from twin.routing import load
 from twin.scenario import Scenario
-from twin.schedules import ChunkMap
+from twin.schedules.base import ChunkMap
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 

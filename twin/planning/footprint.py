@@ -19,7 +19,7 @@ from twin.arch.fp8 import packed_bytes, stored
 from twin.arch.ops import Layer, Op
 from twin.arch.recompute import again, wholly
 from twin.planning.types import Chunk
-from twin.schedules.action import Pass
+from twin.schedules.base import Pass
 from twin.spec.memory import MemorySpec
 
 PARAMETER_BYTES: Final = 2

@@ -35,7 +35,7 @@ from twin.planning.offload import host_phases, share_of, staged_bytes
 from twin.planning.types import Chunk, Memory, Mesh, StageMemory
 from twin.planning.walk import Peak, Walk, enough_microbatches, walk_columns
 from twin.scenario import Scenario
-from twin.schedules.action import Action, Pass
+from twin.schedules.base import Action, Pass
 
 MASTER_BYTES: Final = 4
 """FP32 weights: the optimizer's, or under `fully_shard` all that is sharded."""

@@ -35,7 +35,7 @@ from twin.planning.columns import columns
 from twin.planning.footprint import kept_bytes
 from twin.planning.types import Chunk, Mesh
 from twin.scenario import Scenario
-from twin.schedules.action import Action
+from twin.schedules.base import Action
 from twin.spec.memory import MemorySpec
 
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from twin.planning.columns import Columns, Numbers, columns
 from twin.planning.footprint import Footprint, Held
-from twin.schedules import Schedule
-from twin.schedules.action import Action, Pass
+from twin.schedules.base import Action, Pass, Schedule
 
 Bytes = NDArray[np.float64]
 

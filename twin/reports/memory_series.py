@@ -26,7 +26,7 @@ from twin.planning.memory import moment
 from twin.planning.offload import trips
 from twin.planning.types import Plan
 from twin.planning.walk import Walk, enough_microbatches, walk
-from twin.schedules.action import Action
+from twin.schedules.base import Action
 
 _KINDS: Final = {"F": 0, "B": 1, "I": 1, "W": 2}
 """Passes that one micro-batch has at most one of, per chunk."""

@@ -19,7 +19,7 @@ from twin.hardware import matmul
 from twin.hardware.roofline import Price, measured_apart, price
 from twin.planning.offload import offloaded
 from twin.planning.types import Plan
-from twin.schedules.action import Pass
+from twin.schedules.base import Pass
 
 Precision = Literal["bf16_dense", "fp8_dense"]
 """The peak that kernels are measured against, by the name of the GPU's field."""

@@ -8,11 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from twin.schedules.action import Action, Pass
-from twin.schedules.base import ChunkMap, Obstacle, Schedule
+from twin.schedules.base import Schedule
 from twin.spec.axis import members
-
-__all__ = ["SCHEDULES", "Action", "ChunkMap", "Obstacle", "Pass", "Schedule"]
 
 SCHEDULES: Mapping[str, type[Schedule]] = MappingProxyType(
     {k: found for k, found in members(__name__, Schedule).items() if issubclass(found, Schedule)}

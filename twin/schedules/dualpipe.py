@@ -18,8 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, final
 
-from twin.schedules.action import Action
-from twin.schedules.base import ChunkMap, Obstacle, Schedule, only_one_chunk
+from twin.schedules.base import Action, ChunkMap, Obstacle, Schedule, only_one_chunk
 
 
 @final

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from twin.schedules.action import Action, Pass
-from twin.schedules.base import Obstacle, Schedule, only_one_chunk
+from twin.schedules.base import Action, Obstacle, Pass, Schedule, only_one_chunk
 
 _PASSES: tuple[Pass, Pass] = ("F", "B")
 

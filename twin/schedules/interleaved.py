@@ -22,8 +22,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, final
 
-from twin.schedules.action import Action
-from twin.schedules.base import Obstacle, Schedule
+from twin.schedules.base import Action, Obstacle, Schedule
 from twin.spec.base import Exactly, Flag
 
 

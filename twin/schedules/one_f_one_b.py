@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from twin.schedules.action import Action
-from twin.schedules.base import Obstacle, Schedule, alternate, only_one_chunk
+from twin.schedules.base import Action, Obstacle, Schedule, alternate, only_one_chunk
 
 
 @final

@@ -13,7 +13,7 @@ from twin.loading.catalog import PART_KINDS, SLOTS, PartKind
 from twin.optimizers.base import Optimizer
 from twin.reports.numbers import count
 from twin.routing import Routing
-from twin.schedules import Schedule
+from twin.schedules.base import Schedule
 from twin.sources import Ledger, Sourced
 from twin.spec.axis import members
 from twin.spec.base import Spec

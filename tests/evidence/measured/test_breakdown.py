@@ -19,7 +19,7 @@ from twin.engine.program import STREAMS, Program, StageMessage
 from twin.engine.trace import CAUSES, Trace
 from twin.evidence.measured.run_folder import read
 from twin.evidence.measured.step import measured_step, pieces, trace
-from twin.schedules import Schedule
+from twin.schedules.base import Schedule
 from twin.schedules.dualpipe import DualPipe
 from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved

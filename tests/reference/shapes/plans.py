@@ -22,7 +22,7 @@ from twin.planning.compile import shape_of
 from twin.planning.footprint import kept_by_op
 from twin.planning.memory import PARAMETER_BYTES, boundary_bytes
 from twin.planning.types import Chunk, Plan
-from twin.schedules.action import Pass
+from twin.schedules.base import Pass
 
 Calls = dict[tuple[str, str], tuple[int, int]]
 """By name and group: how often in a step, and bytes in all."""

@@ -21,7 +21,7 @@ from twin.errors import Origin, Problem, UsageError
 from twin.evidence.measured.timeline import Header, Rank, read_rank
 from twin.planning.mesh import group_numbers, ranks_of_stages, stages_agree
 from twin.planning.types import Mesh
-from twin.schedules import ChunkMap, Schedule
+from twin.schedules.base import ChunkMap, Schedule
 from twin.spec.axis import members
 
 _ORDER: Final = ("tensor", "context", "expert", "data", "pipeline")

@@ -27,7 +27,7 @@ from twin.engine.program import COMPUTE, EXPERT, SEND_BACKWARD, SEND_FORWARD, ST
 from twin.engine.trace import Spans, Trace
 from twin.evidence.measured.run_folder import MeasuredRun, RunLayout
 from twin.evidence.measured.timeline import Rank, RankSpans
-from twin.schedules import ChunkMap
+from twin.schedules.base import ChunkMap
 
 Direction = Literal["forward", "backward"]
 Key = tuple[Direction, int, int]

@@ -42,8 +42,7 @@ from twin.planning.stages import balance, split
 from twin.planning.types import Chunk
 from twin.planning.walk import enough_microbatches
 from twin.scenario import Scenario
-from twin.schedules import ChunkMap, Schedule
-from twin.schedules.action import Pass
+from twin.schedules.base import ChunkMap, Pass, Schedule
 
 Numbers = NDArray[np.float64]
 

@@ -33,7 +33,7 @@ from twin.planning.footprint import kept_bytes
 from twin.planning.mesh import lay_out, placements
 from twin.planning.types import Memory, Plan
 from twin.scenario import Scenario
-from twin.schedules.action import Pass
+from twin.schedules.base import Pass
 
 T = TypeVar("T")
 

@@ -11,7 +11,8 @@ from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
 from twin.planning.mesh import divisors
 from twin.scenario import Scenario
-from twin.schedules import SCHEDULES, Schedule
+from twin.schedules import SCHEDULES
+from twin.schedules.base import Schedule
 from twin.spec.cluster import MOST_GPUS
 from twin.spec.memory import MemorySpec
 from twin.spec.model import LatentAttention

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from twin.answers import Run
 from twin.engine.program import COMPUTE, Program, Template
 from twin.interop.export.base import Stamp
-from twin.schedules.action import Pass
+from twin.schedules.base import Pass
 
 SUFFIX = ".pace.json"
 PARTS = ("",)
