@@ -206,7 +206,7 @@ class Kind:
 
     def compare(self, reports: Sequence[Any]) -> Any:
         """Two or more reports side by side, the first as baseline."""
-        from twin.reports.side_by_side import side_by_side  # noqa: PLC0415  few answers are compared
+        from twin.reports.compare import side_by_side  # noqa: PLC0415  few answers are compared
 
         return side_by_side(self, reports)
 

@@ -3,19 +3,29 @@ the baseline.
 
 Both breakdowns sum to their step exactly, so their differences, cause by cause, sum to the step's
 difference exactly, whatever the scenarios are. They say how the time is spent otherwise, not which
-edit made it so: that is `twin.explore.study.attribution`, which plays further runs."""
+edit made it so: that is `twin.explore.study.attribution`, which simulates further runs.
+
+`compare` is of training steps. `side_by_side` is of answers of any other kind: it compares key
+figures, the parts of the time, and fields."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from twin.planning.types import Warning
 from twin.reports.breakdown import CAUSES, in_seconds
+from twin.reports.head import Head
+from twin.reports.numbers import changed, digits, duration, show
 from twin.reports.report import Report
+from twin.reports.table import Table, headed
 from twin.reports.verdict import difference
 from twin.spec.kpis import KPIS, Better, Kpi
+
+if TYPE_CHECKING:
+    from twin.kinds.base import Kind
 
 VERSION = 2
 """Version of the JSON document."""
@@ -23,6 +33,7 @@ VERSION = 2
 Verdict = Literal["better", "worse", "same", "unknown"]
 R = TypeVar("R")
 D = TypeVar("D")
+A = TypeVar("A", bound=Head)
 ABSENT = "(absent)"
 """Stands for a field that one of two scenarios does not have."""
 
@@ -237,12 +248,108 @@ like."""
 
 
 def _notes(baseline: Report, candidate: Report) -> tuple[Warning, ...]:
-    changed = [field.path for field in differences(baseline.scenario, candidate.scenario)]
+    edited = [field.path for field in differences(baseline.scenario, candidate.scenario)]
     notes = [
         Warning(code, message)
         for prefix, code, message in _COMPARABILITY
-        if any(path == prefix or path.startswith(prefix + ".") for path in changed)
+        if any(path == prefix or path.startswith(prefix + ".") for path in edited)
     ]
     unfit = dict.fromkeys(report.name for report in (baseline, candidate) if not report.fits)
     notes += [Warning("does-not-fit", f"{name} does not fit, so it cannot run.") for name in unfit]
     return tuple(notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(CandidateDelta):
+    """One candidate against the baseline."""
+
+    parts: Mapping[str, float]
+    """Difference of the seconds of each part."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide(Generic[A]):
+    """Answers side by side; the first one is the baseline."""
+
+    kind: Kind
+    reports: tuple[A, ...]
+    deltas: tuple[Change, ...]
+    """One per candidate, in the order given."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as one JSON document."""
+        first = self.reports[0]
+        return {
+            "version": VERSION,
+            "kind": self.kind.name,
+            "baseline": {"name": first.name, "hash": first.hash},
+            "candidates": [_renamed(asdict(delta), self.kind.parts) for delta in self.deltas],
+            "reports": [report.to_json() for report in self.reports],
+            "attribution": None,
+        }
+
+    def sentences(self) -> list[str]:
+        """What each candidate takes more or less than the baseline, then why two answers may not be
+        comparable."""
+        notes = [f"{delta.name}: {note.message}" for delta in self.deltas for note in delta.notes]
+        return [*map(self.sentence, self.deltas), *notes]
+
+    def tables(self) -> tuple[Table, ...]:
+        """Key figures side by side."""
+        first, *_ = self.reports
+        table = headed("Key figures", "", first.name, *(delta.name for delta in self.deltas))
+        for kpi in self.kind.kpis:
+            cells = [show(first.kpis[kpi.key], kpi.unit)]
+            for delta in self.deltas:
+                figure = delta.kpis[kpi.key]
+                change = changed(figure.delta, figure.relative, kpi.unit) if figure.delta else ""
+                cells.append(f"{show(figure.candidate, kpi.unit)}{change and f' ({change})'}")
+            table.add_row(kpi.label, *cells)
+        return (table,)
+
+    def sentence(self, delta: Change) -> str:
+        """What a candidate takes more or less than the baseline, and where."""
+        kind, base = self.kind, self.reports[0].name
+        found = delta.kpis[kind.length]
+        unfit = "" if delta.fits else " (it does not fit)"
+        if not found.delta or found.relative is None:
+            return f"{delta.name}{unfit}: {kind.subject} as long as in {base}."
+        sign = 1 if found.delta > 0 else -1
+        most = max(delta.parts, key=lambda part: sign * delta.parts[part])
+        part = delta.parts[most]
+        return (
+            f"{delta.name}{unfit}: {kind.subject} {duration(abs(found.delta))} "
+            f"({digits(100 * abs(found.relative))} %) {'slower' if sign > 0 else 'faster'} than in "
+            f"{base}; {kind.changes_most} {kind.part_words(most)} "
+            f"({'-' if part < 0 else '+'}{duration(abs(part))})."
+        )
+
+
+def side_by_side(kind: Kind, answers: Sequence[A]) -> SideBySide[A]:
+    """Two or more answers side by side, the first as baseline.
+
+    Raises ValueError for fewer than two answers.
+    """
+    deltas = against_first(answers, partial(_change, kind))
+    return SideBySide(kind, tuple(answers), deltas)
+
+
+def _change(kind: Kind, baseline: A, candidate: A) -> Change:
+    before, after = kind.part_seconds(baseline), kind.part_seconds(candidate)
+    return Change(
+        name=candidate.name,
+        hash=candidate.hash,
+        fits=candidate.fits,
+        kpis=kpi_changes(kind.kpis, baseline.kpis, candidate.kpis),
+        parts={
+            part: after.get(part, 0.0) - before.get(part, 0.0)
+            for part in dict.fromkeys((*before, *after))
+        },
+        fields=differences(baseline.scenario, candidate.scenario),
+        notes=kind.incomparable(baseline, candidate),
+    )
+
+
+def _renamed(change: dict[str, Any], parts: str) -> dict[str, Any]:
+    """The candidate's part of the document."""
+    return {parts if key == "parts" else key: value for key, value in change.items()}

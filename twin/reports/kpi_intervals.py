@@ -40,10 +40,10 @@ def intervals(
 ) -> tuple[dict[str, Interval | None], tuple[Warning, ...]]:
     """The interval of each key figure, None where there is none, and warnings that say why, or what
     widens them. `known` are the residuals that ship, unless others are given."""
-    told, at = shipped() if known is None else known, circumstances(scenario)
-    step, peak = (reach(at, name, told) for name in ("step_seconds", "peak_device_bytes"))
-    found = {kpi.key: _interval(kpi.key, figures, step, peak) for kpi in KPIS}
-    return found, tuple(_warnings(at, found, figures, (step, peak)))
+    residuals, at = shipped() if known is None else known, circumstances(scenario)
+    step, peak = (reach(at, name, residuals) for name in ("step_seconds", "peak_device_bytes"))
+    spans = {kpi.key: _interval(kpi.key, figures, step, peak) for kpi in KPIS}
+    return spans, tuple(_warnings(at, spans, figures, (step, peak)))
 
 
 def _interval(
@@ -76,26 +76,26 @@ def _part(value: float, step: float, size: float, *, of_step: bool) -> Interval:
 
 def _warnings(
     at: Circumstances,
-    found: Mapping[str, Interval | None],
+    spans: Mapping[str, Interval | None],
     figures: Mapping[str, float | None],
     reaches: tuple[Reach | None, Reach | None],
 ) -> list[Warning]:
     step, peak = reaches
-    told: list[Warning] = []
-    without = [key for key, span in found.items() if span is None and figures.get(key) is not None]
+    warnings: list[Warning] = []
+    without = [key for key, span in spans.items() if span is None and figures.get(key) is not None]
     if step is None and peak is None:
         why = f"no published run on a GPU like {at.gpu} is known to the twin."
         return [Warning("no-interval", f"No key figure has an interval: {why}")]
     if without:
         names = ", ".join(without)
         why = "no published run says how far they lie off."
-        told.append(Warning("no-interval", f"Without an interval: {names}; {why}"))
+        warnings.append(Warning("no-interval", f"Without an interval: {names}; {why}"))
     for name, own in (("step", step), ("peak", peak)):
         if own is not None and own.level > 0:
             message = f"The interval of the {name} is of other runs: {_LEVELS[own.level]}."
-            told.append(Warning("interval-of-other-runs", message))
+            warnings.append(Warning("interval-of-other-runs", message))
         if own is not None and own.outside:
             sizes = ", ".join(f"{getattr(at, size):,} {_WORDS[size]}" for size in own.outside)
             message = f"The interval of the {name} is wider, for sizes beyond those measured on "
-            told.append(Warning("interval-beyond-measured", f"{message}such GPUs: {sizes}."))
-    return told
+            warnings.append(Warning("interval-beyond-measured", f"{message}such GPUs: {sizes}."))
+    return warnings
