@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from twin.cli.answer import training
 from twin.cli.options import JsonOption, QuietOption, SetOption
 from twin.cli.output import Output
 
@@ -95,12 +96,9 @@ def calibrate(  # noqa: PLR0913  one parameter per option of the command line
     other = _difference(found, diff, source, scenario) if diff else None
     written = _written(found, path)
     document: dict[str, Any] = found.to_json() | {"written": [str(file) for file in written]}
-    output.document(document | {"difference": other.to_json() if other else None})
-    output.sentence(_verdict(found))
-    if output.tables:
-        output.show(*calibration_tables(found))
-        if other:
-            output.show(difference_table(other))
+    document["difference"] = other.to_json() if other else None
+    tables = [*calibration_tables(found), *([difference_table(other)] if other else [])]
+    output.answer(document, [_verdict(found)], tables)
     if found.notes:
         output.message("\n".join(f"Note: {note}." for note in found.notes))
     for file in written:
@@ -120,7 +118,6 @@ def _teller(output: Output) -> Any:
 
 
 def _difference(found: Calibration, diff: str, source: Path, scenario: str | None) -> Difference:
-    from twin.cli.answer import training
     from twin.evidence.calibrate.step_fit import difference
     from twin.loading import load_any, load_part
 

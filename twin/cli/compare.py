@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twin.cli.answer import answered, exit_code, progress_bar
 from twin.cli.options import (
     Fidelity,
     FidelityOption,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from twin.reports.limits import Failure, Limit
     from twin.scenario import Root
 
-Scenarios = Annotated[
+_ScenariosArgument = Annotated[
     list[str],
     typer.Argument(metavar="SCENARIO", help="Scenario files or names; the first is the baseline."),
 ]
@@ -34,17 +35,16 @@ _FailIfOption = Annotated[
     typer.Option(
         "--fail-if",
         metavar="LIMIT",
-        help="A change from the baseline that is too much, such as 'step_seconds > +2%': exit 5. "
-        "Repeat for more.",
+        help="Exit with 5 beyond this change: 'step_seconds > +2%'; repeat for more.",
     ),
 ]
 _NoAttributionOption = Annotated[
-    bool, typer.Option("--no-attribution", help="Leave out which edit the change comes from.")
+    bool, typer.Option("--no-attribution", help="Do not attribute the change to single edits.")
 ]
 
 
 def compare(  # noqa: PLR0913  one parameter per option of the command line
-    scenarios: Scenarios,
+    scenarios: _ScenariosArgument,
     *,
     sets: SetOption = None,
     fail_if: _FailIfOption = None,
@@ -61,7 +61,6 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     """
     if len(scenarios) < 2:
         raise typer.BadParameter("compare needs at least two scenarios", param_hint="SCENARIO")
-    from twin.cli.answer import answered, exit_code
     from twin.kinds.base import kind_of
     from twin.loading import load_any
     from twin.reports.limits import failures
@@ -81,11 +80,9 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     wanted = not no_attribution and (as_json or not quiet) and "attribution" not in kind.refusals
     attributions = _attributions(runs, output) if wanted else []
     failed = failures(comparison.deltas, limits)
-    output.document(_document(comparison, attributions, failed))
-    for sentence in (*comparison.sentences(), *map(failure_sentence, failed)):
-        output.sentence(sentence)
-    if output.tables:
-        output.show(*kind.comparison_tables(comparison, attributions))
+    sentences = (*comparison.sentences(), *map(failure_sentence, failed))
+    tables = kind.comparison_tables(comparison, attributions)
+    output.answer(_document(comparison, attributions, failed), sentences, tables)
     unfit = [run.report for run in runs if not run.report.fits]
     code = min((exit_code(report, 0) for report in unfit), default=0)
     if code := code or (NOT_AS_EXPECTED if failed else 0):
@@ -144,7 +141,6 @@ def _limits(written: Sequence[str]) -> tuple[Limit, ...]:
 
 def _attributions(runs: Sequence[Run], output: Output) -> list[Attribution]:
     """What each candidate's difference from the baseline comes from."""
-    from twin.cli.answer import progress_bar
     from twin.explore.study import attribution
 
     base, *others = runs
@@ -152,9 +148,8 @@ def _attributions(runs: Sequence[Run], output: Output) -> list[Attribution]:
     for other in others:
         played = (base.report.breakdown_ns, other.report.breakdown_ns)
         with progress_bar(output, "which edit made the difference") as progress:
-            found.append(
-                attribution(base.scenario, other.scenario, played=played, progress=progress)
-            )
+            answer = attribution(base.scenario, other.scenario, played=played, progress=progress)
+        found.append(answer)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
+from twin.cli.answer import answered, progress_bar, training
 from twin.cli.options import (
     Fidelity,
     FidelityOption,
@@ -61,8 +62,8 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
 ) -> None:
     """Where does a number come from?
 
-    Prints how a key figure follows from what was played, counted and written, down to each catalog
-    number with its file and source. The topics: `overlap`, whether the all-to-all of the experts
+    Prints how a key figure follows from simulated, counted and written numbers, down to catalog
+    numbers with file and source. The topics: `overlap`, whether the all-to-all of the experts
     can hide under kernels; `passes`, how long each pass takes by itself; `links`, how each class of
     link is used; `hidden-expert`, the largest degree of expert parallelism that stays hidden;
     `tornado`, which uncertain numbers matter; `inference`, what serving the model takes; `serving`,
@@ -80,7 +81,6 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     from twin.reports.explain import explain as derivation
 
     kpi = _wanted() if kpi is None else named(kpi, TOPICS)
-    from twin.cli.answer import answered
 
     run = answered(
         scenario, sets or [], output, cache=not no_cache, fidelity=fidelity, step_of="explain"
@@ -153,14 +153,12 @@ class TopicRequest:
 
     def scenario(self) -> Scenario:
         """The training run that the topic is about."""
-        from twin.cli.answer import training
         from twin.loading import load_any
 
         return training(load_any(self.path, self.sets))
 
     def run(self) -> Run:
         """The simulated step."""
-        from twin.cli.answer import answered
 
         return answered(self.path, self.sets, self.output, cache=self.cache, fidelity=self.fidelity)
 
@@ -227,7 +225,6 @@ def _links(request: TopicRequest) -> int:
 
 def _hidden_expert(request: TopicRequest) -> int:
     """The largest degree of expert parallelism that stays hidden."""
-    from twin.cli.answer import progress_bar
     from twin.explore.study.hidden import hidden_expert, hidden_table, sentence
     from twin.planning.caveats import idle_rates
 
@@ -243,7 +240,6 @@ def _hidden_expert(request: TopicRequest) -> int:
 
 def _tornado(request: TopicRequest) -> int:
     """Which uncertain numbers, or chosen fields, move the step most."""
-    from twin.cli.answer import progress_bar
     from twin.explore.study.influence import influence, read_asked, sentence, tornado_table
 
     scenario, fields = request.scenario(), read_asked(request.fields)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from twin.cli.answer import answered, command, training
 from twin.cli.measured import StepOption
 from twin.cli.options import (
     Fidelity,
@@ -94,8 +95,13 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command l
     if step is not None or beside is not None:
         message = "only the folder of a real run has steps, and a prediction beside it"
         raise typer.BadParameter(message, param_hint="SCENARIO")
-    run = _recalled(subject, sets or [], output) or _answered(
-        subject, sets or [], output, fidelity, cache=not no_cache
+    run = _recalled(subject, sets or [], output) or answered(
+        subject,
+        sets or [],
+        output,
+        cache=not no_cache,
+        fidelity=fidelity,
+        step_of="export",
     )
     written = write(run, form, path)
     files = [{"path": str(file), "bytes": file.stat().st_size} for file in written]
@@ -109,8 +115,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command l
 
 
 def _launch(subject: str, sets: list[str], path: Path, output: Output) -> None:
-    """Export the arguments of a launcher: of a plan, which nobody has to play."""
-    from twin.cli.answer import command, training
+    """Export the arguments of a launcher: of a plan, without simulation."""
     from twin.loading import load_any
     from twin.planning import plan
 
@@ -165,7 +170,14 @@ def _measured(asked: _Real, form: str, path: Path, output: Output) -> None:
     found = summary(run, asked.step)
     shown = happened = trace(run, found.step)
     if asked.beside is not None:
-        answer = _answered(asked.beside, asked.sets, output, asked.fidelity, cache=asked.cache)
+        answer = answered(
+            asked.beside,
+            asked.sets,
+            output,
+            cache=asked.cache,
+            fidelity=asked.fidelity,
+            step_of="export",
+        )
         shown = joined_trace(run.layout, happened, answer.trace)
     known = {"run": run.name, "step": str(found.step), "model": run.header.model}
     known |= {"created": run.header.created, "twin_version": version("twin")}
@@ -199,13 +211,5 @@ def _recalled(subject: str, sets: list[str], output: Output) -> Run | None:
         message = "--set changes a scenario; a stored run is what it is"
         raise typer.BadParameter(message, param_hint="--set")
     if not entry.current:
-        output.message(f"{subject} was answered by other code than runs now: it is played again.")
+        output.message(f"{subject} was answered by other code: it is simulated again.")
     return ask(recall(entry), fidelity=entry.fidelity, command=entry.command)
-
-
-def _answered(
-    subject: str, sets: list[str], output: Output, fidelity: Fidelity, *, cache: bool
-) -> Run:
-    from twin.cli.answer import answered
-
-    return answered(subject, sets, output, cache=cache, fidelity=fidelity, step_of="export")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument
 
+from twin.cli.answer import answered
 from twin.cli.options import (
     Fidelity,
     FidelityOption,
@@ -35,7 +36,7 @@ _RANKS = 16
 
 StepOption = Annotated[
     int | None,
-    typer.Option("--step", metavar="N", help="Look at this step, not at the median one.", min=0),
+    typer.Option("--step", metavar="N", help="Show this step [default: the median one].", min=0),
 ]
 
 
@@ -73,18 +74,17 @@ def measured(  # noqa: PLR0913, PLR0917  one parameter per option of the command
     happened = trace(run, found.step)
     compared: StepComparison | None = None
     if scenario is not None:
-        from twin.cli.answer import answered
-
         answer = answered(scenario, sets or [], output, cache=not no_cache, fidelity=fidelity)
         compared = compare_steps(run, found, happened, answer.plan, answer.trace)
     elif sets:
         raise typer.BadParameter("--set changes a scenario: name one", param_hint="--set")
-    output.document(_document(run, found, happened, compared))
-    output.sentence(sentence(found, happened, compared))
+    output.answer(
+        _document(run, found, happened, compared),
+        [sentence(found, happened, compared)],
+        _tables(run, found, happened, compared),
+    )
     for text in compared.mismatches if compared else ():
         output.message(f"Not the same run: {text}.")
-    if output.tables:
-        output.show(*_tables(run, found, happened, compared))
 
 
 def _span(low: int, high: int) -> str:

@@ -9,7 +9,7 @@ import typer
 
 
 class Fidelity(StrEnum):
-    """How a step is answered."""
+    """How a step is simulated or estimated."""
 
     EVENTS = "events"
     FAST = "fast"
@@ -17,26 +17,24 @@ class Fidelity(StrEnum):
 
 
 ScenarioArgument = Annotated[
-    str, typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped one.")
+    str, typer.Argument(metavar="SCENARIO", help="Scenario file, or the name of a shipped one.")
 ]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="A.B=VALUE", help="Override one field; repeat for more."),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on stdout instead of tables.")
+    bool, typer.Option("--json", help="Print one JSON document instead of tables.")
 ]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No tables and no progress: the verdict only.")
-]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict only.")]
 FidelityOption = Annotated[
     Fidelity,
     typer.Option(
         "--fidelity",
-        help="events: play every event, one rank per stage; group: with every rank of one "
-        "model-parallel group; fast: the longest path, links shared with the pass before only.",
+        help="Simulate events of one rank per stage (events) or of every rank of one "
+        "model-parallel group (group), or estimate by the longest path (fast).",
     ),
 ]
 NoCacheOption = Annotated[
-    bool, typer.Option("--no-cache", help="Play it again, and store nothing in runs/.")
+    bool, typer.Option("--no-cache", help="Simulate again, and store nothing in runs/.")
 ]

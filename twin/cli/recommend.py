@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from twin.cli.answer import search_progress, sweep_progress
+from twin.cli.answer import say_scope, search_progress, sweep_progress, training
 from twin.cli.options import JsonOption, NoCacheOption, QuietOption, ScenarioArgument, SetOption
 from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
 from twin.cli.sweep import BUG, IMPOSSIBLE, ClusterOption, JobsOption, pool_choice
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from twin.explore.search.scale import Scaling
     from twin.explore.search.space import Space
     from twin.explore.search.thresholds import BreakEven
-    from twin.reports.table import Table
     from twin.scenario import Scenario
 
 _GpusOption = Annotated[
@@ -28,8 +27,7 @@ _GpusOption = Annotated[
     typer.Option(
         "--gpus",
         metavar="LOW:HIGH",
-        help="Compare these sizes: 256:4096 (steps of 256), 256:4096:512 or 256,512,2048 [default: "
-        "the scenario's].",
+        help="Compare these sizes: 256:4096[:STEP] or 256,512 [default: the scenario's].",
     ),
 ]
 _TargetOption = Annotated[
@@ -57,13 +55,8 @@ _AxisOption = Annotated[
 _MostOption = Annotated[
     int, typer.Option("--most", min=1, help="Simulate at most this many layouts per size.")
 ]
-
 _ThresholdsOption = Annotated[
-    bool,
-    typer.Option(
-        "--thresholds",
-        help="Show break-even points: when would another plan win?",
-    ),
+    bool, typer.Option("--thresholds", help="Show break-even points: when would another plan win?")
 ]
 
 
@@ -91,7 +84,6 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     leaders. Exits with 5 when nothing meets the target or the
     budget, with 4 when nothing fits, with 3 when no layout is possible at all.
     """
-    from twin.cli.answer import say_scope, training
     from twin.explore.search.goal import nodes_of
     from twin.explore.sweep.points import points_folder
     from twin.loading import load_any
@@ -174,26 +166,22 @@ def _space(scenario: Scenario, nodes: tuple[int, ...], axes: list[str]) -> Space
     from twin.explore.search.space import narrowed, space
     from twin.explore.sweep.grid import read_axes
 
-    return narrowed(space(scenario, nodes), {one.path: one.values for one in read_axes(axes)})
+    return narrowed(space(scenario, nodes), {axis.path: axis.values for axis in read_axes(axes)})
 
 
 def _say(found: Recommendation | Scaling, output: Output, must: BreakEven | None) -> None:
     """The answer as JSON, or in words and tables; exits with its code."""
     from twin.cli import search_tables as say
 
-    output.document(found.to_json() | (must.to_json() if must else {}))
-    _print(output, say.search_words(found), lambda: say.search_tables(found))
+    document = found.to_json() | (must.to_json() if must else {})
+    output.answer(document, say.search_words(found), say.search_tables(found))
     if must is not None:
-        _print(output, say.threshold_words(must), lambda: say.threshold_tables(must))
+        for sentence in say.threshold_words(must):
+            output.sentence(sentence)
+        if output.tables:
+            output.show(*say.threshold_tables(must))
     if found.pick is None:
         raise typer.Exit(_unanswered(found.ends))
-
-
-def _print(output: Output, sentences: Iterable[str], tables: Callable[[], Iterable[Table]]) -> None:
-    for sentence in sentences:
-        output.sentence(sentence)
-    if output.tables:
-        output.show(*tables())
 
 
 def _unanswered(status: set[str]) -> int:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from twin.cli.answer import answered, exit_code, say_failed, say_unmeasured
 from twin.cli.options import (
     Fidelity,
     FidelityOption,
@@ -21,13 +22,10 @@ from twin.cli.output import Output
 _StrictOption = Annotated[
     bool, typer.Option("--strict", help="Exit with 6 outside the calibrated range.")
 ]
-_SealOption = Annotated[
-    bool,
-    typer.Option("--seal", help="Keep the prediction as a sealed file."),
-]
+_SealOption = Annotated[bool, typer.Option("--seal", help="Keep the prediction as a sealed file.")]
 _FolderOption = Annotated[
     Path | None,
-    typer.Option("--output", metavar="FOLDER", help="Folder of --seal [default: seals]."),
+    typer.Option("--output", metavar="FOLDER", help="Write the sealed file here [default: seals]."),
 ]
 
 
@@ -50,7 +48,6 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     memory, else with 5 when an expectation fails. `twin track` compares a run with a sealed
     prediction.
     """
-    from twin.cli.answer import answered, exit_code, say_failed, say_unmeasured
     from twin.kinds.base import kind_of
     from twin.loading import load_any
 
@@ -93,7 +90,6 @@ def check(
     with 5 when its memory is not as the scenario expects. Expected times are left to `twin run`.
     """
     from twin.answers import check as check_scenario
-    from twin.cli.answer import exit_code, say_failed
     from twin.loading import load_any
 
     output = Output(as_json, quiet)

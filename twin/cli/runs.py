@@ -29,16 +29,16 @@ class Action(StrEnum):
 
 
 _ActionArgument = Annotated[
-    Action, typer.Argument(metavar="ACTION", help="list [default], show or remove.")
+    Action, typer.Argument(metavar="ACTION", help="List, show or remove runs.")
 ]
 _HashArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="HASH", help="Stored runs; the beginning of a hash is enough."),
+    typer.Argument(metavar="HASH", help="Stored runs, by the beginning of their hash."),
 ]
 _AllOption = Annotated[bool, typer.Option("--all", help="Remove every stored run.")]
 _AgeOption = Annotated[
     str | None,
-    typer.Option("--older-than", metavar="AGE", help="Remove what is older, such as 30d or 12h."),
+    typer.Option("--older-than", metavar="AGE", help="Remove older runs: 30d or 12h."),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from twin.cli.answer import sweep_progress
 from twin.cli.options import JsonOption, NoCacheOption, QuietOption, ScenarioArgument, SetOption
 from twin.cli.output import DOES_NOT_FIT, Output
 
@@ -120,7 +121,6 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     runs/points: a sweep that was stopped continues where it was. Exits with 4 when no point fits,
     with 3 when no point can run at all.
     """
-    from twin.cli.answer import sweep_progress
     from twin.explore.sweep.points import points_folder
     from twin.explore.sweep.sweep import check_output, write
     from twin.explore.sweep.sweep import sweep as answered
@@ -150,8 +150,7 @@ def pool_choice(jobs: int | None, cluster: str | None) -> PoolChoice:
     from twin.answers.executors import check_cluster
 
     if jobs is not None:
-        message = "does not apply to clusters"
-        raise typer.BadParameter(message, param_hint="--jobs")
+        raise typer.BadParameter("does not apply to clusters", param_hint="--jobs")
     check_cluster(cluster)
     return PoolChoice(cluster=cluster)
 
@@ -198,23 +197,15 @@ def _shown(show: str | None, asked: SweepRequest) -> tuple[str, ...]:
     except FieldError as error:
         raise UsageError([Problem(error.code, "", error.message, error.hint, origin)]) from None
     if strange:
-        message, fix = (
-            f"{asked.kind.title} has no `{strange[0]}`",
-            f"write one of: {', '.join(own)}",
-        )
+        fix = f"write one of: {', '.join(own)}"
+        message = f"{asked.kind.title} has no `{strange[0]}`"
         raise UsageError([Problem("TW152", "", message, fix, origin)])
     return tuple(dict.fromkeys(wanted))
 
 
 def _say(found: Sweep, output: Output, shown: tuple[str, ...]) -> None:
     """The sweep as JSON, or in words and a table."""
-    if output.json:
-        output.document(found.to_json())
-        return
-    for sentence in _sentences(found):
-        output.sentence(sentence)
-    if output.tables:
-        output.show(sweep_table(found, shown))
+    output.answer(found.to_json(), _sentences(found), [sweep_table(found, shown)])
 
 
 def _exit_code(found: Sweep) -> int:

@@ -62,22 +62,16 @@ def run(request: LayoutsRequest, output: Output) -> int:
         loops.append(loop)
         output.message(f"{loop.name}: an iteration {_compared(loop.seconds, loop.error)}")
     scores = score(outcomes)
-    output.document(
-        {
-            "version": VERSION,
-            "scores": [result.to_json() for result in scores],
-            "layouts": [outcome.to_json() for outcome in outcomes],
-            "loops": [loop.to_json() for loop in loops],
-        }
-    )
-    for result in scores:
-        output.sentence(_sentence(result))
-    if loops:
-        output.sentence(_loops_sentence(loops))
-    if output.tables:
-        rows = [row for loop in loops for row in page.loop_cells(loop)]
-        output.show(*_table(page.COLUMNS, map(page.cells, outcomes)))
-        output.show(*_table(page.LOOP_COLUMNS, rows))
+    document = {
+        "version": VERSION,
+        "scores": [result.to_json() for result in scores],
+        "layouts": [outcome.to_json() for outcome in outcomes],
+        "loops": [loop.to_json() for loop in loops],
+    }
+    sentences = [*map(_sentence, scores), *([_loops_sentence(loops)] if loops else [])]
+    rows = [row for loop in loops for row in page.loop_cells(loop)]
+    tables = _table(page.COLUMNS, map(page.cells, outcomes)) + _table(page.LOOP_COLUMNS, rows)
+    output.answer(document, sentences, tables)
     if request.report is not None:
         page.write(request.report, outcomes, scores, loops)
         output.message(f"Written: {request.report}")
