@@ -30,8 +30,8 @@ from reference.evaluate import run as task_evaluation
 from reference.metrics import StepMetrics
 from reference.parallel.world import LOST, environment, is_lost, left, lost
 from reference.trainer import loop
-from reference.trainer.folder import Existing
 from reference.trainer.loop import Result
+from reference.trainer.settings import Existing
 from reference.trainer.stages import stages_of
 from twin.errors import TwinError
 

@@ -17,7 +17,7 @@ from reference.checkpoint.folder import (
 from reference.checkpoint.piece import piece_of
 from reference.config import RunSpec, load_run
 from reference.convert.shards import Stored
-from reference.trainer.folder import CHECKPOINTS, CONFIG, checkpoint_of
+from reference.trainer.settings import CHECKPOINTS, CONFIG, checkpoint_of
 from reference.trainer.stages import stages_of
 from reference.trainer.start import PREFIX
 from twin.errors import Problem, UsageError

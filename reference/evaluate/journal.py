@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference.disk import replace_synced
-from reference.trainer.folder import Existing
+from reference.trainer.settings import Existing
 from twin.errors import Problem, UsageError
 
 HEAD: Final = "evaluation.json"

@@ -33,7 +33,7 @@ from reference.evaluate.trained import copied, open_trained
 from reference.generate.choose import choose
 from reference.generate.server import ServerSpec
 from reference.text.prepare import Prepared, prepare
-from reference.trainer.folder import Existing
+from reference.trainer.settings import Existing
 from reference.trainer.trainee import Trainee
 from twin.errors import Problem, ScenarioError
 

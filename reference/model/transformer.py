@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.kernels.embedding import embedding
+from reference.kernels.linear import embedding
 from reference.memory.stash import layer
 from reference.model.attention import Attention
 from reference.model.cache import Cache, LayerCache

@@ -20,8 +20,8 @@ from reference.rl.records import group_json, group_of
 from reference.rl.rollout import RolloutCounts
 from reference.rl.session import RunPosition, Session
 from reference.rl.spec import RlSpec
-from reference.trainer.folder import CHECKPOINTS
 from reference.trainer.resume import restore, written_by
+from reference.trainer.settings import CHECKPOINTS
 from twin.errors import Problem, ScenarioError
 
 MAY_CHANGE: Final = frozenset({"output", "keep", "checkpoint_every"})

@@ -26,8 +26,7 @@ from reference.rl.batches import Batches, LearnFrom, ResponseRow, batch_of, cut,
 from reference.rl.objective import POLICY_GRADIENT_WEIGHTS, Baseline, RewardGroup, token_weights
 from reference.rl.records import PromptGroup
 from reference.text.loader import IGNORED, Weighed
-from reference.trainer.balance import balanced
-from reference.trainer.stages import Stage
+from reference.trainer.stages import Stage, balanced
 from reference.trainer.step import train_step
 from reference.trainer.trainee import Trainee
 from twin.schedules.base import Action

@@ -31,9 +31,8 @@ from reference.rl.tasks import RlTask, tasks_of
 from reference.text.prepare import Prepared
 from reference.text.template import special_tokens
 from reference.text.vocabulary import Vocabulary
-from reference.trainer.folder import Existing, opened
 from reference.trainer.resume import find
-from reference.trainer.settings import settings
+from reference.trainer.settings import Existing, opened, settings
 from reference.trainer.trainee import Trainee, build
 from twin.errors import Problem, UsageError
 

@@ -33,9 +33,9 @@ from reference.text.dialog_loader import DialogLoader
 from reference.text.loader import Loader
 from reference.text.vocabulary import Vocabulary
 from reference.trainer.trainee import Trainee
+from reference.weight_sync.layout import SyncSpec
 from reference.weight_sync.local import Colocated as HostCopies
 from reference.weight_sync.local import Served
-from reference.weight_sync.spec import SyncSpec
 
 Updater = Callable[[Engine, Transformer, int], None]
 """Brings the weights of a model, of some version, into an engine that has room for them."""

@@ -22,7 +22,7 @@ from reference.rl.rewards import RewardsSpec
 from reference.rl.rollout import RolloutSpec, TemperatureSpec
 from reference.rl.tasks import TasksSpec
 from reference.text.spec import DataSpec
-from reference.weight_sync.spec import SyncSpec
+from reference.weight_sync.layout import SyncSpec
 from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
 from twin.spec.base import Count, Whole

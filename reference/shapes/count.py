@@ -35,8 +35,7 @@ from reference.parallel.world import World, world_of
 from reference.shapes.watch import Pass, Places, Storage, Watch, fullest
 from reference.text.loader import Batch, Loader
 from reference.text.prepare import Prepared
-from reference.trainer.balance import balanced
-from reference.trainer.stages import microbatches, stages_of
+from reference.trainer.stages import balanced, microbatches, stages_of
 from reference.trainer.step import train_step
 from reference.trainer.trainee import Trainee, assemble
 from twin.errors import Problem, UsageError

@@ -27,12 +27,10 @@ from reference.model import Transformer
 from reference.optim.diagnostics import Spectrum, spectra
 from reference.parallel.timeline import FOLDER
 from reference.parallel.world import World, joined
-from reference.trainer.balance import balanced
 from reference.trainer.evaluate import evaluate
-from reference.trainer.folder import Existing, opened
 from reference.trainer.resume import find, put_back, save
-from reference.trainer.settings import settings
-from reference.trainer.stages import Stage, microbatches, stages_of
+from reference.trainer.settings import Existing, opened, settings
+from reference.trainer.stages import Stage, balanced, microbatches, stages_of
 from reference.trainer.step import train_step
 from reference.trainer.trainee import Trainee, build
 

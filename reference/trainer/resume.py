@@ -27,7 +27,7 @@ from reference.checkpoint.ranks import on_first
 from reference.config import RunSpec
 from reference.metrics import Metrics
 from reference.optim.blocks import is_expert
-from reference.trainer.folder import CHECKPOINTS, write_config
+from reference.trainer.settings import CHECKPOINTS, write_config
 from reference.trainer.start import differences, weights_of
 from reference.trainer.trainee import Trainee
 from twin.errors import Problem, ScenarioError, render

@@ -19,7 +19,7 @@ from reference.model import Transformer
 from reference.model.part import ModelPart
 from reference.optim.blocks import is_expert
 from reference.text.prepare import Prepared
-from reference.trainer.folder import checkpoint_of
+from reference.trainer.settings import checkpoint_of
 from twin.errors import Problem, UsageError
 from twin.spec.model import ModelSpec
 

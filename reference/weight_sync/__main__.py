@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reference.ending import exit_code, section_options
-from reference.weight_sync.spec import SYNC_OPTIONS, SyncSpec
+from reference.weight_sync.layout import SYNC_OPTIONS, SyncSpec
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

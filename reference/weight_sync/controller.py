@@ -14,12 +14,11 @@ from reference.parallel.mesh import Mesh
 from reference.weight_sync.buckets import Buffers, WeightBucket, buckets, buffers, largest, shares
 from reference.weight_sync.checkpoint import dealt, saved
 from reference.weight_sync.host_copies import Address
-from reference.weight_sync.layout import LayoutSpec, seats
+from reference.weight_sync.layout import LayoutSpec, SyncSpec, seats
 from reference.weight_sync.peers import Peer, ask
 from reference.weight_sync.pipeline import Stages
 from reference.weight_sync.ranks import RankReport, UpdateOrder
 from reference.weight_sync.record import StageSpan
-from reference.weight_sync.spec import SyncSpec
 from reference.weight_sync.transport import Meeting
 from reference.weight_sync.units import Unit, full_set, holders
 from twin.errors import Problem, UsageError

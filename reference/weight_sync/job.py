@@ -26,18 +26,16 @@ from reference.model import Transformer
 from reference.model.transformer import initialize
 from reference.parallel.mesh import Mesh, mesh_of
 from reference.parallel.stage import stage_of
-from reference.trainer.folder import CHECKPOINTS
-from reference.trainer.settings import DTYPES
+from reference.trainer.settings import CHECKPOINTS, DTYPES
 from reference.trainer.start import weights_of
 from reference.weight_sync.buckets import WeightBucket
 from reference.weight_sync.controller import Controller, SyncJob, UpdateResult
-from reference.weight_sync.layout import read_layout
+from reference.weight_sync.layout import SYNC_OPTIONS, SyncSpec, read_layout
 from reference.weight_sync.needs import in_memory
 from reference.weight_sync.peers import Peer, forked, serve
 from reference.weight_sync.pipeline import Stages
 from reference.weight_sync.ranks import Receiver, Sender
 from reference.weight_sync.report import described, recovered, text, updated, write_timeline
-from reference.weight_sync.spec import SYNC_OPTIONS, SyncSpec
 from twin.errors import Problem, UsageError
 
 _KILLED = 9

@@ -2,17 +2,20 @@
 
 The ranks of a stage share its experts, all of them; each dense matrix is shared by `tensor` of them
 (`twin.spec.weight_update.ReplicaSpec`). Norms, routers and low-rank projections are whole on each.
-"""
+
+How an update is done; the words are those of a scenario's `weight_update`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
 
 from reference.ending import section_of
 from reference.weight_sync.units import HeldPart
 from twin.errors import Problem, UsageError
-from twin.spec.base import Count, Spec
+from twin.spec.base import Bytes, BytesPerSecond, Count, Duration, Spec
 from twin.spec.model import LatentAttention, ModelSpec
 
 Names = Literal["fused", "split"]
@@ -120,3 +123,26 @@ def _divides(field: str, ranks: int, whole: int, what: str) -> Problem:
     message = f"{whole} {what} cannot be shared by {ranks} ranks"
     below = max(count for count in range(1, ranks + 1) if whole % count == 0)
     return Problem("TW621", f"--to {field}", message, f"{field}={below} divides them")
+
+
+class SyncSpec(Spec):
+    """One update's pipeline. Sizes are OURS, for small models on a CPU: checkpoint-engine's buckets
+    are 8 GiB."""
+
+    stages: Literal["two", "three"] = "two"
+    """two: all owners copy a bucket from the host, then broadcasts run beside reloads; three:
+    copies from the host run beside both"""
+    wire: Literal["direct", "collective"] = "direct"
+    """direct: an owner sends to each receiver; collective: a broadcast of all ranks"""
+    bucket: Annotated[Bytes, Field(gt=0)] = 8e6
+    """limit the bytes of one bucket, unless a tensor is larger"""
+    free_memory: Annotated[Bytes, Field(gt=0)] = 96e6
+    """limit the memory for the buffers of an update, on each rank"""
+    patience: Annotated[Duration, Field(gt=0)] = 60.0
+    """count a rank as gone after this time without a word"""
+    rate: BytesPerSecond | None = None
+    """run ranks in network namespaces with links of this rate (needs root); null: loopback"""
+
+
+SYNC_OPTIONS: Final = ("wire", "bucket", "free_memory", "patience", "rate")
+"""Fields that are options of the command."""

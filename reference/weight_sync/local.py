@@ -12,10 +12,9 @@ from reference.inference.engine import Engine
 from reference.model import Transformer
 from reference.weight_sync.buckets import buckets, buffers, largest, shares
 from reference.weight_sync.host_copies import HostCopies
-from reference.weight_sync.layout import LayoutSpec, seats
+from reference.weight_sync.layout import LayoutSpec, SyncSpec, seats
 from reference.weight_sync.needs import Target, needs_of, reload
 from reference.weight_sync.record import Record
-from reference.weight_sync.spec import SyncSpec
 from reference.weight_sync.units import full_set, values
 from twin.spec.model import ModelSpec
 

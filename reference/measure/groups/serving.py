@@ -31,7 +31,7 @@ from reference.model.transformer import Transformer, initialize
 from reference.rl.session import engine_like, receive, sleep, through_host, wake
 from reference.text.tokenizer import ByteTokenizer
 from reference.text.vocabulary import Vocabulary
-from reference.weight_sync.spec import SyncSpec
+from reference.weight_sync.layout import SyncSpec
 from reference.weight_sync.units import full_set
 from twin.spec.model import ModelSpec
 

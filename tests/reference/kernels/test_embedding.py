@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from reference.kernels.deferred_wgrad import DeferredGradients, deferring_to
-from reference.kernels.embedding import embedding
+from reference.kernels.linear import embedding
 
 TOKENS = torch.tensor([[1, 4, 1], [0, 1, 4]])
 """One word three times, one twice, two never."""

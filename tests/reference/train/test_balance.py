@@ -9,7 +9,7 @@ from torch import Tensor
 from reference.memory.stash import Stash
 from reference.model import Transformer
 from reference.model.transformer import initialize
-from reference.trainer.balance import balanced, sequence_loss
+from reference.trainer.stages import balanced, sequence_loss
 from tests.reference.train.mini import Load
 from twin.spec.memory import MemorySpec
 

@@ -18,7 +18,7 @@ from reference.parallel.runtime import Outcome
 from reference.text.prepare import prepare
 from reference.train import Result, main, train
 from reference.trainer import step
-from reference.trainer.folder import opened
+from reference.trainer.settings import opened
 from reference.trainer.stages import Stage
 from reference.trainer.trainee import Trainee
 from tests.reference.train.child import in_a_child

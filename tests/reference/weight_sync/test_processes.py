@@ -15,13 +15,12 @@ from reference.inference.request import EngineRequest
 from reference.model import Transformer
 from reference.weight_sync.buckets import WeightBucket
 from reference.weight_sync.controller import Controller, SyncJob
-from reference.weight_sync.layout import read_layout
+from reference.weight_sync.layout import SyncSpec, read_layout
 from reference.weight_sync.local import Served
 from reference.weight_sync.peers import ask, forked, serve
 from reference.weight_sync.pipeline import Stages
 from reference.weight_sync.ranks import Receiver, Sender
 from reference.weight_sync.record import transfers
-from reference.weight_sync.spec import SyncSpec
 from tests.reference.inference import small as engines
 from tests.reference.weight_sync.processes import (
     dying,
