@@ -23,7 +23,7 @@ CODES = {
     "TW002": "the text is not YAML",
     "TW003": "a key is written twice",
     "TW004": "files extend each other in a circle",
-    "TW005": "a file or an override has the wrong shape",
+    "TW005": "a file or an override has the wrong structure",
     "TW006": "no catalog part has this name",
     "TW007": "a catalog number has no valid source",
     "TW010": "unknown key",
@@ -35,12 +35,12 @@ CODES = {
     "TW016": "not one of the choices",
     "TW017": "fields of one section contradict each other",
     "TW040": "a known part that the catalog cannot express",
-    "TW041": "no configuration of a model that can be imported",
+    "TW041": "not a model configuration that can be imported",
     "TW042": "a setting of a configuration that cannot be expressed",
     "TW043": "a key of a configuration whose effect is unknown",
-    "TW050": "an expectation or a limit that compares nothing",
+    "TW050": "an expectation or a limit without a comparison",
     "TW051": "no key figure has this name",
-    "TW052": "a key figure compared with what it cannot be",
+    "TW052": "a key figure compared with a wrong type or unit",
     "TW053": "a key figure that this scenario leaves unknown",
     "TW060": "no stored run has this name",
     "TW061": "the beginning of several stored runs' names",
@@ -48,7 +48,7 @@ CODES = {
     "TW063": "a file or folder cannot be written or removed",
     "TW064": "the output exists already",
     "TW065": "no format has this name",
-    "TW066": "not an age",
+    "TW066": "an invalid age",
 }
 """Stable codes of the loading stage, with what each means."""
 

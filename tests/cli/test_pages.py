@@ -77,7 +77,7 @@ def codes_used(folder: str) -> set[str]:
 
 
 def test_the_exit_codes_of_the_help_are_those_of_the_page(twin_command: Command) -> None:
-    page = (PAGES / "scenarios.md").read_text()
+    page = (PAGES / "exit-codes.md").read_text()
     told = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
     shown = " ".join(twin_command("--help").out.split()).partition("Exit codes: ")[2]
     assert re.findall(r"(?:^|, |, )(\d+) ", shown) == told

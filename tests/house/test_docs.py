@@ -12,7 +12,7 @@ import pytest
 
 import twin
 from tests.house.pages import Step, missing_claims, missing_lines, steps, unsourced
-from twin.cli.main import EPILOG, main
+from twin.cli.main import main
 from twin.errors import TwinError
 
 ROOT = Path(__file__).parents[2]
@@ -163,12 +163,6 @@ def test_every_page_is_linked_from_the_index() -> None:
     for page in PAGES[1:]:
         if page.name != "README.md":
             assert f"({page.relative_to(ROOT / 'docs').as_posix()})" in index, page.name
-
-
-def test_the_exit_codes_of_the_page_are_those_of_the_help() -> None:
-    page = (ROOT / "docs" / "exit-codes.md").read_text()
-    documented = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
-    assert documented == re.findall(r"(?:: |, )(\d+) ", EPILOG)
 
 
 # The checks themselves: what is wrong on a page is found.

@@ -84,11 +84,11 @@ CODES: Final = {
     "TW130": "collectives by NVLink SHARP on a node without it",
     "TW135": "FP8 on a GPU without FP8 tensor cores",
     "TW136": "a histogram of expert loads that does not name every expert",
-    "TW166": "a histogram with an expert that would get a token twice",
+    "TW166": "a histogram in which an expert would get a token twice",
     "TW167": "communication that holds every SM",
     "TW374": "tensor collectives in pieces without sequence parallelism",
-    "TW375": "every second product of a model whose order is not known",
-    "TW376": "fully_shard where parameters are not sharded",
+    "TW375": "alternate_products on a model with an unknown order of GEMMs",
+    "TW376": "fully_shard without sharded parameters",
     "TW377": "adapters on modules that predict further tokens",
 }
 """Stable codes of the rules of layouts, with what each means."""
