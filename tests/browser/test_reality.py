@@ -15,7 +15,7 @@ def test_a_dot_tells_its_row_and_opens_its_scenario(visitor, address):
     page = visitor("dark", 1280, 1600)
     open_link(page, address)
     open_page(page, "Evidence")
-    page.get_by_text("published training steps that no number was fitted to").first.wait_for()
+    page.get_by_text("held-out published training steps").first.wait_for()
     chart = page.locator(".js-plotly-plot").first
     choose(page, "Group by", "Source")
     settle(page)

@@ -27,7 +27,7 @@ def test_run_draws_the_iteration(twin_command: Command) -> None:
     text = twin_command("run", NAME, *SETS).out
     assert "An iteration takes" in text
     assert "trainer's states from the host" in text
-    assert "nothing: the last requests run elsewhere" in text
+    assert "idle: the last requests run elsewhere" in text
     assert "80 % interval" in text
 
 

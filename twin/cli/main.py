@@ -2,7 +2,7 @@
 
 Nothing heavy is imported here, so `twin --help` answers at once: each verb imports what it needs
 when it runs. Exit codes: 0 ok, 1 a bug of ours, 2 usage, 3 invalid scenario or impossible layout, 4
-valid but does not fit, 5 not as expected or beyond a limit, 6 outside of what was measured under
+valid but does not fit, 5 not as expected or beyond a limit, 6 outside the calibrated range under
 `--strict`, 130 interrupted. Of several the lowest counts."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PROBLEMS_VERSION = 1
 
 EPILOG = (
     "Exit codes: 0 ok, 1 bug, 2 usage, 3 invalid scenario or impossible layout, "
-    "4 valid but does not fit, 5 not as expected, 6 outside of what was measured (--strict), "
+    "4 valid but does not fit, 5 not as expected, 6 outside the calibrated range (--strict), "
     "130 interrupted."
 )
 

@@ -36,7 +36,7 @@ def test_a_line_counts_rows_that_judge_and_those_that_could_not_be_expressed() -
     assert cells["median"] == "3.0 %"
     assert cells["9 in 10"] == "31.6 %", "0.04 + 0.6 x (0.5 - 0.04)"
     assert cells["largest"] == "50.0 %"
-    assert cells["held"] == "5 of 5"
+    assert cells["inside interval"] == "5 of 5"
     assert cells["nearest"] == "-"
 
 
@@ -69,15 +69,14 @@ def test_iterations_of_reinforcement_learning_are_told_whole_and_without_their_p
 
 def test_the_sentence_is_of_rows_and_of_families() -> None:
     assert sentence(made(*ANSWERS)) == (
-        "Of 6 published training steps that no number was fitted to, half are missed by less than "
-        "3.5 %, and half of their 2 families of near copies by less than 6.5 %; 100.0 % lie in "
-        "their 80 % interval."
+        "6 held-out published training steps: median error 3.5 %; 6.5 % over their 2 families of "
+        "near copies; 100.0 % lie inside their 80 % interval."
     )
 
 
 @pytest.mark.parametrize("rows", [(), (ANSWERS[6],)])
 def test_where_no_step_judges_the_sentence_says_so(rows) -> None:
-    assert "none is a training step" in sentence(made(*rows))
+    assert "is a held-out training step" in sentence(made(*rows))
 
 
 def test_the_readme_says_what_the_answers_that_ship_say() -> None:

@@ -208,7 +208,7 @@ def _groups(
 
 Choose = Callable[[RowResult], bool]
 COLUMNS: Final = (
-    "Not fitted to", "rows", "expressed", "median", "9 in 10", "largest", *BASELINES, "held",
+    "Held-out", "rows", "expressed", "median", "9 in 10", "largest", *BASELINES, "inside interval",
 )  # fmt: skip
 """What the cells of a line hold."""
 
@@ -274,15 +274,15 @@ def sentence(summary: Summary) -> str:
     """How far the steps of a summary are missed, as a planner asks."""
     found = line("", summary.part(_is_step))
     if found is None:
-        return "Of these published rows, none is a training step that no number was fitted to."
+        return "None of these published rows is a held-out training step."
     one = found.overall.errors
     told = (
-        f"Of {one.rows:,} published training steps that no number was fitted to, half are missed "
-        f"by less than {percent(one.median)}, and half of their {found.overall.families} families "
-        f"of near copies by less than {percent(found.overall.median_of_families)}"
+        f"{one.rows:,} held-out published training steps: median error {percent(one.median)}; "
+        f"{percent(found.overall.median_of_families)} over their {found.overall.families} families "
+        "of near copies"
     )
     if one.intervals:
-        told += f"; {percent(one.covered / one.intervals)} lie in their 80 % interval"
+        told += f"; {percent(one.covered / one.intervals)} lie inside their 80 % interval"
     return f"{told}."
 
 

@@ -216,7 +216,7 @@ def verdict(report: IterationReport) -> str:
     often = show(kpis["iterations_per_day"], "/d")
     answer = (
         f"An iteration takes {duration(seconds)}{within} on {gpus}, {often}, "
-        f"{digits(share)} % of it {PHASES[longest]}. GPUs have nothing to do for "
+        f"{digits(share)} % of it {PHASES[longest]}. GPUs are idle "
         f"{digits(100 * idle)} % of the time{_most(report)}."
     )
     if report.fits:

@@ -62,7 +62,7 @@ def _idle(report: IterationReport) -> Table:
             table.add_row(WORKS[work], percent(share), bar(share))
     for cause, share in report.idle.items():
         if share:
-            table.add_row(f"nothing: {CAUSES[cause]}", percent(share), bar(share))
+            table.add_row(f"idle: {CAUSES[cause]}", percent(share), bar(share))
     return table
 
 

@@ -60,12 +60,12 @@ CAUSES: Final[dict[Cause, str]] = {
     "sandbox": "requests wait for their environments",
     "rewards": "the last rewards are waited for",
     "switch": "states between host and device, engines sleep and wake",
-    "weights": "new weights are on their way",
+    "weights": "weight updates",
     "awaiting_training": "engines wait for training",
     "awaiting_rollouts": "trainers wait for rollouts",
     "spare": "no whole engine fits on them",
 }
-"""Why GPUs have nothing to do, in words."""
+"""Why GPUs are idle, in words."""
 
 Side = Literal["engines", "trainers", "all"]
 
