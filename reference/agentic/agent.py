@@ -8,11 +8,10 @@ from random import Random
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.agentic.domain import entities
+from reference.agentic.domain import entities, table, words
+from reference.agentic.operations.base import ToolSpec
 from reference.agentic.repository import ToolRepository
 from reference.agentic.spec import AgentsSpec
-from reference.agentic.texts import table, words
-from reference.agentic.tool_spec import ToolSpec
 
 _OWNED: Final = 0.7
 """Share of the agents that read an entity with an owner, and so can continue to the owner."""

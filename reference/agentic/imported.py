@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from reference.agentic.tool_spec import ToolSpec
+from reference.agentic.operations.base import ToolSpec
 from reference.dialog import Call, Dialog, Message, dialog_json, dialog_of
 from reference.sandbox.schema import check_schema, errors_of
 from reference.text.template import parse, segments_of, special_tokens

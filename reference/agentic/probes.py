@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reference.agentic.environment import Environment
-from reference.agentic.play import Budget, Trajectory, play
+from reference.agentic.environment import Budget, Environment, Trajectory, play
 from reference.dialog import Message, calls_of, numbered, texts_of
 from reference.generate.request import ChatRequest, Reply, ReplyPiece, Tokens
 

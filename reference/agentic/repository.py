@@ -17,9 +17,8 @@ import numpy as np
 
 from reference.agentic.chance import drawn, number
 from reference.agentic.domain import entities
-from reference.agentic.operations.base import operations
+from reference.agentic.operations.base import ToolSpec, operations
 from reference.agentic.spec import RepositorySpec
-from reference.agentic.tool_spec import ToolSpec
 from reference.sandbox.schema import check_schema
 from reference.text.near import NearSpec, near_copies, shingles, signature
 

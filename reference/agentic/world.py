@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reference.agentic.chance import drawn
-from reference.agentic.operations.base import operations
+from reference.agentic.domain import Refused, Tables, table
+from reference.agentic.operations.base import ToolSpec, operations
 from reference.agentic.spec import ChanceSpec
-from reference.agentic.tables import Refused, Tables
-from reference.agentic.texts import table
-from reference.agentic.tool_spec import ToolSpec
 from reference.dialog import Call
 from reference.sandbox.schema import read_arguments
 

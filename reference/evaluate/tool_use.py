@@ -10,7 +10,7 @@ that fit the tool's schema. `validity` is over calls: None for a model that call
 `valid_turns` counts each dialogue without a call as one invalid call.
 
 All dialogues go a turn at a time: a model in this process computes them together, and its answers
-follow from the environments and the seed alone. (`reference.agentic.play` plays one at a time,
+follow from the environments and the seed alone. (`reference.agentic.environment` plays one at a time,
 whoever is free next, and keeps neither failed calls nor tokens.) The budget is the same: answers of
 the model, calls and the user's later turns, together.
 """
@@ -25,8 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from reference.agentic.environment import Environment, Verdict
-from reference.agentic.play import Course
+from reference.agentic.environment import Course, Environment, Verdict
 from reference.dialog import Dialog
 from reference.evaluate.statistics import Interval, grouped, share
 from reference.generate.request import ChatRequest, Generator, Reply, Sampling, complete_many

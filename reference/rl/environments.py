@@ -32,8 +32,7 @@ from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import Field, Strict
 
-from reference.agentic.environment import Verdict
-from reference.agentic.play import Course
+from reference.agentic.environment import Course, Verdict
 from reference.dialog import Dialog, Message
 from reference.rl.tasks import RlTask, TasksSpec, tasks_of
 from twin.errors import Problem, UsageError

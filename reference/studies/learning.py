@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import torch
 
-from reference.agentic.play import follow
+from reference.agentic.environment import follow
 from reference.config import RunSpec
 from reference.dialog import dialog_json
 from reference.rl.gym.family import item

@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reference.agentic.code.task import CallExample, CodeTask, task_of
+from reference.agentic.code.generate import CallExample, CodeTask, task_of
 from twin.errors import Problem, UsageError
 
 _DIFFICULTY = 3

@@ -5,18 +5,85 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from reference.agentic.chance import drawn, number
-from reference.agentic.domain import Entity, entities
-from reference.agentic.tables import Row, Tables, put, row_of
-from reference.agentic.texts import table
-from reference.agentic.tool_spec import Effect, ToolSpec, schema
+from reference.agentic.domain import Entity, Field, Row, Tables, entities, put, row_of, table
+from reference.dialog import declared
 from reference.yaml_tables import yaml_table
+
+Effect = Literal["read", "create", "update", "delete", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool of the repository."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """JSON schema of its arguments."""
+    category: str
+    application: str
+    effect: Effect
+    """The effect of a call on the rows; `unknown` for an imported tool."""
+    operation: str = ""
+    """The operation that runs it; empty for an imported tool, which only refuses."""
+    binding: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the operation works on: `entity`, and names of its own."""
+
+    @property
+    def path(self) -> str:
+        """Category, application and name."""
+        return f"{self.category}/{self.application}/{self.name}"
+
+    @property
+    def entity(self) -> str:
+        """The entity it works on; empty for an imported tool."""
+        return str(self.binding.get("entity", ""))
+
+    def declaration(self) -> dict[str, Any]:
+        """The declaration in OpenAI's `tools` and Kimi K2's template."""
+        return declared(self.name, self.description, self.parameters)
+
+    def json(self) -> dict[str, Any]:
+        """The tool as one JSON object; `ToolSpec(**...)` reads it."""
+        return asdict(self)
+
+
+def schema(
+    properties: Mapping[str, Any], required: Sequence[str], terse: bool = False
+) -> dict[str, Any]:
+    """The schema of an object of arguments; `terse` leaves out that others are refused."""
+    made = {"type": "object", "properties": dict(properties), "required": list(required)}
+    return made if terse else {**made, "additionalProperties": False}
+
+
+def form_of(schema: Any) -> Any:
+    """A schema without names, numbers, texts and choices; the number of different forms measures
+    the variety of arguments."""
+    if not isinstance(schema, Mapping):
+        return type(schema).__name__
+    made: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties":
+            made[key] = sorted(str(form_of(inner)) for inner in value.values())
+        elif key in ("items", "additionalProperties"):
+            made[key] = form_of(value)
+        elif key == "anyOf":
+            made[key] = [str(form_of(inner)) for inner in value]
+        elif key in ("type", "format"):
+            made[key] = value
+        elif key == "required":
+            made[key] = len(value)
+        else:
+            made[key] = "..."
+    return made
+
 
 Arguments = Mapping[str, Any]
 _PHRASES = Path(__file__).with_name("phrases.yaml")
@@ -114,34 +181,40 @@ class PlannedCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolDraft:
-    """A tool before optional arguments and remarks."""
+    """The arguments of a tool, and the keys of its name and description."""
 
-    name: str
-    description: str
     properties: Mapping[str, Any]
     required: Sequence[str]
+    suffix: str = ""
+    """Of the name, behind verb and entity."""
     binding: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    words: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Fields in the description."""
+    verb_key: tuple[object, ...] = ()
+    text_key: tuple[object, ...] = ()
+    """Keys that choose the phrases; empty: the operation's name."""
 
 
 class Operation:
     """What a tool can do."""
 
     name: ClassVar[str]
-    effect: ClassVar[Effect]
+    effect: ClassVar[Effect] = "read"
     of_owner: ClassVar[bool] = False
     """Whether its calls end at the owner of their entity, not at the entity itself."""
 
     def tools(self, entity: Entity, terse: bool) -> Iterator[ToolSpec]:
         """The operation's tools for an entity; terse tools have few arguments and short words."""
         for draft in self.drafts(entity, terse):
-            description, properties = draft.description, draft.properties
+            name, description = self._named(entity, draft, terse)
+            properties = draft.properties
             if not terse:
-                properties = {**_options_of(draft.name), **properties}
-                description += _remark_of(draft.name)
-                order = drawn("order", draft.name).sample(list(properties), len(properties))
+                properties = {**_options_of(name), **properties}
+                description += _remark_of(name)
+                order = drawn("order", name).sample(list(properties), len(properties))
                 properties = {name: properties[name] for name in order}
             yield ToolSpec(
-                draft.name,
+                name,
                 description,
                 schema(properties, draft.required, terse),
                 entity.category,
@@ -177,23 +250,76 @@ class Operation:
         """The call of `end`, for a subject that fits."""
         return None
 
-    def verb(self, terse: bool, *key: object) -> str:
-        """One of the operation's verbs, always the same for the same key."""
-        return choose(yaml_table(_PHRASES)[self.name]["verbs"], terse, *key)
+    def extra(self, terse: bool, *key: object, f: str = "") -> dict[str, Any]:
+        """One of the operation's sets of further arguments, always the same for the same key; none
+        if terse. `f` is the field in their descriptions."""
+        forms = yaml_table(_PHRASES)[self.name]["extra"]
+        chosen = {} if terse else forms[number(*key) % len(forms)]
+        return {
+            name: given | {k: given[k].format(f=f) for k in ("description",) if k in given}
+            for name, given in chosen.items()
+        }
 
-    def describe(self, entity: Entity, terse: bool, *key: object, **names: str) -> str:
-        """One of the operation's descriptions, always the same for the same key."""
-        form = choose(yaml_table(_PHRASES)[self.name]["descriptions"], terse, entity.name, *key)
-        owner = entities()[entity.parent].words if entity.parent else ""
-        return form.format(
-            a=a(entity.words),
-            e=entity.words,
-            es=plural(entity.words),
-            l=entity.label.words,
-            o=owner,
-            p=entity.application.replace("_", " "),
-            **names,
-        )
+    def _named(self, entity: Entity, draft: ToolDraft, terse: bool) -> tuple[str, str]:
+        """Name and description of a tool, in phrases that its keys choose."""
+        phrases = yaml_table(_PHRASES)[self.name]
+        verb_key = draft.verb_key if draft.text_key else (self.name,)
+        verb = _choose(phrases["verbs"], terse, entity.name, *verb_key)
+        text_key = draft.text_key or (f"{self.name} told",)
+        words = {
+            "a": a(entity.words),
+            "e": entity.words,
+            "es": plural(entity.words),
+            "l": entity.label.words,
+            "o": entity.owner.words if entity.owner else "",
+            "p": entity.application.replace("_", " "),
+        }
+        text = _choose(phrases["descriptions"], terse, entity.name, *text_key)
+        noun = plural(entity.name) if phrases.get("plural") else entity.name
+        return f"{verb}_{noun}{draft.suffix}", text.format(**words, **draft.words)
+
+
+class FieldOperation(Operation):
+    """An operation with one tool for each field that fits."""
+
+    joint: ClassVar[str] = "_"
+    """Between entity and field in a tool's name."""
+    text: ClassVar[str]
+    """Key of the descriptions."""
+    verb_by_field: ClassVar[bool] = True
+
+    def drafts(self, entity: Entity, terse: bool) -> Iterator[ToolDraft]:
+        """One tool per field that fits."""
+        for each in entity.fields[1:]:
+            if self.fits(entity, each, terse):
+                properties, required, binding = self.arguments(entity, each, terse)
+                yield ToolDraft(
+                    properties,
+                    required,
+                    f"{self.joint}{each.name}",
+                    {"field": each.name, **binding},
+                    {"f": each.words},
+                    (each.name,) if self.verb_by_field else (),
+                    (each.name, self.text),
+                )
+
+    def fits(self, entity: Entity, field: Field, terse: bool) -> bool:
+        """Whether there is a tool for the field."""
+        raise NotImplementedError
+
+    def arguments(
+        self, entity: Entity, field: Field, terse: bool
+    ) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
+        """The arguments, the required ones, and more of the binding."""
+        raise NotImplementedError
+
+    def finish(self, tool: ToolSpec, view: TaskView, at: Subject) -> PlannedCall | None:
+        """The plan for the tool's field."""
+        return self.plan(tool, view, at, entities()[tool.entity].field(tool.binding["field"]))
+
+    def plan(self, tool: ToolSpec, view: TaskView, at: Subject, field: Field) -> PlannedCall | None:
+        """The call of `end` for the tool's field."""
+        raise NotImplementedError
 
 
 @cache
@@ -219,7 +345,7 @@ def _remark_of(name: str) -> str:
     return "".join(f" {remark}" for remark in draw.sample(remarks, draw.choice((0, 1, 1, 2))))
 
 
-def choose(options: Sequence[str], terse: bool, *key: object) -> str:
+def _choose(options: Sequence[str], terse: bool, *key: object) -> str:
     """One of some phrases, always the same for the same key; the first if terse."""
     return options[0] if terse else options[number(*key) % len(options)]
 
@@ -230,6 +356,11 @@ def key_schema(entity: Entity, terse: bool) -> dict[str, Any]:
         return {"type": "string"}
     description = f"Id of the {entity.words}, such as {entity.prefix}-1234."
     return {"type": "string", "pattern": f"^{entity.prefix}-[0-9]+$", "description": description}
+
+
+def ids(terse: bool, *owners: Entity | None) -> dict[str, Any]:
+    """The arguments for the ids of these entities."""
+    return {one.id_name: key_schema(one, terse) for one in owners if one}
 
 
 def change(tables: Tables, entity: Entity, key: str, **values: Any) -> Tables:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reference.agentic.chance import drawn
-from reference.agentic.play import Budget, judged, play
+from reference.agentic.environment import Budget, judged, play
 from reference.ending import exit_code, say, write_file
 from reference.generate.choose import choose
 from reference.generate.request import Generator, Sampling

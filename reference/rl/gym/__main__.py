@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from reference.agentic.play import follow
+from reference.agentic.environment import follow
 from reference.dialog import dialog_json
 from reference.ending import exit_code, say, write_file
 from reference.rl.gym.family import family, item, level_numbers, names

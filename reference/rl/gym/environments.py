@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reference.agentic.environment import Environment, Once, Verdict
-from reference.agentic.play import Budget, HackScript, Turn, play
+from reference.agentic.environment import Budget, Environment, HackScript, Once, Turn, Verdict, play
 from reference.agentic.probes import PROBES
 from reference.dialog import Call, Dialog, Message
 from reference.evaluate.scorers import SCORERS, ScorerInput

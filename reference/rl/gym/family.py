@@ -14,8 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from reference.agentic.environment import Environment
-from reference.agentic.play import Turn
+from reference.agentic.environment import Environment, Turn
 from reference.yaml_tables import yaml_table
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint

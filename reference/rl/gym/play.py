@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reference.agentic.environment import Verdict
-from reference.agentic.play import Course
+from reference.agentic.environment import Course, Verdict
 from reference.dialog import Dialog, Message, calls_of
 from reference.rl.gym.family import Item, item
 from reference.text.template import parse_answer, segments_of

@@ -9,10 +9,9 @@ from dataclasses import replace
 import pytest
 
 from reference.agentic.environment import Verdict
-from reference.agentic.judge import CAUSES
 from reference.agentic.probes import PROBES, holes, probes
-from reference.agentic.sampling import rubric_score
-from reference.agentic.simulated import Simulated
+from reference.agentic.run import rubric_score
+from reference.agentic.simulated import CAUSES, Simulated
 from reference.agentic.spec import ChanceSpec
 from reference.dialog import Call, Dialog, Message
 from reference.generate.rules import RuleGenerator

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from reference.agentic.play import Budget, play
+from reference.agentic.environment import Budget, play
 from reference.agentic.simulated import END, request_of
 from reference.dialog import Call, Dialog, Message
 from reference.generate.request import ChatRequest, Reply, ReplyPiece, Sampling, Tokens

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from reference.agentic.play import Budget, play
-from reference.agentic.sampling import best, candidates
+from reference.agentic.environment import Budget, play
+from reference.agentic.run import best, candidates
 from reference.agentic.spec import PlaySpec
 from reference.dialog import message_json, message_of
 from reference.generate.request import ChatRequest, Sampling

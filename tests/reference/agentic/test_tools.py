@@ -9,13 +9,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from reference.agentic.coverage import coverage_svg, coverage_table
 from reference.agentic.domain import entities
 from reference.agentic.imported import read_tools
-from reference.agentic.operations.base import operations
+from reference.agentic.operations.base import ToolSpec, form_of, operations
+from reference.agentic.report import coverage_svg, coverage_table
 from reference.agentic.repository import evolve, masked, share_near, sift
 from reference.agentic.spec import RepositorySpec
-from reference.agentic.tool_spec import ToolSpec, form_of
 from reference.text.near import NearSpec
 from tests.reference.agentic.worlds import scene
 from twin.errors import ScenarioError, UsageError

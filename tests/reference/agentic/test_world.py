@@ -6,10 +6,9 @@ import copy
 import json
 from collections import Counter
 
-from reference.agentic.domain import entities
+from reference.agentic.domain import create_tables, entities
 from reference.agentic.operations.base import operations
 from reference.agentic.spec import ChanceSpec
-from reference.agentic.tables import create_tables
 from reference.agentic.world import World, act
 from reference.dialog import Call
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from reference.agentic.play import Budget, Trajectory, play
+from reference.agentic.environment import Budget, Trajectory, play
 from reference.agentic.run import Scene, scene_of
 from reference.agentic.simulated import Simulated
 from reference.agentic.spec import SynthesisSpec

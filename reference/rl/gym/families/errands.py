@@ -9,7 +9,7 @@ from typing import Final
 
 import reference.agentic
 from reference.agentic.chance import drawn
-from reference.agentic.play import Budget, Turn, play
+from reference.agentic.environment import Budget, Turn, play
 from reference.agentic.run import Scene, scene_of
 from reference.agentic.simulated import Simulated
 from reference.agentic.spec import SynthesisSpec

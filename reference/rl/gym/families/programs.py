@@ -10,14 +10,11 @@ from random import Random
 from typing import Any, Final
 
 from reference.agentic.chance import drawn
-from reference.agentic.code.environment import CodeEnvironment, Submission, answer_of
-from reference.agentic.code.generate import function
+from reference.agentic.code.environment import CodeEnvironment, Submission, answer_of, probes
+from reference.agentic.code.generate import CallExample, CodeTask, function
 from reference.agentic.code.generate import make as make_problem
-from reference.agentic.code.probes import probes
 from reference.agentic.code.problems import problem_kinds
-from reference.agentic.code.task import CallExample, CodeTask
-from reference.agentic.environment import Once, Verdict
-from reference.agentic.play import Turn
+from reference.agentic.environment import Once, Turn, Verdict
 from reference.dialog import Dialog
 from reference.rl.gym.environments import probed, said
 from reference.rl.gym.family import Item

@@ -6,10 +6,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
-from reference.agentic.play import Turn
-from reference.agentic.software.environment import SoftwareEnvironment
+from reference.agentic.environment import Turn
+from reference.agentic.software.environment import SoftwareEnvironment, probes
 from reference.agentic.software.generate import generate
-from reference.agentic.software.probes import probes
 from reference.rl.gym.environments import NarrowedEnvironment, probed
 from reference.rl.gym.family import Item, Turns
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.agentic.environment import Talk, Verdict
-from reference.agentic.play import Turn
+from reference.agentic.environment import Talk, Turn, Verdict
 from reference.dialog import Dialog, Message
 from reference.evaluate.protocols.attack import said
 from reference.generate.request import ChatRequest, Generator, Sampling

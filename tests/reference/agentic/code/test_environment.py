@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reference.agentic.code.environment import CAUSES, CodeEnvironment, answer_of
-from reference.agentic.code.task import CallExample, CodeTask
-from reference.agentic.play import Turn, follow, judged
+from reference.agentic.code.generate import CallExample, CodeTask
+from reference.agentic.environment import Turn, follow, judged
 from reference.dialog import Call, Message
 
 TASK = CodeTask(

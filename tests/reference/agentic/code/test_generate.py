@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from reference.agentic.code.environment import group_of, verdict_of
-from reference.agentic.code.generate import generate, make, mutants
+from reference.agentic.code.generate import generate, make, mutants, task_json, task_of
 from reference.agentic.code.hidden import run_checks
 from reference.agentic.code.problems import problem_kinds
-from reference.agentic.code.task import task_json, task_of
 
 
 def _mutation(seed: int) -> tuple[int, list[str]]:
@@ -58,7 +57,7 @@ def test_there_are_thirty_kinds_of_all_difficulties() -> None:
 def test_a_seed_gives_the_same_bytes_in_another_process() -> None:
     text = (
         "import json; from reference.agentic.code.generate import generate as g; "
-        "from reference.agentic.code.task import task_json as j; "
+        "from reference.agentic.code.generate import task_json as j; "
         "print(json.dumps([j(g(seed)) for seed in range(12)]))"
     )
     words = [sys.executable, "-c", text]

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from reference.agentic.code.environment import group_of, verdict_of
-from reference.agentic.code.generate import generate
+from reference.agentic.code.generate import generate, task_json
 from reference.agentic.code.hidden import run_checks
 from reference.agentic.code.imported import read_tasks
-from reference.agentic.code.task import task_json
 from twin.errors import UsageError
 
 HUMAN_EVAL = {

@@ -8,14 +8,13 @@ from reference.agentic.code.environment import (
     CodeEnvironment,
     answer_of,
     group_of,
+    probes,
     verdict_of,
 )
 from reference.agentic.code.generate import generate, make
 from reference.agentic.code.hidden import run_checks
-from reference.agentic.code.probes import probes
 from reference.agentic.code.problems import problem_kinds
-from reference.agentic.environment import Verdict
-from reference.agentic.play import Turn, follow, judged
+from reference.agentic.environment import Turn, Verdict, follow, judged
 from reference.agentic.probes import holes
 
 # A function that gives whole numbers, and one that gives truth values, which are easy to guess.

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from reference.agentic.play import Turn, follow
+from reference.agentic.environment import Turn, follow
 from reference.agentic.software.environment import SoftwareEnvironment, package_of
 from reference.agentic.software.generate import make_many, projects
 from reference.dialog import Call

@@ -10,7 +10,7 @@ import pytest
 from reference.agentic.code.environment import CodeEnvironment
 from reference.agentic.code.generate import generate as task
 from reference.agentic.code.generate import hints as code_hints
-from reference.agentic.play import Budget, Trajectory, play
+from reference.agentic.environment import Budget, Trajectory, play
 from reference.agentic.software.environment import SoftwareEnvironment
 from reference.agentic.software.generate import choose, make_many
 from reference.agentic.software.generate import hints as patch_hints

@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 
 from reference.agentic.code.hidden import CheckGroup, run_checks
-from reference.agentic.environment import Verdict
-from reference.agentic.play import Turn, follow, judged
+from reference.agentic.environment import Turn, Verdict, follow, judged
 from reference.agentic.probes import holes
 from reference.agentic.software.environment import (
     SoftwareEnvironment,
     group_of,
     package_of,
+    probes,
     verdict_of,
 )
 from reference.agentic.software.generate import draft, generate, make_many, projects
-from reference.agentic.software.probes import probes
 from reference.sandbox.inside.files import Entry
 
 LEDGER = projects()["ledger"]

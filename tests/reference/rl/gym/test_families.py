@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.agentic.play import Turn, follow, judged
+from reference.agentic.environment import Turn, follow, judged
 from reference.generate.request import ChatRequest, Reply, ReplyPiece, Tokens
 from reference.rl.gym.__main__ import main
 from reference.rl.gym.environments import said

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from reference.agentic.play import judged
+from reference.agentic.environment import judged
 from reference.generate.request import ChatRequest, Reply, Tokens
 from reference.rl.gym.claims import RELATIONS, claims
 from reference.rl.gym.environments import JudgedEnvironment, said

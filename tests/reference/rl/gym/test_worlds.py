@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from reference.agentic.play import judged
+from reference.agentic.environment import judged
 from reference.rl.gym.environments import said
 from reference.rl.gym.family import family, item
 from twin.errors import UsageError
