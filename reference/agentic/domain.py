@@ -1,7 +1,9 @@
 """Synthetic domains: category -> application -> entities with fields.
 
 Kimi K2 evolves its synthetic tools the same way (arXiv:2507.20534, section 3.1.1). A file of
-`domains/` is a category; an application has two entities, and the first owns the second.
+`domains/` is a category; an application has two entities, and the first owns the second. Kinds of
+field values have their schemas in `values.yaml`. The rows of a world are never changed in place: a
+write returns new tables.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The state of a world is a value: a call returns another state, so a dialogue can be paused, resumed,
 replayed or branched by keeping the state. Random events come from the task's seed and the state:
-equal calls on equal states give equal results.
+equal calls on equal states give equal results. A dialogue in it is written by a generator within a
+budget of steps (`play`), or by a script (`follow`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """A synthesis in a folder: tools, agents, tasks, dialogues, journal, report; and its replay.
 
+Rejection sampling: several dialogues per task are judged, and the best that passes is kept. A
+generator applies the rubric to dialogues with the right end state: rules count checkpoints, a
+model reads the dialogue.
+
 A task's result is on disk before the next task begins, so a killed run loses only the task in play
 and repeats none. Tasks follow from the seed and their number, so a resumed run writes the same
 bytes.

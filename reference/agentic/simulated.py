@@ -2,6 +2,12 @@
 
 A generator plays the user: rules by the skill `user`, a model by the persona. It sees the messages
 of both sides, but no calls, results or reasoning.
+
+The verdict: the end state must equal the state after the task's chain, and nothing else may have
+changed (as tau-bench compares data bases, arXiv:2406.12045); any path to it passes. What was told
+is compared next. The rest catches what a state does not show: forged results, ungrounded answers,
+spraying, reasoning that the user sees. The calls are replayed in a fresh world, so a forged
+dialogue fails.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from reference.config import load_run
 from reference.data.pipeline import build
 from reference.data.spec import BuildSpec
 from reference.evaluate.run import evaluate
-from reference.evaluate.spec import EvaluateSpec
+from reference.evaluate.task import EvaluateSpec
 from reference.text.toy import write_raw
 from reference.train import train
 

@@ -26,9 +26,8 @@ from reference.evaluate.protocols.protocol import (
     protocol,
 )
 from reference.evaluate.report import svg, table, text_of
-from reference.evaluate.spec import EvaluateSpec
 from reference.evaluate.subject import Subject, generator_subject
-from reference.evaluate.task import EvaluationCase, EvaluationTask, open_task
+from reference.evaluate.task import EvaluateSpec, EvaluationCase, EvaluationTask, open_task
 from reference.evaluate.trained import copied, open_trained
 from reference.generate.choose import choose
 from reference.generate.server import ServerSpec

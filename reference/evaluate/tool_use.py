@@ -10,9 +10,9 @@ that fit the tool's schema. `validity` is over calls: None for a model that call
 `valid_turns` counts each dialogue without a call as one invalid call.
 
 All dialogues go a turn at a time: a model in this process computes them together, and its answers
-follow from the environments and the seed alone. (`reference.agentic.environment` plays one at a time,
-whoever is free next, and keeps neither failed calls nor tokens.) The budget is the same: answers of
-the model, calls and the user's later turns, together.
+follow from the environments and the seed alone. (`reference.agentic.environment` plays one at a
+time, whoever is free next, and keeps neither failed calls nor tokens.) The budget is the same:
+answers of the model, calls and the user's later turns, together.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 run.py           a run's parts and iterations; measuring how hard tasks are
 iteration.py     prompts, rollout, switch, updates, new weights, awake; where it can stop
-session.py       the state of a run between two such places; the engine's sleep
+session.py       the state of a run between two such places, its log, its checkpoints; the sleep
 spec.py          the configuration; presets in reference/presets/rl
 
 rollout.py       the engine writes, environments answer, responses pause and go on; temperature
@@ -20,5 +20,4 @@ objective.py     objectives and their policy-gradient weights
 gym/             families of verifiable tasks
 critique/        a critic of responses that no program can verify
 pareto.py        what several rewards trade
-checkpoints.py   all of it to disk and back, to the bit; log.py: metrics
 """

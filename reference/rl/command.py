@@ -25,9 +25,9 @@ from reference.ending import (
     terminal_bar,
     write_file,
 )
-from reference.rl.log import IterationMetrics
 from reference.rl.prompts import document
 from reference.rl.run import RlResult, RunObserver, learn_from, measure, opened_session
+from reference.rl.session import IterationMetrics
 from reference.rl.spec import RlSpec, find, load_rl, named
 from reference.train import DIVERGED
 

@@ -19,14 +19,13 @@ from dataclasses import asdict
 from typing import Any
 
 from reference.rl.batches import ptx_batches
-from reference.rl.checkpoints import save
 from reference.rl.critique.loop import comparison_batches
 from reference.rl.learn import learn
 from reference.rl.prompts import draw, seed_of
 from reference.rl.records import NOBODY, PromptGroup
 from reference.rl.rewards import give, parts
 from reference.rl.rollout import DivergedError, temperature_at
-from reference.rl.session import Session, new_group, receive, sleep, wake
+from reference.rl.session import Session, new_group, receive, save, sleep, wake
 from reference.text.loader import Weighed
 
 

@@ -17,15 +17,24 @@ from reference.inference.engine import Engine
 from reference.model import Transformer
 from reference.parallel.world import environment, joined
 from reference.rl.batches import Batches, ptx_loader
-from reference.rl.checkpoints import lines_of, put_back, refuse_other
 from reference.rl.critique.loop import critique_of, refuse
 from reference.rl.environments import open_environments
 from reference.rl.iteration import StoppedError, iterate
-from reference.rl.log import IterationMetrics, RunLog
 from reference.rl.prompts import History, known
 from reference.rl.records import opening
 from reference.rl.rollout import DivergedError, Rollout, temperature_at
-from reference.rl.session import Session, copied, engine_like, new_group, through_host
+from reference.rl.session import (
+    IterationMetrics,
+    RunLog,
+    Session,
+    copied,
+    engine_like,
+    lines_of,
+    new_group,
+    put_back,
+    refuse_other,
+    through_host,
+)
 from reference.rl.spec import RlSpec, run_of
 from reference.rl.tasks import RlTask, tasks_of
 from reference.text.prepare import Prepared

@@ -23,8 +23,8 @@ from inspect import signature
 from typing import Any, Final
 
 from reference.agentic.environment import Environment
-from reference.rl.gym.family import family, item
-from reference.rl.gym.family import names as families
+from reference.rl.gym.environments import family, item
+from reference.rl.gym.environments import names as families
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
 from twin.spec.base import Count, Spec, Whole

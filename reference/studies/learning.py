@@ -25,7 +25,7 @@ import torch
 from reference.agentic.environment import follow
 from reference.config import RunSpec
 from reference.dialog import dialog_json
-from reference.rl.gym.family import item
+from reference.rl.gym.environments import item
 from reference.rl.prompts import document
 from reference.rl.run import RunObserver, learn_from, measure, opened_session
 from reference.rl.spec import RlSpec

@@ -26,8 +26,7 @@ from typing import Final, Literal, TypeVar
 
 from reference.config import RunSpec
 from reference.studies.figure import Colour, Curve, Figure, Panel
-from reference.studies.nano import Scale, nano
-from reference.studies.runs import RunOutcome, key_of, train_all
+from reference.studies.runs import RunOutcome, Scale, key_of, nano, train_all
 from reference.studies.study import Page, Workplace, between, main, millions, reached, seeds_of
 
 Kind = Literal["adamw", "muon", "muonclip"]

@@ -23,9 +23,8 @@ from reference.evaluate.protocols.protocol import (
     seed_of,
     shares_matrix,
 )
-from reference.evaluate.spec import NeedleSpec
 from reference.evaluate.subject import Subject
-from reference.evaluate.task import EvaluationCase, EvaluationTask
+from reference.evaluate.task import EvaluationCase, EvaluationTask, NeedleSpec
 
 _FACT = "The secret word of {name} is {word}."
 _QUESTION = "The secret word of {name} is"

@@ -9,10 +9,9 @@ from importlib import import_module
 from typing import Any, Final
 
 from reference.dialog import Dialog
-from reference.evaluate.spec import Ask
 from reference.evaluate.statistics import Interval, grouped, share
 from reference.evaluate.subject import Prompt, Subject
-from reference.evaluate.task import EvaluationCase, EvaluationTask
+from reference.evaluate.task import Ask, EvaluationCase, EvaluationTask
 from reference.generate.request import Generator, Sampling
 
 Row = dict[str, Any]

@@ -22,14 +22,15 @@ from reference.agentic.environment import Budget, judged, play
 from reference.ending import exit_code, say, write_file
 from reference.generate.choose import choose
 from reference.generate.request import Generator, Sampling
-from reference.rl.critique.ranking import Rubric, rubrics
-from reference.rl.critique.verified import (
+from reference.rl.critique.ranking import (
     QuestionAnswers,
+    Rubric,
     VerifiedPair,
     comparison_rows,
+    rubrics,
     verified_pairs,
 )
-from reference.rl.gym.family import Turns, family, item, level_numbers, names
+from reference.rl.gym.environments import Turns, family, item, level_numbers, names
 from reference.rl.tasks import RlTask, TasksSpec, tasks_of
 from twin.errors import Problem, UsageError
 

@@ -26,15 +26,13 @@ from reference.rl.critique.ranking import (
     Critic,
     CritiqueSpec,
     Rubric,
-    by_generator,
-    rubrics,
-    win_rates,
-)
-from reference.rl.critique.verified import (
     VerifiedPair,
     agreement,
+    by_generator,
     comparison_dialogs,
+    rubrics,
     verified_pairs,
+    win_rates,
 )
 from reference.rl.records import PromptGroup, Response, opening
 from reference.rl.tasks import RlTask

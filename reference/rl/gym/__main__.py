@@ -17,7 +17,7 @@ from typing import Any
 from reference.agentic.environment import follow
 from reference.dialog import dialog_json
 from reference.ending import exit_code, say, write_file
-from reference.rl.gym.family import family, item, level_numbers, names
+from reference.rl.gym.environments import family, item, level_numbers, names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,9 +13,8 @@ from reference.config import TaskChoice
 from reference.dialog import Dialog
 from reference.evaluate.protocols.protocol import EvaluationContext, protocol
 from reference.evaluate.report import svg
-from reference.evaluate.spec import NeedleSpec
 from reference.evaluate.subject import SampledAnswer
-from reference.evaluate.task import open_task
+from reference.evaluate.task import NeedleSpec, open_task
 from reference.evaluate.trained import open_trained
 from reference.generate.request import Reply, Tokens
 

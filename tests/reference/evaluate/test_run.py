@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from reference.evaluate import run as running
-from reference.evaluate.command import main
+from reference.evaluate.__main__ import main
 from reference.evaluate.journal import read_rows
 from reference.evaluate.report import compare
 from reference.evaluate.run import evaluate
-from reference.evaluate.spec import EvaluateSpec
 from reference.evaluate.subject import generator_subject
+from reference.evaluate.task import EvaluateSpec
 from twin.errors import TwinError
 
 TASKS = [

@@ -11,8 +11,8 @@ import torch
 
 from reference.checkpoint.folder import newest
 from reference.ending import Stop
-from reference.rl.log import IterationMetrics
 from reference.rl.run import RlResult, RunObserver, learn_from
+from reference.rl.session import IterationMetrics
 from tests.reference.rl.mini import spec
 from twin.errors import ScenarioError, UsageError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reference.dialog import dialog_of
-from reference.rl.gym.family import item
+from reference.rl.gym.environments import item
 from reference.studies import learning
 from reference.studies.learning import PLAN, LearningOutcome, Outcomes, dialogues, gains, raised
 from tests.house.pages import unsourced

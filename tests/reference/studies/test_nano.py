@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reference.optim.spec import learning_rate
-from reference.studies.nano import nano, with_experts
+from reference.studies.runs import nano, with_experts
 
 
 def test_a_run_of_half_the_length_has_the_same_schedule_in_half_the_steps() -> None:

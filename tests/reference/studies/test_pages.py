@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from reference.studies import clip_variants, figure, logits, optimizers, sparsity, study
-from reference.studies.nano import nano
-from reference.studies.runs import RunOutcome
+from reference.studies.runs import RunOutcome, nano
 from reference.studies.study import Page, parse
 from tests.house.pages import unsourced
 from tests.reference.studies.runs_of import outcome

@@ -9,8 +9,7 @@ import pytest
 
 from reference.config import RunSpec, load_run
 from reference.studies import optimizers, runs
-from reference.studies.nano import Scale
-from reference.studies.runs import code, key_of, read, train_all, write
+from reference.studies.runs import Scale, code, key_of, read, train_all, write
 from reference.studies.study import Workplace
 from tests.reference.studies.runs_of import outcome
 from twin.errors import UsageError

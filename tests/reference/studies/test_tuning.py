@@ -10,9 +10,8 @@ import pytest
 
 from reference.config import RunSpec
 from reference.studies import optimizers
-from reference.studies.nano import nano
 from reference.studies.optimizers import at_end, best, candidate, tune
-from reference.studies.runs import RunOutcome
+from reference.studies.runs import RunOutcome, nano
 from reference.studies.study import Workplace
 from tests.reference.studies.runs_of import outcome
 

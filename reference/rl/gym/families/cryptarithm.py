@@ -10,8 +10,7 @@ from string import ascii_uppercase
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, question_item
-from reference.rl.gym.family import Item
+from reference.rl.gym.environments import Check, Item, question_item
 
 _PAIR: Final = re.compile(r"([A-Z]) ?= ?(\d)")
 _DIGITS: Final = (1, 1, 2, 3, 4)

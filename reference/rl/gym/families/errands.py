@@ -16,8 +16,7 @@ from reference.agentic.spec import SynthesisSpec
 from reference.evaluate.worlds.store import store
 from reference.generate.request import Sampling
 from reference.generate.rules import RuleGenerator
-from reference.rl.gym.environments import NarrowedEnvironment, tricks, turns_of
-from reference.rl.gym.family import Item, Turns, texts
+from reference.rl.gym.environments import Item, NarrowedEnvironment, Turns, texts, tricks, turns_of
 from twin.loading.config import load_config
 
 _STEPS: Final = (0, 0, 1, 2)

@@ -10,10 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.claims import RELATIONS, Factory, factories, passage, state
-from reference.rl.gym.environments import Check, question_item
-from reference.rl.gym.family import Item
-from reference.rl.gym.support import in_disorder, sentences, unsupported
+from reference.rl.gym.environments import Check, Item, question_item
+from reference.rl.gym.support import (
+    RELATIONS,
+    Factory,
+    factories,
+    in_disorder,
+    passage,
+    sentences,
+    state,
+    unsupported,
+)
 
 _SIZES: Final = ((1, 1, 1), (1, 3, 1), (2, 3, 1), (2, 4, 2), (3, 4, 3))
 """Places, facts of each, and facts that are asked for, by level."""

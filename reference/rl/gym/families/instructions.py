@@ -16,8 +16,7 @@ from random import Random
 from typing import Any, Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, question_item
-from reference.rl.gym.family import Item, texts
+from reference.rl.gym.environments import Check, Item, question_item, texts
 
 _TEXTS: Final = texts("instructions")
 _WORDS: Final[list[str]] = _TEXTS["words"].split()

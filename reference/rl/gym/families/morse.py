@@ -7,8 +7,7 @@ from string import ascii_lowercase, digits
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, question_item
-from reference.rl.gym.family import Item, texts
+from reference.rl.gym.environments import Check, Item, question_item, texts
 
 _MARKS: Final = texts("morse")["marks"].split()
 CODE: Final[Mapping[str, str]] = dict(zip(ascii_lowercase + digits, _MARKS, strict=True))

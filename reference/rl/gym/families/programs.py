@@ -16,8 +16,7 @@ from reference.agentic.code.generate import make as make_problem
 from reference.agentic.code.problems import problem_kinds
 from reference.agentic.environment import Once, Turn, Verdict
 from reference.dialog import Dialog
-from reference.rl.gym.environments import probed, said
-from reference.rl.gym.family import Item
+from reference.rl.gym.environments import Item, probed, said
 
 _PROGRAM: Final = re.compile(r"^(def|import|from) ", re.MULTILINE)
 _HIDDEN: Final = 8

@@ -12,8 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, question_item
-from reference.rl.gym.family import Item, texts
+from reference.rl.gym.environments import Check, Item, question_item, texts
 from twin.errors import Problem, UsageError
 
 

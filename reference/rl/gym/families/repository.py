@@ -9,8 +9,7 @@ from typing import Any, Final
 from reference.agentic.environment import Turn
 from reference.agentic.software.environment import SoftwareEnvironment, probes
 from reference.agentic.software.generate import generate
-from reference.rl.gym.environments import NarrowedEnvironment, probed
-from reference.rl.gym.family import Item, Turns
+from reference.rl.gym.environments import Item, NarrowedEnvironment, Turns, probed
 
 _FEW: Final = {1: ("edit_file",), 2: ("read_file", "edit_file")}
 """Tools of a level that has not all."""

@@ -17,8 +17,7 @@ from reference.agentic.environment import Talk, Turn, Verdict
 from reference.dialog import Dialog, Message
 from reference.evaluate.protocols.attack import said
 from reference.generate.request import ChatRequest, Generator, Sampling
-from reference.rl.gym.environments import verdict_of
-from reference.rl.gym.family import Item, Turns, texts
+from reference.rl.gym.environments import Item, Turns, texts, verdict_of
 
 _TEXTS: Final = texts("safety")
 ATTACKS: Final[Mapping[str, str]] = _TEXTS["attacks"]

@@ -8,8 +8,7 @@ from random import Random
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, question_item
-from reference.rl.gym.family import Item
+from reference.rl.gym.environments import Check, Item, question_item
 
 _SHAPES: Final = ((2, 2, 1), (2, 2, 3), (2, 2, 7), (2, 3, 14), (3, 3, 30))
 """Rows and columns of a box, and cells that are missing, by level."""

@@ -9,8 +9,7 @@ from random import Random
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, question_item
-from reference.rl.gym.family import Item, texts
+from reference.rl.gym.environments import Check, Item, question_item, texts
 
 _TEXTS: Final = texts("tables")
 

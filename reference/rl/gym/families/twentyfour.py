@@ -15,8 +15,7 @@ from random import Random
 from typing import Final
 
 from reference.agentic.chance import drawn
-from reference.rl.gym.environments import Check, question_item
-from reference.rl.gym.family import Item
+from reference.rl.gym.environments import Check, Item, question_item
 
 _DO: Final = {
     ast.Add: operator.add,

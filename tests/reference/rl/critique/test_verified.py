@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from reference.rl.critique.__main__ import main
-from reference.rl.critique.ranking import Rubric, by_generator, rubrics
-from reference.rl.critique.verified import (
+from reference.rl.critique.ranking import (
+    Rubric,
     VerifiedPair,
     agreement,
+    by_generator,
     comparison_dialogs,
     comparison_rows,
     refined,
+    rubrics,
     verified_pairs,
 )
 from reference.text.dialogs import read_examples

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from reference.agentic.environment import Turn, follow, judged
 from reference.generate.request import ChatRequest, Reply, ReplyPiece, Tokens
 from reference.rl.gym.__main__ import main
-from reference.rl.gym.environments import said
+from reference.rl.gym.environments import Item, family, item, names, said
 from reference.rl.gym.families.morse import CODE
 from reference.rl.gym.families.safety import Attacked
 from reference.rl.gym.families.twentyfour import value_of
-from reference.rl.gym.family import Item, family, item, names
 from reference.text.dialogs import read_examples
 from twin.errors import UsageError
 

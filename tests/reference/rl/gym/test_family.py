@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 
 from reference.dialog import Message, numbered
-from reference.rl.gym.family import item
-from reference.rl.gym.play import Play
+from reference.rl.gym.environments import Play, item
 from reference.rl.prompts import History, PromptsSpec, document, draw
 from reference.rl.tasks import RlTask, TasksSpec, tasks_of
 from reference.text.template import ARGUMENTS, CALL, CALL_END, CALLS, CALLS_END

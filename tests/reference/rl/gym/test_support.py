@@ -10,12 +10,12 @@ import pytest
 
 from reference.agentic.environment import judged
 from reference.generate.request import ChatRequest, Reply, Tokens
-from reference.rl.gym.claims import RELATIONS, claims
-from reference.rl.gym.environments import JudgedEnvironment, said
-from reference.rl.gym.family import item, texts
+from reference.rl.gym.environments import JudgedEnvironment, item, said, texts
 from reference.rl.gym.support import (
+    RELATIONS,
     auroc,
     auroc_error,
+    claims,
     fit_logistic,
     in_disorder,
     measured,

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from reference.agentic.environment import judged
-from reference.rl.gym.environments import said
-from reference.rl.gym.family import family, item
+from reference.rl.gym.environments import family, item, said
 from twin.errors import UsageError
 
 
