@@ -22,12 +22,18 @@ from twin.spec.base import Count, Part, Spec, Whole
 class Sampling(Spec):
     """Sampling of tokens, and when to stop."""
 
-    temperature: float = Field(default=0.6, ge=0, le=10, description="0: the likeliest token")
-    top_p: Part = Field(default=1.0, description="share of the probability that is kept")
-    max_tokens: Count = Field(default=1024, description="tokens of a reply")
-    stop: tuple[str, ...] = Field(default=(), description="texts before which a reply ends")
-    seed: Whole = Field(default=0, description="seed of the sampling, or of rules")
-    logprobs: bool = Field(default=False, description="return log-probabilities of the tokens")
+    temperature: float = Field(default=0.6, ge=0, le=10)
+    """0: the likeliest token"""
+    top_p: Part = 1.0
+    """share of the probability that is kept"""
+    max_tokens: Count = 1024
+    """tokens of a reply"""
+    stop: tuple[str, ...] = ()
+    """texts before which a reply ends"""
+    seed: Whole = 0
+    """seed of the sampling, or of rules"""
+    logprobs: bool = False
+    """return log-probabilities of the tokens"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +117,10 @@ def complete_many(
 class Prices(Spec):
     """US dollars per million tokens; 0 unless the user sets them."""
 
-    prompt: float = Field(default=0.0, ge=0, le=1e6, description="USD per million prompt tokens")
-    reply: float = Field(default=0.0, ge=0, le=1e6, description="USD per million reply tokens")
+    prompt: float = Field(default=0.0, ge=0, le=1e6)
+    """USD per million prompt tokens"""
+    reply: float = Field(default=0.0, ge=0, le=1e6)
+    """USD per million reply tokens"""
 
 
 @dataclass(frozen=True, slots=True)

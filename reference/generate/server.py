@@ -37,23 +37,28 @@ _AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 class ServerSpec(Spec):
     """A server, its timeouts, limits and prices."""
 
-    url: str = Field(description="address with `/v1`, such as http://localhost:8000/v1")
-    model: str = Field(default="default", description="name of the model")
-    key_variable: str | None = Field(
-        default=None, description="environment variable with the API key [default: no key]"
-    )
-    at_once: Count = Field(default=8, description="parallel requests")
-    attempts: Count = Field(default=5, description="attempts for one request")
-    first_wait: Duration = Field(default=0.5, description="longest wait before the second attempt")
-    longest_wait: Duration = Field(default=60.0, description="longest wait of all")
-    connect: Annotated[Duration, Field(gt=0)] = Field(
-        default=10.0, description="seconds to connect"
-    )
-    read: Annotated[Duration, Field(gt=0)] = Field(
-        default=120.0, description="seconds without a byte"
-    )
-    total: Annotated[Duration, Field(gt=0)] = Field(default=600.0, description="seconds in all")
-    prices: Prices = Field(default_factory=Prices, description="prices of its tokens")
+    url: str
+    """address with `/v1`, such as http://localhost:8000/v1"""
+    model: str = "default"
+    """name of the model"""
+    key_variable: str | None = None
+    """environment variable with the API key [default: no key]"""
+    at_once: Count = 8
+    """parallel requests"""
+    attempts: Count = 5
+    """attempts for one request"""
+    first_wait: Duration = 0.5
+    """longest wait before the second attempt"""
+    longest_wait: Duration = 60.0
+    """longest wait of all"""
+    connect: Annotated[Duration, Field(gt=0)] = 10.0
+    """seconds to connect"""
+    read: Annotated[Duration, Field(gt=0)] = 120.0
+    """seconds without a byte"""
+    total: Annotated[Duration, Field(gt=0)] = 600.0
+    """seconds in all"""
+    prices: Prices = Prices()
+    """prices of its tokens"""
 
 
 class AttemptError(Exception):

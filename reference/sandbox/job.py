@@ -61,33 +61,26 @@ def _is_below(path: str) -> bool:
 class RunLimits(Spec):
     """Limits of one run. A run that passes a limit is ended, or its request is refused."""
 
-    cpu: Annotated[Duration, Field(gt=0)] = Field(
-        default=10.0, description="CPU seconds of all its processes together"
-    )
-    wall: Annotated[Duration, Field(gt=0)] = Field(
-        default=20.0, description="seconds from start to end"
-    )
-    memory: Annotated[Bytes, Field(ge=2**24)] = Field(
-        default=512 * 2**20,
-        description="address space of each process, and resident bytes of all together, "
-        "including the scratch folder",
-    )
-    processes: Count = Field(default=64, description="processes and threads at one time")
-    open_files: Annotated[Count, Field(ge=16)] = Field(
-        default=256, description="open files of a process"
-    )
-    file_size: Bytes = Field(default=32 * 2**20, description="bytes of one file")
-    scratch: Annotated[Bytes, Field(ge=2**16)] = Field(
-        default=64 * 2**20, description="bytes of all files in its folder"
-    )
-    files: Annotated[Count, Field(ge=16)] = Field(
-        default=4096, description="files, folders and links in its folder"
-    )
-    output: Annotated[Bytes, Field(ge=2)] = Field(
-        default=64 * 2**10,
-        description="bytes kept of stdout and of stderr: the first half and the last half; "
-        "all bytes are counted",
-    )
+    cpu: Annotated[Duration, Field(gt=0)] = 10.0
+    """CPU seconds of all its processes together"""
+    wall: Annotated[Duration, Field(gt=0)] = 20.0
+    """seconds from start to end"""
+    memory: Annotated[Bytes, Field(ge=2**24)] = 512 * 2**20
+    """address space of each process, and resident bytes of all together, including the scratch
+    folder"""
+    processes: Count = 64
+    """processes and threads at one time"""
+    open_files: Annotated[Count, Field(ge=16)] = 256
+    """open files of a process"""
+    file_size: Bytes = 32 * 2**20
+    """bytes of one file"""
+    scratch: Annotated[Bytes, Field(ge=2**16)] = 64 * 2**20
+    """bytes of all files in its folder"""
+    files: Annotated[Count, Field(ge=16)] = 4096
+    """files, folders and links in its folder"""
+    output: Annotated[Bytes, Field(ge=2)] = 64 * 2**10
+    """bytes kept of stdout and of stderr: the first half and the last half; all bytes are
+    counted"""
 
 
 Ended = Literal["exit", "signal", "cpu", "wall", "memory", "processes", "scratch"]

@@ -34,8 +34,10 @@ the tool."""
 class CallRate(Spec):
     """How often a tool may be called."""
 
-    burst: Count = Field(default=10, description="calls that a full bucket allows at once")
-    per_second: float = Field(default=10.0, gt=0, le=1e9, description="calls added per second")
+    burst: Count = 10
+    """calls that a full bucket allows at once"""
+    per_second: float = Field(default=10.0, gt=0, le=1e9)
+    """calls added per second"""
 
 
 class TokenBucket:
