@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from inspect import signature
 
 from tests.cli.conftest import Command
 from tests.explore.search.conftest import SMALL
-from twin.cli.recommend import recommend
+from twin.cli.verbs import verbs
 from twin.explore.search.recommend import MOST_PLAYED
 
 
@@ -36,4 +35,4 @@ def test_a_goal_of_nothing_and_a_budget_without_a_price_are_refused(twin_command
 
 
 def test_the_option_and_the_search_play_as_many_layouts_by_default() -> None:
-    assert signature(recommend).parameters["most"].default == MOST_PLAYED
+    assert verbs()["recommend"]["parameters"]["most"]["default"] == MOST_PLAYED

@@ -18,10 +18,11 @@ import pytest
 from tests.cli.conftest import SMALL, Command
 from twin.cli import main as entry
 from twin.cli.output import dumps
+from twin.cli.verbs import verbs
 from twin.loading.schema import scenario_schema
 from twin.reports.table import bar
 
-VERBS = tuple(entry.VERBS)
+VERBS = tuple(verbs())
 
 
 def test_run_answers_with_verdict_first_and_warnings_last(
@@ -207,7 +208,7 @@ def test_a_bug_is_admitted_without_a_traceback(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("nobody expected this")
 
-    monkeypatch.setattr("twin.loading.load_any", broken)
+    monkeypatch.setattr("twin.cli.run.load_any", broken)
     done = twin_command("run", small)
     assert done.code == 1
     assert "This is a bug in twin" in done.err

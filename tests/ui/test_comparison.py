@@ -6,7 +6,7 @@ import pytest
 
 from tests.figures.made import report_of
 from twin.engine.trace import CAUSES
-from twin.explore.study import Attribution, Cause
+from twin.explore.study.attribution import Attribution, Cause
 from twin.reports import compare
 from twin.spec.kpis import KPIS
 from twin.ui.comparison import attribution_rows, change, input_rows, kpi_rows

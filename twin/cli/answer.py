@@ -8,9 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from twin.cli.options import Fidelity
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+
+from twin.answers import Run, ask
 from twin.cli.output import (
     DOES_NOT_FIT,
     IMPOSSIBLE,
@@ -19,17 +23,15 @@ from twin.cli.output import (
     Output,
     complain,
 )
-
-if TYPE_CHECKING:
-    from twin.answers import Run
-    from twin.explore.search.recommend import Progress as SearchProgress
-    from twin.explore.search.recommend import Told as SearchTold
-    from twin.explore.sweep.sweep import SweepProgress, Told
-    from twin.kinds.base import Check, Verb
-    from twin.planning.types import Warning
-    from twin.reports.expect import Judgement
-    from twin.reports.head import Head
-    from twin.scenario import Root, Scenario
+from twin.explore.search.recommend import Progress as SearchProgress
+from twin.explore.search.recommend import Told as SearchTold
+from twin.explore.sweep.sweep import SweepProgress, Told
+from twin.kinds.base import Check, Fidelity, Verb, kind_named, kind_of
+from twin.loading import load_any
+from twin.planning.types import Warning
+from twin.reports.expect import Judgement, sentence
+from twin.reports.head import Head
+from twin.scenario import Root, Scenario
 
 T = TypeVar("T")
 _EVERY_SECONDS = 10.0
@@ -39,8 +41,6 @@ _EVERY_SECONDS = 10.0
 def training(loaded: Root, verb: Verb = "explain") -> Scenario:
     """The training run whose step a verb answers. Raises `UsageError` TW158 where the verb does not
     apply to this kind of work."""
-    from twin.kinds.base import kind_of
-    from twin.scenario import Scenario
 
     kind_of(loaded).refuse(verb, loaded)
     assert isinstance(loaded, Scenario), "a kind without a step refuses"
@@ -50,7 +50,6 @@ def training(loaded: Root, verb: Verb = "explain") -> Scenario:
 def say_scope(scenario: Root) -> None:
     """A message on stderr, where a verb answers the step of a scenario of which `twin run` answers
     more."""
-    from twin.kinds.base import kind_of
 
     if (words := kind_of(scenario).scope(scenario)) is not None:
         complain(f"{scenario.name}: this answers {words}")
@@ -62,16 +61,13 @@ def answered(  # noqa: PLR0913  one parameter per option of the command line
     output: Output,
     *,
     cache: bool = True,
-    fidelity: Fidelity = Fidelity.EVENTS,
+    fidelity: Fidelity = "events",
     loaded: Root | None = None,
     step_of: Verb | None = None,
 ) -> Run:
     """The answer to one scenario: plan, trace and report, from `runs/` where it is known. `loaded`
     is the scenario, where it is known already; `step_of` is a verb that answers the training step
     alone. Raises `twin.errors.TwinError` for what is wrong with the input."""
-    from twin.answers import ask
-    from twin.kinds.base import kind_named
-    from twin.loading import load_any
 
     scenario = loaded or load_any(path, sets)
     if step_of is not None:
@@ -80,7 +76,7 @@ def answered(  # noqa: PLR0913  one parameter per option of the command line
     with progress_bar(output, scenario.name) as progress:
         found = ask(
             scenario,
-            fidelity=fidelity.value,
+            fidelity=fidelity,
             progress=progress,
             cache=cache,
             command=command(path, sets, fidelity),
@@ -98,18 +94,17 @@ def exit_code(answer: Head | Check, failed: int) -> int:
     return failed if answer.fits else DOES_NOT_FIT
 
 
-def command(path: str, sets: Sequence[str], fidelity: Fidelity = Fidelity.EVENTS) -> str:
+def command(path: str, sets: Sequence[str], fidelity: Fidelity = "events") -> str:
     """The shell command that gives the same answer again; of a file whose name is no text, with `?`
     for what is none."""
     overrides = [word for text in sets for word in ("--set", text)]
-    other = [] if fidelity is Fidelity.EVENTS else ["--fidelity", fidelity.value]
+    other = [] if fidelity == "events" else ["--fidelity", fidelity]
     words = shlex.join(["twin", "run", path, *overrides, *other])
     return words.encode(errors="replace").decode()
 
 
 def say_failed(judged: Iterable[Judgement], output: Output) -> int:
     """Say what is not as expected; the exit code of that, 0 where all is."""
-    from twin.reports.expect import sentence
 
     failed = [one for one in judged if one.passed is False]
     for one in failed:
@@ -132,9 +127,6 @@ def progress_bar(output: Output, name: str) -> Generator[Callable[[float], None]
     if not output.progress:
         yield None
         return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress
 
     with Progress(console=Console(file=sys.stderr), transient=True) as bars:
         task = bars.add_task(escape(name), total=1.0)
@@ -228,8 +220,6 @@ def _progress(
 
 @contextmanager
 def _bar(drawn: Callable[[T], tuple[str, int, int]]) -> Generator[Callable[[T], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bars:

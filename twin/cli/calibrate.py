@@ -3,93 +3,45 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from typer import Argument, Option
-
+from twin import units
 from twin.cli.answer import training
-from twin.cli.options import JsonOption, QuietOption, SetOption
 from twin.cli.output import Output
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from twin.evidence.calibrate.result import Calibration, Errors, RowError
-    from twin.evidence.calibrate.step_fit import Difference, NumberChange
-    from twin.reports.table import Table
+from twin.evidence.calibrate import require_scipy
+from twin.evidence.calibrate.calibrate import CalibrationRequest
+from twin.evidence.calibrate.calibrate import calibrate as run
+from twin.evidence.calibrate.factors import SECONDS
+from twin.evidence.calibrate.result import Calibration, Errors, RowError
+from twin.evidence.calibrate.step_fit import Difference, NumberChange, difference
+from twin.evidence.calibrate.write import write
+from twin.loading import load_any, load_part
+from twin.reports.table import Table, headed
 
 _ROWS = 40
 """Rows that a terminal is shown; of more, the worst ones, and classes as a whole."""
 
 
 def calibrate(  # noqa: PLR0913  one parameter per option of the command line
-    source: Annotated[
-        Path,
-        Argument(
-            metavar="SOURCE",
-            help="Step times (.csv, .yaml, .parquet), PyTorch trace (.json[.gz]), or folder.",
-        ),
-    ],
     *,
-    base: Annotated[
-        str | None,
-        Option(
-            "--base", metavar="PROFILE", help="Stay near this profile [default: the GPU's own]."
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None, Option("--gpu", metavar="GPU", help="Name the GPU where the source does not.")
-    ] = None,
-    defaults: Annotated[
-        str | None, Option("--defaults", metavar="SCENARIO", help="Defaults for missing columns.")
-    ] = None,
-    sets: SetOption = None,
-    factors: Annotated[
-        str | None,
-        Option(
-            "--factors",
-            metavar="A,B",
-            help="Fit only these: compute, attention, memory, host, links, launch.",
-        ),
-    ] = None,
-    name: Annotated[str | None, Option("--name", metavar="NAME", help="Name the profile.")] = None,
-    path: Annotated[
-        Path | None,
-        Option(
-            "--output",
-            "-o",
-            metavar="FOLDER",
-            help="Write a catalog usable by scenarios in FOLDER, and JSON.",
-        ),
-    ] = None,
-    diff: Annotated[
-        str | None,
-        Option("--diff", metavar="PROFILE", help="Compare the result with this profile."),
-    ] = None,
-    scenario: Annotated[
-        str | None,
-        Option(
-            "--scenario",
-            metavar="SCENARIO",
-            help="With --diff: show each difference for this step.",
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """A profile from your own measurements: kernels, a trace or step times.
-
-    Fits as few numbers as the rows can tell, near a base profile, and says how far rows are missed
-    that a fit has not seen, before and after.
-    """
-    from twin.evidence.calibrate import require_scipy
+    source: Path,
+    base: str | None,
+    gpu: str | None,
+    defaults: str | None,
+    sets: list[str],
+    factors: str | None,
+    name: str | None,
+    path: Path | None,
+    diff: str | None,
+    scenario: str | None,
+    output: Output,
+) -> int | None:
+    """A profile from your own measurements: kernels, a trace or step times."""
 
     require_scipy()
-    from twin.evidence.calibrate.calibrate import CalibrationRequest
-    from twin.evidence.calibrate.calibrate import calibrate as run
 
-    output = Output(as_json, quiet)
     wanted = tuple(word.strip() for word in factors.split(",") if word.strip()) if factors else None
     request = CalibrationRequest(source, base, gpu, defaults, tuple(sets or ()), wanted, name)
     found = run(request, _teller(output))
@@ -118,8 +70,6 @@ def _teller(output: Output) -> Any:
 
 
 def _difference(found: Calibration, diff: str, source: Path, scenario: str | None) -> Difference:
-    from twin.evidence.calibrate.step_fit import difference
-    from twin.loading import load_any, load_part
 
     near = [source if source.is_dir() else source.parent, Path()]
     old = load_part("calibrations", diff, near).spec
@@ -130,7 +80,6 @@ def _difference(found: Calibration, diff: str, source: Path, scenario: str | Non
 def _written(found: Calibration, path: Path | None) -> list[Path]:
     if path is None:
         return []
-    from twin.evidence.calibrate.write import write
 
     return write(found, path)
 
@@ -158,7 +107,6 @@ def calibration_tables(found: Calibration) -> list[Table]:
 
 
 def _numbers(found: Calibration) -> Table:
-    from twin.reports.table import headed
 
     heads = ("number", "base", "fitted", "range", "factor", "rows took")
     table = headed("Numbers that were fitted", *heads, left=(0, 4))
@@ -178,7 +126,6 @@ def _numbers(found: Calibration) -> Table:
 
 
 def _trials(found: Calibration) -> Table:
-    from twin.reports.table import headed
 
     heads = ("rows of", "numbers", "error of rows left out", "determined", "")
     table = headed("Fits that were tried", *heads, left=(0, 1, 4))
@@ -192,7 +139,6 @@ def _trials(found: Calibration) -> Table:
 
 
 def _errors(found: Calibration) -> Table:
-    from twin.reports.table import headed
 
     heads = ("rows", "", "count", "mean", "median", "worst", "bias")
     table = headed("Errors", *heads, left=(0, 1))
@@ -220,8 +166,6 @@ def _error_cells(errors: Errors) -> list[str]:
 
 
 def _rows(rows: Sequence[RowError]) -> Table:
-    from twin import units
-    from twin.reports.table import headed
 
     title = "Rows"
     shown = list(rows)
@@ -240,7 +184,6 @@ def _rows(rows: Sequence[RowError]) -> Table:
 
 
 def _others(found: Calibration) -> Table:
-    from twin.reports.table import headed
 
     table = headed("Time that is not mapped", "name", "why", "calls", "share", left=(0, 1))
     for name, why, calls, share in found.others:
@@ -250,8 +193,6 @@ def _others(found: Calibration) -> Table:
 
 def difference_table(difference: Difference) -> Table:
     """Every number that differs, and what it is worth."""
-    from twin import units
-    from twin.reports.table import headed
 
     title = f"From {difference.old} to {difference.new}"
     timed = difference.seconds is not None
@@ -278,8 +219,6 @@ def _change(change: NumberChange, *, timed: bool) -> list[str]:
 
 
 def _value(path: str, value: float) -> str:
-    from twin import units
-    from twin.evidence.calibrate.factors import SECONDS
 
     if path.rpartition(".")[2] in SECONDS:
         return units.format_quantity(value, "seconds", 3)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Any, cast
 
-import typer
-
-from twin.cli.options import JsonOption, QuietOption
+from twin.cli.catalog_entries import (
+    choice_document,
+    kernel_lines,
+    members_of,
+    part_document,
+    part_tables,
+    summary,
+)
 from twin.cli.output import Output
-
-if TYPE_CHECKING:
-    from twin.loading.catalog import PartKind
-    from twin.spec.calibration import CalibrationSpec
+from twin.errors import Problem, UsageError
+from twin.loading import catalog_parts, load_part, unavailable
+from twin.loading.catalog import PartKind
+from twin.loading.suggest import hint
+from twin.spec.calibration import CalibrationSpec
 
 VERSION = 1
 """Version of the JSON document."""
@@ -35,27 +41,9 @@ CHOICES = ("schedules", "optimizers", "routings", "topologies")
 CATEGORIES = (*PARTS, *CHOICES)
 """What the catalog holds: parts in files, and the members of the axes of choice."""
 
-_CategoryArgument = Annotated[
-    str | None, typer.Argument(metavar="CATEGORY", help=f"List one of: {', '.join(CATEGORIES)}.")
-]
-_NameArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="NAME", help="Show this entry with the source of each number."),
-]
 
-
-def catalog(
-    category: _CategoryArgument = None,
-    name: _NameArgument = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """What is built in, and its sources.
-
-    Lists the categories, one category, or one entry with the source of each number. Models come
-    with exact parameter counts.
-    """
-    output = Output(as_json, quiet)
+def catalog(*, category: str | None, name: str | None, output: Output) -> int | None:
+    """What is built in, and its sources."""
     if category is None:
         _everything(output)
     elif category in PARTS:
@@ -68,16 +56,12 @@ def catalog(
 
 def _refuse(word: str, message: str, known: tuple[str, ...]) -> None:
     """Say that there is no such thing, and what is nearest to it."""
-    from twin.errors import Problem, UsageError
-    from twin.loading.suggest import hint
 
     raise UsageError([Problem("TW006", "", message, hint(word, known))])
 
 
 def _everything(output: Output) -> None:
     """The names in every category."""
-    from twin.cli.catalog_entries import members_of
-    from twin.loading import catalog_parts
 
     names: dict[str, list[str]] = {
         **{kind: list(catalog_parts(kind)) for kind in PARTS},
@@ -93,8 +77,6 @@ def _everything(output: Output) -> None:
 
 def _parts(kind: PartKind, name: str | None, output: Output) -> None:
     """All parts of a kind, or one of them with the source of each number."""
-    from twin.cli.catalog_entries import kernel_lines, part_document, part_tables, summary
-    from twin.loading import catalog_parts, load_part, unavailable
 
     names = catalog_parts(kind) if name is None else (name,)
     parts = [load_part(kind, entry) for entry in names]
@@ -120,7 +102,6 @@ def _parts(kind: PartKind, name: str | None, output: Output) -> None:
 
 def _choices(category: str, name: str | None, output: Output) -> None:
     """The members of an axis with what each is and what it can be told."""
-    from twin.cli.catalog_entries import choice_document, members_of
 
     known = members_of(category)
     if name is not None and name not in known:

@@ -8,13 +8,19 @@ from dataclasses import asdict
 from itertools import groupby
 from math import exp
 from statistics import mean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twin.arch.count import parameters
+from twin.evidence.calibrate.kernels import PROFILE, Kernel, TraceClass, kernels, trace
 from twin.loading import Part, load_part
+from twin.network import topology
+from twin.optimizers.base import Optimizer
 from twin.reports.numbers import count
 from twin.reports.table import Block, Notes, Table, lookup
+from twin.routing import Routing
+from twin.schedules.base import Schedule
 from twin.sources import Sourced
+from twin.spec.axis import members
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
@@ -25,9 +31,6 @@ from twin.spec.inference import EngineSpec
 from twin.spec.model import ModelSpec
 from twin.spec.weight_update import UpdaterSpec
 from twin.units import format_quantity
-
-if TYPE_CHECKING:
-    from twin.evidence.calibrate.kernels import Kernel, TraceClass
 
 
 def summary(part: Part[Spec]) -> str:
@@ -164,11 +167,6 @@ def counts(model: ModelSpec) -> dict[str, int]:
 
 def members_of(category: str) -> Mapping[str, type[Any]]:
     """The choices of an axis by kind."""
-    from twin.network import topology
-    from twin.optimizers.base import Optimizer
-    from twin.routing import Routing
-    from twin.schedules.base import Schedule
-    from twin.spec.axis import members
 
     if category == "topologies":
         return {kind: type(topology.member(kind)) for kind in topology.kinds()}
@@ -182,7 +180,6 @@ def members_of(category: str) -> Mapping[str, type[Any]]:
 
 def choice_document(kind: str, member: type[Any]) -> dict[str, Any]:
     """A member of an axis as data: its first sentence, and the settings it can be given."""
-    from twin.spec.base import Spec
 
     fields = member.model_fields if issubclass(member, Spec) else {}
     settings = [
@@ -217,7 +214,6 @@ def kernel_rows(calibration: CalibrationSpec) -> list[dict[str, Any]]:
 def kernel_lines(calibration: CalibrationSpec) -> Iterator[str]:
     """The same as text, by file, each with its errors in short; then the training trace, where the
     profile has one."""
-    from twin.evidence.calibrate.kernels import PROFILE, trace
 
     judged = _judged(calibration)
     for row, group in groupby(judged, lambda pair: pair[0].row):
@@ -237,7 +233,6 @@ def kernel_lines(calibration: CalibrationSpec) -> Iterator[str]:
 
 def _judged(calibration: CalibrationSpec) -> list[tuple[Kernel, float]]:
     """The kernels of a profile, each with the logarithm of predicted over measured."""
-    from twin.evidence.calibrate.kernels import kernels
 
     own = kernels(calibration.name)
     if not own:

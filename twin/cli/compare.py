@@ -4,80 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
+from twin.answers import Run
 from twin.cli.answer import answered, exit_code, progress_bar
-from twin.cli.options import (
-    Fidelity,
-    FidelityOption,
-    JsonOption,
-    NoCacheOption,
-    QuietOption,
-    SetOption,
-)
 from twin.cli.output import NOT_AS_EXPECTED, Output
-
-if TYPE_CHECKING:
-    from twin.answers import Run
-    from twin.explore.study import Attribution
-    from twin.kinds.base import Kind
-    from twin.reports.limits import Failure, Limit
-    from twin.scenario import Root
-
-_ScenariosArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="SCENARIO", help="Scenario files or names; the first is the baseline."),
-]
-_FailIfOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fail-if",
-        metavar="LIMIT",
-        help="Exit with 5 beyond this change: 'step_seconds > +2%'; repeat for more.",
-    ),
-]
-_NoAttributionOption = Annotated[
-    bool, typer.Option("--no-attribution", help="Do not attribute the change to single edits.")
-]
+from twin.errors import FieldError, Origin, Problem, UsageError
+from twin.explore.study.attribution import Attribution, attribution
+from twin.kinds.base import Fidelity, Kind, kind_of
+from twin.loading import load_any
+from twin.reports.limits import Failure, Limit, failures, read_limit
+from twin.reports.limits import sentence as failure_sentence
+from twin.scenario import Root
+from twin.units import BareNumberError, QuantityError
 
 
 def compare(  # noqa: PLR0913  one parameter per option of the command line
-    scenarios: _ScenariosArgument,
     *,
-    sets: SetOption = None,
-    fail_if: _FailIfOption = None,
-    no_attribution: _NoAttributionOption = False,
-    fidelity: FidelityOption = Fidelity.EVENTS,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    no_cache: NoCacheOption = False,
-) -> None:
-    """What changed between two or more scenarios?
-
-    Runs them all; the first is the baseline. `--set` applies to every one of them. Exits with 4
-    when one of them does not fit in memory, else with 5 when one is beyond a limit of `--fail-if`.
-    """
+    scenarios: list[str],
+    sets: list[str],
+    fail_if: list[str],
+    no_attribution: bool,
+    fidelity: Fidelity,
+    no_cache: bool,
+    output: Output,
+) -> int | None:
+    """What changed between two or more scenarios?"""
     if len(scenarios) < 2:
         raise typer.BadParameter("compare needs at least two scenarios", param_hint="SCENARIO")
-    from twin.kinds.base import kind_of
-    from twin.loading import load_any
-    from twin.reports.limits import failures
-    from twin.reports.limits import sentence as failure_sentence
 
-    output, limits = Output(as_json, quiet), _limits(fail_if or [])
-    loaded = [load_any(path, sets or []) for path in scenarios]
+    limits = _limits(fail_if)
+    loaded = [load_any(path, sets) for path in scenarios]
     _refuse_mixture(loaded)
     kind = kind_of(loaded[0])
     _refuse_limits(limits, kind)
     runs = [
-        answered(path, sets or [], output, cache=not no_cache, fidelity=fidelity, loaded=scenario)
+        answered(path, sets, output, cache=not no_cache, fidelity=fidelity, loaded=scenario)
         for path, scenario in zip(scenarios, loaded, strict=True)
     ]
     comparison = kind.compare([run.report for run in runs])
     # Nobody sees it in a quiet answer, and it takes further runs.
-    wanted = not no_attribution and (as_json or not quiet) and "attribution" not in kind.refusals
+    wanted = (
+        not no_attribution
+        and (output.json or not output.quiet)
+        and "attribution" not in kind.refusals
+    )
     attributions = _attributions(runs, output) if wanted else []
     failed = failures(comparison.deltas, limits)
     sentences = (*comparison.sentences(), *map(failure_sentence, failed))
@@ -85,14 +58,11 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     output.answer(_document(comparison, attributions, failed), sentences, tables)
     unfit = [run.report for run in runs if not run.report.fits]
     code = min((exit_code(report, 0) for report in unfit), default=0)
-    if code := code or (NOT_AS_EXPECTED if failed else 0):
-        raise typer.Exit(code)
+    return code or (NOT_AS_EXPECTED if failed else 0)
 
 
 def _refuse_mixture(loaded: Sequence[Root]) -> None:
     """Raise `UsageError` where scenarios have answers of several kinds."""
-    from twin.errors import Problem, UsageError
-    from twin.kinds.base import kind_of
 
     titles = {kind_of(scenario).title: scenario.name for scenario in loaded}
     if len(titles) > 1:
@@ -104,7 +74,6 @@ def _refuse_mixture(loaded: Sequence[Root]) -> None:
 
 def _refuse_limits(limits: Sequence[Limit], kind: Kind) -> None:
     """Raise `UsageError` TW152 for limits on figures that this kind of work has not."""
-    from twin.errors import Problem, UsageError
 
     known = [kpi.key for kpi in kind.kpis]
     fix = f"write one of: {', '.join(known)}"
@@ -119,9 +88,6 @@ def _refuse_limits(limits: Sequence[Limit], kind: Kind) -> None:
 
 def _limits(written: Sequence[str]) -> tuple[Limit, ...]:
     """The limits of `--fail-if`. Raises `UsageError` with all that are none."""
-    from twin.errors import FieldError, Origin, Problem, UsageError
-    from twin.reports.limits import read_limit
-    from twin.units import BareNumberError, QuantityError
 
     limits: list[Limit] = []
     problems: list[Problem] = []
@@ -141,7 +107,6 @@ def _limits(written: Sequence[str]) -> tuple[Limit, ...]:
 
 def _attributions(runs: Sequence[Run], output: Output) -> list[Attribution]:
     """What each candidate's difference from the baseline comes from."""
-    from twin.explore.study import attribution
 
     base, *others = runs
     found: list[Attribution] = []

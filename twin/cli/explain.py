@@ -5,86 +5,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import typer
+from rich.tree import Tree
 
+from twin.answers import Run
 from twin.cli.answer import answered, progress_bar, training
-from twin.cli.options import (
-    Fidelity,
-    FidelityOption,
-    JsonOption,
-    NoCacheOption,
-    QuietOption,
-    ScenarioArgument,
-    SetOption,
-)
 from twin.cli.output import DOES_NOT_FIT, Output
+from twin.errors import Problem, UsageError
+from twin.explore.study import hidden, influence
+from twin.kinds.base import Fidelity
+from twin.loading import load_any, scenario_hash
+from twin.planning import plan
+from twin.planning.caveats import idle_rates
+from twin.reports import KPIS, inference, network_use, overlap, passes, serving
+from twin.reports.explain import VERSION, Explanation, named
+from twin.reports.explain import explain as derivation
+from twin.reports.table import Table
+from twin.scenario import Scenario
 
-if TYPE_CHECKING:
-    from rich.tree import Tree
-
-    from twin.answers import Run
-    from twin.reports.explain import Explanation
-    from twin.reports.table import Table
-    from twin.scenario import Scenario
-
-VERSION: Final = 1
+_TOPIC_VERSION: Final = 1
 """Version of the JSON documents of topics."""
 
-KpiArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="KPI",
-        help="Explain a key figure (step_seconds, mfu), or a topic: overlap, passes, links, "
-        "hidden-expert, tornado, inference, serving [default: list all names].",
-    ),
-]
-_FieldOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field",
-        metavar="A.B[=LOW..HIGH]",
-        help="Vary this field, over its range or between two values (tornado); repeatable.",
-    ),
-]
 
-
-def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
-    scenario: ScenarioArgument,
-    kpi: KpiArgument = None,
-    sets: SetOption = None,
-    fields: _FieldOption = None,
-    fidelity: FidelityOption = Fidelity.EVENTS,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    no_cache: NoCacheOption = False,
-) -> None:
-    """Where does a number come from?
-
-    Prints how a key figure follows from simulated, counted and written numbers, down to catalog
-    numbers with file and source. The topics: `overlap`, whether the all-to-all of the experts
-    can hide under kernels; `passes`, how long each pass takes by itself; `links`, how each class of
-    link is used; `hidden-expert`, the largest degree of expert parallelism that stays hidden;
-    `tornado`, which uncertain numbers matter; `inference`, what serving the model takes; `serving`,
-    tokens per second of the scenario's engines against concurrent users and context.
-    """
-    output = Output(as_json, quiet)
+def explain(  # noqa: PLR0913  one parameter per option of the command line
+    *,
+    scenario: str,
+    kpi: str | None,
+    sets: list[str],
+    fields: list[str],
+    fidelity: Fidelity,
+    no_cache: bool,
+    output: Output,
+) -> int | None:
+    """Where does a number come from?"""
     if fields and kpi != "tornado":
         raise typer.BadParameter("only a tornado has fields", param_hint="--field")
     if kpi in TOPICS:
-        request = TopicRequest(scenario, sets or [], fields or [], fidelity, not no_cache, output)
-        if code := TOPICS[kpi](request):
-            raise typer.Exit(code)
-        return
-    from twin.reports.explain import VERSION, named
-    from twin.reports.explain import explain as derivation
+        request = TopicRequest(scenario, sets, fields, fidelity, not no_cache, output)
+        return TOPICS[kpi](request)
 
     kpi = _wanted() if kpi is None else named(kpi, TOPICS)
 
-    run = answered(
-        scenario, sets or [], output, cache=not no_cache, fidelity=fidelity, step_of="explain"
-    )
+    run = answered(scenario, sets, output, cache=not no_cache, fidelity=fidelity, step_of="explain")
     found = derivation(run.plan, run.program, run.trace, run.report, kpi)
     output.document(
         {
@@ -98,14 +62,11 @@ def explain(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     output.sentence(f"{found.name} = {found.shown}")
     if output.tables:
         output.show(tree(found))
-    if not run.report.fits:
-        raise typer.Exit(DOES_NOT_FIT)
+    return 0 if run.report.fits else DOES_NOT_FIT
 
 
 def _wanted() -> NoReturn:
     """Say which key figures there are."""
-    from twin.errors import Problem, UsageError
-    from twin.reports import KPIS
 
     names = (*(kpi.key for kpi in KPIS), *TOPICS)
     known = ", ".join(f"`{name}`" for name in names)
@@ -115,7 +76,6 @@ def _wanted() -> NoReturn:
 
 def tree(root: Explanation) -> Tree:
     """The derivation as a tree; what was said above is not said again."""
-    from rich.tree import Tree
 
     said: set[Explanation] = set()
 
@@ -153,7 +113,6 @@ class TopicRequest:
 
     def scenario(self) -> Scenario:
         """The training run that the topic is about."""
-        from twin.loading import load_any
 
         return training(load_any(self.path, self.sets))
 
@@ -171,16 +130,14 @@ class TopicRequest:
         tables: Iterable[Table],
     ) -> None:
         """Print the answer of a topic."""
-        from twin.loading import scenario_hash
 
         digest = scenario_hash(scenario)
-        head = {"version": VERSION, "name": scenario.name, "hash": digest, "topic": topic}
+        head = {"version": _TOPIC_VERSION, "name": scenario.name, "hash": digest, "topic": topic}
         self.output.answer({**head, **data}, sentences, tables)
 
 
 def _overlap(request: TopicRequest) -> int:
     """Window and demand of each kind of layer, and what stays exposed."""
-    from twin.reports.overlap import exposure_table, overlap_table, sentence
 
     run = request.run()
     report = run.report
@@ -191,92 +148,86 @@ def _overlap(request: TopicRequest) -> int:
         "overlap",
         run.scenario,
         {key: document[key] for key in ("step_ns", "exposure", "overlap")},
-        [sentence(report.overlap), *notes],
-        [overlap_table(report.overlap), *exposure_table(report)],
+        [overlap.sentence(report.overlap), *notes],
+        [overlap.overlap_table(report.overlap), *overlap.exposure_table(report)],
     )
     return 0 if report.fits else DOES_NOT_FIT
 
 
 def _passes(request: TopicRequest) -> int:
     """The time of each pass of a chunk alone, and of two passes of a pair together."""
-    from twin.planning import plan
-    from twin.reports.passes import pass_table, passes, sentence
 
     scenario = request.scenario()
-    found = passes(plan(scenario))
+    found = passes.passes(plan(scenario))
     data = {"passes": [times.to_json() for times in found]}
-    request.answer("passes", scenario, data, [sentence(found)], [pass_table(found)])
+    request.answer("passes", scenario, data, [passes.sentence(found)], [passes.pass_table(found)])
     return 0
 
 
 def _links(request: TopicRequest) -> int:
     """Every class of link with its use, and where the bottleneck is."""
-    from twin.reports.network_use import link_use_table, network_use, sentence
 
-    if request.fidelity is Fidelity.FAST:
+    if request.fidelity == "fast":
         message = "the fast path does not know when links are in use: leave --fidelity out"
         raise typer.BadParameter(message, param_hint="--fidelity")
     run = request.run()
-    use = network_use(run.plan, run.program, run.trace)
+    use = network_use.network_use(run.plan, run.program, run.trace)
     data = {"links": [link.to_json() for link in use.links]}
-    request.answer("links", run.scenario, data, [sentence(use)], [link_use_table(use)])
+    request.answer(
+        "links", run.scenario, data, [network_use.sentence(use)], [network_use.link_use_table(use)]
+    )
     return 0 if run.report.fits else DOES_NOT_FIT
 
 
 def _hidden_expert(request: TopicRequest) -> int:
     """The largest degree of expert parallelism that stays hidden."""
-    from twin.explore.study.hidden import hidden_expert, hidden_table, sentence
-    from twin.planning.caveats import idle_rates
 
-    scenario, fidelity = request.scenario(), request.fidelity.value
+    scenario, fidelity = request.scenario(), request.fidelity
     with progress_bar(request.output, "degrees of expert parallelism") as progress:
-        found = hidden_expert(scenario, progress, fidelity=fidelity, cache=request.cache)
+        found = hidden.hidden_expert(scenario, progress, fidelity=fidelity, cache=request.cache)
     notes = [warning.message for warning in idle_rates(scenario)]
     data = {"fidelity": fidelity} | found.to_json()
-    sentences = [sentence(found), *notes]
-    request.answer("hidden-expert", scenario, data, sentences, [hidden_table(found)])
+    sentences = [hidden.sentence(found), *notes]
+    request.answer("hidden-expert", scenario, data, sentences, [hidden.hidden_table(found)])
     return 0
 
 
 def _tornado(request: TopicRequest) -> int:
     """Which uncertain numbers, or chosen fields, move the step most."""
-    from twin.explore.study.influence import influence, read_asked, sentence, tornado_table
 
-    scenario, fields = request.scenario(), read_asked(request.fields)
-    fidelity = request.fidelity.value
+    scenario, fields = request.scenario(), influence.read_asked(request.fields)
+    fidelity = request.fidelity
     with progress_bar(request.output, "both ends of every number") as progress:
-        found = influence(scenario, progress, asked=fields, fidelity=fidelity)
+        found = influence.influence(scenario, progress, asked=fields, fidelity=fidelity)
     data = {"fidelity": fidelity, "influences": [number.to_json() for number in found]}
-    table = tornado_table(found, fidelity)
-    request.answer("tornado", scenario, data, [sentence(found)], [table])
+    table = influence.tornado_table(found, fidelity)
+    request.answer("tornado", scenario, data, [influence.sentence(found)], [table])
     return 0
 
 
 def _inference(request: TopicRequest) -> int:
     """FLOP and cache of serving at short and long contexts, and with twice the heads."""
-    from twin.reports.inference import inference, inference_tables, sentence
 
     scenario = request.scenario()
-    found = inference(scenario.model)
-    tables = inference_tables(found)
-    request.answer("inference", scenario, found.to_json(), [sentence(found)], tables)
+    found = inference.inference(scenario.model)
+    tables = inference.inference_tables(found)
+    request.answer("inference", scenario, found.to_json(), [inference.sentence(found)], tables)
     return 0
 
 
 def _serving(request: TopicRequest) -> int:
     """Every engine of the scenario over concurrent users and context, and with twice the heads."""
-    from twin.reports.serving import heads, sentence, serving, serving_tables, turns
 
     scenario, output = request.scenario(), request.output
-    found = serving(scenario)
+    found = serving.serving(scenario)
     data = {"engines": [engine.to_json() for engine in found]}
     request.answer("serving", scenario, data, (), ())
     for engine in found:
-        for text in (sentence(engine), turns(engine), heads(engine)):
+        for text in (serving.sentence(engine), serving.turns(engine), serving.heads(engine)):
             if text is not None:
                 output.sentence(text)
         if output.tables:
-            output.show(*serving_tables(engine))
+            output.show(*serving.serving_tables(engine))
     return 0
 
 

@@ -5,28 +5,30 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
-from typer import Argument, Option
 
+from twin.answers import Run, ask, find, recall
 from twin.cli.answer import answered, command, training
-from twin.cli.measured import StepOption
-from twin.cli.options import (
-    Fidelity,
-    FidelityOption,
-    JsonOption,
-    NoCacheOption,
-    QuietOption,
-    SetOption,
-)
 from twin.cli.output import Output
-from twin.interop.export import formats
-
-if TYPE_CHECKING:
-    from twin.answers import Run
-    from twin.planning.types import Plan
+from twin.errors import Problem, UsageError
+from twin.evidence.measured.compare import joined_trace
+from twin.evidence.measured.run_folder import is_run, read
+from twin.evidence.measured.step import trace
+from twin.evidence.measured.summary import summary
+from twin.interop.export.base import check, stamp_of_plan, write, write_parts
+from twin.interop.export.megatron.launch import launch, written
+from twin.interop.export.perfetto import timeline
+from twin.kinds.base import Fidelity
+from twin.loading import load_any
+from twin.loading.files import find_scenario
+from twin.planning import plan
+from twin.planning.types import Plan
+from twin.reports import verdict
+from twin.reports.numbers import gibibytes, show
 
 VERSION = 1
 """Version of the JSON document."""
@@ -44,60 +46,35 @@ class _Real:
     cache: bool
 
 
-def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
-    subject: Annotated[
-        str,
-        Argument(
-            metavar="SCENARIO",
-            help="A scenario, the hash of a stored run, or the folder of a real run.",
-        ),
-    ],
-    form: Annotated[
-        str, Option("--format", metavar="FORMAT", help=f"One of: {', '.join(formats())}.")
-    ],
-    path: Annotated[
-        Path,
-        Option(
-            "--output", "-o", metavar="PATH", help="Write this file; compressed if it ends in .gz."
-        ),
-    ],
-    sets: SetOption = None,
-    force: Annotated[bool, Option("--force", help="Replace files that exist.")] = False,
-    fidelity: FidelityOption = Fidelity.EVENTS,
-    no_cache: NoCacheOption = False,
-    as_json: JsonOption = False,
-    step: StepOption = None,
-    beside: Annotated[
-        str | None,
-        Option("--beside", metavar="SCENARIO", help="Add this prediction of a real run."),
-    ] = None,
-    quiet: QuietOption = False,
-) -> None:
-    """A run as a file: timeline, tables or report.
-
-    Runs the scenario, or takes a stored run by the beginning of its hash. Every file says which
-    scenario, version and command it came from. A plan that does not fit is exported all the same.
-    """
-    from twin.evidence.measured.run_folder import is_run
-    from twin.interop.export.base import check, write
-    from twin.reports import verdict
-    from twin.reports.numbers import gibibytes
+def export(  # noqa: PLR0913  one parameter per option of the command line
+    *,
+    subject: str,
+    form: str,
+    path: Path,
+    sets: list[str],
+    force: bool,
+    fidelity: Fidelity,
+    no_cache: bool,
+    step: int | None,
+    beside: str | None,
+    output: Output,
+) -> int | None:
+    """A run as a file: timeline, tables or report."""
 
     check(form, path, force=force)
-    output = Output(as_json, quiet)
     if form == "megatron" and not is_run(subject):
-        _launch(subject, sets or [], path, output)
+        _launch(subject, sets, path, output)
         return
     if is_run(subject):
-        asked = _Real(subject, step, beside, sets or [], fidelity, cache=not no_cache)
+        asked = _Real(subject, step, beside, sets, fidelity, cache=not no_cache)
         _measured(asked, form, path, output)
         return
     if step is not None or beside is not None:
         message = "only the folder of a real run has steps, and a prediction beside it"
         raise typer.BadParameter(message, param_hint="SCENARIO")
-    run = _recalled(subject, sets or [], output) or answered(
+    run = _recalled(subject, sets, output) or answered(
         subject,
-        sets or [],
+        sets,
         output,
         cache=not no_cache,
         fidelity=fidelity,
@@ -116,8 +93,6 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option of the command l
 
 def _launch(subject: str, sets: list[str], path: Path, output: Output) -> None:
     """Export the arguments of a launcher: of a plan, without simulation."""
-    from twin.loading import load_any
-    from twin.planning import plan
 
     stored = _recalled(subject, sets, output)
     planned = stored.plan if stored else plan(training(load_any(subject, sets), "export"))
@@ -129,8 +104,6 @@ def _launch(subject: str, sets: list[str], path: Path, output: Output) -> None:
 def _export_plan(plan: Plan, words: Sequence[str], path: Path, output: Output) -> dict[str, Any]:
     """Write a plan's arguments in the form that the file's name asks for, and say what they leave
     out; the answer as a document. Nothing is simulated."""
-    from twin.interop.export.base import stamp_of_plan, write_parts
-    from twin.interop.export.megatron.launch import launch, written
 
     found = launch(plan)
     stamp = stamp_of_plan(plan.scenario, words, "megatron")
@@ -151,20 +124,10 @@ def _export_plan(plan: Plan, words: Sequence[str], path: Path, output: Output) -
 
 def _measured(asked: _Real, form: str, path: Path, output: Output) -> None:
     """Export a step of a real run, and its prediction beside it where that is asked for."""
-    from importlib.metadata import version
-
-    from twin.errors import Problem, UsageError
-    from twin.evidence.measured.compare import joined_trace
-    from twin.evidence.measured.run_folder import read
-    from twin.evidence.measured.step import trace
-    from twin.evidence.measured.summary import summary
-    from twin.interop.export.base import write_parts
-    from twin.reports.numbers import show
 
     if form != "perfetto":
         message = f"the format `{form}` holds a plan's key figures, which a real run has not"
         raise UsageError([Problem("TW337", "", message, "--format perfetto")])
-    from twin.interop.export.perfetto import timeline
 
     run = read(asked.folder)
     found = summary(run, asked.step)
@@ -192,9 +155,6 @@ def _measured(asked: _Real, form: str, path: Path, output: Output) -> None:
 
 def _recalled(subject: str, sets: list[str], output: Output) -> Run | None:
     """The stored run that the subject begins the name of; None where it is a scenario."""
-    from twin.answers import ask, find, recall
-    from twin.errors import UsageError
-    from twin.loading.files import find_scenario
 
     try:
         find_scenario(subject)

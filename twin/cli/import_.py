@@ -6,17 +6,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
-from typer import Argument, Option
 
-from twin.cli.options import JsonOption, QuietOption
+from twin.answers.store import unwritable
+from twin.arch.count import parameters
+from twin.cli.catalog_entries import counts
 from twin.cli.output import Output
-
-if TYPE_CHECKING:
-    from twin.interop.importing.hf_config import Imported
-    from twin.interop.importing.megatron import Launch
+from twin.errors import Problem, UsageError
+from twin.interop.importing.as_yaml import catalog_part, scenario_text, sections
+from twin.interop.importing.hf_config import Imported, read_hf_config
+from twin.interop.importing.megatron import Launch, read_megatron
+from twin.loading import catalog_parts
+from twin.loading.files import display
+from twin.loading.suggest import hint
 
 VERSION = 1
 """Version of the JSON document."""
@@ -25,59 +29,26 @@ FORMATS = ("hf-config", "megatron")
 """What can be read."""
 
 
-def import_(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
-    form: Annotated[
-        str,
-        Argument(
-            metavar="FORMAT", help="hf-config (config.json) or megatron (script, YAML or text)."
-        ),
-    ],
-    file: Annotated[Path, Argument(metavar="FILE", help="The file to read.")],
-    path: Annotated[
-        Path | None,
-        Option("--output", "-o", metavar="PATH", help="Write the YAML here [default: stdout]."),
-    ] = None,
-    force: Annotated[bool, Option("--force", help="Replace a file that exists.")] = False,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    node: Annotated[
-        str | None, Option("--node", metavar="NAME", help="Set the cluster's node (megatron).")
-    ] = None,
-    nodes: Annotated[
-        int | None,
-        Option("--nodes", metavar="N", help="Set the count of nodes [default: torchrun's]."),
-    ] = None,
-    fabric: Annotated[
-        str | None, Option("--fabric", metavar="NAME", help="Set the cluster's fabric (megatron).")
-    ] = None,
-    defines: Annotated[
-        list[str] | None,
-        Option(
-            "--define", metavar="NAME=VALUE", help="Define a variable (megatron); repeat for more."
-        ),
-    ] = None,
-    more: Annotated[
-        list[str] | None,
-        Option("--with", metavar="ARGUMENTS", help="Add arguments, which win (megatron)."),
-    ] = None,
-) -> None:
-    """A catalog model from a released configuration, or a scenario from a launch's arguments.
-
-    Prints the YAML, or writes it. A model: put it into catalog/models beside a scenario, which can
-    then name it. A scenario: `twin check` it. What cannot be expressed is refused by name; what is
-    left out is said.
-    """
-    from twin.arch.count import parameters
-    from twin.interop.importing.as_yaml import catalog_part
-    from twin.interop.importing.hf_config import read_hf_config
-    from twin.loading.files import display
+def import_(  # noqa: PLR0913  one parameter per option of the command line
+    *,
+    form: str,
+    file: Path,
+    path: Path | None,
+    force: bool,
+    node: str | None,
+    nodes: int | None,
+    fabric: str | None,
+    defines: list[str],
+    more: list[str],
+    output: Output,
+) -> int | None:
+    """A catalog model from a released configuration, or a scenario from a launch's arguments."""
 
     if form not in FORMATS:
         _refuse(form)
-    output = Output(as_json, quiet)
     if form == "megatron":
         where = _Cluster(node, nodes, fabric)
-        _launch(_Launch(file, where, defines or [], more or []), path, output, force=force)
+        _launch(_Launch(file, where, defines, more), path, output, force=force)
         return
     if node or nodes or fabric or defines or more:
         message = "only arguments of a launch need a cluster, variables and more arguments"
@@ -86,7 +57,7 @@ def import_(  # noqa: PLR0913, PLR0917  one parameter per option of the command 
     text = catalog_part(imported.model, display(file))
     if path is not None:
         _write(path, text, force=force)
-    elif not as_json:
+    elif not output.json:
         output.sentence(text.rstrip("\n"))
     output.document(_document(imported, path))
     total = parameters(imported.model).total
@@ -117,7 +88,6 @@ class _Launch:
 
 def _launch(asked: _Launch, path: Path | None, output: Output, *, force: bool) -> None:
     """A scenario from the arguments of a launch."""
-    from twin.cli.catalog_entries import counts
 
     launch, text, sections = _read_launch(asked.file, asked.where, asked.defines, asked.more)
     if path is not None:
@@ -141,7 +111,6 @@ def _launch(asked: _Launch, path: Path | None, output: Output, *, force: bool) -
 
 def _document(imported: Imported, path: Path | None) -> dict[str, object]:
     """The answer as one JSON document."""
-    from twin.cli.catalog_entries import counts
 
     model = imported.model
     return {
@@ -163,8 +132,6 @@ def _name(path: Path) -> str:
 
 
 def _refuse(form: str) -> None:
-    from twin.errors import Problem, UsageError
-    from twin.loading.suggest import hint
 
     message = f"there is no import format `{form}`"
     raise UsageError([Problem("TW065", "", message, hint(form, FORMATS))])
@@ -172,7 +139,6 @@ def _refuse(form: str) -> None:
 
 def _write(path: Path, text: str, *, force: bool) -> None:
     """Write a new file, or replace one if that is wanted."""
-    from twin.errors import Problem, UsageError
 
     if str(path) == "-":
         fix = "leave --output out to print"
@@ -186,8 +152,6 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         message = f"`{path}` exists already"
         raise UsageError([Problem("TW064", "", message, "--force replaces it")]) from None
     except OSError as error:
-        from twin.answers.store import unwritable
-
         raise unwritable(path, error) from None
 
 
@@ -197,9 +161,6 @@ def _read_launch(
     """The launch that a file describes, as itself, as the text of a scenario, and as its sections.
 
     Raises `UsageError` for what is wrong with the file, and where the cluster is not known."""
-    from twin.interop.importing.as_yaml import scenario_text, sections
-    from twin.interop.importing.megatron import read_megatron
-    from twin.loading.files import display
 
     launch = read_megatron(file, _defined(defines), more)
     where = _placed(launch, cluster)
@@ -208,7 +169,6 @@ def _read_launch(
 
 def _summary(launch: Launch) -> str:
     """What was read, in a sentence."""
-    from twin.arch.count import parameters
 
     parallel = launch.parallel
     degrees = {
@@ -234,9 +194,6 @@ def _defined(words: Sequence[str]) -> Mapping[str, str]:
 
 def _placed(launch: Launch, cluster: _Cluster) -> dict[str, Any]:
     """The section `cluster`; refuses what nobody says."""
-    from twin.errors import Problem, UsageError
-    from twin.loading import catalog_parts
-    from twin.loading.suggest import hint
 
     nodes = cluster.nodes or launch.nodes
     said = {"node": cluster.node, "nodes": nodes, "fabric": cluster.fabric}

@@ -1,9 +1,10 @@
 """The command `twin`: one verb per question, one exit code per outcome.
 
-Nothing heavy is imported here, so `twin --help` answers at once: each verb imports what it needs
-when it runs. Exit codes: 0 ok, 1 a bug of ours, 2 usage, 3 invalid scenario or impossible layout, 4
-valid but does not fit, 5 not as expected or beyond a limit, 6 outside the calibrated range under
-`--strict`, 130 interrupted. Of several the lowest counts."""
+Nothing heavy is imported here, so `twin --help` answers at once: `verbs.toml` describes the verbs,
+and the module of a verb is imported when it runs. Exit codes: 0 ok, 1 a bug of ours, 2 usage, 3
+invalid scenario or impossible layout, 4 valid but does not fit, 5 not as expected or beyond a
+limit, 6 outside the calibrated range under `--strict`, 130 interrupted. Of several the lowest
+counts."""
 
 from __future__ import annotations
 
@@ -18,23 +19,8 @@ from typing import Annotated
 
 import typer
 
-from twin.cli.calibrate import calibrate
-from twin.cli.catalog import catalog
-from twin.cli.compare import compare
-from twin.cli.explain import explain
-from twin.cli.export import export
-from twin.cli.import_ import import_
-from twin.cli.measured import measured
 from twin.cli.output import complain, dumps
-from twin.cli.recommend import recommend
-from twin.cli.run import check, run
-from twin.cli.runs import runs
-from twin.cli.schema import resolve, schema
-from twin.cli.seals import seals
-from twin.cli.sweep import sweep
-from twin.cli.track import track
-from twin.cli.ui import ui
-from twin.cli.validate import validate
+from twin.cli.verbs import register, verbs
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -48,34 +34,13 @@ EPILOG = (
     "130 interrupted."
 )
 
-VERBS = {
-    "run": run,
-    "check": check,
-    "compare": compare,
-    "sweep": sweep,
-    "recommend": recommend,
-    "explain": explain,
-    "resolve": resolve,
-    "catalog": catalog,
-    "calibrate": calibrate,
-    "runs": runs,
-    "track": track,
-    "seals": seals,
-    "measured": measured,
-    "validate": validate,
-    "export": export,
-    "import": import_,
-    "schema": schema,
-    "ui": ui,
-}
-
 
 def application() -> typer.Typer:
     """The command `twin` with all its verbs."""
     app = _app(completion=True)
     app.callback()(_twin)
-    for name, verb in VERBS.items():
-        app.command(name)(verb)
+    for name in verbs():
+        register(app, name)
     return app
 
 
@@ -108,7 +73,7 @@ def _behave_in_pipes() -> None:
 def _perform(words: list[str]) -> int:
     """Run one command and return its exit code."""
     try:
-        if "--help" in words[1:] and words[0] in VERBS:
+        if "--help" in words[1:] and words[0] in verbs():
             _help(words[0])
         else:
             application()(words, prog_name="twin")
@@ -152,7 +117,7 @@ def _help(verb: str) -> None:
     """The help of one verb. Asked through the whole command, typer would first read the options of
     the group, and import pydantic for that."""
     alone = _app(completion=False)
-    alone.command(verb)(VERBS[verb])
+    register(alone, verb)
     alone(["--help"], prog_name=f"twin {verb}")
 
 

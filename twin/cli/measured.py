@@ -4,68 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import typer
-from typer import Argument
 
+from twin.answers import runs_folder
 from twin.cli.answer import answered
-from twin.cli.options import (
-    Fidelity,
-    FidelityOption,
-    JsonOption,
-    NoCacheOption,
-    QuietOption,
-    SetOption,
-)
 from twin.cli.output import Output
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from twin.engine.trace import Trace
-    from twin.evidence.measured.compare import StepComparison
-    from twin.evidence.measured.run_folder import MeasuredRun
-    from twin.evidence.measured.summary import RunSummary
-    from twin.reports.table import Table
+from twin.engine.trace import Trace
+from twin.evidence.measured.compare import StepComparison, compare_actions, compare_steps, sentence
+from twin.evidence.measured.run_folder import MeasuredRun, read, runs_in
+from twin.evidence.measured.step import trace
+from twin.evidence.measured.summary import RunSummary, summary
+from twin.kinds.base import Fidelity
+from twin.loading.files import display
+from twin.reports.breakdown import CAUSE_WORDS, CAUSES, in_seconds, mean
+from twin.reports.numbers import duration, show, signed, signed_duration
+from twin.reports.table import Table, headed
 
 VERSION = 1
 """Version of the JSON document."""
 _RANKS = 16
 """Ranks that a table lists."""
 
-StepOption = Annotated[
-    int | None,
-    typer.Option("--step", metavar="N", help="Show this step [default: the median one].", min=0),
-]
 
+def measured(  # noqa: PLR0913  one parameter per option of the command line
+    *,
+    folder: str | None,
+    scenario: str | None,
+    sets: list[str],
+    step: int | None,
+    fidelity: Fidelity,
+    no_cache: bool,
+    output: Output,
+) -> int | None:
+    """What happened in a real run, and how close was the prediction?"""
 
-def measured(  # noqa: PLR0913, PLR0917  one parameter per option of the command line
-    folder: Annotated[
-        str | None, Argument(metavar="RUN", help="The folder of a run [default: list runs/train].")
-    ] = None,
-    scenario: Annotated[
-        str | None, Argument(metavar="SCENARIO", help="The scenario that predicts the run.")
-    ] = None,
-    sets: SetOption = None,
-    step: StepOption = None,
-    fidelity: FidelityOption = Fidelity.EVENTS,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    no_cache: NoCacheOption = False,
-) -> None:
-    """What happened in a real run, and how close was the prediction?
-
-    Reads what the ranks of a trainer wrote into the run's folder: how long steps took, where the
-    median one went, and how long each kind of action takes. With a scenario, puts beside it what
-    the twin predicts.
-    """
-    from twin.evidence.measured.compare import compare_steps, sentence
-    from twin.evidence.measured.run_folder import read
-    from twin.evidence.measured.step import trace
-    from twin.evidence.measured.summary import summary
-
-    output = Output(as_json, quiet)
     if folder is None:
         _list(output)
         return
@@ -74,7 +49,7 @@ def measured(  # noqa: PLR0913, PLR0917  one parameter per option of the command
     happened = trace(run, found.step)
     compared: StepComparison | None = None
     if scenario is not None:
-        answer = answered(scenario, sets or [], output, cache=not no_cache, fidelity=fidelity)
+        answer = answered(scenario, sets, output, cache=not no_cache, fidelity=fidelity)
         compared = compare_steps(run, found, happened, answer.plan, answer.trace)
     elif sets:
         raise typer.BadParameter("--set changes a scenario: name one", param_hint="--set")
@@ -88,17 +63,14 @@ def measured(  # noqa: PLR0913, PLR0917  one parameter per option of the command
 
 
 def _span(low: int, high: int) -> str:
-    from twin.reports.numbers import show
 
     return f"{show(low / 1e9, 's')} to {show(high / 1e9, 's')}"
 
 
 def _list(output: Output) -> None:
     """The runs in the folder where trainers write by default, the newest first."""
-    from twin.answers import runs_folder
 
     folder = runs_folder() / "train"
-    from twin.evidence.measured.run_folder import runs_in
 
     runs = runs_in(folder)
     listed = [{"name": run.name, "path": str(run)} for run in runs]
@@ -112,7 +84,6 @@ def _list(output: Output) -> None:
 def _document(
     run: MeasuredRun, found: RunSummary, happened: Trace, compared: StepComparison | None
 ) -> dict[str, Any]:
-    from twin.reports.breakdown import in_seconds, mean
 
     header = run.header
     ranks = zip(happened.roles, happened.breakdown_ns, strict=True)
@@ -140,8 +111,6 @@ def _document(
 def _tables(
     run: MeasuredRun, found: RunSummary, happened: Trace, compared: StepComparison | None
 ) -> list[Table]:
-    from twin.evidence.measured.compare import compare_actions
-    from twin.reports.breakdown import mean
 
     row = mean(happened.breakdown_ns)
     actions = compared.actions if compared else compare_actions(found.actions)
@@ -150,9 +119,6 @@ def _tables(
 
 
 def _step_table(row: dict[str, int], compared: StepComparison | None) -> Table:
-    from twin.reports.breakdown import CAUSE_WORDS, CAUSES
-    from twin.reports.numbers import duration, show, signed_duration
-    from twin.reports.table import headed
 
     other = compared.predicted_row if compared else dict.fromkeys(CAUSES, 0)
     heads = ("Where the step goes", "measured", *_more(compared, "difference"))
@@ -169,8 +135,6 @@ def _step_table(row: dict[str, int], compared: StepComparison | None) -> Table:
 
 
 def _action_table(actions: Sequence[Any], compared: StepComparison | None) -> Table:
-    from twin.reports.numbers import duration, signed
-    from twin.reports.table import headed
 
     table = headed("", "Action", "measured", "count", *_more(compared, "error"))
     for action in actions:
@@ -188,9 +152,6 @@ def _more(compared: StepComparison | None, last: str) -> list[str]:
 
 
 def _rank_table(happened: Trace) -> Table:
-    from twin.reports.breakdown import CAUSE_WORDS, CAUSES
-    from twin.reports.numbers import show
-    from twin.reports.table import headed
 
     rows = happened.breakdown_ns
     used = [cause for cause in CAUSES if any(row[cause] for row in rows)]
@@ -203,8 +164,6 @@ def _rank_table(happened: Trace) -> Table:
 
 
 def _run_table(run: MeasuredRun, found: RunSummary) -> Table:
-    from twin.reports.numbers import duration
-    from twin.reports.table import headed
 
     header, mesh = run.header, run.layout.mesh
     table = headed("", "Run", "", left=(0, 1))
@@ -223,6 +182,5 @@ def _run_table(run: MeasuredRun, found: RunSummary) -> Table:
 
 
 def _place(folder: Path) -> str:
-    from twin.loading.files import display
 
     return str(display(folder))

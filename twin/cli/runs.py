@@ -2,83 +2,55 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
-from enum import StrEnum
+from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any, Literal
 
 import typer
 
-from twin.cli.options import JsonOption, QuietOption
+from twin.answers import StoredRun, find, older, remove, runs_folder, stored
 from twin.cli.output import Output
-
-if TYPE_CHECKING:
-    from twin.answers import StoredRun
-    from twin.reports.table import Table
+from twin.errors import Problem, UsageError
+from twin.reports import KPIS
+from twin.reports.numbers import duration, gibibytes, show
+from twin.reports.table import Table, headed, lookup
+from twin.units import QuantityError, parse
 
 VERSION = 1
 """Version of the JSON document."""
 
 
-class Action(StrEnum):
-    """What to do with stored runs."""
-
-    LIST = "list"
-    SHOW = "show"
-    REMOVE = "remove"
-
-
-_ActionArgument = Annotated[
-    Action, typer.Argument(metavar="ACTION", help="List, show or remove runs.")
-]
-_HashArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="HASH", help="Stored runs, by the beginning of their hash."),
-]
-_AllOption = Annotated[bool, typer.Option("--all", help="Remove every stored run.")]
-_AgeOption = Annotated[
-    str | None,
-    typer.Option("--older-than", metavar="AGE", help="Remove older runs: 30d or 12h."),
-]
-
-
 def runs(
-    action: _ActionArgument = Action.LIST,
-    hashes: _HashArgument = None,
-    everything: _AllOption = False,
-    older_than: _AgeOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """What was answered before.
-
-    Lists the runs stored in `runs/` (or in the folder that TWIN_RUNS names), the newest first, each
-    with its file and what was changed in it; shows one as it was answered, or removes some. Nothing
-    is simulated.
-    """
-    output, names = Output(as_json, quiet), hashes or []
-    if action is not Action.REMOVE and (everything or older_than):
+    *,
+    action: Literal["list", "show", "remove"],
+    hashes: list[str],
+    everything: bool,
+    older_than: str | None,
+    output: Output,
+) -> int | None:
+    """What was answered before."""
+    names = hashes
+    if action != "remove" and (everything or older_than):
         raise typer.BadParameter("only `remove` takes --all and --older-than", param_hint="ACTION")
     chosen = sum(map(bool, (names, everything, older_than)))
     wrong = {
-        Action.LIST: "`twin runs show HASH` shows one run" if names else "",
-        Action.SHOW: "" if names else "name the run to show",
-        Action.REMOVE: "" if chosen == 1 else "name hashes, --all, or --older-than AGE",
+        "list": "`twin runs show HASH` shows one run" if names else "",
+        "show": "" if names else "name the run to show",
+        "remove": "" if chosen == 1 else "name hashes, --all, or --older-than AGE",
     }[action]
     if wrong:
-        raise typer.BadParameter(
-            wrong, param_hint="HASH" if action is not Action.LIST else "ACTION"
-        )
-    if action is Action.LIST:
+        raise typer.BadParameter(wrong, param_hint="HASH" if action != "list" else "ACTION")
+    if action == "list":
         _list(output)
-    elif action is Action.SHOW:
+    elif action == "show":
         _show(names, output)
     else:
         _remove(names, older_than, output)
 
 
 def _list(output: Output) -> None:
-    from twin.answers import runs_folder, stored
 
     entries = stored()
     listed = [entry_document(entry) for entry in entries]
@@ -94,7 +66,6 @@ def _list(output: Output) -> None:
 
 def _show(names: list[str], output: Output) -> None:
     """Each run as it was answered then, by the code of then."""
-    from twin.answers import find
 
     entries = [find(name) for name in names]
     shown = [{"run": entry_document(entry), "report": entry.report} for entry in entries]
@@ -106,7 +77,6 @@ def _show(names: list[str], output: Output) -> None:
 
 
 def _remove(names: list[str], older_than: str | None, output: Output) -> None:
-    from twin.answers import find, older, remove, stored
 
     if names:
         chosen = list({entry.path: entry for entry in map(find, names)}.values())
@@ -121,8 +91,6 @@ def _remove(names: list[str], older_than: str | None, output: Output) -> None:
 
 
 def _seconds(age: str) -> float:
-    from twin.errors import Problem, UsageError
-    from twin.units import QuantityError, parse
 
     try:
         return parse(age, "seconds")
@@ -141,7 +109,6 @@ def entry_document(entry: StoredRun) -> dict[str, Any]:
 def asked(command: str | None) -> tuple[str | None, list[str]]:
     """The file or name of a stored command, and what `--set` changed in it; None and nothing where
     it was no command of ours."""
-    import shlex
 
     try:
         words = shlex.split(command or "")
@@ -154,8 +121,6 @@ def asked(command: str | None) -> tuple[str | None, list[str]]:
 
 def entries_table(entries: list[StoredRun]) -> Table:
     """The stored runs with the file of each and what was changed in it, one change per line."""
-    from twin.reports.numbers import duration
-    from twin.reports.table import headed
 
     heads = ("Hash", "Scenario", "File", "Changed in it", "Step", "Fits", "When", "Fidelity")
     table = headed("", *heads, left=range(len(heads)))
@@ -172,9 +137,6 @@ def entries_table(entries: list[StoredRun]) -> Table:
 
 def figures_table(report: dict[str, Any]) -> Table:
     """The key figures of a stored JSON report."""
-    from twin.reports import KPIS
-    from twin.reports.numbers import show
-    from twin.reports.table import lookup
 
     kpis = report["kpis"]
     return lookup({kpi.label: show(kpis.get(kpi.key), kpi.unit) for kpi in KPIS}, "Key figures")
@@ -182,8 +144,6 @@ def figures_table(report: dict[str, Any]) -> Table:
 
 def origin_table(entry: StoredRun) -> Table:
     """Where a stored answer came from, and where it lies."""
-    from twin.reports.numbers import duration
-    from twin.reports.table import lookup
 
     same = "as it runs now" if entry.current else "other code than now: it would simulate again"
     rows = {
@@ -198,12 +158,10 @@ def origin_table(entry: StoredRun) -> Table:
 
 def _when(created: str) -> str:
     """Local time to the minute."""
-    from datetime import datetime
 
     return f"{datetime.fromisoformat(created).astimezone():%Y-%m-%d %H:%M}"
 
 
 def _size(count: int) -> str:
-    from twin.reports.numbers import gibibytes
 
     return gibibytes(float(count))

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any, Literal
 
 import typer
-from typer import Argument, Option
 
-from twin.cli.options import JsonOption, QuietOption
-from twin.cli.output import Output
-
-if TYPE_CHECKING:
-    from twin.answers import Run
-    from twin.evidence.live.seal import Seal
-    from twin.evidence.live.seals import SealFolder
-    from twin.reports.table import Table
+from twin.answers import Run
+from twin.cli.output import Output, complain
+from twin.errors import Problem, UsageError, render
+from twin.evidence.live import seal as sealing
+from twin.evidence.live.seal import Seal, sentence
+from twin.evidence.live.seals import SealFolder, add, basis, check, counting, find, keep, read_seals
+from twin.evidence.live.step_time_estimate import StepTime
+from twin.evidence.live.wording import checked, rate
+from twin.reports import KPIS
+from twin.reports.numbers import duration, show
+from twin.reports.table import Table, headed, lookup
+from twin.units import QuantityError, parse
 
 VERSION = 1
 """Version of the JSON document."""
@@ -26,58 +28,24 @@ _REFUSED = 2
 """Exit code where a seal was refused."""
 
 
-class SealAction(StrEnum):
-    """What to do with sealed predictions."""
-
-    LIST = "list"
-    SHOW = "show"
-    CHECK = "check"
-
-
-def seals(  # noqa: PLR0913  one parameter per option of the command line
-    action: Annotated[
-        SealAction, Argument(metavar="ACTION", help="list, show or check [default: list].")
-    ] = SealAction.LIST,
-    seal: Annotated[
-        str | None, Argument(metavar="SEAL", help="A seal's file, or the beginning of its digest.")
-    ] = None,
+def seals(
     *,
-    measured: Annotated[
-        str | None,
-        Option(
-            "--measured", metavar="SECONDS", help="Check against this step time, such as 12.3s."
-        ),
-    ] = None,
-    source: Annotated[
-        str, Option("--source", metavar="TEXT", help="Cite who measured it, when and where.")
-    ] = "",
-    began: Annotated[
-        str | None,
-        Option(
-            "--began",
-            metavar="DATE",
-            help="Start of the measured run, such as 2027-03-01T08:00:00+00:00.",
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """What was predicted before it was measured.
-
-    Lists the predictions that `twin run --seal` wrote into `seals/` (or into the folder that
-    TWIN_SEALS names) with their checks, and how often their intervals held; shows one; or checks
-    one against a measured step. `twin track` checks them against runs. Exits with 2 when a seal was
-    changed.
-    """
-    output = Output(as_json, quiet)
+    action: Literal["list", "show", "check"],
+    seal: str | None,
+    measured: str | None,
+    source: str,
+    began: str | None,
+    output: Output,
+) -> int | None:
+    """What was predicted before it was measured."""
     match action:
-        case SealAction.LIST if seal is None and measured is None:
+        case "list" if seal is None and measured is None:
             _list(output)
-        case SealAction.SHOW if seal is not None and measured is None:
+        case "show" if seal is not None and measured is None:
             _show(seal, output)
-        case SealAction.CHECK if seal is not None and measured is not None and source.strip():
+        case "check" if seal is not None and measured is not None and source.strip():
             _check(seal, (measured, source.strip(), began), output)
-        case SealAction.CHECK:
+        case "check":
             message = "`twin seals check SEAL --measured 12.3s --source TEXT` checks one"
             raise typer.BadParameter(message, param_hint="ACTION")
         case _:
@@ -87,12 +55,10 @@ def seals(  # noqa: PLR0913  one parameter per option of the command line
 
 def sealed(found: Run, folder: Path | None) -> dict[str, Any]:
     """Seal an answer, unless it is sealed already; what to say of it, as data."""
-    from twin.evidence.live.seal import seal, sentence
-    from twin.evidence.live.seals import basis, keep
 
     known = found.report.provenance
     checked = basis(known.calibration, known.fidelity, folder)
-    kept, path, new = keep(seal(found, checked), folder)
+    kept, path, new = keep(sealing.seal(found, checked), folder)
     when = "Sealed" if new else f"Sealed before, on {kept.sealed[:10]},"
     words = f"{when} as {kept.digest[:8]} in {path}: {sentence(kept)}."
     return {
@@ -108,8 +74,6 @@ def sealed(found: Run, folder: Path | None) -> dict[str, Any]:
 
 
 def _list(output: Output) -> None:
-    from twin.evidence.live.seals import read_seals
-    from twin.evidence.live.wording import rate
 
     found = read_seals()
     output.document(
@@ -128,9 +92,6 @@ def _list(output: Output) -> None:
 
 
 def _show(name: str, output: Output) -> None:
-    from twin.evidence.live.seal import sentence
-    from twin.evidence.live.seals import find, read_seals
-    from twin.evidence.live.wording import checked
 
     seal = find(name)
     found = read_seals()
@@ -144,9 +105,6 @@ def _show(name: str, output: Output) -> None:
 
 def _check(name: str, measurement: tuple[str, str, str | None], output: Output) -> None:
     """Hold a seal against a step that somebody measured: seconds, source, when the run began."""
-    from twin.evidence.live.seals import add, check, find, keep
-    from twin.evidence.live.step_time_estimate import StepTime
-    from twin.evidence.live.wording import checked
 
     measured, source, began = measurement
     seal = find(name)
@@ -160,8 +118,6 @@ def _check(name: str, measurement: tuple[str, str, str | None], output: Output) 
 
 
 def _seconds(text: str) -> float:
-    from twin.errors import Problem, UsageError
-    from twin.units import QuantityError, parse
 
     try:
         found = parse(text, "seconds")
@@ -174,7 +130,6 @@ def _seconds(text: str) -> float:
 
 
 def _date(text: str) -> datetime:
-    from twin.errors import Problem, UsageError
 
     try:
         found = datetime.fromisoformat(text)
@@ -190,8 +145,6 @@ def _refuse(found: SealFolder) -> None:
     """Say what is no seal any more, whatever was asked."""
     if not found.refused:
         return
-    from twin.cli.output import complain
-    from twin.errors import render
 
     complain(render(found.refused))
     raise typer.Exit(_REFUSED)
@@ -213,10 +166,6 @@ def _row(seal: Seal, found: SealFolder) -> dict[str, Any]:
 
 
 def _table(found: SealFolder) -> Table:
-    from twin.evidence.live.seals import counting
-    from twin.evidence.live.wording import checked
-    from twin.reports.numbers import duration
-    from twin.reports.table import headed
 
     heads = ("Seal", "Sealed", "Scenario", "Step", "80 % interval", "Checked")
     table = headed("", *heads, left=range(len(heads)))
@@ -237,9 +186,6 @@ def _table(found: SealFolder) -> Table:
 
 
 def _figures(seal: Seal) -> Table:
-    from twin.reports import KPIS
-    from twin.reports.numbers import show
-    from twin.reports.table import headed
 
     table = headed("", "Key figures", "", "80 % interval")
     for kpi in KPIS:
@@ -250,7 +196,6 @@ def _figures(seal: Seal) -> Table:
 
 
 def _origin(seal: Seal) -> Table:
-    from twin.reports.table import lookup
 
     prediction = seal.prediction
     rows = {

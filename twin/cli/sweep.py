@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Final, Literal
 
 import typer
 
+from twin.answers.executors import PoolChoice, check_cluster
+from twin.answers.variants import written
 from twin.cli.answer import sweep_progress
-from twin.cli.options import JsonOption, NoCacheOption, QuietOption, ScenarioArgument, SetOption
 from twin.cli.output import DOES_NOT_FIT, Output
-
-if TYPE_CHECKING:
-    from twin.answers.executors import PoolChoice
-    from twin.explore.sweep.sweep import Sweep, SweepRequest, SweepRow
-    from twin.reports.table import Table
-    from twin.spec.kpis import Kpi
+from twin.errors import FieldError, Origin, Problem, UsageError
+from twin.explore.sweep.grid import ScenarioSource, check_values, grid_of, read_axes
+from twin.explore.sweep.points import points_folder
+from twin.explore.sweep.sweep import Sweep, SweepRequest, SweepRow, check_output, refuse_size, write
+from twin.explore.sweep.sweep import sweep as answered
+from twin.kinds.base import kind_of
+from twin.loading import load_any
+from twin.reports.numbers import gibibytes, show
+from twin.reports.table import Table, headed
+from twin.scenario import Scenario
+from twin.spec.kpis import Kpi
+from twin.spec.sweep import check_figure
 
 BUG, IMPOSSIBLE = 1, 3
 """Exit codes of a sweep none of whose points could be answered: by a failure of ours, or because no
@@ -54,82 +60,26 @@ _WORDS: Final = {
 }
 
 
-class SweepFidelity(StrEnum):
-    """How each point is answered."""
-
-    FAST = "fast"
-    EVENTS = "events"
-
-
-_GridOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--grid",
-        metavar="A.B=VALUES",
-        help="Vary one field: 8,16 or 4..32:x2 (doubling) or 10..50:10; repeat to combine.",
-    ),
-]
-_FidelityOption = Annotated[
-    SweepFidelity | None,
-    typer.Option(
-        "--fidelity", help="Estimate by the longest path (fast), or simulate every event (events)."
-    ),
-]
-JobsOption = Annotated[
-    int | None,
-    typer.Option("--jobs", "-j", min=1, help="Parallel processes [default: all cores]."),
-]
-ClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster", metavar="URL", help="Run on a cluster: dask://HOST:PORT or ray://HOST:PORT."
-    ),
-]
-_OutputOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Write all points to a .json, .csv or .parquet file."
-    ),
-]
-_ShowOption = Annotated[
-    str | None,
-    typer.Option("--show", metavar="KPI,...", help="Show further key figures in the table."),
-]
-_LimitOption = Annotated[
-    int, typer.Option("--limit", min=1, help="Refuse a sweep of more points than this.")
-]
-
-
 def sweep(  # noqa: PLR0913  one parameter per option of the command line
-    scenario: ScenarioArgument,
     *,
-    grid: _GridOption = None,
-    sets: SetOption = None,
-    fidelity: _FidelityOption = None,
-    jobs: JobsOption = None,
-    cluster: ClusterOption = None,
-    output_file: _OutputOption = None,
-    show: _ShowOption = None,
-    limit: _LimitOption = 10_000,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    no_cache: NoCacheOption = False,
-) -> None:
-    """What if I try every combination of these values?
-
-    Answers every point of the scenario's `sweep:` section and of --grid. Points are stored in
-    runs/points: a sweep that was stopped continues where it was. Exits with 4 when no point fits,
-    with 3 when no point can run at all.
-    """
-    from twin.explore.sweep.points import points_folder
-    from twin.explore.sweep.sweep import check_output, write
-    from twin.explore.sweep.sweep import sweep as answered
+    scenario: str,
+    grid: list[str],
+    sets: list[str],
+    fidelity: Literal["fast", "events"] | None,
+    jobs: int | None,
+    cluster: str | None,
+    output_file: Path | None,
+    show: str | None,
+    limit: int,
+    no_cache: bool,
+    output: Output,
+) -> int | None:
+    """What if I try every combination of these values?"""
 
     pool = pool_choice(jobs, cluster)
     if output_file is not None:
         check_output(output_file)
-    output = Output(as_json, quiet)
-    asked = _asked(scenario, sets or [], grid or [], fidelity, limit)
+    asked = _asked(scenario, sets, grid, fidelity, limit)
     shown = _shown(show, asked)
     with sweep_progress(output) as progress:
         folder = None if no_cache else points_folder()
@@ -137,17 +87,14 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     if output_file is not None:
         write(found, output_file)
     _say(found, output, shown)
-    if code := _exit_code(found):
-        raise typer.Exit(code)
+    return _exit_code(found)
 
 
 def pool_choice(jobs: int | None, cluster: str | None) -> PoolChoice:
     """Who plays. Raises `UsageError` for what is no address of a cluster."""
-    from twin.answers.executors import PoolChoice
 
     if cluster is None:
         return PoolChoice(jobs)
-    from twin.answers.executors import check_cluster
 
     if jobs is not None:
         raise typer.BadParameter("does not apply to clusters", param_hint="--jobs")
@@ -156,14 +103,13 @@ def pool_choice(jobs: int | None, cluster: str | None) -> PoolChoice:
 
 
 def _asked(
-    path: str, sets: list[str], grid: list[str], fidelity: SweepFidelity | None, limit: int
+    path: str,
+    sets: list[str],
+    grid: list[str],
+    fidelity: Literal["fast", "events"] | None,
+    limit: int,
 ) -> SweepRequest:
     """What is swept; everything that is wrong with it is reported here."""
-    from twin.explore.sweep.grid import ScenarioSource, check_values, grid_of, read_axes
-    from twin.explore.sweep.sweep import SweepRequest, refuse_size
-    from twin.kinds.base import kind_of
-    from twin.loading import load_any
-    from twin.scenario import Scenario
 
     axes = read_axes(grid)
     source = ScenarioSource(path, tuple(sets))
@@ -179,13 +125,11 @@ def _asked(
             raise typer.BadParameter(message, param_hint="--fidelity")
         return SweepRequest(loaded, source, whole, "whole")
     of_file = "fast" if loaded.sweep is None else loaded.sweep.fidelity
-    return SweepRequest(loaded, source, whole, fidelity.value if fidelity else of_file)
+    return SweepRequest(loaded, source, whole, fidelity or of_file)
 
 
 def _shown(show: str | None, asked: SweepRequest) -> tuple[str, ...]:
     """The key figures of the file and of --show. Raises `UsageError` for other names."""
-    from twin.errors import FieldError, Origin, Problem, UsageError
-    from twin.spec.sweep import check_figure
 
     names = [name.strip() for name in (show or "").split(",") if name.strip()]
     section = getattr(asked.scenario, "sweep", None)
@@ -238,7 +182,6 @@ def _sentences(found: Sweep) -> list[str]:
 
 def sweep_table(found: Sweep, shown: Sequence[str] = ()) -> Table:
     """One row per point: the fields that vary, whether it fits, its key figures, or why not."""
-    from twin.reports.table import headed
 
     kpis = [kpi for kpi in found.kpis if kpi.key in (*found.kind.headline, *shown)]
     places, best = _places(found), set(found.frontier)
@@ -257,8 +200,6 @@ def sweep_table(found: Sweep, shown: Sequence[str] = ()) -> Table:
 
 
 def _cells(row: SweepRow, fields: Sequence[str], kpis: Sequence[Kpi], *, marked: bool) -> list[str]:
-    from twin.answers.variants import written
-    from twin.reports.numbers import gibibytes, show
 
     outcome = row.outcome
     values = [written(row.values[path]) if path in row.values else "" for path in fields]
@@ -302,8 +243,6 @@ def _headings(fields: Sequence[str]) -> list[str]:
 
 def _named(found: Sweep, place: int) -> str:
     """A point as one would type it, and what it gives."""
-    from twin.answers.variants import written
-    from twin.reports.numbers import show
 
     row = found.rows[place]
     words = " ".join(f"--set {path}={written(value)}" for path, value in row.values.items())

@@ -4,62 +4,42 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import Any
 
-import typer
-from typer import Argument, Option
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
 
-from twin.cli.options import JsonOption, QuietOption
-from twin.cli.output import NOT_AS_EXPECTED, Output
-
-if TYPE_CHECKING:
-    from twin.evidence.live.follower import Follower, Track
-    from twin.reports.table import Block
+from twin.cli.output import NOT_AS_EXPECTED, Output, drawn
+from twin.evidence.live.follower import Follower, Track, follow
+from twin.evidence.live.seals import add, keep
+from twin.evidence.live.wording import sections, sentence
+from twin.reports.table import Block, Notes, headed
 
 
 def track(  # noqa: PLR0913  one parameter per option of the command line
-    run: Annotated[str, Argument(metavar="RUN", help="The folder with metrics.jsonl.")],
     *,
-    against: Annotated[
-        str | None,
-        Option(
-            "--against",
-            metavar="SEAL",
-            help="Seal: file or digest [default: prediction.json beside the log].",
-        ),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        Option("--steps", min=1, help="Total steps, where the folder does not state them."),
-    ] = None,
-    once: Annotated[bool, Option("--once", help="Look once and exit.")] = False,
-    check: Annotated[
-        bool, Option("--check", help="Store the check before the run is done.")
-    ] = False,
-    every: Annotated[
-        float, Option("--every", min=0.1, metavar="SECONDS", help="Wait between looks.")
-    ] = 2.0,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Follow a run: progress, remaining time, drift.
+    run: str,
+    against: str | None,
+    steps: int | None,
+    once: bool,
+    check: bool,
+    every: float,
+    output: Output,
+) -> int | None:
+    """Follow a run: progress, remaining time, drift."""
 
-    Reads the log of a trainer while it is written, until the run is done, beside the sealed
-    prediction if there is one. --json looks once. Exits with 5 when the measured step lies outside
-    of the sealed interval.
-    """
-    from twin.evidence.live.follower import follow
-
-    output = Output(as_json, quiet)
-    single = once or as_json
+    single = once or output.json
     follower = follow(run, against, steps, wait=not single)
     if not single:
         _follow(follower, output, every)
     found = follower.look()
     kept = _kept(follower, wanted=check or found.state == "done")
     output.answer(found.to_json() | {"check": kept}, [_sentence(found)], tables(found))
-    if found.prediction is not None and found.prediction.inside is False:
-        raise typer.Exit(NOT_AS_EXPECTED)
+    missed = found.prediction is not None and found.prediction.inside is False
+    return NOT_AS_EXPECTED if missed else 0
 
 
 def _follow(follower: Follower, output: Output, every: float) -> None:
@@ -84,12 +64,6 @@ def _say_new(text: str, said: str) -> str:
 
 
 def _watch(follower: Follower, every: float) -> None:
-    from rich.console import Console, Group
-    from rich.live import Live
-    from rich.padding import Padding
-    from rich.progress_bar import ProgressBar
-
-    from twin.cli.output import drawn
 
     console = Console(file=sys.stderr, markup=False, emoji=False)
     with Live(console=console, transient=True, auto_refresh=False) as live:
@@ -103,9 +77,6 @@ def _watch(follower: Follower, every: float) -> None:
 def _kept(follower: Follower, *, wanted: bool) -> dict[str, Any] | None:
     """The check of the run, kept beside the seals where that is wanted; None where there is nothing
     to check."""
-    from dataclasses import asdict
-
-    from twin.evidence.live.seals import add, keep
 
     found = follower.check()
     if found is None or follower.seal is None:
@@ -119,15 +90,12 @@ def _kept(follower: Follower, *, wanted: bool) -> dict[str, Any] | None:
 
 def _sentence(found: Track) -> str:
     """How the run stands, in one line."""
-    from twin.evidence.live.wording import sentence
 
     return sentence(found)
 
 
 def tables(found: Track) -> list[Block]:
     """The run's progress, its comparison with the seal, and notes."""
-    from twin.evidence.live.wording import sections
-    from twin.reports.table import Notes, headed
 
     parts: list[Block] = []
     for title, rows in sections(found):

@@ -6,47 +6,20 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from twin.cli.options import JsonOption, QuietOption
 from twin.cli.output import Output
+from twin.errors import Problem, UsageError
+from twin.evidence.measured.run_folder import read
+from twin.kinds.base import kind_of
+from twin.loading import load_any
+from twin.loading.files import find_scenario, shipped_folder
 
 VERSION = 1
 """Version of the JSON document."""
 
-_ScenarioOption = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="The scenario that the app opens on: a file, or the name of a shipped one.",
-    ),
-]
-_MeasuredOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--measured", metavar="RUN", help="The folder of a real run, to show beside the scenario."
-    ),
-]
-_PortOption = Annotated[
-    int, typer.Option("--port", help="The port that the app listens on.", min=1, max=65535)
-]
 
-
-def ui(
-    scenario: _ScenarioOption = None,
-    measured: _MeasuredOption = None,
-    port: _PortOption = 8501,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Open the app, on a scenario that is checked first.
-
-    With `--json`, prints the command that would open it, and starts nothing. Exits with 3 when the
-    scenario is invalid or its layout impossible.
-    """
-    from twin.errors import Problem, UsageError
+def ui(*, scenario: str | None, measured: Path | None, port: int, output: Output) -> int | None:
+    """Open the app, on a scenario that is checked first."""
 
     if find_spec("streamlit") is None or find_spec("plotly") is None:
         hint = "pip install 'twin[ui]', or `make app` in a checkout"
@@ -59,17 +32,15 @@ def ui(
     opened = [_checked(scenario)] if scenario is not None else []
     opened += [_real(measured)] if measured is not None else []
     words += ["--", *opened] if opened else []
-    output = Output(as_json, quiet)
-    if as_json:
+    if output.json:
         output.document({"version": VERSION, "command": words, "url": f"http://localhost:{port}"})
-        return
+        return 0
     output.message(f"The app opens at http://localhost:{port}; Ctrl-C ends it.")
-    raise typer.Exit(subprocess.call(words))
+    return subprocess.call(words)
 
 
 def _real(folder: Path) -> str:
     """The absolute path of a real run's folder. Raises `twin.errors.TwinError` where it is none."""
-    from twin.evidence.measured.run_folder import read
 
     return str(read(folder).folder.absolute())
 
@@ -79,10 +50,6 @@ def _checked(scenario: str) -> str:
 
     Raises `twin.errors.TwinError` where no answer could be had from it.
     """
-    from twin.errors import Problem, UsageError
-    from twin.kinds.base import kind_of
-    from twin.loading import load_any
-    from twin.loading.files import find_scenario, shipped_folder
 
     if scenario == "-":
         hint = "save the scenario to a file, and give that"

@@ -1,144 +1,369 @@
-"""`twin validate`: predicts and scores published rows; with `--reference`, predicts layouts and
-runs them with the reference trainer here."""
+"""`twin validate`: predicts and scores published rows, or scores the shipped answers; with
+`--reference`, predicts layouts and runs them with the reference trainer here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from statistics import median
+from typing import Any, Final, Literal
 
 import typer
-from typer import Argument, Option
 
-from twin.cli.options import JsonOption, QuietOption, SetOption
-from twin.cli.output import Output
+from twin.answers.store import runs_folder
+from twin.cli.answer import progress_bar
+from twin.cli.output import NOT_AS_EXPECTED, Output
+from twin.cli.verbs import verbs
+from twin.errors import Problem, UsageError
+from twin.evidence.loop import page, rl_loop
+from twin.evidence.loop.layouts import find
+from twin.evidence.loop.outcome import LayoutOutcome, LayoutScore
+from twin.evidence.loop.outcome import score as layout_scores
+from twin.evidence.loop.rl_loop import LoopOutcome, medians
+from twin.evidence.loop.run import RunOptions, predict_then_run
+from twin.evidence.loop.trainer import obstacle
+from twin.evidence.validate import intervals, shipped_answers
+from twin.evidence.validate import report as report_page
+from twin.evidence.validate import score as scores
+from twin.evidence.validate.answer import RowResult
+from twin.evidence.validate.leave_one_out import leave_one_out
+from twin.evidence.validate.suite import PublishedRow, Unreadable, read_suite
+from twin.evidence.validate.summary import (
+    COLUMNS,
+    FamilyErrors,
+    Summary,
+    lines,
+    reasons,
+    summarize,
+)
+from twin.evidence.validate.summary import sentence as summary_sentence
+from twin.evidence.validate.validate import at_once
+from twin.evidence.validate.validate import validate as suite_answers
+from twin.reports.interval import Known, shipped
+from twin.reports.numbers import duration, signed
+from twin.reports.table import Table, headed
 
-
-class Mode(StrEnum):
-    """How the reference keeps time."""
-
-    PACED = "paced"
-    BARE = "bare"
-    RL = "rl"
-
-
-_LAYOUTS = "Scenarios, or names of those in scenarios/reference [default: all]."
-_MODE = "Only layouts of this kind: paced (ranks sleep for the GPU's time), bare or rl (loops)."
-_STEPS = "Steps of a run or iterations of a loop [default: paced 5, bare 8, rl 6]; first excluded."
-_ROUNDS = "Repeat the list, so that slow minutes hit no layout alone [default: paced 1, others 3]."
-_LIMIT = "Exit with 5 if a median error is above this, by metric over families or by mode."
-
-
-def validate(  # noqa: PLR0913  one parameter per option of the command line
-    layouts: Annotated[list[str] | None, Argument(metavar="LAYOUTS", help=_LAYOUTS)] = None,
-    *,
-    suites: Annotated[
-        list[Path] | None,
-        Option("--suite", metavar="FILE", help="Rows, or a folder of them [default: shipped]."),
-    ] = None,
-    only: Annotated[
-        str | None,
-        Option("--only", metavar="TEXT", help="Only rows with this in id, source, model or GPU."),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        Option("--processes", min=1, help="Parallel processes [default: all cores, at most 8]."),
-    ] = None,
-    leave_one_out: Annotated[
-        bool,
-        Option("--leave-one-out", help="Refit kernels and collectives without each row, too."),
-    ] = False,
-    write: Annotated[
-        Path | None,
-        Option("--write", metavar="FOLDER", help="Write the scenario of every expressed row."),
-    ] = None,
-    residuals: Annotated[
-        Path | None,
-        Option("--residuals", metavar="FILE", help="Write the residuals behind the intervals."),
-    ] = None,
-    answers: Annotated[
-        Path | None,
-        Option("--answers", metavar="FILE", help="Write all answers as --shipped reads them."),
-    ] = None,
-    shipped: Annotated[
-        bool, Option("--shipped", help="Score the shipped predictions; predict nothing.")
-    ] = False,
-    reference: Annotated[
-        bool, Option("--reference", help="Run the reference trainer on this machine.")
-    ] = False,
-    mode: Annotated[Mode | None, Option("--mode", help=_MODE)] = None,
-    sets: SetOption = None,
-    steps: Annotated[int | None, Option("--steps", min=2, help=_STEPS)] = None,
-    rounds: Annotated[int | None, Option("--rounds", min=1, help=_ROUNDS)] = None,
-    folder: Annotated[
-        Path | None,
-        Option(
-            "--output", "-o", metavar="FOLDER", help="Store runs here [default: runs/validate]."
-        ),
-    ] = None,
-    again: Annotated[bool, Option("--again", help="Rerun finished layouts.")] = False,
-    report: Annotated[
-        Path | None, Option("--report", metavar="FILE", help="Write a page (Markdown).")
-    ] = None,
-    table: Annotated[
-        Path | None,
-        Option("--table", metavar="FILE", help="Write a table (CSV); of layouts, for calibrate."),
-    ] = None,
-    limit: Annotated[float | None, Option("--limit", metavar="PERCENT", help=_LIMIT)] = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Predict what was measured, and score it.
-
-    Rows of published measurements become scenarios, are predicted and compared. Fitted rows are
-    listed apart. With --reference, layouts are predicted and the predictions sealed. Then the
-    reference trains them on ranks of this machine, in network namespaces whose links have the
-    scenario's rate (needs root and iproute2; otherwise over loopback). An interrupted list
-    continues where it ended.
-    """
-    of_suites = {
-        "--suite": suites, "--only": only, "--processes": processes, "--write": write,
-        "--leave-one-out": leave_one_out, "--residuals": residuals, "--answers": answers,
-        "--shipped": shipped,
-    }  # fmt: skip
-    of_layouts = {
-        "LAYOUTS": layouts, "--mode": mode, "--set": sets, "--steps": steps, "--rounds": rounds,
-        "--output": folder, "--again": again,
-    }  # fmt: skip
-    if reference:
-        _refuse(of_suites, "is for published rows; --reference runs layouts here")
-    else:
-        _refuse(of_layouts, "is for layouts that run here: add --reference")
-    output = Output(as_json, quiet)
-    if reference:
-        from twin.cli import validate_layouts
-
-        wanted = None if mode is None else mode.value
-        request = validate_layouts.LayoutsRequest(
-            layouts or [], wanted, sets or [], folder, steps, rounds, again, report, table, limit
-        )
-        code = validate_layouts.run(request, output)
-    else:
-        from twin.cli import validate_suite
-
-        if shipped:
-            predicting = {name: of_suites[name] for name in validate_suite.PREDICTING}
-            _refuse(predicting, "needs predictions, and --shipped makes none")
-        rows = tuple(suites or ())
-        code = validate_suite.run(
-            validate_suite.SuiteRequest(
-                rows, only, processes, leave_one_out, limit, shipped, report, table, write,
-                residuals, answers,
-            ),
-            output,
-        )  # fmt: skip
-    if code:
-        raise typer.Exit(code)
+_VERSION: Final = 1
+"""Version of the JSON documents."""
+_OF_SUITES: Final = (
+    "suites", "only", "processes", "write", "leave_one_out", "residuals", "answers", "shipped",
+)  # fmt: skip
+_OF_LAYOUTS: Final = ("layouts", "mode", "sets", "steps", "rounds", "folder", "again")
+_PREDICTING: Final = ("suites", "processes", "write", "leave_one_out", "residuals", "answers")
+"""Options that need rows to be predicted."""
+_SHOWN: Final = 24
+"""Lines of a table before it is cut."""
+_SOURCE: Final = 36
+"""Characters of a source's title in a table."""
+_NEAR: Final = 0.15
+"""Largest error of a phase of a loop that counts as near."""
+Cells = Sequence[Sequence[str]]
 
 
-def _refuse(given: Mapping[str, object], reason: str) -> None:
+@dataclass(frozen=True, slots=True)
+class ValidateRequest:
+    """The options of the command line; the limit is in percent."""
+
+    layouts: list[str]
+    suites: list[Path]
+    only: str | None
+    processes: int | None
+    leave_one_out: bool
+    write: Path | None
+    residuals: Path | None
+    answers: Path | None
+    shipped: bool
+    reference: bool
+    mode: Literal["paced", "bare", "rl"] | None
+    sets: list[str]
+    steps: int | None
+    rounds: int | None
+    folder: Path | None
+    again: bool
+    report: Path | None
+    table: Path | None
+    limit: float | None
+
+
+def validate(*, output: Output, **options: Any) -> int:
+    """Predict what was measured, and score it."""
+    request = ValidateRequest(**options)
+    if request.reference:
+        _refuse(request, _OF_SUITES, "is for published rows; --reference runs layouts here")
+        return _layouts(request, output)
+    _refuse(request, _OF_LAYOUTS, "is for layouts that run here: add --reference")
+    if request.shipped:
+        _refuse(request, _PREDICTING, "needs predictions, and --shipped makes none")
+    return _suites(request, output)
+
+
+def _refuse(request: ValidateRequest, names: Sequence[str], reason: str) -> None:
     """Refuse options that do not belong to the question."""
-    for name, value in given.items():
-        if value:
-            raise typer.BadParameter(f"{name} {reason}", param_hint=name)
+    for name in names:
+        if getattr(request, name):
+            told = verbs()["validate"]["parameters"][name]
+            option = (told.get("option") or told["metavar"]).split()[0]
+            raise typer.BadParameter(f"{option} {reason}", param_hint=option)
+
+
+def _suites(request: ValidateRequest, output: Output) -> int:
+    """Answer, and return the exit code."""
+    rows = () if request.shipped else _rows(request)
+    summary = _shipped(request, output) if request.shipped else _predicted(rows, request, output)
+    answers = [answer.to_json() for answer in summary.answers]
+    document = {"version": _VERSION, "rows": answers, "summary": summary.to_json()}
+    output.answer(document, _sentences(summary), _suite_tables(summary))
+    for written in _write(request, rows, summary):
+        output.message(f"Written: {written}")
+    beyond = request.limit is not None and _worst_median(summary) > request.limit / 100
+    return NOT_AS_EXPECTED if beyond else 0
+
+
+def _predicted(rows: Sequence[PublishedRow], request: ValidateRequest, output: Output) -> Summary:
+    """The results of rows, predicted now."""
+    answers = _answers(rows, request, output)
+    file = request.residuals
+    residuals = shipped() if file is None else _residuals(rows, answers, file)
+    left_out = leave_one_out(rows) if request.leave_one_out else ()
+    return summarize(rows, answers, residuals, left_out)
+
+
+def _shipped(request: ValidateRequest, output: Output) -> Summary:
+    """The results of the shipped answers. Raises `UsageError` where there are none."""
+    found = shipped_answers.shipped()
+    if found is None:
+        raise _nothing(request, 0, "answer")
+    summary = found.summary
+    if request.only is not None:
+        text = request.only.lower()
+        summary = summary.part(lambda row: _has((row.id, row.source, row.model, row.gpu), text))
+    if not summary.answers:
+        raise _nothing(request, len(found.summary.answers), "answer")
+    if found.is_older:
+        output.message(
+            f"Predicted on {found.day} by twin {found.twin}: code, catalog or rows have changed "
+            "since. Without --shipped they are predicted anew."
+        )
+    output.sentence(summary_sentence(summary))
+    return summary
+
+
+def _nothing(request: ValidateRequest, count: int, what: str) -> UsageError:
+    option = "--shipped" if request.shipped else "--suite"
+    message = f"no {what} of {count} has `{request.only}` in its id, source, model or GPU"
+    message = message if count else f"there is no {what}"
+    return UsageError([Problem("TW381", "--only" if count else option, message)])
+
+
+def _rows(request: ValidateRequest) -> tuple[PublishedRow, ...]:
+    """The selected rows of all suites. Raises `UsageError` where there are none."""
+    suites: list[Path | None] = [*request.suites] or [None]
+    rows = tuple(row for suite in suites for row in read_suite(suite))
+    text = request.only
+    wanted = tuple(row for row in rows if text is None or _mentions(row, text.lower()))
+    if not wanted:
+        raise _nothing(request, len(rows), "row")
+    return wanted
+
+
+def _mentions(row: PublishedRow, text: str) -> bool:
+    words = [row.id]
+    with suppress(Unreadable):
+        words += [row.source, row.model, row.gpu]
+    return _has(words, text)
+
+
+def _has(words: Iterable[str], text: str) -> bool:
+    return any(text in word.lower() for word in words)
+
+
+def _answers(
+    rows: Sequence[PublishedRow], request: ValidateRequest, output: Output
+) -> tuple[RowResult, ...]:
+    answers: list[RowResult] = []
+    with progress_bar(output, f"{len(rows)} rows") as progress:
+        for done, own in enumerate(suite_answers(rows, request.processes or at_once()), 1):
+            answers += own
+            if progress is not None:
+                progress(done / len(rows))
+    return tuple(answers)
+
+
+def _residuals(rows: Sequence[PublishedRow], answers: Sequence[RowResult], file: Path) -> Known:
+    known = intervals.known(intervals.residuals(rows, answers))
+    intervals.write(file, known)
+    return known
+
+
+def _write(
+    request: ValidateRequest, rows: Sequence[PublishedRow], summary: Summary
+) -> Iterator[Path | str]:
+    """Write the requested files; yields the name of each."""
+    if request.residuals is not None:
+        yield request.residuals
+    if request.table is not None:
+        shipped_answers.write_table(request.table, summary)
+        yield request.table
+    if request.write is not None:
+        count = shipped_answers.write_scenarios(request.write, rows, summary.answers)
+        yield f"{count} scenarios in {request.write}"
+    if request.answers is not None:
+        shipped_answers.write(request.answers, shipped_answers.now(summary))
+        yield request.answers
+    if request.report is not None:
+        report_page.write(request.report, summary)
+        yield request.report
+
+
+def _worst_median(summary: Summary) -> float:
+    """The largest median of the families' medians in any metric."""
+    own = _by_metric(summary).values()
+    return max((median(f.group.errors.median for f in families) for families in own), default=0.0)
+
+
+def _by_metric(summary: Summary) -> dict[str, list[FamilyErrors]]:
+    found: dict[str, list[FamilyErrors]] = {}
+    for family in summary.families():
+        found.setdefault(family.group.metric, []).append(family)
+    return found
+
+
+def _sentences(summary: Summary) -> Iterator[str]:
+    """The answer in words: one line per metric of rows that judge."""
+    refused = len({answer.id for answer in summary.refused})
+    yield f"{summary.rows} rows; {refused} of them are not expressed."
+    for metric, errors in summary.to_json()["metrics"]["check"].items():
+        line = (
+            f"{metric}, {errors['rows']} check rows of {errors['families']} families: median error "
+            f"{errors['median_of_families']:.1%} over families, {errors['median']:.1%} over rows, "
+            f"mean {errors['mean']:.1%}, largest {errors['largest']:.1%}, "
+            f"bias {errors['bias']:+.1%}"
+        )
+        if errors["intervals"]:
+            line += f"; {errors['covered']} of {errors['intervals']} intervals of 80 % hold"
+        yield f"{line}."
+    for group in scores.grouped(summary.left_out, scores.category):
+        errors = group.errors
+        line = f"{group.key[0]} rows, each left out of its fit: median error {errors.median:.1%}"
+        yield f"{line}, largest {errors.largest:.1%} ({errors.rows} points)."
+
+
+def _suite_tables(summary: Summary) -> tuple[Table, ...]:
+    """The overview, limits, families from the worst on, reasons of refusals, and pairs."""
+    found = [
+        _cut_table("Errors by kind of row", COLUMNS, [line.cells() for line in lines(summary)]),
+        _cut_table(
+            "Limits, of check rows",
+            report_page.LIMIT_COLUMNS,
+            list(report_page.limit_rows(summary)),
+        ),
+    ]
+    for metric, families in _by_metric(summary).items():
+        header = ("Family", *report_page.FAMILY_COLUMNS)
+        cells = [(_short(f.group.key), *report_page.family_cells(f)) for f in families]
+        found.append(_cut_table(f"{metric} by family, the worst first", header, cells))
+    refused = [(r["reason"], r["category"], str(len(r["rows"]))) for r in reasons(summary.refused)]
+    header = ("Reason", "Category", "rows")
+    found.append(_cut_table("Not expressed, by reason", header, refused, words=2))
+    judging = [pair for pair in summary.pairs if pair.use == "check"]
+    good = sum(pair.named for pair in judging)
+    title = f"A/B: the faster of two plans is named in {good} of {len(judging)} pairs"
+    found.append(
+        _cut_table(title, report_page.PAIR_COLUMNS, list(report_page.pair_rows(judging)), words=4)
+    )
+    return tuple(table for table in found if table.rows)
+
+
+def _cut_table(title: str, header: Sequence[str], rows: Cells, words: int = 1) -> Table:
+    """A table whose first columns are words; long ones are cut."""
+    table = headed(title, *header, left=range(words))
+    for row in rows[:_SHOWN]:
+        table.add_row(*row)
+    if len(rows) > _SHOWN:
+        table.add_row(f"and {len(rows) - _SHOWN} more: --json and --table have all")
+    return table
+
+
+def _short(key: Sequence[str]) -> str:
+    """A family in a line: the source by both ends of its title."""
+    source, *rest = key
+    title = source if len(source) <= _SOURCE else f"{source[:18]}…{source[-16:]}"
+    return f"{title}, {', '.join(rest)}"
+
+
+def _layouts(request: ValidateRequest, output: Output) -> int:
+    """Predict layouts, run them with the reference trainer, and compare; the exit code."""
+    missing = "" if request.mode == "rl" else obstacle()
+    if missing:
+        output.message(f"Links cannot be held to a rate here ({missing}): ranks use loopback.")
+    layouts = find(request.layouts, request.mode, request.sets, shaped=not missing)
+    trained = [layout for layout in layouts if layout.mode != "rl"]
+    place = (request.folder or runs_folder() / "validate").absolute()
+    options = RunOptions(place, not missing, request.steps, request.rounds, request.again)
+    outcomes: list[LayoutOutcome] = []
+    for outcome in predict_then_run(trained, options, output.message):
+        outcomes.append(outcome)
+        drift = ", drifted" if outcome.drifted else ""
+        seconds = outcome.predicted, outcome.measured
+        output.message(f"{outcome.name}: {_compared(seconds, outcome.error)}{drift}")
+    loops: list[LoopOutcome] = []
+    rl = [layout for layout in layouts if layout.mode == "rl"]
+    for loop in rl_loop.predict_then_run(rl, options, output.message):
+        loops.append(loop)
+        output.message(f"{loop.name}: an iteration {_compared(loop.seconds, loop.error)}")
+    scored = layout_scores(outcomes)
+    document = {
+        "version": _VERSION,
+        "scores": [result.to_json() for result in scored],
+        "layouts": [outcome.to_json() for outcome in outcomes],
+        "loops": [loop.to_json() for loop in loops],
+    }
+    sentences = [*map(_sentence, scored), *([_loops_sentence(loops)] if loops else [])]
+    rows = [row for loop in loops for row in page.loop_cells(loop)]
+    tables = _table(page.COLUMNS, map(page.cells, outcomes)) + _table(page.LOOP_COLUMNS, rows)
+    output.answer(document, sentences, tables)
+    if request.report is not None:
+        page.write(request.report, outcomes, scored, loops)
+        output.message(f"Written: {request.report}")
+    if request.table is not None:
+        page.write_table(request.table, trained, outcomes)
+        output.message(f"Written: {request.table}")
+    errors = [result.median_error for result in scored]
+    errors += medians(loops).values() if loops else ()
+    limit = request.limit
+    return NOT_AS_EXPECTED if limit is not None and any(100 * e > limit for e in errors) else 0
+
+
+def _compared(seconds: tuple[float, float], error: float) -> str:
+    predicted, measured = map(duration, seconds)
+    return f"{predicted} predicted, {measured} measured, {signed(100 * error)} %"
+
+
+def _loops_sentence(loops: Sequence[LoopOutcome]) -> str:
+    errors = [abs(error) for loop in loops for error in loop.errors.values()]
+    near = sum(error <= _NEAR for error in errors)
+    by_phase = ", ".join(f"{name} {error:.1%}" for name, error in medians(loops).items())
+    return (
+        f"{len(loops)} loops of reinforcement learning: median error by phase {by_phase}; "
+        f"{near} of {len(errors)} phases within {_NEAR:.0%}."
+    )
+
+
+def _sentence(result: LayoutScore) -> str:
+    text = f"{result.layouts} {result.mode} layouts: median error {result.median_error:.1%}, "
+    text += f"largest {result.largest_error:.1%}"
+    if result.rank_correlation is not None:
+        text += f", rank correlation {result.rank_correlation:.3f}"
+    if result.intervals:
+        text += f"; {result.hits} of {result.intervals} sealed intervals held"
+    return f"{text}; {result.drifted} drifted."
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Table]:
+    """The table; none without rows."""
+    table = headed("", *heads, left=range(len(heads)))
+    for row in rows:
+        table.add_row(*row)
+    return [table] if table.rows else []

@@ -13,7 +13,7 @@ from twin.reports.table import Block, Notes, Table, headed, headless, warning_no
 from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES, Kpi
 
 if TYPE_CHECKING:  # attributions are made further up
-    from twin.explore.study import Attribution
+    from twin.explore.study.attribution import Attribution
 
 _SHOWN_FIELDS: Final = 12
 """Differing scenario fields that a comparison lists before it counts the rest."""

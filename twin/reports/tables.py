@@ -22,8 +22,8 @@ from twin.reports.table import Block, Table, bar, headed, headless, percent, war
 from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES
 
 if TYPE_CHECKING:
+    from twin.answers.nearest import Suggestion
     from twin.data.types import JobRun, RequestGroupRun
-    from twin.explore.study import Suggestion
     from twin.goodput import Goodput
     from twin.reports.with_data import Generated
 

@@ -15,17 +15,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from twin.answers import Run, ask
-from twin.answers.nearest import MemoryLever, levers
+from twin.answers.nearest import MemoryLever, Suggestion, levers, nearest_fit
 from twin.errors import Origin, Problem, TwinError, UsageError, render
-from twin.explore.study import (
-    Attribution,
-    Influence,
-    Suggestion,
-    attribution,
-    influence,
-    nearest_fit,
-)
+from twin.explore.study.attribution import Attribution, attribution
 from twin.explore.study.hidden import HiddenExpert, hidden_expert
+from twin.explore.study.influence import Influence, influence
 from twin.kinds.base import Kind, kind_named, kind_of
 from twin.loading import load_any
 from twin.loading.files import read_tree, shipped_scenarios

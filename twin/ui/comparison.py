@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twin.answers import Run
-from twin.explore.study import Attribution
+from twin.explore.study.attribution import Attribution
 from twin.reports import CAUSE_WORDS
 from twin.reports.compare import ABSENT, KpiDelta
 from twin.reports.numbers import changed, show, signed_duration

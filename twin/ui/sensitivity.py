@@ -11,8 +11,7 @@ import streamlit as st
 
 from twin.answers.variants import StepAnswer, StepAnswers, document, replaced
 from twin.errors import DEFAULT, printable
-from twin.explore.study import Influence
-from twin.explore.study.influence import with_split
+from twin.explore.study.influence import Influence, with_split
 from twin.figures.differences import Swing, tornado
 from twin.loading import Row, rows
 from twin.loading.sourcing import is_number
@@ -46,7 +45,13 @@ def sensitivity_section(shown: OpenPlan, scenario: Any) -> None:
         place(tornado(swings(found), "Step time", "s", theme()), key="tornado")
         st.subheader("What if")
         _what_if(shown, run.report, found)
-    _numbers(scenario, found)
+    # The ledger, to be sorted by any column and searched.
+    st.subheader("Every number and its source")
+    lines = number_rows(rows(scenario), found)
+    kinds = sorted({line["Kind"] for line in lines})
+    wanted = st.pills("Kinds", kinds, selection_mode="multi", default=kinds, key=f"kinds {kinds}")
+    kept = [line for line in lines if line["Kind"] in wanted]
+    grid(kept, key="every number", words="Every number of the plan with its source and influence")
 
 
 def _influences(shown: OpenPlan) -> tuple[Influence, ...]:
@@ -70,16 +75,6 @@ def _what_if(shown: OpenPlan, report: Report, found: tuple[Influence, ...]) -> N
         "without contention on shared links, on top of the plan's own figures."
     )
     _sliders(shown, report, found)
-
-
-def _numbers(scenario: Any, found: tuple[Influence, ...]) -> None:
-    """The ledger, to be sorted by any column and searched."""
-    st.subheader("Every number and its source")
-    lines = number_rows(rows(scenario), found)
-    kinds = sorted({line["Kind"] for line in lines})
-    wanted = st.pills("Kinds", kinds, selection_mode="multi", default=kinds, key=f"kinds {kinds}")
-    kept = [line for line in lines if line["Kind"] in wanted]
-    grid(kept, key="every number", words="Every number of the plan with its source and influence")
 
 
 def number_rows(found: Sequence[Row], influences: Sequence[Influence]) -> list[dict[str, Any]]:

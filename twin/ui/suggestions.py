@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from twin.explore.study import Suggestion
+from twin.answers.nearest import Suggestion
 from twin.reports.numbers import gibibytes, show
 from twin.spec.kpis import KPIS
 from twin.ui import COMPARE, session

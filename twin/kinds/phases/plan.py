@@ -14,7 +14,7 @@ from twin.reports import MemoryReport, fitting, memory_report
 from twin.scenario import Scenario
 
 if TYPE_CHECKING:  # what is near is looked for further up
-    from twin.explore.study import Suggestion
+    from twin.answers.nearest import Suggestion
 
 NAME: Final = "phases"
 """Of the kind that these nouns are of."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import streamlit as st
 
 from twin.answers import Run
-from twin.explore.study import Attribution
+from twin.explore.study.attribution import Attribution
 from twin.figures.differences import attribution as figure
 from twin.ui import session
 from twin.ui.answers import attributed, studied

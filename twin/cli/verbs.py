@@ -1,0 +1,87 @@
+"""The verbs of the command, from `verbs.toml`: what each is called with, and the function that
+answers, which is imported when the verb runs."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from functools import cache
+from importlib import import_module
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from twin.cli.output import Output
+
+_TYPES: Final[Mapping[str, Any]] = {
+    "text": str,
+    "texts": list[str],
+    "path": Path,
+    "paths": list[Path],
+    "int": int,
+    "float": float,
+    "bool": bool,
+}
+
+
+@cache
+def verbs() -> Mapping[str, Mapping[str, Any]]:
+    """Every verb by name: `call`, `help` and `parameters`."""
+    told = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    shared = told.pop("shared")
+    for verb in told.values():
+        parameters = verb["parameters"].items()
+        verb["parameters"] = {k: shared[k] if v == "shared" else v for k, v in parameters}
+    return told
+
+
+def register(app: typer.Typer, name: str) -> None:
+    """Add one verb to an application."""
+    app.command(name, help=verbs()[name]["help"])(_callback(name))
+
+
+def _callback(name: str) -> Callable[..., None]:
+    """A function with the signature that typer reads."""
+    verb = verbs()[name]
+
+    def callback(**values: Any) -> None:
+        output = Output(values.pop("as_json"), values.pop("quiet"))
+        module, _, function = verb["call"].partition(":")
+        answer = getattr(import_module(f"{__package__}.{module}"), function)
+        told = {key: _plain(value, verb["parameters"][key]) for key, value in values.items()}
+        raise typer.Exit(answer(output=output, **told) or 0)
+
+    parameters = [_parameter(key, told) for key, told in verb["parameters"].items()]
+    callback.__signature__ = Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    callback.__annotations__ = {one.name: one.annotation for one in parameters}
+    return callback
+
+
+def _parameter(name: str, told: Mapping[str, Any]) -> Parameter:
+    """One parameter; without `option` it is an argument."""
+    settings = {key: told[key] for key in ("metavar", "help", "min", "max") if key in told}
+    kind: Any = _TYPES[told.get("type", "text")]
+    default = told.get("default", False if kind is bool else None)
+    if choices := told.get("choices"):
+        kind = StrEnum(name, list[str](choices))
+        default = default and kind(default)
+    flags = told.get("option", "").split()
+    info = typer.Option(*flags, **settings) if flags else typer.Argument(**settings)
+    required = told.get("required", False)
+    annotation = kind if required or default is not None else kind | None
+    return Parameter(
+        name,
+        Parameter.KEYWORD_ONLY,
+        default=Parameter.empty if required else default,
+        annotation=Annotated[annotation, info],
+    )
+
+
+def _plain(value: Any, told: Mapping[str, Any]) -> Any:
+    """A value without typer's wrapping: a list where there is none, and the text of a choice."""
+    if value is None and told.get("type") in ("texts", "paths"):
+        return []
+    return value.value if isinstance(value, StrEnum) else value
