@@ -224,7 +224,7 @@ def test_an_interrupt_exits_with_130(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("twin.loading.load_any", interrupted)
+    monkeypatch.setattr("twin.cli.run.load_any", interrupted)
     assert twin_command("run", small).code == 130
 
 

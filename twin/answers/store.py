@@ -42,7 +42,8 @@ def write_file(path: Path, data: bytes, *, once: bool = False) -> None:
     try:
         unfinished.write_bytes(data)
         if once:
-            _flush(unfinished)
+            with unfinished.open("rb") as file:
+                os.fsync(file.fileno())
             unfinished.chmod(0o444)
             path.hardlink_to(unfinished)
         else:
@@ -116,11 +117,6 @@ def _warn_once(entries: str, folder: str, reason: str) -> None:
 
 def _unfinished(path: Path) -> Path:
     return path.with_name(f".{secrets.token_hex(8)}.tmp")
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _rename_over(unfinished: Path, path: Path) -> Path | None:

@@ -74,7 +74,12 @@ def _perform(words: list[str]) -> int:
     """Run one command and return its exit code."""
     try:
         if "--help" in words[1:] and words[0] in verbs():
-            _help(words[0])
+            # The help of one verb. Asked through the whole command, typer would first read the
+            # options of the group, and import pydantic for that.
+            verb = words[0]
+            alone = _app(completion=False)
+            register(alone, verb)
+            alone(["--help"], prog_name=f"twin {verb}")
         else:
             application()(words, prog_name="twin")
     except SystemExit as end:
@@ -111,14 +116,6 @@ def _app(*, completion: bool) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-
-
-def _help(verb: str) -> None:
-    """The help of one verb. Asked through the whole command, typer would first read the options of
-    the group, and import pydantic for that."""
-    alone = _app(completion=False)
-    register(alone, verb)
-    alone(["--help"], prog_name=f"twin {verb}")
 
 
 def _explain(error: Exception, as_json: bool) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -177,10 +176,5 @@ def _run_table(run: MeasuredRun, found: RunSummary) -> Table:
     table.add_row("Median step", duration(found.median / 1e9))
     table.add_row("Fastest, slowest", _span(found.least, found.most))
     table.add_row("Written", header.created or "unknown")
-    table.add_row("Files", _place(run.folder))
+    table.add_row("Files", str(display(run.folder)))
     return table
-
-
-def _place(folder: Path) -> str:
-
-    return str(display(folder))

@@ -4,7 +4,6 @@ value came from."""
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Literal
 
 from twin.cli.output import Output, dumps
@@ -22,7 +21,8 @@ def schema(
 ) -> int | None:
     """What a scenario file may hold."""
 
-    document = scenario_schema(_folders(scenario) if scenario else ())
+    # Where the catalogs of a scenario are: beside it, and beside what it extends.
+    document = scenario_schema(read_family(find_scenario(scenario)).folders if scenario else ())
     is_page = form == "markdown"
     if output.json and is_page:
         output.document({"version": VERSION, "markdown": reference_page(document)})
@@ -30,12 +30,6 @@ def schema(
         output.document({"version": VERSION, "schema": document})
     else:
         sys.stdout.write(reference_page(document) if is_page else dumps(document))
-
-
-def _folders(scenario: str) -> list[Path]:
-    """Where the catalogs of a scenario are: beside it, and beside what it extends."""
-
-    return read_family(find_scenario(scenario)).folders
 
 
 def resolve(*, scenario: str, sets: list[str], output: Output) -> int | None:

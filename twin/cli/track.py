@@ -52,15 +52,12 @@ def _follow(follower: Follower, output: Output, every: float) -> None:
     while (found := follower.look()).state != "done":
         if (found.step, found.state) != known and not output.quiet:
             known = found.step, found.state
-            said = _say_new(_sentence(found), said)
+            text = _sentence(found)
+            if text != said:
+                sys.stdout.write(f"{text}\n")
+                sys.stdout.flush()
+            said = text
         time.sleep(every)
-
-
-def _say_new(text: str, said: str) -> str:
-    if text != said:
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
-    return text
 
 
 def _watch(follower: Follower, every: float) -> None:

@@ -246,7 +246,7 @@ def _inherit_descriptions(schema: Json) -> None:
     and for `kind` that of its choice; then how it is written, and its default."""
     own = [one for one in sections(schema) if one is not schema["$defs"][SOURCED]]
     for section in own:
-        section["description"] = _first_paragraph(section["description"])
+        section["description"] = " ".join(section["description"].partition("\n\n")[0].split())
     for section in own:
         for key, field in section["properties"].items():
             below = [section] if key == "kind" else members(schema, field)
@@ -262,10 +262,6 @@ def _sentence(meaning: str) -> str:
     begins_with_value = re.match(r"[\w, ]+:", meaning)
     first = meaning[:1] if begins_with_value else meaning[:1].upper()
     return first + meaning[1:].rstrip(".") + "."
-
-
-def _first_paragraph(text: str) -> str:
-    return " ".join(text.partition("\n\n")[0].split())
 
 
 def _with_extends(properties: Json) -> Json:

@@ -279,16 +279,12 @@ def _payload(
     placement = plan.placements.get(step.group)
     if kind is None or placement is None or placement.size == 1:
         return 0.0, 0.0
-    factor = _bus_factor(kind, placement.size)
+    # What nccl-tests multiplies algbw with to get busbw.
+    trips = 2 if kind == "all_reduce" else 1
+    factor = trips * (placement.size - 1) / placement.size
     if item := _exchange(plan, step.name):
         return (item.payload() + item.payload(backward=True)) / 2, factor
     return (flow.nvlink_bytes + flow.nic_bytes) / factor, factor
-
-
-def _bus_factor(kind: CollectiveKind, members: int) -> float:
-    """What nccl-tests multiplies algbw with to get busbw."""
-    trips = 2 if kind == "all_reduce" else 1
-    return trips * (members - 1) / members
 
 
 def _exposed(trace: Trace) -> NDArray[np.float64]:

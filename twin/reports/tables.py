@@ -109,7 +109,17 @@ def data_tables(found: Generated | None) -> list[Table]:
     is."""
     if found is None:
         return []
-    drivers = _drivers(found)
+    title = "Numbers that move the days of generation most"
+    table = headed(title, "field", "days at its low end", "at its high end")
+    known: set[tuple[str, float, float]] = set()
+    for job in found.generation.jobs:
+        for path, low, high in job.drivers:
+            if (path, low, high) in known:
+                continue
+            known.add((path, low, high))
+            ends = (digits(job.days * one) for one in (low, high))
+            table.add_row(f"{job.job.name}: {path}", *ends)
+    drivers = table
     return [_jobs(found), _requests(found), *([drivers] if drivers.rows else [])]
 
 
@@ -175,20 +185,6 @@ def _request(job: JobRun, part: RequestGroupRun) -> tuple[str, ...]:
         duration(pace.step.seconds),
         pace.limit,
     )
-
-
-def _drivers(found: Generated) -> Table:
-    title = "Numbers that move the days of generation most"
-    table = headed(title, "field", "days at its low end", "at its high end")
-    known: set[tuple[str, float, float]] = set()
-    for job in found.generation.jobs:
-        for path, low, high in job.drivers:
-            if (path, low, high) in known:
-                continue
-            known.add((path, low, high))
-            ends = (digits(job.days * one) for one in (low, high))
-            table.add_row(f"{job.job.name}: {path}", *ends)
-    return table
 
 
 def _span(span: tuple[float, float] | None) -> str:

@@ -34,7 +34,6 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.arch.ops import Layer
 from twin.explore.search.layer_time_bounds import ModelPart, ModelTimes
 from twin.planning.memory import states
 from twin.planning.mesh import lay_out
@@ -183,16 +182,14 @@ def states_bytes(scenario: Scenario, model: ModelTimes) -> Numbers:
     mesh = lay_out(scenario)
     found: list[float] = []
     for kind in model.kinds:
-        device, _ = states(scenario, mesh, [_alone(kind.layer)])
+        # A layer as the only one of a chunk. What is counted in another layer (a tied table) is
+        # left out: it may be on the same stage.
+        device, _ = states(
+            scenario, mesh, [Chunk(0, 0, (kind.layer,), kind.layer.weights, 0, kind.layer.frozen)]
+        )
         device.pop("optimizer_buffers", None)
         found.append(sum(device.values()))
     return np.array(found)
-
-
-def _alone(layer: Layer) -> Chunk:
-    """A layer as the only one of a chunk. What is counted in another layer (a tied table) is left
-    out: it may be on the same stage."""
-    return Chunk(0, 0, (layer,), layer.weights, 0, layer.frozen)
 
 
 def waiting(time_bound: TimeBound, schedule: Schedule, microbatches: int) -> Numbers:

@@ -53,14 +53,10 @@ def numbers(lengths: Lengths, count: int, dice: np.random.Generator) -> Whole:
             drawn = lengths.least * (1.0 - dice.random(count)) ** (-1.0 / lengths.shape)
             drawn = np.minimum(drawn, lengths.longest)
         case Histogram():
-            drawn = _binned(lengths, count, dice)
+            edges, weights = np.array(lengths.edges), np.array(lengths.counts, dtype=float)
+            bins = dice.choice(len(weights), count, p=weights / weights.sum())
+            drawn = edges[bins] + dice.random(count) * (edges[bins + 1] - edges[bins])
     return np.maximum(1, np.rint(drawn)).astype(np.int64)
-
-
-def _binned(lengths: Histogram, count: int, dice: np.random.Generator) -> NDArray[np.float64]:
-    edges, weights = np.array(lengths.edges), np.array(lengths.counts, dtype=float)
-    bins = dice.choice(len(weights), count, p=weights / weights.sum())
-    return edges[bins] + dice.random(count) * (edges[bins + 1] - edges[bins])
 
 
 def _waits(spec: EnvironmentSpec | None, count: int, dice: np.random.Generator) -> Whole:
