@@ -116,9 +116,15 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
     ),
     (
         feasibility.tensor_divides_heads,
-        {"parallel": {"tensor": 8}},
+        {"parallel": {"tensor": 16}},
         "parallel.tensor",
-        "nearest tensor=4",
+        "nearest tensor=8",
+    ),
+    (
+        feasibility.tensor_divides_heads,
+        {"model": {"attention": GQA | {"heads": 12}}, "parallel": {"tensor": 6}},
+        "parallel.tensor",
+        "nearest tensor=4 or 12",
     ),
     (
         feasibility.tensor_divides_widths,
@@ -305,6 +311,7 @@ KEEPS: list[tuple[Rule, SECTION]] = [
         {"model": {"moe": MOE}, "parallel": {"expert": 8, "pipeline": 2}},
     ),
     (feasibility.tensor_divides_heads, {"parallel": {"tensor": 4}}),
+    (feasibility.tensor_divides_heads, {"parallel": {"tensor": 8}}),
     (feasibility.tensor_divides_widths, {"model": {"moe": MOE}, "parallel": {"tensor": 4}}),
     (feasibility.tensor_divides_vocabulary, {"parallel": {"tensor": 4}}),
     (
@@ -462,9 +469,9 @@ def test_the_message_counts_what_does_not_divide() -> None:
 @pytest.mark.parametrize(
     ("parallel", "hint"),
     [
-        # 8 fills the grid and cuts the 4 key-value heads; 3 fills it and cuts no heads.
+        # 3 fills the grid and cuts no heads.
         ({"tensor": 5, "pipeline": 2}, "nearest tensor=4, or nodes=5"),
-        ({"tensor": 7, "pipeline": 3}, "nearest tensor=4, or nodes=21"),
+        ({"tensor": 7, "pipeline": 3}, "nearest tensor=4 or 8, or nodes=21"),
         # 12 stages fill the grid, and there are 8 layers.
         ({"tensor": 2, "pipeline": 7}, "nearest pipeline=6, or nodes=7"),
         ({"tensor": 7, "pipeline": 7}, "change both tensor and pipeline, or nodes=49"),
@@ -482,7 +489,9 @@ def test_an_order_that_repeats_may_be_long() -> None:
 
 
 def test_all_problems_are_found_at_once() -> None:
-    broken = scenario(parallel={"tensor": 8, "pipeline": 3, "expert": 2}, train={"tokens": "64tok"})
+    broken = scenario(
+        parallel={"tensor": 16, "pipeline": 3, "expert": 2}, train={"tokens": "64tok"}
+    )
     assert {problem.path for problem in problems(broken)} == {
         "parallel.pipeline",
         "parallel.expert",

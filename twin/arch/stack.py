@@ -57,7 +57,9 @@ def uneven(model: ModelSpec, shape: Shape) -> tuple[str, ...]:
     """Dotted names of the sizes that the tensor, context or expert degrees do not divide."""
     sizes = [("model.attention.heads", model.attention.heads, shape.tensor)]
     if isinstance(model.attention, GroupedAttention):
-        sizes.append(("model.attention.kv_heads", model.attention.kv_heads, shape.tensor))
+        own = model.attention.kv_heads
+        pair = (own, shape.tensor) if own >= shape.tensor else (shape.tensor, own)
+        sizes.append(("model.attention.kv_heads", *pair))
     if "dense" in kinds(model):
         sizes.append(("model.ffn.width", model.ffn.width, shape.tensor))
     sizes.append(("model.vocab", model.vocab, shape.tensor))

@@ -115,12 +115,18 @@ def adapters_have_no_prediction_modules(scenario: Scenario) -> list[Problem]:
 
 
 def tensor_divides_heads(scenario: Scenario) -> list[Problem]:
-    """Attention is cut by whole heads, and by whole key-value heads."""
+    """Attention is cut by whole heads. Ranks have whole key-value heads, or as many ranks share
+    each."""
     attention, tensor = scenario.model.attention, scenario.parallel.tensor
-    counts = {"heads": attention.heads}
-    if isinstance(attention, GroupedAttention):
-        counts["kv_heads"] = attention.kv_heads
-    return _tensor_divides("TW106", tensor, counts)
+    wrong = _tensor_divides("TW106", tensor, {"heads": attention.heads})
+    if wrong or not isinstance(attention, GroupedAttention):
+        return wrong
+    keys = attention.kv_heads
+    if keys % tensor == 0 or tensor % keys == 0:
+        return []
+    fits = [one for one in divisors(attention.heads) if keys % one == 0 or one % keys == 0]
+    message = f"tensor={tensor} neither divides kv_heads={keys} nor is a multiple of it"
+    return [problem("TW106", "parallel.tensor", message, nearest("tensor", tensor, fits))]
 
 
 def tensor_divides_widths(scenario: Scenario) -> list[Problem]:

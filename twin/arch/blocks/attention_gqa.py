@@ -3,6 +3,12 @@
 One GEMM makes queries, keys and values; norms over heads and rotary positions follow where the
 model has them. Tensor parallel by head (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Sinks (a
 learned logit per head in the softmax, gpt-oss) weigh something and cost nothing else.
+
+With more tensor ranks than key-value heads, several ranks share a head. Megatron-LM
+(megatron/core/transformer/attention.py, `get_query_key_value_tensors`) still cuts the projection
+evenly, so that no weight and no gradient is there twice. It gathers queries, keys and values of all
+heads over the tensor ranks, and every rank takes its query heads and one key-value head. Backward
+reduce-scatters the gradient of the gathered tensor, which sums those of a shared head.
 """
 
 from __future__ import annotations
@@ -13,16 +19,16 @@ from dataclasses import replace
 from twin.arch.attention import Heads, core
 from twin.arch.fp8 import attention_out, projection
 from twin.arch.kernels import ELEMENT, norm, streaming
-from twin.arch.ops import Item, Op, Shape, Work
+from twin.arch.ops import Exchange, Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, enter, leave, matrix, norm_gains, regather, vector
 from twin.spec.model import GroupedAttention, ModelSpec
 
 
 def heads(attention: GroupedAttention, tensor: int = 1) -> Heads:
-    """The heads on one tensor rank."""
+    """The heads on one tensor rank; at least one key-value head, which ranks then share."""
     return Heads(
         attention.heads // tensor,
-        attention.kv_heads // tensor,
+        max(1, attention.kv_heads // tensor),
         attention.head_dim,
         attention.head_dim,
     )
@@ -64,8 +70,9 @@ def items(attention: GroupedAttention, model: ModelSpec, shape: Shape) -> tuple[
     bias = attention.bias or attention.qkv_bias
     return (
         *enter("attention_gather", hidden, shape, shape.precision),
-        *_projections(shape, model.hidden, own, bias),
+        *_projections(attention, shape, model.hidden, bias),
         *regather("attention_regather", hidden, shape, shape.precision),
+        *_shared_heads(attention, shape),
         *_queries_keys(attention, model, own, tokens),
         *core(own, shape, model.dropout),
         *attention_out(shape, (tokens, values, model.hidden), attention.bias),
@@ -73,17 +80,36 @@ def items(attention: GroupedAttention, model: ModelSpec, shape: Shape) -> tuple[
     )
 
 
-def _projections(shape: Shape, hidden: int, own: Heads, bias: bool) -> tuple[Op, ...]:
-    """Queries, keys and values: one product, or one each."""
-    query, key = own.query * own.qk_dim, own.key_value * own.qk_dim
+def _projections(
+    attention: GroupedAttention, shape: Shape, hidden: int, bias: bool
+) -> tuple[Op, ...]:
+    """Queries, keys and values: one product, or one each. What ranks gather is kept there."""
+    query = attention.heads * attention.head_dim // shape.tensor
+    key = attention.kv_heads * attention.head_dim // shape.tensor
     fused, separate = {"qkv": query + 2 * key}, {"q": query, "k": key, "v": key}
     widths = separate if shape.separate else fused
+    kept = 0 if shape.tensor > attention.kv_heads else ELEMENT * shape.tokens
     return tuple(
         op
         for name, width in widths.items()
-        for op in projection(
-            name, shape, (shape.tokens, hidden, width), ELEMENT * shape.tokens * width, bias
-        )
+        for op in projection(name, shape, (shape.tokens, hidden, width), kept * width, bias)
+    )
+
+
+def _shared_heads(attention: GroupedAttention, shape: Shape) -> tuple[Item, ...]:
+    """Queries, keys and values of all heads, gathered over tensor ranks that share key-value heads,
+    and copied into the order of heads: they arrive rank by rank. Backward makes the opposite copy
+    before the sum. Kept are the rank's own heads."""
+    if shape.tensor <= attention.kv_heads:
+        return ()
+    own = heads(attention, shape.tensor)
+    width = (attention.heads + 2 * attention.kv_heads) * attention.head_dim
+    whole = float(ELEMENT * shape.tokens * width)
+    kept = float(ELEMENT * shape.tokens * (own.query + 2 * own.key_value) * own.qk_dim)
+    copy = Work(0.0, 2 * whole, 1)
+    return (
+        Exchange("heads_gather", "tensor", whole, "all_gather", "reduce_scatter"),
+        streaming("heads_order", copy, copy, kept, kept),
     )
 
 

@@ -57,6 +57,8 @@ class Stack(BaseModel):
     """Ranks that share an expert where a row says nothing."""
     dispatcher: Literal["alltoall", "deepep"] = "alltoall"
     """Of tokens to experts, where a row says nothing."""
+    virtual: int | None = None
+    """Chunks per stage, where a row says nothing."""
     layers_per_chunk: int | None = None
     """Of interleaved stages, where a row does not say how many chunks."""
     splits: tuple[str, ...] = ()

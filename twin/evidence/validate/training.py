@@ -63,7 +63,7 @@ def express(row: PublishedRow) -> Expressed:
             "tokens": "1T",
             "global_batch": f"{batch}seq",
             "sequence": f"{sequence}tok",
-            "optimizer": "muon" if "muon" in row.words else "adamw",
+            **_optimizer(row, stack),
             "precision": _precision(row),
             **_scaling(row),
             **_adapters(row, assumed),
@@ -75,6 +75,13 @@ def express(row: PublishedRow) -> Expressed:
         over["model"] = {"learned_positions": sequence}
     over = _merged(over, stack.over)
     return Expressed(_merged(tree, stack.scenario), over, stack, tuple(assumed), again is None)
+
+
+def _optimizer(row: PublishedRow, stack: Stack) -> Tree:
+    """Muon where the row says so; else the stack's own, or AdamW."""
+    if "muon" in row.words:
+        return {"optimizer": "muon"}
+    return {} if "optimizer" in stack.scenario.get("train", {}) else {"optimizer": "adamw"}
 
 
 def _batch(row: PublishedRow, assumed: list[str]) -> int | None:
@@ -223,10 +230,10 @@ paper, 2 + s / (2 h) rounded up."""
 
 
 def _chunks(stack: Stack, layers: int, pipeline: int) -> int | None:
-    """Chunks per stage of a stack that says how many layers each has, embedding and head counted as
-    one layer each; None where it does not say."""
-    if stack.layers_per_chunk is None:
-        return None
+    """Chunks per stage of a stack that says so, or how many layers each has, embedding and head
+    counted as one layer each; None where it does not say."""
+    if stack.virtual is not None or stack.layers_per_chunk is None:
+        return stack.virtual
     return max(1, (layers + 2) // (pipeline * stack.layers_per_chunk))
 
 
@@ -286,7 +293,12 @@ def _recompute(row: PublishedRow) -> tuple[str, ...] | None:
         return ("alternate_products",)
     if words == "selective":
         return ("attention_core",)
-    named = {"norm": "norms", "layernorm": "norms", "act": "swiglu", "mla_up_proj": "mla_up",
-             "moe": "full"}  # fmt: skip
     parts = [word.strip() for word in re.split(r"[,+]", words)]
-    return tuple(dict.fromkeys(named[part] for part in parts if part in named))
+    return tuple(dict.fromkeys(_MODULES[part] for part in parts if part in _MODULES))
+
+
+_MODULES: Final = {
+    "norm": "norms", "layernorm": "norms", "act": "swiglu", "moe_act": "swiglu",
+    "mla_up_proj": "mla_up", "core_attn": "attention_core", "moe": "full",
+}  # fmt: skip
+"""Modules of Megatron-Core's --recompute-modules in the twin's words."""
