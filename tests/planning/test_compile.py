@@ -151,6 +151,14 @@ CAVEATS: list[tuple[str, SECTION]] = [
         },
     ),
     ("experts-repeated-on-tensor-ranks", {"model": {"moe": MOE}, "parallel": {"tensor": 2}}),
+    (
+        "uneven-replicas",
+        {
+            "parallel": {"pipeline": 2},
+            "cluster": {"nodes": 3},
+            "train": {"global_batch": "3072tok"},
+        },
+    ),
     ("mixed-pipeline-neighbours", {"parallel": {"pipeline": 4}, "cluster": {"gpus": 8}}),
     ("balanced-by-kernels", {"parallel": {"pipeline": 2}}),
     ("empty-chunks", {"parallel": {"pipeline": 4, "layers": (2, 6, 0, 0)}}),

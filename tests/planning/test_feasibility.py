@@ -296,9 +296,9 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
     ),
     (
         feasibility.groups_sit_evenly,
-        {"cluster": {"nodes": 6}, "parallel": {"tensor": 2, "pipeline": 4}},
-        "parallel.pipeline",
-        "nearest pipeline=3 or 6",
+        {"cluster": {"nodes": 3, "gpus": 4}, "parallel": {"context": 3}},
+        "parallel.context",
+        "nearest context=2 or 4",
     ),
 ]
 
@@ -419,7 +419,7 @@ KEEPS: list[tuple[Rule, SECTION]] = [
     ),
     (
         feasibility.groups_sit_evenly,
-        {"cluster": {"nodes": 6}, "parallel": {"tensor": 2, "pipeline": 3}},
+        {"cluster": {"nodes": 6}, "parallel": {"tensor": 2, "pipeline": 4}},
     ),
 ]
 

@@ -354,3 +354,10 @@ def test_the_replicas_of_mirrored_stages_lie_where_their_ranks_do(
         found = placements(replace(layout, copies=2))["data"]
         expected = both if len(set(both.values())) == 1 else alone
         assert found == Placement(size=8, per_node=min(expected.values())), order
+
+
+def test_replicas_on_an_odd_number_of_nodes_sit_as_on_the_node_with_fewest() -> None:
+    """24 GPUs in two stages: 12 replicas, 8 on one node and 4 on another."""
+    grid = mesh(data=12, pipeline=2)
+    assert members_per_node(grid, "data") == (4, 8)
+    assert placements(grid)["data"] == Placement(12, 4)

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from math import gcd
 from pathlib import Path
 
 from twin.arch.fp8 import stored
 from twin.arch.ops import Layer
 from twin.arch.recompute import RECOMPUTED
 from twin.loading.files import read_data
-from twin.planning.feasibility import microbatches
-from twin.planning.mesh import in_pods, neighbours_share
+from twin.planning.feasibility import REPLICAS, microbatches
+from twin.planning.mesh import in_pods, members_per_node, neighbours_share
 from twin.planning.types import Chunk, Memory, Mesh, Warning
 from twin.routing import load
 from twin.scenario import Scenario
@@ -141,6 +142,7 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *assumed_numbers(scenario),
         *experts_on_tensor_ranks(scenario),
         *tensor_across_nodes(mesh),
+        *uneven_replicas(scenario, mesh),
         *mixed_neighbours(mesh),
         *mixed_pods(scenario, mesh),
         *balance(scenario),
@@ -256,6 +258,24 @@ def tensor_across_nodes(mesh: Mesh) -> list[Warning]:
         _warning("tensor-across-nodes", axis=axis, degree=degree, gpus=mesh.gpus_per_node)
         for axis, degree in degrees.items()
         if degree > mesh.gpus_per_node
+    ]
+
+
+def uneven_replicas(scenario: Scenario, mesh: Mesh) -> list[Warning]:
+    """Replicas of weights that have more members on one node than on another."""
+    found = {group: members_per_node(mesh, group) for group in REPLICAS}
+    if scenario.model.moe is None:
+        del found["expert_data"]
+    uneven = [(group, counts) for group, counts in found.items() if len(counts) > 1]
+    return [
+        _warning(
+            "uneven-replicas",
+            group=group,
+            counts=" or ".join(str(count) for count in counts),
+            gpus=mesh.gpus_per_node,
+            each=gcd(*counts),
+        )
+        for group, counts in uneven
     ]
 
 

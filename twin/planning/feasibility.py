@@ -93,12 +93,8 @@ CODES: Final = {
 }
 """Stable codes of the rules of layouts, with what each means."""
 
-AXIS_TO_CHANGE: Final = dict(zip(GROUPS, GROUPS, strict=True)) | {
-    "data": "pipeline",
-    "expert_data": "pipeline",
-}
-"""The degree that a planner would change so that groups of a kind sit evenly; data parallelism is
-what remains."""
+REPLICAS: Final = ("data", "expert_data")
+"""Kinds of groups that may straddle nodes unevenly, as on an odd number of nodes."""
 
 MOST_PLAYED: Final = 2048
 """Micro-batches that an order which never repeats may have. They are all played, at about 10 ms and
@@ -294,23 +290,23 @@ def schedule_can_run(scenario: Scenario) -> list[Problem]:
 
 
 def groups_sit_evenly(scenario: Scenario) -> list[Problem]:
-    """Every group has as many members on each node it touches: collectives are costed for such
-    groups only."""
+    """Every group that talks inside layers has as many members on each node it touches: such
+    collectives are costed for such groups only. Replicas may sit otherwise (`uneven_replicas`)."""
     mesh = lay_out(scenario)
     if not _grid_is_whole(scenario) or mesh.stage_ranks % (mesh.expert_tensor * mesh.expert):
         return []
     found: dict[str, Problem] = {}
-    for group, axis in AXIS_TO_CHANGE.items():
-        if GROUPS[group][0] == "experts" and scenario.model.moe is None:
+    for axis in GROUPS:
+        if axis in REPLICAS or (GROUPS[axis][0] == "experts" and scenario.model.moe is None):
             continue
-        counts = members_per_node(mesh, group)
-        if len(counts) == 1 or axis in found:
+        counts = members_per_node(mesh, axis)
+        if len(counts) == 1:
             continue
         message = (
-            f"{group} groups straddle nodes of {mesh.gpus_per_node} GPUs unevenly: "
+            f"{axis} groups straddle nodes of {mesh.gpus_per_node} GPUs unevenly: "
             f"{' or '.join(str(count) for count in counts)} members on a node"
         )
-        hint = nearest(axis, getattr(mesh, axis), nearest_even(mesh, axis, group))
+        hint = nearest(axis, getattr(mesh, axis), nearest_even(mesh, axis, axis))
         found[axis] = problem("TW101", f"parallel.{axis}", message, hint)
     return list(found.values())
 

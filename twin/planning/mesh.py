@@ -92,13 +92,15 @@ def members_per_node(mesh: Mesh, group: str) -> tuple[int, ...]:
 
 
 def placements(mesh: Mesh, nodes_per_pod: int | None = None) -> dict[str, Placement]:
-    """The placement of every kind of group, for a mesh whose groups sit evenly; `pipeline` is a
-    pair of neighbours. How groups sit in pods is told where their size is given."""
+    """The placement of every kind of group; `pipeline` is a pair of neighbours. Groups that sit
+    unevenly count as spread over more nodes, with as many members on each as divide all counts: on
+    the node with fewest, as few NICs carry the traffic of the group. How groups sit in pods is told
+    where their size is given."""
     pods = in_pods(mesh, nodes_per_pod) if nodes_per_pod else None
     found = {
         group: Placement(
             size=_size(mesh, group),
-            per_node=members_per_node(mesh, group)[0],
+            per_node=gcd(*members_per_node(mesh, group)),
             per_pod=members_per_node(pods, group)[0] if pods else None,
         )
         for group in GROUPS

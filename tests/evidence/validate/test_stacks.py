@@ -28,11 +28,13 @@ def test_a_split_is_for_as_many_chunks_and_layers_only(chunks: int, layers: int)
     assert stack("4*15 1").split(chunks, layers) is None
 
 
-def test_every_shipped_split_is_of_61_layers() -> None:
+def test_every_shipped_split_is_of_61_or_94_layers() -> None:
+    """DeepSeek-V3 and Kimi K2, or Qwen3 235B."""
     own = [split for one in stacks() for split in one.splits]
     assert own
     for split in own:
-        found = [one for n in range(1, 65) if (one := stack(split).split(n, 61))]
+        sizes = ((n, layers) for n in range(1, 65) for layers in (61, 94))
+        found = [one for n, layers in sizes if (one := stack(split).split(n, layers))]
         assert len(found) == 1, split
 
 
