@@ -14,8 +14,7 @@ prompts.py       which tasks come next, and how hard they are
 rewards.py       rewards of responses
 
 batches.py       responses and PTX as weighted batches
-learn.py         a step: log-probabilities, policy-gradient weights, the trainer's own step
-objective.py     objectives and their policy-gradient weights
+objective.py     objectives, their policy-gradient weights, and a step of the trainer
 
 gym/             families of verifiable tasks
 critique/        a critic of responses that no program can verify

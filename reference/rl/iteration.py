@@ -19,8 +19,8 @@ from dataclasses import asdict
 from typing import Any
 
 from reference.rl.batches import ptx_batches
-from reference.rl.critique.loop import comparison_batches
-from reference.rl.learn import learn
+from reference.rl.critique.ranking import comparison_batches
+from reference.rl.objective import learn
 from reference.rl.prompts import draw, seed_of
 from reference.rl.records import NOBODY, PromptGroup
 from reference.rl.rewards import give, parts

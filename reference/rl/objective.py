@@ -27,7 +27,13 @@ K2's objective has the gradient -2 kl_weight g: the same direction, and a size t
 the same; with clipping, accumulation over prompts of other weights or an auxiliary loss it is not,
 which is why both have a name.
 
-Legend: K responses of a group, B rows, T tokens of a row.
+A step (`learn`) computes log-probabilities, the policy-gradient weights, and the trainer's own step
+on cross-entropy with these weights. The forward pass for the weights comes before that of the
+gradients, so that each response is read twice: K2's error is of a whole response, known only behind
+its last token.
+
+Legend: K responses of a group, R rows of the step, B rows of a micro-batch, T tokens of a row, N
+tokens that are learned, W words.
 """
 
 from __future__ import annotations
@@ -35,12 +41,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import Final, Literal
+from time import perf_counter
+from typing import Annotated, Final, Literal
 
 import torch
+from pydantic import Field, Strict
 from torch import Tensor
 
-from reference.text.loader import IGNORED
+from reference.config import RunSpec
+from reference.ending import Stop
+from reference.metrics import StepMetrics
+from reference.rl.batches import Batches, LearnFrom, ResponseRow, batch_of, cut, row_of
+from reference.rl.records import PromptGroup
+from reference.text.loader import IGNORED, Weighed
+from reference.trainer.stages import Stage, balanced
+from reference.trainer.step import train_step
+from reference.trainer.trainee import Trainee
+from twin.schedules.base import Action
+from twin.spec.base import Flag, Spec
 
 Baseline = Literal["mean", "log_z"]
 
@@ -113,3 +131,167 @@ def token_weights(weight_K: Tensor, targets_BT: Tensor, rows: Sequence[int]) -> 
     row; targets of -100 weigh nothing."""
     weight_B = -weight_K[torch.tensor(rows, dtype=torch.long)]
     return torch.where(targets_BT == IGNORED, 0.0, weight_B[:, None])
+
+
+Positive = Annotated[float, Strict(), Field(gt=0, le=1e3)]
+
+
+class ObjectiveSpec(Spec):
+    """The objective (`reference.rl.objective`)."""
+
+    form: Literal["kimi_k2", "kimi_k15"] = "kimi_k2"
+    """kimi_k2: the squared error of whole responses; kimi_k15: the same direction, with a size that
+    does not vanish with `kl_weight`."""
+    baseline: Baseline = "mean"
+    """What a reward is compared with: the group's mean, or log Z."""
+    kl_weight: Positive = 0.1
+    """Price of a nat away from the policy that wrote; OURS."""
+    learn_from: LearnFrom = "all"
+    """all: every token that a policy wrote; newest: those of the iteration's own policy alone,
+    earlier segments of a paused response are read and not learned."""
+    old: Literal["behaviour", "policy"] = "behaviour"
+    """Old log-probabilities: of what tokens were drawn from, temperature and cuts included, or of
+    the policy at temperature 1."""
+    reset_optimizer: Flag = False
+    """Forget momentum in each iteration, since the policy that is compared with is another (K1.5,
+    section 2.3; K2 does not say)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLogRatios:
+    """The policy now, on the rows of a step."""
+
+    log_ratio_R: Tensor
+    """Of each response, float64, in nats: the policy now against the one that wrote it."""
+    mismatch: float
+    """Largest difference between the trainer's log-probability of a token that the newest weights
+    wrote and the inference engine's, in nats: before the first update the error of their sums."""
+    entropy: float
+    """Mean over learned tokens of the policy's entropy, in nats."""
+    tokens: int
+    """Learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyUpdate:
+    """A step, and the policy before it."""
+
+    step: StepMetrics | None
+    """None where the loss is not finite."""
+    before: PolicyLogRatios
+    looked_s: float
+    """Seconds of the pass for log-probabilities."""
+
+
+def learn(
+    run: RunSpec,
+    trainee: Trainee,
+    groups: Sequence[PromptGroup],
+    spec: ObjectiveSpec,
+    *,
+    newest: int,
+    beside: Sequence[Weighed] = (),
+) -> PolicyUpdate:
+    """A step on groups, each prompt with equal weight; `beside` are further micro-batches with
+    their weights. `newest` is the version that wrote last."""
+    tempered = spec.old == "behaviour"
+    rows = [
+        row_of(response, spec.learn_from, newest, tempered=tempered)
+        for group in groups
+        for response in group.responses
+    ]
+    began = perf_counter()
+    before = look(run, trainee, rows)
+    looked_s = perf_counter() - began
+    weight_R = policy_gradient_weights(groups, before.log_ratio_R, spec)
+    step = _step(run, trainee, [*_batches(run, rows, weight_R), *beside])
+    return PolicyUpdate(step, before, looked_s)
+
+
+def policy_gradient_weights(
+    groups: Sequence[PromptGroup], log_ratio_R: Tensor, spec: ObjectiveSpec
+) -> Tensor:
+    """The derivative of the mean objective of the groups by each response's log-probability,
+    [R]."""
+    weights_of = POLICY_GRADIENT_WEIGHTS[spec.form]
+    sizes = [len(group.responses) for group in groups]
+    weights: list[Tensor] = []
+    for group, log_ratio_K in zip(groups, log_ratio_R.split(sizes), strict=True):
+        rewards = [response.reward for response in group.responses]
+        rewarded = RewardGroup(torch.tensor(rewards, dtype=torch.float64), log_ratio_K)
+        weights.append(weights_of(rewarded, spec.kl_weight, spec.baseline) / len(groups))
+    return torch.cat(weights)
+
+
+@torch.no_grad()
+def look(run: RunSpec, trainee: Trainee, rows: Sequence[ResponseRow]) -> PolicyLogRatios:
+    """Log-ratios of rows, and the policy's entropy on their learned tokens."""
+    for model in trainee.models:
+        model.eval()
+    (model,) = trainee.models
+    log_ratio_R = torch.zeros(len(rows), dtype=torch.float64)
+    entropy, tokens, mismatch = 0.0, 0, 0.0
+    for part in _micro_batches(run, rows):
+        chosen = [rows[at] for at in part]
+        tokens_BT, targets_BT = batch_of(chosen)
+        given = (tokens_BT.to(trainee.device), targets_BT)
+        like = torch.empty((*tokens_BT.shape, model.spec.hidden), dtype=trainee.dtype)
+        (logits_BTW,) = trainee.runtime.look(((Action("F", 0, 0),),), [given], like)
+        learned_BT = targets_BT != IGNORED
+        # Over all tokens most of this would be of prompts and padding.
+        wide_NW = logits_BTW[learned_BT.to(trainee.device)].double().log_softmax(-1).cpu()
+        now_N = wide_NW.gather(-1, targets_BT[learned_BT][:, None])[:, 0]
+        width = tokens_BT.shape[1]
+        then_N = _targets([row.then for row in chosen], width, 0.0)[learned_BT]
+        checks_N = _targets([row.checks for row in chosen], width, torch.nan)[learned_BT]
+        away_BT = torch.zeros_like(targets_BT, dtype=torch.float64)
+        away_BT[learned_BT] = now_N - then_N
+        log_ratio_R[part] = away_BT.sum(1)
+        entropy -= (wide_NW.exp() * wide_NW).sum().item()
+        tokens += int(learned_BT.sum())
+        differences_N = torch.where(checks_N.isnan(), 0.0, (now_N - checks_N).abs())
+        mismatch = max([mismatch, *differences_N.tolist()])
+    return PolicyLogRatios(log_ratio_R, mismatch, entropy / max(1, tokens), tokens)
+
+
+def _targets(rows: Sequence[Sequence[float]], width: int, fill: float) -> Tensor:
+    """A number of each target, [B, T], float64."""
+    values_BT = torch.full((len(rows), width), fill, dtype=torch.float64)
+    for at, row in enumerate(rows):
+        values_BT[at, : len(row) - 1] = torch.tensor(row[1:], dtype=torch.float64)
+    return values_BT
+
+
+def _micro_batches(run: RunSpec, rows: Sequence[ResponseRow]) -> list[list[int]]:
+    """Rows of similar length together."""
+    order = sorted(range(len(rows)), key=lambda at: (rows[at].width, at))
+    return cut(order, run.train.micro_batch)
+
+
+def _batches(run: RunSpec, rows: Sequence[ResponseRow], weight_R: Tensor) -> list[Weighed]:
+    width = max(row.width for row in rows) if run.balance.sequence_loss else None
+    batches: list[Weighed] = []
+    for part in _micro_batches(run, rows):
+        tokens_BT, targets_BT = batch_of([rows[at] for at in part], width)
+        batches.append((tokens_BT, targets_BT, token_weights(weight_R, targets_BT, part)))
+    return batches
+
+
+def _step(run: RunSpec, trainee: Trainee, batches: Sequence[Weighed]) -> StepMetrics | None:
+    """The trainer's step on these micro-batches."""
+    assert isinstance(trainee.loader, Batches)
+    width = max(tokens_BT.shape[1] for tokens_BT, _, _ in batches)
+    stage = Stage(
+        name="rl",
+        first=trainee.step,
+        end=trainee.step + 1,
+        sequence=width,
+        micro_batch=run.train.micro_batch,
+        accumulate=len(batches),
+        rope=trainee.models[0].spec.rope,
+        rates=None,
+    )
+    trainee.loader.left = list(batches)
+    share = run.balance.sequence_loss / len(batches)
+    with balanced(trainee.models, share, width):
+        return train_step(run, stage, trainee, Stop()).step

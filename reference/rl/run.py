@@ -17,7 +17,7 @@ from reference.inference.engine import Engine
 from reference.model import Transformer
 from reference.parallel.world import environment, joined
 from reference.rl.batches import Batches, ptx_loader
-from reference.rl.critique.loop import critique_of, refuse
+from reference.rl.critique.ranking import critique_of, refuse
 from reference.rl.environments import open_environments
 from reference.rl.iteration import StoppedError, iterate
 from reference.rl.prompts import History, known

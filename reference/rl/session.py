@@ -38,7 +38,7 @@ from reference.inference.engine import Engine
 from reference.inference.spec import EngineSpec
 from reference.metrics import NAME, line_of, read_lines
 from reference.model import Transformer
-from reference.rl.critique.loop import Critique
+from reference.rl.critique.ranking import Critique
 from reference.rl.prompts import History, seed_of
 from reference.rl.records import PromptGroup, Response, group_json, group_of, opening
 from reference.rl.rollout import Rollout, RolloutCounts

@@ -16,7 +16,7 @@ from reference.inference.spec import EngineSpec
 from reference.rl.batches import PtxSpec
 from reference.rl.critique.ranking import CritiqueSpec
 from reference.rl.environments import EnvironmentsSpec
-from reference.rl.learn import ObjectiveSpec
+from reference.rl.objective import ObjectiveSpec
 from reference.rl.prompts import PromptsSpec
 from reference.rl.rewards import RewardsSpec
 from reference.rl.rollout import RolloutSpec, TemperatureSpec

@@ -1,16 +1,33 @@
-"""Isolation of untrusted code: a place to run in, and the guarantees that it gives."""
+"""Isolation of untrusted code: a place to run in, and the guarantees that it gives.
+
+Under bubblewrap (bwrap(1), 0.8) it has its own file system, with only what it needs in it. The
+caller's root gives each run a user of its own, since limits on processes do not hold for root even
+inside a user namespace; anybody else gets one.
+
+Without bubblewrap (`plain`) it has what the kernel gives to a process that asks for it. Each
+protection is tried once in a process of its own. What works is used, and demanded of every run;
+what does not is a guarantee that is not given. Weaker than bubblewrap in that the names of files
+outside stay visible to lookups, and no address of this machine can be used for tests.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
+from reference.sandbox.inside import kernel
+from reference.sandbox.job import RunLimits
 from twin.errors import Problem, UsageError
 
 PACKAGE_ROOT = Path(__file__).parents[2]
@@ -131,3 +148,173 @@ def own_user() -> Iterator[int | None]:
         return
     message = f"all {len(USERS)} users for untrusted code are taken"
     raise UsageError([Problem("TW543", "sandbox", message, "run fewer at one time")])
+
+
+ROOT = "/work"
+_SUPERVISOR = "/supervisor"
+_KEPT = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "DAC_READ_SEARCH")
+"""Capabilities of root's supervisor: to become the run's user, to end it, to read what it left."""
+
+_HELD = Guarantees(
+    no_network="a network namespace",
+    no_host_sockets="no socket of the host is in its file system; a network namespace",
+    read_only_system="read-only mounts",
+    hidden_files="a file system of its own",
+    own_processes="a process namespace",
+    hidden_processes="a process namespace",
+    no_new_privileges="no_new_privs",
+    no_namespaces="seccomp" if kernel.filters() else "",
+    nothing_outlives="a process namespace, which ends with its first process",
+    dies_with_caller="PR_SET_PDEATHSIG",
+    sized_scratch="a tmpfs of that size; files are counted 50 times a second",
+    bounded_processes="RLIMIT_NPROC, and counted 50 times a second",
+    bounded_memory="RLIMIT_AS for each process, and counted 50 times a second",
+)
+
+
+def bubblewrap(limits: RunLimits) -> Isolation | None:
+    """The isolation, where the program `bwrap` is installed; a run says whether it works."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return None
+    python = own_python()
+    return Isolation("bubblewrap", _HELD, str(python), partial(_wrapped, program, python, limits))
+
+
+@contextmanager
+def _wrapped(
+    program: str, python: Path, limits: RunLimits, readable: Sequence[str]
+) -> Iterator[RunPlace]:
+    with own_user() as owner:
+        size = str(int(limits.scratch))
+        words = [program, "--die-with-parent", "--new-session", "--clearenv", "--as-pid-1"]
+        words += [f"--unshare-{kind}" for kind in ("ipc", "pid", "net", "uts", "cgroup-try")]
+        words += ["--cap-drop", "ALL"]
+        if owner is None:
+            words += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+        else:
+            words += [word for name in _KEPT for word in ("--cap-add", f"CAP_{name}")]
+        for path in SYSTEM:
+            words += _system(path)
+        for path in (*SETTINGS, *python_folders(python), *readable):
+            words += [*_folders(path), "--ro-bind-try", path, path]
+        words += ["--ro-bind", str(INSIDE), f"{_SUPERVISOR}/reference/sandbox/inside"]
+        words += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
+        words += ["--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"]
+        words += ["--perms", "0700", "--size", size, "--tmpfs", ROOT]
+        if not any(Path(path).is_relative_to("/tmp") for path in readable):
+            words += ["--symlink", f"{ROOT[1:]}/.tmp", "/tmp"]
+        words += ["--remount-ro", "/", "--chdir", "/", "--"]
+        protect = {
+            "namespaces": 0,
+            "readable": None,
+            "filter": kernel.filters(),
+            "sockets": True,
+            "sized": True,
+        }
+        command = (*words, *supervisor(str(python), _SUPERVISOR))
+        yield RunPlace(command, ROOT, owner, protect)
+
+
+def _folders(path: str) -> list[str]:
+    """The folders above, which the run's user may enter, whatever they are outside."""
+    above = [str(folder) for folder in reversed(Path(path).parents) if str(folder) != "/"]
+    return [word for folder in above for word in ("--perms", "0755", "--dir", folder)]
+
+
+def _system(path: str) -> list[str]:
+    if Path(path).is_symlink():
+        return ["--symlink", os.readlink(path), path]  # noqa: PTH115  the target as it is written
+    return ["--ro-bind-try", path, path]
+
+
+_DEVICES = ("/dev/urandom", "/dev/random", "/dev/full")
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What this kernel lets this user do."""
+
+    root: bool
+    namespaces: int
+    landlock: int
+    """Its version; 0: none."""
+    filter: bool
+
+
+def plain(means: Means | None = None) -> Isolation:
+    """The isolation by whatever this machine has, or by less, if `means` says so. Raises
+    UsageError where no interpreter can be used by the user that the code runs as (TW542)."""
+    means, python = means or _means(), _python()
+    return Isolation("plain", _held(means), str(python), partial(_place, means, python))
+
+
+@cache
+def _means() -> Means:
+    command = supervisor(str(own_python()), str(PACKAGE_ROOT), "kernel")
+    done = subprocess.run(command, check=True, capture_output=True, env={}, timeout=60)
+    return Means(root=os.geteuid() == 0, **json.loads(done.stdout))
+
+
+def _held(means: Means) -> Guarantees:
+    """The guarantees that follow from what works."""
+    user, mounts = "a user of its own" if means.root else "", bool(means.namespaces & kernel.MOUNTS)
+    network = means.namespaces & kernel.NEW_NETWORK
+    sockets = "no socket can be made (seccomp)" if means.filter else ""
+    landlock = f"Landlock {means.landlock}" if means.landlock else ""
+    processes = "a process namespace" if mounts else ""
+    signals = landlock if means.landlock >= 6 else ""  # LANDLOCK_SCOPE_SIGNAL
+    return Guarantees(
+        no_network=sockets or ("a network namespace" if network else ""),
+        no_host_sockets=sockets,
+        # Landlock does not see changes of mode and owner: those need another user.
+        read_only_system=f"{landlock} and {user}" if landlock and user else "",
+        hidden_files=landlock,
+        own_processes=processes or user or signals,
+        hidden_processes=processes or landlock,
+        no_new_privileges="no_new_privs",
+        no_namespaces="seccomp" if means.filter else "",
+        nothing_outlives=processes or (user and f"{user}, all of whose processes are killed"),
+        dies_with_caller="the supervisor, when its input ends",
+        sized_scratch="a tmpfs of that size" if mounts else "",
+        bounded_processes="RLIMIT_NPROC" if means.root or means.namespaces else "",
+        bounded_memory="RLIMIT_AS for each process, and counted 50 times a second",
+    )
+
+
+def _python() -> Path:
+    """An interpreter that the run's user can reach: this one, or the system's."""
+    candidates = [own_python(), Path("/usr/bin/python3").resolve()]
+    for python in candidates:
+        if python.exists() and (os.geteuid() != 0 or _reachable(python)):
+            return python
+    message = f"{candidates[0]} is in a folder that only root may enter"
+    fix = "install bubblewrap, or a system-wide Python"
+    raise UsageError([Problem("TW542", "sandbox", message, fix)])
+
+
+def _reachable(path: Path) -> bool:
+    """Whether any user may enter all folders above."""
+    return all(above.stat().st_mode & 0o001 for above in path.parents)
+
+
+@contextmanager
+def _place(means: Means, python: Path, readable: Sequence[str]) -> Iterator[RunPlace]:
+    mounts = bool(means.namespaces & kernel.MOUNTS)
+    seen = [*SYSTEM, *SETTINGS, *_DEVICES, *python_folders(python), *readable]
+    protect = {
+        "namespaces": means.namespaces,
+        "readable": [*seen, *(["/proc"] if mounts else [])] if means.landlock else None,
+        "filter": means.filter,
+        "sockets": not means.filter,
+        "sized": mounts,
+    }
+    folder = tempfile.mkdtemp(prefix="twin-sandbox-")
+    try:
+        with own_user() as owner:
+            command = supervisor(str(own_python()), str(PACKAGE_ROOT))
+            yield RunPlace(command, folder, owner, protect)
+    finally:
+        # Untrusted code may leave folders deeper than Python's own removal can follow.
+        removed = [shutil.which("rm") or "/bin/rm", "-rf", "--", folder]
+        subprocess.run(removed, check=False, stderr=subprocess.DEVNULL)

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
-from reference.sandbox.bubblewrap import bubblewrap
 from reference.sandbox.inside.files import Entry, packed, unpacked
-from reference.sandbox.isolation import Isolation, RunPlace
+from reference.sandbox.isolation import Isolation, RunPlace, bubblewrap, plain
 from reference.sandbox.job import (
     PYTHON,
     Command,
@@ -33,7 +32,6 @@ from reference.sandbox.job import (
     file_bytes,
     python_text,
 )
-from reference.sandbox.plain import plain
 from twin.errors import Problem, TwinError, UsageError
 
 _GRACE_S = 120.0

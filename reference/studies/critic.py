@@ -28,8 +28,7 @@ import yaml
 from reference.config import RunSpec
 from reference.dialog import Dialog, Message, dialog_json
 from reference.rl.critique.__main__ import write
-from reference.rl.critique.loop import by_engine
-from reference.rl.critique.ranking import Rubric, VerifiedPair, agreement
+from reference.rl.critique.ranking import Rubric, VerifiedPair, agreement, by_engine
 from reference.rl.gym.environments import QuestionEnvironment
 from reference.rl.run import RunObserver, learn_from, opened_session
 from reference.rl.spec import RlSpec, find

@@ -12,10 +12,11 @@ import torch
 
 from reference.parallel.world import joined
 from reference.rl.batches import Batches, batch_of, row_of
-from reference.rl.learn import ObjectiveSpec, learn
 from reference.rl.objective import (
+    ObjectiveSpec,
     RewardGroup,
     kimi_k15_weights,
+    learn,
     squared_error,
     squared_error_weights,
 )

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reference.sandbox.isolation import Isolation
+from reference.sandbox.isolation import Isolation, Means, plain
 from reference.sandbox.job import RunLimits
-from reference.sandbox.plain import Means, plain
 from reference.sandbox.run import best
 
 TIGHT = RunLimits.model_validate(

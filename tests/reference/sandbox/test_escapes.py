@@ -51,7 +51,7 @@ def test_a_run_ends_when_its_caller_is_killed(isolation: Isolation) -> None:
     text = f"""
 from reference.sandbox.job import python_text
 from reference.sandbox.run import best, run
-from reference.sandbox.plain import plain
+from reference.sandbox.isolation import plain
 text = "import subprocess, sys\\n"
 text += "subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)', '{marker}'])"
 run(python_text(text), isolation={kind})

@@ -11,9 +11,8 @@ import pytest
 
 from reference.sandbox.__main__ import main
 from reference.sandbox.inside.files import Entry, packed, unpacked
-from reference.sandbox.isolation import own_user
+from reference.sandbox.isolation import Means, own_user, plain
 from reference.sandbox.job import PYTHON, Command, Output, RunLimits, python_text
-from reference.sandbox.plain import Means, plain
 from reference.sandbox.run import Session, best, run, run_many
 from twin.errors import UsageError
 

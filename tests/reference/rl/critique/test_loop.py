@@ -11,8 +11,17 @@ import torch
 
 from reference.agentic.environment import Verdict
 from reference.dialog import Dialog, Message
-from reference.rl.critique.loop import Critique, by_engine, comparison_batches, refuse
-from reference.rl.critique.ranking import AnswerPair, CritiqueSpec, by_generator, dialog_of, rubrics
+from reference.rl.critique.ranking import (
+    AnswerPair,
+    Critique,
+    CritiqueSpec,
+    by_engine,
+    by_generator,
+    comparison_batches,
+    dialog_of,
+    refuse,
+    rubrics,
+)
 from reference.rl.records import PromptGroup, Response, opening
 from reference.rl.rewards import RewardsSpec, give
 from reference.rl.run import learn_from
