@@ -15,7 +15,13 @@ from math import erf, exp, log, sqrt
 from typing import Final, Literal
 
 from twin.evidence.validate.answer import RowResult, answering, blank
-from twin.evidence.validate.scenario_parts import cluster_of, gpu_of, model_of, spec_of
+from twin.evidence.validate.scenario_parts import (
+    cluster_of,
+    gpu_of,
+    model_changes,
+    model_of,
+    spec_of,
+)
 from twin.evidence.validate.stacks import UNKNOWN, Recipe, Tree, over, recipe_of
 from twin.evidence.validate.steps import scenario_of
 from twin.evidence.validate.suite import PublishedRow, Unreadable, count, degree, number
@@ -169,7 +175,9 @@ def expressed(row: PublishedRow, asked: RowIteration, recipe: Recipe) -> Express
         "rl": _rl(row, asked, recipe, (written, node)),
     }
     habits = over({"memory": {}}, recipe.scenario)
-    return Expressed(over(habits, made), {"cluster": changed} if changed else {}, UNKNOWN, ())
+    parts = {"cluster": changed, "model": model_changes(row)}
+    edits = {name: part for name, part in parts.items() if part}
+    return Expressed(over(habits, made), edits, UNKNOWN, ())
 
 
 def _cluster(row: PublishedRow, asked: RowIteration) -> tuple[Tree, Tree]:

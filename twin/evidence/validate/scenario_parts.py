@@ -25,9 +25,13 @@ GPT_VOCAB: Final = 51200
 
 
 def model_of(row: PublishedRow) -> str | dict[str, Any]:
-    """What stands at `model:` of the row's scenario: a name, or a part of its own. Raises
-    `Unreadable` where neither can be made."""
+    """What stands at `model:` of the row's scenario: a name, or a part of its own. Of a variant of
+    a catalog model it is that model's name; `model_changes` has the rest. Raises `Unreadable` where
+    neither can be made."""
     said = row.fields.get("model")
+    variant = _variant(row)
+    if variant is not None:
+        return variant[0]
     if is_fields(said):
         name = str(said.get("name", ""))
         return name if _same_as_catalog(name, said) else part(row.model, said)
@@ -41,6 +45,62 @@ def model_of(row: PublishedRow) -> str | dict[str, Any]:
     if said in row.models:
         return part(said, _resolved(row.models, said))
     raise Unreadable(f"nobody tells what the model {said} is")
+
+
+def model_changes(row: PublishedRow) -> dict[str, Any]:
+    """What the row's model has otherwise than the catalog's model that `model_of` names, such as
+    fewer layers."""
+    variant = _variant(row)
+    found = {} if variant is None else variant[1]
+    layers = count(row.fields, "layers")
+    return found if layers is None else {**found, "layers": layers}
+
+
+_FEWER: Final = re.compile(r"(.+?)[-_ ]+\(?(?:(\d+)[-_ ]?layers?|l(\d+))\)?", re.IGNORECASE)
+"""A model that is another with so many layers, as in `deepseek-v3-4layers` or `deepseek-v3-l4`."""
+
+
+def _variant(row: PublishedRow) -> tuple[str, dict[str, Any]] | None:
+    """A catalog model and what is otherwise in the row's: from `same_as`, or from its name. None
+    for a model that the catalog has, or that is no variant of such."""
+    said = row.fields.get("model")
+    own = said if is_fields(said) else row.models.get(said) if isinstance(said, str) else None
+    if isinstance(said, str) and known(said):
+        return None
+    if is_fields(own) and "same_as" in own:
+        base = str(own["same_as"])
+        if base in row.models and not known(base):
+            return None
+        if not known(base):
+            raise Unreadable(f"the catalog has no model {base}")
+        return base, _changes(own)
+    fewer = _FEWER.fullmatch(said) if isinstance(said, str) and own is None else None
+    if fewer is None or not known(fewer[1]):
+        return None
+    return fewer[1], {"layers": int(fewer[2] or fewer[3])}
+
+
+_CHANGES: Final = {
+    "layers": ("layers",), "hidden": ("hidden",), "vocab": ("vocab",),
+    "mtp_layers": ("mtp_layers",), "heads": ("attention", "heads"),
+    "kv_heads": ("attention", "kv_heads"), "head_dim": ("attention", "head_dim"),
+    "ffn": ("ffn", "width"), "experts": ("moe", "experts"), "topk": ("moe", "top_k"),
+    "moe_ffn": ("moe", "width"), "shared_experts": ("moe", "shared_experts"),
+    "dense_layers": ("moe", "first_dense_layers"),
+}  # fmt: skip
+"""What published rows call our fields, and where these are in a model."""
+
+
+def _changes(sizes: Fields) -> dict[str, Any]:
+    """Sizes in the words of published rows as fields of a model."""
+    found: dict[str, Any] = {}
+    for name, (*sections, field) in _CHANGES.items():
+        if name in sizes:
+            place = found
+            for part_name in sections:
+                place = place.setdefault(part_name, {})
+            place[field] = count(sizes, name) if sizes[name] else 0
+    return found
 
 
 def spec_of(model: str) -> ModelSpec:

@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, cast
 
-from twin.evidence.validate.scenario_parts import cluster_of, gpu_of, model_of, spec_of
+from twin.evidence.validate.scenario_parts import (
+    cluster_of,
+    gpu_of,
+    model_changes,
+    model_of,
+    spec_of,
+)
 from twin.evidence.validate.stacks import UNKNOWN, Stack, profile_of, stack_of
 from twin.evidence.validate.suite import MICROBATCH, PublishedRow, Unreadable, count, degree
 
@@ -71,8 +77,11 @@ def express(row: PublishedRow) -> Expressed:
         "calibration": profile_of(stack, gpu),
     }
     over: Tree = {"cluster": place.over} if place.over else {}
+    changes = model_changes(row)
     if _learns_positions(model):
-        over["model"] = {"learned_positions": sequence}
+        changes["learned_positions"] = sequence
+    if changes:
+        over["model"] = changes
     over = _merged(over, stack.over)
     return Expressed(_merged(tree, stack.scenario), over, stack, tuple(assumed), again is None)
 
@@ -130,8 +139,9 @@ def _has_experts(model: str | Tree) -> bool:
     return "moe" in model
 
 
-def _layers(model: str | Tree) -> int:
-    return spec_of(model).layers if isinstance(model, str) else int(model["layers"])
+def _layers(model: str | Tree, row: PublishedRow) -> int:
+    own = spec_of(model).layers if isinstance(model, str) else int(model["layers"])
+    return model_changes(row).get("layers", own)
 
 
 def _precision(row: PublishedRow) -> str:
@@ -158,7 +168,7 @@ def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[
     tensor = max(tensor, _tensor_in_words(row))
     if not _is_told(layout):
         raise Unreadable("the row names its system, and no degrees of parallelism")
-    experts, layers = _has_experts(model), _layers(model)
+    experts, layers = _has_experts(model), _layers(model, row)
     virtual = degree(layout, "vp") if pipeline > 1 else 1
     found: Tree = {
         "tensor": tensor,
