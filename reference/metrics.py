@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TextIO
 
-from reference.disk import replace_synced
+from reference.files import replace_synced
 from twin.errors import Problem, UsageError
 
 NAME: Final = "metrics.jsonl"

@@ -9,7 +9,7 @@ the text that this was trained on are those of the run that is named by `start`.
 The folder that is written is a run's like any other: it is served, evaluated, converted, resumed
 and fine-tuned again. Options and exit codes are those of `reference.train`.
 
-OURS, since K2's report does not say: rates, batch, packing (`reference.text.dialog_loader`), and
+OURS, since K2's report does not say: rates, batch, packing (`reference.text.dialogs`), and
 that every learned token of a step counts alike.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from reference.config import PRESETS, LoopSpec, RunSpec, find_config
-from reference.convert.trained import Trained, begun_from
+from reference.convert.folder import Trained, begun_from
 from reference.text.spec import DialogsSpec
 from reference.train import Program
 from reference.train import main as train_main

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, Final
 
 from reference.agentic.chance import drawn
-from reference.yaml_tables import yaml_table
+from reference.files import yaml_table
 from twin.errors import Problem, ScenarioError
 
 _FOLDER = Path(__file__).parent

@@ -32,7 +32,7 @@ from reference.agentic.simulated import Simulated, replay
 from reference.agentic.spec import PlaySpec, SynthesisSpec
 from reference.agentic.task_writer import ToolTask, write_task
 from reference.dialog import Dialog, Message, dialog_of
-from reference.disk import replace_synced
+from reference.files import replace_synced
 from reference.generate.choose import choose
 from reference.generate.request import ChatRequest, Generator, Sampling
 from twin.errors import Problem, UsageError

@@ -16,9 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from reference.checkpoint.piece import HeldRanges, Pieces, Whole, held_by, listed
-from reference.checkpoint.ranks import on_all, on_first
-from reference.disk import sync, write_synced
+from reference.checkpoint.piece import HeldRanges, Pieces, Whole, held_by, listed, on_all, on_first
+from reference.files import sync, write_synced
 from twin.errors import Problem, UsageError
 
 VERSION: Final = 2

@@ -45,8 +45,7 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from reference.checkpoint.piece import Piece, Pieces, listed
-from reference.checkpoint.ranks import refusal
+from reference.checkpoint.piece import Piece, Pieces, listed, refusal
 
 
 def write(folder: Path, tensors: Mapping[str, Pieces], group: ProcessGroup | None) -> None:

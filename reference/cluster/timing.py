@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 from reference.ending import exit_code
 from reference.machine import inspect
-from reference.parallel import gloo_collectives
+from reference.parallel import groups
 from twin import units
 from twin.errors import Problem, UsageError
 
@@ -91,7 +91,7 @@ def _all_to_all(ranks: Ranks, size: int, *, posted: bool, uneven: bool) -> Call:
         size = sum(rows)  # symmetric: b sends a as many
     x_X, y_X = _bytes(size), _bytes(size)
     if posted:
-        return lambda: gloo_collectives.all_to_all(y_X, x_X, rows, rows).wait()
+        return lambda: groups.all_to_all(y_X, x_X, rows, rows).wait()
     return lambda: dist.all_to_all_single(y_X, x_X, rows, rows)
 
 
@@ -111,11 +111,9 @@ def _bytes(size: int) -> torch.Tensor:
 _COLLECTIVES: Final[Mapping[str, Callable[[torch.Tensor, torch.Tensor], object]]] = {
     "all_reduce": lambda whole_X, _: dist.all_reduce(whole_X),
     "reduce_scatter": lambda whole_X, part_X: dist.reduce_scatter_single(part_X, whole_X),
-    "reduce_scatter_posted": lambda whole_X, part_X: gloo_collectives.reduce_scatter(
-        part_X, whole_X
-    ),
+    "reduce_scatter_posted": lambda whole_X, part_X: groups.reduce_scatter(part_X, whole_X),
     "all_gather": dist.all_gather_single,
-    "all_gather_posted": gloo_collectives.all_gather,
+    "all_gather_posted": groups.all_gather,
     "broadcast": lambda whole_X, _: dist.broadcast(whole_X, 0),
 }
 PATTERNS: Final[Mapping[str, Callable[[Ranks, int], Call]]] = MappingProxyType(

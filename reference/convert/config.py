@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from reference.yaml_tables import yaml_table
+from reference.files import yaml_table
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint, nearest
 from twin.spec.model import GroupedAttention, ModelSpec

@@ -20,10 +20,17 @@ import torch
 from torch import Tensor
 
 from reference.convert.config import TABLES, Config, config_of, model_of
-from reference.convert.folder import read_kept, read_model, refuse_other, wanted, write_model
+from reference.convert.folder import (
+    Trained,
+    is_trained,
+    read_kept,
+    read_model,
+    refuse_other,
+    wanted,
+    write_model,
+)
 from reference.convert.names import ReleasedPart, Whole, tensors
 from reference.convert.shards import Planned, Shards, Stored, staged, write, write_json
-from reference.convert.trained import Trained, is_trained
 from reference.kernels.fp8 import TILE, dequantize_blocks
 from twin.errors import Problem, UsageError
 from twin.spec.model import ModelSpec

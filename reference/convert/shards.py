@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from reference.disk import sync, write_synced
+from reference.files import sync, write_synced
 from twin.errors import Problem, UsageError
 
 INDEX: Final = "model.safetensors.index.json"

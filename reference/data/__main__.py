@@ -19,7 +19,7 @@ from reference.data.pipeline import build
 from reference.data.spec import BuildSpec
 from reference.data.stage import report_line
 from reference.ending import answer, exit_code, say
-from reference.text.build_folder import damages, read_manifest
+from reference.text.packing import damages, read_manifest
 from twin.errors import Problem, UsageError
 from twin.loading.config import load_config
 

@@ -1,10 +1,18 @@
-"""The stages of a build, in order, and the manifest that closes it."""
+"""The stages of a build, in order, and the manifest that closes it.
+
+Raw files to documents: whatever is none is counted, with its place.
+
+One document is in memory at a time, and a batch of rows of a Parquet file; a line longer than six
+times `ingest.max_bytes` (JSON may spell a byte with six) is not held. Files come in the order of
+the sources, and within a folder by path, so the file system decides nothing.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -15,20 +23,87 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from reference.data import ingest, quality, stage
-from reference.data.mixture import mix
+from reference.data import quality, stage
 from reference.data.rephrase import REWRITES, rephrase
-from reference.data.shards import SIDES, Visits, encode_side, ends_of, read_table, write_shards
-from reference.data.spec import BuildSpec
+from reference.data.shards import SIDES, Visits, encode_side, ends_of, mix, read_table, write_shards
+from reference.data.spec import BuildSpec, IngestSpec, SourceSpec
 from reference.data.stage import BuildStage, Dropped, Hook, Record, StageWork
 from reference.generate.request import Generator
-from reference.text.build_folder import FORMAT, MANIFEST, VERSION, file_digest
+from reference.text.documents import READERS, Content, Defect, decoded, records
 from reference.text.near import NearSpec, near_copies
-from reference.text.packing import id_type
+from reference.text.packing import FORMAT, MANIFEST, VERSION, file_digest, id_type
 from reference.text.split import fraction
 from reference.text.template import special_tokens
 from reference.text.tokenizer import ByteTokenizer, read_tokenizer, train_bpe
 from twin.errors import Problem, UsageError
+
+Found = Iterator[Record | Dropped]
+_PLAIN: Final = frozenset("\t\n\r\f")
+
+
+def read_source(source: SourceSpec, limits: IngestSpec) -> Found:
+    """Every document of a source, and every loss. Raises `UsageError`: TW220 a path that is not
+    there, TW228 Parquet without pyarrow."""
+    for path in source.path:
+        root = Path(path).expanduser()
+        if root.is_dir():
+            for file in _below(root):
+                place = f"{root.name}/{file.relative_to(root).as_posix()}"
+                yield from _file(file, place, source, limits)
+        elif root.is_file():
+            yield from _file(root, root.name, source, limits)
+        else:
+            wrong = f"there is no file or folder `{path}`"
+            raise UsageError([Problem("TW220", f"sources.{source.name}.path", wrong)])
+
+
+def _below(root: Path) -> list[Path]:
+    found: list[Path] = []
+    for folder, below, names in os.walk(root):
+        below.sort()
+        found += [Path(folder, name) for name in names]
+    return sorted(found)
+
+
+def _file(path: Path, place: str, source: SourceSpec, limits: IngestSpec) -> Found:
+    if any(part.startswith(".") for part in Path(place).parts):
+        yield Dropped(source.name, "hidden file", place)
+        return
+    if path.suffix.lower() not in READERS:
+        yield Dropped(source.name, "unknown suffix", place)
+        return
+    try:
+        for number, content in records(path, source.field, limits.max_bytes, "sources.path"):
+            where = f"{place}:{number}" if number else place
+            yield _judged(source, where, content, limits)
+    except OSError:
+        yield Dropped(source.name, "unreadable file", place)
+
+
+def _judged(
+    source: SourceSpec, place: str, content: Content, limits: IngestSpec
+) -> Record | Dropped:
+    if isinstance(content, Defect):
+        return Dropped(source.name, content.reason, place)
+    text = decoded(content)
+    if text is None:
+        return Dropped(source.name, "not UTF-8", place)
+    if len(text.encode()) > limits.max_bytes:
+        return Dropped(source.name, "huge", place)
+    if not text.strip():
+        return Dropped(source.name, "empty", place)
+    if not _is_text(text, limits.control):
+        return Dropped(source.name, "not text", place)
+    return Record(f"{source.name}/{place}", source.name, source.domain, text)
+
+
+def _is_text(text: str, most: float) -> bool:
+    """Whether it has no zero byte, and few control characters."""
+    if "\0" in text:
+        return False
+    control = sum((one < " " and one not in _PLAIN) or one in "\x7f\ufffd" for one in text)
+    return control <= most * len(text)
+
 
 CONFIG: Final = "build.json"
 _LOCK: Final = ".lock"
@@ -139,7 +214,7 @@ def first_of_each(records: Iterable[Record]) -> Iterator[Record | Dropped]:
 
 def _ingest(work: StageWork) -> dict[str, Any]:
     limits = work.spec.ingest
-    found = chain.from_iterable(ingest.read_source(one, limits) for one in work.spec.sources)
+    found = chain.from_iterable(read_source(one, limits) for one in work.spec.sources)
     return stage.write_kept(work.own / stage.FILE, found, work.reached)
 
 

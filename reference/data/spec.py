@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import yaml
 from pydantic import Field, Strict, model_validator
 
+from reference.files import yaml_table
 from reference.text.near import NearSpec
 from reference.text.spec import HeldOut, Paths, TokenizerSpec
 from twin.errors import FieldError
@@ -40,8 +40,7 @@ class Style:
 
 
 def _styles() -> dict[str, Style]:
-    path = Path(__file__).with_name("styles.yaml")
-    plain: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    plain: dict[str, Any] = yaml_table(Path(__file__).with_name("styles.yaml"))
     kinds: tuple[Kind, ...] = ("rewrite", "translate")
     return {
         name: Style(name, f"{text} {plain['keep']}", kind)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference.data.spec import BuildSpec
-from reference.disk import replace_synced, sync
+from reference.files import replace_synced, sync
 
 ORIGINAL: Final = "original"
 """The origin of text that nobody rewrote."""

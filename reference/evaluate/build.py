@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference.evaluate.task import FOLDER
+from reference.files import yaml_table
 from reference.text.toy import Town, towns
-from reference.yaml_tables import yaml_table
 
 Row = dict[str, Any]
 SYLLABLES: Final = tuple(f"{first}{second}" for first in "bdfgklmnprst" for second in "aeio")

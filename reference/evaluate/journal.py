@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from reference.disk import replace_synced
+from reference.files import replace_synced
 from reference.trainer.settings import Existing
 from twin.errors import Problem, UsageError
 

@@ -16,7 +16,6 @@ from typing import Any, Final
 import torch
 
 from reference.config import EverySpec, RunSpec
-from reference.disk import replace_synced
 from reference.ending import Stop
 from reference.evaluate.journal import RESULT, TABLE, EvaluationJournal
 from reference.evaluate.protocols.protocol import (
@@ -29,6 +28,7 @@ from reference.evaluate.report import svg, table, text_of
 from reference.evaluate.subject import Subject, generator_subject
 from reference.evaluate.task import EvaluateSpec, EvaluationCase, EvaluationTask, open_task
 from reference.evaluate.trained import copied, open_trained
+from reference.files import replace_synced
 from reference.generate.choose import choose
 from reference.generate.server import ServerSpec
 from reference.text.prepare import Prepared, prepare

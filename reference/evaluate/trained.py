@@ -24,26 +24,23 @@ import torch
 from torch.nn import functional
 
 from reference.config import RunSpec, load_run
-from reference.convert.trained import config_of
+from reference.convert.folder import config_of
 from reference.dialog import Dialog
 from reference.evaluate.subject import ContinuationFit, Prompt, SampledAnswer, TextFit
 from reference.generate import chat
 from reference.generate.request import Account, ChatRequest, Prices, Reply, ReplyPiece, Tokens
-from reference.inference.constraint import TokenMasks
 from reference.inference.engine import Engine, put_weights
-from reference.inference.load import load_engine
-from reference.inference.openai.body import ApiError, ApiRequest, ServedModel
-from reference.inference.openai.chat import read_chat
-from reference.inference.openai.choices import FINISHES, ChatChoice, usage_of
-from reference.inference.request import EngineRequest, Update
-from reference.inference.sampling import Sampling
+from reference.inference.local import load_engine
+from reference.inference.openai.api import FINISHES, ChatChoice, usage_of
+from reference.inference.openai.body import ApiError, ApiRequest, ServedModel, read_chat
+from reference.inference.request import EngineRequest, Sampling, TokenMasks, Update
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
 from reference.model.transformer import IGNORED
 from reference.text.loader import Batch, windows
 from reference.text.packing import pack
 from reference.text.prepare import Prepared, prepare
-from reference.text.vocabulary import Vocabulary
+from reference.text.tokenizer import Vocabulary
 from twin.errors import Problem, UsageError
 
 NO_MARKERS: Final = "the model has no ids for the markers of the chat template"

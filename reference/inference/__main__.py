@@ -11,10 +11,9 @@ from pathlib import Path
 import torch
 
 from reference.ending import ending_on_signals, exit_code, say, section_of, section_options
-from reference.inference.engine import Engine
-from reference.inference.load import DTYPES, load_engine
+from reference.inference.engine import Engine, Service
+from reference.inference.local import DTYPES, load_engine
 from reference.inference.server import Server
-from reference.inference.service import Service
 from reference.inference.spec import EngineSpec
 from twin.errors import Problem, UsageError
 

@@ -15,16 +15,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, Final
 
-from reference.inference.openai.api import OpenAiApi
-from reference.inference.openai.body import ApiError, ApiRequest, wrong
-from reference.inference.request import QueueFullError, RefusedError, Update
-from reference.inference.service import (
+from reference.inference.engine import (
     DrainingError,
     EngineFailedError,
     Service,
     UpdateStream,
     metrics,
 )
+from reference.inference.openai.api import OpenAiApi
+from reference.inference.openai.body import ApiError, ApiRequest, wrong
+from reference.inference.request import QueueFullError, RefusedError, Update
 
 _BODY: Final = 32 << 20
 """Bytes of a body, at most."""

@@ -15,8 +15,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """The exit code: 0, or that of the error that is told on stderr."""
     options = _parser().parse_args(words)
     # torch takes more than a second to load: `--help` and misspelled options go without.
-    from reference.measure import report  # noqa: PLC0415
-    from reference.measure.run import MeasureRequest, run  # noqa: PLC0415
+    from reference.measure.run import MeasureRequest, run, summary, text  # noqa: PLC0415
 
     fields = {name: value for name, value in vars(options).items() if name != "json"}
     try:
@@ -33,7 +32,7 @@ def main(words: Sequence[str] | None = None) -> int:
         sys.stderr.write("stopped; groups that had ended are kept\n")
         return 130
     _clear()
-    shown = json.dumps(report.summary(result), indent=2) if options.json else report.text(result)
+    shown = json.dumps(summary(result), indent=2) if options.json else text(result)
     sys.stdout.write(shown + "\n")
     return 0
 

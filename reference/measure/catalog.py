@@ -21,10 +21,10 @@ from ruamel.yaml import YAML
 
 from reference.inference.spec import EngineSpec
 from reference.machine import Machine
-from reference.measure.cases import BF16
+from reference.measure.clock import Statistic
 from reference.measure.fitting import Number, exactly
 from reference.measure.limits import DeviceLimits, EngineTimes, Links
-from reference.measure.points import MeasuredPoint, Statistic
+from reference.measure.points import BF16, MeasuredPoint
 from reference.measure.profile import Profile
 from twin.loading import load_part
 from twin.units import Dimension, format_quantity

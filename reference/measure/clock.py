@@ -18,12 +18,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import torch
-
-from reference.measure.points import Timing
 
 Call = Callable[[], object]
 
@@ -39,6 +37,34 @@ AHEAD: Final = 1e-4
 ENQUEUED: Final = 0.1
 """Seconds of sleep at most: a call that waits for the GPU itself would ask for ever more, and is
 then timed with its waits."""
+
+
+Statistic = Literal["least", "median"]
+"""Which of a point's seconds a fit takes. On a CPU that others use, the least is what the hardware
+does and the median what the neighbours left of it; on a GPU of one's own they are close."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of one call over repeated samples: least, quartiles, most; how many samples, and
+    calls in each; samples above the upper quartile by more than 1.5 times the quartiles' distance
+    (Tukey 1977, Exploratory Data Analysis). On a CPU also the wall's least and median: the seconds
+    are the process's own there (`reference.measure.clock`)."""
+
+    least: float
+    lower: float
+    median: float
+    upper: float
+    most: float
+    samples: int
+    calls: int
+    outliers: int
+    wall_least: float | None = None
+    wall_median: float | None = None
+
+    def seconds(self, statistic: Statistic) -> float:
+        """Seconds of one call."""
+        return self.least if statistic == "least" else self.median
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from typing import Any, Final, cast
 import numpy as np
 
 from reference.machine import Machine
-from reference.measure import laws
-from reference.measure.cases import BF16
+from reference.measure import fitting
+from reference.measure.clock import Statistic
 from reference.measure.fitting import FEWEST, Array, FittedLaw, Number, Unknown, exactly, fit
-from reference.measure.points import MeasuredPoint, Statistic
+from reference.measure.points import BF16, MeasuredPoint
 from twin.loading import catalog_parts, load_part
 
 SAME: Final = 0.03
@@ -153,12 +153,12 @@ def _ranks(
     if len(own) < FEWEST:
         return *_assumed(copied.value, start.value, _ALONE), 1
     ranks = own[0].shape["ranks"]
-    flows = [laws.sent(cast("Any", p.op), p.bytes, p.shape["ranks"]) for p in own]
+    flows = [fitting.sent(cast("Any", p.op), p.bytes, p.shape["ranks"]) for p in own]
     size, hops = (np.array(column, dtype=np.float64) for column in zip(*flows, strict=True))
     found = _rate_and_start(size, hops, own, statistic)
     note = (
         f"{len(own)} collectives of {_sizes(own)} over {ranks} ranks, median error "
-        f"{found.residuals('').median:.0%}; the latency counts {laws.START_HOPS} hops to start"
+        f"{found.residuals('').median:.0%}; the latency counts {fitting.START_HOPS} hops to start"
     )
     return *_pair(found, note), ranks
 

@@ -2,47 +2,29 @@
 
 A folder holds `points/GROUP.jsonl`: a line about the machine, then a line per point, written as
 soon as the group has ended. Groups measured before, on the same machine, stay.
+
+What is to be timed: an operation of one shape, and how to make it run on the device at hand.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
 
 from reference.machine import Machine
+from reference.measure import clock
+from reference.measure.clock import Call, Effort, Statistic, Timing
 from twin.errors import Problem, UsageError
+from twin.spec.model import ModelSpec
 
-Statistic = Literal["least", "median"]
-"""Which of a point's seconds a fit takes. On a CPU that others use, the least is what the hardware
-does and the median what the neighbours left of it; on a GPU of one's own they are close."""
 SAME = ("name", "device", "software")
 """What must agree for two groups to be of one machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds of one call over repeated samples: least, quartiles, most; how many samples, and
-    calls in each; samples above the upper quartile by more than 1.5 times the quartiles' distance
-    (Tukey 1977, Exploratory Data Analysis). On a CPU also the wall's least and median: the seconds
-    are the process's own there (`reference.measure.clock`)."""
-
-    least: float
-    lower: float
-    median: float
-    upper: float
-    most: float
-    samples: int
-    calls: int
-    outliers: int
-    wall_least: float | None = None
-    wall_median: float | None = None
-
-    def seconds(self, statistic: Statistic) -> float:
-        """Seconds of one call."""
-        return self.least if statistic == "least" else self.median
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +132,124 @@ def _unreadable(path: Path, line: int) -> UsageError:
 
 def _refused(code: str, message: str, fix: str) -> UsageError:
     return UsageError([Problem(code, "--output", message, fix)])
+
+
+BF16 = "bf16"
+TYPES: Mapping[str, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
+"""Numbers that products are timed in; the twin's profile is of bf16."""
+WIDTH: Mapping[str, int] = {"bf16": 2, "fp32": 4}
+"""Bytes of each."""
+
+
+T = TypeVar("T")
+Make = Callable[[torch.device], Call]
+"""Prepares a call with fresh inputs on a device."""
+
+
+class BySetting(NamedTuple, Generic[T]):
+    """A choice for a quick look, for a GPU and for a CPU."""
+
+    quick: T
+    cuda: T
+    cpu: T
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where and how hard to measure. `most_flop` and `most_bytes` bound a single call, `ranks` are
+    the processes that collectives run over."""
+
+    device: torch.device
+    model: str
+    spec: ModelSpec
+    dtypes: tuple[str, ...]
+    effort: Effort
+    quick: bool
+    most_flop: float
+    most_bytes: float
+    cache: int
+    """Bytes of inputs that one set must exceed before calls cycle through no further one."""
+    ranks: int = 2
+
+    @property
+    def cuda(self) -> bool:
+        """Whether the device is an NVIDIA or AMD GPU."""
+        return self.device.type == "cuda"
+
+    def of(self, choices: BySetting[T]) -> T:
+        """The choice for this setting."""
+        return choices.quick if self.quick else choices.cuda if self.cuda else choices.cpu
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCase:
+    """One operation of one shape with its FLOP, bytes and kernels (`Point` has the conventions);
+    `run` times it."""
+
+    op: str
+    shape: Mapping[str, int]
+    dtype: str
+    flop: float
+    bytes: float
+    kernels: int
+    run: Callable[[Setting], Timing]
+
+    def measured(self, group: str, setting: Setting) -> MeasuredPoint:
+        """The point that comes of it."""
+        work = self.dtype, self.flop, self.bytes, self.kernels
+        return MeasuredPoint(group, self.op, dict(self.shape), *work, self.run(setting))
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name} {value:,}" for name, value in self.shape.items())
+        return f"{self.op} {self.dtype} ({sizes})"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """What was not measured, and why."""
+
+    group: str
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"skipped {self.group}: {self.what}: {self.why}"
+
+
+def timed(make: Make, size: float) -> Callable[[Setting], Timing]:
+    """Times what `make` prepares with fresh inputs of `size` bytes; on a GPU several sets, so that
+    together they exceed its cache."""
+
+    def run(setting: Setting) -> Timing:
+        sets = min(8, ceil(setting.cache / max(size, 1))) if setting.cache else 1
+        calls = [make(setting.device) for _ in range(max(1, sets))]
+        return clock.measure(calls, setting.device, setting.effort)
+
+    return run
+
+
+def random(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Normal random numbers: on zeros a GPU draws less power and runs faster than it ever will."""
+    return torch.randn(shape, device=device, dtype=dtype)
+
+
+def bf16(device: torch.device, *shape: int) -> torch.Tensor:
+    """The same in bf16."""
+    return random(device, torch.bfloat16, *shape)
+
+
+def gradient(out: torch.Tensor, *inputs: torch.Tensor) -> Call:
+    """A backward pass to some inputs."""
+    dout = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, inputs, dout, retain_graph=True)
+
+
+def of_reach(cases: list[TimedCase], group: str, setting: Setting) -> list[TimedCase | Skip]:
+    """The cases that the bounds of the setting admit, and in one word what they leave out."""
+    flop, size = setting.most_flop, setting.most_bytes
+    kept = [case for case in cases if case.flop <= flop and case.bytes <= size]
+    if len(kept) == len(cases):
+        return [*kept]
+    beyond = f"{len(cases) - len(kept)} of {len(cases)} shapes"
+    why = f"beyond {flop:.1e} FLOP or {size:.1e} bytes per call"
+    return [*kept, Skip(group, beyond, why)]

@@ -17,20 +17,22 @@ from typing import Final
 import numpy as np
 
 from reference.machine import Machine
-from reference.measure import laws
-from reference.measure.cases import BF16
+from reference.measure import fitting
+from reference.measure.clock import Statistic
 from reference.measure.fitting import (
     FEWEST,
     Array,
+    AttentionLaw,
+    Ceilings,
     FittedLaw,
+    MatmulLaw,
     Number,
     Residuals,
     Unknown,
     fit,
 )
-from reference.measure.laws import AttentionLaw, Ceilings, MatmulLaw
 from reference.measure.limits import DeviceLimits
-from reference.measure.points import MeasuredPoint, Statistic
+from reference.measure.points import BF16, MeasuredPoint
 
 SHARE: Final = (1e-3, 1.0)
 RAMP: Final = (1e-2, 1e5)
@@ -202,10 +204,10 @@ def _matmuls(
 def _dense(own: _Points, ceilings: Ceilings, whole: bool) -> FittedLaw:
     """Efficiency, ramp and launch, from two starts: a long ramp and a low efficiency can look like
     a short one and a high efficiency."""
-    work = laws.products(own.every, ceilings.sms, whole)
+    work = fitting.products(own.every, ceilings.sms, whole)
 
     def predict(at: Array) -> Array:
-        return laws.product_seconds(work, MatmulLaw(*map(float, at)), ceilings)
+        return fitting.product_seconds(work, MatmulLaw(*map(float, at)), ceilings)
 
     launch = max(1e-9, min(float(own.seconds.min()) / 2, ceilings.launch))
     ends = Unknown(0.7, *SHARE), Unknown(launch, *LAUNCH)
@@ -218,11 +220,11 @@ def _held(
 ) -> FittedLaw:
     """Some numbers of the law, everything else held."""
     ceilings, whole = where
-    work = laws.products(own.every, ceilings.sms, whole)
+    work = fitting.products(own.every, ceilings.sms, whole)
 
     def predict(at: Array) -> Array:
         found = dict(zip(unknowns, map(float, at), strict=True))
-        return laws.product_seconds(work, replace(law, **found), ceilings)
+        return fitting.product_seconds(work, replace(law, **found), ceilings)
 
     return fit(predict, own.seconds, list(unknowns.values()))
 
@@ -232,7 +234,7 @@ def _attention(own: _Points, ceilings: Ceilings) -> FittedLaw:
     narrow ones, and the launch."""
 
     def predict(at: Array) -> Array:
-        return laws.attention_seconds(own.every, AttentionLaw(*map(float, at)), ceilings)
+        return fitting.attention_seconds(own.every, AttentionLaw(*map(float, at)), ceilings)
 
     least = float((own.seconds / own.kernels).min())
     starts = [

@@ -19,40 +19,24 @@ device holds two layers' at most. It comes back when the backward of the layer b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import torch
-from torch import Tensor, UntypedStorage
-from torch.multiprocessing.reductions import StorageWeakRef
-
-from reference.kernels.fp8 import Fp8, dequantize, quantize
-from reference.memory.host import Parcel
-
-if TYPE_CHECKING:
-    from reference.memory.saved_tensor import Frame, Unit
-
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import local
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from reference.memory.stash import Stash
-
-
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
+import torch
+from torch import Tensor, UntypedStorage
 from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from reference.kernels.deferred_wgrad import current, deferring_to
-from reference.memory.host import Underway, fetch, send
+from reference.kernels.fp8 import Fp8, dequantize, quantize
+from reference.memory.host import Parcel, Underway, fetch, send
 
 if TYPE_CHECKING:
-    from reference.memory.saved_tensor import SavedStorage
+    from reference.memory.stash import Stash
 
 
 class Now(local):

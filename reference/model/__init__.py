@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reference.model.cache import Cache
+from reference.model.attention import Cache
 from reference.model.transformer import Transformer
 
 __all__ = ["Cache", "Transformer"]

@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from reference.model.attention import Attention
-from reference.model.cache import LayerCache
+from reference.model.attention import Attention, LayerCache
 from reference.model.layers import Linear, RmsNorm
 from reference.model.rope import Positions, rotate_halves
 from twin.spec.model import GroupedAttention, ModelSpec

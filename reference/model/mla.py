@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from reference.kernels.attention import attention
 from reference.memory.stash import op
-from reference.model.attention import Attention
-from reference.model.cache import LayerCache
+from reference.model.attention import Attention, LayerCache
 from reference.model.layers import Linear, RmsNorm
 from reference.model.rope import Positions, rotate
 from twin.spec.model import LatentAttention, ModelSpec

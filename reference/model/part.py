@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reference.model.exchange import RowExchange
+from reference.model.dispatch import RowExchange
 from twin.spec.model import ModelSpec
 
 

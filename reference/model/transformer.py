@@ -20,15 +20,13 @@ from torch.nn import functional
 
 from reference.kernels.linear import embedding
 from reference.memory.stash import layer
-from reference.model.attention import Attention
-from reference.model.cache import Cache, LayerCache
+from reference.model.attention import Attention, Cache, LayerCache
 from reference.model.gqa import GroupedQueryAttention
 from reference.model.layers import Linear, RmsNorm, SwiGlu
 from reference.model.mla import MultiLatentAttention
-from reference.model.moe import Moe
+from reference.model.moe import Moe, Router
 from reference.model.part import ModelPart, whole
 from reference.model.rope import Positions
-from reference.model.router import Router
 from twin.errors import Problem, ScenarioError
 from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec, Rope
 

@@ -179,7 +179,7 @@ def _refuse_other(version: object) -> None:
 
 
 class ExpertExchange:
-    """A group of ranks that share experts; `reference.model.exchange.Exchange`."""
+    """A group of ranks that share experts; `reference.model.dispatch.Exchange`."""
 
     def __init__(self, group: Group, turns: Turns, *, balanced: bool = False) -> None:
         """`balanced`: every rank sends every rank as much, so that sizes are known without asking:

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from reference.config import RunSpec
 from reference.rl.records import Response
-from reference.text.dialog_loader import DialogLoader
-from reference.text.dialogs import prepare_dialogs
+from reference.text.dialogs import DialogLoader, prepare_dialogs
 from reference.text.loader import IGNORED, Loader, Weighed
 from reference.text.prepare import Prepared
 from reference.text.spec import DialogsSpec

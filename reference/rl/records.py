@@ -21,7 +21,7 @@ from reference.agentic.environment import Verdict
 from reference.dialog import Dialog, Message, calls_of, dialog_json, dialog_of
 from reference.inference.request import GeneratedToken
 from reference.text.template import END, parse_answer, render
-from reference.text.vocabulary import Vocabulary
+from reference.text.tokenizer import Vocabulary
 from twin.spec.base import Count, Spec, Whole
 
 NOBODY: Final = -1

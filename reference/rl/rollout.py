@@ -20,8 +20,7 @@ from pydantic import Field, Strict
 
 from reference.agentic.environment import Verdict
 from reference.inference.engine import Engine
-from reference.inference.request import EngineRequest, Update
-from reference.inference.sampling import Sampling
+from reference.inference.request import EngineRequest, Sampling, Update
 from reference.rl.environments import (
     EnvironmentAnswer,
     EnvironmentJob,

@@ -39,7 +39,7 @@ from reference.rl.spec import RlSpec, run_of
 from reference.rl.tasks import RlTask, tasks_of
 from reference.text.prepare import Prepared
 from reference.text.template import special_tokens
-from reference.text.vocabulary import Vocabulary
+from reference.text.tokenizer import Vocabulary
 from reference.trainer.resume import find
 from reference.trainer.settings import Existing, opened, settings
 from reference.trainer.trainee import Trainee, build

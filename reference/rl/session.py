@@ -31,10 +31,10 @@ import torch
 from reference.checkpoint.folder import IntactCheckpoint, Snapshot
 from reference.checkpoint.folder import save as write
 from reference.config import RunSpec
-from reference.disk import replace_synced
 from reference.ending import Stop
-from reference.inference.cache import PagedCache
+from reference.files import replace_synced
 from reference.inference.engine import Engine
+from reference.inference.forward import PagedCache
 from reference.inference.spec import EngineSpec
 from reference.metrics import NAME, line_of, read_lines
 from reference.model import Transformer
@@ -44,15 +44,15 @@ from reference.rl.records import PromptGroup, Response, group_json, group_of, op
 from reference.rl.rollout import Rollout, RolloutCounts
 from reference.rl.spec import RlSpec
 from reference.rl.tasks import RlTask
-from reference.text.dialog_loader import DialogLoader
+from reference.text.dialogs import DialogLoader
 from reference.text.loader import Loader
-from reference.text.vocabulary import Vocabulary
+from reference.text.tokenizer import Vocabulary
 from reference.trainer.resume import restore, written_by
 from reference.trainer.settings import CHECKPOINTS
 from reference.trainer.trainee import Trainee
 from reference.weight_sync.layout import SyncSpec
-from reference.weight_sync.local import Colocated as HostCopies
-from reference.weight_sync.local import Served
+from reference.weight_sync.ranks import Colocated as HostCopies
+from reference.weight_sync.ranks import engine_target
 from twin.errors import Problem, ScenarioError
 
 
@@ -184,7 +184,7 @@ def through_host(model: Transformer, sync: SyncSpec) -> Updater:
 
     def update(engine: Engine, model: Transformer, version: int) -> None:
         kept.keep([model], version)
-        kept.update(Served(engine))
+        kept.update(engine_target(engine))
 
     return update
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from reference.config import PRESETS as OTHERS
 from reference.config import ProcessSpec, RunSpec, TrainSpec, UpdatesSpec, find_config, presets
-from reference.convert.trained import Trained, begun_from
+from reference.convert.folder import Trained, begun_from
 from reference.inference.spec import EngineSpec
 from reference.rl.batches import PtxSpec
 from reference.rl.critique.ranking import CritiqueSpec

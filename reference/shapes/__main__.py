@@ -21,8 +21,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _count(options: argparse.Namespace) -> int:
     # torch takes more than a second to load: `--help` and misspelled options go without.
     from reference.config import load_run  # noqa: PLC0415  loads torch
-    from reference.shapes.count import count  # noqa: PLC0415  loads torch
-    from reference.shapes.report import report  # noqa: PLC0415  loads torch
+    from reference.shapes.count import count, report  # noqa: PLC0415  loads torch, too
 
     run = load_run(options.config, options.set)
     ranks = _ranks(options, run.parallel.pipeline)

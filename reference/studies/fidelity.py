@@ -1,6 +1,6 @@
 """How many corrupted rewritings does the fidelity check catch, how many good ones does it refuse?
 
-The check of `reference.data.fidelity` was made on the towns of `reference.text.toy`. Here
+The check of `reference.data.rephrase` was made on the towns of `reference.text.toy`. Here
 it judges other texts: prose of the standard library's modules, invented voyages with units and
 several names, and sums told in words. Each is rewritten by the rules; a corruption of one kind is
 planted in the rewriting where it has room for one.
@@ -19,14 +19,13 @@ from typing import Any, Final
 
 import yaml
 
-from reference.data.fidelity import judge
-from reference.data.rephrase import rewrite
+from reference.data.rephrase import judge, rewrite
 from reference.data.spec import STYLES
 from reference.evaluate.statistics import wilson
 from reference.generate.rules import RuleGenerator
 from reference.studies.study import Page, Workplace, main
 from reference.text import toy
-from reference.text.sentences import sentences
+from reference.text.documents import sentences
 
 _Z: Final = 1.96
 _STYLES: Final = ("plain", "letter", "sceptic", "recap", "reporter")

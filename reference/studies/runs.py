@@ -27,14 +27,14 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from reference.config import RunSpec, load_run
-from reference.disk import replace_synced
+from reference.files import replace_synced
 from reference.optim.blocks import matrices
 from reference.optim.diagnostics import svd_entropy
 from reference.rl.spec import RlSpec
 from reference.studies.study import Workplace
 from reference.text.prepare import prepare
 from reference.train import Result, train
-from reference.trainer.flop import flop_per_token
+from reference.trainer.trainee import flop_per_token
 from twin.errors import Problem, UsageError
 
 NameT = TypeVar("NameT", bound=Hashable)

@@ -28,10 +28,19 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from reference.text.build_folder import MANIFEST, damages, file_digest, is_build, read_manifest
 from reference.text.documents import Corpus, Document, read_corpus, size
 from reference.text.loader import Batch, windows
-from reference.text.packing import Tokens, id_type, open_tokens, pack
+from reference.text.packing import (
+    MANIFEST,
+    Tokens,
+    damages,
+    file_digest,
+    id_type,
+    is_build,
+    open_tokens,
+    pack,
+    read_manifest,
+)
 from reference.text.spec import DataSpec
 from reference.text.split import split
 from reference.text.tokenizer import ByteTokenizer, Tokenizer, read_tokenizer, train_bpe

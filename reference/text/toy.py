@@ -14,13 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from reference.files import yaml_table
 from reference.text.documents import stdlib_texts
 
-_PARTS: Final[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-)
+_PARTS: Final[dict[str, Any]] = yaml_table(Path(__file__).with_suffix(".yaml"))
 ENGLISH: Final[list[str]] = _PARTS["english"]
 """A sum in five sentences."""
 FOREIGN: Final[dict[str, list[str]]] = _PARTS["foreign"]

@@ -18,20 +18,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from reference.checkpoint.ranks import on_all, on_first
+from reference.checkpoint.piece import on_all, on_first
 from reference.config import EverySpec, RunSpec
 from reference.ending import Stop
-from reference.memory.idle import idle
+from reference.memory.stash import idle
 from reference.metrics import Evaluation, Metrics, StepMetrics
 from reference.model import Transformer
 from reference.optim.diagnostics import Spectrum, spectra
 from reference.parallel.timeline import FOLDER
 from reference.parallel.world import World, joined
-from reference.trainer.evaluate import evaluate
 from reference.trainer.resume import find, put_back, save
 from reference.trainer.settings import Existing, opened, settings
 from reference.trainer.stages import Stage, balanced, microbatches, stages_of
-from reference.trainer.step import train_step
+from reference.trainer.step import evaluate, train_step
 from reference.trainer.trainee import Trainee, build
 
 Ended = Literal["done", "interrupted", "diverged"]

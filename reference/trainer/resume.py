@@ -22,13 +22,11 @@ from reference.checkpoint.folder import (
     remove_unfinished,
 )
 from reference.checkpoint.folder import save as save_checkpoint
-from reference.checkpoint.piece import Piece, Pieces, Whole, held_by, piece_of
-from reference.checkpoint.ranks import on_first
+from reference.checkpoint.piece import Piece, Pieces, Whole, held_by, on_first, piece_of
 from reference.config import RunSpec
 from reference.metrics import Metrics
 from reference.optim.blocks import is_expert
-from reference.trainer.settings import CHECKPOINTS, write_config
-from reference.trainer.start import differences, weights_of
+from reference.trainer.settings import CHECKPOINTS, differences, weights_of, write_config
 from reference.trainer.trainee import Trainee
 from twin.errors import Problem, ScenarioError, render
 

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from reference.config import MAIN, RunSpec, StageSpec, TrainSpec
 from reference.model import Transformer
-from reference.model.router import Router
+from reference.model.moe import Router
 from reference.optim.spec import learning_rate
 from twin.spec.model import Rope, Yarn
 

@@ -8,31 +8,36 @@ which saw other text (Kimi K2, arXiv:2507.20534, algorithm 1, line 10). Loads li
 bias answers to the whole step (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
 
 Shapes: H heads of a layer, E experts, X all of a rank's.
+
+The loss on text that training never sees, per byte, so that tokenizers and n-grams compare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from itertools import islice
+from math import isfinite, log, sqrt
 from time import perf_counter, sleep, time_ns
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from reference.config import RunSpec
 from reference.ending import Stop
-from reference.metrics import StepMetrics
-from reference.model.router import Router
+from reference.metrics import Evaluation, StepMetrics
+from reference.model.moe import Router
 from reference.optim.qk_clip import ClipReport, clip, clippable
 from reference.parallel.groups import Group, Reduction
+from reference.parallel.mesh import Mesh
 from reference.parallel.runtime import Outcome
 from reference.parallel.timeline import NOWHERE, TimelineSpan
 from reference.text.loader import IGNORED, Batch, Weighed
-from reference.trainer.flop import flop_per_token
 from reference.trainer.stages import Stage
-from reference.trainer.trainee import Trainee
+from reference.trainer.trainee import Trainee, flop_per_token
+from twin.schedules.base import Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,3 +216,82 @@ def _agree(tensors: Sequence[Tensor], group: Group, name: str, reduction: Reduct
     group.all_reduce(packed_X, name, reduction)
     for tensor, agreed in zip(tensors, packed_X.split([len(one) for one in tensors]), strict=True):
         tensor.copy_(agreed)
+
+
+@torch.no_grad()
+def evaluate(
+    trainee: Trainee, stage: Stage, sequences: int | None, stop: Stop
+) -> Evaluation | None:
+    """Bits per byte over the first `sequences` held-out sequences, None for all of them; None where
+    there is no held-out text, none is wanted, or the run was asked to stop meanwhile.
+
+    Each token is predicted from those before it in its sequence. Expert loads and maximum logits
+    are not counted, since the model is not in training mode. Replicas take batches in turn; one
+    that has none left runs along on the last, and counts nothing, since the others of its expert
+    group need it.
+    """
+    for model in trainee.models:
+        model.eval()
+    mesh, group = trainee.world.mesh, trainee.world.groups["world"]
+    total = torch.zeros(4, dtype=torch.float64, device=trainee.device)
+    shares = _rounds(_limited(trainee, stage, sequences), mesh)
+    for batches in shares:
+        total += _looked(trainee, batches)
+        total[3] = float(stop.signal is not None)
+        if group.size == 1 and stop.signal is not None:
+            return None
+    if group.size > 1:
+        group.all_reduce(total, "evaluation")
+    nats, targets, bytes_, stopped = total.tolist()
+    if not bytes_ or stopped:
+        return None
+    facts = (nats / log(2) / bytes_, nats / targets, round(targets))
+    return Evaluation(trainee.step, stage.name, *facts)
+
+
+def _looked(trainee: Trainee, batches: Sequence[Batch]) -> torch.Tensor:
+    """Nats, targets and bytes of a rank's batch of a round, and no stop."""
+    mesh, (tokens_BT, wanted_BT) = trainee.world.mesh, batches[trainee.world.data_index]
+    shape = (*tokens_BT.shape, trainee.models[0].spec.hidden)
+    like = torch.empty(shape, dtype=trainee.dtype, device=trainee.device)
+    given = (tokens_BT.to(trainee.device), wanted_BT)
+    found = trainee.runtime.look(_forwards(mesh), [given], like)
+    sums = [0.0, 0.0, 0.0, 0.0]
+    for logits_BTW in found:
+        nats = functional.cross_entropy(
+            logits_BTW.flatten(0, 1).float(),
+            wanted_BT.flatten().to(trainee.device),
+            ignore_index=IGNORED,
+            reduction="sum",
+        ).item()
+        sums = [nats, int((wanted_BT != IGNORED).sum()), trainee.prepared.bytes_of(wanted_BT), 0]
+    return torch.tensor(sums, dtype=torch.float64, device=trainee.device)
+
+
+def _limited(trainee: Trainee, stage: Stage, sequences: int | None) -> Iterator[Batch]:
+    """The held-out batches up to a number of sequences."""
+    left = sequences
+    for tokens_BT, targets_BT in trainee.prepared.held_out(stage.sequence, stage.micro_batch):
+        rows = len(tokens_BT) if left is None else min(left, len(tokens_BT))
+        if not rows:
+            return
+        yield tokens_BT[:rows], targets_BT[:rows]
+        left = None if left is None else left - rows
+
+
+def _rounds(batches: Iterator[Batch], mesh: Mesh) -> Iterator[list[Batch]]:
+    """Rounds of one batch for each replica."""
+    while found := list(islice(batches, mesh.data)):
+        tokens_BT, targets_BT = found[-1]
+        nothing = (tokens_BT, torch.full_like(targets_BT, IGNORED))
+        yield [*found, *[nothing] * (mesh.data - len(found))]
+
+
+def _forwards(mesh: Mesh) -> tuple[tuple[Action, ...], ...]:
+    """One micro-batch through the model once, by stage; through the first copy of each part."""
+    chunk_map = mesh.chunk_map
+    chunks = range(chunk_map.parts)
+    return tuple(
+        tuple(Action("F", chunk, 0) for chunk in chunks if chunk_map.stage_of[chunk] == stage)
+        for stage in range(mesh.spec.pipeline)
+    )

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from reference.convert.names import ReleasedPart as Rows
-from reference.weight_sync.buckets import WeightBucket
-from reference.weight_sync.layout import RankLayout
-from reference.weight_sync.units import Unit
+from reference.weight_sync.layout import RankLayout, Unit, WeightBucket
 
 _BY_ROWS: Final = frozenset(
     {"q_proj", "k_proj", "v_proj", "q_b_proj", "kv_b_proj", "gate_proj", "up_proj"}
@@ -141,29 +139,17 @@ def digest(tensor: Tensor) -> str:
     return blake2b(data.numpy().data, digest_size=16).hexdigest()
 
 
-class Target(Protocol):
+@dataclass(frozen=True, slots=True)
+class Target:
     """The weights of one inference rank."""
 
-    @property
-    def tensors(self) -> Mapping[str, Tensor]:
-        """By name; they are written in place."""
-        ...
-
-    def end(self, version: int) -> None:
-        """All of them are of this version now."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Tensors that nobody computes with yet: a rank of a layout that the engine does not run."""
-
     tensors: Mapping[str, Tensor]
-
-    def end(self, version: int) -> None:
-        """Nobody has to hear of it."""
+    """By name; they are written in place."""
+    end: Callable[[int], object] | None = None
+    """Hears that all of them are of a version now; None: nobody computes with them yet, as on a
+    rank of a layout that the engine does not run."""
 
 
 def in_memory(device: torch.device | str = "cpu") -> Callable[[Needs], Target]:
     """Makes tensors for what a rank needs."""
-    return lambda needs: Memory(needs.tensors(device))
+    return lambda needs: Target(needs.tensors(device))

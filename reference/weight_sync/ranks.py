@@ -3,6 +3,9 @@
 A sender, a rank of the trainer, keeps its share of the full set in host memory, sends it, and lets
 recovering receivers read it. A receiver, an inference rank, receives every bucket into one half of
 a buffer, and puts what it needs of the last one, in the other half, into its own weights meanwhile.
+
+An update in one process: trainer and engine take turns on the same device, and nothing has to be
+sent. What a colocated controller does between a step of training and the next rollouts.
 """
 
 from __future__ import annotations
@@ -15,17 +18,38 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from reference.inference.engine import Engine
 from reference.model import Transformer
-from reference.weight_sync.buckets import Buffers, WeightBucket
-from reference.weight_sync.checkpoint import SavedPiece, read
-from reference.weight_sync.host_copies import Address, HostCopies, Library, fetched
-from reference.weight_sync.layout import RankLayout
+from reference.weight_sync.layout import (
+    Buffers,
+    LayoutSpec,
+    RankLayout,
+    SyncSpec,
+    Unit,
+    WeightBucket,
+    buckets,
+    buffers,
+    full_set,
+    largest,
+    seats,
+    shares,
+    values,
+)
 from reference.weight_sync.needs import Needs, Take, Target, digest, needs_of, put, reload
-from reference.weight_sync.pipeline import SENDS, BucketSender, Stages
-from reference.weight_sync.record import Record, StageSpan
-from reference.weight_sync.transport import WIRES, Meeting, Wire, hosted
-from reference.weight_sync.units import Unit, values
+from reference.weight_sync.pipeline import (
+    SENDS,
+    WIRES,
+    BucketSender,
+    Meeting,
+    Record,
+    Stages,
+    StageSpan,
+    Wire,
+    hosted,
+)
+from reference.weight_sync.sources import Address, HostCopies, Library, SavedPiece, fetched, read
 from twin.errors import Problem, UsageError
+from twin.spec.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +258,10 @@ class Receiver(_Rank):
         return self.target.tensors
 
     def _end(self, version: int) -> None:
-        assert self.target is not None
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        self.target.end(version)
+        if self.target is not None and self.target.end is not None:
+            self.target.end(version)
         self.version = version
 
     def _receive(self, order: UpdateOrder, wire: Wire) -> Exception | None:
@@ -271,3 +295,56 @@ def _error(reloading: Future[None] | None) -> Exception | None:
     if error is not None and not isinstance(error, Exception):
         raise error
     return error
+
+
+class Colocated:
+    """The full set in host memory, between a trainer and an engine of one process."""
+
+    def __init__(self, model: ModelSpec, dtype: torch.dtype, sync: SyncSpec | None = None) -> None:
+        self._sync = sync or SyncSpec()
+        self._units = full_set(model, dtype)
+        (seat,) = seats(LayoutSpec(), model)
+        self._needs = needs_of(self._units, seat, tied=model.tied_embeddings)
+        alone = {unit.name: (0,) for unit in self._units}
+        self._owned = shares(self._units, alone, 1)
+        self._copies = HostCopies(self._owned[0], pinned=torch.cuda.is_available())
+        self.record = Record()
+
+    @property
+    def bytes(self) -> int:
+        """Of the full set."""
+        return self._copies.bytes
+
+    def keep(self, parts: Iterable[Transformer], version: int) -> None:
+        """Copy the trainer's weights into host memory; the trainer's own may sleep then."""
+        with self.record.span("keep", size=self._copies.bytes):
+            self._copies.gather(values(parts), version)
+
+    def update(self, target: Target, device: torch.device | str = "cpu") -> None:
+        """Put what was kept into an engine: a bucket comes from the host while the one before is
+        reloaded, on a GPU; on a CPU in turn."""
+        version = self._copies.version
+        assert version is not None, "keep weights before"
+        space = buffers(self._sync.free_memory, self._sync.bucket, largest(self._units))
+        made = buckets(self._owned, space.bytes)
+        size = max(bucket.bytes for bucket in made)
+        halves = [torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2)]
+        for number, bucket in enumerate(made):
+            half = halves[number % 2][: bucket.bytes]
+            with self.record.span("host_copy", bucket):
+                half.copy_(self._copies.part(bucket), non_blocking=True)
+            with self.record.span("reload", bucket):
+                reload(bucket, half, self._needs, target.tensors)
+        if torch.device(device).type == "cuda":
+            torch.cuda.synchronize(device)
+        if target.end is not None:
+            target.end(version)
+
+
+def engine_target(engine: Engine) -> Target:
+    """The weights of an engine of one process. It must not step while an update runs, since its
+    weights are of two versions then; at the end the cache of the old ones is dropped, and who runs
+    goes on under the new ones."""
+    tensors = engine.model.state_dict()
+    # In place: torch copies nothing.
+    return Target(tensors, lambda version: engine.update_weights(tensors, version))

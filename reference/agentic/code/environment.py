@@ -16,10 +16,10 @@ from reference.agentic.code.generate import CodeTask, table_of_examples
 from reference.agentic.code.hidden import CheckGroup, CheckResult, is_expected, run_checks
 from reference.agentic.environment import HackScript, Turn, Verdict
 from reference.dialog import Call, Dialog, Message, declared
+from reference.files import yaml_table
 from reference.sandbox.job import RunLimits, RunOutcome, python_text
 from reference.sandbox.run import run
 from reference.sandbox.schema import read_arguments, text_arguments
-from reference.yaml_tables import yaml_table
 
 CAUSES = (
     "no answer",

@@ -11,7 +11,7 @@ from random import Random
 from string import Template
 from typing import Any, Final
 
-from reference.yaml_tables import yaml_table
+from reference.files import yaml_table
 
 Arguments = tuple[Any, ...]
 DrawInput = Callable[[Random], Arguments]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from reference.agentic.chance import drawn, number
 from reference.agentic.domain import Entity, Field, Row, Tables, entities, put, row_of, table
 from reference.dialog import declared
-from reference.yaml_tables import yaml_table
+from reference.files import yaml_table
 
 Effect = Literal["read", "create", "update", "delete", "unknown"]
 

@@ -18,11 +18,11 @@ from reference.agentic.code.hidden import CheckGroup, CheckResult, is_expected, 
 from reference.agentic.environment import HackScript, Turn, Verdict
 from reference.agentic.software.generate import BuggyRepository
 from reference.dialog import Call, Dialog, Message, declared
+from reference.files import yaml_table
 from reference.sandbox.inside.files import Entry
 from reference.sandbox.job import PYTHON, Command, RunLimits
 from reference.sandbox.run import Session
 from reference.sandbox.schema import read_arguments, text_arguments
-from reference.yaml_tables import yaml_table
 from twin.errors import TwinError
 
 CAUSES = (

@@ -21,7 +21,7 @@ from reference.agentic.code.hidden import (
     is_expected,
     run_checks,
 )
-from reference.yaml_tables import yaml_table
+from reference.files import yaml_table
 
 AT_ONCE = 12
 """Repositories whose expected values come from one sandbox run."""

@@ -14,9 +14,9 @@ import re
 from pathlib import Path
 from typing import Final
 
+from reference.files import yaml_table
 from reference.generate.rules import Skill, SkillAnswer, SkillTask
-from reference.text.sentences import sentences
-from reference.yaml_tables import yaml_table
+from reference.text.documents import sentences
 from twin.errors import Problem, UsageError
 
 _TABLES: Final = yaml_table(Path(__file__).with_suffix(".yaml"))

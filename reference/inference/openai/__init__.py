@@ -1,7 +1,5 @@
 """OpenAI's HTTP interface (platform.openai.com/docs/api-reference).
 
-body.py       fields of a body, errors, /v1/completions
-chat.py       /v1/chat/completions
-choices.py    choices as documents
-api.py        both over one engine
+body.py   the fields of /v1/completions and /v1/chat/completions, and errors
+api.py    answers as documents, over one engine
 """

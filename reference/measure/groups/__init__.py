@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from reference.measure.cases import Setting, Skip, TimedCase
 from reference.measure.groups.collectives import collective_cases
-from reference.measure.groups.memory import bandwidth_cases, copy_cases, launch_cases
-from reference.measure.groups.products import attention_cases, gemm_cases, grouped_cases
-from reference.measure.groups.serving import serving_cases
-from reference.measure.groups.training import optimizer_cases, step_cases
+from reference.measure.groups.kernels import (
+    attention_cases,
+    bandwidth_cases,
+    copy_cases,
+    gemm_cases,
+    grouped_cases,
+    launch_cases,
+)
+from reference.measure.groups.models import optimizer_cases, serving_cases, step_cases
+from reference.measure.points import Setting, Skip, TimedCase
 
 GROUPS: Mapping[str, Callable[[Setting], list[TimedCase | Skip]]] = MappingProxyType(
     {

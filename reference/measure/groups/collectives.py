@@ -20,9 +20,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from reference.measure import clock
-from reference.measure.cases import WIDTH, Setting, Skip, TimedCase
-from reference.measure.laws import Collective
-from reference.measure.points import Timing
+from reference.measure.clock import Timing
+from reference.measure.fitting import Collective
+from reference.measure.points import WIDTH, Setting, Skip, TimedCase
 
 KINDS: tuple[Collective, ...] = get_args(Collective)
 FP32 = "fp32"

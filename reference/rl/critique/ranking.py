@@ -45,7 +45,7 @@ from reference.rl.records import PromptGroup, Response, opening
 from reference.rl.tasks import RlTask
 from reference.text.loader import Weighed
 from reference.text.template import Segment, weighed
-from reference.text.vocabulary import Vocabulary
+from reference.text.tokenizer import Vocabulary
 from twin.errors import Problem, TwinError, UsageError
 from twin.loading.config import load_config
 from twin.loading.suggest import hint

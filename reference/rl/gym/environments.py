@@ -35,9 +35,9 @@ from reference.agentic.environment import (
 from reference.agentic.probes import PROBES
 from reference.dialog import Call, Dialog, Message, calls_of
 from reference.evaluate.scorers import SCORERS, ScorerInput
+from reference.files import yaml_table
 from reference.generate.request import Generator
 from reference.text.template import parse_answer, segments_of
-from reference.yaml_tables import yaml_table
 from twin.errors import Problem, UsageError
 from twin.loading.suggest import hint
 

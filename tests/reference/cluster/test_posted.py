@@ -17,35 +17,35 @@ Write = Callable[..., RankProgram]
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_they_equal_those_of_torch(program: Write, ranks: int) -> None:
     text = """
-        from reference.parallel import gloo_collectives
+        from reference.parallel import groups
         torch.manual_seed(rank)
 
         sent = [(rank + other) % 3 for other in range(size)]        # some send nothing
         received = [(other + rank) % 3 for other in range(size)]
         x_RD = torch.randn(sum(sent), 4)
         into_RD, wanted_RD = torch.empty(2, sum(received), 4)
-        gloo_collectives.all_to_all(into_RD, x_RD, received, sent).wait()
+        groups.all_to_all(into_RD, x_RD, received, sent).wait()
         dist.all_to_all_single(wanted_RD, x_RD, received, sent)
         assert torch.equal(into_RD, wanted_RD)
 
         x_X = torch.randn(4 * size)
         into_X, wanted_X = torch.empty(2, 4 * size)
-        gloo_collectives.all_to_all(into_X, x_X).wait()
+        groups.all_to_all(into_X, x_X).wait()
         dist.all_to_all_single(wanted_X, x_X)
         assert torch.equal(into_X, wanted_X)
 
         part, wanted = torch.empty(2, 4)
-        gloo_collectives.reduce_scatter(part, x_X)
+        groups.reduce_scatter(part, x_X)
         dist.reduce_scatter_single(wanted, x_X)
         assert torch.allclose(part, wanted)
 
-        gloo_collectives.all_gather(into_X, part)
+        groups.all_gather(into_X, part)
         dist.all_gather_single(wanted_X, part)
         assert torch.equal(into_X, wanted_X)
 
         own = into_X.chunk(size)[rank]
         own.fill_(rank)
-        gloo_collectives.all_gather(into_X, own)
+        groups.all_gather(into_X, own)
         assert into_X.tolist() == [float(other) for other in range(size) for _ in range(4)]
     """
     assert launch(LocalCluster(nodes=ranks), program(text), shaped=False) == LaunchResult(0)
@@ -59,11 +59,11 @@ def test_a_late_rank_makes_gloos_all_to_all_move_one_way_at_a_time_and_not_their
     """Seconds from when the late one begins, least of some."""
     text = """
         import json
-        from reference.parallel import gloo_collectives
+        from reference.parallel import groups
         x_X, into_X = torch.zeros(2, 1 << 20, dtype=torch.uint8)
         ways = {
             "gloo": lambda: dist.all_to_all_single(into_X, x_X),
-            "posted": lambda: gloo_collectives.all_to_all(into_X, x_X).wait(),
+            "posted": lambda: groups.all_to_all(into_X, x_X).wait(),
         }
         seconds = {way: [] for way in ways}
         for _ in range(5):

@@ -15,7 +15,7 @@ import pytest
 
 from reference.data.__main__ import main
 from reference.data.shards import read_table
-from reference.text.build_folder import read_manifest
+from reference.text.packing import read_manifest
 from tests.reference.data.raw import bytes_of
 
 pytestmark = pytest.mark.slow

@@ -12,12 +12,11 @@ from collections.abc import Callable
 
 import pytest
 
-from reference.data.fidelity import judge
-from reference.data.rephrase import rewrite
+from reference.data.rephrase import judge, rewrite
 from reference.data.spec import STYLES
 from reference.generate.request import ChatRequest, Reply, Tokens
 from reference.generate.rules import RuleGenerator
-from reference.text.sentences import cut, sentences
+from reference.text.documents import cut, sentences
 from reference.text.toy import towns
 
 TOWNS = towns(60, 7)

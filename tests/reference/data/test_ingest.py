@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from reference.data.ingest import read_source
+from reference.data.pipeline import read_source
 from reference.data.spec import IngestSpec, SourceSpec
 from reference.data.stage import Dropped, Record
 from twin.errors import UsageError

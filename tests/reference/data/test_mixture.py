@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from reference.data.mixture import Lengths, mix
+from reference.data.shards import Lengths, mix
 from reference.data.spec import MixtureSpec
 from twin.errors import UsageError
 

@@ -20,7 +20,7 @@ from reference.data.spec import BuildSpec
 from reference.data.stage import read_records
 from reference.generate.request import ChatRequest, Reply
 from reference.generate.rules import RuleGenerator
-from reference.text.build_folder import damages, provenance, read_manifest
+from reference.text.packing import damages, provenance, read_manifest
 from reference.text.prepare import open_build, prepare
 from reference.text.spec import DataSpec
 from reference.text.template import special_tokens

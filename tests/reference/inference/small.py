@@ -6,13 +6,11 @@ from functools import cache
 from typing import Any
 
 from reference.inference.engine import Engine
-from reference.inference.request import EngineRequest, GeneratedToken, Update
-from reference.inference.sampling import Sampling
+from reference.inference.request import EngineRequest, GeneratedToken, Sampling, Update
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
 from reference.model.transformer import initialize
-from reference.text.tokenizer import ByteTokenizer
-from reference.text.vocabulary import Vocabulary
+from reference.text.tokenizer import ByteTokenizer, Vocabulary
 from twin.spec.model import ModelSpec
 
 WORDS = 272

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from reference.inference.cache import BlockPool, chain
-from reference.inference.sequence import TextDecoder
+from reference.inference.forward import BlockPool, chain
+from reference.inference.scheduler import TextDecoder
 from tests.reference.inference.small import asked, engine, ids, run
 
 

@@ -15,8 +15,8 @@ import torch
 
 from reference.config import RunSpec, load_run
 from reference.inference.__main__ import main
-from reference.inference.load import load_engine
-from reference.inference.sampling import Sampling
+from reference.inference.local import load_engine
+from reference.inference.request import Sampling
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
 from reference.train import train

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from reference.inference.request import QueueFullError, RefusedError
-from reference.inference.sampling import Sampling
+from reference.inference.request import QueueFullError, RefusedError, Sampling
 from tests.reference.inference.small import asked, engine, ids, model, run, text, told
 from twin.errors import UsageError
 

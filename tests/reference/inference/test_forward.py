@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from reference.config import load_run
-from reference.inference.cache import PagedCache, row_width
-from reference.inference.forward import SequenceChunk, forward
+from reference.inference.forward import PagedCache, SequenceChunk, forward, row_width
 from reference.model import Transformer
 from reference.model.transformer import initialize
 from tests.reference.inference.small import LATENT

@@ -8,12 +8,10 @@ from random import Random
 import jsonschema
 import pytest
 
-from reference.inference.constraint import AnswerConstraint, AnswerRules, TokenMasks, begin
 from reference.inference.json_grammar import SchemaError, schema_grammar
-from reference.inference.sampling import Sampling
+from reference.inference.request import AnswerConstraint, AnswerRules, Sampling, TokenMasks, begin
 from reference.text.template import END, parse_answer
-from reference.text.tokenizer import ByteTokenizer
-from reference.text.vocabulary import Vocabulary
+from reference.text.tokenizer import ByteTokenizer, Vocabulary
 from tests.reference.inference.small import VOCABULARY, asked, engine, ids, run
 
 WORDS = [bytes([value]) for value in range(256)] + [

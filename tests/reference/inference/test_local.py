@@ -15,11 +15,11 @@ from reference.generate.choose import EngineGenerator
 from reference.generate.request import ChatRequest, Reply, Sampling, complete_many
 from reference.generate.server import Server as Client
 from reference.generate.server import ServerSpec
+from reference.inference.engine import Service
 from reference.inference.local import LocalChat
-from reference.inference.openai.choices import ChatChoice
+from reference.inference.openai.api import ChatChoice
 from reference.inference.request import GeneratedToken, Update
 from reference.inference.server import Server
-from reference.inference.service import Service
 from reference.text.template import Segment, parse_answer, segments_of
 from tests.reference.inference.small import VOCABULARY, engine
 from twin.errors import UsageError

@@ -13,8 +13,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from reference.inference.engine import Service
 from reference.inference.server import Server
-from reference.inference.service import Service
 from tests.reference.inference.small import engine, model
 
 TOOL = {

@@ -10,13 +10,11 @@ import torch
 
 from reference.config import load_run
 from reference.inference.engine import Engine
-from reference.inference.request import EngineRequest
-from reference.inference.sampling import Sampling
+from reference.inference.request import EngineRequest, Sampling
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
 from reference.model.transformer import initialize
-from reference.text.tokenizer import ByteTokenizer
-from reference.text.vocabulary import Vocabulary
+from reference.text.tokenizer import ByteTokenizer, Vocabulary
 from tests.reference.inference.small import run
 
 pytestmark = pytest.mark.benchmark

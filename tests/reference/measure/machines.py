@@ -7,9 +7,8 @@ from dataclasses import replace
 import torch
 
 from reference.machine import Machine
-from reference.measure.cases import Setting, Skip, TimedCase
-from reference.measure.clock import Effort
-from reference.measure.points import MeasuredPoint, Timing
+from reference.measure.clock import Effort, Timing
+from reference.measure.points import MeasuredPoint, Setting, Skip, TimedCase
 from twin.loading import load_part
 
 CORE = Machine(

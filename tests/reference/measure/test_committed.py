@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import twin
+from reference.measure.clock import Statistic
 from reference.measure.limits import device_limits
-from reference.measure.points import Statistic, read_machine, read_points
+from reference.measure.points import read_machine, read_points
 from reference.measure.profile import fit_profile
 from twin.loading import load_part
 

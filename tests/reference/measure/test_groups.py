@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from reference.measure import clock
-from reference.measure.cases import Skip, TimedCase
-from reference.measure.groups import GROUPS, products, training
-from reference.measure.groups.products import skewed
+from reference.measure.groups import GROUPS, models
+from reference.measure.groups import kernels as measured
+from reference.measure.groups.kernels import skewed
+from reference.measure.points import Skip, TimedCase
 from tests.reference.measure.machines import exactly, runnable, setting
 from twin.arch import attention as twin_attention
 from twin.arch import kernels
@@ -53,15 +54,15 @@ def test_every_case_of_a_gpu_runs_with_tensors_that_have_shapes_alone(
 
 def test_a_step_runs_with_tensors_that_have_shapes_alone() -> None:
     spec = load_part("models", "kimi-k2-small").spec.model_copy(update={"layers": 2})
-    training.prepare(spec, torch.bfloat16, 1, 64, torch.device("meta"))()
+    models.prepare(spec, torch.bfloat16, 1, 64, torch.device("meta"))()
 
 
 def test_products_do_the_work_that_the_twin_counts() -> None:
-    for rows, (outputs, inputs) in [(4096, pair) for pair in products.projections(HERE.spec)]:
+    for rows, (outputs, inputs) in [(4096, pair) for pair in measured.projections(HERE.spec)]:
         twin = kernels.Matmul(rows, inputs, outputs)
-        forward = products.gemm("gemm", "bf16", rows, outputs, inputs)
-        inward = products.gemm("gemm_input", "bf16", rows, inputs, outputs)
-        weight = products.gemm("gemm_weight", "bf16", outputs, inputs, rows)
+        forward = measured.gemm("gemm", "bf16", rows, outputs, inputs)
+        inward = measured.gemm("gemm_input", "bf16", rows, inputs, outputs)
+        weight = measured.gemm("gemm_weight", "bf16", outputs, inputs, rows)
         assert (forward.flop, forward.bytes) == (twin.forward().flop, twin.forward().bytes)
         assert (inward.flop, inward.bytes) == (
             twin.input_gradient().flop,

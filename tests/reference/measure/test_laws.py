@@ -7,9 +7,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from reference.measure import laws
+from reference.measure import fitting
+from reference.measure.fitting import AttentionLaw, Ceilings, Collective, MatmulLaw
 from reference.measure.groups import GROUPS
-from reference.measure.laws import AttentionLaw, Ceilings, Collective, MatmulLaw
 from tests.reference.measure.machines import runnable, setting, timed
 from tests.reference.measure.twins import twin_seconds
 from twin.collectives import all_to_all, ring
@@ -38,7 +38,7 @@ def test_products_take_as_long_as_the_twin_says(whole_tiles: bool) -> None:
     cases += [c for c in runnable(GROUPS["grouped"](here)) if c.op in ("grouped", "grouped_weight")]
     points = [timed("gemm", case, 1.0) for case in cases]
     law = MatmulLaw(known.efficiency, known.ramp, known.launch, known.grouped, 3e-6, 0.9)
-    own = laws.product_seconds(laws.products(points, GPU.sms, whole_tiles), law, CEILINGS)
+    own = fitting.product_seconds(fitting.products(points, GPU.sms, whole_tiles), law, CEILINGS)
     assert {point.op for point in points} >= {"gemm", "gemm_input", "gemm_weight", "grouped_weight"}
     np.testing.assert_allclose(own, [twin_seconds(c, GPU, profile) for c in cases], rtol=1e-12)
 
@@ -56,7 +56,7 @@ def test_attention_takes_as_long_as_the_twin_says(direction: str) -> None:
     ramp = getattr(profile, f"attention_{direction}_ramp")
     law = AttentionLaw(share, ramp, 37.0, 8e-6)
     points = [timed("attention", case, 1.0) for case in cases]
-    found = laws.attention_seconds(points, law, CEILINGS)
+    found = fitting.attention_seconds(points, law, CEILINGS)
     np.testing.assert_allclose(found, [twin_seconds(c, GPU, profile) for c in cases], rtol=1e-12)
 
 
@@ -67,8 +67,11 @@ def test_collectives_send_as_many_bytes_and_hops_as_the_twin_says(
 ) -> None:
     algorithm = all_to_all.all_to_all if kind == "all_to_all" else getattr(ring, kind)
     traffic = started(algorithm(1e6, Placement(ranks, ranks)), 0.0)
-    assert laws.sent(kind, 1e6, ranks) == (pytest.approx(traffic.nvlink_bytes), traffic.nvlink_hops)
+    assert fitting.sent(kind, 1e6, ranks) == (
+        pytest.approx(traffic.nvlink_bytes),
+        traffic.nvlink_hops,
+    )
 
 
 def test_starting_a_collective_costs_the_twins_hops() -> None:
-    assert laws.START_HOPS == START_HOPS
+    assert fitting.START_HOPS == START_HOPS

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from reference.measure import laws
+from reference.measure import fitting
 from reference.measure.catalog import gpu_text, node_text, several_text
 from reference.measure.groups import GROUPS
 from reference.measure.limits import DeviceLimits, device_limits, fit_links
@@ -28,7 +28,7 @@ def copied(kind: str, rate: float, latency: float) -> list[MeasuredPoint]:
 def collected(ranks: int, rate: float, hop: float) -> list[MeasuredPoint]:
     found: list[MeasuredPoint] = []
     for case in runnable(GROUPS["collectives"](setting("cpu", "kimi-k2-nano", ranks=ranks))):
-        sent, hops = laws.sent(cast("Any", case.op), case.bytes, ranks)
+        sent, hops = fitting.sent(cast("Any", case.op), case.bytes, ranks)
         found.append(timed("collectives", case, sent / rate + hops * hop))
     return found
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import twin
-from reference.measure.cases import TimedCase
 from reference.measure.catalog import write_loop, write_parts
 from reference.measure.groups import GROUPS
 from reference.measure.limits import EngineTimes, device_limits, fit_links
-from reference.measure.points import MeasuredPoint
+from reference.measure.points import MeasuredPoint, TimedCase
 from reference.measure.profile import Number, Profile, fit_profile
 from tests.reference.measure.machines import CORE, H200, runnable, setting, timed
 from tests.reference.measure.twins import twin_seconds

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from reference.measure.cases import TimedCase
 from reference.measure.catalog import write_passes
 from reference.measure.clock import summary
-from reference.measure.groups.serving import CACHED, PARTS, serving_cases
+from reference.measure.groups.models import CACHED, PARTS, serving_cases
 from reference.measure.limits import DeviceLimits, fit_engine, fit_links
-from reference.measure.points import MeasuredPoint
+from reference.measure.points import MeasuredPoint, TimedCase
 from tests.reference.measure.machines import setting
 
 BEST = DeviceLimits(1e11, 1e10, "", "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reference.measure.cases import TimedCase
+from reference.measure.points import TimedCase
 from twin.arch.ops import OpClass, Product, Work
 from twin.evidence.calibrate.measure_folder import KINDS
 from twin.hardware.roofline import seconds

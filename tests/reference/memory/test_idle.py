@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from reference.memory.idle import idle
+from reference.memory.stash import idle
 from tests.reference.memory.small import GROUPED, KIMI_K2, PICO
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec

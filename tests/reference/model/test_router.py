@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from reference.memory import stash
-from reference.model.router import Router
+from reference.model.moe import Router
 from twin.spec.model import Moe
 
 WIDTH = 8
@@ -99,7 +99,7 @@ def test_loads_of_micro_batches_add_up_and_a_recomputed_one_counts_nothing(monke
     router, load = _router(), torch.arange(8)
     router.count(load)
     router.count(load)
-    monkeypatch.setattr("reference.model.router.recomputing", lambda: True)
+    monkeypatch.setattr("reference.model.moe.recomputing", lambda: True)
     router.count(load)
     assert router.load_E.tolist() == (2 * load).tolist()
     assert not stash.recomputing()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from reference.model.router import Router
+from reference.model.moe import Router
 from reference.optim.muonclip import MuonClip
 from reference.optim.qk_clip import clip
 from reference.optim.spec import OptimizerSpec, QkClipSpec

@@ -20,7 +20,7 @@ from reference.parallel.groups import Group
 from reference.parallel.replicas import Holders, Replicas
 from reference.parallel.timeline import Tape
 from reference.trainer.resume import fill, random_states
-from reference.trainer.start import weights_of
+from reference.trainer.settings import weights_of
 from tests.reference.parallel.ranks import run_ranks
 
 RANKS = 4

@@ -14,8 +14,7 @@ from reference.parallel.mesh import ParallelSpec, mesh_of
 from reference.parallel.messages import Messages
 from reference.parallel.overlap import ExpertExchange, Pace, Turns
 from reference.parallel.runtime import Runtime
-from reference.parallel.stage import stage_of
-from reference.parallel.world import world_of
+from reference.parallel.world import stage_of, world_of
 from tests.reference.parallel.ranks import run_ranks
 from twin.errors import UsageError
 from twin.loading import load_part

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from reference.inference.load import load_engine
+from reference.inference.local import load_engine
 from reference.inference.spec import EngineSpec
 from reference.rl.command import main
 from reference.rl.prompts import known

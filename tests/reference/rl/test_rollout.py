@@ -13,7 +13,7 @@ from reference.dialog import Message
 from reference.inference.engine import Engine
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
-from reference.model.cache import Cache
+from reference.model.attention import Cache
 from reference.model.transformer import initialize
 from reference.rl.records import NOBODY, PromptGroup, Response, group_json, group_of
 from reference.rl.rollout import DivergedError

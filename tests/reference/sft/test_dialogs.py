@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from reference.text.dialog_loader import DialogLoader, Packing
-from reference.text.dialogs import PreparedDialogs, prepare_dialogs
+from reference.text.dialogs import DialogLoader, Packing, PreparedDialogs, prepare_dialogs
 from reference.text.loader import IGNORED
 from reference.text.packing import pack
 from reference.text.prepare import Prepared, TextFacts
 from reference.text.spec import DialogsSpec
-from reference.text.tokenizer import ByteTokenizer
-from reference.text.vocabulary import Vocabulary
+from reference.text.tokenizer import ByteTokenizer, Vocabulary
 from tests.reference.sft.dialogues import ROOM, row, write
 from twin.errors import UsageError
 

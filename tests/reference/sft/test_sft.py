@@ -10,15 +10,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from reference.convert.trained import Trained
+from reference.convert.folder import Trained
 from reference.ending import Stop
-from reference.inference.load import load_engine
+from reference.inference.local import load_engine
 from reference.inference.spec import EngineSpec
 from reference.metrics import StepMetrics
 from reference.model import Transformer
 from reference.sft import main
-from reference.text.dialog_loader import epoch_of
-from reference.text.dialogs import prepare_dialogs
+from reference.text.dialogs import epoch_of, prepare_dialogs
 from reference.text.loader import IGNORED
 from reference.text.prepare import prepare
 from reference.train import Result, train

@@ -12,9 +12,8 @@ from functools import cache
 
 import pytest
 
-from reference.shapes.count import Counts, count
-from reference.shapes.report import NAMED, by_category, held
-from reference.shapes.report import flop as flop_of
+from reference.shapes.count import NAMED, Counts, by_category, count, held
+from reference.shapes.count import flop as flop_of
 from tests.reference.shapes.plans import (
     collectives,
     flop,

@@ -12,7 +12,7 @@ import pytest
 
 from reference.shapes.__main__ import main
 from reference.shapes.count import Counts, count
-from reference.shapes.report import flop as flop_of
+from reference.shapes.count import flop as flop_of
 from tests.reference.shapes.plans import collectives, flop, parameters, planned, run_of
 from twin.planning.types import Plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reference.model import Transformer
-from reference.trainer.flop import (
+from reference.trainer.trainee import (
     attention_flop_per_token,
     catalog_peak,
     flop_per_token,

@@ -14,11 +14,9 @@ from torch import Tensor
 
 from reference.model.part import ModelPart
 from reference.parallel.mesh import Mesh
-from reference.weight_sync.buckets import WeightBucket
-from reference.weight_sync.controller import Controller, SyncJob
-from reference.weight_sync.layout import SyncSpec, read_layout, seats
+from reference.weight_sync.controller import Controller, Peer, SyncJob, ask, forked, serve
+from reference.weight_sync.layout import SyncSpec, WeightBucket, read_layout, seats
 from reference.weight_sync.needs import in_memory
-from reference.weight_sync.peers import Peer, ask, forked, serve
 from reference.weight_sync.ranks import Receiver, Sender
 from tests.reference.weight_sync.small import Neighbours, fill, model, parts_of, served_part
 from twin.errors import UsageError

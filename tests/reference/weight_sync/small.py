@@ -13,7 +13,7 @@ from reference.model import Transformer
 from reference.model.part import ModelPart
 from reference.model.transformer import initialize
 from reference.parallel.mesh import Mesh, ParallelSpec, mesh_of
-from reference.parallel.stage import stage_of
+from reference.parallel.world import stage_of
 from twin.spec.model import ModelSpec
 
 LATENT: dict[str, Any] = {

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.weight_sync.buckets import ALIGNED, Buffers, buckets, buffers
-from reference.weight_sync.units import Unit
+from reference.weight_sync.layout import ALIGNED, Buffers, Unit, buckets, buffers
 from twin.errors import UsageError
 from twin.kinds.weight_update import buckets as simulated
 

@@ -14,10 +14,8 @@ from reference.checkpoint.folder import Snapshot, save
 from reference.checkpoint.piece import Pieces, piece_of
 from reference.model.part import whole
 from reference.optim.blocks import is_expert
-from reference.weight_sync.buckets import shares
-from reference.weight_sync.checkpoint import dealt, read, saved
-from reference.weight_sync.host_copies import HostCopies
-from reference.weight_sync.units import full_set
+from reference.weight_sync.layout import full_set, shares
+from reference.weight_sync.sources import HostCopies, dealt, read, saved
 from tests.reference.weight_sync.small import model, served_part
 from twin.errors import UsageError
 

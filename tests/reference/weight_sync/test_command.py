@@ -12,7 +12,7 @@ import torch
 from reference.checkpoint.folder import Snapshot, save
 from reference.config import load_run
 from reference.model import Transformer
-from reference.trainer.start import weights_of
+from reference.trainer.settings import weights_of
 from reference.weight_sync.__main__ import main
 from tests.reference.train.mini import MINI
 from tests.reference.weight_sync.small import fill

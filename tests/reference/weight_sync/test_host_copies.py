@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from reference.weight_sync import host_copies
-from reference.weight_sync.host_copies import Address, HostCopies, Library, fetched
-from reference.weight_sync.units import Unit
+from reference.weight_sync import sources
+from reference.weight_sync.layout import Unit
+from reference.weight_sync.sources import Address, HostCopies, Library, fetched
 from twin.errors import UsageError
 
 LARGE = Unit("large", "large", None, (4_000_000,), torch.float32, ())
@@ -29,7 +29,7 @@ def copies() -> HostCopies:
 
 @pytest.fixture
 def address(copies: HostCopies, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
-    monkeypatch.setattr(host_copies, "_STALLED", 0.3)
+    monkeypatch.setattr(sources, "_STALLED", 0.3)
     library = Library(copies, "127.0.0.1")
     yield library.address
     library.close()

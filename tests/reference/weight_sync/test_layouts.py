@@ -22,12 +22,24 @@ from reference.optim.spec import OptimizerSpec
 from reference.parallel.groups import Group
 from reference.parallel.replicas import Holders, Replicas
 from reference.parallel.timeline import Tape
-from reference.weight_sync.buckets import buckets, buffers, largest, shares
-from reference.weight_sync.host_copies import HostCopies
-from reference.weight_sync.layout import LayoutSpec, RankLayout, read_layout, seats
-from reference.weight_sync.local import Colocated, Served
-from reference.weight_sync.needs import Memory, needs_of, reload
-from reference.weight_sync.units import HeldPart, full_set, held_by, holders, values
+from reference.weight_sync.layout import (
+    HeldPart,
+    LayoutSpec,
+    RankLayout,
+    buckets,
+    buffers,
+    full_set,
+    held_by,
+    holders,
+    largest,
+    read_layout,
+    seats,
+    shares,
+    values,
+)
+from reference.weight_sync.needs import Target, needs_of, reload
+from reference.weight_sync.ranks import Colocated, engine_target
+from reference.weight_sync.sources import HostCopies
 from tests.reference.inference import small as engines
 from tests.reference.weight_sync.small import Neighbours, mesh, model, parts_of, served_part
 from twin.errors import UsageError
@@ -204,7 +216,7 @@ def test_weights_in_an_optimizers_flat_buffers_are_kept_as_they_are() -> None:
     Replicas([list(part.named_parameters())], OptimizerSpec(), Holders(alone, alone))
     colocated = Colocated(model(), torch.float32)
     colocated.keep([part], version=1)
-    target = Memory({name: torch.zeros_like(tensor) for name, tensor in before.items()})
+    target = Target({name: torch.zeros_like(tensor) for name, tensor in before.items()})
     colocated.update(target)
     for name, tensor in target.tensors.items():
         assert torch.equal(tensor, before[name]), name
@@ -223,7 +235,7 @@ def test_an_engine_of_this_process_answers_with_the_weights_it_was_given() -> No
     engine = Engine(served, engines.VOCABULARY, engines.EngineSpec())
     colocated = Colocated(served.spec, torch.float32)
     colocated.keep([trainer], version=7)
-    colocated.update(Served(engine))
+    colocated.update(engine_target(engine))
     assert engine.weights == 7
     for name, tensor in served.state_dict().items():
         assert torch.equal(tensor, trainer.state_dict()[name]), name

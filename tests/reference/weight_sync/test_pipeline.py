@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from reference.weight_sync.buckets import Buffers, WeightBucket
-from reference.weight_sync.host_copies import HostCopies
-from reference.weight_sync.pipeline import SENDS, BucketSender, Stages
-from reference.weight_sync.transport import Wire
+from reference.weight_sync.layout import Buffers, WeightBucket
+from reference.weight_sync.pipeline import SENDS, BucketSender, Stages, Wire
+from reference.weight_sync.sources import HostCopies
 
 _BYTES = 64
 _BUCKETS = [WeightBucket(0, turn, turn * _BYTES, _BYTES, ()) for turn in range(5)]

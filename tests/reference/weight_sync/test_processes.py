@@ -13,14 +13,10 @@ import torch
 from reference.inference.engine import Engine
 from reference.inference.request import EngineRequest
 from reference.model import Transformer
-from reference.weight_sync.buckets import WeightBucket
-from reference.weight_sync.controller import Controller, SyncJob
-from reference.weight_sync.layout import SyncSpec, read_layout
-from reference.weight_sync.local import Served
-from reference.weight_sync.peers import ask, forked, serve
-from reference.weight_sync.pipeline import Stages
-from reference.weight_sync.ranks import Receiver, Sender
-from reference.weight_sync.record import transfers
+from reference.weight_sync.controller import Controller, SyncJob, ask, forked, serve
+from reference.weight_sync.layout import SyncSpec, WeightBucket, read_layout
+from reference.weight_sync.pipeline import Stages, transfers
+from reference.weight_sync.ranks import Receiver, Sender, engine_target
 from tests.reference.inference import small as engines
 from tests.reference.weight_sync.processes import (
     dying,
@@ -197,10 +193,10 @@ class Speaking(Receiver):
     def __init__(self) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.set_num_threads(1)
-        served = Transformer(engines.model().spec)
-        served.load_state_dict(engines.model(0).state_dict())
-        self.engine = Engine(served, engines.VOCABULARY, engines.EngineSpec())
-        super().__init__(lambda _: Served(self.engine))
+        model = Transformer(engines.model().spec)
+        model.load_state_dict(engines.model(0).state_dict())
+        self.engine = Engine(model, engines.VOCABULARY, engines.EngineSpec())
+        super().__init__(lambda _: engine_target(self.engine))
 
     def answer(self) -> list[int]:
         return answered(self.engine)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reference.weight_sync.record import StageSpan, overlapped, summed, united
+from reference.weight_sync.pipeline import StageSpan, overlapped, summed, united
 
 
 def span(stage: Any, start: float, end: float, owner: int = 0) -> StageSpan:

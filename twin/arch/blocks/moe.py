@@ -29,7 +29,7 @@ Assumptions, all named:
   `Shape.weigh_outputs` they multiply it in fp32 instead (torchtitan, `MoE.forward`): the fp32 copy
   is kept for the weights' gradient, 4 x top-k x hidden bytes per token. In a plain all-to-all they
   travel with their rows, 4 bytes each, and their gradients come back with those of the rows
-  (`reference.model.exchange`); where copies are merged they travel free.
+  (`reference.model.dispatch`); where copies are merged they travel free.
 - Before rows go in a plain all-to-all, ranks tell each other how many will come for each expert, 8
   bytes a number, and the host waits for it, since it has to size what it receives into (as in
   Megatron-LM's `alltoall` dispatcher). A layer that runs again asks again.

@@ -1,9 +1,16 @@
-"""Files that survive a loss of power."""
+"""Files that survive a loss of power.
+
+Tables and texts that stand beside the code, in YAML.
+"""
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
 
 
 def sync(path: Path) -> None:
@@ -26,3 +33,9 @@ def replace_synced(path: Path, content: str | bytes) -> None:
     partial = path.with_name(f".{path.name}.partial")
     write_synced(partial, content)
     partial.replace(path)
+
+
+@cache
+def yaml_table(path: Path) -> Any:
+    """The plain values of a YAML file; it is read once, so do not change them."""
+    return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
