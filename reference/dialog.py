@@ -7,6 +7,7 @@ repository): `functions.NAME:INDEX`, with the index from 0 over the whole dialog
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -40,6 +41,15 @@ class Dialog:
 
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is; None for any other text."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def call_id(name: str, index: int) -> str:

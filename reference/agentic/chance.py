@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Mapping
-from typing import TypeVar
-
-T = TypeVar("T")
 
 
 def drawn(*key: object) -> random.Random:
@@ -18,8 +14,3 @@ def drawn(*key: object) -> random.Random:
 def number(*key: object) -> int:
     """An integer from 0 to 2^32 - 1 that follows from the key, nearly uniform."""
     return zlib.crc32("\x1f".join(map(str, key)).encode(errors="surrogatepass"))
-
-
-def pick(weights: Mapping[T, float], draw: random.Random) -> T:
-    """One of these, by weight."""
-    return draw.choices(list(weights), list(weights.values()))[0]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader
 
 from reference.agentic.operations.base import ToolSpec, form_of
 from reference.agentic.repository import share_near
@@ -16,17 +18,6 @@ from reference.text.template import weighed
 
 if TYPE_CHECKING:
     from reference.agentic.run import Candidate, Scene
-
-
-_WIDTH: Final = 1600.0
-_HEIGHT: Final = 1000.0
-_COLOURS: Final = {
-    "read": "#4c78a8",
-    "create": "#54a24b",
-    "update": "#eeca3b",
-    "delete": "#e45756",
-    "unknown": "#9d9d9d",
-}
 
 
 class Box(NamedTuple):
@@ -43,68 +34,47 @@ class Box(NamedTuple):
         return Box(self.x + 1, self.y + head, width, height)
 
 
+Areas = list[tuple[str, list[ToolSpec], Box]]
+_TEMPLATES: Final = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=lambda name: name is not None and name.startswith("coverage.svg"),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+
+
+def _filled(name: str, **facts: Any) -> str:
+    return _TEMPLATES.get_template(f"{name}.jinja").render(**facts)
+
+
 def coverage_table(tools: Iterable[ToolSpec]) -> str:
     """Categories with their applications, tools and effects, as Markdown."""
-    lines = ["| category | applications | tools | read | create | update | delete |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    for name, own in sorted(_grouped(tools, "category").items()):
-        effects = Counter(tool.effect for tool in own)
-        counts = [str(effects[effect]) for effect in ("read", "create", "update", "delete")]
-        applications = ", ".join(
-            f"{key} ({len(some)})" for key, some in sorted(_grouped(own, "application").items())
-        )
-        lines.append(f"| {name} | {applications} | {len(own)} | {' | '.join(counts)} |")
-    return "\n".join(lines) + "\n"
+    return _filled("coverage.md", tools=list(tools))
 
 
 def coverage_svg(tools: Iterable[ToolSpec]) -> str:
     """The treemap; each area has a title."""
-    groups = _grouped(tools, "category")
-    names = sorted(groups, key=lambda name: (-len(groups[name]), name))
-    whole = Box(0, 0, _WIDTH, _HEIGHT)
-    parts: list[str] = []
-    for name, box in zip(names, _cut(whole, [len(groups[name]) for name in names]), strict=True):
-        parts += _category(name, groups[name], box)
-    legend = "".join(
-        f'<rect x="{at * 110 + 4}" y="{_HEIGHT + 6}" width="12" height="12" fill="{colour}"/>'
-        f'<text x="{at * 110 + 20}" y="{_HEIGHT + 16}">{effect}</text>'
-        for at, (effect, colour) in enumerate(_COLOURS.items())
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {_HEIGHT + 24:g}" '
-        'font-family="sans-serif" font-size="11">'
-        f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}{legend}</svg>\n'
-    )
+
+    def by_size(group: tuple[str, list[ToolSpec]]) -> tuple[int, str]:
+        return -len(group[1]), group[0]
+
+    def applications(own: Iterable[ToolSpec], box: Box) -> Areas:
+        return _areas(sorted(_grouped(own, "application").items()), box.inner(15))
+
+    def cells(own: Iterable[ToolSpec], box: Box) -> Iterator[tuple[ToolSpec, Box]]:
+        ordered = sorted(own, key=lambda tool: (tool.effect, tool.name))
+        return zip(ordered, _cut(box.inner(10), [1] * len(ordered)), strict=True)
+
+    groups = sorted(_grouped(tools, "category").items(), key=by_size)
+    categories = _areas(groups, Box(0, 0, 1600.0, 1000.0))
+    return _filled("coverage.svg", categories=categories, applications=applications, cells=cells)
 
 
-def _category(name: str, tools: Sequence[ToolSpec], box: Box) -> list[str]:
-    parts = [_rect(box, "#f2f2f2", f"{name}: {len(tools)} tools"), _label(box, name, 11, bold=True)]
-    groups = _grouped(tools, "application")
-    names = sorted(groups)
-    inside = _cut(box.inner(15), [len(groups[name]) for name in names])
-    for application, area in zip(names, inside, strict=True):
-        own = sorted(groups[application], key=lambda tool: (tool.effect, tool.name))
-        parts.append(_rect(area, "#ffffff", f"{application}: {len(own)} tools"))
-        parts.append(_label(area, application, 8))
-        for tool, cell in zip(own, _cut(area.inner(10), [1] * len(own)), strict=True):
-            parts.append(_rect(cell, _COLOURS[tool.effect], f"{tool.name} ({tool.effect})"))
-    return parts
-
-
-def _rect(box: Box, fill: str, title: str) -> str:
-    return (
-        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
-        f'fill="{fill}" stroke="#fff" stroke-width="0.8"><title>{escape(title)}</title></rect>'
-    )
-
-
-def _label(box: Box, text: str, size: int, bold: bool = False) -> str:
-    most = int(box.width / (size * 0.6))
-    weight = ' font-weight="bold"' if bold else ""
-    return (
-        f'<text x="{box.x + 2:.1f}" y="{box.y + size:.1f}" font-size="{size}"{weight}>'
-        f"{escape(text[:most].replace('_', ' '))}</text>"
-    )
+def _areas(groups: Sequence[tuple[str, list[ToolSpec]]], box: Box) -> Areas:
+    """Each group with its part of a box."""
+    boxes = _cut(box, [len(own) for _, own in groups])
+    return [(name, own, part) for (name, own), part in zip(groups, boxes, strict=True)]
 
 
 def _cut(box: Box, sizes: Sequence[int]) -> list[Box]:
@@ -246,34 +216,7 @@ def coverage_of(scene: Scene) -> dict[str, str]:
 
 def summary_of(report: dict[str, Any]) -> list[str]:
     """The report in lines."""
-    tools, judged, kept = report["tools"], report["judged"], report["kept"]
-    near, nouns = tools["near-duplicates among the tools"], tools["the same, nouns masked, too"]
-    made = f"tools: {tools['total']:,} in {tools['categories']} categories and "
-    made += f"{tools['applications']} applications, "
-    made += f"{tools['different forms of arguments']} forms of arguments"
-    alike = f"near-duplicates: {tools['near-duplicates rejected']} of {tools['candidates']:,} "
-    alike += f"candidates rejected; share left {near:.3f}, with nouns masked, too, {nouns:.3f}"
-    failed = f"judged: {judged['dialogues']:,} dialogues, {judged['failed']:,} failed "
-    failed += f"(share {judged['failed share']:.3f})"
-    calls = f"  depths {_listed(kept['depths'])}; {kept['calls']:,} calls of "
-    calls += f"{kept['tools called']:,} tools"
-    causes = [f"  {count:>6} {cause}" for cause, count in judged["causes"].items()]
-    agents = f"agents: {report['agents']['total']}"
-    rows = f"kept: {kept['trajectories']:,} trajectories ({_listed(kept['splits'])})"
-    return [made, alike, agents, failed, *causes, rows, calls, *_logs(report)]
-
-
-def _logs(report: dict[str, Any]) -> list[str]:
-    logs = report.get("imported logs")
-    if logs is None:
-        return []
-    odd = "; ".join(logs["named"][:5])
-    reasons = f"; odd: {odd}" if odd else ""
-    return [f"logs: {logs['kept']:,} of {logs['dialogues']:,} dialogues imported{reasons}"]
-
-
-def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{key}: {count:,}" for key, count in counts.items())
+    return _filled("summary.txt", **report, logs=report.get("imported logs")).splitlines()
 
 
 def _counts(values: Iterable[Any], **more: int) -> dict[str, int]:

@@ -24,7 +24,7 @@ from reference.agentic.operations.base import FromResult, Source, Stated, ToldFa
 from reference.agentic.spec import ChanceSpec
 from reference.agentic.task_writer import ToolTask
 from reference.agentic.world import ERROR, PASSING, World, act
-from reference.dialog import Call, Dialog, Message, call_id, texts_of
+from reference.dialog import Call, Dialog, Message, call_id, json_object, texts_of
 from reference.generate.request import ChatRequest, Generator, Sampling
 from reference.generate.rules import RuleGenerator
 
@@ -93,7 +93,10 @@ def replay(environment: Environment[Any], dialog: Dialog) -> Replay:
     state = environment.start()
     calls: list[ReplayedCall] = []
     unequal: list[str] = []
-    malformed = _opening_faults(environment.opening, dialog)
+    opening = environment.opening
+    same = dialog.messages[: len(opening.messages)] == opening.messages
+    same = same and list(dialog.tools) == list(opening.tools)
+    malformed = [] if same else ["it does not begin as the task does"]
     waiting: list[Call] = []
     for message in dialog.messages:
         if message.role == "tool":
@@ -117,44 +120,31 @@ def replay(environment: Environment[Any], dialog: Dialog) -> Replay:
     return Replay(state, tuple(calls), tuple(unequal), tuple(malformed))
 
 
-def _opening_faults(opening: Dialog, dialog: Dialog) -> list[str]:
-    begin = dialog.messages[: len(opening.messages)]
-    same = begin == opening.messages and list(dialog.tools) == list(opening.tools)
-    return [] if same else ["it does not begin as the task does"]
-
-
 def _call_faults(message: Message, first: int) -> list[str]:
     faults: list[str] = []
     for at, call in enumerate(message.calls, first):
         if call.id != call_id(call.name, at):
             faults.append(f"the call number {at} has the id {call.id}")
-        if not isinstance(_json(call.arguments), dict):
+        if json_object(call.arguments or "{}") is None:
             faults.append(f"the arguments of {call.id} are no JSON object")
     return faults
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return None
 
 
 def verdict_of(environment: Simulated, state: World, dialog: Dialog) -> Verdict:
     """The criteria by name, and the causes of a failure from `CAUSES`."""
     task = environment.task
     again = replay(environment, dialog)
-    rows = again.state.tables
-    answers = answers_of(dialog)
+    rows, last = again.state.tables, dialog.messages[-1]
+    answers, wanted = answers_of(dialog), {*named_rows(task)}
     missing = [value for value in task.rubric.facts if not _says(answers, value)]
     checks = {
         "form": not again.malformed,
         "results": not again.unequal and state.tables == rows,
-        "done": all(_same(rows, task.expected, key) for key in named_rows(task)),
-        "nothing else": _nothing_else(task, rows),
+        "done": not wanted & {*_different(rows, task.expected)},
+        "nothing else": {*_different(task.tables, rows)} <= wanted,
         "told": not missing,
         "grounded": _grounded(task, again.calls),
-        "answered": _answered(dialog),
+        "answered": last.role == "assistant" and not last.calls and bool(last.content.strip()),
         "clean": not any(map(_MARKS.search, texts_of(dialog.messages, "assistant"))),
         "sparing": _sparing(task, again.calls) and len(answers) <= _LONGEST,
     }
@@ -178,15 +168,6 @@ def _different(first: Tables, second: Tables) -> Iterator[tuple[str, str]]:
         for key in {**before, **after}:
             if before.get(key) != after.get(key):
                 yield kind, key
-
-
-def _same(first: Tables, second: Tables, key: tuple[str, str]) -> bool:
-    kind, name = key
-    return first.get(kind, {}).get(name) == second.get(kind, {}).get(name)
-
-
-def _nothing_else(task: ToolTask, rows: Tables) -> bool:
-    return set(_different(task.tables, rows)) <= set(named_rows(task))
 
 
 def _plain(text: str) -> str:
@@ -217,11 +198,6 @@ def _holds(result: str, value: str, fact: ToldFact) -> bool:
         truth = "true" if value == "yes" else "false"
         return f'"{fact.place[-1]}":{truth}' in result
     return _says(result, value)
-
-
-def _answered(dialog: Dialog) -> bool:
-    last = dialog.messages[-1]
-    return last.role == "assistant" and not last.calls and bool(last.content.strip())
 
 
 def _sparing(task: ToolTask, calls: Sequence[ReplayedCall]) -> bool:

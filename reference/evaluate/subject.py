@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reference.dialog import Dialog, Message
 from reference.generate.choose import choose
 from reference.generate.request import ChatRequest, Generator, Reply, Sampling, complete_many
 from reference.generate.server import ServerSpec
 from twin.errors import TwinError
+
+if TYPE_CHECKING:
+    from reference.evaluate.trained import TrainedSubject
 
 _BYTES_PER_TOKEN = 4
 """Of English text, about."""
@@ -62,54 +65,6 @@ class TextFit:
     bytes: int
 
 
-class Subject(Protocol):
-    """A model that is evaluated. Equal calls in equal order after `begin` give equal answers, as
-    far as the model itself does."""
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Which model it is, as JSON."""
-        ...
-
-    @property
-    def generator(self) -> Generator:
-        """The same model in dialogues."""
-        ...
-
-    @property
-    def held_out(self) -> Sequence[str] | None:
-        """Held-out documents of its training text; None where there are none."""
-        ...
-
-    def refusal(self, *, chat: bool, reads: bool) -> str | None:
-        """Why it has no chat template or no log-likelihoods; None where it has what is needed."""
-        ...
-
-    def begin(self) -> None:
-        """Forget earlier calls."""
-        ...
-
-    def tokens(self, text: str) -> int:
-        """Tokens of a text; an estimate where there is no tokenizer."""
-        ...
-
-    def window(self, context: int | None) -> int | None:
-        """Most tokens of prompt and answer; None: unknown."""
-        ...
-
-    def write(self, prompts: Sequence[Prompt]) -> list[SampledAnswer]:
-        """The answers, in order."""
-        ...
-
-    def fits(self, pairs: Sequence[tuple[str, str]], context: int | None) -> list[ContinuationFit]:
-        """The likelihood of each second text behind the first one."""
-        ...
-
-    def read(self, texts: Sequence[str], context: int | None) -> list[TextFit]:
-        """The likelihood of whole texts."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class GeneratorSubject:
     """A generator as the model that is evaluated."""
@@ -152,6 +107,11 @@ class GeneratorSubject:
     def read(self, texts: Sequence[str], context: int | None) -> list[TextFit]:
         """Refused before."""
         raise NotImplementedError
+
+
+Subject: TypeAlias = "GeneratorSubject | TrainedSubject"
+"""A model that is evaluated. Equal calls in equal order after `begin` give equal answers, as far as
+the model itself does."""
 
 
 def generator_subject(name: str, spec: ServerSpec | None, at_once: int) -> GeneratorSubject:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from reference.config import TaskChoice, TaskChoices, Temperature
+from reference.dialog import json_object
 from reference.evaluate.scorers import SCORERS
 from twin.errors import FieldError, Problem, ScenarioError, UsageError
 from twin.loading.config import load_config
@@ -188,7 +189,11 @@ def open_task(
     except ValidationError as error:
         raise _contradiction(spec.name, error.errors()[0]["msg"], "") from None
     _refuse_contradictions(spec)
-    rows = _held_out(held_out) if spec.cases == HELD_OUT else _rows(file.with_name(spec.cases))
+    if spec.cases == HELD_OUT:
+        texts = enumerate(held_out or (), 1)
+        rows: list[dict[str, Any]] = [{"id": f"held-out-{at}", "text": text} for at, text in texts]
+    else:
+        rows = _rows(file.with_name(spec.cases))
     most = min((each for each in (limit, spec.limit) if each is not None), default=None)
     cases = tuple(_case(row, at, spec) for at, row in enumerate(rows[:most], 1))
     if not cases and spec.cases != HELD_OUT:
@@ -236,19 +241,12 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         raise UsageError([Problem("TW583", "cases", message)]) from None
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
+        row = json_object(line)
+        if row is None:
             message = f"line {number} of `{path}` is not a JSON object"
             raise UsageError([Problem("TW583", "cases", message)])
         rows.append(row)
     return rows
-
-
-def _held_out(documents: Sequence[str] | None) -> list[dict[str, Any]]:
-    return [{"id": f"held-out-{at}", "text": text} for at, text in enumerate(documents or (), 1)]
 
 
 def _case(row: Mapping[str, Any], number: int, spec: TaskSpec) -> EvaluationCase:

@@ -18,7 +18,6 @@ answers of the model, calls and the user's later turns, together.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from reference.agentic.environment import Course, Environment, Verdict
-from reference.dialog import Dialog
+from reference.dialog import Dialog, json_object
 from reference.evaluate.statistics import Interval, grouped, share
 from reference.generate.request import ChatRequest, Generator, Reply, Sampling, complete_many
 from reference.sandbox.schema import errors_of
@@ -90,11 +89,8 @@ def fault_of(attempt: CallAttempt, tools: Sequence[Mapping[str, Any]]) -> Fault 
     schemas = {each["name"]: each.get("parameters", {}) for each in functions}
     if attempt.name not in schemas:
         return "name"
-    try:
-        arguments = json.loads(attempt.arguments)
-    except (ValueError, RecursionError):
-        return "json"
-    if not isinstance(arguments, dict):
+    arguments = json_object(attempt.arguments)
+    if arguments is None:
         return "json"
     schema = {"type": "object", **schemas[attempt.name]}
     return "arguments" if any(errors_of(arguments, schema)) else None

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from reference.dialog import numbered, texts_of
+from reference.dialog import json_object, numbered, texts_of
 from reference.generate.request import Account, ChatRequest, Prices, Reply, ReplyPiece, Tokens
 from twin.errors import Problem, UsageError
 
@@ -88,11 +88,8 @@ def _in_system(request: ChatRequest) -> dict[str, Any]:
     if first is None or first.role != "system" or not first.content.startswith("kind:"):
         return {}
     name, _, rest = first.content.splitlines()[0].removeprefix("kind:").strip().partition(" ")
-    try:
-        words = json.loads(rest or "{}")
-    except (ValueError, RecursionError):
-        words = None
-    if not isinstance(words, dict):
+    words = json_object(rest or "{}")
+    if words is None:
         message = "the text after the kind in the system message is no JSON object"
         fix = 'write `kind: NAME {"word": ...}`'
         raise UsageError([Problem("TW557", "generator.kind", message, fix)])

@@ -28,7 +28,7 @@ from hashlib import blake2b
 from itertools import count
 from math import exp
 from statistics import NormalDist
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, Strict
 
@@ -130,18 +130,6 @@ class FailedError(RuntimeError):
     """An environment raised an error; the text is its message."""
 
 
-class Environments(Protocol):
-    """Answers jobs. A ticket is taken once."""
-
-    def submit(self, job: EnvironmentJob, seconds: float) -> int:
-        """Begin a job whose answer is to take so much longer; returns its ticket."""
-        ...
-
-    def take(self, ticket: int) -> EnvironmentAnswer:
-        """Wait for the answer. Raises FailedError where the environment raised."""
-        ...
-
-
 class InProcess:
     """Does a job when its answer is taken; injected latency takes no time."""
 
@@ -240,6 +228,10 @@ class Workers:
             if not done or isinstance(pending.future.exception(), BrokenProcessPool):
                 pending.future = self._begun(pending.job, 0.0)
                 pending.attempts += 1
+
+
+Environments = InProcess | Workers
+"""Answers jobs. A ticket is taken once; FailedError where the environment raised."""
 
 
 @contextmanager

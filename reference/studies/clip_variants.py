@@ -18,8 +18,8 @@ from typing import Final, Literal
 from reference.config import RunSpec
 from reference.studies.figure import Colour, Curve, Figure, Panel
 from reference.studies.logits import REGIME, SEQUENCE, STEPS, THRESHOLD, growth, regime
-from reference.studies.runs import RunOutcome, Scale, nano, train_all
-from reference.studies.study import Page, Workplace, finals, main, seeds_of, spread
+from reference.studies.runs import RunOutcome, Scale, finals, nano, train_all
+from reference.studies.study import Page, Workplace, main, seeds_of, spread
 
 Variant = Literal["off", "per_layer", "per_head", "adaptive"]
 

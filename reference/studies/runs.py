@@ -31,7 +31,7 @@ from reference.files import replace_synced
 from reference.optim.blocks import matrices
 from reference.optim.diagnostics import svd_entropy
 from reference.rl.spec import RlSpec
-from reference.studies.study import Workplace
+from reference.studies.study import Workplace, seeds_of
 from reference.text.prepare import prepare
 from reference.train import Result, train
 from reference.trainer.trainee import flop_per_token
@@ -84,6 +84,11 @@ class RunOutcome:
     def curve(self) -> tuple[tuple[int, float], ...]:
         """(tokens, held-out nats per token)."""
         return tuple((step * self.tokens_per_step, loss) for step, loss in self.held_out)
+
+
+def finals(runs: Mapping[tuple[NameT, int], RunOutcome], name: NameT) -> list[float]:
+    """Held-out losses at the end of runs by name and seed, by seed."""
+    return [runs[name, seed].final for seed in seeds_of(runs)]
 
 
 def train_all(runs: Mapping[NameT, RunSpec], place: Workplace) -> dict[NameT, RunOutcome]:

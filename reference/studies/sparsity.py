@@ -17,8 +17,8 @@ from statistics import mean
 from typing import Final
 
 from reference.studies.figure import Curve, Figure, Panel
-from reference.studies.runs import RunOutcome, Scale, nano, train_all, with_experts
-from reference.studies.study import Page, Workplace, finals, main, reached, seeds_of, spread
+from reference.studies.runs import RunOutcome, Scale, finals, nano, train_all, with_experts
+from reference.studies.study import Page, Workplace, main, reached, seeds_of, spread
 
 EXPERTS: Final = (8, 16, 32, 64)
 STEPS: Final = 300

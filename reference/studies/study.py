@@ -18,7 +18,7 @@ from math import exp, inf, log, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from textwrap import wrap
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 import torch
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -30,7 +30,6 @@ from reference.studies import figure
 from reference.studies.figure import Figure
 from twin.errors import Problem, UsageError
 
-NameT = TypeVar("NameT", bound=Hashable)
 _STOPPED: Final = "stopped; runs that had ended are kept, and the same command goes on"
 _WIDTH: Final = 118
 
@@ -195,16 +194,6 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 def seeds_of(runs: Iterable[tuple[Hashable, int]]) -> tuple[int, ...]:
     """The seeds of runs by name and seed, in order."""
     return tuple(sorted({seed for _, seed in runs}))
-
-
-class _Ended(Protocol):
-    @property
-    def final(self) -> float: ...
-
-
-def finals(runs: Mapping[tuple[NameT, int], _Ended], name: NameT) -> list[float]:
-    """Held-out losses at the end of runs by name and seed, by seed."""
-    return [runs[name, seed].final for seed in seeds_of(runs)]
 
 
 def reached(curve: Sequence[tuple[float, float]], level: float) -> float | None:

@@ -8,13 +8,12 @@ takes ids from results; it sees errors as a model does. It never sees the world.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reference.dialog import Message, texts_of
+from reference.dialog import Message, json_object, texts_of
 from reference.generate.rules import Skill, SkillAnswer, SkillTask
 
 _TEMPERS: Final[dict[str, tuple[float, dict[str, float]]]] = {
@@ -263,7 +262,8 @@ def _fact(plan: _Plan, fact: Mapping[str, Any]) -> str:
         value = draw.randint(1, 999)
     elif plan.errs("misreport", fact["label"]):
         value = _swapped(value, draw)
-    return f"The {fact['label']} is {_say(value)}."
+    words = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+    return f"The {fact['label']} is {words}."
 
 
 def _done(plan: _Plan, goal: Mapping[str, Any]) -> str:
@@ -275,21 +275,12 @@ def _done(plan: _Plan, goal: Mapping[str, Any]) -> str:
     return plan.draw("done", goal["steps"]).choice(("That is done.", "Done.", "I have done that."))
 
 
-def _say(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
-
-
 def _read(text: str) -> dict[str, Any] | None:
     """A result without its wrapping; None if it is no object."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    if isinstance(value, dict) and isinstance(value.get("result"), dict):
+    value = json_object(text)
+    if value is not None and isinstance(value.get("result"), dict):
         return {**value["result"]}
-    return value if isinstance(value, dict) else None
+    return value
 
 
 def value_at(value: Any, place: Sequence[Any]) -> Any:

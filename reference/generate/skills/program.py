@@ -6,12 +6,11 @@ impatient at random, so it hands in some wrong answers.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reference.dialog import Call, texts_of
+from reference.dialog import Call, json_object, texts_of
 from reference.generate.rules import Skill, SkillAnswer, SkillTask
 
 _EXAMPLE = re.compile(r"^(\w+\(.*\) == .+)$", re.MULTILINE)
@@ -33,7 +32,7 @@ def _answer(task: SkillTask) -> SkillAnswer:
 def _write(task: SkillTask, calls: Sequence[Call], given: Sequence[str]) -> SkillAnswer:
     """Try candidates on the examples until one passes all."""
     tried = len(calls)
-    if tried and _last_result(task).count("True") == len(_examples(task)):
+    if tried and task.request.messages[-1].content.count("True") == len(_examples(task)):
         return _hand_in(task, given[tried - 1])
     if tried >= min(_PATIENCE, len(given)) or (tried and task.draw.random() < _HASTE):
         return _hand_in(task, given[tried - 1])
@@ -53,17 +52,13 @@ def _examples(task: SkillTask) -> list[str]:
     return _EXAMPLE.findall(texts_of(task.request.messages, "user")[0])
 
 
-def _last_result(task: SkillTask) -> str:
-    return task.request.messages[-1].content
-
-
 def _mend(
     task: SkillTask, calls: Sequence[Call], given: Sequence[Mapping[str, str]]
 ) -> SkillAnswer:
     """Look, change, run the tests; a change that they refuse is taken back."""
     if not calls:
         return SkillAnswer("Let me look.", (("list_files", {}),))
-    edits = [_arguments(call) for call in calls if call.name == "edit_file"]
+    edits = [json_object(call.arguments) or {} for call in calls if call.name == "edit_file"]
     patches = [dict(patch) for patch in given]
     forward = [edit for edit in edits if edit in patches]
     match calls[-1].name:
@@ -85,17 +80,12 @@ def _mend(
 def _after_tests(
     task: SkillTask, tried: Sequence[Mapping[str, str]], given: Sequence[Mapping[str, str]]
 ) -> SkillAnswer:
-    if "FAILED" not in _last_result(task):
+    if "FAILED" not in task.request.messages[-1].content:
         return SkillAnswer("The tests pass.")
     if len(tried) >= min(_PATIENCE, len(given)):
         return SkillAnswer("I leave it at that.")
     back = {**tried[-1], "old": tried[-1]["new"], "new": tried[-1]["old"]}
     return SkillAnswer("The tests fail; I take it back.", (("edit_file", back),))
-
-
-def _arguments(call: Call) -> dict[str, Any]:
-    found = json.loads(call.arguments)
-    return found if isinstance(found, dict) else {}
 
 
 SKILLS = (

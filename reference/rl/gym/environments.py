@@ -13,7 +13,6 @@ rescue.
 
 from __future__ import annotations
 
-import json
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,7 +32,7 @@ from reference.agentic.environment import (
     play,
 )
 from reference.agentic.probes import PROBES
-from reference.dialog import Call, Dialog, Message, calls_of
+from reference.dialog import Call, Dialog, Message, calls_of, json_object
 from reference.evaluate.scorers import SCORERS, ScorerInput
 from reference.files import yaml_table
 from reference.generate.request import Generator
@@ -243,7 +242,10 @@ class NarrowedEnvironment(_Wrapped):
 def turns_of(dialog: Dialog) -> Turns:
     """The assistant's turns in a dialogue; arguments that are not a JSON object become none."""
     return tuple(
-        Turn(each.content, tuple((call.name, _given(call.arguments)) for call in each.calls))
+        Turn(
+            each.content,
+            tuple((call.name, json_object(call.arguments) or {}) for call in each.calls),
+        )
         for each in dialog.messages
         if each.role == "assistant"
     )
@@ -258,14 +260,6 @@ def tricks(environment: Environment[Any], budget: int = 60) -> dict[str, Turns]:
 def probed(probes: Iterable[HackScript]) -> dict[str, Turns]:
     """An environment's own probes as hacks."""
     return {probe.name.replace("_", " "): probe.turns for probe in probes}
-
-
-def _given(arguments: str) -> Mapping[str, Any]:
-    try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return {}
-    return given if isinstance(given, dict) else {}
 
 
 Step = tuple[str, float, bool, bool, dict[str, Any]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from reference.studies.runs import finals
 from reference.studies.study import (
     between,
     cells,
-    finals,
     reached,
     seed_columns,
     seeds_of,

@@ -13,9 +13,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from reference.agentic.chance import drawn
+from reference.dialog import json_object
 from reference.rl.gym.environments import Check, Item, question_item, texts
 
 _TEXTS: Final = texts("instructions")
@@ -108,11 +109,10 @@ def _object(draw: Random) -> Plan:
     text = f"JSON object; keys {a} and {b}; {a} is the number {value}, {b} a list of 2 words"
 
     def kept(said: str) -> bool:
-        object_ = _read(said)
-        listed = object_.get(b) if isinstance(object_, dict) else None
+        object_ = json_object(said) or {}
+        listed = object_.get(b)
         return (
-            isinstance(object_, dict)
-            and {*object_} == {a, b}
+            {*object_} == {a, b}
             and type(object_[a]) is int
             and object_[a] == value
             and isinstance(listed, list)
@@ -121,7 +121,7 @@ def _object(draw: Random) -> Plan:
         )
 
     rules: tuple[Rule, ...] = (
-        ("json", lambda said: isinstance(_read(said), dict)),
+        ("json", lambda said: json_object(said) is not None),
         ("fields", kept),
     )
     return text, rules, json.dumps({a: value, b: draw.sample(_WORDS, 2)}), "json"
@@ -150,13 +150,6 @@ def _list(draw: Random) -> Plan:
         ("letter", lambda said: letter not in said.lower()),
     )
     return text, rules, "\n".join(lines), "lines"
-
-
-def _read(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 _PLANS: Final = ((_one,), (_few,), (_ends,), (_object,), (_list, _object, _ends))
