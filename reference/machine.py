@@ -69,7 +69,8 @@ def inspect(device: torch.device, name: str | None = None) -> Machine:
     if device.type == "cuda":
         found = torch.cuda.get_device_properties(device)
         free, total = torch.cuda.mem_get_info(device)
-        software = f"torch {torch.__version__}, CUDA {torch.version.cuda}, driver {_driver()}"
+        driver = next(iter(_smi("driver_version")), "unknown")
+        software = f"torch {torch.__version__}, CUDA {torch.version.cuda}, driver {driver}"
         return Machine(
             name or f"{slug(found.name)}-{torch_release()}",
             found.name,
@@ -133,10 +134,6 @@ def _smi(*fields: str) -> list[str]:
         return []
     first = [word.strip() for word in done.stdout.splitlines()[0].split(",")]
     return first if len(first) == len(fields) else []
-
-
-def _driver() -> str:
-    return next(iter(_smi("driver_version")), "unknown")
 
 
 def _exposed(total: int) -> int:

@@ -18,14 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference.config import PRESETS, RunSpec, find_config, load_run, presets
-from reference.ending import (
-    Stop,
-    ending_on_signals,
-    existing_of,
-    run_parser,
-    say,
-    terminal_bar,
-)
+from reference.ending import Stop, ending_on_signals, existing_of, run_parser, say, terminal_bar
 from reference.evaluate import run as task_evaluation
 from reference.metrics import StepMetrics
 from reference.parallel.world import LOST, environment, is_lost, left, lost

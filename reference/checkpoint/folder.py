@@ -27,8 +27,6 @@ _TENSORS: Final = "tensors"
 _INDEX: Final = ".metadata"
 """Which numbers are in which file, as torch writes it."""
 _PREFIX: Final = "step-"
-_CHUNK: Final = 1 << 22
-"""Bytes read at once while hashing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +259,8 @@ def _remove(path: Path) -> None:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest_of(manifest: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -113,7 +113,8 @@ def launch(cluster: LocalCluster, program: RankProgram, *, shaped: bool = True) 
     namespaces.
     """
     _load_torch()
-    with _cluster(cluster, shaped=shaped) as seats, _signals() as received:
+    loopback = nullcontext((LOOPBACK,) * cluster.ranks)
+    with laid_out(cluster) if shaped else loopback as seats, _signals() as received:
         port = PORT if shaped else _free_port()
         rate = units.format_quantity(cluster.rate, "bytes_per_s") if cluster.rate and shaped else ""
         environment = {
@@ -129,15 +130,6 @@ def launch(cluster: LocalCluster, program: RankProgram, *, shaped: bool = True) 
             return _watch(cluster, ranks, received)
         finally:
             _end(ranks)
-
-
-@contextmanager
-def _cluster(cluster: LocalCluster, *, shaped: bool) -> Iterator[tuple[Seat, ...]]:
-    if not shaped:
-        yield (LOOPBACK,) * cluster.ranks
-        return
-    with laid_out(cluster) as seats:
-        yield seats
 
 
 def _load_torch() -> None:
@@ -249,7 +241,8 @@ def _watch(cluster: LocalCluster, ranks: Sequence[_Rank], received: Sequence[int
         if len(received) > passed_on:
             passed_on, deadline = len(received), time.monotonic() + PATIENCE
             for rank in running:
-                _signal(rank, received[0])
+                if rank.process.pid is not None and rank.process.exitcode is None:
+                    os.kill(rank.process.pid, received[0])
     _listen(ranks, (), last=True)
     if received:
         return LaunchResult(128 + received[0])
@@ -267,11 +260,6 @@ def _listen(ranks: Sequence[_Rank], running: Sequence[_Rank], *, last: bool = Fa
                 speaking[end].listen()
         if not last or not ready:
             return
-
-
-def _signal(rank: _Rank, number: int) -> None:
-    if rank.process.pid is not None and rank.process.exitcode is None:
-        os.kill(rank.process.pid, number)
 
 
 def _outcome(cluster: LocalCluster, failed: Sequence[_Rank]) -> LaunchResult:

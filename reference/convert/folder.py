@@ -11,7 +11,7 @@ The model in a trainer's checkpoint, under the same reading as a folder of safet
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +20,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from torch import Tensor
 
-from reference.checkpoint.folder import (
-    MANIFEST,
-    IntactCheckpoint,
-    load_tensors,
-)
+from reference.checkpoint.folder import MANIFEST, IntactCheckpoint, load_tensors
 from reference.checkpoint.piece import piece_of
 from reference.config import RunSpec, load_run
 from reference.convert.names import Whole, tensors
@@ -115,7 +111,7 @@ def save(model: Transformer, folder: Path) -> None:
     state = model.state_dict()
     planned = [
         Planned(
-            whole.name, state[whole.name].dtype, whole.shape, lambda t=whole.name: _one(state[t])
+            whole.name, state[whole.name].dtype, whole.shape, lambda t=whole.name: iter([state[t]])
         )
         for whole in tensors(model.spec)
     ]
@@ -205,7 +201,3 @@ def _named(code: str, what: str, names: Sequence[str]) -> tuple[str, str]:
 
 def _size(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "a number"
-
-
-def _one(tensor: Tensor) -> Iterator[Tensor]:
-    yield tensor

@@ -18,12 +18,7 @@ import torch
 from reference.config import EverySpec, RunSpec
 from reference.ending import Stop
 from reference.evaluate.journal import RESULT, TABLE, EvaluationJournal
-from reference.evaluate.protocols.protocol import (
-    EvaluationContext,
-    Row,
-    TaskSummary,
-    protocol,
-)
+from reference.evaluate.protocols.protocol import EvaluationContext, Row, TaskSummary, protocol
 from reference.evaluate.report import svg, table, text_of
 from reference.evaluate.subject import Subject, generator_subject
 from reference.evaluate.task import EvaluateSpec, EvaluationCase, EvaluationTask, open_task

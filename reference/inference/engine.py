@@ -107,7 +107,8 @@ class Engine:
         if not plan:
             return []
         logits = self.compute(plan)
-        self._count(plan)
+        self.counts.steps += 1
+        self.counts.computed_tokens += sum(count for _, count in plan)
         updates: list[Update] = []
         for (sequence, count), logits_W in zip(plan, logits, strict=True):
             self.scheduler.computed(sequence, count)
@@ -193,10 +194,6 @@ class Engine:
         self.counts.finished[finish] = self.counts.finished.get(finish, 0) + 1
         if all(choice.ended for choice in self.live.get(sequence.number, [])):
             self.live.pop(sequence.number, None)
-
-    def _count(self, plan: StepPlan) -> None:
-        self.counts.steps += 1
-        self.counts.computed_tokens += sum(count for _, count in plan)
 
 
 def _piece(sequence: Sequence, count: int) -> SequenceChunk:

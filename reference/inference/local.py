@@ -34,7 +34,7 @@ from reference.inference.request import RefusedError
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
 from reference.text.prepare import prepare
-from reference.text.tokenizer import Tokenizer, Vocabulary
+from reference.text.tokenizer import Vocabulary
 from twin.errors import Problem, UsageError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
@@ -51,7 +51,9 @@ def load_engine(folder: Path, spec: EngineSpec, precision: str | None = None) ->
     found = Trained(folder)
     model = Transformer(found.model, dtype=DTYPES[precision or run.train.precision])
     put_weights(model, {name: found.read(name) for name in found.stored})
-    return Engine(model, Vocabulary(_tokenizer(run), found.model.vocab), spec)
+    # The run's own: found in its cache by the text's content, or trained on that text again.
+    tokenizer = prepare(run.data, run.model.vocab).tokenizer
+    return Engine(model, Vocabulary(tokenizer, found.model.vocab), spec)
 
 
 def _run(folder: Path) -> RunSpec:
@@ -61,11 +63,6 @@ def _run(folder: Path) -> RunSpec:
         message = f"`{config.parent}` holds no `{config.name}`, which names the tokenizer's text"
         raise UsageError([Problem("TW491", "checkpoint", message, "name the run's folder")])
     return load_run(config)
-
-
-def _tokenizer(run: RunSpec) -> Tokenizer:
-    """The run's: found in its cache by the text's content, or trained on that text again."""
-    return prepare(run.data, run.model.vocab).tokenizer
 
 
 _WAIT = 0.01

@@ -143,7 +143,7 @@ def _warm(calls: Sequence[Call], device: torch.device) -> tuple[float, float]:
         start = time.perf_counter()
         call()
         host = time.perf_counter() - start
-        _finish(device)
+        finish(device)
         seconds = time.perf_counter() - start
     return seconds, host
 
@@ -157,11 +157,11 @@ def _clocks(device: torch.device) -> Watch:
     own = ticking(device)
 
     def watch(row: Sequence[Call]) -> tuple[float, float]:
-        _finish(device)
+        finish(device)
         wall, ran = time.perf_counter(), own()
         for call in row:
             call()
-        _finish(device)
+        finish(device)
         ran = own() - ran
         return time.perf_counter() - wall, ran
 
@@ -170,11 +170,8 @@ def _clocks(device: torch.device) -> Watch:
 
 def ticking(device: torch.device) -> Callable[[], float]:
     """The clock that counts of the host's: its process's own where it works alone."""
-    return time.process_time if _alone(device) else time.perf_counter
-
-
-def _alone(device: torch.device) -> bool:
-    return device.type == "cpu" and torch.get_num_threads() == 1
+    alone = device.type == "cpu" and torch.get_num_threads() == 1
+    return time.process_time if alone else time.perf_counter
 
 
 def _events(device: torch.device, ahead: float) -> Watch:
@@ -238,7 +235,8 @@ def _spin(cycles: int) -> None:
     torch.cuda._sleep(cycles)  # noqa: SLF001
 
 
-def _finish(device: torch.device) -> None:
+def finish(device: torch.device) -> None:
+    """Wait until the device has done all that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

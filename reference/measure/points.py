@@ -106,14 +106,6 @@ def read_points(folder: Path) -> list[MeasuredPoint]:
     return points
 
 
-def read_machine(folder: Path) -> Machine:
-    """The machine that the folder's first file is of. Raises `UsageError` where there is none."""
-    files = _files(folder)
-    if not files:
-        raise _refused("TW263", f"`{folder}` holds no points", "name a folder that was measured")
-    return Machine(**_head(files[0]))
-
-
 def _files(folder: Path) -> Sequence[Path]:
     return sorted((folder / "points").glob("*.jsonl"))
 

@@ -36,7 +36,8 @@ _CAUGHT: Final = 0.99
 """Probability with which a pair at the threshold is a candidate, at least."""
 _CHUNK: Final = 1024
 """Shingles that are hashed at a time: with 128 functions 1 MB."""
-_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+"""The step of SplitMix64: 2^64 over the golden ratio."""
 
 
 class NearSpec(Spec):
@@ -97,16 +98,16 @@ def shingles(text: str, words: int) -> NDArray[np.uint64]:
         return hashes
     run_S = np.zeros(len(hashes) - width + 1, dtype=np.uint64)
     for place in range(width):
-        run_S = _mixed(run_S * _MULTIPLIER + hashes[place : place + len(run_S)])
+        run_S = finalized(run_S * GOLDEN + hashes[place : place + len(run_S)])
     return np.unique(run_S)
 
 
 def signature(shingle_S: NDArray[np.uint64], permutations: int) -> NDArray[np.uint64]:
     """The least hash of the shingles by each function, [P]."""
-    number_P = _mixed(np.arange(1, permutations + 1, dtype=np.uint64) * _MULTIPLIER)
+    number_P = finalized(np.arange(1, permutations + 1, dtype=np.uint64) * GOLDEN)
     least_P = np.full(permutations, np.iinfo(np.uint64).max, dtype=np.uint64)
     for start in range(0, len(shingle_S), _CHUNK):
-        hash_PS = _mixed(shingle_S[start : start + _CHUNK] ^ number_P[:, None])
+        hash_PS = finalized(shingle_S[start : start + _CHUNK] ^ number_P[:, None])
         least_P = np.minimum(least_P, hash_PS.min(axis=1))
     return least_P
 
@@ -146,7 +147,7 @@ def _keys(signature_P: NDArray[np.uint64], bands: Bands) -> list[bytes]:
     return [row.tobytes() for row in rows]
 
 
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def finalized(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """SplitMix64's finalizer (Steele, Lea and Flood 2014)."""
     mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

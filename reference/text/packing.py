@@ -25,6 +25,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reference.text.near import GOLDEN, finalized
 from twin.errors import Problem, UsageError
 
 Ids = NDArray[np.unsignedinteger]
@@ -129,17 +130,13 @@ def numbered(seed: int, turn: int, count: int) -> NDArray[np.uint64]:
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's step and finalizer; its constants are those of the paper."""
-    mixed = values + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    """SplitMix64's step and finalizer."""
+    return finalized(values + GOLDEN)
 
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "training-shards"
 VERSION: Final = 1
-_BUFFER: Final = 1 << 20
 
 
 def is_build(folder: Path) -> bool:
@@ -194,14 +191,11 @@ def _expected(manifest: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 def file_digest(path: Path) -> str | None:
     """SHA-256 of a file, a piece at a time; None where it cannot be read."""
-    whole = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            while content := file.read(_BUFFER):
-                whole.update(content)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
-    return whole.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,9 +217,7 @@ def saved(checkpoint: Path) -> tuple[SavedPiece, ...]:
     """All pieces of the model in a checkpoint. Raises UsageError TW626 where its files are not as
     its manifest says."""
     _check_sizes(checkpoint)
-    from torch.distributed.checkpoint.filesystem import (  # noqa: PLC0415  a second to load
-        FileSystemReader,
-    )
+    from torch.distributed.checkpoint.filesystem import FileSystemReader  # noqa: PLC0415  a second to load
 
     metadata = FileSystemReader(checkpoint / _TENSORS).read_metadata()
     places: Mapping[Any, Any] = metadata.storage_data

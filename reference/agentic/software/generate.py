@@ -14,13 +14,7 @@ from random import Random
 from string import Template
 from typing import Any, Literal
 
-from reference.agentic.code.hidden import (
-    CheckGroup,
-    CheckResult,
-    Raises,
-    is_expected,
-    run_checks,
-)
+from reference.agentic.code.hidden import CheckGroup, CheckResult, Raises, is_expected, run_checks
 from reference.files import yaml_table
 
 AT_ONCE = 12

@@ -7,7 +7,6 @@ Choices of an answer, as documents: whole, and in chunks as their tokens come.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -30,22 +29,15 @@ from reference.inference.request import (
     TokenMasks,
     Update,
 )
-from reference.text.template import (
-    ARGUMENTS,
-    CALL,
-    CALL_END,
-    CALLS_END,
-    Segment,
-    parse_answer,
-)
+from reference.text.template import ARGUMENTS, CALL, CALL_END, CALLS_END, Segment, parse_answer
 from reference.text.tokenizer import Vocabulary
 
 FINISHES: Final[Mapping[Finish, str]] = {"stop": "stop", "length": "length", "cancelled": "stop"}
 """OpenAI's words for why a choice ended."""
 
 
-class AnswerChoice(ABC):
-    """One choice as its tokens come."""
+class CompletionChoice:
+    """A choice of /v1/completions as its tokens come."""
 
     def __init__(self, vocabulary: Vocabulary, request: ApiRequest, index: int) -> None:
         self._vocabulary, self._request, self._index = vocabulary, request, index
@@ -69,22 +61,6 @@ class AnswerChoice(ABC):
         """The choice when it is over; calls that were not closed are left out."""
         return self._document(self._message(), self._tokens)
 
-    @abstractmethod
-    def _said(self, update: Update) -> dict[str, Any]:
-        """What an update adds to the choice; sets `_finish`."""
-
-    @abstractmethod
-    def _chunk(self, said: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a chunk."""
-
-    @abstractmethod
-    def _message(self) -> dict[str, Any]:
-        """The fields of the whole choice."""
-
-    @abstractmethod
-    def _logprobs(self, tokens: Sequence[GeneratedToken]) -> dict[str, Any]:
-        """Log-probabilities of tokens."""
-
     def _document(self, said: dict[str, Any], tokens: Sequence[GeneratedToken]) -> dict[str, Any]:
         body = self._request.body
         shown = {"index": self._index, **said, "finish_reason": self._finish, "logprobs": None}
@@ -98,11 +74,8 @@ class AnswerChoice(ABC):
             shown["raw"] = "".join(text for text, _ in segments)
         return shown
 
-
-class CompletionChoice(AnswerChoice):
-    """A choice of /v1/completions."""
-
     def _said(self, update: Update) -> dict[str, Any]:
+        """What an update adds to the choice; sets `_finish`."""
         self._text += update.text
         self._finish = FINISHES[update.finish] if update.finish else None
         return {"text": update.text} if update.text else {}
@@ -126,7 +99,7 @@ class CompletionChoice(AnswerChoice):
         }
 
 
-class ChatChoice(AnswerChoice):
+class ChatChoice(CompletionChoice):
     """A choice of /v1/chat/completions: content, and calls as they are written."""
 
     def __init__(self, vocabulary: Vocabulary, request: ApiRequest, index: int) -> None:
@@ -296,7 +269,7 @@ class AnswerDocuments:
         self._chunk_object = "chat.completion.chunk" if chats else self._object
         self._id = f"{'chatcmpl' if chats else 'cmpl'}-{stream.number}"
         self._created = int(time.time())
-        kind: type[AnswerChoice] = ChatChoice if chats else CompletionChoice
+        kind = ChatChoice if chats else CompletionChoice
         self._choices = [
             kind(served.vocabulary, request, index) for index in range(request.engine.choices)
         ]

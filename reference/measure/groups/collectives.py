@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -107,18 +107,13 @@ def _timing(call: clock.Call, samples: int, device: torch.device) -> Timing:
     seconds: list[float] = []
     for _ in range(samples + 1):
         dist.barrier()
-        _finish(device)
+        clock.finish(device)
         start = time.perf_counter()
         for _ in range(ROW):
             call()
-        _finish(device)
+        clock.finish(device)
         seconds.append((time.perf_counter() - start) / ROW)
     return clock.summary(seconds[1:], ROW)  # the first one connects ranks
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _call(kind: Collective, size: int, ranks: int, device: torch.device) -> clock.Call:
@@ -130,18 +125,9 @@ def _call(kind: Collective, size: int, ranks: int, device: torch.device) -> cloc
         case "all_reduce":
             return lambda: dist.all_reduce(whole)
         case "all_gather":
-            return lambda: _gather()(whole, share)
+            return lambda: dist.all_gather_single(whole, share)
         case "reduce_scatter":
-            return lambda: _scatter()(share, whole)
+            return lambda: dist.reduce_scatter_single(share, whole)
         case "all_to_all":
             other = torch.zeros_like(whole)
             return lambda: dist.all_to_all_single(other, whole)
-
-
-def _gather() -> Callable[..., Any]:
-    """By its name of torch 2.13, or the older one."""
-    return getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-
-
-def _scatter() -> Callable[..., Any]:
-    return getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor

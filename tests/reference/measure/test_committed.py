@@ -3,14 +3,16 @@ comes near the training steps that were measured beside them."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import twin
+from reference.machine import Machine
 from reference.measure.clock import Statistic
 from reference.measure.limits import device_limits
-from reference.measure.points import read_machine, read_points
+from reference.measure.points import read_points
 from reference.measure.profile import fit_profile
 from twin.loading import load_part
 
@@ -18,9 +20,15 @@ FOLDERS = sorted((Path(__file__).parents[3] / "scenarios" / "measured").iterdir(
 STEPS = [path for folder in FOLDERS for path in sorted(folder.glob("step-*.yaml"))]
 
 
+def machine_of(folder: Path) -> Machine:
+    """The machine that the points of a folder are of."""
+    with min((folder / "points").glob("*.jsonl")).open(encoding="utf-8") as lines:
+        return Machine(**json.loads(next(lines))["machine"])
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_a_profile_is_what_its_points_say(folder: Path) -> None:
-    points, machine = read_points(folder), read_machine(folder)
+    points, machine = read_points(folder), machine_of(folder)
     statistic: Statistic = "median" if machine.kind == "cuda" else "least"
     found = fit_profile(points, machine, device_limits(points, machine, statistic), statistic)
     text = load_part("calibrations", folder.name, [folder]).spec
