@@ -23,7 +23,7 @@ from torch import Tensor
 from reference.checkpoint.folder import MANIFEST, IntactCheckpoint, load_tensors
 from reference.checkpoint.piece import piece_of
 from reference.config import RunSpec, load_run
-from reference.convert.names import Whole, tensors
+from reference.convert.config import Whole, tensors
 from reference.convert.shards import Planned, Shards, Stored, staged, write, write_json
 from reference.model import Transformer
 from reference.trainer.settings import CHECKPOINTS, CONFIG, PREFIX, checkpoint_of

@@ -19,7 +19,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from reference.convert.config import TABLES, Config, config_of, model_of
+from reference.convert.config import (
+    TABLES,
+    Config,
+    ReleasedPart,
+    Whole,
+    config_of,
+    model_of,
+    tensors,
+)
 from reference.convert.folder import (
     Trained,
     is_trained,
@@ -29,7 +37,6 @@ from reference.convert.folder import (
     wanted,
     write_model,
 )
-from reference.convert.names import ReleasedPart, Whole, tensors
 from reference.convert.shards import Planned, Shards, Stored, staged, write, write_json
 from reference.kernels.fp8 import TILE, dequantize_blocks
 from twin.errors import Problem, UsageError

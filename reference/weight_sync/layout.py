@@ -30,8 +30,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from reference.convert.names import ReleasedPart as Rows
-from reference.convert.names import tensors
+from reference.convert.config import ReleasedPart as Rows
+from reference.convert.config import tensors
 from reference.ending import section_of
 from reference.model import Transformer
 from reference.optim.blocks import is_expert
@@ -58,7 +58,7 @@ class Unit:
     shape: tuple[int, ...]
     dtype: torch.dtype
     rows: tuple[Rows, ...]
-    """The released tensors that follow one another in it (`reference.convert.names`)."""
+    """The released tensors that follow one another in it (`reference.convert.config`)."""
 
     @property
     def bytes(self) -> int:

@@ -15,7 +15,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from reference.convert.names import ReleasedPart as Rows
+from reference.convert.config import ReleasedPart as Rows
 from reference.weight_sync.layout import RankLayout, Unit, WeightBucket
 
 _BY_ROWS: Final = frozenset(

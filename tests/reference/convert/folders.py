@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from reference.convert.config import config_of
-from reference.convert.names import tensors
+from reference.convert.config import config_of, tensors
 from tests.reference.model.peers import LATENT, changed
 from twin.spec.model import ModelSpec
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from reference.convert.config import tensors
 from reference.convert.hugging_face import from_hf
-from reference.convert.names import tensors
 from tests.reference.convert.folders import put, released, weights_of
 from tests.reference.model.peers import LATENT, changed
 from twin.errors import UsageError

@@ -2,7 +2,7 @@
 weights, and the way from their weights to ours and back.
 
 `transformers` stacks the experts of a layer in memory; here they are taken apart into the names of
-the released files, which `reference.convert.names` maps.
+the released files, which `reference.convert.config` maps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from transformers.models.llama import modeling_llama
 from transformers.models.qwen3 import modeling_qwen3
 from transformers.models.qwen3_moe import modeling_qwen3_moe
 
-from reference.convert.names import tensors
+from reference.convert.config import tensors
 from reference.model import Transformer
 from twin.spec.model import LatentAttention, ModelSpec
 

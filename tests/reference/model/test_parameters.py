@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from reference.convert.names import tensors
+from reference.convert.config import tensors
 from reference.model import Transformer
 from tests.reference.model.peers import GROUPED, LATENT, changed
 from twin.arch.count import parameters

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.convert.names import tensors
+from reference.convert.config import tensors
 from tests.reference.model.peers import (
     GROUPED,
     LATENT,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from reference.convert.names import tensors
+from reference.convert.config import tensors
 from reference.inference.engine import Engine
 from reference.model import Transformer
 from reference.model.part import ModelPart, whole
