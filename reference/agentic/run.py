@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from reference.files import replace_synced
 from reference.generate.choose import choose
 from reference.generate.request import ChatRequest, Generator, Sampling
 from twin.errors import Problem, UsageError
+from twin.loading.config import load_config
 
 _SCORE: Final = re.compile(r'"score"\s*:\s*([01](?:\.\d+)?)')
 _BRIEF: Final = (
@@ -159,6 +160,14 @@ def scene_of(spec: SynthesisSpec) -> Scene:
     return Scene(
         spec, repository, agents, chosen[spec.agent], chosen[spec.user], chosen[spec.judge]
     )
+
+
+@cache
+def preset_scene(preset: str, seed: int | None = None) -> Scene:
+    """The scene of a built-in preset, with its own seed or another one."""
+    changes = [] if seed is None else [f"seed={seed}"]
+    path = Path(__file__).with_name("presets") / f"{preset}.yaml"
+    return scene_of(load_config(SynthesisSpec, path, changes))
 
 
 def synthesise(spec: SynthesisSpec, existing: str, tell: Tell | None = None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from reference.dialog import Message
 from reference.generate.choose import choose
-from reference.generate.request import ChatRequest, Reply, Sampling
+from reference.generate.request import ChatRequest, Sampling
 from reference.generate.server import ServerSpec
 from twin.errors import Problem, ScenarioError, TwinError
 
@@ -35,7 +35,9 @@ def main(words: Sequence[str] | None = None) -> int:
             _streamed(generator, request)
         else:
             reply = generator.complete(request)
-            _print(_json(reply) if options.json else reply.text)
+            whole = {"version": 1, **asdict(reply)}
+            shown = json.dumps(whole, indent=1, ensure_ascii=False)
+            _print(shown if options.json else reply.text)
         sys.stderr.write(f"{json.dumps(asdict(generator.account.total))}\n")
     except TwinError as error:
         sys.stderr.write(f"{error}\n")
@@ -48,10 +50,6 @@ def _streamed(generator: Any, request: ChatRequest) -> None:
         sys.stdout.write(piece.text)
         sys.stdout.flush()
     _print("")
-
-
-def _json(reply: Reply) -> str:
-    return json.dumps({"version": 1, **asdict(reply)}, indent=1, ensure_ascii=False)
 
 
 def _settings(options: argparse.Namespace) -> tuple[ServerSpec | None, Sampling, dict[str, Any]]:

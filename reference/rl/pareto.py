@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import ge
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,11 +60,7 @@ def _rewards(line: Mapping[str, Any]) -> dict[str, float]:
 def front(points: Sequence[RunPoint], of: Sequence[str]) -> list[bool]:
     """Which points are on the front: no other is as good in all of `of` and better in one."""
     rows = [tuple(_worth(point, name) for name in of) for point in points]
-    return [not any(_dominates(other, row) for other in rows) for row in rows]
-
-
-def _dominates(point: Sequence[float], other: Sequence[float]) -> bool:
-    return point != other and all(a >= b for a, b in zip(point, other, strict=True))
+    return [not any(other != row and all(map(ge, other, row)) for other in rows) for row in rows]
 
 
 def _worth(point: RunPoint, name: str) -> float:

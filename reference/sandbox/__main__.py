@@ -29,7 +29,9 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         if options.probe:
             chosen = best()
-            _print(_probe_json(chosen) if options.json else _probe_text(chosen))
+            facts = {"isolation": chosen.kind, "guarantees": asdict(chosen.guarantees)}
+            shown = json.dumps({"version": 1, **facts}, indent=1)
+            _print(shown if options.json else _probe_text(chosen))
             return 0
         return _run(options.file)
     except TwinError as error:
@@ -68,11 +70,6 @@ def _probe_text(chosen: Any) -> str:
     wide = max(map(len, guarantees))
     rows = [f"{name:{wide}}  {by or 'NOT GUARANTEED'}" for name, by in guarantees.items()]
     return "\n".join([f"{'isolation':{wide}}  {chosen.kind}", *rows])
-
-
-def _probe_json(chosen: Any) -> str:
-    made = {"version": 1, "isolation": chosen.kind, "guarantees": asdict(chosen.guarantees)}
-    return json.dumps(made, indent=1)
 
 
 def _print(text: str) -> None:

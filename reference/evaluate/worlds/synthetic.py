@@ -7,28 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import reference.agentic
 from reference.agentic.code.environment import CodeEnvironment
 from reference.agentic.code.generate import generate as code_task
 from reference.agentic.code.generate import hints as code_hints
-from reference.agentic.run import Scene, scene_of
+from reference.agentic.run import preset_scene
 from reference.agentic.simulated import Simulated
 from reference.agentic.software.environment import SoftwareEnvironment
 from reference.agentic.software.generate import generate as repository_of
 from reference.agentic.software.generate import hints as software_hints
-from reference.agentic.spec import SynthesisSpec
 from twin.errors import Problem, UsageError
-from twin.loading.config import load_config
 
 
 def errand(row: Mapping[str, Any]) -> Simulated:
     """Task `number`, from 0, of those of a synthesis preset and seed whose tools belong to a split
     (`train` or `held_out`), with simulated tools and user. Raises UsageError TW585 where there are
     fewer."""
-    scene = _scene(row["preset"], row["seed"])
+    scene = preset_scene(row["preset"], row["seed"])
     left = row["number"]
     for at in range(scene.spec.most_tasks):
         if scene.agents[at % len(scene.agents)].split != row["split"]:
@@ -55,11 +51,5 @@ def repository(row: Mapping[str, Any]) -> SoftwareEnvironment:
 
 
 @cache
-def _scene(preset: str, seed: int) -> Scene:
-    folder = Path(reference.agentic.__file__).with_name("presets")
-    return scene_of(load_config(SynthesisSpec, folder / f"{preset}.yaml", [f"seed={seed}"]))
-
-
-@cache
 def _task(seed: int, preset: str, at: int) -> Simulated | None:
-    return _scene(preset, seed).environment(at)
+    return preset_scene(preset, seed).environment(at)

@@ -201,7 +201,9 @@ def win_rates(
     known = {pair: combined(rubrics, own) for pair, own in zip(asked, said, strict=True)}
     won = [0.0] * len(answers)
     for one, other in places:
-        share = known.get((one, other), _unasked(answers[one], answers[other]))
+        # 1, 0 or a half where an answer is empty.
+        unasked = (1 + bool(answers[one].strip()) - bool(answers[other].strip())) / 2
+        share = known.get((one, other), unasked)
         won[one] += share
         won[other] += 1 - share
     return [each / max(1, len(answers) - 1) for each in won]
@@ -217,10 +219,6 @@ def combined(rubrics: Sequence[Rubric], said: Sequence[float]) -> float:
     total = sum(rubric.weight for rubric in rubrics)
     weighed = sum(rubric.weight * each for rubric, each in zip(rubrics, said, strict=True))
     return weighed / total if total else 0.5
-
-
-def _unasked(one: str, other: str) -> float:
-    return 0.5 if bool(one.strip()) == bool(other.strip()) else float(bool(one.strip()))
 
 
 QuestionAnswers = tuple[str, Sequence[tuple[str, bool]]]

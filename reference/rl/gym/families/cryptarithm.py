@@ -26,12 +26,13 @@ def make(level: int, seed: int) -> Item:
     used = [digit for digit, letter in letters.items() if letter in text]
     answer = " ".join(f"{letters[digit]}={digit}" for digit in used)
     first = letters[used[0]]
+    other = next(word for word in ascii_uppercase if word not in text)
     hacks = {
         "all zero": " ".join(f"{letters[digit]}=0" for digit in used),
         "every digit": " ".join(f"{first}={digit}" for digit in range(10)),
         "numbers alone": "+".join(numbers[:2]) + "=" + numbers[2],
         "a letter twice": f"{answer} {first}={(int(used[0]) + 1) % 10}",
-        "another letter": f"{answer} {_other(text)}=1",
+        "another letter": f"{answer} {other}=1",
         "the sum of nothing": "0+0=0",
     }
     return question_item(text, check(words), answer, (f"{len(used)} letters",), hacks)
@@ -45,7 +46,6 @@ def _drawn(level: int, draw: Random) -> tuple[list[str], dict[str, str]]:
     digits = list(dict.fromkeys("".join(numbers)))
     names = draw.sample(ascii_uppercase, len(digits))
     if level == 1:  # the first number alone is hidden
-        numbers = [numbers[0], numbers[1], numbers[2]]
         digits, names = [numbers[0]], ["A"]
         if numbers[0] in (numbers[1], numbers[2]):
             return _drawn(level, draw)
@@ -71,7 +71,3 @@ def check(words: Sequence[str]) -> Check:
         return {"letters": True, "rules": rules, "sum": a + b == both}
 
     return judge
-
-
-def _other(text: str) -> str:
-    return next(word for word in ascii_uppercase if word not in text)

@@ -3,21 +3,16 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import Final
 
-import reference.agentic
 from reference.agentic.chance import drawn
 from reference.agentic.environment import Budget, Turn, play
-from reference.agentic.run import Scene, scene_of
+from reference.agentic.run import Scene, preset_scene
 from reference.agentic.simulated import Simulated
-from reference.agentic.spec import SynthesisSpec
 from reference.evaluate.worlds.store import store
 from reference.generate.request import Sampling
 from reference.generate.rules import RuleGenerator
 from reference.rl.gym.environments import Item, NarrowedEnvironment, Turns, texts, tricks, turns_of
-from twin.loading.config import load_config
 
 _STEPS: Final = (0, 0, 1, 2)
 """Calls that an errand needs at least, by level; 0: the store."""
@@ -60,16 +55,9 @@ def _stored(level: int, seed: int) -> Item:
 
 
 def _errand(level: int, seed: int) -> Item:
-    world = _found(_scene(), _STEPS[level - 1], seed)
+    world = _found(preset_scene("nano"), _STEPS[level - 1], seed)
     tags = tuple(sorted({world.task.tools[step.tool].operation for step in world.task.steps}))
     return Item(world, lambda: _solved(world), lambda: tricks(world), tags)
-
-
-@cache
-def _scene() -> Scene:
-    """The small preset of synthesis: its agents, tools and worlds."""
-    folder = Path(reference.agentic.__file__).with_name("presets")
-    return scene_of(load_config(SynthesisSpec, folder / "nano.yaml"))
 
 
 def _found(played: Scene, steps: int, seed: int) -> Simulated:

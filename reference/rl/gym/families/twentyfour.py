@@ -43,9 +43,9 @@ def make(level: int, seed: int) -> Item:
         "python": f"[{solution}, {goal}][1]",
         "power": f"{numbers[0]}**{numbers[-1]}",
     }
-    return question_item(
-        f"make {goal} from {listed}", check(goal, numbers), solution, (_tag(solution),), hacks
-    )
+    tag = "".join(sign for sign in "+-*/" if sign in solution)
+    text = f"make {goal} from {listed}"
+    return question_item(text, check(goal, numbers), solution, (tag,), hacks)
 
 
 def _few(level: int, draw: Random) -> tuple[list[int], int, str]:
@@ -122,7 +122,3 @@ def _value(node: ast.expr, used: list[int]) -> Fraction:
         left, right = _value(node.left, used), _value(node.right, used)
         return _DO[type(node.op)](left, right)
     raise ValueError("only + - * / of whole numbers")
-
-
-def _tag(solution: str) -> str:
-    return "".join(sign for sign in "+-*/" if sign in solution)
