@@ -1,7 +1,4 @@
-"""Files that survive a loss of power.
-
-Tables and texts that stand beside the code, in YAML.
-"""
+"""Files that survive a loss of power, and tables beside the code, in YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`config.json` of a Hugging Face folder to the model that it describes, and back.
+"""Configurations and tensor names of Hugging Face folders.
+
+`config.json` of a Hugging Face folder to the model that it describes, and back.
 
 Reading refuses by name what no field expresses; writing reads its own result again, so that nothing
 is lost in silence. Keys that change no computation (token ids, initialisation, lengths) are kept as

@@ -1,4 +1,6 @@
-"""Rephrasing as a stage: documents are rewritten piece by piece, each with the end of the
+"""Rephrasing, and whether a rewriting is faithful.
+
+Rephrasing as a stage: documents are rewritten piece by piece, each with the end of the
 rewriting so far as context.
 
 Kimi K2 (arXiv:2507.20534, section 2.2 and figure 4): excerpts are cut into pieces, each is

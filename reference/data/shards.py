@@ -1,4 +1,6 @@
-"""Documents to ids, one file per side, and ids to shards.
+"""The mixture of domains, and its shards.
+
+Documents to ids, one file per side, and ids to shards.
 
 Row n of `documents.jsonl` is document n everywhere behind: id, source, domain, origin, parent,
 bytes of text, tokens, side. A batch of documents is in memory at a time, and 8 bytes per document.

@@ -1,4 +1,6 @@
-"""The ranks of a run joined: process groups, from what a launcher put into the environment.
+"""The ranks of a run, and what each holds of the model.
+
+The ranks joined: process groups, from what a launcher put into the environment.
 
 `torchrun` and its like set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Without them a run has
 one rank, and nothing is joined.

@@ -1,4 +1,6 @@
-"""Token files, and the endless stream that an epoch-wise shuffle of their documents makes.
+"""Token files, folders of token shards, and streams of tokens.
+
+Token files, and the endless stream that an epoch-wise shuffle of their documents makes.
 
 Documents follow each other with one end-of-document token after each, and sequences are cut from
 that stream wherever they fall, across documents: no padding, no token left out (GPT-3's packing,

@@ -1,4 +1,6 @@
-"""What a run sets in torch for as long as it lasts: threads, determinism, and the device.
+"""Torch, folder and first weights of a run.
+
+What a run sets in torch for as long as it lasts: threads, determinism, and the device.
 
 Bit-equal, with one configuration on one machine with one version of torch: a run and its
 repetition, and a run and its continuation from a checkpoint. Not bit-equal: other CPUs (their

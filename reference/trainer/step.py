@@ -1,4 +1,6 @@
-"""One optimizer step, top to bottom, on one rank: micro-batches forward and backward in the order
+"""A step, and an evaluation on held-out text.
+
+One optimizer step, top to bottom, on one rank: micro-batches forward and backward in the order
 of the schedule, gradients summed over replicas, the optimizer, QK-clip on the maxima of those
 forwards, the routers' biases on their loads, new weights to the other replicas.
 

@@ -2,8 +2,7 @@
 middleware of Kimi K2 (arXiv:2507.20534, section 3.3 and appendix G; MoonshotAI/checkpoint-engine),
 small. `twin` simulates it under the same names.
 
-what travels, to whom   layout.py, needs.py
-in which buckets        buckets.py
+what travels, to whom   layout.py, needs.py; in which buckets: layout.py
 from where              sources.py: a share in host memory, or read from disk, once
 how it is sent          pipeline.py: two or three stages, direct messages or broadcasts
 ranks                   ranks.py: senders and receivers; both in one process

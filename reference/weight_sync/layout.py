@@ -1,4 +1,6 @@
-"""The layout of the inference ranks: instances, each cut by pipeline stages, experts and matrices.
+"""What travels to which inference ranks, and in which buckets.
+
+The layout of the inference ranks: instances, each cut by pipeline stages, experts and matrices.
 
 The ranks of a stage share its experts, all of them; each dense matrix is shared by `tensor` of them
 (`twin.spec.weight_update.ReplicaSpec`). Norms, routers and low-rank projections are whole on each.
