@@ -17,8 +17,8 @@ from reference.optim.spec import OptimizerSpec, ScheduleSpec
 from reference.parallel.mesh import ParallelSpec
 from reference.text.spec import DataSpec, DialogsSpec
 from twin.errors import FieldError, Problem, UsageError
-from twin.loading.config import load_config
-from twin.loading.suggest import hint
+from twin.loading.load import load_config
+from twin.loading.tree import hint
 from twin.spec.base import Count, Flag, Ratio, Spec, Whole
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec

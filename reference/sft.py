@@ -25,7 +25,7 @@ from reference.convert.folder import Trained, begun_from
 from reference.text.spec import DialogsSpec
 from reference.train import Program
 from reference.train import main as train_main
-from twin.loading.config import load_config
+from twin.loading.load import load_config
 from twin.spec.base import Whole
 
 TUNED: Final = PRESETS / "sft"

@@ -18,11 +18,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from twin.answers.verbs import compare as compare
-    from twin.answers.verbs import lower as lower
-    from twin.answers.verbs import plan as plan
-    from twin.answers.verbs import report as report
-    from twin.answers.verbs import simulate as simulate
+    from twin.answers.answer import compare as compare
+    from twin.answers.answer import lower as lower
+    from twin.answers.answer import plan as plan
+    from twin.answers.answer import report as report
+    from twin.answers.answer import simulate as simulate
     from twin.loading import load as load
 
 __all__ = ["compare", "load", "lower", "plan", "report", "simulate"]
@@ -31,7 +31,7 @@ __all__ = ["compare", "load", "lower", "plan", "report", "simulate"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("twin.loading" if name == "load" else "twin.answers.verbs"), name)
+    return getattr(import_module("twin.loading" if name == "load" else "twin.answers.answer"), name)
 
 
 def __dir__() -> list[str]:

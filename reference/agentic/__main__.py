@@ -20,7 +20,7 @@ from reference.agentic.run import replay_file, synthesise
 from reference.agentic.spec import SynthesisSpec
 from reference.config import find_config, presets
 from reference.ending import answer, existing_of, exit_code, run_parser, say, terminal_bar
-from twin.loading.config import load_config
+from twin.loading.load import load_config
 
 PRESETS: Final = Path(__file__).with_name("presets")
 _STOPPED: Final = "stopped; finished tasks are kept, and `--resume` continues"

@@ -36,7 +36,7 @@ from reference.files import replace_synced
 from reference.generate.choose import choose
 from reference.generate.request import ChatRequest, Generator, Sampling
 from twin.errors import Problem, UsageError
-from twin.loading.config import load_config
+from twin.loading.load import load_config
 
 _SCORE: Final = re.compile(r'"score"\s*:\s*([01](?:\.\d+)?)')
 _BRIEF: Final = (

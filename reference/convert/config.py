@@ -32,7 +32,7 @@ from pydantic import ValidationError
 
 from reference.files import yaml_table
 from twin.errors import Problem, UsageError
-from twin.loading.suggest import hint, nearest
+from twin.loading.tree import hint, nearest
 from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec
 
 Json = dict[str, Any]

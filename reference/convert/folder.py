@@ -29,7 +29,7 @@ from reference.model import Transformer
 from reference.trainer.settings import CHECKPOINTS, CONFIG, PREFIX, checkpoint_of
 from reference.trainer.stages import stages_of
 from twin.errors import Problem, UsageError
-from twin.loading.config import load_config
+from twin.loading.load import load_config
 from twin.spec.model import ModelSpec
 
 

@@ -21,7 +21,7 @@ from reference.data.stage import report_line
 from reference.ending import answer, exit_code, say
 from reference.text.packing import damages, read_manifest
 from twin.errors import Problem, UsageError
-from twin.loading.config import load_config
+from twin.loading.load import load_config
 
 _STOPPED = "stopped; what was finished stays, and `--resume` goes on"
 

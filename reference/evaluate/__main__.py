@@ -36,8 +36,8 @@ from reference.evaluate.report import compare, comparison_table, table, text_of
 from reference.evaluate.run import Progress, evaluate
 from reference.evaluate.task import EvaluateSpec, names
 from twin.errors import Problem, UsageError
-from twin.loading.config import load_config
-from twin.loading.suggest import hint
+from twin.loading.load import load_config
+from twin.loading.tree import hint
 
 PRESETS: Final = Path(__file__).with_name("presets")
 preset_names = partial(presets, PRESETS)

@@ -15,8 +15,8 @@ from reference.config import TaskChoice, TaskChoices, Temperature
 from reference.dialog import json_object
 from reference.evaluate.scorers import SCORERS
 from twin.errors import FieldError, Problem, ScenarioError, UsageError
-from twin.loading.config import load_config
-from twin.loading.suggest import hint
+from twin.loading.load import load_config
+from twin.loading.tree import hint
 from twin.spec.base import Count, Part, Spec, Whole
 
 Ask = Literal["read", "choose", "generate", "needle", "act", "attack"]

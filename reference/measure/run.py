@@ -33,7 +33,7 @@ from reference.measure.points import (
 from reference.measure.profile import Profile, fit_profile
 from twin.errors import Problem, UsageError
 from twin.loading import load_part
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 
 MOST_FLOP: Final = {"cpu": 5e9, "cuda": 2e13}
 """Of a single call: tens of milliseconds on a core, on a GPU."""

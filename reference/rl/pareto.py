@@ -21,7 +21,7 @@ from typing import Any, Final
 from reference.ending import exit_code, say, write_file
 from reference.metrics import NAME, read_lines
 from twin.errors import Problem, UsageError
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 
 _INK: Final = {True: "#1f6feb", False: "#8b949e"}
 """Of runs on the front, and of others."""

@@ -24,7 +24,7 @@ from reference.rl.tasks import TasksSpec
 from reference.text.spec import DataSpec
 from reference.weight_sync.layout import SyncSpec
 from twin.errors import Problem, UsageError
-from twin.loading.config import load_config
+from twin.loading.load import load_config
 from twin.spec.base import Count, Whole
 from twin.spec.model import ModelSpec
 

@@ -26,7 +26,7 @@ from reference.agentic.environment import Environment
 from reference.rl.gym.environments import family, item
 from reference.rl.gym.environments import names as families
 from twin.errors import Problem, UsageError
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 from twin.spec.base import Count, Spec, Whole
 
 SOURCES: Final[dict[str, str]] = {

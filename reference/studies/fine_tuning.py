@@ -41,7 +41,7 @@ from reference.studies import runs
 from reference.studies.fine_tuning_text import renamed, texts, without_mistakes
 from reference.studies.study import Page, Workplace, interval, main
 from reference.text.dialogs import HELD_OUT
-from twin.loading.config import load_config
+from twin.loading.load import load_config
 
 Kind = Literal["muonclip", "adamw"]
 Labels = Literal["own", "shuffled"]

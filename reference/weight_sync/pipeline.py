@@ -24,7 +24,7 @@ was written and has not run.
 
 What each process did when, in nanoseconds of the machine's clock, and what that adds up to.
 
-Stages have the names of `twin.kinds.weight_update.types.Stage`; `keep` is ours: out of the
+Stages have the names of `twin.kinds.weight_update.plan.Stage`; `keep` is ours: out of the
 trainer's model into host memory, which comes before an update.
 """
 

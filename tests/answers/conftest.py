@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import SMALL, twin_command
-from twin.answers import store
+from twin.answers import run_store
 from twin.loading import load
 from twin.scenario import Scenario
 
@@ -18,7 +18,7 @@ __all__ = ["twin_command"]
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of stored runs; it does not exist yet."""
     monkeypatch.setenv("TWIN_RUNS", str(tmp_path / "runs"))
-    store._warn_once.cache_clear()
+    run_store._warn_once.cache_clear()
     return tmp_path / "runs"
 
 

@@ -20,8 +20,8 @@ import pytest
 
 import twin
 from tests.cli.conftest import SMALL
-from twin.answers import Run, ask, recall, store, stored
-from twin.answers.key import key
+from twin.answers import Run, ask, recall, run_store, stored
+from twin.answers.run_store import key
 from twin.engine import lower, simulate
 from twin.loading import load, scenario_hash
 from twin.planning import plan
@@ -159,7 +159,11 @@ def test_the_digest_of_the_source_sees_every_edit(tmp_path: Path) -> None:
 
     def digest() -> str:
         done = subprocess.run(
-            [sys.executable, "-c", "from twin.answers.key import source_digest as d; print(d())"],
+            [
+                sys.executable,
+                "-c",
+                "from twin.answers.run_store import source_digest as d; print(d())",
+            ],
             capture_output=True,
             text=True,
             check=True,
@@ -227,7 +231,7 @@ def _run_often(path: str, times: int) -> list[tuple[bool, int]]:
         one: Run = ask(scenario)
         found.append((one.stored is not None, one.trace.step_ns))
         if one.stored:
-            store.discard(one.stored / "run.json")
+            run_store.discard(one.stored / "run.json")
     return found
 
 

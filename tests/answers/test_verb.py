@@ -13,7 +13,7 @@ from tests.cli.conftest import Command
 from twin.answers import stored
 from twin.cli.runs import asked
 from twin.engine.trace import Trace
-from twin.kinds.step.kind import Step
+from twin.kinds.step import Step
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
 
@@ -81,7 +81,7 @@ def test_a_stored_run_is_shown_as_it_was_answered(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("nothing must be played")
 
-    monkeypatch.setattr("twin.kinds.step.kind.Step.simulate", never)
+    monkeypatch.setattr("twin.kinds.step.Step.simulate", never)
     shown = json.loads(twin_command("runs", "show", answer["hash"][:5], "--json").out)
     assert shown["runs"][0]["report"] == answer
     done = twin_command("runs", "show", scenario_hash(small))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import twin
-from twin.answers.variants import document, replaced
+from twin.answers.nearest import document, replaced
 from twin.engine import lower
 from twin.planning import plan
 from twin.planning.feasibility import problems

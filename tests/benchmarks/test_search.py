@@ -12,10 +12,9 @@ import pytest
 
 import twin
 from twin.answers.executors import PoolChoice
-from twin.explore.search.goal import Goal, nodes_of
 from twin.explore.search.judge import Judge
 from twin.explore.search.recommend import SearchRequest, recommend
-from twin.explore.search.space import space
+from twin.explore.search.space import Goal, nodes_of, space
 
 pytestmark = pytest.mark.benchmark
 

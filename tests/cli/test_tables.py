@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twin.explore.study.attribution import Attribution, Cause
-from twin.reports.comparison_tables import attribution_table
+from twin.reports.compare import attribution_table
 from twin.reports.table import Notes, Table
 
 

@@ -10,11 +10,11 @@ from tests.inference.engines import made
 from twin.data.generate import generation
 from twin.data.types import Generation
 from twin.errors import ScenarioError
+from twin.inference.curve import Request, pace
 from twin.inference.kv_capacity import room
-from twin.inference.pace import Request, pace
 from twin.inference.seconds import decode_pass, prefill_pass
 from twin.loading import load
-from twin.reports.with_data import data_of, data_words
+from twin.reports.cost import data_of, data_words
 
 NAME = "kimi-k2-rephrasing-256xh800"
 FEW = (

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from twin.answers.variants import document, replaced
+from twin.answers.nearest import document, replaced
 from twin.engine import lower
 from twin.engine.program import Program
 from twin.errors import ScenarioError

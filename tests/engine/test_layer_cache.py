@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import twin
-from twin.answers.variants import document, replaced
+from twin.answers.nearest import document, replaced
 from twin.arch.ops import Layer
 from twin.engine import layer_cache
 from twin.engine.builder import Builder

@@ -4,7 +4,7 @@ import pytest
 
 from tests.figures.made import layout, memory_of, traces
 from twin.answers.nearest import MemoryLever
-from twin.explore.study.figures import memory_levers
+from twin.explore.study.hidden import memory_levers
 from twin.figures.charts import Rung, cascade
 from twin.figures.memory import memory_map, peak_memory
 from twin.figures.palette import swatch

@@ -7,7 +7,7 @@ import pytest
 from twin.figures.cost import amounts, days_lost
 from twin.figures.plotly import plain
 from twin.goodput import Goodput
-from twin.goodput.types import LargestLoss, Saves
+from twin.goodput.closed import LargestLoss, Saves
 
 DAY = 86400 * 10**9
 GOODPUT = Goodput(

@@ -7,8 +7,8 @@ import pytest
 
 from tests.figures.made import layout, make_trace, trace_of, traces
 from twin.figures.plotly import bar_count
+from twin.figures.step import drawn, meaning, paired
 from twin.figures.timeline import critical_shares, overview, played_ns, side_by_side, timeline
-from twin.figures.trace_bars import drawn, meaning, paired
 
 MS = 10**6
 ROWS = [

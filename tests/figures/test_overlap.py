@@ -2,8 +2,7 @@
 
 from tests.figures.made import layout, traces
 from tests.reports.runs import played
-from twin.explore.study.figures import hidden_degrees
-from twin.explore.study.hidden import LIMIT, HiddenExpert, Trial
+from twin.explore.study.hidden import LIMIT, HiddenExpert, Trial, hidden_degrees
 from twin.figures.network import windows
 from twin.reports.overlap import KIND_WORDS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from twin.figures.cost import SweepMark, one_field, two_fields
 from twin.figures.plotly import plain
-from twin.figures.sweep import SweepMark, one_field, two_fields
 from twin.spec.kpis import KPIS
 
 STEP = KPIS[0]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.figures.made import layout, make_trace, trace_of, traces
 from twin.engine.program import STREAMS
 from twin.figures.plotly import bar_count
+from twin.figures.step import MEANINGS, drawn, meaning
 from twin.figures.timeline import overview, played_ns, start_window, timeline
-from twin.figures.trace_bars import MEANINGS, drawn, meaning
 
 COMPUTE = frozenset([0])
 EVERY = frozenset(range(len(STREAMS)))

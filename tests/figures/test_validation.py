@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twin.figures.plotly import plain
-from twin.figures.validation import (
+from twin.figures.serving import (
     BAND,
     Coverage,
     GroupError,

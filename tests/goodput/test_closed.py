@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.goodput.closed import expected
-from twin.goodput.types import Conditions, Hazard
+from twin.goodput.closed import Conditions, Hazard, expected
 
 seconds = st.floats(0.0, 5000.0)
 conditions = st.builds(

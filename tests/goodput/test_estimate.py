@@ -14,7 +14,7 @@ from twin.arch.count import parameters
 from twin.errors import ScenarioError
 from twin.goodput import LOSSES, Goodput, expected_goodput, goodput
 from twin.goodput.closed import daly
-from twin.goodput.rates import checkpoint, conditions
+from twin.goodput.estimate import checkpoint, conditions
 from twin.loading import load
 from twin.planning import plan
 from twin.planning.types import Plan

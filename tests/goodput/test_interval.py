@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twin.goodput.closed import daly, daly_first_order, expected, young
-from twin.goodput.types import Conditions, Hazard
+from twin.goodput.closed import Conditions, Hazard, daly, daly_first_order, expected, young
 
 
 @pytest.mark.parametrize(("hours", "minutes"), [(24, 117), (6, 57), (0.25, 9.1)])

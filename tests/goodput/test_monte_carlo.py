@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twin.goodput.closed import daly, expected
+from twin.goodput.closed import LOSSES, Conditions, Hazard, daly, expected
 from twin.goodput.estimate import best_interval
 from twin.goodput.monte_carlo import Limits, Tally, play
-from twin.goodput.types import LOSSES, Conditions, Hazard
 
 DAY = 86400.0
 LLAMA = Conditions(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twin.errors import ScenarioError
-from twin.goodput.rates import DAY, hazards, per_day
+from twin.goodput.estimate import DAY, hazards, per_day
 from twin.loading import load, load_part
 from twin.spec.cluster import ClusterSpec
 from twin.spec.goodput import FailuresSpec

@@ -13,7 +13,7 @@ ROOMS: Final = ("answers", "cli", "explore", "reports", "ui")
 SCENARIOS: Final = frozenset({"Scenario", "UpdateScenario"})
 SECTIONS: Final = frozenset({"iteration", "phases", "rl", "weight_update"})
 EXCEPTIONS: Final = {
-    "answers/variants.py:replaced": "reads plain data of either root before there is a kind to ask",
+    "answers/nearest.py:replaced": "reads plain data of either root before there is a kind to ask",
     "cli/answer.py:training": "narrows a type after kinds without a step have refused",
     "cli/sweep.py:_asked": "only a training run has the fidelity that the request states",
     "explore/sweep/points.py:_answered": "refuses a step in a sweep of whole answers (TW185)",

@@ -9,10 +9,9 @@ import pytest
 
 from tests.inference.engines import made
 from twin.arch.inference import decode_flop, with_heads
-from twin.inference.curve import CONTEXTS, WRITTEN, Curve, curve, most, sizes
+from twin.inference.curve import CONTEXTS, WRITTEN, Curve, Request, curve, most, pace, sizes
 from twin.inference.engine import Engine
 from twin.inference.kv_capacity import cached_bytes, room
-from twin.inference.pace import Request, pace
 from twin.loading import load_part
 
 FP8_PEAK, BANDWIDTH = 1979e12, 3.35e12

@@ -13,11 +13,9 @@ from twin.arch.inference import cache_bytes, decode_flop, prefill_flop
 from twin.arch.ops import Op
 from twin.arch.stack import kinds
 from twin.errors import ScenarioError
-from twin.inference.decode import decode_items
 from twin.inference.engine import Engine, engine
 from twin.inference.kv_capacity import cached_bytes, room
-from twin.inference.prefill import prefill_items
-from twin.inference.seconds import decode_pass, prefill_pass
+from twin.inference.seconds import decode_items, decode_pass, prefill_items, prefill_pass
 from twin.loading import load, load_part
 from twin.spec.inference import EngineSpec
 

@@ -10,8 +10,7 @@ from tests.inference.engines import made
 from twin.arch.ops import Op
 from twin.evidence.validate.other_rows import serving as answers
 from twin.evidence.validate.suite import PublishedRow, read_suite
-from twin.inference.decode import decode_items
-from twin.inference.seconds import CACHED, price_of
+from twin.inference.seconds import CACHED, decode_items, price_of
 
 FILE = Path(__file__).parents[2] / "scenarios" / "published" / "serving.yaml"
 ROWS = {row.id: row for row in read_suite(FILE)}

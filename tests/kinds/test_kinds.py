@@ -232,8 +232,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that holds one more kind, and a scenario of it."""
     folder = tmp_path / "more" / "wait"
     folder.mkdir(parents=True)
-    (folder / "__init__.py").touch()
-    (folder / "kind.py").write_text(TOY)
+    (folder / "__init__.py").write_text(TOY)
     monkeypatch.setattr(twin.kinds, "__path__", [*twin.kinds.__path__, str(tmp_path / "more")])
     kinds.cache_clear()
     (tmp_path / "wait.yaml").write_text(WAIT)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twin.errors import DEFAULT, Problem, ScenarioError, UsageError
 from twin.loading import catalog_parts, load, load_part, resolve, rows, scenario_hash
 from twin.loading.files import shipped_scenarios
-from twin.loading.overrides import read_overrides
+from twin.loading.load import read_overrides
 from twin.loading.tree import Branch, Child, Leaf, Node, merge, plain
 from twin.spec.cluster import NodeSpec
 

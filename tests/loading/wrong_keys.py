@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.loading.wrong_inputs import FABRICS, TOY, WrongInput, toy
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 
 CASES = [
     WrongInput(

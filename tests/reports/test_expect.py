@@ -12,7 +12,7 @@ from tests.reports import made
 from twin.errors import FieldError
 from twin.planning.types import Warning
 from twin.reports import report
-from twin.reports.expect import Judgement, judge, sentence
+from twin.reports.head import Judgement, judge, sentence
 from twin.spec.expect import FIGURES, read_expectation
 from twin.spec.kpis import ITERATION_KPIS, KPIS, MEASURES, ROLLOUT_KPIS, UPDATE_KPIS, Unit
 from twin.units import QuantityError

@@ -8,7 +8,7 @@ from tests.reports import made
 from tests.reports.test_compare import pair
 from twin.errors import FieldError
 from twin.reports import compare, report
-from twin.reports.limits import Failure, failures, read_limit, sentence
+from twin.reports.kpis import Failure, failures, read_limit, sentence
 from twin.units import QuantityError
 
 

@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from twin.reports import numbers
-from twin.reports.numbers import changed, count, digits, duration, flop, show
+from twin.reports import table
+from twin.reports.table import changed, count, digits, duration, flop, show
 from twin.spec.kpis import Unit
 
 
@@ -62,7 +62,7 @@ def test_seconds_stay_seconds_up_to_two_minutes() -> None:
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    results = doctest.testmod(numbers)
+    results = doctest.testmod(table)
     assert results.attempted > 0
     assert results.failed == 0
 

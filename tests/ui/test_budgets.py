@@ -8,7 +8,7 @@ import pytest
 
 from tests.ui.conftest import events
 from twin.answers import ask
-from twin.answers.variants import StepAnswer
+from twin.answers.nearest import StepAnswer
 from twin.figures.timeline import overview, played_ns, timeline
 from twin.loading import load
 from twin.ui.answers import Question

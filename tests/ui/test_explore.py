@@ -14,17 +14,22 @@ from tests.ui import calls
 from tests.ui.conftest import checked, events
 from tests.ui.test_pages import words
 from twin.errors import UsageError
-from twin.explore.search.goal import Goal
+from twin.explore.search.space import Goal
 from twin.explore.sweep.sweep import Sweep
 from twin.loading import load, scenario_hash
 from twin.scenario import Scenario
 from twin.ui.answers import Bug, Question, Refusal, scenario_of
 from twin.ui.explore import questions, work
 from twin.ui.explore.break_even import main_levers, nearest, runway, stand, stops
-from twin.ui.explore.exports import as_csv, as_html, as_parquet, columns
-from twin.ui.explore.found import SearchResult
-from twin.ui.explore.points import Choosable, draft_of
-from twin.ui.explore.questions import MOST, SearchAsked, SweepAsked, problem, read_sizes
+from twin.ui.explore.exports import Choosable, as_csv, as_html, as_parquet, columns, draft_of
+from twin.ui.explore.questions import (
+    MOST,
+    SearchAsked,
+    SearchResult,
+    SweepAsked,
+    problem,
+    read_sizes,
+)
 from twin.ui.scenarios import stamp
 from twin.ui.workspace import Draft
 

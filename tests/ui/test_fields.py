@@ -6,7 +6,7 @@ import pytest
 from twin.loading import load, rows, scenario_hash
 from twin.loading.files import shipped_scenarios
 from twin.reports import resolved
-from twin.ui.fields import (
+from twin.ui.editor import (
     as_text,
     at,
     choices,

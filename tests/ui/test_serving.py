@@ -27,8 +27,8 @@ def shown(*edits: tuple[str, str]) -> AppTest:
 _SECTION = """
 from twin.ui import session
 from twin.ui.answers import Reply
-from twin.ui.open_plan import OpenPlan, ask_about
-from twin.ui.serving import serving_section
+from twin.ui.place import OpenPlan, ask_about
+from twin.ui.cost import serving_section
 
 space = session.workspace()
 serving_section(OpenPlan(space, ask_about(space.open), Reply(None), None))

@@ -4,8 +4,7 @@ waits for it twice. Command line and app both go through it. `TWIN_RUNS` names a
 from __future__ import annotations
 
 from twin.answers.answer import ask, check
-from twin.answers.run_store import StoredRun, find, older, recall, stored
-from twin.answers.store import remove, runs_folder
+from twin.answers.run_store import StoredRun, find, older, recall, remove, runs_folder, stored
 from twin.kinds.base import Fidelity, Run
 
 __all__ = [

@@ -27,7 +27,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from twin.answers.key import source_digest
+from twin.answers.run_store import source_digest
 from twin.errors import Problem, UsageError
 
 T = TypeVar("T")

@@ -2,6 +2,14 @@
 
 An entry is written aside and renamed into place, and carries the digests of its files: what is
 half-written, damaged or of other code is not found, and the next answer takes its place.
+
+What an answer depends on: the scenario, the fidelity, and the twin's own code.
+
+The folder of stored answers, and the one way to write there: whole or not at all.
+
+Files and folders are written under another name and renamed into place, so that a process that is
+killed leaves a complete entry or none, and processes that write at once may share a folder. Entries
+that can be computed again are not flushed to the disk: their readers check them.
 """
 
 from __future__ import annotations
@@ -9,25 +17,30 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from twin.answers.key import Key, source_digest
+import twin
 from twin.answers.parquet import Column, from_parquet, to_parquet
-from twin.answers.store import discard_abandoned, optional, runs_folder, write_folder
 from twin.engine.trace import Spans, Trace
 from twin.errors import Problem, UsageError
 from twin.kinds.base import Fidelity
 from twin.loading import resolve, scenario_hash
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 from twin.reports import Report
-from twin.scenario import Provenance, Scenario
+from twin.scenario import Provenance, Root, Scenario
 from twin.sources import Sourced
 
 _LOG = logging.getLogger(__name__)
@@ -302,3 +315,164 @@ def _rest() -> dict[str, TypeAdapter[Any]]:
     """What reads and writes each field of a Trace beside its spans."""
     hints = get_type_hints(Trace)
     return {one.name: TypeAdapter(hints[one.name]) for one in fields(Trace) if one.name != "spans"}
+
+
+SOURCE: Final = Path(twin.__file__ or "").parent
+"""The folder of the twin's own code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Two answers with the same key are the same answer."""
+
+    hash: str
+    """Of the scenario, catalog values included, without its name and the places of its files."""
+    fidelity: Fidelity
+    twin_version: str
+    source: str
+    """Digest of the twin's own code: an edit of it never finds an older answer."""
+
+    @property
+    def folder(self) -> str:
+        """Where the answer is kept: `runs/<hash>`, beside it what other fidelities say. The code is
+        no part of the name, so that a new answer takes the place of the old one."""
+        return self.hash if self.fidelity == "events" else f"{self.hash}-{self.fidelity}"
+
+
+def key(scenario: Root, fidelity: Fidelity) -> Key:
+    """The key of a scenario's answer from the code that is running."""
+    return Key(scenario_hash(scenario), fidelity, version("twin"), source_digest())
+
+
+@cache
+def source_digest() -> str:
+    """16 hexadecimal digits of the SHA-256 over every module and table (`.toml`) of the twin, by
+    path and content."""
+    return digest_of(SOURCE, [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.toml")])
+
+
+def digest_of(root: Path, files: Iterable[Path]) -> str:
+    """16 hexadecimal digits of the SHA-256 over files below a folder, by path and content."""
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+source_digest()  # Now, while the files are still those that this process imports.
+
+
+_STORE_LOG = logging.getLogger(__name__)
+
+_ABANDONED: Final = 3600
+"""Seconds after which an unfinished entry of another process counts as abandoned."""
+
+
+def runs_folder() -> Path:
+    """The folder of stored answers: `TWIN_RUNS`, or `runs` in the working directory."""
+    return Path(os.environ.get("TWIN_RUNS") or "runs")
+
+
+def write_file(path: Path, data: bytes, *, once: bool = False) -> None:
+    """Write a file whole or not at all, with the folders above it. It replaces an older file.
+
+    With `once` it never does: the file is read-only, flushed to the disk, and `FileExistsError` is
+    raised where the name is taken. Raises `OSError` where the system refuses.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = _unfinished(path)
+    try:
+        unfinished.write_bytes(data)
+        if once:
+            with unfinished.open("rb") as file:
+                os.fsync(file.fileno())
+            unfinished.chmod(0o444)
+            path.hardlink_to(unfinished)
+        else:
+            unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_folder(path: Path, files: Mapping[str, bytes]) -> Path | None:
+    """Write a folder of files whole or not at all; it replaces an older folder. Returns its path,
+    or None where other processes keep the name busy. Raises `OSError` where the system refuses."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = _unfinished(path)
+    unfinished.mkdir()
+    try:
+        for name, data in files.items():
+            (unfinished / name).write_bytes(data)
+        return _rename_over(unfinished, path)
+    finally:
+        discard(unfinished)
+
+
+def remove(path: Path) -> None:
+    """Delete an entry, renamed first so that nobody reads half of it. Raises `UsageError` TW063
+    where the system refuses."""
+    try:
+        aside = path.rename(_unfinished(path))
+        shutil.rmtree(aside)
+    except OSError as error:
+        message = f"`{path}` cannot be removed: {error.strerror}"
+        raise UsageError([Problem("TW063", "", message)]) from None
+
+
+def discard(path: Path) -> None:
+    """Delete a file or folder, if it exists and can be deleted."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def discard_abandoned(folder: Path, pattern: str = ".*.tmp") -> None:
+    """Delete the unfinished entries that killed processes left in a folder."""
+    for path in folder.glob(pattern):
+        try:
+            if time.time() - path.stat().st_mtime > _ABANDONED:
+                discard(path)
+        except OSError:
+            continue
+
+
+def unwritable(path: Path, error: OSError, option: str = "") -> UsageError:
+    """The problem TW063 of a file or folder that cannot be written."""
+    message = f"`{path}` cannot be written: {error.strerror or error}"
+    return UsageError([Problem("TW063", option, message)])
+
+
+@contextmanager
+def optional(entries: str, folder: Path) -> Generator[None]:
+    """Go on without storing where the system refuses, with one warning per folder and reason."""
+    try:
+        yield
+    except OSError as error:
+        _warn_once(entries, str(folder), error.strerror or str(error))
+
+
+@cache
+def _warn_once(entries: str, folder: str, reason: str) -> None:
+    _STORE_LOG.warning("%s are not stored: `%s` cannot be written (%s).", entries, folder, reason)
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{secrets.token_hex(8)}.tmp")
+
+
+def _rename_over(unfinished: Path, path: Path) -> Path | None:
+    """Rename a finished folder into place; the older entry is moved aside first. Between the two
+    there is no entry: a process that reads then computes its answer itself."""
+    for _ in range(3):
+        try:
+            return unfinished.rename(path)
+        except OSError:
+            old = _unfinished(path)
+            try:
+                path.rename(old)
+            except FileNotFoundError:  # another process moved it: try again
+                continue
+            discard(old)
+    return path if path.is_dir() else None

@@ -29,8 +29,7 @@ from twin.explore.sweep.sweep import SweepProgress, Told
 from twin.kinds.base import Check, Fidelity, Verb, kind_named, kind_of
 from twin.loading import load_any
 from twin.planning.types import Warning
-from twin.reports.expect import Judgement, sentence
-from twin.reports.head import Head
+from twin.reports.head import Head, Judgement, sentence
 from twin.scenario import Root, Scenario
 
 T = TypeVar("T")

@@ -1,44 +1,48 @@
-"""`twin catalog`: what is built in, and where its numbers come from."""
+"""`twin catalog`: what is built in, and where its numbers come from.
+
+Catalog entries as lines, tables and data: parts with every number and its source, the measured
+kernels of a profile, and the members of the axes of choice.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from itertools import groupby
+from math import exp
+from statistics import mean, median
 from typing import Any, cast
 
-from twin.cli.catalog_entries import (
-    choice_document,
-    kernel_lines,
-    members_of,
-    part_document,
-    part_tables,
-    summary,
-)
+from twin.arch.count import parameters
 from twin.cli.output import Output
 from twin.errors import Problem, UsageError
-from twin.loading import catalog_parts, load_part, unavailable
-from twin.loading.catalog import PartKind
-from twin.loading.suggest import hint
+from twin.evidence.calibrate.kernels import PROFILE, Kernel, TraceClass, kernels, trace
+from twin.loading import Part, catalog_parts, load_part, unavailable
+from twin.loading.catalog import PART_KINDS, PartKind
+from twin.loading.tree import hint
+from twin.network import topology
+from twin.optimizers.base import Optimizer
+from twin.reports.table import Block, Notes, Table, count, lookup
+from twin.routing import Routing
+from twin.schedules.base import Schedule
+from twin.sources import Sourced
+from twin.spec.axis import members
+from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
+from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
+from twin.spec.cost import PurchaseSpec, SiteSpec
+from twin.spec.data import RephrasingRecipe, TrajectoryRecipe
+from twin.spec.goodput import FailuresSpec, RestartSpec
+from twin.spec.inference import EngineSpec
+from twin.spec.model import ModelSpec
+from twin.spec.weight_update import UpdaterSpec
+from twin.units import format_quantity
 
 VERSION = 1
 """Version of the JSON document."""
 
-PARTS = (
-    "gpus",
-    "nodes",
-    "fabrics",
-    "models",
-    "calibrations",
-    "updaters",
-    "prices",
-    "sites",
-    "failures",
-    "restarts",
-    "engines",
-    "rephrasings",
-    "trajectories",
-)
 CHOICES = ("schedules", "optimizers", "routings", "topologies")
-CATEGORIES = (*PARTS, *CHOICES)
+CATEGORIES = (*PART_KINDS, *CHOICES)
 """What the catalog holds: parts in files, and the members of the axes of choice."""
 
 
@@ -46,7 +50,7 @@ def catalog(*, category: str | None, name: str | None, output: Output) -> int | 
     """What is built in, and its sources."""
     if category is None:
         _everything(output)
-    elif category in PARTS:
+    elif category in PART_KINDS:
         _parts(category, name, output)
     elif category in CHOICES:
         _choices(category, name, output)
@@ -64,7 +68,7 @@ def _everything(output: Output) -> None:
     """The names in every category."""
 
     names: dict[str, list[str]] = {
-        **{kind: list(catalog_parts(kind)) for kind in PARTS},
+        **{kind: list(catalog_parts(kind)) for kind in PART_KINDS},
         **{axis: list(members_of(axis)) for axis in CHOICES},
     }
     output.document({"version": VERSION, "catalog": names})
@@ -114,3 +118,232 @@ def _choices(category: str, name: str | None, output: Output) -> None:
         for setting in entry["settings"]:
             default = "..." if setting["required"] else setting["default"]
             output.sentence(f"  {setting['name']} = {default}: {setting['meaning']}")
+
+
+def summary(part: Part[Spec]) -> str:
+    """One line that tells a part from its neighbours."""
+    also = f" (also {', '.join(part.aliases)})" if part.aliases else ""
+    return f"{part.name}{also}: {_facts(part)}"
+
+
+def _facts(part: Part[Spec]) -> str:  # noqa: C901, PLR0911, PLR0912  one per kind of part
+    match spec := part.spec:
+        case ModelSpec():
+            found = parameters(spec)
+            active = f", {count(found.activated_with_head)} activated with head" if spec.moe else ""
+            return f"{found.total:,} parameters{active}, {spec.layers} layers"
+        case GpuSpec():
+            memory = format_quantity(spec.memory, "bytes", 3)
+            rate = format_quantity(spec.bf16_dense, "flop_per_s", 3)
+            return f"{memory}, {format_quantity(spec.memory_bandwidth, 'bytes_per_s', 3)}, {rate}"
+        case NodeSpec():
+            nvlink = format_quantity(spec.nvlink.bandwidth, "bytes_per_s", 3)
+            nic = format_quantity(spec.nic.bandwidth, "bytes_per_s", 3)
+            return f"{spec.gpus} x {spec.gpu.name}, NVLink {nvlink} and NIC {nic} per GPU, one way"
+        case FabricSpec():
+            over = f", oversubscribed {spec.oversubscription:g} to 1"
+            wires = f"{spec.kind}, {spec.nodes_per_leaf} nodes per leaf, {spec.spines} spines"
+            return wires + (over if spec.oversubscription > 1 else ", full bisection")
+        case CalibrationSpec():
+            assumed = all(known.kind == "assumed" for known in part.ledger.values())
+            how = "assumed for" if assumed else "measured on"
+            return f"{how} {spec.gpu}, {spec.software}, {spec.date}"
+        case PurchaseSpec() | SiteSpec():
+            return _money(spec)
+        case FailuresSpec():
+            return _interruptions(spec, part)
+        case RestartSpec():
+            parts = (spec.detect, spec.reschedule, spec.initialise, spec.load or 0, spec.warm_up)
+            beside = " beside loading by its bytes" if spec.load is None else ""
+            return f"{format_quantity(sum(parts), 'seconds', 3)} after a failure{beside}"
+        case EngineSpec():
+            batch = f"at most {spec.batch} sequences" if spec.batch else "as many as have room"
+            return f"{spec.gpus} GPUs, {spec.precision}, {batch} per group of {spec.tensor}"
+        case RephrasingRecipe():
+            pieces = f"pieces of {spec.piece:,} tokens of excerpts of {spec.excerpt:,}"
+            return f"{pieces}, {100 * spec.acceptance:.0f} % accepted"
+        case TrajectoryRecipe():
+            turns = f"{spec.turns} turns of {spec.written} tokens"
+            return f"{turns}, {spec.candidates} per task, {100 * spec.acceptance:.0f} % accepted"
+        case UpdaterSpec():
+            return f"measured on {spec.gpu}, {spec.software}, {spec.date}"
+        case _:
+            return type(spec).__name__
+
+
+def _interruptions(spec: FailuresSpec, part: Part[Spec]) -> str:
+    """How many causes, of which run, and how they are known."""
+    causes = f"{len(spec.causes)} cause" + "s" * (len(spec.causes) != 1)
+    if any(known.kind == "assumed" for known in part.ledger.values()):
+        return f"{causes}, assumed for {spec.gpu}"
+    seen = spec.observed
+    where = f"{seen.gpus:,} {spec.gpu} over {seen.time / 86400:g} d" if seen else spec.gpu
+    return f"{causes}, observed on {where}"
+
+
+def _money(spec: PurchaseSpec | SiteSpec) -> str:
+    """What a purchase or a site says, in one line."""
+    if isinstance(spec, PurchaseSpec):
+        of, price = ("node", spec.node) if spec.gpu is None else ("GPU", spec.gpu)
+        shown = format_quantity(price or 0.0, "usd", 3)
+        return f"{shown} a {of}, over {spec.years:g} years used for {spec.utilisation:.0%}"
+    facts = [f"PUE {spec.pue:g}"]
+    if spec.electricity is not None:
+        facts.append(format_quantity(spec.electricity, "usd_per_kwh", 3))
+    if spec.carbon is not None:
+        facts.append(format_quantity(spec.carbon, "grams_per_kwh", 3))
+    return ", ".join(facts)
+
+
+def part_tables(part: Part[Spec]) -> list[Block]:
+    """Every number of a part with how it is known, and the works that are cited."""
+    sources = {known.source.id: known.source for known in part.ledger.values() if known.source}
+    numbers = [line for path, known in part.ledger.items() for line in _number(path, known)]
+    works = [f"{s.id}: {s.title}, {s.date}. {s.url}" for _, s in sorted(sources.items())]
+    counted = [_parameter_table(part.spec)] if isinstance(part.spec, ModelSpec) else []
+    return [*counted, Notes("Numbers", tuple(numbers)), Notes("Sources", tuple(works))]
+
+
+def _number(path: str, known: Sourced) -> Iterator[str]:
+    """A number with its range, how it is known and who says so; its note below."""
+    span = f" ({known.range[0]} to {known.range[1]})" if known.range else ""
+    source = f", {known.source.id}" if known.source else ""
+    yield f"{path} = {known.value}{span}: {known.kind}{source}"
+    if known.note:
+        yield f"    {known.note}"
+
+
+def _parameter_table(model: ModelSpec) -> Table:
+    found = parameters(model)
+    rows = {
+        "parameters": found.total,
+        "activated per token, without embeddings": found.activated_without_embeddings,
+        "activated per token, with head": found.activated_with_head,
+        "activated per token, with head and embedding": found.activated_with_embeddings,
+    }
+    return lookup({label: f"{number:,}" for label, number in rows.items()}, "")
+
+
+def part_document(part: Part[Spec]) -> dict[str, Any]:
+    """A part as data: values as a planner writes them, and the source of every number by path."""
+    document: dict[str, Any] = {
+        "name": part.name,
+        "aliases": list(part.aliases),
+        "file": part.file,
+        "values": part.spec.model_dump(mode="json", by_alias=True),
+        "numbers": {path: asdict(entry) for path, entry in part.ledger.items()},
+    }
+    if isinstance(part.spec, ModelSpec):
+        document["parameters"] = counts(part.spec)
+    if isinstance(part.spec, CalibrationSpec):
+        document["kernels"] = kernel_rows(part.spec)
+    return document
+
+
+def counts(model: ModelSpec) -> dict[str, int]:
+    """Exact parameter counts of a model, `total` and the activated ones first."""
+    found = parameters(model)
+    return {
+        "total": found.total,
+        "activated_without_embeddings": found.activated_without_embeddings,
+        "activated_with_head": found.activated_with_head,
+        "activated_with_embeddings": found.activated_with_embeddings,
+        **asdict(found),
+    }
+
+
+def members_of(category: str) -> Mapping[str, type[Any]]:
+    """The choices of an axis by kind."""
+
+    if category == "topologies":
+        return {kind: type(topology.member(kind)) for kind in topology.kinds()}
+    axes: dict[str, tuple[str, type[Any]]] = {
+        "schedules": ("twin.schedules", Schedule),
+        "optimizers": ("twin.optimizers", Optimizer),
+        "routings": ("twin.routing", Routing),
+    }
+    return members(*axes[category])
+
+
+def choice_document(kind: str, member: type[Any]) -> dict[str, Any]:
+    """A member of an axis as data: its first sentence, and the settings it can be given."""
+
+    fields = member.model_fields if issubclass(member, Spec) else {}
+    settings = [
+        {
+            "name": name,
+            "required": field.is_required(),
+            "default": None if field.is_required() else field.get_default(),
+            "meaning": field.description or "",
+        }
+        for name, field in fields.items()
+        if name != "kind"
+    ]
+    summary = (member.__doc__ or "").strip().splitlines()[0]
+    return {"kind": kind, "summary": summary, "settings": settings}
+
+
+def kernel_rows(calibration: CalibrationSpec) -> list[dict[str, Any]]:
+    """Every measured kernel of a profile with seconds measured and predicted."""
+    return [
+        {
+            "row": kernel.row,
+            "file": kernel.file,
+            "shape": kernel.shape,
+            "measured": kernel.measured,
+            "predicted": kernel.measured * exp(error),
+            "error": exp(error) - 1.0,
+        }
+        for kernel, error in _judged(calibration)
+    ]
+
+
+def kernel_lines(calibration: CalibrationSpec) -> Iterator[str]:
+    """The same as text, by file, each with its errors in short; then the training trace, where the
+    profile has one."""
+
+    judged = _judged(calibration)
+    for row, group in groupby(judged, lambda pair: pair[0].row):
+        own = list(group)
+        errors = [abs(exp(error) - 1.0) for _, error in own]
+        yield ""
+        yield (
+            f"{row}: {len(own)} kernels, mean error {mean(errors):.1%}, median "
+            f"{median(errors):.1%}, worst {max(errors):.1%}".replace("%", " %")
+        )
+        yield from (_kernel_line(kernel, error) for kernel, error in own)
+    if judged and calibration.name == PROFILE:
+        yield ""
+        yield "DeepSeek's training trace, four layers: alone, beside DeepEP, measured"
+        yield from map(_trace_line, trace())
+
+
+def _judged(calibration: CalibrationSpec) -> list[tuple[Kernel, float]]:
+    """The kernels of a profile, each with the logarithm of predicted over measured."""
+
+    own = kernels(calibration.name)
+    if not own:
+        return []
+    gpu = load_part("gpus", calibration.gpu).spec
+    return [(kernel, kernel.error(gpu, calibration)) for kernel in own]
+
+
+def _kernel_line(kernel: Kernel, error: float) -> str:
+    predicted = kernel.measured * exp(error)
+    return (
+        f"{kernel.shape}: measured {_us(kernel.measured)}, predicted {_us(predicted)}, "
+        f"{100 * (exp(error) - 1.0):+.1f} %"
+    )
+
+
+def _trace_line(part: TraceClass) -> str:
+    return (
+        f"{part.name}: alone {1e3 * part.alone:.1f} ms, beside {1e3 * part.beside:.1f} ms, "
+        f"measured {1e3 * part.measured:.1f} ms, "
+        f"{100 * (part.beside / part.measured - 1.0):+.1f} %"
+    )
+
+
+def _us(seconds: float) -> str:
+    """Microseconds with one decimal."""
+    return f"{1e6 * seconds:,.1f} us"

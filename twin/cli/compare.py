@@ -15,8 +15,8 @@ from twin.errors import FieldError, Origin, Problem, UsageError
 from twin.explore.study.attribution import Attribution, attribution
 from twin.kinds.base import Fidelity, Kind, kind_of
 from twin.loading import load_any
-from twin.reports.limits import Failure, Limit, failures, read_limit
-from twin.reports.limits import sentence as failure_sentence
+from twin.reports.kpis import Failure, Limit, failures, read_limit
+from twin.reports.kpis import sentence as failure_sentence
 from twin.scenario import Root
 from twin.units import BareNumberError, QuantityError
 

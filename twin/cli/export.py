@@ -28,7 +28,7 @@ from twin.loading.files import find_scenario
 from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import verdict
-from twin.reports.numbers import gibibytes, show
+from twin.reports.table import gibibytes, show
 
 VERSION = 1
 """Version of the JSON document."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import typer
 
-from twin.answers.store import unwritable
+from twin.answers.run_store import unwritable
 from twin.arch.count import parameters
-from twin.cli.catalog_entries import counts
+from twin.cli.catalog import counts
 from twin.cli.output import Output
 from twin.errors import Problem, UsageError
 from twin.interop.importing.as_yaml import catalog_part, scenario_text, sections
@@ -20,7 +20,7 @@ from twin.interop.importing.hf_config import Imported, read_hf_config
 from twin.interop.importing.megatron import Launch, read_megatron
 from twin.loading import catalog_parts
 from twin.loading.files import display
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 
 VERSION = 1
 """Version of the JSON document."""

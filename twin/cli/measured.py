@@ -19,8 +19,7 @@ from twin.evidence.measured.summary import RunSummary, summary
 from twin.kinds.base import Fidelity
 from twin.loading.files import display
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES, in_seconds, mean
-from twin.reports.numbers import duration, show, signed, signed_duration
-from twin.reports.table import Table, headed
+from twin.reports.table import Table, duration, headed, show, signed, signed_duration
 
 VERSION = 1
 """Version of the JSON document."""

@@ -15,11 +15,10 @@ from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
 from twin.cli.sweep import BUG, IMPOSSIBLE, pool_choice
 from twin.errors import Origin, Problem, UsageError
 from twin.explore.search.candidates import Decision, contest, fixed_contest
-from twin.explore.search.goal import DAY, Goal, nodes_of
 from twin.explore.search.recommend import Recommendation, SearchRequest
 from twin.explore.search.recommend import recommend as search
 from twin.explore.search.scale import Scaling, Sizes, scale
-from twin.explore.search.space import Space, narrowed, space
+from twin.explore.search.space import DAY, Goal, Space, narrowed, nodes_of, space
 from twin.explore.search.thresholds import BreakEven, break_even
 from twin.explore.sweep.grid import read_axes
 from twin.explore.sweep.points import points_folder

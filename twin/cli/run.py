@@ -13,7 +13,7 @@ from twin.cli.output import Output
 from twin.cli.seals import sealed
 from twin.kinds.base import Fidelity, kind_of
 from twin.loading import load_any
-from twin.reports.expect import expectation_notes
+from twin.reports.head import expectation_notes
 from twin.reports.table import warning_notes
 
 

@@ -14,8 +14,7 @@ from twin.answers import StoredRun, find, older, remove, runs_folder, stored
 from twin.cli.output import Output
 from twin.errors import Problem, UsageError
 from twin.reports import KPIS
-from twin.reports.numbers import duration, gibibytes, show
-from twin.reports.table import Table, headed, lookup
+from twin.reports.table import Table, duration, gibibytes, headed, lookup, show
 from twin.units import QuantityError, parse
 
 VERSION = 1

@@ -18,8 +18,7 @@ from twin.evidence.live.seals import SealFolder, add, basis, check, counting, fi
 from twin.evidence.live.step_time_estimate import StepTime
 from twin.evidence.live.wording import checked, rate
 from twin.reports import KPIS
-from twin.reports.numbers import duration, show
-from twin.reports.table import Table, headed, lookup
+from twin.reports.table import Table, duration, headed, lookup, show
 from twin.units import QuantityError, parse
 
 VERSION = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from twin.answers.variants import written
+from twin.answers.nearest import written
 from twin.explore.search.candidates import MOST, REACH, TIE, Contender, Decision
 from twin.explore.search.judge import words
 from twin.explore.search.levers import Lever
@@ -12,8 +12,7 @@ from twin.explore.search.recommend import Answered, Recommendation, Size
 from twin.explore.search.scale import Scaling
 from twin.explore.search.thresholds import Bar, BreakEven, Flip, Threshold
 from twin.explore.sweep.points import PointOutcome
-from twin.reports.numbers import count, digits, gibibytes, show
-from twin.reports.table import Table, headed
+from twin.reports.table import Table, count, digits, gibibytes, headed, show
 from twin.scenario import Scenario
 from twin.spec.kpis import KPIS, Unit
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import typer
 
 from twin.answers.executors import PoolChoice, check_cluster
-from twin.answers.variants import written
+from twin.answers.nearest import written
 from twin.cli.answer import sweep_progress
 from twin.cli.output import DOES_NOT_FIT, Output
 from twin.errors import FieldError, Origin, Problem, UsageError
@@ -20,8 +20,8 @@ from twin.explore.sweep.sweep import Sweep, SweepRequest, SweepRow, check_output
 from twin.explore.sweep.sweep import sweep as answered
 from twin.kinds.base import kind_of
 from twin.loading import load_any
-from twin.reports.numbers import gibibytes, show
-from twin.reports.table import Table, headed
+from twin.loading.files import table
+from twin.reports.table import Table, gibibytes, headed, show
 from twin.scenario import Scenario
 from twin.spec.kpis import Kpi
 from twin.spec.sweep import check_figure
@@ -29,35 +29,12 @@ from twin.spec.sweep import check_figure
 BUG, IMPOSSIBLE = 1, 3
 """Exit codes of a sweep none of whose points could be answered: by a failure of ours, or because no
 such layout can run."""
-_HEADINGS: Final = {
-    "step_seconds": "step",
-    "days": "run",
-    "cost_usd": "cost",
-    "mfu": "MFU",
-    "iteration_seconds": "iteration",
-    "rollout_seconds": "rollouts",
-    "trained_tokens_per_second_per_gpu": "trained",
-    "tokens_per_second_per_gpu": "per GPU",
-    "idle_share": "idle",
-    "tail_share": "tail",
-    "cost_usd_per_iteration": "cost",
-    "cost_usd_of_rollouts": "cost",
-}
+_HEADINGS: Final = table(__name__, "_HEADINGS")
 """Labels that would be long."""
 _MOST_ROWS: Final = 40
 """Rows of a table; of more points those that fit come first, the best before the others."""
-_STATUS: Final = {
-    "fits": "fits",
-    "does_not_fit": "out of memory",
-    "impossible": "impossible",
-    "failed": "failed",
-}
-_WORDS: Final = {
-    "fits": ("fits", "fit"),
-    "does_not_fit": ("does not fit", "do not fit"),
-    "impossible": ("is impossible", "are impossible"),
-    "failed": ("failed", "failed"),
-}
+_STATUS: Final = table(__name__, "_STATUS")
+_WORDS: Final = table(__name__, "_WORDS")
 
 
 def sweep(  # noqa: PLR0913  one parameter per option of the command line

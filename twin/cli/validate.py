@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import typer
 
-from twin.answers.store import runs_folder
+from twin.answers.run_store import runs_folder
 from twin.cli.answer import progress_bar
 from twin.cli.output import NOT_AS_EXPECTED, Output
 from twin.cli.verbs import verbs
@@ -42,8 +42,7 @@ from twin.evidence.validate.summary import sentence as summary_sentence
 from twin.evidence.validate.validate import at_once
 from twin.evidence.validate.validate import validate as suite_answers
 from twin.reports.interval import Known, shipped
-from twin.reports.numbers import duration, signed
-from twin.reports.table import Table, headed
+from twin.reports.table import Table, duration, headed, signed
 
 _VERSION: Final = 1
 """Version of the JSON documents."""

@@ -24,9 +24,9 @@ from __future__ import annotations
 from twin.data.ranges import reach
 from twin.data.types import Generation, Job, JobRun, RequestGroup, RequestGroupRun
 from twin.errors import Problem, ScenarioError
+from twin.inference.curve import Request, pace
 from twin.inference.engine import Engine, engine
 from twin.inference.kv_capacity import room
-from twin.inference.pace import Request, pace
 from twin.scenario import Scenario
 from twin.spec.data import (
     CorpusSpec,

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from twin.data.types import JobRun
 from twin.errors import ScenarioError
-from twin.loading.ends import ranges, with_number
+from twin.loading.files import ranges, with_number
 from twin.scenario import Scenario
 
 ROOTS: Final = (

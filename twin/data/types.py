@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from twin.inference.curve import Pace, Request
 from twin.inference.engine import CAUSES, Cause
 from twin.inference.kv_capacity import KvCapacity
-from twin.inference.pace import Pace, Request
 
 Kind = Literal["rephrasing", "trajectories"]
 Bound = Literal["prefill", "decode", "waiting"]

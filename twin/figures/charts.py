@@ -1,17 +1,22 @@
-"""Charts that several figures share: rankings, cascades, clickable marks, and their axes."""
+"""Charts that several figures share: rankings, cascades, clickable marks, and their axes.
+
+Views: the figures of an answer as a page lays them out, each with the choices that a reader
+has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil, floor, log10
+from typing import Any, Literal
 
 import numpy as np
 
 from twin.figures.drawing import Axis, Bars, Dots, Drawing, Frame, Line, Mark
 from twin.figures.palette import INK, Swatch, Theme, swatch
-from twin.figures.plotly import Figure, draw
-from twin.reports.numbers import count
+from twin.figures.plotly import Figure, Picture, draw
+from twin.reports.table import count
 
 CLEAR = "rgba(0,0,0,0)"
 """The fill of hollow marks."""
@@ -173,3 +178,38 @@ def _joints(rungs: Sequence[Rung], theme: Theme) -> Line:
     x = [value for rung in rungs[:-1] for value in (rung.end, rung.end, np.nan)]
     y = [value for at in range(len(rungs) - 1) for value in (at, at + 1, np.nan)]
     return Line(x, y, INK[theme], width=0.8, dash="dot")
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A choice: one of `options` (names by value), a switch, or a window of the time up to `end_ns`
+    (start and end in ns). `draw` takes its value under `key`."""
+
+    key: str
+    label: str
+    kind: Literal["choice", "switch", "window"]
+    default: Any
+    options: Mapping[Any, str] = field(default_factory=dict[Any, str])
+    end_ns: int = 0
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A figure of an answer: the section and heading under which it stands, and what draws it from
+    the theme and the values of its controls."""
+
+    section: str
+    heading: str
+    key: str
+    """Names it among all views of the answer."""
+    draw: Callable[[Theme, Mapping[str, Any]], Picture]
+    controls: tuple[Control, ...] = ()
+    folded: bool = False
+    """Drawn only when a reader opens it."""
+
+    def drawn(self, theme: Theme, **values: Any) -> Picture:
+        """The figure with its controls at their defaults, but for those that `values` name."""
+        defaults = {control.key: control.default for control in self.controls}
+        own = {key: value for key, value in values.items() if key in defaults}
+        return self.draw(theme, defaults | own)

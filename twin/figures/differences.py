@@ -12,7 +12,7 @@ from twin.figures.plotly import Axis, Bars, Drawing, Frame, Mark, Picture, Row, 
 from twin.figures.step import LEGEND, MEANING
 from twin.reports.breakdown import CAUSES
 from twin.reports.compare import Comparison, Delta
-from twin.reports.numbers import show
+from twin.reports.table import show
 from twin.spec.kpis import Kpi, Unit
 
 

@@ -26,29 +26,16 @@ from twin.figures.plotly import (
     Note,
     Picture,
     Row,
+    capital,
     draw,
 )
-from twin.figures.text_layout import capital
 from twin.figures.timeline import repeat_mark, repeat_note
+from twin.loading.files import table
 from twin.reports.memory_series import WEIGHT_GRADIENTS, MemorySeries, thinned
-from twin.reports.numbers import gibibytes, show
 from twin.reports.report import MemoryReport, StagePeak
+from twin.reports.table import gibibytes, show
 
-MEANING: Final[dict[str, Meaning]] = {
-    "parameters": "parameters",
-    "gradients": "gradients",
-    "optimizer_dense": "optimizer_dense",
-    "optimizer_expert": "optimizer_expert",
-    "pipeline_buffers": "pipeline",
-    "expert_buffers": "expert",
-    "tensor_buffers": "tensor",
-    "context_buffers": "context",
-    "data_buffers": "data",
-    "optimizer_buffers": "offload",
-    "activations": "activations",
-    "logits": "logits",
-    "working_set": "working_set",
-}
+MEANING: Final[dict[str, Meaning]] = table(__name__, "MEANING")
 """The colour of each category of the ledger; buffers take that of the communication they serve."""
 
 NARROWEST: Final = 350

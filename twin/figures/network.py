@@ -23,43 +23,20 @@ from twin.figures.plotly import (
     Picture,
     Row,
     draw,
+    lowered,
 )
-from twin.figures.text_layout import lowered
+from twin.loading.files import table
 from twin.reports.network_map import LEVELS, NetworkMap
 from twin.reports.network_use import Collective, LinkLoad, NetworkUse
 from twin.reports.network_use import sentence as use_sentence
-from twin.reports.numbers import digits, gibibytes, rate, show
 from twin.reports.overlap import KIND_WORDS, LINK_WORDS, Demand, LayerOverlap, sentence
+from twin.reports.table import digits, gibibytes, rate, show
 
-ROLES: Final[dict[str, tuple[str, str, float]]] = {
-    "nvswitch": ("NVSwitch", "square", 22.0),
-    "gpu": ("GPU", "square", 15.0),
-    "pcie": ("PCIe switch", "diamond", 8.0),
-    "dram": ("Host memory", "square", 12.0),
-    "nic": ("NIC", "circle", 8.0),
-    "leaf": ("Leaf switch", "square", 12.0),
-    "spine": ("Spine switch", "diamond", 12.0),
-}
+ROLES: Final[dict[str, tuple[str, str, float]]] = table(__name__, "ROLES")
 """What stands at each level: its name, its shape and its pixels."""
-GROUP_WORDS: Final[dict[str, str]] = {
-    "tensor": "tensor-parallel group",
-    "context": "context-parallel group",
-    "expert": "expert-parallel group",
-    "expert_tensor": "expert-tensor-parallel group",
-    "data": "data-parallel group",
-    "expert_data": "group of replicas of the same experts",
-    "pipeline": "pipeline",
-}
+GROUP_WORDS: Final[dict[str, str]] = table(__name__, "GROUP_WORDS")
 """The groups that can be shown, in words."""
-MEANING: Final[dict[str, Meaning]] = {
-    "tensor": "tensor",
-    "context": "context",
-    "expert": "expert",
-    "expert_tensor": "tensor",
-    "data": "data",
-    "expert_data": "data",
-    "pipeline": "pipeline",
-}
+MEANING: Final[dict[str, Meaning]] = table(__name__, "MEANING")
 """The colour of each axis of parallelism."""
 USE_STEPS: Final = ((0.0, "unused"), (0.001, "under 20 %"), (0.2, "20 to 50 %"), (0.5, "over 50 %"))
 """Shares of a link's capacity from which on it is drawn so, in words."""
@@ -68,13 +45,7 @@ _READING: Final = (
     "carry in one direction, averaged over ranks."
 )
 _WIDTHS: Final = (0.6, 1.4, 2.6, 4.4)
-_LINK_WORDS: Final = {
-    "nvlink": "NVLink",
-    "pcie": "PCIe",
-    "dram": "Host memory",
-    "nic": "NIC",
-    "leaf": "Uplinks",
-}
+_LINK_WORDS: Final = table(__name__, "_LINK_WORDS")
 _LINK_LEVEL: Final = {"nvlink": 0.5, "pcie": 1.5, "dram": 2.5, "nic": 4.5, "leaf": 5.5}
 """Height at which a class of link is labelled."""
 

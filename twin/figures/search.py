@@ -11,9 +11,20 @@ from typing import Final, Literal
 
 from twin.figures.charts import Clickable, clickable_dots, crosses, log_axis, row_axis
 from twin.figures.palette import BAD, GOOD, INK, Swatch, Theme, series, swatch
-from twin.figures.plotly import Axis, Bars, Dots, Drawing, Frame, Line, Note, Picture, Row, draw
-from twin.figures.text_layout import capital
-from twin.reports.numbers import count, digits
+from twin.figures.plotly import (
+    Axis,
+    Bars,
+    Dots,
+    Drawing,
+    Frame,
+    Line,
+    Note,
+    Picture,
+    Row,
+    capital,
+    draw,
+)
+from twin.reports.table import count, digits
 
 LOG_FROM: Final = 3.0
 """Largest over smallest value from which an axis is logarithmic."""

@@ -18,30 +18,17 @@ from twin.engine.program import STREAMS
 from twin.engine.trace import Trace
 from twin.figures.palette import BACKGROUND, INK, MEANINGS, Meaning, Theme, contrast, swatch
 from twin.figures.plotly import Axis, Bars, Drawing, Figure, Frame, Line, Mark, Picture, Row, draw
-from twin.figures.trace_bars import BUDGET, Drawn, drawn, inside, meaning, paired, slices
+from twin.figures.step import BUDGET, Drawn, drawn, inside, meaning, paired, slices
+from twin.loading.files import table
 from twin.reports.breakdown import mean
-from twin.reports.numbers import duration, show
+from twin.reports.table import duration, show
 
 Lanes = Literal["compute", "all"]
 """`compute`: what the GPU computes; `all`: communication as well."""
 LANES: Final[dict[Lanes, str]] = {"compute": "Compute only", "all": "With communication"}
 """The lanes of a timeline, in words."""
 
-KIND_WORDS: Final[dict[Meaning, str]] = {
-    "compute": "Other compute",
-    "forward": "Forward",
-    "backward": "Backward",
-    "weight": "Weight gradient",
-    "recompute": "Recompute",
-    "optimizer": "Optimizer",
-    "tensor": "Tensor-parallel collective",
-    "expert": "Expert all-to-all",
-    "pipeline": "Pipeline send",
-    "data": "Data-parallel collective",
-    "context": "Context-parallel exchange",
-    "offload": "Host copy",
-    "other": "Other",
-}
+KIND_WORDS: Final[dict[Meaning, str]] = table(__name__, "KIND_WORDS")
 _COMPUTE_SHARE: Final = 0.5
 """Height of the compute lane in a row of 0.9, when communication lanes share the row."""
 

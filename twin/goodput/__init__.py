@@ -5,7 +5,7 @@ holds (`saving`), formulas say how often to save (`interval`) and what is left o
 (`closed`), and a simulation with seeds says it again, with its spread and with spares that run out
 (`monte_carlo`). `goodput` puts them together."""
 
+from twin.goodput.closed import LOSSES, Goodput, Loss
 from twin.goodput.estimate import expected_goodput, goodput
-from twin.goodput.types import LOSSES, Goodput, Loss
 
 __all__ = ["LOSSES", "Goodput", "Loss", "expected_goodput", "goodput"]

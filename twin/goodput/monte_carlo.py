@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from simpy import Environment, Event
 
-from twin.goodput.types import LOSSES, Conditions, Loss
+from twin.goodput.closed import LOSSES, Conditions, Loss
 
 _NS: Final = 1e9
 _NEVER: Final = 2**62

@@ -12,8 +12,8 @@ from twin.arch.kernels import ELEMENT, FP8_WEIGHT
 from twin.arch.ops import Layer, Op
 from twin.arch.remembered import remembered
 from twin.arch.stack import kinds, layers
-from twin.inference.decode import step_shape
 from twin.inference.engine import Engine
+from twin.inference.seconds import step_shape
 from twin.spec.model import GroupedAttention, LatentAttention
 
 

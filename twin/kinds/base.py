@@ -1,7 +1,7 @@
 """What a kind of work is: a training step, the phases of a run, rollouts, an iteration of
 reinforcement learning, a weight update.
 
-A kind is a folder of `twin.kinds` whose module `kind` holds one object, `KIND`. It says how its
+A kind is a folder of `twin.kinds` that holds one object, `KIND`. It says how its
 scenarios are recognised, makes their plan, program, trace and report, and puts answers into words
 and tables. Verbs, command line, app, sweep and store ask the kind and never branch on one. What a
 kind does not answer stands in `refusals`, with the reason.
@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 from twin.errors import Problem, UsageError
 from twin.loading import scenario_hash
@@ -25,25 +25,14 @@ from twin.scenario import Root, Scenario
 from twin.spec.kpis import Kpi
 
 if TYPE_CHECKING:
-    from twin.figures.view import View
-    from twin.reports.expect import Judgement
-    from twin.reports.head import RunInfo
+    from twin.figures.charts import View
+    from twin.reports.head import Judgement, RunInfo
     from twin.reports.table import Block
 
 Verb = Literal[
     "run", "check", "compare", "sweep", "recommend", "explain", "export", "seal", "attribution"
 ]
-VERBS: Final[tuple[Verb, ...]] = (
-    "run",
-    "check",
-    "compare",
-    "sweep",
-    "recommend",
-    "explain",
-    "export",
-    "seal",
-    "attribution",
-)
+VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 """What can be asked of a scenario."""
 Ranks = Literal["folded", "group", "all"]
 """Which ranks of a step are told apart: one per pipeline stage, those of one model-parallel group,
@@ -173,7 +162,8 @@ class Kind:
 
     def plan(self, scenario: Any, tools: Tools = ALONE) -> Any:
         """The resolved plan. Raises `ScenarioError` where it is impossible."""
-        raise NotImplementedError
+        del tools
+        return self._own("plan", "plan")(scenario)
 
     def lower(self, plan: Any, ranks: Ranks = "folded") -> Any:
         """The program; a plan that is simulated as it stands is its own."""
@@ -182,11 +172,16 @@ class Kind:
 
     def simulate(self, program: Any, tools: Tools = ALONE) -> Any:
         """What happened."""
-        raise NotImplementedError
+        del tools
+        return self._own("simulate", "simulate")(program)
 
     def report(self, plan: Any, trace: Any, run: RunInfo) -> Any:
         """The answers."""
-        raise NotImplementedError
+        return self._own("report", "report")(plan, trace, run)
+
+    def _own(self, module: str, name: str) -> Callable[..., Any]:
+        """A function of this kind's folder, imported when it is first used."""
+        return getattr(import_module(f"{type(self).__module__}.{module}"), name)
 
     def shortage(self, plan: Any) -> tuple[str, float | None]:
         """Why a plan does not fit in memory, empty where it does, and the bytes to spare on the
@@ -233,7 +228,7 @@ class Kind:
 
     def tables(self, run: Run) -> Sequence[Block]:
         """Everything that an answer has to say after its sentences; warnings last."""
-        raise NotImplementedError
+        return self._own("report", "report_tables")(run.report)
 
     def facts(self, run: Run) -> str:
         """The size of the work, in one line; empty where its sentences say it."""
@@ -242,12 +237,12 @@ class Kind:
 
     def figures(self, run: Run) -> Iterable[View]:
         """The figures of an answer, by section; those of `Summary` say why."""
-        raise NotImplementedError
+        return self._own("figures", "views")(run.report)
 
     def comparison_figures(self, runs: Sequence[Run], comparison: Any) -> Sequence[View]:
         """The figures of a comparison, the most important first."""
+        from twin.figures.charts import View  # noqa: PLC0415
         from twin.figures.differences import lengths  # noqa: PLC0415  as above
-        from twin.figures.view import View  # noqa: PLC0415
 
         kpi = next(kpi for kpi in self.kpis if kpi.key == self.length)
         title = "\n".join(comparison.sentence(delta) for delta in comparison.deltas)
@@ -276,7 +271,7 @@ def kinds() -> tuple[Kind, ...]:
     """Every kind, by folder; found by scanning the package."""
     package = import_module("twin.kinds")
     folders = sorted(found.name for found in iter_modules(package.__path__) if found.ispkg)
-    return tuple(import_module(f"twin.kinds.{name}.kind").KIND for name in folders)
+    return tuple(import_module(f"twin.kinds.{name}").KIND for name in folders)
 
 
 def kind_of(scenario: Root) -> Kind:

@@ -10,9 +10,9 @@ from typing import Any
 from twin.kinds.base import Check
 from twin.planning.types import Plan
 from twin.reports import fitting, memory_report
-from twin.reports.expect import FITS, judge
+from twin.reports.cost import check_data
+from twin.reports.head import FITS, judge
 from twin.reports.tables import nearest_table, plan_tables
-from twin.reports.with_data import check_data
 from twin.scenario import Scenario
 
 

@@ -3,9 +3,9 @@ every value; and a resolved scenario back to text."""
 
 from __future__ import annotations
 
+from twin.loading.catalog import Part, catalog_parts, load_part, unavailable
 from twin.loading.load import load, load_any
-from twin.loading.parts import Part, catalog_parts, load_part, unavailable
-from twin.loading.show import Row, resolve, rows, scenario_hash
+from twin.loading.yaml_text import Row, resolve, rows, scenario_hash
 
 __all__ = [
     "Part",

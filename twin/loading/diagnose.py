@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from twin.errors import FieldError, Origin, Problem
-from twin.loading.suggest import hint, nearest
-from twin.loading.tree import Branch, Child, Items, KeyPath, Leaf, Node, find
+from twin.loading.tree import Branch, Child, Items, KeyPath, Leaf, Node, find, hint, nearest
 from twin.spec.axis import Axis, members
 from twin.spec.base import Spec
 from twin.units import BareNumberError, QuantityError

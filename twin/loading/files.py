@@ -1,23 +1,27 @@
 """Scenario files on disk: which file a name means, and the files that it extends.
 
 The scenario inside an exported page, so that `twin run report.html` answers it again.
+
+Numbers of a scenario that have a range, and the scenario with another number in its place.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ruamel.yaml import YAML
 
 from twin.errors import Origin, Problem, UsageError
-from twin.loading.suggest import hint
-from twin.loading.tree import Branch, Items, Leaf, Node
+from twin.loading.tree import Branch, Items, Leaf, Node, hint
 from twin.loading.yaml_text import read_yaml, split_lines
+from twin.scenario import Scenario
+from twin.spec.base import Spec
 
 BEGIN = '<script type="application/yaml" id="scenario">'
 """The line before the scenario."""
@@ -259,3 +263,47 @@ def read_data(path: Path) -> Any:
     """The plain values of a YAML file of ours, such as a table beside its code."""
     # ruamel leaves the type of its streams open.
     return YAML(typ="safe").load(path)  # pyright: ignore[reportUnknownMemberType]
+
+
+def ranges(scenario: Scenario, roots: tuple[str, ...]) -> Iterator[tuple[str, Any, Any]]:
+    """Path, low end and high end of every number below these paths whose source gives a range.
+    Numbers in lists (reserves of memory) have no key of their own, and are left out."""
+    for path, known in scenario.ledger.items():
+        in_a_list = any(key.isdigit() for key in path.split("."))
+        if known.range is not None and path.startswith(roots) and not in_a_list:
+            yield path, known.range[0], known.range[1]
+
+
+def with_number(scenario: Scenario, path: str, value: Any) -> Scenario:
+    """The scenario with another number at a path, its section checked again alone.
+
+    Raises pydantic's `ValidationError` where the section does not allow it.
+    """
+    section, *keys = path.split(".")
+    own: Spec = getattr(scenario, section)
+    dumped = own.model_dump(mode="json", by_alias=True)
+    inner: dict[str, Any] = dumped
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    changed: dict[str, Any] = {section: type(own).model_validate(dumped)}
+    return scenario.model_copy(update=changed)
+
+
+def table(module: str, name: str) -> dict[Any, Any]:
+    """A table of words or settings of a module (`__name__`), from `tables.toml` in its room; lists
+    become tuples."""
+    _, room, *path = module.split(".")
+    found = _tables(room)
+    for key in (*path, name):
+        found = found[key]
+    return {
+        key: tuple(cast("list[Any]", one)) if isinstance(one, list) else one
+        for key, one in found.items()
+    }
+
+
+@cache
+def _tables(room: str) -> dict[str, Any]:
+    file = Path(__file__).parents[1] / room / "tables.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))

@@ -1,22 +1,34 @@
 """The first verb: a scenario file, with what it extends, names and is overridden by, to a
-`Scenario` or an `UpdateScenario`."""
+`Scenario` or an `UpdateScenario`.
+
+Any section from a YAML file of its own: what it extends, the catalog parts that it names, and
+`--set` overrides, with the place of every mistake.
+
+A scenario is more than its sections (sources, calibrations, axes); `twin.loading.load` reads it.
+This is for programs beside the simulator whose settings are a `Spec`, such as a trainer's.
+
+`--set a.b=value` to a tree: the value is YAML, and every part of the argument has a position.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from twin.errors import Origin, Problem, ScenarioError
+from twin.errors import Origin, Problem, ScenarioError, UsageError
 from twin.loading.catalog import (
     SLOTS,
     Library,
+    PartKind,
     as_kind,
     open_library,
     open_name,
@@ -24,9 +36,7 @@ from twin.loading.catalog import (
 )
 from twin.loading.diagnose import diagnose
 from twin.loading.files import Family, display, find_scenario, read_family
-from twin.loading.overrides import read_overrides
 from twin.loading.sourcing import ledger, source_numbers
-from twin.loading.suggest import hint
 from twin.loading.tree import (
     PHASES,
     Branch,
@@ -36,6 +46,7 @@ from twin.loading.tree import (
     Leaf,
     Node,
     find,
+    hint,
     in_a_run,
     merge,
     plain,
@@ -44,9 +55,11 @@ from twin.loading.tree import (
     walk,
     with_phases,
 )
+from twin.loading.yaml_text import read_yaml
 from twin.network.topology import kinds
 from twin.scenario import AnyScenario, Provenance, Root, Scenario
 from twin.spec.axis import axes, unions
+from twin.spec.base import Spec
 
 AXES = axes(Scenario)
 """The fields of a scenario whose choices are the members of a package; a weight update has none."""
@@ -190,7 +203,7 @@ def root_of(sections: Iterable[str]) -> type[Root]:
     package = import_module("twin.kinds")
     for found in iter_modules(package.__path__):
         if found.ispkg:
-            import_module(f"twin.kinds.{found.name}.kind")
+            import_module(f"twin.kinds.{found.name}")
     named = {root.section: root for root in Root.__subclasses__() if root.section}
     return next((named[name] for name in sections if name in named), Scenario)
 
@@ -266,3 +279,143 @@ def _ordered(problems: Iterable[Problem], file: Path) -> list[Problem]:
         return (rank, origin.file, origin.line, origin.column)
 
     return sorted(dict.fromkeys(problems), key=place)
+
+
+SpecT = TypeVar("SpecT", bound=Spec)
+
+_NO_PARTS: Mapping[KeyPath, PartKind] = MappingProxyType({})
+
+
+def load_config(
+    root: type[SpecT],
+    file: Path,
+    overrides: Sequence[str] = (),
+    parts: Mapping[KeyPath, PartKind] = _NO_PARTS,
+) -> SpecT:
+    """The section that a file holds, under `a.b=value` overrides; at the paths `parts` a name
+    stands for a part of the catalog.
+
+    Raises `UsageError` where an override is none, and `ScenarioError` with all that is wrong.
+    """
+    over = read_overrides(overrides)
+    family = read_family(file)
+    trees = family.trees(file)
+    if not trees:
+        raise ScenarioError(family.problems)
+    library, problems = open_library(family.folders)
+    problems = [*family.problems, *problems]
+    lost: list[KeyPath] = []
+
+    def opened(path: KeyPath, leaf: Leaf) -> Node:
+        if path not in parts:
+            return leaf
+        node, wrong = open_name(library, parts[path], leaf)
+        problems.extend(wrong)
+        if wrong:
+            lost.append(path)
+        return node
+
+    tree: Node = Branch({}, trees[-1].origin)
+    for layer in (*trees, *over):
+        tree = merge(tree, layer, opened, unions(root))
+    assert isinstance(tree, Branch)
+    for path in parts:
+        child = find(tree, path)
+        if child is not None and isinstance(child.node, Leaf) and path not in lost:
+            tree = replace_at(tree, path, Child(child.key, opened(path, child.node)))
+    return _config_validated(root, tree, problems, lost, family)
+
+
+def _config_validated(
+    root: type[SpecT],
+    tree: Branch,
+    problems: list[Problem],
+    lost: Sequence[KeyPath],
+    family: Family,
+) -> SpecT:
+    try:
+        spec = root.model_validate(plain(tree))
+    except ValidationError as error:
+        problems += [
+            problem
+            for problem in diagnose(error, root, tree)
+            if not _config_follows(problem, lost, complete=family.complete)
+        ]
+    else:
+        if not problems:
+            return spec
+    raise ScenarioError(dict.fromkeys(problems))
+
+
+def _config_follows(problem: Problem, lost: Sequence[KeyPath], *, complete: bool) -> bool:
+    """True for what is only wrong because a part or a file could not be read."""
+    path = tuple(problem.path.split("."))
+    inside = any(path[: len(section)] == section for section in lost)
+    return inside or (problem.code == "TW011" and not complete)
+
+
+_FLAG = "--set "
+"""Shown before the argument, so that the caret stands under what was typed."""
+_MAX_DEPTH = 100
+
+
+def read_overrides(arguments: Sequence[str]) -> list[Branch]:
+    """One tree per argument, in order. Raises `UsageError` for those that are not `a.b=value`."""
+    problems: list[Problem] = []
+    trees = [
+        tree
+        for number, argument in enumerate(arguments, 1)
+        if (tree := _read_one(argument, number, problems)) is not None
+    ]
+    if problems:
+        raise UsageError(problems)
+    return trees
+
+
+def _read_one(argument: str, number: int, problems: list[Problem]) -> Branch | None:
+    whole = Origin("--set", number, len(_FLAG) + 1, _FLAG + argument, len(argument))
+    dotted, equals, text = argument.partition("=")
+    if not equals:
+        problems.append(Problem("TW005", "", *_no_value(argument), whole))
+        return None
+    steps = [
+        (match[0], whole.at(len(_FLAG) + 1 + match.start(), max(1, len(match[0]))))
+        for match in re.finditer(r"[^.]+|(?<![^.])(?=\.|$)", dotted)
+    ]
+    for step, origin in steps:
+        if not step.strip():
+            problems.append(Problem("TW005", "", *_no_key(argument), origin))
+            return None
+    if refusal := _no_place(steps[0][0].strip(), len(steps), text.strip()):
+        problems.append(Problem("TW005", "", *refusal, whole))
+        return None
+    start = len(_FLAG) + len(dotted) + 1
+
+    def locate(line: int, column: int, width: int) -> Origin:
+        # A line break inside an argument is rare; such a value is pointed at as a whole.
+        return whole.at(start + 1 + (0 if line else column), width)
+
+    value, found = read_yaml(text, locate)
+    problems.extend(found)
+    node: Node = value or Leaf(None, whole.at(start, 1))
+    for step, origin in reversed(steps):
+        node = Branch({step.strip(): Child(origin, node)}, origin)
+    assert isinstance(node, Branch)
+    return node
+
+
+def _no_value(argument: str) -> tuple[str, str]:
+    return "an override needs a value", f"write `--set {argument.strip() or 'a.b'}=VALUE`"
+
+
+def _no_place(first: str, depth: int, value: str) -> tuple[str, str] | None:
+    """Why no scenario can have keys like these, where none can."""
+    if first == "extends":
+        return "only a file can extend another", f"write `extends: {value}` into the scenario"
+    if depth > _MAX_DEPTH:
+        return f"an override of {depth} keys", "sections are at most a few keys deep"
+    return None
+
+
+def _no_key(argument: str) -> tuple[str, str]:
+    return f"`{argument}` has an empty key", "write keys with one dot between them, `a.b=VALUE`"

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from twin.errors import Origin, Problem
 from twin.loading.files import read_tree
-from twin.loading.suggest import hint
-from twin.loading.tree import Branch, Child, Items, KeyPath, Leaf, Node, find, walk
+from twin.loading.tree import Branch, Child, Items, KeyPath, Leaf, Node, find, hint, walk
 from twin.sources import KINDS, Kind, Source, Sourced, Written
 
 _WRAPPER = {"value", "source", "kind", "range", "note"}

@@ -10,12 +10,16 @@ refines them; a name over a mapping replaces it. Where sections are told apart b
 of another kind starts anew, because the settings of its predecessor mean nothing to it.
 
 Phases of a run as they are written: sections that go over those of the scenario, so that what
-they come to, and what is wrong with it, is known with the place of every value."""
+they come to, and what is wrong with it, is known with the place of every value.
+
+The nearest valid word to a wrong one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from twin.errors import Origin, Problem
@@ -201,3 +205,29 @@ def told_once(problems: Iterable[Problem]) -> list[Problem]:
 def _mistake(problem: Problem, path: str) -> tuple[str, str, Origin | None]:
     """What makes it the same as another; a missing key is missing nowhere in particular."""
     return problem.code, path, None if problem.code == _MISSING else problem.origin
+
+
+_LISTED = 12
+"""A hint that lists more words than this is no help."""
+_CLOSE = 0.7
+"""Similarity (difflib) from which a word is taken for a slip: at 0.6 `mha` would become `mla`."""
+
+
+def nearest(word: str, options: Iterable[str]) -> str | None:
+    """The option that a mistyped or shortened word most likely means."""
+    names = {option.lower().replace("-", "_"): option for option in options}
+    loose = word.lower().replace("-", "_")
+    close = get_close_matches(loose, names, n=1, cutoff=_CLOSE)
+    holding = [name for name in names if loose in name] if len(loose) > 2 else []
+    found = close or holding
+    return names[found[0]] if found else None
+
+
+def hint(word: str, options: Iterable[str], listing: str = "write one of") -> str:
+    """`did you mean` the nearest option, or else what there is to choose from."""
+    choices = list(options)
+    near = nearest(word, choices)
+    if near is not None:
+        return f"did you mean `{near}`?"
+    shown = ", ".join(choices[:_LISTED]) + (", ..." if len(choices) > _LISTED else "")
+    return f"{listing}: {shown}" if choices else ""

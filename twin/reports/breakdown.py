@@ -18,20 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from twin.engine.trace import CAUSES, Trace
+from twin.loading.files import table
 
-CAUSE_WORDS = {
-    "compute": "compute",
-    "contention": "kernels slowed by communication beside them",
-    "exposed_tensor": "waiting for tensor-parallel collectives",
-    "exposed_expert": "waiting for expert all-to-all",
-    "exposed_pipeline": "waiting for pipeline transfers",
-    "exposed_data": "waiting for data-parallel collectives",
-    "exposed_context": "waiting for context-parallel exchange",
-    "exposed_offload": "waiting for host copies",
-    "optimizer": "optimizer step",
-    "bubble": "pipeline bubble",
-    "other": "other",
-}
+CAUSE_WORDS: dict[str, Any] = table(__name__, "CAUSE_WORDS")
 """The causes in plain English."""
 
 COMMUNICATION = tuple(c for c in CAUSES if c.startswith("exposed_") and c != "exposed_offload")

@@ -20,7 +20,8 @@ from twin.engine.breakdown import EXPOSED
 from twin.engine.program import Program
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
-from twin.loading.suggest import hint
+from twin.loading.files import table
+from twin.loading.tree import hint
 from twin.planning.memory import PARAMETER_BYTES
 from twin.planning.types import Plan
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES, COMMUNICATION
@@ -34,9 +35,9 @@ from twin.reports.explain_parts import (
     sum_of,
 )
 from twin.reports.kpis import recomputed_flop
-from twin.reports.numbers import duration
 from twin.reports.op_totals import Arithmetic, kernels, transfers
 from twin.reports.report import Report
+from twin.reports.table import duration
 from twin.spec.kpis import KPIS, OF_FAILURES
 
 __all__ = ["VERSION", "Explanation", "evaluate", "explain", "named"]
@@ -54,23 +55,7 @@ _SHARED: Final = {
     "host": "the slower of a GPU's PCIe link and its share of its socket's memory",
 }
 """Paths whose rate is a share of links that several ranks use, in words."""
-_MEMORY_SOURCES: Final = {
-    "parameters": "BF16: Rajbhandari et al. 2020 (ZeRO), section 3.1",
-    "gradients": "FP32 buffer in which micro-batches add up (Megatron-LM; Kimi K2 report, 2.4)",
-    "optimizer_dense": "optimizer states of dense weights on the rank's shard (twin.optimizers)",
-    "optimizer_expert": "optimizer states of experts on the rank's shard (twin.optimizers)",
-    "activations": "kept by forwards whose backward is still to come, less what memory.recompute "
-    "frees; walked action by action (twin.planning.memory)",
-    "logits": "kept by the head for its backward (twin.planning.memory)",
-    "working_set": "the running pass: recomputed activations, gradients of activations, outputs",
-    "pipeline_buffers": "messages between stages, received ahead and on their way",
-    "expert_buffers": "what the largest all-to-all receives",
-    "tensor_buffers": "the largest gathered tensor of sequence parallelism",
-    "data_buffers": "layers whose shards are gathered, or gradients reduced, for a while (ZeRO)",
-    "context_buffers": "keys and values of the whole sequence (context parallelism)",
-    "optimizer_buffers": "buckets of states that pass through between host and device "
-    "(twin.planning.offload)",
-}
+_MEMORY_SOURCES: Final = table(__name__, "_MEMORY_SOURCES")
 """Where each category of the memory ledger comes from."""
 _HOST_SOURCES: Final = {
     "activations": "what forwards keep, from the copy out to the end of the copy back, one "

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from twin.reports.cost import HOURS_PER_YEAR, Bill, shares
 from twin.reports.kpis import NO_GOODPUT
-from twin.reports.numbers import count, digits, duration, flop, gibibytes
 from twin.reports.report import Report
+from twin.reports.table import count, digits, duration, flop, gibibytes
 from twin.scenario import Scenario
 from twin.units import format_quantity
 

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from twin.arch.count import flop_per_token
 from twin.arch.inference import Context, Form, context, decode_flop, prefill_flop, with_heads
-from twin.reports.numbers import digits, flop, gibibytes, signed
-from twin.reports.table import Table, headed
+from twin.reports.table import Table, digits, flop, gibibytes, headed, signed
 from twin.spec.model import LatentAttention, ModelSpec
 
 CONTEXTS: Final = (4096, 8192, 16_384, 32_768, 65_536, 131_072)

@@ -30,37 +30,18 @@ from twin.engine.program import (
     Step,
 )
 from twin.engine.trace import Trace
+from twin.loading.files import table
 from twin.planning.memory import boundary_bytes
 from twin.planning.mesh import in_pods, neighbours_share
 from twin.planning.types import Plan
-from twin.reports.link_use import LinkLoad, link_use, steps_by_name
-from twin.reports.numbers import digits, duration, gibibytes, rate
-from twin.reports.table import Table, bar, headed, percent
+from twin.reports.network_map import LinkLoad, link_use, steps_by_name
+from twin.reports.table import Table, bar, digits, duration, gibibytes, headed, percent, rate
 
-AXES: Final = {
-    "send_forward": "pipeline",
-    "send_backward": "pipeline",
-    "gather": "data",
-    "to_host": "offload",
-    "from_host": "offload",
-}
+AXES: Final = table(__name__, "AXES")
 """Axis of parallelism that a stream serves, where it is not the stream's own name."""
 _SHORT: Final = 0.01
 """Share of the step that is not worth a word."""
-_KINDS: Final[Mapping[str, CollectiveKind]] = {
-    "all_reduce": "all_reduce",
-    "reduce_scatter": "reduce_scatter",
-    "all_gather": "all_gather",
-    "replicated_gradients": "all_reduce",
-    "embedding_gradients": "all_reduce",
-    "momentum_gather": "all_gather",
-    "update_gather": "all_gather",
-    "momentum_to_owners": "all_to_all",
-    "update_from_owners": "all_to_all",
-    "qk_maxima": "all_reduce",
-    "expert_loads": "all_reduce",
-    "gather_message": "all_gather",
-}
+_KINDS: Final[Mapping[str, CollectiveKind]] = table(__name__, "_KINDS")
 """What the collectives outside the layers do, by how their name begins."""
 
 

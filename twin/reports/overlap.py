@@ -24,8 +24,7 @@ from twin.engine.passes import backward_pass, forward_pass, input_pass, recomput
 from twin.engine.program import COMPUTE, EXPERT, Step, Template
 from twin.planning.types import Plan
 from twin.reports.breakdown import CAUSE_WORDS
-from twin.reports.numbers import digits, duration
-from twin.reports.table import Table, headed, percent
+from twin.reports.table import Table, digits, duration, headed, percent
 
 if TYPE_CHECKING:
     from twin.reports.report import Report

@@ -16,8 +16,7 @@ from twin.engine.cost_model import length_alone
 from twin.engine.overlap import paired
 from twin.engine.program import Program
 from twin.planning.types import Plan
-from twin.reports.numbers import duration
-from twin.reports.table import Table, headed
+from twin.reports.table import Table, duration, headed
 
 
 @dataclass(frozen=True, slots=True)

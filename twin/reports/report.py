@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from twin.reports.breakdown import Exposure, in_seconds
 from twin.reports.cost import Bill
-from twin.reports.expect import Judgement
-from twin.reports.head import Head
+from twin.reports.head import Head, Judgement
 from twin.reports.overlap import LayerOverlap
 from twin.reports.verdict import verdict
 
 if TYPE_CHECKING:  # simulating failures takes part in few runs
     from twin.goodput import Goodput
-    from twin.reports.with_data import Generated
+    from twin.reports.cost import Generated
 
 
 @dataclass(frozen=True, slots=True)

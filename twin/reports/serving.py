@@ -24,15 +24,23 @@ from pydantic import ValidationError
 
 from twin.arch.inference import with_heads
 from twin.errors import Problem, ScenarioError
-from twin.inference.curve import PARTS, WRITTEN, AtContext, Curve, Point, curve, most, point
+from twin.inference.curve import (
+    PARTS,
+    WRITTEN,
+    AtContext,
+    Curve,
+    Point,
+    Request,
+    curve,
+    most,
+    point,
+)
 from twin.inference.engine import Engine, engine
 from twin.inference.kv_capacity import cached_bytes, room
-from twin.inference.pace import Request
 from twin.inference.seconds import decode_pass
-from twin.loading.ends import ranges, with_number
+from twin.loading.files import ranges, with_number
 from twin.reports.inference import LONG, conventions
-from twin.reports.numbers import count, digits, duration, flop, gibibytes, signed
-from twin.reports.table import Table, headed
+from twin.reports.table import Table, count, digits, duration, flop, gibibytes, headed, signed
 from twin.scenario import Scenario
 from twin.spec.inference import EngineSpec
 from twin.spec.model import LatentAttention, ModelSpec

@@ -17,9 +17,8 @@ from twin.hardware.roofline import speed_of_light
 from twin.loading import scenario_hash
 from twin.planning.types import Memory, Plan, StageMemory
 from twin.reports.breakdown import CAUSES, exposures, mean
-from twin.reports.cost import bill
-from twin.reports.expect import FITS, judge
-from twin.reports.head import UNTIMED, CatalogUse, RunInfo, provenance
+from twin.reports.cost import bill, data_of
+from twin.reports.head import FITS, UNTIMED, CatalogUse, RunInfo, judge, provenance
 from twin.reports.kpi_intervals import intervals
 from twin.reports.kpis import NO_GOODPUT, goodput_of, kpis, with_spans
 from twin.reports.overlap import overlap
@@ -30,7 +29,6 @@ from twin.reports.report import (
     RoleBreakdown,
     StagePeak,
 )
-from twin.reports.with_data import data_of
 from twin.scenario import Root
 from twin.sources import KINDS, Ledger
 

@@ -1,10 +1,18 @@
-"""A table as plain data: the command line prints it, the app shows it, an export writes it."""
+"""A table as plain data: the command line prints it, the app shows it, an export writes it.
+
+Numbers as people read them: three significant digits, always with the unit. For words and
+tables, never for JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from twin.spec.kpis import Unit
+from twin.units import Dimension, format_quantity
 
 _WIDTH = 24
 """Characters of a full bar."""
@@ -91,3 +99,127 @@ def lookup(rows: Mapping[str, object], title: str, side: str = "right") -> Table
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+_COUNTS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+"""Prefixes of counts as prose writes them; `B` is billions."""
+_SI = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+"""Prefixes of units."""
+
+
+def changed(delta: float, relative: float | None, unit: Unit) -> str:
+    """A change in words: of shares in points, of all else in percent of what it was."""
+    if unit == "%":
+        return f"{signed(100 * delta)} points"
+    return "from zero" if relative is None else f"{signed(100 * relative)} %"
+
+
+def signed(value: float) -> str:
+    """Three digits with their sign."""
+    return f"{'-' if value < 0 else '+'}{digits(abs(value))}"
+
+
+_QUANTITIES: Final[Mapping[Unit, Dimension]] = {
+    "bytes/s": "bytes_per_s",
+    "kWh": "kwh",
+    "W": "watts",
+}
+
+
+def show(value: float | None, unit: Unit) -> str:  # noqa: PLR0911  one per unit
+    """The value with its unit: `show(18.13, "s")` is `18.1 s`, `show(2**36, "bytes")` is `64 GiB`;
+    None is `unknown`."""
+    if value is None:
+        return "unknown"
+    match unit:
+        case "bytes":
+            return gibibytes(value)
+        case "bytes/s" | "kWh" | "W":
+            return format_quantity(value, _QUANTITIES[unit], digits=3)
+        case "s":
+            return duration(value)
+        case "%":
+            return f"{digits(100 * value)} %"
+        case "USD" | "tok/s" | "tok/s/GPU" | "GPU-h" | "t":
+            return f"{count(value)} {unit}"
+        case "/d":
+            return f"{digits(value)} a day"
+        case "TFLOP/s" | "d":
+            return f"{digits(value)} {unit}"
+
+
+def digits(value: float) -> str:
+    """Three significant digits; larger whole parts are rounded to them, and beyond a quadrillion
+    written with an exponent: `digits(1234.5)` is `1,230`.
+
+    >>> digits(18.13), digits(0.05), digits(1234.5)
+    ('18.1', '0.0500', '1,230')
+    """
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.3g}")
+    if not 1e-4 <= abs(rounded) < 1e15:
+        return f"{rounded:.2e}"
+    places = 2 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{max(places, 0)}f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds up to two minutes stay seconds, so that steps compare at sight; the rest takes a
+    larger or smaller unit."""
+    if 1 <= abs(seconds) < 120:
+        return f"{digits(seconds)} s"
+    return format_quantity(seconds, "seconds", digits=3)
+
+
+def gibibytes(value: float) -> str:
+    """Bytes with a binary prefix."""
+    return format_quantity(value, "bytes", digits=3)
+
+
+def decimal_bytes(value: float) -> str:
+    """Bytes with a decimal prefix, as papers write them: `6.16 TB`."""
+    number, prefix = _prefixed(value, _SI)
+    return f"{number} {prefix}B"
+
+
+def rate(value: float | None) -> str:
+    """Bytes per second with a decimal prefix; None is `unknown`."""
+    return "unknown" if value is None else format_quantity(value, "bytes_per_s", digits=3)
+
+
+def signed_duration(seconds: float) -> str:
+    """A change in seconds with its sign; none is `no change`."""
+    return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}" if seconds else "no change"
+
+
+def signed_bytes(value: float) -> str:
+    """A change in bytes with its sign; none is `no change`."""
+    return f"{'-' if value < 0 else '+'}{gibibytes(abs(value))}" if value else "no change"
+
+
+def count(value: float) -> str:
+    """A count with a prefix: `2.83M`, `15.5T`, `914`."""
+    number, prefix = _prefixed(value, _COUNTS)
+    return f"{number}{prefix}"
+
+
+def flop(value: float) -> str:
+    """FLOP with the prefix at the unit: `flop(1.38e19)` is `13.8 EFLOP`."""
+    number, prefix = _prefixed(value, _SI)
+    return f"{number} {prefix}FLOP"
+
+
+def _prefixed(value: float, prefixes: tuple[tuple[float, str], ...]) -> tuple[str, str]:
+    """The number before a prefix, and the prefix. The larger one is taken once rounding reaches
+    it."""
+    size = abs(float(f"{value:.3g}"))
+    factor, prefix = next(((f, n) for f, n in prefixes if size >= f), prefixes[-1])
+    return digits(value / factor), prefix
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a Markdown table."""
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    yield from (f"| {' | '.join(row)} |" for row in rows)

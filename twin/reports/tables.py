@@ -12,20 +12,34 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from twin.goodput import LOSSES
+from twin.loading.files import table
 from twin.planning.types import Plan
 from twin.reports.breakdown import CAUSE_WORDS
 from twin.reports.cost import Bill
-from twin.reports.expect import expectation_notes
-from twin.reports.numbers import count, decimal_bytes, digits, duration, gibibytes, show
+from twin.reports.head import expectation_notes
 from twin.reports.report import MemoryReport, Report
-from twin.reports.table import Block, Table, bar, headed, headless, percent, warning_notes
+from twin.reports.table import (
+    Block,
+    Table,
+    bar,
+    count,
+    decimal_bytes,
+    digits,
+    duration,
+    gibibytes,
+    headed,
+    headless,
+    percent,
+    show,
+    warning_notes,
+)
 from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES
 
 if TYPE_CHECKING:
     from twin.answers.nearest import Suggestion
     from twin.data.types import JobRun, RequestGroupRun
     from twin.goodput import Goodput
-    from twin.reports.with_data import Generated
+    from twin.reports.cost import Generated
 
 
 _CAUSES: Final = 8
@@ -193,16 +207,7 @@ def _span(span: tuple[float, float] | None) -> str:
 
 _WORTH_SPLITTING: Final = 0.001
 """Share of the step from which on an exposed cause is split into ramp and steady state."""
-_PARTS: Final = {
-    "rent": "rented GPUs",
-    "nodes": "nodes",
-    "network": "network",
-    "facility": "facility",
-    "operations": "operations",
-    "energy": "energy",
-    "gpus": "GPUs",
-    "site": "cooling and losses",
-}
+_PARTS: Final = table(__name__, "_PARTS")
 """Parts of the cost and of the energy, in words."""
 
 

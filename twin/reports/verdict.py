@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from twin.reports.breakdown import CAUSE_WORDS, bottleneck
-from twin.reports.numbers import count, digits, duration, gibibytes, show
-from twin.reports.with_data import data_words
+from twin.reports.cost import data_words
+from twin.reports.table import count, digits, duration, gibibytes, show
 
 if TYPE_CHECKING:  # a Report prints its own verdict
     from twin.reports.compare import Delta

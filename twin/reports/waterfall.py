@@ -19,6 +19,7 @@ from twin.engine.passes import copies, recomputed
 from twin.engine.tensor_overlap import backward_units, cut, forward_units
 from twin.hardware import matmul
 from twin.hardware.roofline import speed_of_light
+from twin.loading.files import table
 from twin.planning.types import Plan
 from twin.reports.breakdown import CAUSES
 from twin.reports.report import Report
@@ -43,46 +44,7 @@ LossKey = Literal[
     "other",
 ]
 
-LOSSES: Final[dict[LossKey, tuple[str, str]]] = {
-    "extra_flop": (
-        "FLOP beyond the model's",
-        "attention's backward computes scores again; masked halves; copies on tensor ranks",
-    ),
-    "precision": (
-        "FP8 products",
-        "matrix products in FP8 run at twice the BF16 peak that utilisation is counted against",
-    ),
-    "memory_bound": (
-        "Memory-bound kernels",
-        "kernels that move more bytes than they compute run at the bandwidth of device memory",
-    ),
-    "efficiency": (
-        "Kernels below peak",
-        "real kernels reach the calibrated share of the peak and of the bandwidth, not all of it",
-    ),
-    "launch": ("Kernel launches", "each kernel costs a little time before it starts"),
-    "recompute": (
-        "Recomputation",
-        "the memory policy drops activations and computes them again in the backward pass",
-    ),
-    "host": (
-        "Waiting for the host",
-        "passes of many small kernels last as long as the host needs to launch them",
-    ),
-    "contention": (
-        "Slowed kernels",
-        "communication beside them holds SMs (calibration.expert_sms, collective_sms) and memory",
-    ),
-    "exposed_tensor": ("Tensor wait", "tensor-parallel collectives with no kernel beside them"),
-    "exposed_expert": ("Expert wait", "all-to-all of the experts with no kernel beside it"),
-    "exposed_pipeline": ("Pipeline wait", "activations on their way between stages"),
-    "exposed_data": ("Data wait", "gradients and weights on their way between replicas"),
-    "exposed_context": ("Context wait", "context-parallel exchange with no kernel beside it"),
-    "exposed_offload": ("Host copies", "activations and states to and from host memory"),
-    "optimizer": ("Optimizer", "the update of the weights, for which no model FLOP count"),
-    "bubble": ("Bubble", "stages that have nothing to do while the pipeline fills and drains"),
-    "other": ("Other", "time that no other cause explains"),
-}
+LOSSES: Final[dict[LossKey, tuple[str, str]]] = table(__name__, "LOSSES")
 """Every loss in the order of the waterfall: its name, and why it is there."""
 
 

@@ -12,10 +12,9 @@ from twin.evidence.validate.baselines import BASELINES
 from twin.evidence.validate.score import percent
 from twin.evidence.validate.shipped_answers import ShippedAnswers
 from twin.evidence.validate.summary import COLUMNS, Summary, line, lines, reasons, sentence
-from twin.figures.validation import coverage, group_errors, scatter
+from twin.figures.serving import coverage, group_errors, scatter
 from twin.ui import PLAN, session
-from twin.ui.open_plan import say_failure, waiting
-from twin.ui.place import grid, place, table, theme
+from twin.ui.place import grid, place, say_failure, table, theme, waiting
 from twin.ui.published import (
     GROUPS,
     METRICS,

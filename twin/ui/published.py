@@ -18,9 +18,9 @@ from twin.evidence.validate.shipped_answers import ShippedAnswers, plan_of
 from twin.evidence.validate.suite import PublishedRow, Unreadable, read_suite
 from twin.evidence.validate.summary import Summary, summarize
 from twin.evidence.validate.validate import at_once, validate
-from twin.figures.validation import Coverage, GroupError, RowMark
+from twin.figures.serving import Coverage, GroupError, RowMark
 from twin.reports.interval import shipped as residuals
-from twin.reports.numbers import decimal_bytes, duration, rate, signed
+from twin.reports.table import decimal_bytes, duration, rate, signed
 from twin.ui.answers import Bug, Failure, away, guarded
 from twin.ui.background import Jobs, Note, Pending, Worker
 from twin.ui.workspace import Draft

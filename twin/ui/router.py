@@ -12,7 +12,7 @@ import pandas as pd  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import streamlit as st
 
 from twin.ui import COMPARE, EVIDENCE, EXPLORE, PLAN, RESULT, session
-from twin.ui.open_plan import say_bug
+from twin.ui.place import say_bug
 from twin.ui.sidebar import awaiting, sidebar
 
 _LOG = logging.getLogger(__name__)

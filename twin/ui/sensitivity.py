@@ -9,20 +9,19 @@ from typing import Any, Final, Literal, get_args
 
 import streamlit as st
 
-from twin.answers.variants import StepAnswer, StepAnswers, document, replaced
+from twin.answers.nearest import StepAnswer, StepAnswers, document, replaced
 from twin.errors import DEFAULT, printable
 from twin.explore.study.influence import Influence, with_split
 from twin.figures.differences import Swing, tornado
 from twin.loading import Row, rows
 from twin.loading.sourcing import is_number
 from twin.reports import Report
-from twin.reports.numbers import digits, gibibytes, show
+from twin.reports.table import digits, gibibytes, show
 from twin.sources import Sourced
 from twin.ui import session
 from twin.ui.answers import Failure, Planned, Question, guarded, influences, plan_of, studied
-from twin.ui.catalog import known_as
-from twin.ui.open_plan import OpenPlan, answered, say, waiting
-from twin.ui.place import grid, place, theme
+from twin.ui.parts import known_as
+from twin.ui.place import OpenPlan, answered, grid, place, say, theme, waiting
 from twin.ui.workspace import varied
 from twin.units import Dimension, QuantityError, format_quantity, parse
 

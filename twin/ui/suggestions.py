@@ -9,11 +9,11 @@ from typing import Any, Final
 import streamlit as st
 
 from twin.answers.nearest import Suggestion
-from twin.reports.numbers import gibibytes, show
+from twin.reports.table import gibibytes, show
 from twin.spec.kpis import KPIS
 from twin.ui import COMPARE, session
 from twin.ui.answers import nearest, scenario_of, studied
-from twin.ui.open_plan import OpenPlan, lean, say, waiting
+from twin.ui.place import OpenPlan, lean, say, waiting
 from twin.ui.workspace import varied
 
 _ACROSS: Final = 3

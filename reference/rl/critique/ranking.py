@@ -47,8 +47,8 @@ from reference.text.loader import Weighed
 from reference.text.template import Segment, weighed
 from reference.text.tokenizer import Vocabulary
 from twin.errors import Problem, TwinError, UsageError
-from twin.loading.config import load_config
-from twin.loading.suggest import hint
+from twin.loading.load import load_config
+from twin.loading.tree import hint
 from twin.spec.base import Count, Flag, Spec, Whole
 
 FOLDER: Final = Path(__file__).with_name("rubrics")

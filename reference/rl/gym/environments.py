@@ -38,7 +38,7 @@ from reference.files import yaml_table
 from reference.generate.request import Generator
 from reference.text.template import parse_answer, segments_of
 from twin.errors import Problem, UsageError
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 
 Turns = tuple[Turn, ...]
 """The assistant's words and calls, turn by turn."""

@@ -15,7 +15,7 @@ from twin.evidence.validate.rl_steps import SECONDS, answers, expressed, iterati
 from twin.evidence.validate.stacks import recipe_of, recipes
 from twin.evidence.validate.steps import scenario_of
 from twin.evidence.validate.suite import PublishedRow, read_suite
-from twin.kinds.rollouts.draw import numbers
+from twin.kinds.rollouts.plan import numbers
 from twin.loading.files import shipped_folder
 from twin.spec.rollout import LogNormal
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from twin.answers.executors import PoolChoice
-from twin.answers.variants import document, replaced
+from twin.answers.nearest import document, replaced
 from twin.engine import lower, simulate
 from twin.errors import ScenarioError, UsageError
-from twin.explore.search.goal import Goal, nodes_of
 from twin.explore.search.judge import Judge
 from twin.explore.search.recommend import SearchRequest, recommend
-from twin.explore.search.space import layout_of, narrowed, only, space
+from twin.explore.search.space import Goal, layout_of, narrowed, nodes_of, only, space
 from twin.planning import plan
 
 HERE = PoolChoice(jobs=1)

@@ -14,7 +14,7 @@ import pytest
 
 import twin
 from twin.answers.executors import PoolChoice
-from twin.answers.variants import StepAnswers, document, replaced, value_at
+from twin.answers.nearest import StepAnswers, document, replaced, value_at
 from twin.cli.main import main
 from twin.cli.search_tables import threshold_tables, threshold_words
 from twin.explore.search.candidates import (
@@ -26,11 +26,10 @@ from twin.explore.search.candidates import (
     contest,
     fixed_contest,
 )
-from twin.explore.search.goal import Goal
 from twin.explore.search.levers import Lever, NoLever, levers
 from twin.explore.search.recommend import SearchRequest, recommend
 from twin.explore.search.scale import Sizes, scale
-from twin.explore.search.space import narrowed, space
+from twin.explore.search.space import Goal, narrowed, space
 from twin.explore.search.thresholds import BreakEven, find_flips, tornado
 from twin.explore.sweep.points import failed
 from twin.planning import plan

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.scenarios import moe
-from twin.answers.variants import StepAnswers
+from twin.answers.nearest import StepAnswers
 from twin.engine import lower, simulate
 from twin.explore.study.attribution import (
     MOST_CAUSES,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reports import made
-from twin.answers.variants import StepAnswers, document, replaced
+from twin.answers.nearest import StepAnswers, document, replaced
 from twin.arch.count import flop_per_token, matrix_weights, parameters
 from twin.arch.inference import (
     cache_bytes,

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.engine.scenarios import moe
-from twin.answers.variants import StepAnswers, document, replaced
+from twin.answers.nearest import StepAnswers, document, replaced
 from twin.engine import lower, simulate
 from twin.errors import UsageError
 from twin.explore.study.influence import Influence, influence, read_asked, with_split

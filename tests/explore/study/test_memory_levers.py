@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tests.engine.scenarios import moe
-from twin.answers.nearest import PRICES, levers
-from twin.answers.variants import StepAnswers, document, replaced
+from twin.answers.nearest import PRICES, StepAnswers, document, levers, replaced
 from twin.planning import plan
 
 BASE = moe(4, 4, 1, 8, "memory.recompute=[]")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from twin.answers import Fidelity
-from twin.answers.variants import Document, document
+from twin.answers.nearest import Document, document
 from twin.explore.sweep.grid import ScenarioSource
 from twin.explore.sweep.points import SweepPoint
 from twin.loading import load

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.cli.conftest import SMALL, Command
 from twin.errors import ScenarioError
 from twin.interop.export.base import stamp_of_plan
+from twin.interop.export.megatron.arguments import reasons
 from twin.interop.export.megatron.launch import launch, written
-from twin.interop.export.megatron.losses import reasons
 from twin.interop.importing.megatron import read_megatron, understood
 from twin.loading import load
 from twin.loading.files import shipped_scenarios

@@ -18,7 +18,7 @@ from twin.interop.export.base import write
 from twin.interop.export.html import pictures
 from twin.loading import load, scenario_hash
 from twin.reports import verdict
-from twin.reports.expect import sentence
+from twin.reports.head import sentence
 
 HOSTILE = 'a </script><script>document.title="taken"</script> <b>&amp; "b" # c'
 

@@ -14,8 +14,8 @@ from twin.arch.count import parameters
 from twin.errors import UsageError
 from twin.interop.importing.as_yaml import scenario_text
 from twin.interop.importing.megatron import Launch, read_megatron, understood
-from twin.interop.importing.megatron.arguments import Argument
-from twin.interop.importing.megatron.layer_split import (
+from twin.interop.importing.megatron.launch_file import Argument
+from twin.interop.importing.megatron.model import (
     chunks_of,
     experts_pattern,
     layout_of,

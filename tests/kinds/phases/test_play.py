@@ -16,7 +16,7 @@ from twin.engine.trace import Trace
 from twin.kinds.base import Tools
 from twin.kinds.phases.figures import calendar
 from twin.kinds.phases.report import DEFAULT_EVERY, OF_TOKENS, PhasesReport
-from twin.kinds.step.kind import Step
+from twin.kinds.step import Step
 from twin.loading import load
 from twin.scenario import Scenario
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twin.kinds.rollouts.pace import Lines, StepTable
+from twin.kinds.rollouts.engine import Lines, StepTable
+from twin.kinds.rollouts.plan import Place, RolloutTrace, Rules, Sample
 from twin.kinds.rollouts.simulate import play
-from twin.kinds.rollouts.types import Place, RolloutTrace, Rules, Sample
 
 STEP = 0.01
 """Seconds of a step, whoever decodes."""

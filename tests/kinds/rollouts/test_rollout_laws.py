@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kinds.rollouts.rollouts import STEP, one_turn, place, played, seconds, table
-from twin.kinds.rollouts.types import Rules, Sample
+from twin.kinds.rollouts.plan import Rules, Sample
 
 LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=30)
 SAMPLES = st.lists(

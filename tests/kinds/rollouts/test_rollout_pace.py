@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.inference.engines import made
 from twin.inference.seconds import decode_pass, prefill_pass
-from twin.kinds.rollouts.pace import Lines, StepTable, step_table
+from twin.kinds.rollouts.engine import Lines, StepTable, step_table
 
 LINES = st.builds(
     Lines,

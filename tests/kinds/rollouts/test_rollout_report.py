@@ -11,8 +11,7 @@ from tests.inference.engines import made
 from twin.answers import ask
 from twin.errors import ScenarioError
 from twin.inference.seconds import decode_pass, prefill_pass
-from twin.kinds.rollouts.draw import draw, numbers
-from twin.kinds.rollouts.plan import server_of
+from twin.kinds.rollouts.plan import draw, numbers, server_of
 from twin.kinds.rollouts.report import RolloutReport, caveats, settled
 from twin.loading import load
 from twin.spec.rollout import Constant, Histogram, LogNormal, Pareto, RolloutSpec

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.kinds.weight_update.updates import SMALL, planned
-from twin.kinds.weight_update.buckets import Buffers, buckets, buffers, pack, shares
 from twin.kinds.weight_update.checkpoint import Checkpoint
+from twin.kinds.weight_update.plan import Buffers, buckets, buffers, pack, shares
 
 GIB = 2**30
 

@@ -11,8 +11,8 @@ import twin
 from tests.kinds.weight_update.updates import H800, QUICK, SMALL, planned, reported, scenario
 from twin.cli.main import main
 from twin.errors import ScenarioError
+from twin.kinds.weight_update.plan import STAGES
 from twin.kinds.weight_update.report import WORDS, verdict
-from twin.kinds.weight_update.types import STAGES
 from twin.spec.kpis import UPDATE_KPIS
 
 

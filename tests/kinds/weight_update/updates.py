@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import twin
+from twin.kinds.weight_update.plan import UpdatePlan, UpdateTrace
 from twin.kinds.weight_update.report import UpdateReport
-from twin.kinds.weight_update.types import UpdatePlan, UpdateTrace
 from twin.loading import load_any
 from twin.scenario import UpdateScenario
 

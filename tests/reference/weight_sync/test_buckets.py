@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reference.weight_sync.layout import ALIGNED, Buffers, Unit, buckets, buffers
 from twin.errors import UsageError
-from twin.kinds.weight_update import buckets as simulated
+from twin.kinds.weight_update import plan as simulated
 
 
 def unit(name: str, lines: int) -> Unit:

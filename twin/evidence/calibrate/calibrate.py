@@ -25,7 +25,7 @@ from twin.evidence.calibrate.step_fit import SETS, StepSimulator, errors, fit_st
 from twin.evidence.calibrate.table import SUFFIXES, read_table
 from twin.loading import catalog_parts, load_part
 from twin.loading.files import display
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 

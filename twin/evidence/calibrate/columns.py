@@ -23,7 +23,7 @@ from twin.errors import Origin, Problem, ScenarioError, TwinError, UsageError
 from twin.evidence.calibrate.table import Cell, Row, Table
 from twin.loading import catalog_parts, load_any, load_part
 from twin.loading.files import read_data
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 from twin.planning import plan
 from twin.scenario import ParallelSpec, Scenario, TrainSpec
 from twin.spec.memory import MemorySpec

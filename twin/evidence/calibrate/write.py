@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 from ruamel.yaml import YAML
 
-from twin.answers.store import unwritable
+from twin.answers.run_store import unwritable
 from twin.evidence.calibrate.factors import SECONDS, value
 from twin.evidence.calibrate.result import VERSION, Calibration, Errors, FittedNumber
 from twin.loading import catalog_parts, load_part

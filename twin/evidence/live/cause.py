@@ -28,7 +28,7 @@ from twin.engine.program import COMPUTE
 from twin.evidence.measured.run_folder import MeasuredRun, RunLayout
 from twin.evidence.measured.step import SENDS, RankStep, measured_step, senders
 from twin.evidence.measured.summary import MESSAGE, ActionTimes
-from twin.reports.numbers import digits, duration
+from twin.reports.table import digits, duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from twin.evidence.live.trainer_log import LoggedStep
 from twin.evidence.live.wording import change, sentence
 from twin.figures.palette import BAD, GOOD, INK, Theme, swatch
 from twin.figures.plotly import Axis, Dots, Frame, Line, Mark, Picture, Row, draw
-from twin.reports.numbers import duration
+from twin.reports.table import duration
 
 _POINTS: Final = 1000
 """Points of a figure; of a longer run neighbouring steps are one point, their median."""

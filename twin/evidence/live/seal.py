@@ -27,13 +27,13 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from twin.answers import Run
-from twin.answers.key import source_digest
+from twin.answers.run_store import source_digest
 from twin.errors import Problem, UsageError
 from twin.evidence.live.cause import StageTime, stages
 from twin.evidence.measured.summary import ActionTimes, simulated_actions
 from twin.reports import Report
 from twin.reports.head import Interval
-from twin.reports.numbers import duration
+from twin.reports.table import duration
 
 _LEVEL: Final = 0.8
 _AS_THE_STEP: Final = ("step_seconds", "days", "gpu_hours", "cost_usd")

@@ -16,11 +16,11 @@ from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from twin.answers.store import unwritable, write_file
+from twin.answers.run_store import unwritable, write_file
 from twin.errors import Problem, UsageError
 from twin.evidence.live.seal import Checked, Seal, checked, digest_of, read, same
 from twin.evidence.live.step_time_estimate import StepTime
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 
 VERSION: Final = 1
 """Version of a check's line."""

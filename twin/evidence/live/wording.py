@@ -6,7 +6,7 @@ from twin.evidence.live.drift import StepTimeChange
 from twin.evidence.live.follower import SealComparison, Track
 from twin.evidence.live.seals import Check, HitRate
 from twin.evidence.live.step_time_estimate import FEWEST, Remaining, StepTime
-from twin.reports.numbers import count, digits, duration, signed
+from twin.reports.table import count, digits, duration, signed
 
 Rows = list[tuple[str, str]]
 

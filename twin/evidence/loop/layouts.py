@@ -16,7 +16,7 @@ from typing import Final, Literal
 from twin.errors import Problem, UsageError
 from twin.loading import load, scenario_hash
 from twin.loading.files import shipped_folder
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 from twin.scenario import Scenario
 
 Mode = Literal["paced", "bare", "rl"]

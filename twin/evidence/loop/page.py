@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Final
 
-from twin.answers.store import unwritable
+from twin.answers.run_store import unwritable
 from twin.evidence.loop.layouts import ReferenceLayout
 from twin.evidence.loop.outcome import LayoutOutcome, LayoutScore
 from twin.evidence.loop.rl_loop import LoopOutcome
 from twin.loading.files import display
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES
-from twin.reports.numbers import duration, markdown, signed
+from twin.reports.table import duration, markdown, signed
 
 TABLE: Final = ("name", "scenario", "seconds")
 """Columns of a table of step times, as `twin.evidence.calibrate.columns` reads them."""

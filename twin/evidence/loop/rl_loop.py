@@ -25,7 +25,7 @@ from twin.kinds.iteration.plan import plan
 from twin.kinds.iteration.report import report
 from twin.kinds.iteration.simulate import simulate
 from twin.kinds.iteration.types import PHASES, IterationPlan, Phase
-from twin.reports.numbers import duration
+from twin.reports.table import duration
 
 METRICS: Final = "metrics.jsonl"
 """In the folder of a run."""

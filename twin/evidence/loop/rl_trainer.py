@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from twin.errors import Problem
 from twin.kinds.iteration.types import IterationPlan
-from twin.kinds.rollouts.draw import draw
-from twin.kinds.rollouts.types import Sample
+from twin.kinds.rollouts.plan import Sample, draw
 from twin.spec.rollout import RolloutSpec
 from twin.units import format_quantity
 

@@ -32,7 +32,7 @@ from twin.evidence.loop.trainer import command, configuration, problems, start
 from twin.evidence.measured.run_folder import is_run, read
 from twin.interop.export.base import render
 from twin.planning import plan
-from twin.reports.numbers import duration
+from twin.reports.table import duration
 
 T = TypeVar("T")
 SEAL, PACE, CONFIGURATION, LOG = "prediction.json", "pace.json", "trainer.json", "log.txt"

@@ -14,7 +14,7 @@ from twin.evidence.measured.run_folder import MeasuredRun, RunLayout
 from twin.evidence.measured.summary import ActionTimes, RunSummary, simulated_actions
 from twin.planning.types import Plan
 from twin.reports.breakdown import in_seconds, mean
-from twin.reports.numbers import digits, show
+from twin.reports.table import digits, show
 
 _CLOSE: Final = 0.05
 """Percent below which two steps are called as long."""

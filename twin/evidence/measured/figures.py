@@ -13,7 +13,7 @@ from twin.figures.plotly import Axis, Bars, Drawing, Frame, Mark, Picture, Row, 
 from twin.figures.step import causes_table, stacked
 from twin.figures.timeline import Lanes, timeline
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES
-from twin.reports.numbers import duration, show, signed
+from twin.reports.table import duration, show, signed
 
 _WIDEST: Final = 200.0
 """Percent at which a bar of an action's error is cut: beyond, the number says it."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, cast
 
-from twin.answers.store import unwritable
+from twin.answers.run_store import unwritable
 from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.scenario_parts import gpu_spec, model_of, spec_of
 from twin.evidence.validate.stacks import profile_of, stack_of

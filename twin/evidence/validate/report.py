@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from twin.answers.store import unwritable
+from twin.answers.run_store import unwritable
 from twin.evidence.validate import score
 from twin.evidence.validate.acceptance_limits import STEP, VTRAIN, peaks, steps
 from twin.evidence.validate.answer import RowResult
@@ -25,7 +25,7 @@ from twin.evidence.validate.pairs import RowPair
 from twin.evidence.validate.score import AnswerGroup, Errors, percent, signed
 from twin.evidence.validate.suite import Use
 from twin.evidence.validate.summary import FamilyErrors, Summary, reasons
-from twin.reports.numbers import markdown
+from twin.reports.table import markdown
 
 _WIDTH, _SIDE, _LEFT, _TOP, _LEGEND = 900, 560, 70, 40, 240
 """CSS pixels: of the picture, of the square that holds dots, and beside and above it."""

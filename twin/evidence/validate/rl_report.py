@@ -18,7 +18,7 @@ from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.rl_steps import SECONDS, answers
 from twin.evidence.validate.stacks import Tree
 from twin.evidence.validate.suite import PublishedRow, read_suite
-from twin.reports.numbers import digits, markdown
+from twin.reports.table import digits, markdown
 
 CATEGORY: Final = "rl_step"
 APART: Final = 0.03

@@ -16,7 +16,7 @@ from typing import Any, Final
 from twin.errors import UsageError
 from twin.evidence.validate.suite import Fields, PublishedRow, Unreadable, count, is_fields
 from twin.loading import catalog_parts, load_part
-from twin.loading.parts import unavailable
+from twin.loading.catalog import unavailable
 from twin.spec.cluster import GpuSpec, NodeSpec
 from twin.spec.model import ModelSpec
 

@@ -19,8 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, cast
 
-from twin.answers.key import SOURCE, digest_of
-from twin.answers.store import unwritable
+from twin.answers.run_store import SOURCE, digest_of, unwritable
 from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES, STEP, Baseline
 from twin.evidence.validate.pairs import RowPair, both

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from twin.answers.executors import PoolChoice
-from twin.answers.variants import document, replaced, value_at, written
-from twin.explore.search.goal import Goal, Kpis
+from twin.answers.nearest import document, replaced, value_at, written
 from twin.explore.search.recommend import Answered, Recommendation, Size, Told
 from twin.explore.search.scale import Scaling
-from twin.explore.search.space import layout_of, schedule_words
+from twin.explore.search.space import Goal, Kpis, layout_of, schedule_words
 from twin.explore.sweep.points import PointOutcome, SweepPoint
 from twin.explore.sweep.sweep import answer_points
 from twin.scenario import Scenario

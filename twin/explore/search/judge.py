@@ -17,8 +17,17 @@ from math import inf
 from typing import Final
 
 from twin.errors import ScenarioError
-from twin.explore.search.bounds import Numbers, TimeBound, parts, states_bytes, time_bound, waiting
-from twin.explore.search.layer_time_bounds import Memo, ModelTimes, model_times
+from twin.explore.search.bounds import (
+    Memo,
+    ModelTimes,
+    Numbers,
+    TimeBound,
+    model_times,
+    parts,
+    states_bytes,
+    time_bound,
+    waiting,
+)
 from twin.explore.search.space import Grid, ParallelLayout, Space, Turn
 from twin.planning import feasibility, plan
 from twin.planning.feasibility import CODES, RULES, Rule, microbatches

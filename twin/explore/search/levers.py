@@ -24,7 +24,7 @@ from twin import routing, units
 from twin.errors import ScenarioError
 from twin.explore.search.candidates import Contender, Decision, Standing, scaled, scenario_of
 from twin.goodput import expected_goodput
-from twin.goodput.rates import hazards
+from twin.goodput.estimate import hazards
 from twin.loading import catalog_parts, load_part
 from twin.planning import plan
 from twin.scenario import Scenario

@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from twin.answers.executors import Died, Executor, PoolChoice, open_executor, play
-from twin.answers.key import source_digest
-from twin.answers.variants import document
+from twin.answers.nearest import document
+from twin.answers.run_store import source_digest
 from twin.errors import Problem, UsageError
-from twin.explore.search.goal import Goal, days_and_money
 from twin.explore.search.judge import MEMORY, TIME, Candidate, Judge, JudgedSpace, words
-from twin.explore.search.space import ParallelLayout, Space
+from twin.explore.search.space import Goal, ParallelLayout, Space, days_and_money
 from twin.explore.sweep.points import PointOutcome, SweepPoint, answer_point, failed
 from twin.explore.sweep.sweep import frontier
 from twin.loading import scenario_hash

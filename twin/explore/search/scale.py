@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from twin.answers.executors import PoolChoice
-from twin.answers.variants import document
-from twin.explore.search.goal import Goal, Kpis, days_and_money
-from twin.explore.search.space import layout_of
+from twin.answers.nearest import document
+from twin.explore.search.space import Goal, Kpis, days_and_money, layout_of
 from twin.explore.sweep.points import PointOutcome, SweepPoint
 from twin.explore.sweep.sweep import Told, answer_points, frontier
 from twin.kinds.base import Fidelity

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Any, Final, Literal, TypeAlias
 
-from twin.answers.variants import Document, document
+from twin.answers.nearest import Document, document
 from twin.explore.search.candidates import Contender, Decision, Standing, scenario_of
-from twin.explore.search.goal import Kpis
 from twin.explore.search.levers import Lever, NoLever, levers
 from twin.explore.search.recommend import Progress
+from twin.explore.search.space import Kpis
 from twin.explore.study.influence import Ends, Influence, influence
 from twin.explore.sweep.points import PointOutcome, SweepPoint
 from twin.explore.sweep.sweep import SweepProgress, answer_points

@@ -24,7 +24,7 @@ from math import factorial
 from typing import Any, Final
 
 from twin.answers import ask
-from twin.answers.variants import Document, StepAnswers, document, replaced, value_at, written
+from twin.answers.nearest import Document, StepAnswers, document, replaced, value_at, written
 from twin.loading.catalog import SLOTS
 from twin.planning.feasibility import problems
 from twin.reports.breakdown import CAUSES, in_seconds

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, cast
 
-from twin.answers.variants import (
+from twin.answers.nearest import (
     Document,
     StepAnswer,
     StepAnswers,
@@ -26,13 +26,11 @@ from twin.answers.variants import (
 )
 from twin.errors import Problem, ScenarioError, UsageError
 from twin.kinds.base import Fidelity
-from twin.loading.overrides import read_overrides
+from twin.loading.load import read_overrides
 from twin.loading.sourcing import is_number
-from twin.loading.suggest import hint
-from twin.loading.tree import plain
+from twin.loading.tree import hint, plain
 from twin.planning.types import Plan
-from twin.reports.numbers import signed_bytes, signed_duration
-from twin.reports.table import Table, headed
+from twin.reports.table import Table, headed, signed_bytes, signed_duration
 from twin.scenario import Scenario
 from twin.sources import Kind, Source, Sourced, Written
 from twin.units import leading_number

@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from typing import Any, Final
 
-from twin.answers.variants import Document, document
+from twin.answers.nearest import Document, document
 from twin.errors import FieldError, Origin, Problem, ScenarioError, UsageError
 from twin.explore.sweep.points import PointFidelity, PointOutcome, SweepPoint, impossible
 from twin.loading import load_any

@@ -18,9 +18,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from twin.answers.key import source_digest
-from twin.answers.store import discard_abandoned, optional, runs_folder, write_file
-from twin.answers.variants import Document, replaced
+from twin.answers.nearest import Document, replaced
+from twin.answers.run_store import (
+    discard_abandoned,
+    optional,
+    runs_folder,
+    source_digest,
+    write_file,
+)
 from twin.errors import FieldError, Problem, ScenarioError
 from twin.kinds.base import Fidelity, Kind, Tools, kind_named, kind_of
 from twin.loading import scenario_hash
@@ -99,7 +104,7 @@ class SweepPoint:
     """A scenario as other values on a base: quick to send to a worker, and to make there."""
 
     base: Document
-    """From `twin.answers.variants.document`; points may share it."""
+    """From `twin.answers.nearest.document`; points may share it."""
     overrides: Mapping[str, Any]
     """Dotted path to plain data, as the base would say it: catalog names are opened already."""
     fidelity: PointFidelity = "fast"

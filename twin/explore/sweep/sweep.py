@@ -18,10 +18,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from twin.answers.executors import Died, PoolChoice, play
-from twin.answers.key import source_digest
+from twin.answers.nearest import written
 from twin.answers.parquet import Column, to_parquet
-from twin.answers.store import unwritable, write_file
-from twin.answers.variants import written
+from twin.answers.run_store import source_digest, unwritable, write_file
 from twin.errors import Problem, UsageError
 from twin.explore.sweep.grid import Grid, PointMaker, ScenarioSource, Values
 from twin.explore.sweep.points import (

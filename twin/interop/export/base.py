@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.answers import Run
-from twin.answers.store import unwritable, write_file
+from twin.answers.run_store import unwritable, write_file
 from twin.engine.program import STREAMS
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
 from twin.interop.export import MODULES, formats
 from twin.loading import scenario_hash
-from twin.loading.suggest import hint
+from twin.loading.tree import hint
 from twin.reports.summary import catalog_use
 from twin.scenario import Scenario
 

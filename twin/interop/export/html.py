@@ -32,11 +32,11 @@ from twin.interop.export.base import Stamp
 from twin.loading import resolve
 from twin.loading.files import BEGIN, END
 from twin.reports import KPIS, Report, verdict
-from twin.reports.expect import sentence
+from twin.reports.head import sentence
 from twin.reports.memory_series import activations_by_op, memory_series
 from twin.reports.network_map import network_map
 from twin.reports.network_use import network_use
-from twin.reports.numbers import show
+from twin.reports.table import show
 from twin.reports.waterfall import waterfall
 from twin.scenario import Scenario
 

@@ -9,19 +9,12 @@ from typing import Any
 from twin.answers import Run
 from twin.answers.parquet import Column, to_parquet
 from twin.interop.export.base import UNITS, Stamp, Texts, about, span_columns
+from twin.loading.files import table
 from twin.reports import Report
 
 SUFFIX = ".parquet"
 PARTS = ("",)
-_MEANING = {
-    "role": "pipeline stage, or rank where all were played",
-    "stream": "in-order queue of the rank",
-    "chunk": "virtual stage; null for what closes the step",
-    "microbatch": "null for what closes the step",
-    "start": "since the step began",
-    "end": "since the step began",
-    "critical": "on the critical path of the step",
-}
+_MEANING: dict[str, Any] = table(__name__, "_MEANING")
 
 
 def files(run: Run, stamp: Stamp) -> dict[str, bytes]:

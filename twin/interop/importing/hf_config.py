@@ -20,17 +20,11 @@ from pydantic import ValidationError
 
 from twin.errors import Problem, UsageError
 from twin.interop.importing.keys import Keys, model_type, read_keys
-from twin.loading.suggest import hint
+from twin.loading.files import table
+from twin.loading.tree import hint
 from twin.spec.model import ModelSpec
 
-_YARN = {
-    "factor": "factor",
-    "original_max_position_embeddings": "original_context",
-    "beta_fast": "beta_fast",
-    "beta_slow": "beta_slow",
-    "mscale": "mscale",
-    "mscale_all_dim": "mscale_all_dim",
-}
+_YARN: dict[str, Any] = table(__name__, "_YARN")
 _DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0}
 """Where the configuration is silent; without `mscale_all_dim` the softmax scale stays as it is."""
 _NAMES = frozenset({"type", "rope_type", "rope_theta"})

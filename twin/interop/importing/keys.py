@@ -14,8 +14,7 @@ from typing import Any, cast
 
 from twin.errors import Origin, Problem, UsageError
 from twin.loading.files import display, read_data, read_text
-from twin.loading.suggest import nearest
-from twin.loading.tree import Branch, Leaf, plain
+from twin.loading.tree import Branch, Leaf, nearest, plain
 from twin.loading.yaml_text import Locate, read_yaml, split_lines
 
 

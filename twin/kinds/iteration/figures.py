@@ -6,16 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from twin.figures.charts import Ranked, name_axis, ranking
+from twin.figures.charts import Ranked, View, name_axis, ranking
 from twin.figures.palette import Meaning, Swatch, Theme, series, swatch
-from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
-from twin.figures.text_layout import capital
-from twin.figures.view import View
+from twin.figures.plotly import Axis, Bars, Frame, Picture, capital, draw
 from twin.kinds.iteration.report import IterationReport
 from twin.kinds.iteration.types import CAUSES, PHASES, WORKS, Side, Span
 from twin.kinds.rollouts.report import other_work
 from twin.reports.compare import differences
-from twin.reports.numbers import digits, duration, show
+from twin.reports.table import digits, duration, show
 from twin.spec.expect import FIGURES
 from twin.spec.kpis import Kpi
 

@@ -21,7 +21,7 @@ from twin.inference.seconds import decode_pass
 from twin.kinds.iteration.simulate import length_of
 from twin.kinds.iteration.types import IterationPlan, IterationTrace, Phase, Round
 from twin.kinds.rollouts.plan import server_of
-from twin.loading.ends import ranges, with_number
+from twin.loading.files import ranges, with_number
 from twin.reports.interval import circumstances, reach, shipped
 
 ROOTS: Final = (

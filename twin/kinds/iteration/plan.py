@@ -14,8 +14,8 @@ from twin.kinds.iteration.training import copy_ns, states_of, switch
 from twin.kinds.iteration.types import Fit, IterationPlan, Switch
 from twin.kinds.rollouts.plan import server_of
 from twin.kinds.rollouts.report import caveats
+from twin.kinds.weight_update.plan import UpdatePlan
 from twin.kinds.weight_update.plan import plan as plan_update
-from twin.kinds.weight_update.types import UpdatePlan
 from twin.planning import plan as plan_step
 from twin.planning.types import Plan, Warning
 from twin.scenario import Scenario, UpdateScenario

@@ -27,10 +27,9 @@ from twin.kinds.iteration.types import (
     Span,
     Work,
 )
-from twin.kinds.rollouts.plan import place_of, rules_of
+from twin.kinds.rollouts.plan import Place, RolloutIteration, place_of, rules_of
 from twin.kinds.rollouts.report import settled
 from twin.kinds.rollouts.simulate import played
-from twin.kinds.rollouts.types import Place, RolloutIteration
 from twin.kinds.weight_update.lower import lower
 from twin.kinds.weight_update.simulate import simulate as simulate_update
 

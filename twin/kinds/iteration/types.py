@@ -9,8 +9,9 @@ from typing import ClassVar, Final, Literal
 
 from twin.inference.engine import Engine
 from twin.inference.kv_capacity import KvCapacity
-from twin.kinds.rollouts.types import RolloutTrace
-from twin.kinds.weight_update.types import UpdatePlan
+from twin.kinds.rollouts.plan import RolloutTrace
+from twin.kinds.weight_update.plan import UpdatePlan
+from twin.loading.files import table
 from twin.planning.types import Plan, Warning
 from twin.scenario import Scenario
 from twin.spec.iteration import IterationSpec
@@ -23,26 +24,11 @@ Phase = Literal["rollout", "rewards", "sleep", "load", "score", "train", "unload
 """What happens: requests are written; the last one's reward is waited for; engines give their
 memory back; the trainer's states come from the host; log-probabilities; optimizer steps; states go
 to the host; new weights come to the engines; engines make room for caches."""
-PHASES: Final[dict[Phase, str]] = {
-    "rollout": "rollouts",
-    "rewards": "rewards",
-    "sleep": "engines go to sleep",
-    "load": "trainer's states from the host",
-    "score": "log-probabilities",
-    "train": "training",
-    "unload": "trainer's states to the host",
-    "update": "weight update",
-    "wake": "engines wake",
-}
+PHASES: Final[dict[Phase, str]] = table(__name__, "PHASES")
 """Phases in words, in the order of time."""
 
 Work = Literal["writing", "prefilling", "scoring", "training"]
-WORKS: Final[dict[Work, str]] = {
-    "writing": "engines write",
-    "prefilling": "engines read prompts, and caches that are made again",
-    "scoring": "trainer's log-probabilities",
-    "training": "optimizer steps",
-}
+WORKS: Final[dict[Work, str]] = table(__name__, "WORKS")
 """What GPUs work at, in words."""
 
 Cause = Literal[
@@ -55,16 +41,7 @@ Cause = Literal[
     "awaiting_rollouts",
     "spare",
 ]
-CAUSES: Final[dict[Cause, str]] = {
-    "tail": "the last requests run elsewhere",
-    "sandbox": "requests wait for their environments",
-    "rewards": "the last rewards are waited for",
-    "switch": "states between host and device, engines sleep and wake",
-    "weights": "weight updates",
-    "awaiting_training": "engines wait for training",
-    "awaiting_rollouts": "trainers wait for rollouts",
-    "spare": "no whole engine fits on them",
-}
+CAUSES: Final[dict[Cause, str]] = table(__name__, "CAUSES")
 """Why GPUs are idle, in words."""
 
 Side = Literal["engines", "trainers", "all"]

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import Final
 
-from twin.figures.charts import row_axis
+from twin.figures.charts import View, row_axis
 from twin.figures.palette import Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, Row, draw
 from twin.figures.step import causes_table, stacked
-from twin.figures.view import View
 from twin.kinds.phases.report import PhaseRun, PhasesReport, Span
 from twin.reports.breakdown import CAUSE_WORDS, bottleneck
-from twin.reports.numbers import decimal_bytes, digits, show
+from twin.reports.table import decimal_bytes, digits, show
 
 _ROW: Final = 34
 """Pixels of one phase."""

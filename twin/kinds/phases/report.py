@@ -17,18 +17,16 @@ from typing import Any, ClassVar, Final
 
 from twin import units
 from twin.errors import Problem
-from twin.goodput.rates import checkpoint
+from twin.goodput.estimate import checkpoint
 from twin.kinds.base import Run
-from twin.kinds.phases.plan import NAME, PhaseCheck, PhasesPlan
-from twin.kinds.phases.simulate import PhasesTrace, costed
+from twin.kinds.phases.plan import NAME, PhaseCheck, PhasesPlan, PhasesTrace, costed
 from twin.loading import scenario_hash
 from twin.planning.types import Plan, Warning
 from twin.reports import Report
-from twin.reports.expect import FITS, judge
-from twin.reports.head import UNTIMED, Head, RunInfo, provenance
-from twin.reports.numbers import count, digits, show
+from twin.reports.cost import Generated, data_of
+from twin.reports.head import FITS, UNTIMED, Head, RunInfo, judge, provenance
 from twin.reports.summary import catalog_use, resolved
-from twin.reports.with_data import Generated, data_of
+from twin.reports.table import count, digits, show
 from twin.scenario import Scenario
 from twin.spec.data import bytes_per_token
 

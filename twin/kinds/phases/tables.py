@@ -6,12 +6,21 @@ from collections.abc import Sequence
 from typing import Final
 
 from twin.errors import Problem
-from twin.kinds.phases.plan import PhaseCheck, as_flags
+from twin.kinds.phases.plan import PhaseCheck, as_flags, costed
 from twin.kinds.phases.report import PhaseRun, PhasesReport, Span
-from twin.kinds.phases.simulate import costed
-from twin.reports.expect import expectation_notes
-from twin.reports.numbers import count, decimal_bytes, digits, duration, gibibytes, show
-from twin.reports.table import Block, Table, headed, warning_notes
+from twin.reports.head import expectation_notes
+from twin.reports.table import (
+    Block,
+    Table,
+    count,
+    decimal_bytes,
+    digits,
+    duration,
+    gibibytes,
+    headed,
+    show,
+    warning_notes,
+)
 from twin.reports.tables import data_tables
 from twin.scenario import Scenario
 from twin.spec.kpis import KPIS

@@ -2,3 +2,80 @@
 
 Engines are stepped by events (who joins, who is done), not by tokens; a request's turns, its
 environment, the memory of its engine and the end of an iteration are events of one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from twin.kinds.base import ALONE, Check, Kind, Tools
+from twin.scenario import Root, Scenario
+from twin.spec.kpis import ROLLOUT_KPIS
+
+if TYPE_CHECKING:
+    from twin.kinds.rollouts.report import RolloutReport
+    from twin.planning.types import Warning
+
+
+class Rollouts(Kind):
+    """Rollouts of a scenario that has `rl` and no `rl.iteration`."""
+
+    name = "rollouts"
+    title = "a scenario of rollouts alone"
+    length = "rollout_seconds"
+    kpis = ROLLOUT_KPIS
+    frontier = ("rollout_seconds", "cost_usd_of_rollouts", "tokens_per_second_per_gpu")
+    headline = (
+        "rollout_seconds",
+        "tokens_per_second_per_gpu",
+        "tail_share",
+        "idle_share",
+        "cost_usd_of_rollouts",
+    )
+    shown_kpis = tuple(kpi.key for kpi in ROLLOUT_KPIS)
+    subject = "rollouts are"
+    parts = "spent"
+    changes_most = "what changes most is the time that engines spend on"
+    refusals = {  # noqa: RUF012  declared as ClassVar in the base
+        "seal": "a seal is of one training step",
+        "attribution": "only a step's difference is split by edit",
+    }
+
+    def recognises(self, scenario: Root) -> bool:
+        return isinstance(scenario, Scenario) and bool(scenario.rl and not scenario.rl.iteration)
+
+    def scope(self, scenario: Root) -> str | None:
+        return "the trainer's step alone, for all of its tokens. `twin run` answers the rollouts."
+
+    def does_other_work(self, fields: Iterable[str]) -> bool:
+        from twin.kinds.rollouts.report import is_other_work
+
+        return is_other_work(fields)
+
+    def check(self, scenario: Scenario, tools: Tools = ALONE) -> Check:
+        """The trainer's plan is checked, and that the engines can be."""
+        from twin.kinds.plan_check import plan_check
+        from twin.planning import plan as plan_step
+
+        self.plan(scenario)
+        return plan_check(self.name, plan_step(scenario), tools.nearest)
+
+    def part_words(self, part: Any) -> str:
+        from twin.kinds.rollouts.plan import SPENT
+
+        return SPENT[part]
+
+    def part_seconds(self, report: RolloutReport) -> Mapping[str, float]:
+        """Seconds of an iteration that a mean engine spends on each."""
+        return {key: share * report.seconds for key, share in report.spent.items()}
+
+    def incomparable(
+        self, baseline: RolloutReport, candidate: RolloutReport
+    ) -> tuple[Warning, ...]:
+        from twin.kinds.rollouts.report import other_work
+        from twin.reports.compare import differences
+
+        return other_work(differences(baseline.scenario, candidate.scenario))
+
+
+KIND: Final = Rollouts()

@@ -7,14 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from twin.figures.charts import Ranked, ranking
+from twin.figures.charts import Ranked, View, ranking
 from twin.figures.palette import Meaning, Theme, swatch
-from twin.figures.plotly import Area, Axis, Frame, Picture, draw
-from twin.figures.text_layout import capital
-from twin.figures.view import View
+from twin.figures.plotly import Area, Axis, Frame, Picture, capital, draw
+from twin.kinds.rollouts.plan import SPENT, RolloutIteration
 from twin.kinds.rollouts.report import RolloutReport
-from twin.kinds.rollouts.types import SPENT, RolloutIteration
-from twin.reports.numbers import digits, duration, show
+from twin.reports.table import digits, duration, show
 
 _LEAST: Final = 1e-4
 """A share that is too small to be drawn."""

@@ -2,7 +2,10 @@
 it, how long the tail is, and what partial rollouts gain over waiting for the last request.
 
 What to know of the times of an engine before one relies on them: where they lie outside of what
-was measured."""
+was measured.
+
+Rollouts as tables.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from typing import Any, ClassVar, Final
 
 from twin.inference.engine import Engine
 from twin.inference.kv_capacity import KvCapacity, room
-from twin.kinds.rollouts.plan import RolloutPlan
-from twin.kinds.rollouts.types import (
+from twin.kinds.rollouts.plan import (
     NAME,
     SPENT,
     BothTraces,
     Place,
     RolloutIteration,
+    RolloutPlan,
     RolloutTrace,
     Spent,
 )
@@ -27,10 +30,20 @@ from twin.planning.caveats import assumed_numbers
 from twin.planning.types import Warning
 from twin.reports.compare import FieldDifference
 from twin.reports.cost import hourly
-from twin.reports.expect import FITS, judge
-from twin.reports.head import UNTIMED, Head, RunInfo, provenance
-from twin.reports.numbers import count, digits, duration
+from twin.reports.head import FITS, UNTIMED, Head, RunInfo, expectation_notes, judge, provenance
 from twin.reports.summary import catalog_use, resolved
+from twin.reports.table import (
+    Block,
+    Table,
+    count,
+    digits,
+    duration,
+    gibibytes,
+    headed,
+    headless,
+    show,
+    warning_notes,
+)
 from twin.scenario import Scenario
 from twin.spec.kpis import ROLLOUT_KPIS
 
@@ -261,3 +274,81 @@ def _patient(trace: RolloutTrace | None) -> dict[str, Any] | None:
         return None
     later = settled(trace)
     return {"rollout_seconds": _mean_ns(later) / 1e9, "tokens_per_second": _rate(later)}
+
+
+_MOMENTS: Final = 12
+"""Rows of the timeline."""
+_WIDTH: Final = 30
+"""Characters of a full bar."""
+
+
+def report_tables(report: RolloutReport) -> tuple[Block, ...]:
+    """Everything that rollouts have to say after their verdict; warnings last."""
+    return (
+        _iterations(report),
+        _tables_spent(report),
+        _tables_kpis(report),
+        _timeline(report),
+        *expectation_notes(report.expectations),
+        *warning_notes(report.warnings),
+    )
+
+
+def _iterations(report: RolloutReport) -> Table:
+    heads = ("", "takes", "done", "paused", "half", "90 %", "99 %", "tok/s", "prefilled")
+    table = headed("Iterations", *heads, "of it again")
+    for number, one in enumerate(report.trace.iterations, 1):
+        table.add_row(
+            str(number),
+            duration(one.length_ns / 1e9),
+            f"{len(one.done_ns):,}",
+            f"{one.carried:,}",
+            *(_at(one, share) for share in (0.5, 0.9, 0.99)),
+            count(one.tokens_per_second),
+            count(one.prefilled),
+            count(one.again),
+        )
+    place, room = report.place, report.room
+    table.caption = (
+        f"{place.engines} engines with room for {count(place.tokens)} tokens each, "
+        f"{gibibytes(max(0.0, room.cache))} of every GPU; half, 90 %, 99 %: when so many of the "
+        "requests were done"
+    )
+    return table
+
+
+def _at(one: RolloutIteration, share: float) -> str:
+    ns = one.at(share)
+    return "-" if ns is None else duration(ns / 1e9)
+
+
+def _tables_spent(report: RolloutReport) -> Table:
+    table = headed("What engines do", "", "share")
+    for key, part in report.spent.items():
+        table.add_row(SPENT[key], f"{100 * part:.1f} %")
+    return table
+
+
+def _tables_kpis(report: RolloutReport) -> Table:
+    table = headless("Key figures, of the later half of the iterations", "left", "right")
+    for kpi in ROLLOUT_KPIS:
+        table.add_row(kpi.label, show(report.kpis[kpi.key], kpi.unit))
+    return table
+
+
+def _timeline(report: RolloutReport) -> Table:
+    """The last iteration: requests that are written at even moments."""
+    last = report.trace.iterations[-1]
+    heads = ("after", "written", "wait", "queue", "")
+    table = headed("The last iteration", *heads, left=(0, 4))
+    most = max((load.running for load in last.loads), default=0)
+    at = 0
+    for moment in range(_MOMENTS):
+        ns = last.begin_ns + moment * last.length_ns // _MOMENTS
+        while at + 1 < len(last.loads) and last.loads[at + 1].ns <= ns:
+            at += 1
+        load = last.loads[at]
+        bar = "█" * round(_WIDTH * load.running / most) if most else ""
+        cells = (load.running, load.waiting, load.queued)
+        table.add_row(duration((ns - last.begin_ns) / 1e9), *(f"{n:,}" for n in cells), bar)
+    return table

@@ -18,19 +18,20 @@ from simpy import Environment, Event
 
 from twin.errors import Problem, ScenarioError
 from twin.inference.engine import Engine
-from twin.kinds.rollouts.draw import draw
-from twin.kinds.rollouts.engine import Events, PlayedEngine, Work
-from twin.kinds.rollouts.pace import StepTable, step_table
-from twin.kinds.rollouts.plan import PATH, RolloutPlan, rules_of
-from twin.kinds.rollouts.types import (
+from twin.kinds.rollouts.engine import Events, PlayedEngine, StepTable, Work, step_table
+from twin.kinds.rollouts.plan import (
+    PATH,
     BothTraces,
     Load,
     Place,
     RolloutIteration,
+    RolloutPlan,
     RolloutTrace,
     Rules,
     Sample,
     Spent,
+    draw,
+    rules_of,
 )
 from twin.spec.rollout import RolloutSpec
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from twin.engine.trace import Trace
+from twin.figures.charts import Control, View
 from twin.figures.cost import amounts, days_lost
 from twin.figures.differences import step_deltas
 from twin.figures.memory import (
@@ -18,9 +19,8 @@ from twin.figures.memory import (
 )
 from twin.figures.network import GROUP_WORDS, collectives, links, topology, windows
 from twin.figures.palette import Theme
-from twin.figures.plotly import Picture
+from twin.figures.plotly import Picture, capital
 from twin.figures.step import scenario_steps, stage_steps, step_losses
-from twin.figures.text_layout import capital
 from twin.figures.timeline import (
     LANES,
     overview,
@@ -29,7 +29,6 @@ from twin.figures.timeline import (
     start_window,
     timeline,
 )
-from twin.figures.view import Control, View
 from twin.reports.compare import Comparison
 from twin.reports.memory_series import activations_by_op, memory_series
 from twin.reports.network_map import network_map

@@ -7,38 +7,21 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from twin.figures.charts import PERCENT_TICKS, Ranked, name_axis, ranking
+from twin.figures.charts import PERCENT_TICKS, Ranked, View, name_axis, ranking
 from twin.figures.palette import Meaning, Theme, swatch
-from twin.figures.plotly import Axis, Bars, Frame, Picture, draw
-from twin.figures.text_layout import capital
-from twin.figures.view import View
-from twin.kinds.weight_update.report import WORDS, UpdateReport, decimal
-from twin.kinds.weight_update.tables import Alternative, alternatives
-from twin.kinds.weight_update.types import STAGES, Stage, UpdateProgram, UpdateTrace
-from twin.reports.numbers import digits, duration, gibibytes, show
+from twin.figures.plotly import Axis, Bars, Frame, Picture, capital, draw
+from twin.kinds.weight_update.plan import STAGES, Stage, UpdateProgram, UpdateTrace
+from twin.kinds.weight_update.report import WORDS, Alternative, UpdateReport, alternatives, decimal
+from twin.loading.files import table
+from twin.reports.table import digits, duration, gibibytes, show
 
 if TYPE_CHECKING:
     from twin.kinds.base import Run
 
-_MEANING: Final[dict[Stage, Meaning]] = {
-    "regroup": "other",
-    "read": "memory_bound",
-    "host_copy": "offload",
-    "fetch": "offload",
-    "broadcast": "data",
-    "send": "data",
-    "handover": "bubble",
-    "reload": "optimizer",
-}
+_MEANING: Final[dict[Stage, Meaning]] = table(__name__, "_MEANING")
 _SPANS: Final = 400
 """Bars of one stage; where there would be more, those of a round are one."""
-_LINKS: Final[dict[str, tuple[str, Meaning]]] = {
-    "nvlink": ("NVLink port", "tensor"),
-    "pcie": ("PCIe link", "offload"),
-    "nic": ("NIC", "expert"),
-    "dram": ("DRAM of a socket", "optimizer"),
-    "storage": ("Storage", "memory_bound"),
-}
+_LINKS: Final[dict[str, tuple[str, Meaning]]] = table(__name__, "_LINKS")
 
 
 def views(run: Run) -> Iterator[View]:

@@ -1,19 +1,36 @@
 """Scenario to plan of an update: who owns what, in which buckets it travels, and what that takes of
-memory."""
+memory.
+
+What a weight update is made of: the plan (who holds, sends and takes what), the program
+(operations over links), and the trace (when each of them ran).
+
+Who holds which tensors in host memory, and the buckets in which they travel.
+
+As checkpoint-engine does it (`ps.py`, `examples/update.py`): tensors are dealt out in order, as
+many to each rank; a bucket holds whole tensors of one owner, and is closed when the next one would
+not fit. Its size is the limit, or the largest tensor where that is larger, and at most a third of
+the free memory: one buffer takes the copy from the host, the halves of another are filled and
+reloaded in turn. Where a third does not hold the largest tensor, the first buffer is left out, and
+the other two take half of the memory each.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import ceil
+from typing import ClassVar, Final, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from twin.errors import Problem, ScenarioError
-from twin.kinds.weight_update.buckets import Bucket, Buffers, buckets, buffers
-from twin.kinds.weight_update.checkpoint import Checkpoint, checkpoint
-from twin.kinds.weight_update.types import UpdateMemory, UpdatePlan
+from twin.kinds.weight_update.checkpoint import CUTS, Checkpoint, checkpoint
+from twin.network.links import LinkClass
 from twin.planning.mesh import divisors
 from twin.planning.model_rules import nearest
 from twin.planning.types import Warning
-from twin.reports.numbers import gibibytes
+from twin.reports.table import gibibytes
 from twin.scenario import UpdateScenario
 from twin.units import format_quantity
 
@@ -179,3 +196,205 @@ def _warnings(
         text = "There are fewer tensors than GPUs, so some of them bring nothing."
         found.append(Warning("idle-owners", text))
     return tuple(found)
+
+
+NAME: Final = "weight_update"
+"""Of the kind that these nouns are of."""
+
+Stage = Literal["regroup", "read", "host_copy", "fetch", "broadcast", "send", "handover", "reload"]
+"""What an operation does. `regroup`: a new instance joins; `read`: from storage; `host_copy`: host
+to device; `fetch`: another host's copy to a device; `broadcast`, `send`: device to devices;
+`handover`: ranks meet, engines are told; `reload`: into the engine's own weights."""
+
+STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
+
+Link = LinkClass | Literal["storage"]
+"""Classes of links; `storage` is what delivers the checkpoint to all nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMemory:
+    """Device bytes of the fullest rank by category, and host bytes of the fullest node."""
+
+    categories: Mapping[str, float]
+    capacity: float
+    reserve: Mapping[str, float]
+    host_bytes: float
+    host_capacity: float
+
+    @property
+    def device_bytes(self) -> float:
+        """All categories."""
+        return sum(self.categories.values())
+
+    @property
+    def budget(self) -> float:
+        """Bytes for tensors: capacity minus reserve."""
+        return self.capacity - sum(self.reserve.values())
+
+    @property
+    def fits(self) -> bool:
+        """True when device and host hold what they have to."""
+        return self.device_bytes <= self.budget and self.host_bytes <= self.host_capacity
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePlan:
+    """The resolved update. `takers` are the ranks that get the weights: all GPUs, but for a
+    recovery, which is of one instance. Of the checkpoint's bytes, `received` come to each rank,
+    which keeps `held`."""
+
+    kind: ClassVar[str] = NAME
+
+    scenario: UpdateScenario
+    tensors: int
+    payload: int
+    largest: int
+    takers: int
+    buffers: Buffers
+    buckets: tuple[Bucket, ...]
+    received: float
+    held: float
+    memory: UpdateMemory
+    warnings: tuple[Warning, ...] = ()
+
+    @property
+    def rounds(self) -> int:
+        """How many buckets the fullest owner brings."""
+        return 1 + max(bucket.round for bucket in self.buckets)
+
+    @property
+    def instances(self) -> int:
+        """Instances of the inference engine that are updated."""
+        return self.takers // self.scenario.weight_update.replica.gpus
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the takers."""
+        return -(-self.takers // self.scenario.cluster.node.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Bytes on their way over links (indices into `UpdateProgram.capacity`)."""
+
+    bytes: float
+    links: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something that takes time: `duration_ns`, then until its flows are through. It starts when
+    all of `after` (earlier operations) are done. `rank` is the owner of what is moved, -1: all
+    ranks; `carried` are the bytes over all links of each class."""
+
+    stage: Stage | None
+    """None for a mere meeting of others."""
+    round: int
+    rank: int
+    bytes: float
+    duration_ns: int
+    after: tuple[int, ...]
+    flows: tuple[Flow, ...]
+    carried: Mapping[Link, float]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateProgram:
+    """The update as data: operations, each after earlier ones; capacity in bytes per nanosecond of
+    every link; and, per class, how many links there are and what one carries."""
+
+    kind: ClassVar[str] = NAME
+
+    operations: tuple[Operation, ...]
+    capacity: tuple[float, ...]
+    classes: Mapping[Link, tuple[float, float]]
+    """Links of a class, and bytes per nanosecond of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTrace:
+    """When each operation ran, in integer nanoseconds, and what that means: `breakdown_ns` follows
+    the operations that made the update as long as it is, and sums to `update_ns`; `busy_ns` is how
+    long each stage was at work anywhere, whatever ran beside it."""
+
+    kind: ClassVar[str] = NAME
+
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    critical: tuple[int, ...]
+    update_ns: int
+    breakdown_ns: Mapping[Stage, int]
+    busy_ns: Mapping[Stage, int]
+    link_bytes: Mapping[Link, float]
+    """Bytes over one link of each class, mean of all."""
+    link_busy: Mapping[Link, float]
+    """Share of the update's capacity used, per class."""
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Bytes of one buffer, and how many there are: three, or two without one for host copies."""
+
+    bytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Whole tensors of one owner that travel together: their bytes, those that every rank of an
+    instance takes (`replicated`), and those that they share by the dense matrices' ranks."""
+
+    owner: int
+    round: int
+    bytes: int
+    tensors: int
+    replicated: int
+    shared: int
+
+
+def buffers(free: float, limit: float, largest: int) -> Buffers:
+    """The buffers that fit in `free` bytes. Too small ones say that the largest tensor does not
+    fit: `bytes` < `largest`."""
+    count = 3 if largest <= free // 3 else 2
+    return Buffers(int(min(max(limit, largest), free // count)), count)
+
+
+def shares(tensors: int, owners: int) -> list[range]:
+    """The tensors of each owner: equal counts, the last ones fewer or none."""
+    each = -(-tensors // owners)
+    return [range(min(i * each, tensors), min((i + 1) * each, tensors)) for i in range(owners)]
+
+
+def pack(sizes: NDArray[np.int64], limit: int) -> list[range]:
+    """Tensors of these sizes in buckets of at most `limit` bytes, in order; `limit` holds every
+    one of them."""
+    ends = np.cumsum(sizes)
+    found: list[range] = []
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + limit, side="right"))
+        found.append(range(start, stop))
+        start = stop
+    return found
+
+
+def buckets(checkpoint: Checkpoint, owners: int, limit: int) -> tuple[Bucket, ...]:
+    """All buckets in the order in which they travel: the first one of every owner, then the second
+    ones, and so on."""
+    found: list[Bucket] = []
+    for owner, own in enumerate(shares(checkpoint.tensors, owners)):
+        sizes, cuts = checkpoint.bytes[own.start : own.stop], checkpoint.cut[own.start : own.stop]
+        for turn, packed in enumerate(pack(sizes, limit)):
+            part = slice(packed.start, packed.stop)
+            found.append(_bucket(owner, turn, sizes[part], cuts[part]))
+    return tuple(sorted(found, key=lambda one: (one.round, one.owner)))
+
+
+def _bucket(owner: int, turn: int, sizes: NDArray[np.int64], cuts: NDArray[np.int8]) -> Bucket:
+    replicated, shared = (
+        int(sizes[cuts == CUTS.index(cut)].sum()) for cut in ("replicated", "tensor")
+    )
+    return Bucket(owner, turn, int(sizes.sum()), len(sizes), replicated, shared)

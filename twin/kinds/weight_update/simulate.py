@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from twin.engine.clock import Clock
 from twin.engine.fluid import Fluid
-from twin.kinds.weight_update.types import STAGES, Link, Stage, UpdateProgram, UpdateTrace
+from twin.kinds.weight_update.plan import STAGES, Link, Stage, UpdateProgram, UpdateTrace
 
 
 def simulate(program: UpdateProgram) -> UpdateTrace:

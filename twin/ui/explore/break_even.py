@@ -9,27 +9,24 @@ from typing import Any, Final
 
 import streamlit as st
 
-from twin.answers.variants import document
+from twin.answers.nearest import document
 from twin.explore.search.candidates import Contender, Decision, Standing
 from twin.explore.search.levers import Lever, levers
 from twin.explore.search.thresholds import Bar
 from twin.explore.sweep.points import SweepPoint
 from twin.explore.sweep.sweep import answer_points
 from twin.figures.differences import Swing, tornado
-from twin.figures.plotly import Picture
+from twin.figures.plotly import Picture, capital
 from twin.figures.search import Flip, InputRange, break_even
-from twin.figures.text_layout import capital
-from twin.reports.numbers import digits, show
+from twin.reports.table import digits, show
 from twin.scenario import Scenario
 from twin.ui.answers import studied
 from twin.ui.explore import work
 from twin.ui.explore.exports import as_json, downloads
-from twin.ui.explore.found import SearchResult
-from twin.ui.explore.questions import SearchAsked, explored, known, stop
+from twin.ui.explore.questions import SearchAsked, SearchResult, explored, known, stop
 from twin.ui.explore.search import curve_asked, study_of, wanted_search
 from twin.ui.explore.work import Conditions
-from twin.ui.open_plan import OpenPlan, say, waiting
-from twin.ui.place import place, table, theme
+from twin.ui.place import OpenPlan, place, say, table, theme, waiting
 
 MAIN: Final = (
     "cluster.node.nic.bandwidth",

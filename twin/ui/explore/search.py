@@ -9,21 +9,21 @@ from typing import Any, Final, Literal
 import streamlit as st
 
 from twin.answers import Run
-from twin.explore.search.goal import days_and_money, nodes_of
-from twin.explore.search.space import layout_of, narrowed, space
+from twin.explore.search.space import days_and_money, layout_of, narrowed, nodes_of, space
 from twin.figures.plotly import Picture
 from twin.figures.search import LayoutMark, Limits, SizeMark, pareto, scaling
-from twin.reports.numbers import count
+from twin.reports.table import count
 from twin.scenario import Scenario
 from twin.ui.answers import Failure, studied
 from twin.ui.explore import work
-from twin.ui.explore.exports import downloads, files_of
-from twin.ui.explore.found import STATUS, FoundLayout, SearchResult
-from twin.ui.explore.points import Choosable, chooser, from_chart, from_table
+from twin.ui.explore.exports import Choosable, chooser, downloads, files_of, from_chart, from_table
 from twin.ui.explore.questions import (
     DEGREES,
     SLACK,
+    STATUS,
+    FoundLayout,
     SearchAsked,
+    SearchResult,
     Study,
     explored,
     known,
@@ -34,8 +34,7 @@ from twin.ui.explore.questions import (
     usual_degrees,
     usual_sizes,
 )
-from twin.ui.open_plan import OpenPlan, say, waiting
-from twin.ui.place import grid, place, table, theme
+from twin.ui.place import OpenPlan, grid, place, say, table, theme, waiting
 
 _WANTED: Final = "explore search"
 _PER_SECOND: Final = 1500

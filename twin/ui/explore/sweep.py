@@ -8,23 +8,35 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
-from twin.answers.variants import written
+from twin.answers.nearest import written
 from twin.errors import TwinError
 from twin.explore.sweep.sweep import Sweep, SweepRow
+from twin.figures.cost import SweepMark, one_field, two_fields
 from twin.figures.plotly import Picture
-from twin.figures.sweep import SweepMark, one_field, two_fields
 from twin.kinds.base import Kind, kind_of
 from twin.reports import resolved
-from twin.reports.numbers import show
+from twin.reports.table import show
 from twin.spec.kpis import Kpi
+from twin.ui.editor import at
 from twin.ui.explore import work
-from twin.ui.explore.exports import downloads, files_of_sweep
-from twin.ui.explore.found import STATUS, left_or_over
-from twin.ui.explore.points import Choosable, chooser, from_chart, from_table
-from twin.ui.explore.questions import SweepAsked, explored, known, problem, stop
-from twin.ui.fields import at
-from twin.ui.open_plan import OpenPlan, say, waiting
-from twin.ui.place import grid, place, theme
+from twin.ui.explore.exports import (
+    Choosable,
+    chooser,
+    downloads,
+    files_of_sweep,
+    from_chart,
+    from_table,
+)
+from twin.ui.explore.questions import (
+    STATUS,
+    SweepAsked,
+    explored,
+    known,
+    left_or_over,
+    problem,
+    stop,
+)
+from twin.ui.place import OpenPlan, grid, place, say, theme, waiting
 
 _WANTED: Final = "explore sweep"
 _SAID: Final = 3

@@ -12,13 +12,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from twin.answers.executors import PoolChoice
-from twin.answers.variants import document
+from twin.answers.nearest import document
 from twin.explore.search.candidates import Decision, contest, fixed_contest
-from twin.explore.search.goal import Goal, nodes_of
 from twin.explore.search.judge import words
 from twin.explore.search.recommend import Progress, Recommendation, SearchRequest, recommend
 from twin.explore.search.scale import Scaling, Sizes, scale
-from twin.explore.search.space import ParallelLayout, Space, layout_of, narrowed, space
+from twin.explore.search.space import (
+    Goal,
+    ParallelLayout,
+    Space,
+    layout_of,
+    narrowed,
+    nodes_of,
+    space,
+)
 from twin.explore.search.thresholds import Bar, break_even
 from twin.explore.sweep.grid import Grid, ScenarioSource, check_values, grid_of, read_axes
 from twin.explore.sweep.points import PointOutcome, SweepPoint, points_folder
@@ -35,16 +42,18 @@ from twin.scenario import Root, Scenario
 from twin.spec.cluster import MOST_GPUS
 from twin.ui.answers import Failure, Question, guarded, study_of
 from twin.ui.background import Note
-from twin.ui.explore.found import (
+from twin.ui.explore.questions import (
+    SLACK,
     FoundLayout,
+    SearchAsked,
     SearchResult,
+    SweepAsked,
     distinct,
     scaling_sentence,
     search_sentences,
     spots_of,
     unfit_spot,
 )
-from twin.ui.explore.questions import SLACK, SearchAsked, SweepAsked
 
 ALONE: Final = PoolChoice(jobs=1)
 """The process that works for the app plays by itself: pages come first."""

@@ -20,8 +20,7 @@ from twin.ui.comparison import (
     kpi_rows,
     why_not,
 )
-from twin.ui.open_plan import ask_about, open_plan, say, waiting
-from twin.ui.place import place, show_views, table, theme
+from twin.ui.place import ask_about, open_plan, place, say, show_views, table, theme, waiting
 from twin.ui.workspace import MOST_PLANS, Draft, Workspace
 
 _ALONE: Final = (

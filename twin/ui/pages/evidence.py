@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from twin.ui.accuracy import accuracy_section
-from twin.ui.live_run import live_section
-from twin.ui.real_run import real_section
+from twin.ui.real_run import live_section, real_section
 from twin.ui.session import section
 
 _SECTIONS: Final[dict[str, Callable[[], None]]] = {

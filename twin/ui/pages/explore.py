@@ -8,10 +8,10 @@ from typing import Any, Final
 from twin.kinds.base import Verb
 from twin.ui.answers import Failure, scenario_of
 from twin.ui.explore.break_even import break_even_section
+from twin.ui.explore.exports import expert_section, levers_section
 from twin.ui.explore.search import search_section
-from twin.ui.explore.studies import expert_section, levers_section
 from twin.ui.explore.sweep import sweep_section
-from twin.ui.open_plan import OpenPlan, open_plan, refused, say, say_scope, step_view
+from twin.ui.place import OpenPlan, open_plan, refused, say, say_scope, step_view
 from twin.ui.sensitivity import sensitivity_section
 from twin.ui.session import section
 

@@ -13,11 +13,9 @@ from twin.reports import resolved
 from twin.scenario import Root
 from twin.ui import RESULT, editor, session
 from twin.ui.answers import Failure, Refusal, scenario_of
-from twin.ui.catalog import catalog_section
-from twin.ui.editor import Form
-from twin.ui.fields import schema, sections, with_kinds
-from twin.ui.open_plan import OpenPlan, ask_about, code, open_plan, say
-from twin.ui.parts import say_verdict
+from twin.ui.editor import Form, schema, sections, with_kinds
+from twin.ui.parts import catalog_section, say_verdict
+from twin.ui.place import OpenPlan, ask_about, code, open_plan, say
 from twin.ui.workspace import Draft
 
 _PRESET: Final = "open a scenario"

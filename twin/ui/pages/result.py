@@ -7,12 +7,18 @@ from typing import Final
 import streamlit as st
 
 from twin.answers import Run
-from twin.ui.cost import cost
-from twin.ui.derivation import derivation
-from twin.ui.open_plan import OpenPlan, answered, open_plan, say_scope, step_view
-from twin.ui.parts import metrics, provenance, say_verdict, warnings
-from twin.ui.place import blocks, sections, show_views
-from twin.ui.serving import serving_section
+from twin.ui.cost import cost, serving_section
+from twin.ui.parts import derivation, metrics, provenance, say_verdict, warnings
+from twin.ui.place import (
+    OpenPlan,
+    answered,
+    blocks,
+    open_plan,
+    say_scope,
+    sections,
+    show_views,
+    step_view,
+)
 from twin.ui.session import section
 from twin.ui.suggestions import suggestions
 

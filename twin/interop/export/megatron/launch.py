@@ -16,9 +16,8 @@ from pathlib import Path
 
 from twin.errors import printable
 from twin.interop.export.base import Stamp
-from twin.interop.export.megatron.arguments import grouped
-from twin.interop.export.megatron.losses import Loss, losses
-from twin.interop.importing.megatron.arguments import Argument
+from twin.interop.export.megatron.arguments import Loss, grouped, losses
+from twin.interop.importing.megatron.launch_file import Argument
 from twin.loading.files import read_data
 from twin.planning.types import Plan
 from twin.schedules.interleaved import Interleaved

@@ -17,8 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from twin.errors import Problem, UsageError
-from twin.interop.importing.megatron.arguments import Argument, Arguments
-from twin.interop.importing.megatron.launch_file import read_arguments
+from twin.interop.importing.megatron.launch_file import Argument, Arguments, read_arguments
 from twin.interop.importing.megatron.model import model_fields
 from twin.interop.importing.megatron.run import memory_fields, parallel_fields, train_fields
 from twin.scenario import ParallelSpec, TrainSpec

@@ -5,20 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from twin.interop.importing.megatron.arguments import Arguments
-from twin.interop.importing.megatron.layer_split import split_of
+from twin.interop.importing.megatron.launch_file import Arguments
+from twin.interop.importing.megatron.model import split_of
+from twin.loading.files import table
 from twin.spec.rank_order import AXES
 
 Fields = dict[str, Any]
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """`--data-parallel-sharding-strategy` of Megatron-FSDP as ZeRO's stages."""
-RECOMPUTED = {
-    "core_attn": "attention_core",
-    "layernorm": "norms",
-    "moe_act": "swiglu",
-    "mla_up_proj": "mla_up",
-}
+RECOMPUTED: dict[str, Any] = table(__name__, "RECOMPUTED")
 """`--recompute-modules` that `memory.recompute` has, too."""
 SCALING = {"blockwise": "block", "delayed": "tensor", "tensorwise": "current", "mxfp8": "mx"}
 """`--fp8-recipe` as `train.fp8_scaling`."""
