@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from twin.evidence.validate.answer import RowResult
-from twin.evidence.validate.suite import Use
+from twin.evidence.validate.suite import UNTOLD, Use
 
 Key = tuple[str, ...]
 TAIL: Final = 0.9
@@ -156,9 +156,12 @@ class Share:
 
 
 def expressed(answers: Iterable[RowResult]) -> Share:
-    """Of check rows that their source describes in full, those that have a prediction."""
-    whole = {one.id: False for one in answers if one.use == "check" and one.reproducible}
-    for one in answers:
+    """Of check rows that their source describes in full, those that have a prediction. Rows whose
+    layout or batch nobody tells are not described in full, whatever they say of themselves."""
+    every = tuple(answers)
+    described = (one for one in every if one.reproducible and one.reason not in UNTOLD)
+    whole = {one.id: False for one in described if one.use == "check"}
+    for one in every:
         if one.id in whole and one.predicted is not None:
             whole[one.id] = True
     return Share(sum(whole.values()), len(whole))

@@ -26,6 +26,31 @@ Convention = Literal["causal", "full", "hardware"]
 of it and everything that is computed again."""
 
 
+class Script(BaseModel):
+    """What a public launch script of a source says, for rows that leave it out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    script: str
+    """Where it is."""
+    model: str
+    gpu: str
+    gpus: int
+    precision: str
+    seq: int
+    says: dict[str, Any]
+    """Fields of a row; those that the row has stay."""
+
+    def ran(self, row: PublishedRow) -> bool:
+        """Whether it launched what a row measured."""
+        mine = (self.model, self.gpu, self.gpus, self.precision, self.seq)
+        return mine == (row.model, row.gpu, row.gpus, row.precision, row.sequence)
+
+    def completed(self, row: PublishedRow) -> PublishedRow:
+        """The row, and what it leaves out."""
+        return PublishedRow({**self.says, **row.fields}, row.models)
+
+
 class Stack(BaseModel):
     """A software stack."""
 
@@ -69,6 +94,10 @@ class Stack(BaseModel):
     memory: Literal["allocated", "reserved"] = "allocated"
     """What its peaks are: tensors at the fullest moment, or all that torch's allocator took for
     them."""
+    micro_batches: int = 1
+    """Of a step, for rows that time a micro-batch."""
+    scripts: tuple[Script, ...] = ()
+    """Launch scripts of rows without a layout."""
     over: dict[str, Any] = {}
     """What is changed in parts of the catalog."""
     scenario: dict[str, Any] = {}
@@ -78,6 +107,10 @@ class Stack(BaseModel):
         """Its recipe's layers of every chunk; None where it has none for so many."""
         own = (_spelled(one) for one in self.splits)
         return next((one for one in own if (len(one), sum(one)) == (chunks, layers)), None)
+
+    def script(self, row: PublishedRow) -> Script | None:
+        """The launch script of a row of its own."""
+        return next((one for one in self.scripts if one.ran(row)), None)
 
     def ran(self, row: PublishedRow) -> bool:
         """Whether a row is one of its own."""

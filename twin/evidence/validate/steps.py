@@ -131,12 +131,13 @@ class Rate:
     share: float = 0.0
 
 
-def step_seconds(row: PublishedRow) -> float | Rate | None:
-    """Seconds of a step, or a rate that stands for them; None where the row has neither."""
+def step_seconds(row: PublishedRow, batch: int | None = None) -> float | Rate | None:
+    """Seconds of a step, or a rate that stands for them; None where the row has neither. `batch`:
+    sequences of a step of a row that does not say."""
     metrics, derived = row.metrics, row.derived
     seconds = number(metrics, "step_s")
     if seconds is None:
-        seconds = _from_tokens(row, metrics)
+        seconds = _from_tokens(row, metrics, row.batch or batch)
     if seconds is None:
         seconds = number(metrics, "derived_step_s") or number(derived, "step_s")
     if seconds is None:
@@ -144,15 +145,15 @@ def step_seconds(row: PublishedRow) -> float | Rate | None:
     return _rate(metrics) if seconds is None else seconds
 
 
-def _from_tokens(row: PublishedRow, metrics: Fields) -> float | None:
+def _from_tokens(row: PublishedRow, metrics: Fields, batch: int | None) -> float | None:
     """Batch over tokens per second."""
-    if row.batch is None or row.sequence is None:
+    if batch is None or row.sequence is None:
         return None
     rate = number(metrics, "tokens_per_s")
     each = number(metrics, "tokens_per_s_per_gpu")
     if each is not None and row.gpus is not None:
         rate = each * row.gpus
-    return row.batch * row.sequence / rate if rate else None
+    return batch * row.sequence / rate if rate else None
 
 
 def _rate(metrics: Fields) -> Rate | None:
@@ -236,7 +237,9 @@ def answers(row: PublishedRow) -> Iterator[RowResult]:
 
 def measured_seconds(row: PublishedRow, expressed: Expressed, scenario: Scenario) -> float | None:
     """Measured seconds of a step; a rate of FLOP counts as the row's stack does."""
-    found = step_seconds(row)
+    found = step_seconds(row, expressed.batch)
+    if isinstance(found, float):
+        found *= expressed.micro_batches
     if not isinstance(found, Rate):
         return found
     if found.convention != "hardware":

@@ -32,6 +32,12 @@ class Unreadable(ValueError):  # noqa: N818  a row that cannot be read, not an e
     """What a row has in a place where it cannot be read."""
 
 
+NO_BATCH: Final = "the row does not say batch and sequence"
+NO_LAYOUT: Final = "the row names its system, and no degrees of parallelism"
+UNTOLD: Final = frozenset({NO_BATCH, NO_LAYOUT})
+"""Reasons that are the source's: without them there is nothing to simulate."""
+
+
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
     """One row of a suite. `models` are those that its file defines beside the rows."""

@@ -20,7 +20,15 @@ from twin.evidence.validate.scenario_parts import (
     spec_of,
 )
 from twin.evidence.validate.stacks import UNKNOWN, Stack, profile_of, stack_of
-from twin.evidence.validate.suite import MICROBATCH, PublishedRow, Unreadable, count, degree
+from twin.evidence.validate.suite import (
+    MICROBATCH,
+    NO_BATCH,
+    NO_LAYOUT,
+    PublishedRow,
+    Unreadable,
+    count,
+    degree,
+)
 
 Tree = dict[str, Any]
 
@@ -36,6 +44,10 @@ class Expressed:
     assumed: tuple[str, ...]
     silent: bool = False
     """The row does not say what is computed again."""
+    batch: int | None = None
+    """Sequences of a step, where a script says so and the row does not."""
+    micro_batches: int = 1
+    """Micro-batches of the step, of a row that times one of them."""
 
     def computing_again(self, what: tuple[str, ...]) -> Expressed:
         """The same with so much computed again, because less does not fit."""
@@ -49,12 +61,16 @@ def express(row: PublishedRow) -> Expressed:
     gpu = gpu_of(row)
     stack = stack_of(row, gpu)
     assumed: list[str] = []
+    script = stack.script(row) if row.batch is None else None
+    if script is not None:
+        row = script.completed(row)
+        assumed.append(f"layout and batch of {script.script}, where the source gives none")
     if gpu not in stack.profiles:
         told = "is not one of the stacks" if stack is UNKNOWN else f"has no profile for {gpu}"
         assumed.append(f"the GPU's own calibration: its software {told}")
-    batch, sequence = _batch(row, assumed), row.sequence
+    batch, sequence = _batch(row, stack, assumed), row.sequence
     if batch is None or sequence is None:
-        raise Unreadable("the row does not say batch and sequence")
+        raise Unreadable(NO_BATCH)
     model = model_of(row)
     again = _recompute(row)
     place = cluster_of(row)
@@ -83,7 +99,15 @@ def express(row: PublishedRow) -> Expressed:
     if changes:
         over["model"] = changes
     over = _merged(over, stack.over)
-    return Expressed(_merged(tree, stack.scenario), over, stack, tuple(assumed), again is None)
+    return Expressed(
+        _merged(tree, stack.scenario),
+        over,
+        stack,
+        tuple(assumed),
+        again is None,
+        batch if script else None,
+        stack.micro_batches if _times_a_micro_batch(row) else 1,
+    )
 
 
 def _optimizer(row: PublishedRow, stack: Stack) -> Tree:
@@ -93,15 +117,22 @@ def _optimizer(row: PublishedRow, stack: Stack) -> Tree:
     return {} if "optimizer" in stack.scenario.get("train", {}) else {"optimizer": "adamw"}
 
 
-def _batch(row: PublishedRow, assumed: list[str]) -> int | None:
-    """Sequences of a step; where a row tells the time of one micro-batch, those of one on each
-    replica."""
+def _times_a_micro_batch(row: PublishedRow) -> bool:
+    known = row.gpus is not None and count(row.fields, "mbs") is not None
+    return known and row.batch is None and MICROBATCH in row.metrics
+
+
+def _batch(row: PublishedRow, stack: Stack, assumed: list[str]) -> int | None:
+    """Sequences of a step; where a row tells the time of one micro-batch, those of a step of its
+    stack on each replica."""
     own, gpus = count(row.fields, "mbs"), row.gpus
-    if row.batch is not None or MICROBATCH not in row.metrics or own is None or gpus is None:
+    if not _times_a_micro_batch(row) or own is None or gpus is None:
         return row.batch
     ranks = prod(degree(row.layout, name) for name in ("tp", "pp", "cp"))
-    assumed.append("a step of one micro-batch per replica, which is what was timed")
-    return own * max(1, gpus // ranks)
+    many = stack.micro_batches
+    told = "one micro-batch" if many == 1 else f"{many} micro-batches"
+    assumed.append(f"a step of {told} per replica, of which the time of one was told")
+    return many * own * max(1, gpus // ranks)
 
 
 def _adapters(row: PublishedRow, assumed: list[str]) -> Tree:
@@ -167,7 +198,7 @@ def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[
     tensor, pipeline, context = (degree(layout, name) for name in ("tp", "pp", "cp"))
     tensor = max(tensor, _tensor_in_words(row))
     if not _is_told(layout):
-        raise Unreadable("the row names its system, and no degrees of parallelism")
+        raise Unreadable(NO_LAYOUT)
     experts, layers = _has_experts(model), _layers(model, row)
     virtual = degree(layout, "vp") if pipeline > 1 else 1
     found: Tree = {
