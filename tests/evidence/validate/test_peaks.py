@@ -35,9 +35,9 @@ def timed(workload: str, **layout: Any) -> PublishedRow:
     )
 
 
-def test_a_step_is_a_micro_batch_on_every_replica() -> None:
+def test_a_step_is_two_micro_batches_on_every_replica() -> None:
     found = express(timed("RL Full", cp=2))
-    assert found.tree["train"]["global_batch"] == "12seq"
+    assert found.tree["train"]["global_batch"] == "24seq"
     assert step_seconds(timed("RL Full")) == 2.0
     assert any("micro-batch" in words for words in found.assumed)
 
