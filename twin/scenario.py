@@ -40,6 +40,7 @@ from twin.spec.model import LoraSpec, ModelSpec
 from twin.spec.phases import Day, LengthSpec
 from twin.spec.rank_order import AXES, RankOrder
 from twin.spec.rollout import RlSpec
+from twin.spec.software import SoftwareSpec
 from twin.spec.sweep import SweepSpec
 from twin.spec.weight_update import WeightUpdateSpec
 
@@ -356,6 +357,9 @@ class Scenario(Root):
     train: TrainSpec
     cost: CostSpec | None = None
     calibration: CalibrationSpec
+    software: SoftwareSpec | None = None
+    """what trains: framework, and what its host does; null: a host that takes
+    `calibration.dispatch` per kernel"""
     goodput: GoodputSpec | None = None
     """failures and what is done about them; null: the run has none"""
     # After `train`, whose tokens they come to.
@@ -393,7 +397,8 @@ class Scenario(Root):
         chosen, prefix = self.phases[index], f"phases.{index}."
         own = {name: getattr(chosen, name) for name in OF_A_PHASE}
         own = {name: section for name, section in own.items() if section is not None}
-        kept = {name: getattr(self, name) for name in ("cluster", "cost", "goodput", *OF_A_PHASE)}
+        common = ("cluster", "software", "cost", "goodput", *OF_A_PHASE)
+        kept = {name: getattr(self, name) for name in common}
         known = self._provenance
 
         def moved(entries: Mapping[str, T]) -> dict[str, T]:

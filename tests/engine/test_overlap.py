@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.engine.programs import by_hand, segment
 from twin.collectives.traffic import Traffic
-from twin.engine.overlap import BACKWARD, FORWARD, hold_for_host, length_ns, paired
+from twin.engine.overlap import BACKWARD, FORWARD, length_ns, paired
 from twin.engine.program import COMPUTE, EXPERT, Step, Template
 from twin.engine.simulate import simulate
 from twin.schedules.dualpipe import DualPipe
@@ -22,9 +22,9 @@ CAPACITY = {"nvlink": 1.0, "nic": 1.0}
 def blocks(name: str, *times: int) -> Template:
     """Compute and exchange in turn, each after the one before."""
     return tuple(
-        Step(name, COMPUTE, time, (i - 1,) * (i > 0), kernels=1)
+        Step(name, COMPUTE, time, (i - 1,) * (i > 0))
         if i % 2 == 0
-        else Step("exchange", EXPERT, 0, (i - 1,), Traffic(nic_bytes=time), "expert", 1)
+        else Step("exchange", EXPERT, 0, (i - 1,), Traffic(nic_bytes=time), "expert")
         for i, time in enumerate(times)
     )
 
@@ -55,41 +55,12 @@ def test_the_name_of_a_segment_does_not_move_a_pair() -> None:
     whole = blocks("backward", 10, 10, 10, 10, 10)
     named: Template = (
         *whole[:2],
-        Step("recompute", COMPUTE, 4, (1,), kernels=1),
-        Step("backward", COMPUTE, 6, (2,), kernels=1),
+        Step("recompute", COMPUTE, 4, (1,)),
+        Step("backward", COMPUTE, 6, (2,)),
         *(replace(step, after=(step.after[0] + 1,)) for step in whole[3:]),
     )
     for backward in (whole, named):
         assert length_ns(paired(one, backward, CAPACITY, 0.0).steps, CAPACITY) == 50
-
-
-def test_the_host_holds_a_pair_back_as_it_holds_a_pass() -> None:
-    """Four kernels and two exchanges of 10 ns each to launch: 60, not 40."""
-    one = blocks("forward", 10, 10, 10)
-    assert length_ns(hold_for_host(one, CAPACITY, 16.0), CAPACITY) == 48
-    pair = paired(one, blocks("backward", 10, 10, 10), CAPACITY, 10.0)
-    assert length_ns(pair.steps, CAPACITY) == 60
-
-
-def test_an_exchange_that_outlasts_a_pass_gives_the_host_no_time() -> None:
-    """A kernel and an exchange to launch, 20 ns each: the next pass may begin after 40, whether the
-    exchange takes 10 or 100."""
-    for exchange in (10, 100):
-        held = hold_for_host(blocks("backward", 10, exchange), CAPACITY, 20.0)
-        assert held[0].duration_ns == 40
-
-
-def test_the_host_holds_a_pass_back_where_an_exchange_hides_kernels() -> None:
-    """Kernels of 10, 10 and 10, the second beside an exchange of 50: 70 long. Four launches of 30
-    are 120. The missing 50 in equal parts would hide 17 of them under the exchange."""
-    template: Template = (
-        Step("backward", COMPUTE, 10, (), kernels=1),
-        Step("exchange", EXPERT, 0, (0,), Traffic(nic_bytes=50), "expert", 1),
-        Step("backward", COMPUTE, 10, (0,), kernels=1),
-        Step("backward", COMPUTE, 10, (1, 2), kernels=1),
-    )
-    assert length_ns(template, CAPACITY) == 70
-    assert abs(length_ns(hold_for_host(template, CAPACITY, 30.0), CAPACITY) - 120) <= 1
 
 
 passes = st.lists(st.integers(1, 50), min_size=1, max_size=9).map(

@@ -64,6 +64,7 @@ BREAKDOWN_KEYS = [
     "exposed_context",
     "exposed_offload",
     "optimizer",
+    "host",
     "bubble",
     "other",
 ]

@@ -111,15 +111,16 @@ def test_launches_cost_what_each_kernel_costs_times_kernels():
     assert losses["launch"] == pytest.approx(kernels(planned) * 10_000, rel=1e-6)
 
 
-def test_the_host_takes_what_kernels_leave_where_dispatch_is_slow():
-    """A host that needs a millisecond per kernel binds every pass: compute lasts that long, less
-    what communication covers."""
+def test_the_host_takes_what_it_needs_beyond_the_kernels_where_dispatch_is_slow():
+    """A host that needs a millisecond per kernel binds every pass: kernels and the wait for the
+    host last as long as it issues, less what communication covers."""
     losses, answer, planned = losses_of("calibration.dispatch=1ms")
     quick, free, _ = losses_of("calibration.dispatch=0s")
     assert "host" not in quick
-    slower = answer.breakdown_ns["compute"] - free.breakdown_ns["compute"]
-    assert losses["host"] == pytest.approx(slower, rel=1e-4)
-    assert answer.breakdown_ns["compute"] == pytest.approx(kernels(planned) * 1_000_000, rel=0.02)
+    row = answer.breakdown_ns
+    assert row["compute"] == pytest.approx(free.breakdown_ns["compute"], rel=1e-6)
+    assert losses["host"] == row["host"]
+    assert row["compute"] + row["host"] == pytest.approx(kernels(planned) * 1_000_000, rel=0.05)
 
 
 def kernels(planned):

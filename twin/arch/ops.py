@@ -59,7 +59,7 @@ class Work:
 
     flop: float = 0.0
     bytes: float = 0.0
-    kernels: int = 0
+    kernels: float = 0
     product: Product | None = None
     width: float = 0.0
 

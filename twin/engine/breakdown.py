@@ -1,11 +1,11 @@
 """Where each role's time goes: every nanosecond of its compute stream gets one name.
 
 Kernels are `compute` (or `optimizer`), and `contention` as far as they took longer than at full
-speed, because communication held SMs beside them. A gap before an
-operation is walked back along what released it: time in which a transfer for this role was under
-way is exposed communication of that kind; time before that, in which another stage had not yet
-produced what this one waits for, is `bubble`. A message is under way for the role that receives it;
-the time its sender then waits for an answer is the sender's bubble."""
+speed, because communication held SMs beside them. A gap before an operation is walked back along
+what released it: time in which a transfer for this role was under way is exposed communication of
+that kind; time that the host thread took to issue it is `host`; time before that, in which another
+stage had not yet produced what this one waits for, is `bubble`. A message is under way for the role
+that receives it; the time its sender then waits for an answer is the sender's bubble."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from twin.engine.program import (
     EXPERT,
     FROM_HOST,
     GATHER,
+    HOST,
     SEND_BACKWARD,
     SEND_FORWARD,
     TENSOR,
@@ -65,6 +66,7 @@ EXPOSED: Final[dict[int, str]] = {
     GATHER: "exposed_data",
     TO_HOST: "exposed_offload",
     FROM_HOST: "exposed_offload",
+    HOST: "host",
 }
 
 Piece = tuple[int, int, str]
@@ -98,7 +100,7 @@ def pieces(graph: Graph, played: Played, role: int, until: int) -> list[Piece]:
     if now > since:
         result.append((since, now, kernels))
     if until > now:
-        streams = (DATA, TO_HOST, FROM_HOST)
+        streams = (DATA, TO_HOST, FROM_HOST, HOST)
         late = [op for op in operations if end[op] > now and stream[op] in streams]
         result += _tail(graph, played, late, (now, until))
     return result

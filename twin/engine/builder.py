@@ -6,12 +6,12 @@ for the one before, but for what runs beside a collective.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
 
 from twin.arch.ops import CollectiveKind, Exchange, Layer
 from twin.engine.cost_model import NOTHING, CostModel, Kernels, nanoseconds
-from twin.engine.overlap import hold_for_host
+from twin.engine.host import with_host
 from twin.engine.program import (
     COMPUTE,
     CONTEXT,
@@ -74,8 +74,14 @@ class Builder:
         self.pending = Kernels(
             self.pending.seconds + kernels.seconds,
             self.pending.sm_bound + kernels.sm_bound,
-            self.pending.count + kernels.count,
+            self.pending.host + kernels.host,
         )
+
+    def ask(self) -> None:
+        """The host waits for the open segment."""
+        if self.name:
+            self.close()
+            self.steps[-1] = replace(self.steps[-1], asks="end")
 
     def close(self) -> None:
         """End the open segment."""
@@ -87,7 +93,7 @@ class Builder:
                 COMPUTE,
                 nanoseconds(done.seconds),
                 self.before if self.waiting else self.tail,
-                kernels=done.count,
+                host_ns=done.host * 1e9,
                 # Segments of one share in a thousand are alike: fewer paces to work out.
                 sm_bound=round(bound, 3),
             )
@@ -109,7 +115,7 @@ class Builder:
 
     def copy(self, kernels: Kernels) -> None:
         """Add what brings a tensor into order, if anything does."""
-        if kernels.count:
+        if kernels.host or kernels.seconds:
             self.compute(self.kernels_of, kernels)
 
     def beside(self, item: Exchange, kind: CollectiveKind) -> None:
@@ -120,7 +126,7 @@ class Builder:
             self.owed = Kernels(
                 self.owed.seconds + copy.seconds,
                 self.owed.sm_bound + copy.sm_bound,
-                self.owed.count + copy.count,
+                self.owed.host + copy.host,
             )
 
     def join(self) -> None:
@@ -143,6 +149,8 @@ class Builder:
         after = (self.ends[max(0, len(self.ends) - 2)],)
         gathers = self._over_replicas("all_gather", layer, GATHER, after)
         self.tail = (*self.tail, *gathers)
+        if gathers:
+            self.copy(self.costs.gathered(layer.used.total * PARAMETER_BYTES))
 
     def end_layer(self) -> None:
         """The kernels of a gathered layer are all there."""
@@ -153,6 +161,8 @@ class Builder:
         """Reduce-scatter the gradients of a layer behind its kernels. The next layer's wait for the
         reduction before this one, so that gradients of two layers are whole at most (as in torch's
         FSDP2)."""
+        if self.costs.copies_gathered:
+            self.copy(self.costs.gathered(layer.learned.total * self.costs.gradient_bytes))
         self.close()
         reducing = self._over_replicas("reduce_scatter", layer, DATA, self.tail)
         self.tail, self.reducing = (*self.tail, *self.reducing), reducing
@@ -173,7 +183,8 @@ class Builder:
             if size and self.costs.placements[group].size > 1:
                 flow, delay = self.costs.collective(kind, size * width, group)
                 sms = self.costs.calibration.collective_sms
-                step = Step(_NAMES[kind], stream, delay, after, flow, group, kernels=1, sms=sms)
+                issued = self.costs.host.exchange(_NAMES[kind]) * 1e9
+                step = Step(_NAMES[kind], stream, delay, after, flow, group, issued, sms=sms)
                 found.append(self._append(step))
         return tuple(found)
 
@@ -192,11 +203,20 @@ class Builder:
         copied = cut and kind == "all_gather" and flow.nic_bytes == 0
         step = Step(
             *(item.name, stream, delay, self.tail, flow, item.group),
-            kernels=costs.looped(costs.pieces - 1) if cut else 1.0,
+            host_ns=1e9
+            * costs.host.exchange(item.name, costs.pieces - 1 if cut else 1, backward=backward),
             sms=0 if copied else sms,
-            asks=item.asks,
+            asks=self._asks(item, backward=backward),
         )
         return self._append(step)
+
+    def _asks(self, item: Exchange, *, backward: bool) -> Literal["", "start", "end"]:
+        """Whether the host waits for an exchange: a dispatcher that merges copies counts rows in
+        the dispatch itself, and its backward knows them."""
+        counted = item.name != "dispatch" or self.costs.spread is not None
+        if backward or not counted:
+            return ""
+        return self.costs.host.asks(item.name, asks=item.asks)
 
     def _append(self, step: Step) -> int:
         self.steps.append(step)
@@ -207,5 +227,8 @@ class Builder:
         self.close()
         if not self.steps:
             self._append(Step("empty", COMPUTE, 0, ()))
-        dispatch = self.costs.calibration.dispatch * 1e9
-        return hold_for_host(tuple(self.steps), self.costs.alone, dispatch)
+        host = self.costs.host
+        self.steps[-1] = replace(
+            self.steps[-1], host_ns=self.steps[-1].host_ns + host.microbatch * 1e9
+        )
+        return with_host(tuple(self.steps), self.costs.alone, host.sync_ns)

@@ -31,7 +31,8 @@ from twin.arch.kernels import COUNT
 from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
 from twin.collectives.base import Traffic
 from twin.engine.cost_model import CostModel, nanoseconds
-from twin.engine.program import COMPUTE, DATA, FROM_HOST, TO_HOST, Group, Step, Template
+from twin.engine.host import NAME
+from twin.engine.program import COMPUTE, DATA, FROM_HOST, HOST, TO_HOST, Group, Step, Template
 from twin.network.links import capacity, latency, sharers
 from twin.network.placement import Placement
 from twin.optimizers.base import Phase, Sent, Share, dense_weights, squares
@@ -121,7 +122,9 @@ def _close(plan: Plan, costs: CostModel, chunks: Sequence[Chunk], *, shared: boo
     closing.update(share_of(plan.scenario, plan.mesh, chunks))
     if zero in (1, 2) and not plan.scenario.parallel.overlap_param_gather:
         closing.collectives("all_gather_weights", "all_gather", total, PARAMETER_BYTES, None)
-    closing.loads(layer for chunk in chunks for layer in chunk.layers)
+    layers = [layer for chunk in chunks for layer in chunk.layers]
+    closing.loads(layers)
+    closing.host(sum(one.count for layer in layers for one in layer.matrices))
     return tuple(closing.steps), tuple(closing.ready)
 
 
@@ -139,6 +142,8 @@ class _Closing:
         self.ready: list[int | None] = []
         self.last: tuple[int, ...] = ()
         """What the next step waits for."""
+        self.agreed: int | None = None
+        """The step in which ranks agree on the gradient norm."""
 
     def add(
         self, name: str, kind: CollectiveKind, size: float, group: Group, chunk: int | None = None
@@ -192,6 +197,13 @@ class _Closing:
         biases = sum(layer.weights.buffers for layer in layers)
         self.small("expert_loads", COUNT * biases)
 
+    def host(self, matrices: int) -> None:
+        """What the host does for a step beside its passes, once the gradient norm has come."""
+        seconds = self.costs.host.step(matrices)
+        if seconds:
+            after = (self.agreed,) if self.agreed is not None else self.last
+            self._append(Step(NAME, HOST, nanoseconds(seconds), after), None)
+
     def small(self, name: str, size: float) -> None:
         """Add an all-reduce of a few numbers over the replicas of dense weights."""
         replicas = self.costs.placements["data"]
@@ -221,6 +233,7 @@ class _Closing:
         ranks = mesh.stage_ranks if self.plan.scenario.parallel.schedule.staggered else mesh.ranks
         flow, delay = self.costs.agree(Placement(ranks, min(ranks, node)))
         self._append(Step("gradient_norm", DATA, delay, self._after(None), flow, "world"), None)
+        self.agreed = len(self.steps) - 1
 
     def compute(self, works: Iterable[tuple[OpClass, Work]]) -> None:
         """Add kernels of the optimizer."""

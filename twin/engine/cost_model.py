@@ -19,6 +19,7 @@ from twin.collectives.spread import Spread, spread
 from twin.collectives.traffic import chosen, serial, traffic
 from twin.engine.events import Played, play
 from twin.engine.graph import template_graph
+from twin.engine.host import HostCosts, Part
 from twin.engine.link_map import Rates, wire
 from twin.engine.program import Program, Template
 from twin.engine.roles import seats
@@ -69,18 +70,16 @@ def nanoseconds(value: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Some kernels: seconds at full speed, those of them that SMs bound, and what they take of the
-    host, in launches."""
+    """Some kernels: seconds at full speed, those of them that SMs bound, and what the host needs to
+    issue them."""
 
     seconds: float
     sm_bound: float
-    count: float
+    host: float
 
 
 NOTHING: Final = Kernels(0.0, 0.0, 0.0)
 Overlap = Literal["none", "bulk", "pieces"]
-Part = Literal["forward", "backward", "weight"]
-"""Forward, the gradient of the input, and that of the weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +105,10 @@ class CostModel:
     """Of a gradient that is reduced."""
     sequence_copies: bool = False
     """What tensor ranks gather or sum is copied into order (`parallel.sequence_copies`)."""
-    casts_in_calls: bool = False
-    """Casts to FP8 are launched by the call of the product they are for, as in Transformer Engine:
-    one costs the host nothing more, a loop over experts what its kernels add on the device."""
+    copies_gathered: bool = False
+    """Parameters that are gathered are copied (`software.copies_gathered`)."""
+    host: HostCosts = field(kw_only=True)
+    """What the host needs to issue operations."""
     priced_ops: dict[tuple[int, Part, int | None], tuple[Op, Kernels]] = field(
         init=False, repr=False, compare=False, default_factory=dict[Any, Any]
     )
@@ -144,7 +144,13 @@ class CostModel:
             parallel.overlap_tensor,
             scenario.train.gradient_bytes,
             parallel.sequence_copies,
-            scenario.train.fp8_scaling != "block",
+            scenario.software is not None and scenario.software.copies_gathered,
+            host=HostCosts(
+                scenario.calibration,
+                None if scenario.software is None else scenario.software.host,
+                scenario.cluster.node.host.slowness,
+                scenario.train.fp8_scaling != "block",
+            ),
         )
 
     @property
@@ -183,11 +189,8 @@ class CostModel:
 
     def _kernels(self, op: Op, part: Part, count: int | None) -> Kernels:
         cost, times = self.cost(op, part, cut=count is not None), 1 if count is None else count
-        kernels: float = getattr(op, part).kernels
-        if self.casts_in_calls and op.kind == "cast":
-            kernels = self.looped(kernels) - 1.0
         seconds = times * cost.seconds
-        return Kernels(seconds, seconds * cost.sm_bound, kernels)
+        return Kernels(seconds, seconds * cost.sm_bound, self.host.op(op, part))
 
     def copied(
         self, item: Exchange, kind: CollectiveKind, *, backward: bool, cut: bool = False
@@ -200,6 +203,14 @@ class CostModel:
             return Work()
         return Work(0.0, item.payload(backward) * (1 + 1 / self.pieces if cut else 2), 1)
 
+    def gathered(self, size: float) -> Kernels:
+        """The kernel that copies so many bytes of parameters or gradients between the buffer of a
+        collective and their own."""
+        if not self.copies_gathered or not size:
+            return NOTHING
+        cost = self.prices("bandwidth", Work(0.0, 2 * size, 1), False)
+        return Kernels(cost.seconds, 0.0, self.host.copy())
+
     def reordered(
         self, item: Exchange, kind: CollectiveKind, *, backward: bool, cut: bool = False
     ) -> Kernels:
@@ -208,19 +219,12 @@ class CostModel:
         if not work.kernels:
             return NOTHING
         cost = self.prices("bandwidth", work, False)
-        return Kernels(cost.seconds, cost.seconds * cost.sm_bound, 1.0)
-
-    def looped(self, kernels: float) -> float:
-        """What one call whose loop in C++ launches so many kernels takes of the host, in launches
-        of PyTorch: one, and of each further kernel what it adds on the device."""
-        profile = self.calibration
-        further = min(1.0, profile.launch / profile.dispatch) if profile.dispatch else 0.0
-        return 1.0 + max(0.0, kernels - 1.0) * further
+        return Kernels(cost.seconds, cost.seconds * cost.sm_bound, self.host.copy())
 
     def cost(self, op: Op, part: Part, *, cut: bool = False) -> Price:
         """What one part of an op costs, whole or one piece of it."""
         work: Work = getattr(op, part)
-        own = piece(work, self.pieces) if cut else work
+        own = piece(work, self.pieces) if cut else self.host.run(op, part, work)
         return self.prices(op.kind, own, part != "forward")
 
     def collective(self, kind: CollectiveKind, size: float, group: str) -> tuple[Traffic, int]:

@@ -17,6 +17,7 @@ from twin.engine.overlap import paired
 from twin.engine.program import (
     COMPUTE,
     FROM_HOST,
+    HOST,
     SEND_FORWARD,
     STREAMS,
     TO_HOST,
@@ -25,6 +26,7 @@ from twin.engine.program import (
     Step,
     Template,
     last_steps,
+    roots,
     send_stream,
 )
 from twin.planning.offload import offloaded
@@ -77,7 +79,9 @@ class _Columns:
     waits: Offsets
     local: tuple[Offsets, ...]
     roots: Offsets
-    """Steps that wait for nothing in the template but their stream."""
+    """Steps that wait for nothing in the template but their stream, but for the host's."""
+    issue: int | None
+    """The first step of the host."""
     first: tuple[tuple[int, int], ...]
     last: tuple[tuple[int, int], ...]
     grouped: tuple[tuple[int, str], ...]
@@ -106,7 +110,8 @@ class _Columns:
             traffic=tuple((s.traffic, s.slowed) if s.traffic else None for s in template),
             waits=tuple(waits),
             local=tuple(tuple(d) for d in dependents),
-            roots=tuple(i for i, step in enumerate(template) if not step.after),
+            roots=roots(template),
+            issue=next((i for i, step in enumerate(template) if step.stream == HOST), None),
             first=tuple(first.items()),
             last=tuple(last.items()),
             grouped=tuple((i, s.group) for i, s in enumerate(template) if s.group != "self"),
@@ -134,8 +139,8 @@ class _Turn:
     @staticmethod
     def of(columns: _Columns, lanes: tuple[int, ...]) -> _Turn:
         every = range(max(lanes) + 1)
-        roots = tuple(tuple(i for i in columns.roots if lanes[i] == lane) for lane in every)
-        return _Turn(columns, lanes, roots, *last_steps(columns.stream, lanes))
+        begins = tuple(tuple(i for i in columns.roots if lanes[i] == lane) for lane in every)
+        return _Turn(columns, lanes, begins, *last_steps(columns.stream, lanes))
 
 
 def template_graph(template: Template, program: Program) -> Graph:
@@ -183,6 +188,8 @@ class _Unroller:
         self.needs: list[tuple[tuple[int, str, int, int], int]] = []
         self.tails: list[dict[int, int]] = []
         self.groups: dict[tuple[str, int, int], list[int]] = {}
+        self.begun: dict[int, int] = {}
+        """Role -> the first operation of its last turn."""
         self.sequence: dict[tuple[int, str], int] = {}
         self.chunks = program.chunk_map
         self.messages: dict[tuple[int, int], tuple[Sent, ...]] = {}
@@ -246,14 +253,18 @@ class _Unroller:
         turn = self._turn(both)
         base = self._append(turn.columns, index, role, both[0])
         graph = self.graph
+        if turn.columns.issue is not None and index in self.begun:
+            # The host is at most a pass ahead.
+            graph.edge(self.begun[index], base + turn.columns.issue)
+        self.begun[index] = base + min(begins[0] for begins in turn.roots)
         if len(both) > 1:
             graph.chunk[base:] = [both[lane].chunk for lane in turn.lanes]
             graph.microbatch[base:] = [both[lane].microbatch for lane in turn.lanes]
         ends: list[int] = []
-        for action, gather, before, roots, end in zip(
+        for action, gather, before, begins, end in zip(
             both, gathers, held, turn.roots, turn.ends, strict=True
         ):
-            first = [base + i for i in roots]
+            first = [base + i for i in begins]
             self._receive(index, action, gather, first)
             for op in before:
                 for root in first:
@@ -277,7 +288,7 @@ class _Unroller:
                 templates[0],
                 templates[1],
                 program.capacity,
-                program.dispatch_ns,
+                program.sync_ns,
                 program.beside,
             )
             made = _Turn.of(_Columns.of(pair.steps), pair.lanes)
@@ -298,16 +309,16 @@ class _Unroller:
             return None
         return self._append(self.receive, index, role, action)
 
-    def _receive(self, index: int, action: Action, gather: int | None, roots: list[int]) -> None:
+    def _receive(self, index: int, action: Action, gather: int | None, begins: list[int]) -> None:
         """The pass, or the gather before it, waits for the result that it needs."""
         source = self._source(action)
         if source is None:
             return
         if gather is not None:
-            for root in roots:
+            for root in begins:
                 self.graph.edge(gather, root)
         key = (index, *source, action.microbatch)
-        self.needs += [(key, after) for after in (roots if gather is None else [gather])]
+        self.needs += [(key, after) for after in (begins if gather is None else [gather])]
 
     def _send(self, index: int, role: Role, action: Action, end: int) -> None:
         """Send the result to the role that runs the next pass, or hand it over where that is the

@@ -126,7 +126,7 @@ def _moved(step: Step, by: int) -> Step:
         _shifted(step.after, by),
         step.traffic,
         step.group,
-        step.kernels,
+        step.host_ns,
         step.sms,
         step.sm_bound,
         step.slowed,

@@ -203,6 +203,7 @@ class _Walk:
         if at > idle and shape.rigid:
             name_wait(first, (idle, at), role, stage.spent)
         stage.fall(outcome, at, kinds)
+        stage.run_ahead(at + shape.first)
         by = at if outcome.alike else 0
         made = [
             tails[last] if isinstance(last, int) else moved(last, by, role)

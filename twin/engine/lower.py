@@ -3,6 +3,7 @@ step."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from twin.engine.closing import finishes, opening
@@ -32,6 +33,9 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
     )
     # A transfer of one rank per stage has alone what any has, whatever else is wired.
     costs = CostModel.of(plan, wiring.alone if ranks == "folded" else None)
+    if costs.host.waits_for("messages") and scenario.parallel.virtual == 1:
+        # A stage goes on when its host has seen the message.
+        message = replace(message, latency_ns=message.latency_ns + round(costs.host.sync_ns))
     closes = finishes(plan, costs)
     opens = [opening(plan, costs, stage) for stage in range(plan.mesh.pipeline)]
     return Program(
@@ -46,7 +50,7 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
         finish=tuple(steps for steps, _ in closes),
         ready_after=tuple(ready for _, ready in closes),
         wiring=wiring,
-        dispatch_ns=profile.dispatch * 1e9,
+        sync_ns=costs.host.sync_ns,
         offload=_offload(plan),
         sms=scenario.cluster.node.gpu.sms,
         contention=profile.contention,

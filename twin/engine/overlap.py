@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
+from twin.engine.host import weave, without_host
 from twin.engine.program import COMPUTE, EXPERT, OverlapLoss, Step, Template
 
 FORWARD, BACKWARD = 0, 1
@@ -47,51 +48,30 @@ def _stream_ends(template: Template, capacity: Mapping[str, float]) -> dict[int,
     return free
 
 
-def hold_for_host(
-    template: Template, capacity: Mapping[str, float], dispatch_ns: float
-) -> Template:
-    """A pass holds the compute stream at least as long as the host needs to launch its kernels one
-    after another; while the host is ahead, launches are hidden. What is missing goes to the
-    segments by their kernels, and to the last one what of it would hide under an exchange. A
-    collective that still runs when the next pass begins gives the host no time."""
-    needed = sum(step.kernels for step in template) * dispatch_ns
-    segments = [i for i, step in enumerate(template) if step.stream == COMPUTE]
-    kernels = sum(template[i].kernels for i in segments)
-    missing = needed - _stream_ends(template, capacity).get(COMPUTE, 0.0)
-    if missing <= 0 or not kernels:
-        return template
-    held = list(template)
-    for i in segments:
-        held[i] = _longer(template[i], missing * template[i].kernels / kernels)
-    hidden = needed - _stream_ends(tuple(held), capacity)[COMPUTE]
-    held[segments[-1]] = _longer(held[segments[-1]], max(0.0, hidden))
-    return tuple(held)
-
-
-def _longer(step: Step, nanoseconds: float) -> Step:
-    return replace(step, duration_ns=step.duration_ns + round(nanoseconds))
-
-
 def paired(
     forward: Template,
     backward: Template,
     capacity: Mapping[str, float],
-    dispatch_ns: float,
+    sync_ns: float,
     beside: OverlapLoss = OverlapLoss(),  # noqa: B008 (frozen)
 ) -> Pair:
     """A forward and a backward of another micro-batch, block by block, the backward first: a block
     is the segments up to the next exchange, and the exchanges after them."""
-    lanes = (forward, backward)
+    lanes = (without_host(forward), without_host(backward))
     places: tuple[dict[int, int], dict[int, int]] = ({}, {})
     steps: list[Step] = []
     owners: list[int] = []
-    for lane, position in in_turn(forward, backward):
+    for lane, position in in_turn(*lanes):
         step = lanes[lane][position]
         places[lane][position] = len(steps)
         after = tuple(places[lane][i] for i in step.after)
         steps.append(replace(together(step, beside), after=after))
         owners.append(lane)
-    return Pair(hold_for_host(tuple(steps), capacity, dispatch_ns), tuple(owners))
+    woven, at = weave(tuple(steps), capacity, sync_ns)
+    whose = [owners[-1]] * len(woven)
+    for place, lane in zip(at, owners, strict=True):
+        whose[place] = lane
+    return Pair(woven, tuple(whose))
 
 
 def in_turn(forward: Template, backward: Template) -> Iterator[tuple[int, int]]:
@@ -105,7 +85,7 @@ def in_turn(forward: Template, backward: Template) -> Iterator[tuple[int, int]]:
 
 def together(step: Step, beside: OverlapLoss) -> Step:
     """The step as it goes beside the kernels of another pass."""
-    if step.stream != EXPERT or step.traffic is None or step.asks:
+    if step.stream != EXPERT or step.traffic is None or step.asks == "end":
         return step
     wait = step.duration_ns + beside.wait_ns
     return replace(step, duration_ns=wait, slowed=beside.loss > 0)
@@ -114,6 +94,6 @@ def together(step: Step, beside: OverlapLoss) -> Step:
 def _blocks(template: Template) -> list[range]:
     """Positions of each block. Segments that differ in name only (recomputation, then backward)
     have nothing to hide between them; what the host waits for hides under nothing."""
-    kernels = [step.stream == COMPUTE or step.asks for step in template]
+    kernels = [step.stream == COMPUTE or step.asks == "end" for step in template]
     starts = [i for i in range(1, len(template)) if kernels[i] and not kernels[i - 1]]
     return [range(*ends) for ends in pairwise((0, *starts, len(template)))]

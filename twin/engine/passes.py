@@ -156,6 +156,8 @@ def _forward(layer: Layer, builder: Builder, name: str) -> None:
     for item in forward_units(layer, builder.costs.overlap):
         if isinstance(item, Op):
             _compute(builder, name, builder.costs.kernels(item, "forward"), aside=item.aside)
+            if builder.costs.host.waits_for(item.name):
+                builder.ask()
         elif isinstance(item, Gathered | Scattered):
             _in_pieces(item, builder, name, "forward")
         elif isinstance(item, Exchange) and item.forward is not None:
@@ -196,7 +198,7 @@ def _gradients(op: Op, builder: Builder, repeated: frozenset[str], name: str) ->
 
 def _compute(builder: Builder, name: str, kernels: Kernels, *, aside: bool = False) -> None:
     """Add kernels; where there are none, the open segment stays as it is."""
-    if kernels.count or kernels.seconds or (name, aside) != (builder.name, builder.waiting):
+    if kernels.host or kernels.seconds or (name, aside) != (builder.name, builder.waiting):
         builder.compute(name, kernels, aside=aside)
 
 

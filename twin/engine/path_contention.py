@@ -173,6 +173,7 @@ class Crowded:
         if at > idle and shape.rigid:
             name_wait(first, (idle, at), stage.role, stage.spent)
         stage.fall(outcome, at, passes)
+        stage.run_ahead(at + shape.first)
         self._leave(role, turn, crowd, (outcome, at))
         stage.place += 1
         self._await(role)

@@ -25,6 +25,7 @@ from twin.engine.program import (
     COMPUTE,
     DATA,
     FROM_HOST,
+    HOST,
     STREAMS,
     TO_HOST,
     Group,
@@ -183,7 +184,7 @@ class _Closing:
     def wait_until(self, end: int) -> None:
         """Name the time after the last kernel: own transfers, and else waiting for the others."""
         spent, now = self.stage.spent, self.stage.tails[COMPUTE][0]
-        own = (r for r in self.records if r[3] in (DATA, TO_HOST, FROM_HOST))
+        own = (r for r in self.records if r[3] in (DATA, TO_HOST, FROM_HOST, HOST))
         for late in sorted(own, key=lambda record: record[1]):
             begin = max(now, late[1])
             if late[0] > begin:
@@ -309,6 +310,12 @@ class Stage:
             self.ramp[1] = tuple(self.spent)
         self.starts.append(at)
         self.ends.append(self.tails[COMPUTE][0])
+
+    def run_ahead(self, begun: int) -> None:
+        """The host goes on to the next turn when the first kernel of this one is over, if it has
+        issued all of it."""
+        if begun > self.tails[HOST][0]:
+            self.tails[HOST] = begun, begun, begun, COMPUTE, self.role, None
 
     def known(self, last: int | Record, by: int) -> Record:
         """An operation of the template that was just taken over, which started at `by`: the last of

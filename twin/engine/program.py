@@ -28,13 +28,15 @@ STREAMS: Final = (
     "gather",
     "to_host",
     "from_host",
+    "host",
 )
 """In-order streams of every role. Sends have a stream per direction because each neighbour has its
 own communicator; gathers of sharded parameters do not queue behind reductions of gradients (torch
-FSDP2 has a stream for each). The last two are copy engines, one per direction."""
+FSDP2 has a stream for each). Then come copy engines, one per direction, and the host thread that
+issues all the rest (`twin.engine.host`)."""
 
 COMPUTE, TENSOR, EXPERT, SEND_FORWARD, SEND_BACKWARD = range(5)
-DATA, CONTEXT, GATHER, TO_HOST, FROM_HOST = range(5, len(STREAMS))
+DATA, CONTEXT, GATHER, TO_HOST, FROM_HOST, HOST = range(5, len(STREAMS))
 
 Group = Literal[
     "self",
@@ -75,16 +77,17 @@ class Step:
     after: tuple[int, ...]
     traffic: Traffic | None = None
     group: Group = "self"
-    kernels: float = 0.0
-    """Kernels that the host launches for it."""
+    host_ns: float = 0.0
+    """What the host needs to issue it."""
     sms: int = 0
     """SMs that a communication kernel holds while it runs."""
     sm_bound: float = 1.0
     """Share of a compute step's time that SMs bound, not memory."""
     slowed: bool = False
     """Whether kernels beside it cost its bytes a part of their rate (`OverlapLoss`)."""
-    asks: bool = False
-    """Whether the host waits for it: the other pass of a pair does not go on meanwhile."""
+    asks: Literal["", "start", "end"] = ""
+    """Whether the host waits until it could start, or for its end: then the other pass of a pair
+    does not go on meanwhile."""
 
     def alone_ns(self, capacity: Mapping[str, float]) -> float:
         """How long it lasts with its links and SMs to itself; `capacity` as in `Program`."""
@@ -112,15 +115,27 @@ def parts(traffic: Traffic, *, slowed: bool = False) -> dict[str, float]:
     return {path: size for path, size in sizes.items() if size > 0}
 
 
+def roots(template: Template) -> tuple[int, ...]:
+    """Steps of the device that wait for no other of the template, but for their stream and the
+    host."""
+    host = {place for place, step in enumerate(template) if step.stream == HOST}
+    return tuple(
+        place
+        for place, step in enumerate(template)
+        if step.stream != HOST and host.issuperset(step.after)
+    )
+
+
 def last_steps(
     streams: Sequence[int], lanes: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Of each pass, steps being on these streams and of these passes (negative: of none), the one
-    that ends its result, and its last: reductions of gradients come after the result."""
+    that ends its result, and its last: reductions of gradients come after the result, and the host
+    has no part in either."""
     ends: dict[int, int] = {}
     results: dict[int, int] = {}
     for place, (stream, lane) in enumerate(zip(streams, lanes, strict=True)):
-        if lane >= 0:
+        if lane >= 0 and streams[place] != HOST:
             ends[lane] = place
             if stream != DATA or lane not in results:
                 results[lane] = place
@@ -210,8 +225,8 @@ class Program:
     but `after`."""
     wiring: Wiring
     """The links of the roles."""
-    dispatch_ns: float = 0.0
-    """What the host needs per kernel: no pass is over before its kernels are launched."""
+    sync_ns: float = 0.0
+    """What it takes the host to go on after it has waited for the device."""
     offload: Offload | None = None
     sms: int = 1
     """Of a GPU."""

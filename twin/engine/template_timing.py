@@ -22,6 +22,7 @@ from twin.engine.pass_dependencies import NOWHERE, Passes
 from twin.engine.program import (
     COMPUTE,
     FROM_HOST,
+    HOST,
     SEND_BACKWARD,
     SEND_FORWARD,
     TO_HOST,
@@ -30,6 +31,7 @@ from twin.engine.program import (
     Template,
     last_steps,
     parts,
+    roots,
 )
 from twin.engine.trace import CAUSES
 
@@ -132,8 +134,14 @@ class TemplateTiming:
     """Streams beside the first step's, and how long after its start each has its first step."""
     second: int
     """How long after the start the second pass of a pair begins."""
+    begins: frozenset[int]
+    """Steps that wait for arrivals."""
     rigid: bool
     """True where all follows from the first step, a kernel, as long as nothing else is late."""
+    hosted: bool
+    """Whether it has steps of the host, which may begin before the template does."""
+    first: int
+    """How long its first step lasts: then the host may go on to the next turn."""
     beside: dict[int, int] = field(default_factory=dict[int, int])
     """Stream -> how long what is on it lasts that starts beside it: a message, a copy, a
     reduction."""
@@ -163,7 +171,7 @@ class TemplateTiming:
             starts.append(max(ready, free.get(step.stream, 0)))
             free[step.stream] = starts[-1] + duration
             first.setdefault(step.stream, starts[-1])
-        roots = [i for i, step in enumerate(steps) if not step.after]
+        begins = roots(steps)
         return TemplateTiming(
             steps=steps,
             lanes=lanes,
@@ -175,9 +183,16 @@ class TemplateTiming:
                 for step, duration, least in zip(steps, durations, full, strict=True)
             ),
             sends=sum((step.traffic for step in steps if step.traffic), Traffic()),
-            others=tuple((stream, at) for stream, at in first.items() if stream != steps[0].stream),
-            second=min((starts[i] for i in roots if lanes[i] != lanes[0]), default=0),
-            rigid=all(steps[i].stream == COMPUTE for i in roots),
+            others=tuple(
+                (stream, at)
+                for stream, at in first.items()
+                if stream not in (steps[0].stream, HOST)
+            ),
+            second=min((starts[i] for i in begins if lanes[i] != lanes[0]), default=0),
+            begins=frozenset(begins),
+            rigid=all(steps[i].stream == COMPUTE for i in begins),
+            hosted=any(step.stream == HOST for step in steps),
+            first=durations[0],
         )
 
     def fall(
@@ -189,7 +204,7 @@ class TemplateTiming:
             if tails[stream][0] > at + start:
                 break
         else:
-            if self._on_time(at, arrivals):
+            if not self.hosted and self._on_time(at, arrivals):
                 if self.free is None:
                     self.free = self.play(at, role, tails, arrivals)
                 return self.free
@@ -213,6 +228,8 @@ class TemplateTiming:
         if not self.rigid:
             late = [self.head, *(stream for stream, _ in self.others)]
         key: list[int] = []
+        if self.hosted:
+            late.append(HOST)
         for stream in late:
             key += (stream, tails[stream][0] - at, tails[stream][1] - at)
         if self._on_time(at, arrivals):
@@ -236,8 +253,10 @@ class TemplateTiming:
         spent = [0] * len(CAUSES)
         idle, alike = at if self.rigid else tails[COMPUTE][0], True
         columns = zip(self.steps, self.durations, self.taken, self.lanes, strict=True)
-        for step, duration, taken, lane in columns:
-            waits = [records[i] for i in step.after] or [arrivals[lane]]
+        for place, (step, duration, taken, lane) in enumerate(columns):
+            waits = [records[i] for i in step.after]
+            if place in self.begins:
+                waits.append(arrivals[lane])
             waits.append(own.get(step.stream, tails[step.stream]))
             cause: Record | None = max(waits, key=lambda record: record[0])
             start = cause[0]
@@ -362,5 +381,5 @@ def joined(templates: Sequence[Template], program: Program) -> tuple[Template, t
     if len(templates) == 1:
         return templates[0], (0,) * len(templates[0])
     forward, backward = templates
-    pair = paired(forward, backward, program.capacity, program.dispatch_ns, program.beside)
+    pair = paired(forward, backward, program.capacity, program.sync_ns, program.beside)
     return pair.steps, pair.lanes

@@ -19,6 +19,7 @@ CAUSES: Final = (
     "exposed_context",
     "exposed_offload",
     "optimizer",
+    "host",
     "bubble",
     "other",
 )

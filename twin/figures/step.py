@@ -41,7 +41,6 @@ LOSS_MEANING: Final[dict[str, Meaning]] = {
     "efficiency": "efficiency",
     "launch": "launch",
     "recompute": "recompute",
-    "host": "host",
     **{cause: colour for cause, colour in MEANING.items() if cause != "compute"},
 }
 """The colour of each loss, as in every other figure: the parts of computing, and the other causes

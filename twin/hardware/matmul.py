@@ -55,7 +55,7 @@ def arithmetic(flop: float, product: Product, known: MatmulSpec, gpu: GpuSpec) -
     return flop * stretch * ramp / (peak(gpu, product) * reached)
 
 
-def launches(product: Product, kernels: int, known: MatmulSpec) -> float:
+def launches(product: Product, kernels: float, known: MatmulSpec) -> float:
     """Seconds that starting so many kernels of a product adds."""
     groups = product.groups if product.groups > 1 else 0
     return kernels * (known.launch + groups * known.group_launch)

@@ -47,6 +47,7 @@ from twin.spec.data import RephrasingRecipe, TrajectoryRecipe
 from twin.spec.goodput import FailuresSpec, RestartSpec
 from twin.spec.inference import EngineSpec
 from twin.spec.model import ModelSpec
+from twin.spec.software import SoftwareSpec
 from twin.spec.weight_update import UpdaterSpec
 
 PartKind = Literal[
@@ -55,6 +56,7 @@ PartKind = Literal[
     "fabrics",
     "models",
     "calibrations",
+    "software",
     "updaters",
     "prices",
     "sites",
@@ -74,6 +76,7 @@ PART_SPECS: Mapping[PartKind, type[Spec]] = MappingProxyType(
         "fabrics": FabricSpec,
         "models": ModelSpec,
         "calibrations": CalibrationSpec,
+        "software": SoftwareSpec,
         "updaters": UpdaterSpec,
         "prices": PurchaseSpec,
         "sites": SiteSpec,
@@ -93,6 +96,7 @@ SLOTS: Mapping[KeyPath, PartKind] = MappingProxyType(
         ("cluster", "node", "gpu"): "gpus",
         ("cluster", "fabric"): "fabrics",
         ("calibration",): "calibrations",
+        ("software",): "software",
         ("weight_update", "updater"): "updaters",
         ("cost", "purchase"): "prices",
         ("cost", "site"): "sites",
@@ -367,6 +371,10 @@ def load_part(
 def load_part(
     kind: Literal["calibrations"], name: str, folders: Iterable[Path] = ()
 ) -> Part[CalibrationSpec]: ...
+@overload
+def load_part(
+    kind: Literal["software"], name: str, folders: Iterable[Path] = ()
+) -> Part[SoftwareSpec]: ...
 @overload
 def load_part(
     kind: Literal["updaters"], name: str, folders: Iterable[Path] = ()

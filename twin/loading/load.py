@@ -146,9 +146,13 @@ def _in_a_part(path: KeyPath) -> bool:
 
 
 def _with_calibration(tree: Branch, names: _Names) -> Branch:
-    """A scenario without a calibration uses its GPU's; one without a name refines that."""
+    """A scenario without a calibration uses that of its software on its GPU, or else its GPU's;
+    one without a name refines that."""
     tree = _open_all(tree, names)
+    gpu = find(tree, ("cluster", "node", "gpu", "name"))
     of_gpu = find(tree, ("cluster", "node", "gpu", "calibration"))
+    if gpu is not None and isinstance(gpu.node, Leaf):
+        of_gpu = find(tree, ("software", "calibrations", str(gpu.node.value))) or of_gpu
     own = tree.children.get("calibration")
     if of_gpu is None or not isinstance(of_gpu.node, Leaf):
         return tree

@@ -254,6 +254,7 @@ class _Derivation:
             "optimizer": "kernels of the update on the rank's share of weights, by the roofline "
             f"with the calibration's efficiencies ({self.plan.scenario.train.optimizer.kind})",
             "contention": self._taken(),
+            "host": self._host(),
         }
         return leaf(cause, value, "ns", f"{words}: {why.get(cause, 'see the breakdown')}; {PLAYED}")
 
@@ -265,14 +266,26 @@ class _Derivation:
         classes += [self._launches(path, launched) for path, launched in work.launched.items()]
         total = sum_of("kernel_seconds", "s", classes, "all passes of one rank, mean over stages")
         rest = leaf(
-            "host_and_rounding",
+            "rounding",
             value - 1e9 * (total.value or 0.0),
             "ns",
-            f"what the host adds where it launches slower than kernels run (calibration.dispatch), "
-            f"and rounding of segments to nanoseconds; {PLAYED}",
+            f"rounding of segments to nanoseconds, and kernels that run in halves; {PLAYED}",
         )
-        formula = "1e9 * kernel_seconds + host_and_rounding"
+        formula = "1e9 * kernel_seconds + rounding"
         return node("compute", "ns", formula, [total, rest], CAUSE_WORDS["compute"])
+
+    def _host(self) -> str:
+        """What the host takes, and who says so."""
+        stack = self.plan.scenario.software
+        if stack is None:
+            return (
+                "a host thread that takes calibration.dispatch per kernel "
+                f"({self.plan.scenario.calibration.dispatch * 1e6:g} us) and is late"
+            )
+        return (
+            f"the host thread of {stack.name}: what it does for every operation "
+            "(software.host), where it is late, or has asked the device"
+        )
 
     def _taken(self) -> str:
         """What communication takes from kernels beside it, and who says so."""

@@ -59,7 +59,7 @@ def _of(program: Program, chunks: tuple[int, ...], layers: str) -> Passes:
     seconds = {kind: length_alone(steps, program) / 1e9 for kind, steps in own.items()}
     pair = None
     if program.schedule.pairs:
-        limits = program.capacity, program.dispatch_ns, program.beside
+        limits = program.capacity, program.sync_ns, program.beside
         pair = length_alone(paired(own["F"], own["B"], *limits).steps, program) / 1e9
     return Passes(chunks, layers, seconds["F"], seconds["B"], seconds["I"], seconds["W"], pair)
 

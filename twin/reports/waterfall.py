@@ -122,10 +122,8 @@ def waterfall(plan: Plan, report: Report) -> Waterfall:
         "recompute": _ns(kernels.again),
     }
     rest = row["compute"] - ideal - sum(parts.values())
-    # What is left of compute is the host's, unless it is no more than the rounding of segments to
-    # whole nanoseconds, which belongs to the kernels.
-    parts["host"] = rest if rest > _ROUNDING * row["compute"] else 0
-    parts["efficiency"] += rest - parts["host"]
+    # Rounding of segments to whole nanoseconds, and products that are cut in halves only.
+    parts["efficiency"] += rest
     parts |= {key: row[key] for key in LOSSES if key in CAUSES}
     losses = tuple(loss for key in LOSSES for loss in _losses(key, parts[key], report))
     return Waterfall(ideal, losses, report.step_ns)
@@ -210,7 +208,7 @@ def _part(op: Op, part: Part, cost_model: CostModel, pieces: bool) -> _Kernels:
 
 def _whole(plan: Plan) -> bool:
     """Whether backward passes are whole, not in two halves. Where a schedule has both, the
-    difference, of products that are cut only in halves, counts as the host's."""
+    difference, of products that are cut only in halves, counts as their efficiency."""
     schedule, virtual = plan.scenario.parallel.schedule, plan.scenario.parallel.virtual
     least = schedule.warmup_microbatches(plan.mesh.pipeline, virtual, plan.microbatches)
     order = schedule.order(plan.mesh.pipeline, virtual, min(plan.microbatches, 2 * least))[0]

@@ -100,6 +100,8 @@ class HostSpec(Spec):
     pcie_uplink: BytesPerSecond | None = None
     """line rate of a PCIe switch to its socket in one direction; null: all its GPUs' links
     together"""
+    slowness: Ratio = 1.0
+    """time of one thread over that on the CPU of an H100 server of 2023"""
 
 
 class NodeSpec(Spec):

@@ -22,7 +22,7 @@ from twin.evidence.validate.scenario_parts import (
     model_of,
     spec_of,
 )
-from twin.evidence.validate.stacks import UNKNOWN, Recipe, Tree, over, recipe_of
+from twin.evidence.validate.stacks import NO_STACK, Recipe, Tree, over, recipe_of
 from twin.evidence.validate.steps import scenario_of
 from twin.evidence.validate.suite import PublishedRow, Unreadable, count, degree, number
 from twin.evidence.validate.training import Expressed
@@ -177,7 +177,7 @@ def expressed(row: PublishedRow, asked: RowIteration, recipe: Recipe) -> Express
     habits = over({"memory": {}}, recipe.scenario)
     parts = {"cluster": changed, "model": model_changes(row)}
     edits = {name: part for name, part in parts.items() if part}
-    return Expressed(over(habits, made), edits, UNKNOWN, ())
+    return Expressed(over(habits, made), edits, NO_STACK, ())
 
 
 def _cluster(row: PublishedRow, asked: RowIteration) -> tuple[Tree, Tree]:

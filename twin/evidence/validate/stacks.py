@@ -9,12 +9,13 @@ was chosen by what a row measured.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from twin.evidence.validate.suite import PublishedRow
+from twin.evidence.validate.suite import PublishedRow, degree
 from twin.loading import load_part
 from twin.loading.files import read_data, shipped_folder
 
@@ -67,8 +68,12 @@ class Stack(BaseModel):
     """How names of models begin that its source runs so; all, if none."""
     convention: Convention
     """What its TFLOP/s count."""
-    profiles: dict[str, str]
-    """The calibration of each GPU."""
+    part: str = ""
+    """Its software in the catalog; none: a host that is always ahead."""
+    frameworks: tuple[str, ...] = ()
+    """Words by which a source that no stack names is one of its own."""
+    profiles: dict[str, str] = {}
+    """The calibration of each GPU, where not that of its software."""
     recompute: tuple[tuple[str, ...], ...] = ((), ("full",))
     """What is computed again where a row says nothing: the first that fits."""
     zero: Literal[0, 1, 2, 3] = 1
@@ -133,25 +138,59 @@ def stacks() -> tuple[Stack, ...]:
     return tuple(sorted(found, key=lambda stack: -len(stack.words) - len(stack.models)))
 
 
-UNKNOWN: Final = Stack(
+NO_STACK: Final = Stack(
     name="unknown software", software="", sources=(), convention="causal", profiles={}
 )
-"""Of rows whose source no stack names: nothing but defaults."""
+"""Of rows whose software is a recipe's: nothing but defaults."""
 
 
 def stack_of(row: PublishedRow, gpu: str) -> Stack:
-    """The stack that a row ran, on a GPU of the catalog."""
+    """The stack that a row ran, on a GPU of the catalog: of its source, or of the framework that it
+    names, or the typical one of its layout."""
     own = [stack for stack in stacks() if stack.ran(row)]
-    for stack in own:
-        if gpu in stack.profiles:
-            return stack
-    return own[0] if own else UNKNOWN
+    nearest = (
+        *(one for one in own if gpu in one.profiles),
+        *(one for one in own if knows(one, gpu)),
+    )
+    return next(iter((*nearest, *own)), None) or _typical(row)
+
+
+def _typical(row: PublishedRow) -> Stack:
+    """The stack of the first framework that the words of a row name; of none, that of its layout:
+    FSDP where parameters are sharded, else Megatron-LM."""
+    words = f" {row.source} {row.told} {row.words} ".lower()
+    generic = [stack for stack in stacks() if stack.frameworks]
+    places = [(_first(stack.frameworks, words), stack) for stack in generic]
+    named = [(place, stack) for place, stack in places if place is not None]
+    if named:
+        return min(named, key=lambda one: one[0])[1]
+    sharded = degree(row.layout, "fsdp") > 1 or row.layout.get("zero") == 3
+    chosen = "typical-fsdp" if sharded else "typical-megatron"
+    return next(stack for stack in generic if stack.name == chosen)
+
+
+def _first(names: tuple[str, ...], words: str) -> int | None:
+    """Where the first of these words stands."""
+    found = re.search(rf"\b({'|'.join(map(re.escape, names))})\b", words)
+    return None if found is None else found.start()
+
+
+def knows(stack: Stack, gpu: str) -> bool:
+    """Whether a stack has a calibration for a GPU of the catalog."""
+    return gpu in stack.profiles or bool(_of_software(stack, gpu))
+
+
+def _of_software(stack: Stack, gpu: str) -> str | None:
+    if not stack.part:
+        return None
+    return load_part("software", stack.part).spec.calibrations.get(gpu)
 
 
 def profile_of(stack: Stack, gpu: str) -> str:
-    """The calibration of a GPU of the catalog under a stack; the GPU's own where the stack has
-    none for it."""
-    return stack.profiles.get(gpu) or load_part("gpus", gpu).spec.calibration
+    """The calibration of a GPU of the catalog under a stack; the GPU's own where neither the stack
+    nor its software has one for it."""
+    own = stack.profiles.get(gpu) or _of_software(stack, gpu)
+    return own or load_part("gpus", gpu).spec.calibration
 
 
 _RECIPES: Final = "recipes"

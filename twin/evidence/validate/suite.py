@@ -131,6 +131,12 @@ class PublishedRow:
         return count(self.fields, "seq")
 
     @property
+    def told(self) -> str:
+        """Where the row is from and what it ran on, in its source's words."""
+        source = self.fields.get("source")
+        return f"{source} {self.system}"
+
+    @property
     def words(self) -> str:
         """All that the source says about how it ran, in lower case."""
         says = (

@@ -19,7 +19,7 @@ from twin.evidence.validate.scenario_parts import (
     model_of,
     spec_of,
 )
-from twin.evidence.validate.stacks import UNKNOWN, Stack, profile_of, stack_of
+from twin.evidence.validate.stacks import Stack, knows, profile_of, stack_of
 from twin.evidence.validate.suite import (
     MICROBATCH,
     NO_BATCH,
@@ -65,9 +65,10 @@ def express(row: PublishedRow) -> Expressed:
     if script is not None:
         row = script.completed(row)
         assumed.append(f"layout and batch of {script.script}, where the source gives none")
-    if gpu not in stack.profiles:
-        told = "is not one of the stacks" if stack is UNKNOWN else f"has no profile for {gpu}"
-        assumed.append(f"the GPU's own calibration: its software {told}")
+    if stack.frameworks:
+        assumed.append(f"software: {stack.software}, as the row's words or its layout suggest")
+    if not knows(stack, gpu):
+        assumed.append(f"the GPU's own calibration: its software has none for {gpu}")
     batch, sequence = _batch(row, stack, assumed), row.sequence
     if batch is None or sequence is None:
         raise Unreadable(NO_BATCH)
@@ -91,6 +92,7 @@ def express(row: PublishedRow) -> Expressed:
             **_adapters(row, assumed),
         },
         "calibration": profile_of(stack, gpu),
+        **({"software": stack.part} if stack.part else {}),
     }
     over: Tree = {"cluster": place.over} if place.over else {}
     changes = model_changes(row)

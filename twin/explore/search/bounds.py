@@ -55,6 +55,7 @@ from numpy.typing import NDArray
 
 from twin.arch.ops import Layer
 from twin.engine.cost_model import CostModel, nanoseconds
+from twin.engine.host import HostCosts
 from twin.engine.overlap import in_turn, together
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import COMPUTE, GATHER, OverlapLoss, Step, Template
@@ -118,8 +119,8 @@ def time_bound(
     takes milliseconds; otherwise a pair takes at least the kernels of both."""
     schedule, stages = pipeline
     chunk_map = schedule.chunk_map(stages, len(parts) // stages)
-    ahead = [0.0, *accumulate(part.passes["F"].longest for part in parts)]
-    behind = [0.0, *accumulate(part.passes["I"].longest for part in parts)]
+    ahead = [0.0, *accumulate(part.passes["F"].alone for part in parts)]
+    behind = [0.0, *accumulate(part.passes["I"].alone for part in parts)]
     places: list[list[int]] = [[] for _ in range(stages)]
     for chunk, stage in enumerate(chunk_map.stage_of):
         places[stage].append(chunk_map.part_of[chunk])
@@ -181,11 +182,11 @@ def _turns(
     forward, found = passes["F"], list[tuple[float, float]]()
     for kind in _backwards(schedule):  # pyright: ignore[reportArgumentType]  a frozen section has a hash
         back, late = passes[kind], passes["W"].kernels if kind == "I" else 0.0
-        ways = [forward.longest + back.longest]
+        ways = [forward.alone + back.alone]
         if schedule.pairs:
             pair = model.pair(part, kind) if model is not None else 0.0
             kernels = forward.kernels + back.kernels
-            ways.append(max(kernels, forward.longest, back.longest, pair))
+            ways.append(max(kernels, forward.alone, back.alone, pair))
         found += [(time + late, time) for time in ways]
     return found
 
@@ -269,15 +270,8 @@ class Least:
     """Of all its kernels, one after the other."""
     alone: float
     """From its first kernel to its last."""
-    host: float
-    """That the host needs to launch its kernels."""
     busy: Mapping[int, float]
     """That each stream of transfers is busy, by stream."""
-
-    @property
-    def longest(self) -> float:
-        """What the pass takes at least where it is no part of a pair."""
-        return max(self.alone, self.host)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -377,24 +371,23 @@ def _sum(layers: tuple[LayerTimes, ...], kind: Pass) -> Least:
     for least in own:
         for stream, time in least.busy.items():
             busy[stream] += time
-    kernels, alone, host = (
-        sum(getattr(least, name) for least in own) for name in ("kernels", "alone", "host")
-    )
-    return Least(kernels, alone, host, busy)
+    kernels, alone = (sum(getattr(least, name) for least in own) for name in ("kernels", "alone"))
+    return Least(kernels, alone, busy)
 
 
 def _cost_model(scenario: Scenario) -> CostModel:
     """The costs of a layout, before anything is planned; without what the host takes, which
-    belongs to whole passes."""
+    may run ahead from pass to pass."""
     mesh = lay_out(scenario)
     placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
     nothing = Memory(stages=(), capacity=0.0, reserve={})
     costs = CostModel.of(Plan(scenario, mesh, (), 1, placed, nothing))
-    return replace(costs, calibration=costs.calibration.model_copy(update={"dispatch": 0.0}))
+    free = costs.calibration.model_copy(update={"dispatch": 0.0})
+    return replace(costs, host=HostCosts(free))
 
 
 def _layer_times(index: int, layer: Layer, costs: CostModel, scenario: Scenario) -> LayerTimes:
-    memory, dispatch = scenario.memory, scenario.calibration.dispatch * 1e9
+    memory = scenario.memory
     one = (layer,)
     templates: dict[Pass, Template] = {
         "F": forward_pass(one, costs),
@@ -405,22 +398,21 @@ def _layer_times(index: int, layer: Layer, costs: CostModel, scenario: Scenario)
     return LayerTimes(
         index=index,
         layer=layer,
-        passes={kind: least(made, costs.alone, dispatch) for kind, made in templates.items()},
+        passes={kind: least(made, costs.alone) for kind, made in templates.items()},
         weight=layer_seconds(layer, scenario),
         kept=kept_bytes(layer, memory),
     )
 
 
-def least(template: Template, capacity: Mapping[str, float], dispatch_ns: float) -> Least:
+def least(template: Template, capacity: Mapping[str, float]) -> Least:
     """The least times of a template: every transfer with its links to itself."""
     times = [step.alone_ns(capacity) for step in template]
     busy: defaultdict[int, float] = defaultdict(float)
     for step, time in zip(template, times, strict=True):
         busy[step.stream] += time
     kernels = busy.pop(COMPUTE, 0.0)
-    host = dispatch_ns * sum(step.kernels for step in template)
     alone = _last_kernel((0, step, time) for step, time in zip(template, times, strict=True))
-    return Least(kernels, alone, host, busy)
+    return Least(kernels, alone, busy)
 
 
 def pair_ns(

@@ -44,7 +44,7 @@ from typing import Any
 
 from twin.engine import lower, simulate
 from twin.engine.cost_model import length_alone
-from twin.engine.program import SEND_FORWARD, Program, Template
+from twin.engine.program import HOST, SEND_FORWARD, Program, Template
 from twin.kinds.iteration.types import Batch, Switch
 from twin.network.links import capacity, latency, sharers
 from twin.planning import plan
@@ -112,9 +112,9 @@ def _forward_ns(trainer: Plan, batch: Batch, count: int, n: int) -> int:
 
 
 def _pass_ns(program: Program, template: Template) -> float:
-    kernels = sum(step.kernels for step in template)
+    issued = sum(step.duration_ns for step in template if step.stream == HOST)
     message = program.message.step(SEND_FORWARD).alone_ns(program.capacity)
-    taken = max(length_alone(template, program), kernels * program.dispatch_ns)
+    taken = max(length_alone(template, program), issued)
     return taken + (message if program.stages > 1 else 0.0)
 
 

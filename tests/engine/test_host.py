@@ -1,0 +1,113 @@
+"""The host thread beside the device: worked out by hand, and laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.programs import by_hand
+from twin.engine.host import with_host, without_host
+from twin.engine.overlap import length_ns, paired
+from twin.engine.program import COMPUTE, EXPERT, HOST, Step, Template
+from twin.engine.simulate import simulate
+from twin.schedules.one_f_one_b import OneForwardOneBackward
+
+CAPACITY = {"nvlink": 1.0, "nic": 1.0}
+US = 1000
+
+
+def kernels(*times: tuple[int, int]) -> Template:
+    """Segments one after another: microseconds of the device, and of the host."""
+    return tuple(
+        Step("forward", COMPUTE, time * US, (i - 1,) * (i > 0), host_ns=host * US)
+        for i, (time, host) in enumerate(times)
+    )
+
+
+def hosted(template: Template, sync: int = 0) -> Template:
+    return with_host(template, CAPACITY, sync * US)
+
+
+def length(template: Template) -> float:
+    return length_ns(template, CAPACITY) / US
+
+
+def test_a_host_that_is_ahead_leaves_no_step() -> None:
+    template = kernels((10, 4), (10, 4), (10, 4))
+    assert hosted(template) is template
+
+
+def test_a_slow_host_makes_the_pass_as_long_as_what_it_issues() -> None:
+    """Three segments of 10 that take 16 each to issue."""
+    assert length(hosted(kernels((10, 16), (10, 16), (10, 16)))) == 48
+
+
+def test_a_segment_does_not_start_before_its_launch_begins_nor_end_before_all_is_issued() -> None:
+    """Issued by 30, 35 and 40: the second starts at 30, the third at 40 as the second ends."""
+    template = hosted(kernels((10, 30), (10, 5), (10, 5)))
+    assert length(template) == 50
+
+
+def test_the_host_waits_for_what_it_asks_and_the_device_for_the_host() -> None:
+    """Numbers of rows come to the host at 10 + 5; it sees them 3 later, and what follows runs from
+    18 on, one after the other: 18 + 10; issued by 22, so the last starts at 28."""
+    counts = Step("counts", EXPERT, 5 * US, (0,), None, host_ns=1 * US, asks="end")
+    template = (
+        *kernels((10, 2)),
+        counts,
+        replace(kernels((10, 4))[0], after=(1,)),
+        replace(kernels((10, 4))[0], after=(2,)),
+    )
+    assert length(template) == 35
+    assert length(hosted(template, sync=3)) == 38
+
+
+def test_a_question_of_the_start_does_not_wait_for_the_end() -> None:
+    """The host goes on at 10, issues 6, and the exchange is through at 30 by then."""
+    sent = Step("dispatch", EXPERT, 20 * US, (0,), None, host_ns=1 * US, asks="start")
+    template = (*kernels((10, 2)), sent, replace(kernels((10, 6))[0], after=(1,)))
+    assert length(hosted(template)) == 40
+
+
+def test_the_host_issues_both_passes_of_a_pair() -> None:
+    """Two passes of two segments each, four times 20 to issue."""
+    forward, backward = kernels((10, 20), (10, 20)), kernels((10, 20), (10, 20))
+    pair = paired(hosted(forward), hosted(backward), CAPACITY, 0.0)
+    assert length(pair.steps) == 80
+    assert {
+        lane for lane, step in zip(pair.lanes, pair.steps, strict=True) if step.stream == HOST
+    } <= {0, 1}
+
+
+segments = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=8)
+
+
+@given(segments)
+def test_a_pass_is_no_shorter_than_host_or_device_and_no_longer_than_both(times) -> None:
+    template = kernels(*times)
+    found = length(hosted(template))
+    device, host = (sum(column) for column in zip(*times, strict=True))
+    assert max(device, host) - 0.5 <= found <= device + host
+    assert without_host(hosted(template)) == template
+
+
+@given(segments, st.integers(0, 7))
+def test_a_slower_host_never_makes_a_pass_shorter(times, place) -> None:
+    slower = [(t, h + 9 * (i == place)) for i, (t, h) in enumerate(times)]
+    assert length(hosted(kernels(*slower))) >= length(hosted(kernels(*times))) - 0.5
+
+
+@pytest.mark.parametrize("fidelity", ["events", "fast"])
+def test_the_host_runs_ahead_under_a_long_backward(fidelity) -> None:
+    """Forwards of 6 that take 10 to issue, backwards of 14 that take 4: alone 10 and 14, in turn 20
+    each, since the host issues the next forward under the backward."""
+    forward = hosted(tuple(replace(one, name="forward") for one in kernels((3, 5), (3, 5))))
+    backward = hosted(tuple(replace(one, name="backward") for one in kernels((7, 2), (7, 2))))
+    program = by_hand(OneForwardOneBackward(), (1, 1, 8), lambda _: forward, lambda _: backward)
+    trace = simulate(program, fidelity=fidelity)
+    assert trace.step_ns < 8 * 24 * US
+    assert trace.step_ns == pytest.approx(8 * 20 * US, rel=0.05)
+    assert trace.breakdown_ns[0]["host"] == pytest.approx(trace.step_ns - 8 * 20 * US, abs=5 * US)

@@ -1,0 +1,97 @@
+"""The software that trains: framework, version, and what its host does for every operation."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from twin.errors import FieldError
+from twin.spec.base import Flag, Seconds, Spec
+
+Calls = Annotated[float, Field(ge=0, le=100_000)]
+"""How often something is done; a mean."""
+Items = Annotated[dict[str, Calls], Field(default_factory=dict[str, float])]
+"""How often each item of `host.items` is done."""
+
+
+class OperationSpec(Spec):
+    """What the host does for one operation or exchange, counted in its program."""
+
+    forward: Items
+    """items forward: modules, operations, functions"""
+    backward: Items
+    """items for its gradients: nodes of autograd, hooks"""
+    each_forward: Items
+    """items forward for each expert of the rank"""
+    each_backward: Items
+    """the same for its gradients"""
+    forward_kernels: Calls | None = None
+    """kernels that run forward; null: as many as the operation counts"""
+    backward_kernels: Calls | None = None
+    """kernels that run for its gradients; null: as many as the operation counts"""
+
+
+def _known(operations: dict[str, OperationSpec], info: ValidationInfo) -> dict[str, OperationSpec]:
+    items: dict[str, float] = info.data.get("items") or {}
+    for name, one in operations.items():
+        for part in (one.forward, one.backward, one.each_forward, one.each_backward):
+            strange = next((item for item in part if items and item not in items), None)
+            if strange is not None:
+                message = f"`{name}` counts `{strange}`, which is none of the items"
+                raise FieldError("TW170", message, f"write one of: {', '.join(items)}")
+    return operations
+
+
+Operations = Annotated[
+    dict[str, OperationSpec],
+    Field(default_factory=dict[str, OperationSpec]),
+    AfterValidator(_known),
+]
+
+
+class HostThreadSpec(Spec):
+    """The host thread of a rank: seconds per item on the CPU of an H100 server, and how often each
+    operation does it."""
+
+    items: dict[str, Seconds]
+    """seconds of everything that is counted below"""
+    call: Seconds
+    """one framework call forward, with its launch, of an operation that `operations` does not
+    name"""
+    node: Seconds
+    """the same of one kernel of its gradients"""
+    collective: Seconds
+    """one collective or message, through the framework's process group"""
+    sync: Seconds
+    """from the device's arrival at a point that the host waits for until the next kernel runs"""
+    operations: Operations
+    """counts by name of an operation or an exchange, or by an operation's kind"""
+    microbatch: Items
+    """items of each pass of a micro-batch beside its operations"""
+    step: Items
+    """items of each step beside its operations: data, logs, learning rates"""
+    each_weight: Items
+    """items of each step for each matrix that the rank trains: copies, update"""
+    waits: tuple[str, ...] = ()
+    """operations and exchanges of a layer that the host waits for: expert_counts (numbers of rows
+    come to the host before a variable all-to-all), dispatch; and messages: the host waits for each
+    message between stages"""
+
+
+class SoftwareSpec(Spec):
+    """A software stack that trains."""
+
+    name: str
+    """what reports call the stack"""
+    framework: str
+    """framework and libraries"""
+    release: str
+    """of the framework, or the years of it"""
+    host: HostThreadSpec | None = None
+    """what its host does; null: nothing beside launches (`calibration.dispatch`)"""
+    copies_gathered: Flag = False
+    """parameters that are gathered (zero 3) are copied from the buffer of the collective into
+    their own, and gradients the other way, as PyTorch's FSDP2 does"""
+    calibrations: Annotated[dict[str, str], Field(default_factory=dict[str, str])]
+    """calibrations of its kernels by GPU; of others the GPU's own is taken"""
