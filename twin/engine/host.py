@@ -59,7 +59,7 @@ class HostCosts:
             return kernels * self.calibration.dispatch
         own = self._operation(op)
         if own is None:
-            each = self.software.call if part == "forward" else self.software.node
+            each = self.software.call if part == "forward" else self.software.gradient
             return self.slowness * each * work.kernels
         if part == "forward":
             return self._seconds(own.forward, own.each_forward, op)
@@ -110,13 +110,15 @@ class HostCosts:
         """Seconds of the host for a pass as a whole: its messages and the schedule."""
         if self.software is None:
             return 0.0
-        return self.slowness * self._items(self.software.microbatch)
+        return self.slowness * self._items(self.software.each_microbatch)
 
     def step(self, matrices: int) -> float:
         """Seconds of the host for a step as a whole, with so many matrices of weights."""
         if self.software is None:
             return 0.0
-        own = self._items(self.software.step) + matrices * self._items(self.software.each_weight)
+        own = self._items(self.software.each_step) + matrices * self._items(
+            self.software.each_weight
+        )
         return self.slowness * own
 
     def _operation(self, op: Op) -> OperationSpec | None:

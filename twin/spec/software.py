@@ -59,7 +59,7 @@ class HostThreadSpec(Spec):
     call: Seconds
     """one framework call forward, with its launch, of an operation that `operations` does not
     name"""
-    node: Seconds
+    gradient: Seconds
     """the same of one kernel of its gradients"""
     collective: Seconds
     """one collective or message, through the framework's process group"""
@@ -67,9 +67,9 @@ class HostThreadSpec(Spec):
     """from the device's arrival at a point that the host waits for until the next kernel runs"""
     operations: Operations
     """counts by name of an operation or an exchange, or by an operation's kind"""
-    microbatch: Items
+    each_microbatch: Items
     """items of each pass of a micro-batch beside its operations"""
-    step: Items
+    each_step: Items
     """items of each step beside its operations: data, logs, learning rates"""
     each_weight: Items
     """items of each step for each matrix that the rank trains: copies, update"""
