@@ -16,7 +16,7 @@ import json
 from dataclasses import asdict
 
 from twin.answers import Run
-from twin.engine.program import COMPUTE, Program, Template
+from twin.engine.program import COMPUTE, HOST, Program, Template
 from twin.interop.export.base import Stamp
 from twin.schedules.base import Pass
 
@@ -47,7 +47,7 @@ def stretches(template: Template) -> tuple[int, ...]:
     for step in template:
         if step.stream == COMPUTE:
             found[-1] += step.duration_ns
-        else:
+        elif step.stream != HOST:
             found.append(0)
     return tuple(found)
 
