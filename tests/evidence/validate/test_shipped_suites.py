@@ -29,7 +29,8 @@ def test_every_row_is_shipped_once() -> None:
 
 def test_the_folder_is_the_sum_of_its_suites() -> None:
     tables = [file for file in FOLDER.glob("vtrain-*.csv") if "fit" in file.name]
-    files = [*FOLDER.glob("*.yaml"), *FOLDER.glob("vtrain-*.csv")]
+    suites = [file for file in FOLDER.glob("*.yaml") if file.name != "misses.yaml"]
+    files = [*suites, *FOLDER.glob("vtrain-*.csv")]
     assert sum(len(read_suite(file)) for file in files) == len(rows())
     assert sum(len(read_suite(file)) for file in tables) == 40
 
