@@ -36,11 +36,16 @@ class HostCosts:
 
     calibration: CalibrationSpec
     software: HostThreadSpec | None = None
-    slowness: float = 1.0
+    cpu: float = 1.0
     """Time of the node's CPU over that of the CPU of an H100 server."""
     casts_in_calls: bool = False
     """Casts to FP8 are launched by the call of the product they are for, as in Transformer Engine:
     one costs the host nothing more, a loop over experts what its kernels add on the device."""
+
+    @property
+    def slowness(self) -> float:
+        """Time of an item over what the software says."""
+        return self.cpu * (1.0 if self.software is None else self.software.slowness)
 
     @property
     def sync_ns(self) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from twin.errors import FieldError
-from twin.spec.base import Flag, Seconds, Spec
+from twin.spec.base import Flag, Ratio, Seconds, Spec
 
 Calls = Annotated[float, Field(ge=0, le=100_000)]
 """How often something is done; a mean."""
@@ -65,6 +65,8 @@ class HostThreadSpec(Spec):
     """one collective or message, through the framework's process group"""
     sync: Seconds
     """from the device's arrival at a point that the host waits for until the next kernel runs"""
+    slowness: Ratio = 1.0
+    """time of the host over that of all that is counted: what the counts leave out"""
     operations: Operations
     """counts by name of an operation or an exchange, or by an operation's kind"""
     each_microbatch: Items
