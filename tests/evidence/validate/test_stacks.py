@@ -53,10 +53,24 @@ def test_qwen3_was_sent_by_alltoall_until_its_recipes_named_another_dispatcher()
     assert late.tree["parallel"]["dispatcher"] == "deepep"
 
 
-def test_software_that_nobody_knows_has_the_gpus_own_calibration_and_says_so() -> None:
-    expressed = express(step("row", source={"title": "my own cluster"}))
-    assert expressed.tree["calibration"] == "a100-megatron"
-    assert expressed.assumed[0].startswith("the GPU's own calibration")
+@pytest.mark.parametrize(
+    ("title", "layout", "software"),
+    [
+        ("my own cluster", {"tp": 2}, "megatron-core"),
+        ("my own cluster", {"fsdp": 8}, "fsdp2"),
+        ("Our runs with torchtitan and FSDP2", {"fsdp": 8}, "torchtitan"),
+        ("Training with NeMo", {"fsdp": 8}, "megatron-core"),
+        ("nemotron on my own cluster", {"zero": 3}, "fsdp2"),
+        ("MaxText on GPUs", {"fsdp": 8}, "xla"),
+    ],
+)
+def test_a_source_that_no_stack_names_has_the_stack_of_its_words_or_its_layout(
+    title: str, layout: dict[str, int], software: str
+) -> None:
+    row = step("row", source={"title": title}, parallelism=layout)
+    expressed = express(row)
+    assert expressed.tree["software"] == software
+    assert expressed.assumed[0].startswith("software: ")
 
 
 def test_a_stack_without_a_profile_for_a_gpu_keeps_its_habits() -> None:
@@ -65,7 +79,7 @@ def test_a_stack_without_a_profile_for_a_gpu_keeps_its_habits() -> None:
     expressed = express(own)
     assert expressed.tree["calibration"] == "h20-hopper-bf16"
     assert expressed.tree["train"]["gradients"] == "bf16"
-    assert "has no profile for H20" in expressed.assumed[0]
+    assert "has none for H20" in expressed.assumed[0]
 
 
 def test_a_row_in_mxfp8_has_its_scales_and_others_have_their_stacks() -> None:
