@@ -111,3 +111,14 @@ def test_the_host_runs_ahead_under_a_long_backward(fidelity) -> None:
     assert trace.step_ns < 8 * 24 * US
     assert trace.step_ns == pytest.approx(8 * 20 * US, rel=0.05)
     assert trace.breakdown_ns[0]["host"] == pytest.approx(trace.step_ns - 8 * 20 * US, abs=5 * US)
+
+
+@pytest.mark.parametrize("fidelity", ["events", "fast"])
+def test_a_pass_of_thousands_of_segments_that_all_wait_for_the_host_is_played(fidelity) -> None:
+    """Each segment of 1 takes 3 to issue: host and device end together, 3 for each."""
+    passes = hosted(kernels(*[(1, 3)] * 2000))
+    program = by_hand(OneForwardOneBackward(), (1, 1, 4), lambda _: passes, lambda _: passes)
+    trace = simulate(program, fidelity=fidelity)
+    assert trace.step_ns == pytest.approx(8 * 2000 * 3 * US, rel=0.001)
+    row = trace.breakdown_ns[0]
+    assert row["host"] == pytest.approx(trace.step_ns - row["compute"], rel=0.01)

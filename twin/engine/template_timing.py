@@ -270,6 +270,10 @@ class TemplateTiming:
             elif cause[3] == COMPUTE:
                 cause = BEGINNING
             record = (start + duration, start, start, step.stream, role, cause)
+            if step.stream == HOST and cause is not None and cause[3] == HOST:
+                # The host has gone on without a pause: one stretch, so that chains stay short.
+                began, released = (cause[1], cause[5]) if HOST in own else (start, BEGINNING)
+                record = (start + duration, began, began, HOST, role, released)
             records.append(record)
             own[step.stream] = record
         results, ends = last_steps([step.stream for step in self.steps], self.lanes)
