@@ -19,7 +19,7 @@ from twin.reports.head import UNTIMED, RunInfo
 from twin.scenario import Root, Scenario
 
 
-def ask(
+def ask(  # noqa: PLR0913  one parameter per choice of the asker
     scenario: Root,
     *,
     fidelity: Fidelity = "events",
@@ -27,9 +27,11 @@ def ask(
     cache: bool = True,
     command: str | None = None,
     kind: Kind | None = None,
+    physics: bool = False,
 ) -> Run:
     """The answer to a scenario of any kind; a step is stored in `runs/<hash>/` unless `cache` is
     off. `kind` is the one that the scenario asks for, or another that can answer it, too.
+    `physics` leaves out the correction by published runs.
 
     Only the trace is taken from the store: the report is made anew, so that it carries the name,
     the sources and the `command` of the scenario that was asked about. Its `created` and
@@ -49,13 +51,13 @@ def ask(
     known = take(wanted) if wanted else None
     if known is not None:
         trace, made, path = known
-        report = kind.report(planned, trace, RunInfo(made.wall_seconds, command))
+        report = kind.report(planned, trace, RunInfo(made.wall_seconds, command, physics))
         report = _stamped(report, created=made.created, fidelity=fidelity)
         return Run(kind, scenario, planned, trace, report, path, cached=True)
     program = kind.lower(planned, "group" if fidelity == "group" else "folded")
     trace = kind.simulate(program, tools)
     made = Made(datetime.now(UTC).isoformat(timespec="milliseconds"), time.perf_counter() - begin)
-    report = kind.report(planned, trace, RunInfo(made.wall_seconds, command))
+    report = kind.report(planned, trace, RunInfo(made.wall_seconds, command, physics))
     own = {"fidelity": fidelity} if kind.is_stored else {}
     report = _stamped(report, created=made.created, **own)
     path = put(wanted, cast(Scenario, scenario), trace, report) if wanted else None
@@ -99,9 +101,9 @@ def simulate(
     return _kind(program).simulate(program, Tools(fidelity, progress, extrapolate=extrapolate))
 
 
-def report(plan: Any, trace: Any, run: RunInfo = UNTIMED) -> Any:
-    """The answers to what happened."""
-    return _kind(plan).report(plan, trace, run)
+def report(plan: Any, trace: Any, run: RunInfo = UNTIMED, *, physics: bool = False) -> Any:
+    """The answers to what happened; `physics`: without the correction by published runs."""
+    return _kind(plan).report(plan, trace, replace(run, physics=physics or run.physics))
 
 
 def compare(reports: Sequence[Any]) -> Any:

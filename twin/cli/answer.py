@@ -63,6 +63,7 @@ def answered(  # noqa: PLR0913  one parameter per option of the command line
     fidelity: Fidelity = "events",
     loaded: Root | None = None,
     step_of: Verb | None = None,
+    physics: bool = False,
 ) -> Run:
     """The answer to one scenario: plan, trace and report, from `runs/` where it is known. `loaded`
     is the scenario, where it is known already; `step_of` is a verb that answers the training step
@@ -80,6 +81,7 @@ def answered(  # noqa: PLR0913  one parameter per option of the command line
             cache=cache,
             command=command(path, sets, fidelity),
             kind=kind_named("step") if step_of else None,
+            physics=physics,
         )
     if found.cached and output.progress:
         output.message(f"Recalled from {found.stored}; --no-cache simulates it again.")

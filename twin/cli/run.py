@@ -23,6 +23,7 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     sets: list[str],
     fidelity: Fidelity,
     strict: bool,
+    physics: bool,
     no_cache: bool,
     seal: bool,
     output_folder: Path | None,
@@ -35,14 +36,26 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     loaded = load_any(scenario, sets)
     if (refusal := kind_of(loaded).refusals.get("seal")) and seal:
         raise typer.BadParameter(refusal, param_hint="--seal")
-    found = answered(scenario, sets, output, cache=not no_cache, fidelity=fidelity, loaded=loaded)
+    found = answered(
+        scenario,
+        sets,
+        output,
+        cache=not no_cache,
+        fidelity=fidelity,
+        loaded=loaded,
+        physics=physics,
+    )
     kept: dict[str, Any] = {}
     if seal:
         kept = sealed(found, output_folder)
     if output.json:
         output.document(found.kind.document(found) | kept)
-    for sentence in found.kind.sentences(found):
-        output.sentence(sentence)
+    verdict, *others = found.kind.sentences(found)
+    correction = getattr(found.report, "correction", None)
+    output.sentence(verdict)
+    for sentence in others:
+        if output.tables or correction is None:
+            output.sentence(sentence)
     if kept:
         output.sentence(kept["seal"]["words"])
     failed = say_failed(found.report.expectations, output)

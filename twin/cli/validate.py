@@ -32,10 +32,12 @@ from twin.evidence.validate.leave_one_out import leave_one_out
 from twin.evidence.validate.suite import PublishedRow, Unreadable, read_suite
 from twin.evidence.validate.summary import (
     COLUMNS,
+    LEFT_OUT_COLUMNS,
     FamilyErrors,
     Summary,
     lines,
     reasons,
+    source_left_out,
     summarize,
 )
 from twin.evidence.validate.summary import sentence as summary_sentence
@@ -124,7 +126,7 @@ def _predicted(rows: Sequence[PublishedRow], request: ValidateRequest, output: O
     """The results of rows, predicted now."""
     answers = _answers(rows, request, output)
     file = request.residuals
-    residuals = shipped() if file is None else _residuals(rows, answers, file)
+    residuals = shipped() if file is None else _residuals(answers, file)
     left_out = leave_one_out(rows) if request.leave_one_out else ()
     return summarize(rows, answers, residuals, left_out)
 
@@ -190,8 +192,8 @@ def _answers(
     return tuple(answers)
 
 
-def _residuals(rows: Sequence[PublishedRow], answers: Sequence[RowResult], file: Path) -> Known:
-    known = intervals.known(intervals.residuals(rows, answers))
+def _residuals(answers: Sequence[RowResult], file: Path) -> Known:
+    known = intervals.known(intervals.residuals(answers))
     intervals.write(file, known)
     return known
 
@@ -259,6 +261,9 @@ def _suite_tables(summary: Summary) -> tuple[Table, ...]:
             list(report_page.limit_rows(summary)),
         ),
     ]
+    for title, all_uses in (("check rows", False), ("all rows", True)):
+        cells = [group.cells() for group in source_left_out(summary, all_uses=all_uses)]
+        found.append(_cut_table(f"Steps, each source left out: {title}", LEFT_OUT_COLUMNS, cells))
     for metric, families in _by_metric(summary).items():
         header = ("Family", *report_page.FAMILY_COLUMNS)
         cells = [(_short(f.group.key), *report_page.family_cells(f)) for f in families]

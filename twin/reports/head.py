@@ -26,11 +26,12 @@ UNCALIBRATED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """Circumstances of a run that are no part of its answer: seconds on the wall clock, and the
-    command that repeats it."""
+    """Circumstances of a run: seconds on the wall clock, the command that repeats it, and whether
+    the physical answer alone is asked for, without the correction by published runs."""
 
     wall_seconds: float | None = None
     command: str | None = None
+    physics: bool = False
 
 
 UNTIMED: Final = RunInfo()

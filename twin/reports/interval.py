@@ -1,75 +1,116 @@
-"""How far a prediction may lie off: 80 % intervals from published runs that were held against the
-twin.
+"""What published runs tell of a prediction: a correction of its centre, and an 80 % interval.
 
 A residual is ln(measured / predicted) of a published run that a fit saw or that lies near one that
 it saw (`scenarios/published/residuals.json`, written by `twin validate --residuals`); runs that
-judge the twin are never among them. An interval reaches as far to both sides as the weighted 80 %
-quantile of |residual| does (conformal prediction with weights: Barber et al., Annals of Statistics
-51, 2023, section 3.1, without the weight of the run that is asked about, which a weighted handful
-of families would make infinite: what holds is counted instead,
-`twin.evidence.validate.intervals.held`). Each family of near copies has the weight of one run, and
-half of it for every thing that it does not share: the calibration profile, the GPU, a GPU of about
-its speed, the precision of products, experts or none. Beyond the sizes that runs of such GPUs had,
-intervals widen with every octave, and with every level that the nearest runs are away: their
-profiles were fitted, and another was not.
+judge the twin are never among them. Residuals of a family of near copies, cut off at `LIMIT`, have
+the median y. The model has random coefficients:
 
-What follows from the step alone has the step's interval. Exposed communication and bubble are
-measured by nobody, so theirs hold whatever part of the step's own miss may be theirs: all of it.
-Breaks for software and hardware unlike all that was published; where no published GPU comes within
-a factor of four in speed, there is no interval.
+    y = x . (b + b_software + b_source) + e,   x = (1, host, exchange, memory, experts, Blackwell)
+
+with host, exchange and memory-bound time as shares of the step. All coefficients are normal around
+zero with the spreads `SPREADS`, times `SOFTWARE` and `SOURCE` for the two groups, and e with
+`FAMILY`. The correction is the best linear prediction of x . (b + b_software) (Henderson 1975,
+Biometrics 31:423; Rasmussen and Williams 2006, equations 2.25 and 2.26): many families of one
+source count about as much as one, and thin evidence moves little. Cutting off bounds what one
+source can move (Huber 1964). Every source is predicted by the others (equation 5.12, by blocks).
+An interval reaches as far as the standard deviation of the prediction times the weighted 80 %
+quantile of those misses in their own standard deviations (Lei et al. 2018, JASA 113:1094; weights:
+Barber et al. 2023, Annals of Statistics 51). A source weighs as one, times `DECAY` for each thing
+in which its family differs. It breaks for software and hardware unlike all that was published;
+where no published GPU comes within a factor of four in speed, there is no interval.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from math import exp, inf, log2
-from pathlib import Path
-from typing import Any, Final, Literal
+from dataclasses import asdict, dataclass, replace
+from functools import cache, lru_cache
+from math import exp, hypot, inf
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from twin.loading.files import shipped_folder
-from twin.scenario import Scenario
+from twin.planning.types import Plan
+from twin.reports.breakdown import COMMUNICATION
+from twin.reports.op_totals import memory_share
+from twin.reports.table import digits, duration
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FILE: Final = "residuals.json"
 """Beside the published rows that they come from."""
 LEVEL: Final = 0.8
 """Share of measured values that intervals are meant to hold."""
+NORMAL: Final = 1.2816
+"""Standard deviations of a normal value that hold that share."""
+LIMIT: Final[Mapping[str, float]] = {"step_seconds": 0.1, "peak_device_bytes": 0.0}
+"""Where a residual is cut off before it moves a centre; 0: the centre stays. OURS: no evidence of
+one source moves a step by more."""
+SPREADS: Final = (0.02, 0.4, 0.4, 0.3, 0.06, 0.06)
+"""Standard deviations of the coefficients, in the order of `x`. These and `SOURCE`: of 12 tried,
+those whose intervals cover left-out sources of the evidence most evenly over regimes (2026-11-23).
+"""
+SOFTWARE: Final = 0.4
+"""Spread of the coefficients of one software around those of all. This and `FAMILY`: rounded from
+the largest marginal likelihood of the evidence."""
+SOURCE: Final = 1.2
+"""The same of one source."""
+FAMILY: Final = 0.06
+"""Standard deviation of a family around its source."""
 AKIN: Final = 1.5
-"""GPUs are akin whose dense BF16 peaks differ by less than this factor: OURS; H100, H800 and H200
-are, A100 and B200 are neither."""
+"""GPUs are of one generation whose dense BF16 peaks differ by less than this factor: OURS; H100,
+H800 and H200 are, A100 and B200 are neither."""
+BLACKWELL: Final = 1.5e15
+"""Dense BF16 FLOP/s from which on a GPU is a Blackwell or later."""
 UNLIKE: Final = 4.0
 """Beyond this factor to all of them a GPU is like none: OURS."""
 DECAY: Final = 0.5
-"""Weight of a run for each thing in which it differs: OURS. Profiles were fitted on some of their
-own families, whose residuals are therefore too small: a smaller weight of all others would trust
-them."""
+"""Weight of a family for each thing in which it differs, and for each half of the step that is
+spent otherwise: OURS."""
 FEWEST: Final = 5
 """Families below which a fifth of them is no whole one: no interval."""
-AWAY: Final = 0.25
-"""By how much a width grows for every level that the nearest runs are away: OURS."""
-OCTAVE: Final = 0.1
-"""By how much a width grows for every octave outside of the sizes seen: OURS."""
-SIZES: Final = ("gpus", "hidden", "sequence")
-"""What runs may be outside of the range of."""
+BUSY: Final = 2 / 3
+"""Share of the step from which on kernels bind it: OURS."""
 
 Metric = Literal["step_seconds", "peak_device_bytes"]
+Regime = Literal["host", "exchange", "memory", "kernels"]
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What makes runs alike: the GPU and its dense BF16 FLOP/s, the calibration profile, which
-    stands for a software stack, the precision of products, experts or none; and its sizes."""
+    """What makes runs alike: the GPU and its dense BF16 FLOP/s, the software, experts or none; and
+    the shares of the step that wait for the host or for exchange, or that memory binds."""
 
     gpu: str
     peak: float
-    calibration: str
+    software: str
     precision: str
     experts: bool
     gpus: int
-    hidden: int
-    sequence: int
+    host: float
+    exchange: float
+    memory: float
+
+    @property
+    def regime(self) -> Regime:
+        """What binds the step: kernels where little else takes time, or the largest of the rest."""
+        if self.host + self.exchange + self.memory <= 1 - BUSY:
+            return "kernels"
+        rest: dict[Regime, float] = {
+            "host": self.host, "exchange": self.exchange, "memory": self.memory
+        }  # fmt: skip
+        return max(rest, key=lambda name: rest[name])
+
+    @property
+    def x(self) -> tuple[float, ...]:
+        """What coefficients multiply."""
+        newer = float(self.peak >= BLACKWELL)
+        return 1.0, self.host, self.exchange, self.memory, float(self.experts), newer
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +127,11 @@ class Residual:
     flop: float | None
     at: Circumstances
 
+    @property
+    def source(self) -> str:
+        """What the run is cited from."""
+        return self.family.rsplit(" | ", 3)[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -93,78 +139,182 @@ class Known:
 
     residuals: tuple[Residual, ...] = ()
 
+    def without(self, source: str) -> Known:
+        """All but those of a source."""
+        return Known(tuple(one for one in self.residuals if one.source != source))
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far ln(measured / predicted) lies off at most with a chance of 80 %. `level`: 0 where
-    runs of the same profile tell it, 1 of the same GPU, 2 of one akin, 3 of others. `outside`: the
-    sizes beyond those seen, and by how many octaves in all."""
+    """Where ln(measured / predicted) lies with a chance of 80 %: within `size` of `centre`. Told by
+    so many families of so many sources; `alike`: those of the same kind of model and generation."""
 
+    centre: float
     size: float
-    level: int
-    outside: tuple[str, ...]
-    octaves: float
+    families: int
+    sources: int
+    alike: int
+
+    @property
+    def physics(self) -> Reach:
+        """The same around the prediction as it is: the centre is one more thing that may be off."""
+        return replace(self, centre=0.0, size=hypot(self.size, NORMAL * self.centre))
+
+    @property
+    def inverse(self) -> Reach:
+        """Of one over the value."""
+        return replace(self, centre=-self.centre)
+
+    def spread(self, value: float) -> tuple[float, float]:
+        """The interval of a predicted value."""
+        middle = value * exp(self.centre)
+        return middle * exp(-self.size), middle * exp(self.size)
 
 
-def circumstances(scenario: Scenario) -> Circumstances:
-    """Of a scenario."""
-    gpu = scenario.cluster.node.gpu
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What published runs make of a step: the physical answer, the factor, the expected answer, and
+    the evidence."""
+
+    physical: float
+    factor: float
+    expected: float
+    families: int
+    sources: int
+    alike: int
+    regime: Regime
+
+    def to_json(self) -> dict[str, Any]:
+        """The section of the JSON report."""
+        return asdict(self)
+
+    @property
+    def words(self) -> str:
+        """The physical answer, the correction and its evidence in one sentence."""
+        share = 100.0 * abs(self.factor - 1.0)
+        change = f"{digits(share)} % {'longer' if self.factor > 1 else 'shorter'}"
+        return (
+            f"Expected step: {duration(self.expected)}, {change} than the simulated "
+            f"{duration(self.physical)}, as {self.families} families of published runs from "
+            f"{self.sources} sources suggest ({self.alike} of such models and GPUs; this step is "
+            f"bound by {self.regime})."
+        )
+
+
+def circumstances(plan: Plan, breakdown_ns: Mapping[str, int]) -> Circumstances:
+    """Of a plan whose mean rank spends a step so; without a breakdown, all of it in kernels."""
+    scenario = plan.scenario
+    gpu, step = scenario.cluster.node.gpu, sum(breakdown_ns.values())
+    share = {cause: ns / step for cause, ns in breakdown_ns.items()}
+    kernels = share.get("compute", 0.0) + share.get("contention", 0.0) if share else 1.0
     return Circumstances(
         gpu=gpu.name,
         peak=gpu.bf16_dense,
-        calibration=scenario.calibration.name,
+        software=scenario.software.name if scenario.software else "",
         precision=scenario.train.precision,
         experts=scenario.model.moe is not None,
         gpus=scenario.cluster.gpus,
-        hidden=scenario.model.hidden,
-        sequence=scenario.train.sequence,
+        host=round(share.get("host", 0.0), 4),
+        exchange=round(sum(share.get(cause, 0.0) for cause in COMMUNICATION), 4),
+        memory=round(share.get("optimizer", 0.0) + kernels * memory_share(plan), 4),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    source: str
+    software: str
+    at: Circumstances
+    x: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+class _Fit:
+    """The model of one metric, and how it predicts every source from the others."""
+
+    def __init__(self, own: Sequence[Residual], limit: float) -> None:
+        self.families = _families(own)
+        y = np.array([np.median(np.clip(one.values, -limit, limit)) for one in self.families])
+        covariance = _covariance(self.families, self.families, SOURCE)
+        covariance[np.diag_indices(len(y))] += FAMILY**2
+        self.inverse = np.linalg.inv(covariance)
+        self.solved = self.inverse @ y
+        counts = {one.source: 0 for one in self.families}
+        for one in self.families:
+            counts[one.source] += 1
+        self.counts = counts
+        self.misses: list[Array] = [np.zeros(0)] * len(y)
+        for source in counts:
+            block = [n for n, one in enumerate(self.families) if one.source == source]
+            left = np.linalg.inv(self.inverse[np.ix_(block, block)])
+            centres = y[block] - left @ self.solved[block]
+            for n, centre, variance in zip(block, centres, np.diag(left), strict=True):
+                miss = np.abs(np.array(self.families[n].values) - centre)
+                self.misses[n] = miss / np.sqrt(variance)
+
+    def predict(self, at: Circumstances) -> tuple[float, float]:
+        """Centre and reach for a run of no known source."""
+        one = _Family("", at.software, at, at.x, ())
+        shared = _covariance([one], self.families, 0.0)[0]
+        own = _covariance([one], [one], SOURCE)[0, 0] + FAMILY**2
+        variance = own - shared @ self.inverse @ shared
+        weights = [DECAY ** differences(at, f.at) / self.counts[f.source] for f in self.families]
+        sizes = [float(miss) for own in self.misses for miss in own]
+        shares = [
+            weight / len(own) for weight, own in zip(weights, self.misses, strict=True) for _ in own
+        ]
+        return float(shared @ self.solved), float(np.sqrt(variance)) * quantile(sizes, shares)
+
+
+@lru_cache(64)
+def _fit(known: Known, metric: str) -> _Fit | None:
+    own = [one for one in known.residuals if one.metric == metric]
+    few = len({one.family for one in own}) < FEWEST
+    return None if few else _Fit(own, LIMIT[metric])
+
+
+def _families(own: Sequence[Residual]) -> tuple[_Family, ...]:
+    found: dict[str, list[Residual]] = {}
+    for one in own:
+        found.setdefault(one.family, []).append(one)
+    return tuple(
+        _Family(
+            rows[0].source,
+            rows[0].at.software,
+            rows[0].at,
+            tuple(np.mean([one.at.x for one in rows], axis=0).tolist()),
+            tuple(one.value for one in rows),
+        )
+        for rows in found.values()
+    )
+
+
+def _covariance(ones: Sequence[_Family], others: Sequence[_Family], source: float) -> Array:
+    """Of families: of what all share, of one software, of one source."""
+    left, right = (np.array([one.x for one in own]) * SPREADS for own in (ones, others))
+    software = np.array([[a.software == b.software for b in others] for a in ones])
+    sources = np.array([[a.source == b.source for b in others] for a in ones])
+    return (left @ right.T) * (1.0 + SOFTWARE**2 * software + source**2 * sources)
 
 
 def reach(at: Circumstances, metric: str, known: Known) -> Reach | None:
-    """How far a prediction may lie off; None where nothing is known that is like it."""
-    own = [one for one in known.residuals if one.metric == metric]
-    level = nearest_level(at, own)
-    if level is None or len({one.family for one in own}) < FEWEST:
+    """Where a measured value lies; None where nothing is known that is like it."""
+    fit = _fit(known, metric)
+    if fit is None or all(_factor(at, one.at) > UNLIKE for one in fit.families):
         return None
-    outside = beyond(at, own)
-    return Reach(width(at, own), level, tuple(outside), sum(outside.values()))
+    alike = sum(one.at.experts == at.experts and _factor(at, one.at) < AKIN for one in fit.families)
+    return Reach(*fit.predict(at), len(fit.families), len(fit.counts), alike)
 
 
-def width(at: Circumstances, residuals: Sequence[Residual]) -> float:
-    """The weighted quantile of |residual|, wider by levels away and octaves outside."""
-    away = nearest_level(at, residuals) or 0
-    grown = 1.0 + AWAY * away + OCTAVE * sum(beyond(at, residuals).values())
-    return grown * quantile([abs(one.value) for one in residuals], weighted(at, residuals))
-
-
-def weighted(at: Circumstances, residuals: Sequence[Residual]) -> list[float]:
-    """Weights of residuals: of a family together 1 where all is shared."""
-    sizes: dict[str, int] = {}
-    for one in residuals:
-        sizes[one.family] = sizes.get(one.family, 0) + 1
-    return [DECAY ** differences(at, one.at) / sizes[one.family] for one in residuals]
-
-
-def differences(one: Circumstances, other: Circumstances) -> int:
-    """In how many things two runs differ."""
+def differences(one: Circumstances, other: Circumstances) -> float:
+    """In how many things two runs differ; each half of the step that is spent otherwise is one."""
+    shares = ((one.host, other.host), (one.exchange, other.exchange), (one.memory, other.memory))
     return (
-        level_of(one, other) + (one.precision != other.precision) + (one.experts != other.experts)
+        (one.experts != other.experts)
+        + (_factor(one, other) >= AKIN)
+        + (one.software != other.software)
+        + 2.0 * sum(abs(mine - theirs) for mine, theirs in shares)
     )
-
-
-def level_of(one: Circumstances, other: Circumstances) -> int:
-    """0 of one profile and GPU, 1 of one GPU, 2 of one akin, 3 of another."""
-    if one.gpu == other.gpu:
-        return int(one.calibration != other.calibration)
-    return 2 if _factor(one, other) < AKIN else 3
-
-
-def nearest_level(at: Circumstances, residuals: Sequence[Residual]) -> int | None:
-    """The nearest level of any; None where the GPU is like none of them."""
-    if all(_factor(at, one.at) > UNLIKE for one in residuals):
-        return None
-    return min(level_of(at, one.at) for one in residuals)
 
 
 def _factor(one: Circumstances, other: Circumstances) -> float:
@@ -181,21 +331,6 @@ def quantile(sizes: Sequence[float], weights: Sequence[float]) -> float:
     return max(sizes, default=inf)
 
 
-def beyond(at: Circumstances, residuals: Sequence[Residual]) -> dict[str, float]:
-    """Sizes outside of those seen on GPUs as near as there are, in octaves."""
-    level = nearest_level(at, residuals)
-    near = [
-        one.at for one in residuals if level is not None and level_of(at, one.at) <= max(level, 2)
-    ]
-    found: dict[str, float] = {}
-    for name in SIZES if near else ():
-        own, seen = getattr(at, name), [getattr(one, name) for one in near]
-        octaves = max(log2(own / max(seen)), log2(min(seen) / own), 0.0)
-        if octaves > 0.0:
-            found[name] = octaves
-    return found
-
-
 @cache
 def shipped() -> Known:
     """The residuals of this installation; none where there is no file."""
@@ -204,7 +339,7 @@ def shipped() -> Known:
 
 
 def read(file: Path) -> Known:
-    """Residuals from a file that `write` wrote."""
+    """Residuals from a file that `twin validate --residuals` wrote."""
     said = json.loads(file.read_text(encoding="utf-8"))
     return Known(
         tuple(
@@ -225,8 +360,3 @@ def read(file: Path) -> Known:
 
 def _at(said: Mapping[str, Any]) -> Circumstances:
     return Circumstances(**{name: said[name] for name in Circumstances.__slots__})
-
-
-def spread(value: float, size: float) -> tuple[float, float]:
-    """The interval of a value whose logarithm may lie off by a size."""
-    return value * exp(-size), value * exp(size)

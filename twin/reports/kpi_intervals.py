@@ -1,4 +1,4 @@
-"""80 % intervals of a report's key figures, and what is to be known of them.
+"""80 % intervals of a report's key figures, the correction of its step, and warnings about both.
 
 The step's and the peak's come from residuals of published runs (`twin.reports.interval`). What is
 the step times or over a constant has the step's factor. Of exposed communication and of the bubble
@@ -15,8 +15,14 @@ from math import exp
 from typing import Final
 
 from twin.planning.types import Warning
-from twin.reports.interval import Circumstances, Known, Reach, circumstances, reach, shipped, spread
-from twin.scenario import Scenario
+from twin.reports.interval import (
+    Circumstances,
+    Correction,
+    Known,
+    Reach,
+    reach,
+    shipped,
+)
 from twin.spec.kpis import KPIS
 
 Interval = tuple[float, float]
@@ -26,24 +32,29 @@ AS_ITS_INVERSE: Final = frozenset(
     ("tokens_per_second", "tokens_per_second_per_gpu", "mfu", "hfu", "model_tflops_per_gpu")
 )
 """Those that shrink with it."""
-_LEVELS: Final = (
-    "",
-    "no published run of this GPU under this calibration is known to it",
-    "no published run of this GPU is known to it, only of others as fast",
-    "no published run of this GPU is known to it, nor of others as fast",
-)
-_WORDS: Final = {"gpus": "GPUs", "hidden": "channels", "sequence": "tokens per sequence"}
 
 
 def intervals(
-    scenario: Scenario, figures: Mapping[str, float | None], known: Known | None = None
-) -> tuple[dict[str, Interval | None], tuple[Warning, ...]]:
-    """The interval of each key figure, None where there is none, and warnings that say why, or what
+    at: Circumstances,
+    figures: Mapping[str, float | None],
+    known: Known | None = None,
+    *,
+    physics: bool = False,
+) -> tuple[dict[str, Interval | None], Correction | None, tuple[Warning, ...]]:
+    """The interval of each key figure, None where there is none; the correction of the step, None
+    where nothing is known or `physics` alone is asked for; and warnings that say why, or what
     widens them. `known` are the residuals that ship, unless others are given."""
-    residuals, at = shipped() if known is None else known, circumstances(scenario)
+    residuals = shipped() if known is None else known
     step, peak = (reach(at, name, residuals) for name in ("step_seconds", "peak_device_bytes"))
+    seconds = figures.get("step_seconds")
+    correction = None
+    if step is not None and seconds is not None and not physics:
+        factor = exp(step.centre)
+        evidence = step.families, step.sources, step.alike
+        correction = Correction(seconds, factor, seconds * factor, *evidence, at.regime)
+    step = step.physics if step is not None and physics else step
     spans = {kpi.key: _interval(kpi.key, figures, step, peak) for kpi in KPIS}
-    return spans, tuple(_warnings(at, spans, figures, (step, peak)))
+    return spans, correction, tuple(_warnings(at, spans, figures, (step, peak)))
 
 
 def _interval(
@@ -53,24 +64,25 @@ def _interval(
     if value is None:
         return None
     if key == "peak_device_bytes":
-        return None if peak is None else spread(value, peak.size)
+        return None if peak is None else peak.spread(value)
     seconds = figures.get("step_seconds")
     if step is None or seconds is None:
         return None
     if key in AS_THE_STEP or key in AS_ITS_INVERSE:
-        return spread(value, step.size)
+        return (step if key in AS_THE_STEP else step.inverse).spread(value)
     if key in ("exposed_communication_seconds", "bubble_fraction"):
-        return _part(value, seconds, step.size, of_step=key == "bubble_fraction")
+        ends = step.spread(seconds)
+        return _part(value, seconds, ends, of_step=key == "bubble_fraction")
     return None
 
 
-def _part(value: float, step: float, size: float, *, of_step: bool) -> Interval:
+def _part(value: float, step: float, ends: Interval, *, of_step: bool) -> Interval:
     """A part of the step that takes all of its miss: in seconds, or as a share of the step."""
     if value == 0.0:  # a plan without it: no pipeline, or nothing to send
         return 0.0, 0.0
     seconds = value * step if of_step else value
-    short, long = step * exp(-size), step * exp(size)
-    low, high = max(seconds - (step - short), 0.0), seconds + (long - step)
+    short, long = ends
+    low, high = max(seconds - (step - short), 0.0), max(seconds + (long - step), 0.0)
     return (low / short, high / long) if of_step else (low, high)
 
 
@@ -90,12 +102,8 @@ def _warnings(
         names = ", ".join(without)
         why = "no published run says how far they lie off."
         warnings.append(Warning("no-interval", f"Without an interval: {names}; {why}"))
-    for name, own in (("step", step), ("peak", peak)):
-        if own is not None and own.level > 0:
-            message = f"The interval of the {name} is of other runs: {_LEVELS[own.level]}."
-            warnings.append(Warning("interval-of-other-runs", message))
-        if own is not None and own.outside:
-            sizes = ", ".join(f"{getattr(at, size):,} {_WORDS[size]}" for size in own.outside)
-            message = f"The interval of the {name} is wider, for sizes beyond those measured on "
-            warnings.append(Warning("interval-beyond-measured", f"{message}such GPUs: {sizes}."))
+    if step is not None and not step.alike:
+        kind = "mixtures of experts" if at.experts else "dense models"
+        message = f"The interval of the step is of other runs: none is of {kind} on GPUs as fast."
+        warnings.append(Warning("interval-of-other-runs", message))
     return warnings

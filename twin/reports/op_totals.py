@@ -123,6 +123,16 @@ def _runs(plan: Plan) -> Iterator[tuple[Op, str, Work]]:
             yield op, backward, op.weight
 
 
+def memory_share(plan: Plan) -> float:
+    """Share of the seconds of all kernels that memory and launches bound, not arithmetic."""
+    bound = total = 0.0
+    for op, name, work in _runs(plan):
+        price = _price(plan, op, name, work)
+        bound += price.seconds * (1.0 - price.sm_bound)
+        total += price.seconds
+    return bound / total if total else 0.0
+
+
 def transfers(program: Program, trace: Trace, cause: str) -> Transfers:
     """Transfers whose waits are this category of the breakdown, as often as the schedule runs
     them."""

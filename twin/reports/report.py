@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twin.reports.breakdown import Exposure, in_seconds
 from twin.reports.cost import Bill
 from twin.reports.head import Head, Judgement
+from twin.reports.interval import Correction
 from twin.reports.overlap import LayerOverlap
 from twin.reports.verdict import verdict
 
@@ -138,6 +139,8 @@ class Report(Head):
     """What failures leave of the time; None where the scenario says nothing of them."""
     generated: Generated | None = None
     """What generating its data takes, before; None where nothing is generated."""
+    correction: Correction | None = None
+    """What published runs make of the step; None without them, or under `--physics`."""
 
     @property
     def verdict(self) -> str:
@@ -147,6 +150,7 @@ class Report(Head):
     def body(self) -> dict[str, Any]:
         """What only a step has."""
         return {
+            "correction": self.correction and self.correction.to_json(),
             "step_ns": self.step_ns,
             "breakdown_ns": dict(self.breakdown_ns),
             "breakdown": in_seconds(self.breakdown_ns),

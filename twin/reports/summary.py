@@ -19,6 +19,7 @@ from twin.planning.types import Memory, Plan, StageMemory
 from twin.reports.breakdown import CAUSES, exposures, mean
 from twin.reports.cost import bill, data_of
 from twin.reports.head import FITS, UNTIMED, CatalogUse, RunInfo, judge, provenance
+from twin.reports.interval import circumstances
 from twin.reports.kpi_intervals import intervals
 from twin.reports.kpis import NO_GOODPUT, goodput_of, kpis, with_spans
 from twin.reports.overlap import overlap
@@ -39,7 +40,8 @@ def report(plan: Plan, trace: Trace, run: RunInfo = UNTIMED) -> Report:
     scenario = plan.scenario
     breakdown_ns = mean(trace.breakdown_ns)
     assert sum(breakdown_ns.values()) == trace.step_ns, "the breakdown must sum to the step"
-    spans, doubts = intervals(scenario, kpis(plan, trace.step_ns, breakdown_ns))
+    at, without = circumstances(plan, breakdown_ns), kpis(plan, trace.step_ns, breakdown_ns)
+    spans, correction, doubts = intervals(at, without, physics=run.physics)
     failed = goodput_of(plan, trace.step_ns)
     figures = kpis(plan, trace.step_ns, breakdown_ns, failed)
     gpu_hours = figures["gpu_hours"]
@@ -53,6 +55,7 @@ def report(plan: Plan, trace: Trace, run: RunInfo = UNTIMED) -> Report:
         fits=plan.memory.fits,
         kpis=figures,
         intervals=with_spans(spans, figures, failed),
+        correction=correction,
         step_ns=trace.step_ns,
         breakdown_ns=breakdown_ns,
         roles=tuple(_role(*pair) for pair in zip(trace.roles, trace.breakdown_ns, strict=True)),

@@ -12,12 +12,13 @@ from twin.reports.interval import Circumstances, Residual
 AT = Circumstances(
     gpu="H100",
     peak=989e12,
-    calibration="h100-hopper-bf16",
+    software="megatron-core",
     precision="bf16",
     experts=False,
     gpus=64,
-    hidden=8192,
-    sequence=4096,
+    host=0.0,
+    exchange=0.1,
+    memory=0.1,
 )
 
 
@@ -38,6 +39,7 @@ def answer(name: str, error: float | None = 0.0, **changes: Any) -> RowResult:
         "status": "not_expressible" if error is None else "predicted",
         "reason": "nobody tells" if error is None else "",
         "flop": 1e15,
+        "at": AT if error is not None else None,
     }
     return RowResult(name, **{**usual, **changes})
 
@@ -47,7 +49,9 @@ def residual(name: str, value: float, family: str = "", **changes: Any) -> Resid
     at = replace(AT, **{key: own for key, own in changes.items() if key in Circumstances.__slots__})
     rest = {key: own for key, own in changes.items() if key not in Circumstances.__slots__}
     usual = {"metric": "step_seconds", "fitted": False, "measured": 2.0, "flop": 1e15}
-    return Residual(name, family or name, value=value, at=at, **{**usual, **rest})
+    return Residual(
+        name, family or f"{name} | m | g | bf16", value=value, at=at, **{**usual, **rest}
+    )
 
 
 def step(

@@ -48,8 +48,10 @@ def again(summary: Summary, folder: Path) -> Summary:
 
 
 def plain(one: RowResult) -> RowResult:
-    """An answer as a file has it: no FLOP, six digits."""
-    return replace(one, flop=None, predicted=one.predicted and float(f"{one.predicted:.6g}"))
+    """An answer as a file has it: no FLOP, no circumstances, six digits."""
+    return replace(
+        one, flop=None, at=None, predicted=one.predicted and float(f"{one.predicted:.6g}")
+    )
 
 
 def test_what_is_read_is_what_was_written(summary: Summary, tmp_path: Path) -> None:

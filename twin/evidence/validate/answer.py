@@ -11,6 +11,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec
 from twin.errors import TwinError
 from twin.evidence.validate.suite import PublishedRow, Unreadable, Use
 from twin.loading.files import read_data
+from twin.reports.interval import Circumstances
 
 P = ParamSpec("P")
 
@@ -18,7 +19,7 @@ Status = Literal["predicted", "not_expressible"]
 _JSON: Final = (
     "id", "metric", "predicted", "measured", "error", "interval", "use", "status", "reason",
     "category", "source", "model", "gpu", "gpus", "precision", "reproducible", "stack",
-    "calibration", "assumed", "left_out",
+    "calibration", "assumed", "left_out", "expected", "software", "regime",
 )  # fmt: skip
 """Keys of a row of the JSON document, in their order."""
 
@@ -56,7 +57,15 @@ class RowResult:
     calibration: str = ""
     """The profile whose numbers a training row is priced with."""
     experts: bool | None = None
-    """Whether a training row's model has experts; None of rows that name no model to play."""
+    """Whether a training row's model has experts; None of rows that name no model to simulate."""
+    software: str = ""
+    """The software part of a training row."""
+    regime: str = ""
+    """What binds the simulated step (`twin.reports.interval`)."""
+    expected: float | None = None
+    """Predicted and corrected by what all other sources tell."""
+    at: Circumstances | None = None
+    """What makes a training row like others, as it was simulated now."""
 
     @property
     def error(self) -> float | None:

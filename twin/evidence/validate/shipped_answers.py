@@ -31,8 +31,8 @@ from twin.loading.files import shipped_folder
 
 _COLUMNS: Final[tuple[str, ...]] = (
     "id", "category", "use", "source", "model", "gpu", "gpus", "precision", "stack", "metric",
-    "status", "predicted", "measured", "error", "low", "high", *BASELINES, "left_out",
-    "reproducible", "reason", "assumed",
+    "status", "predicted", "measured", "error", "low", "high", "expected", *BASELINES, "left_out",
+    "software", "regime", "reproducible", "reason", "assumed",
 )  # fmt: skip
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9._+-]+")
 
@@ -135,11 +135,11 @@ ONLOOKERS: Final = (
 answer older."""
 _WORDS: Final = (
     "category", "metric", "use", "source", "model", "gpu", "precision", "reproducible", "stack",
-    "calibration", "experts", "reason", "assumed",
+    "calibration", "experts", "software", "regime", "reason", "assumed",
 )  # fmt: skip
 """What answers of a group share."""
 _NUMBERS: Final = (
-    "id", "gpus", "predicted", "measured", "low", "high", *BASELINES, "left_out",
+    "id", "gpus", "predicted", "measured", "low", "high", "expected", *BASELINES, "left_out",
 )  # fmt: skip
 """What a line holds; those at the end that are unknown are left out."""
 _EMPTY: Final = (None, "", False, ())
@@ -234,7 +234,8 @@ def _groups(summary: Summary) -> Iterator[tuple[str, list[str]]]:
         theirs = [own[one.id].predicted if one.id in own else None for own in others]
         theirs = theirs if one.metric == STEP else [None] * len(others)
         last = left_out.get((one.id, one.metric))
-        numbers = [one.predicted, one.measured, *(one.interval or (None, None)), *theirs, last]
+        numbers = [one.predicted, one.measured, *(one.interval or (None, None)),
+                   one.expected, *theirs, last]  # fmt: skip
         line = [one.id, one.gpus, *map(_six_digits, numbers)]
         while line[-1] is None:
             line.pop()
@@ -287,6 +288,7 @@ def _answer(group: Mapping[str, Any], line: Mapping[str, Any]) -> RowResult:
         status="not_expressible" if predicted is None else "predicted",
         predicted=predicted,
         measured=line.get("measured"),
+        expected=line.get("expected"),
         interval=None if low is None else (low, line["high"]),
         **words,
     )

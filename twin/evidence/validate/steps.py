@@ -26,6 +26,8 @@ from twin.evidence.validate.training import Expressed, express
 from twin.loading import load
 from twin.planning import plan
 from twin.planning.types import Plan
+from twin.reports.breakdown import mean
+from twin.reports.interval import Circumstances, circumstances
 from twin.scenario import Scenario
 
 DOUBT: Final = 1.2
@@ -72,16 +74,19 @@ def _first(error: TwinError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStep:
-    """What the twin says of a scenario."""
+    """What the twin says of a scenario, and what makes it like others."""
 
     step_seconds: float
     peak_bytes: float
+    at: Circumstances
 
 
 def play(scenario: Scenario) -> SimulatedStep:
     """Plays one step. Raises `Unreadable` where no plan can be made of the scenario."""
     made = _plan(scenario)
-    return SimulatedStep(simulate(lower(made)).step_ns / 1e9, made.memory.peak.peak_bytes)
+    trace = simulate(lower(made))
+    at = circumstances(made, mean(trace.breakdown_ns))
+    return SimulatedStep(trace.step_ns / 1e9, made.memory.peak.peak_bytes, at)
 
 
 def settled(expressed: Expressed) -> tuple[Expressed, Scenario]:
@@ -227,6 +232,11 @@ def answers(row: PublishedRow) -> Iterator[RowResult]:
         stack=expressed.stack.name,
         assumed=expressed.assumed,
         flop=flop / scenario.cluster.gpus,
+        calibration=scenario.calibration.name,
+        experts=simulated.at.experts,
+        software=simulated.at.software,
+        regime=simulated.at.regime,
+        at=simulated.at,
     )
     yield known
     if peak is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -112,6 +112,10 @@ class Summary:
             "models": _groups(self.answers, score.model, "model"),
             "not_expressed": reasons(self.refused),
             "pairs": {use: self._pairs(use) for use in USES},
+            "sources_left_out": {
+                which: [group.to_json() for group in source_left_out(self, all_uses=which == "all")]
+                for which in ("check", "all")
+            },
             "left_out": _groups(self.left_out, score.category, "category", "fit"),
         }
 
@@ -159,7 +163,7 @@ def summarize(
     left_out: Iterable[RowResult] = (),
 ) -> Summary:
     """What a suite came to. `told` are the residuals that intervals and baselines know."""
-    own = with_intervals(rows, answers, told)
+    own = with_intervals(answers, told)
     fitted = baselines.known(told.residuals)
     asked = [one for one in own if one.metric == STEP and one.measured is not None]
     others: dict[Baseline, tuple[RowResult, ...]] = {
@@ -207,6 +211,7 @@ def _groups(
 
 
 Choose = Callable[[RowResult], bool]
+_BLACKWELL: Final = ("B200", "B300", "GB200", "GB300")
 COLUMNS: Final = (
     "Held-out", "rows", "expressed", "median", "9 in 10", "largest", *BASELINES, "inside interval",
 )  # fmt: skip
@@ -305,7 +310,7 @@ _CHOICES: Final[tuple[tuple[str, Choose], ...]] = (
     ("on H100", _steps_on("H100")),
     ("on H800", _steps_on("H800")),
     ("on H200", _steps_on("H200")),
-    ("on B200, B300, GB200, GB300", _steps_on("B200", "B300", "GB200", "GB300")),
+    ("on B200, B300, GB200, GB300", _steps_on(*_BLACKWELL)),
     ("Peak memory", lambda one: one.metric == PEAK),
     ("Weight updates", lambda one: one.metric == "update_seconds"),
     ("Iterations of RL", lambda one: one.metric == "iteration_seconds"),
@@ -314,3 +319,97 @@ _LEFT_OUT: Final = (
     ("Kernels, left out of their fit", "kernel"),
     ("Collectives, left out of their fit", "collective"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Centre:
+    """Over families: median of |error|, what nine of ten stay below, and the mean with its sign."""
+
+    median: float
+    tail: float
+    bias: float
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedGroup:
+    """Training rows of a group, each corrected by what all other sources tell. `centres`: of the
+    physical answer, the corrected one, and the baselines; `covered` rows lie in their interval."""
+
+    name: str
+    families: int
+    rows: int
+    centres: Mapping[str, Centre | None]
+    covered: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The numbers by name."""
+        return asdict(self)
+
+    def cells(self) -> tuple[str, ...]:
+        """The line as text, column by column."""
+        ours = (self.centres["physics"], self.centres["corrected"])
+        numbers = [
+            cell for c in ours if c for cell in map(score.percent, (c.median, c.tail, c.bias))
+        ]
+        theirs = (self.centres[name] for name in BASELINES)
+        told = [score.percent(c and c.median) for c in theirs]
+        held = score.percent(self.covered / self.rows)
+        return (self.name, str(self.families), str(self.rows), *numbers, *told, held)
+
+
+LEFT_OUT_COLUMNS: Final = (
+    "Source left out", "families", "rows", "physics", "9 in 10", "bias", "corrected", "9 in 10",
+    "bias", *BASELINES, "inside interval",
+)  # fmt: skip
+_FEWEST_ROWS: Final = 15
+"""Rows below which a group is not told."""
+
+
+def source_left_out(summary: Summary, *, all_uses: bool = False) -> tuple[CorrectedGroup, ...]:
+    """Steps of training rows, physical beside corrected, by GPU, model, software and regime;
+    vTrain's tables, rows of one cluster, are a group of their own."""
+    own = [one for one in summary.answers if _is_step(one) and one.expected and one.measured]
+    own = [one for one in own if all_uses or one.use == "check"]
+    rest = [one for one in own if not _of_vtrain(one)]
+    groups: dict[str, list[RowResult]] = {"all": rest, "vTrain's tables": list(of_vtrain(own))}
+    for one in rest:
+        newer = one.gpu.startswith(_BLACKWELL)
+        dense = "mixture" if one.experts else "dense"
+        for name in (
+            "GPU: Blackwell" if newer else "GPU: A100, H100, H800, H200",
+            f"model: {dense}",
+            f"software: {one.software or 'none'}",
+            f"regime: {one.regime}",
+        ):
+            groups.setdefault(name, []).append(one)
+    others = {name: _by_row(theirs) for name, theirs in summary.baselines.items()}
+    shown = list(groups)[:2] + sorted(list(groups)[2:])
+    return tuple(
+        _corrected(name, groups[name], others)
+        for name in shown
+        if len(groups[name]) >= _FEWEST_ROWS
+    )
+
+
+def _corrected(
+    name: str, own: Sequence[RowResult], others: Mapping[Baseline, Mapping[str, RowResult]]
+) -> CorrectedGroup:
+    centres = {
+        "physics": _centre(own),
+        "corrected": _centre([replace(one, predicted=one.expected) for one in own]),
+        **{
+            baseline: _centre([theirs[one.id] for one in own if one.id in theirs])
+            for baseline, theirs in others.items()
+        },
+    }
+    families = len({one.family for one in own})
+    return CorrectedGroup(name, families, len(own), centres, sum(bool(o.covered) for o in own))
+
+
+def _centre(own: Sequence[RowResult]) -> Centre | None:
+    groups = score.grouped(own, score.family)
+    if not groups:
+        return None
+    medians = [group.errors.median for group in groups]
+    bias = float(np.mean([group.errors.bias for group in groups]))
+    return Centre(float(np.median(medians)), float(np.quantile(medians, TAIL)), bias)

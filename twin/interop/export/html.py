@@ -117,6 +117,7 @@ def page(run: Run, stamp: Stamp, pictures: Mapping[str, Sequence[Picture]]) -> s
         style=_STYLE.read_text("utf-8"),
         kind="fits" if report.fits else "unfit",
         verdict=escape(verdict(report)),
+        correction=escape(report.correction.words if report.correction else ""),
         kpis=_table(
             {"Key figure": kpi.label, "Value": show(report.kpis[kpi.key], kpi.unit)} for kpi in KPIS
         ),

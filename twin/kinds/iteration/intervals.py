@@ -46,9 +46,10 @@ class Factors:
 
 def factors(plan: IterationPlan, trace: IterationTrace) -> Factors | None:
     """How far both reach; None where no published step is like the trainer's."""
-    step = reach(circumstances(plan.trainer.scenario), "step_seconds", shipped())
+    step = reach(circumstances(plan.trainer, {}), "step_seconds", shipped())
     if step is None:
         return None
+    step = step.physics
     return Factors(_rollout(plan, *_middle(plan, trace)), (exp(-step.size), exp(step.size)))
 
 

@@ -88,6 +88,10 @@ class Step(Kind):
 
         return compare(reports)
 
+    def sentences(self, run: Run) -> Sequence[str]:
+        correction = run.report.correction
+        return (run.report.verdict, *((correction.words,) if correction else ()))
+
     def tables(self, run: Run) -> Sequence[Block]:
         from twin.reports.tables import report_tables
 
