@@ -382,7 +382,9 @@ def source_left_out(summary: Summary, *, all_uses: bool = False) -> tuple[Correc
             f"regime: {one.regime}",
         ):
             groups.setdefault(name, []).append(one)
-    others = {name: _by_row(theirs) for name, theirs in summary.baselines.items()}
+    others: dict[Baseline, Mapping[str, RowResult]] = {
+        name: _by_row(theirs) for name, theirs in summary.baselines.items()
+    }
     shown = list(groups)[:2] + sorted(list(groups)[2:])
     return tuple(
         _corrected(name, groups[name], others)
