@@ -22,7 +22,7 @@ from twin.loading.catalog import PART_KINDS, PartKind
 from twin.loading.tree import hint
 from twin.network import topology
 from twin.optimizers.base import Optimizer
-from twin.reports.table import Block, Notes, Table, count, lookup
+from twin.reports.table import Block, Notes, Table, count, headed, lookup
 from twin.routing import Routing
 from twin.schedules.base import Schedule
 from twin.sources import Sourced
@@ -35,6 +35,7 @@ from twin.spec.data import RephrasingRecipe, TrajectoryRecipe
 from twin.spec.goodput import FailuresSpec, RestartSpec
 from twin.spec.inference import EngineSpec
 from twin.spec.model import ModelSpec
+from twin.spec.software import OperationSpec, SoftwareSpec
 from twin.spec.weight_update import UpdaterSpec
 from twin.units import format_quantity
 
@@ -165,6 +166,10 @@ def _facts(part: Part[Spec]) -> str:  # noqa: C901, PLR0911, PLR0912  one per ki
         case TrajectoryRecipe():
             turns = f"{spec.turns} turns of {spec.written} tokens"
             return f"{turns}, {spec.candidates} per task, {100 * spec.acceptance:.0f} % accepted"
+        case SoftwareSpec():
+            host = "a host thread" if spec.host else "no work per operation"
+            gpus = ", ".join(spec.calibrations) or "no GPU"
+            return f"{spec.framework}, {spec.release}; {host}; calibrations for {gpus}"
         case UpdaterSpec():
             return f"measured on {spec.gpu}, {spec.software}, {spec.date}"
         case _:
@@ -200,8 +205,67 @@ def part_tables(part: Part[Spec]) -> list[Block]:
     sources = {known.source.id: known.source for known in part.ledger.values() if known.source}
     numbers = [line for path, known in part.ledger.items() for line in _number(path, known)]
     works = [f"{s.id}: {s.title}, {s.date}. {s.url}" for _, s in sorted(sources.items())]
-    counted = [_parameter_table(part.spec)] if isinstance(part.spec, ModelSpec) else []
-    return [*counted, Notes("Numbers", tuple(numbers)), Notes("Sources", tuple(works))]
+    counted: list[Block] = []
+    if isinstance(part.spec, ModelSpec):
+        counted = [_parameter_table(part.spec)]
+    elif isinstance(part.spec, SoftwareSpec):
+        counted = software_tables(part)
+        numbers = []  # they are in its table
+    shown = [Notes("Numbers", tuple(numbers))] if numbers else []
+    return [*counted, *shown, Notes("Sources", tuple(works))]
+
+
+_CALLS = ("call", "gradient", "collective", "sync")
+"""Seconds of a stack's host beside its items."""
+
+
+def software_tables(part: Part[Spec]) -> list[Block]:
+    """What a stack is, seconds of each host item, and how often an operation does it."""
+    stack = part.spec
+    assert isinstance(stack, SoftwareSpec)
+    about = {"framework": stack.framework, "release": stack.release}
+    about |= {f"calibration on {gpu}": name for gpu, name in stack.calibrations.items()}
+    host = stack.host
+    if host is None:
+        return [lookup({**about, "host": "only calibration.dispatch per kernel"}, "", "left")]
+    about["the host waits for"] = ", ".join(host.waits) or "nothing"
+    seconds = headed("Host items", "item", "seconds", "range", "known", left={0, 3})
+    timed = (*(f"items.{name}" for name in host.items), *_CALLS)
+    items = {path.removeprefix("items."): part.ledger.get(f"host.{path}") for path in timed}
+    known_items = {name: known for name, known in items.items() if known}
+    for name, known in known_items.items():
+        seconds.add_row(name, *_item(known))
+    notes = tuple(f"{name}: {known.note}" for name, known in known_items.items() if known.note)
+    counts = headed("Counts per operation", "operation", "forward", "backward", left={0, 1, 2})
+    for name, one in host.operations.items():
+        forward, backward = (_counted(one, which) for which in ("forward", "backward"))
+        counts.add_row(name, forward, backward)
+    beside = ("each_microbatch", "each_step", "each_weight")
+    for name in beside:
+        counts.add_row(name.replace("_", " "), _items(getattr(host, name)), "")
+    counts.caption = "Other operations: `call` per kernel forward, `gradient` per kernel backward"
+    return [lookup(about, "", "left"), seconds, Notes("Notes", notes), counts]
+
+
+def _item(known: Sourced) -> tuple[str, str, str]:
+    """Seconds of an item with its range, and how they are known."""
+    span = f"{known.range[0]} to {known.range[1]}" if known.range else ""
+    source = f", {known.source.id}" if known.source else ""
+    return str(known.value), span, f"{known.kind}{source}"
+
+
+def _counted(operation: OperationSpec, which: str) -> str:
+    """What an operation does in one direction, for each expert, and with how many kernels."""
+    each = _items(getattr(operation, f"each_{which}"))
+    kernels = getattr(operation, f"{which}_kernels")
+    said = [_items(getattr(operation, which)), each and f"per expert {each}"]
+    said.append("" if kernels is None else f"{kernels:g} kernel{'s' * (kernels != 1)}")
+    return "; ".join(filter(None, said))
+
+
+def _items(counts: Mapping[str, float]) -> str:
+    """`te_linear, 2 hook`."""
+    return ", ".join(f"{often:g} {name}" if often != 1 else name for name, often in counts.items())
 
 
 def _number(path: str, known: Sourced) -> Iterator[str]:

@@ -14,7 +14,7 @@ from twin.answers import Run
 from twin.cli.answer import answered, progress_bar, training
 from twin.cli.output import DOES_NOT_FIT, Output
 from twin.errors import Problem, UsageError
-from twin.explore.study import hidden, influence
+from twin.explore.study import hidden, influence, software
 from twin.kinds.base import Fidelity
 from twin.loading import load_any, scenario_hash
 from twin.planning import plan
@@ -205,6 +205,21 @@ def _tornado(request: TopicRequest) -> int:
     return 0
 
 
+def _software(request: TopicRequest) -> int:
+    """The step as written and under each software stack that its GPU has a calibration for."""
+    scenario, fidelity = request.scenario(), request.fidelity
+
+    def load(more: Sequence[str]) -> Scenario:
+        return training(load_any(request.path, [*request.sets, *more]))
+
+    with progress_bar(request.output, "software stacks") as progress:
+        found = software.under_other_software(load, progress, fidelity=fidelity)
+    data = {"fidelity": fidelity, "stacks": [one.to_json() for one in found]}
+    table = software.software_table(found, fidelity)
+    request.answer("software", scenario, data, [software.sentence(found)], [table])
+    return 0
+
+
 def _inference(request: TopicRequest) -> int:
     """FLOP and cache of serving at short and long contexts, and with twice the heads."""
 
@@ -237,6 +252,7 @@ TOPICS: Final[dict[str, Callable[[TopicRequest], int]]] = {
     "links": _links,
     "hidden-expert": _hidden_expert,
     "tornado": _tornado,
+    "software": _software,
     "inference": _inference,
     "serving": _serving,
 }

@@ -3,7 +3,7 @@ every value; and a resolved scenario back to text."""
 
 from __future__ import annotations
 
-from twin.loading.catalog import Part, catalog_parts, load_part, unavailable
+from twin.loading.catalog import Part, catalog_parts, load_part, stacks_of, unavailable
 from twin.loading.load import load, load_any
 from twin.loading.yaml_text import Row, resolve, rows, scenario_hash
 
@@ -17,5 +17,6 @@ __all__ = [
     "resolve",
     "rows",
     "scenario_hash",
+    "stacks_of",
     "unavailable",
 ]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Generic, Literal, TypeVar, get_args, overload
@@ -434,3 +434,10 @@ def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[S
         wrong: list[Problem] = diagnose(error, PART_SPECS[kind], tree)
         raise ScenarioError(wrong) from None
     return Part(kind, file.stem, display(file), spec, ledger(tree, ((),)), aliases(file))
+
+
+@cache
+def stacks_of(gpu: str) -> tuple[str, ...]:
+    """The shipped software stacks that have a calibration for a GPU, by its name; sorted."""
+    stacks = {name: load_part("software", name).spec for name in catalog_parts("software")}
+    return tuple(name for name, stack in stacks.items() if gpu in stack.calibrations)

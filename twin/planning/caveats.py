@@ -18,6 +18,7 @@ from pathlib import Path
 from twin.arch.fp8 import stored
 from twin.arch.ops import Layer
 from twin.arch.recompute import RECOMPUTED
+from twin.loading.catalog import catalog_parts, stacks_of
 from twin.loading.files import read_data
 from twin.planning.feasibility import REPLICAS, microbatches
 from twin.planning.mesh import in_pods, members_per_node, neighbours_share
@@ -138,6 +139,7 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *routing(scenario),
         *expert_exchange(scenario),
         *calibration(scenario),
+        *unset_software(scenario),
         *unmeasured_precision(scenario),
         *assumed_numbers(scenario),
         *experts_on_tensor_ranks(scenario),
@@ -212,6 +214,20 @@ def calibration(scenario: Scenario) -> list[Warning]:
     return [
         _warning("calibration-of-another-gpu", profile=profile.name, measured=profile.gpu, gpu=gpu)
     ]
+
+
+def unset_software(scenario: Scenario) -> list[Warning]:
+    """Without a software stack the host is a guess; of a GPU that the catalog lacks, such as a CPU
+    of the reference, no stack is known."""
+    gpu = scenario.cluster.node.gpu.name
+    stacks = stacks_of(gpu)
+    if scenario.software is not None or not (stacks or gpu.casefold() in catalog_parts("gpus")):
+        return []
+    known = f"Stacks with a calibration for {gpu}: {', '.join(stacks)}."
+    if not stacks:
+        known = f"No stack of the catalog has a calibration for {gpu}; each takes the GPU's own."
+    dispatch = f"{1e6 * scenario.calibration.dispatch:g} us"
+    return [_warning("software-not-set", dispatch=dispatch, stacks=known)]
 
 
 def unmeasured_precision(scenario: Scenario) -> list[Warning]:

@@ -16,7 +16,6 @@ from typing import Any, Final
 from twin.arch.attention import causal_flop
 from twin.arch.count import flop_per_token
 from twin.arch.stack import heads
-from twin.engine.breakdown import EXPOSED
 from twin.engine.program import Program
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
@@ -24,7 +23,7 @@ from twin.loading.files import table
 from twin.loading.tree import hint
 from twin.planning.memory import PARAMETER_BYTES
 from twin.planning.types import Plan
-from twin.reports.breakdown import CAUSE_WORDS, CAUSES, COMMUNICATION
+from twin.reports.breakdown import CAUSES, CAUSE_WORDS, COMMUNICATION, EXPOSED_CAUSES
 from twin.reports.explain_parts import (
     Explanation,
     Money,
@@ -246,7 +245,7 @@ class _Derivation:
         value = float(self.report.breakdown_ns[cause])
         if cause == "compute":
             return self._compute(value)
-        if cause in EXPOSED.values():
+        if cause in EXPOSED_CAUSES:
             return self._exposed(cause, value)
         words = CAUSE_WORDS[cause]
         why = {
@@ -275,17 +274,27 @@ class _Derivation:
         return node("compute", "ns", formula, [total, rest], CAUSE_WORDS["compute"])
 
     def _host(self) -> str:
-        """What the host takes, and who says so."""
-        stack = self.plan.scenario.software
-        if stack is None:
-            return (
-                "a host thread that takes calibration.dispatch per kernel "
-                f"({self.plan.scenario.calibration.dispatch * 1e6:g} us) and is late"
-            )
-        return (
-            f"the host thread of {stack.name}: what it does for every operation "
+        """What the host takes, who says so, and the fields that make it less."""
+        scenario = self.plan.scenario
+        stack, profile = scenario.software, scenario.calibration
+        said = (
+            f"a host thread that takes calibration.dispatch ({profile.dispatch * 1e6:g} us) per "
+            "kernel and is late; software is not set"
+            if stack is None
+            else f"the host thread of {stack.name}: what it does for every operation "
             "(software.host), where it is late, or has asked the device"
         )
+        return f"{said}. Less with: {'; '.join(self._host_levers())}"
+
+    def _host_levers(self) -> list[str]:
+        """Fields that give the host less to do per second of the device, or hide its waits."""
+        parallel = self.plan.scenario.parallel
+        levers = [f"a larger parallel.micro_batch (now {parallel.micro_batch})"]
+        if parallel.expert > 1:
+            levers.append(f"another parallel.dispatcher (now {parallel.dispatcher})")
+            if not parallel.schedule.pairs:
+                levers.append("parallel.schedule with overlap_all_to_all")
+        return [*levers, "another software"]
 
     def _taken(self) -> str:
         """What communication takes from kernels beside it, and who says so."""

@@ -1,0 +1,140 @@
+"""The step under other software: as written, and under each stack with a calibration of its GPU.
+
+Each row is the scenario with `software` set to the stack, as `--set software=NAME` does it: the
+stack brings its host and its calibration of the GPU, unless the scenario writes a calibration. The
+layout stays; layers are balanced anew where the scenario does not write their split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from twin.answers.nearest import StepAnswers
+from twin.errors import ScenarioError
+from twin.kinds.base import Fidelity
+from twin.loading import stacks_of
+from twin.reports.table import Table, duration, headed, percent, signed_duration
+from twin.scenario import Scenario
+
+NOT_SET: Final = "not set"
+"""The name of a scenario without a stack."""
+Loader = Callable[[Sequence[str]], Scenario]
+"""The scenario under some more overrides, after its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackAnswer:
+    """The step under one stack; figures are None where its layout is impossible."""
+
+    stack: str
+    """Its name, or `NOT_SET`."""
+    as_written: bool
+    calibration: str = ""
+    step_seconds: float | None = None
+    change_seconds: float | None = None
+    """Against the scenario as written."""
+    host_seconds: float | None = None
+    """In which ranks wait for the host, a mean over them."""
+    problem: str = ""
+    """Why the layout is impossible."""
+
+    @property
+    def relative_change(self) -> float | None:
+        """The change over the step as written."""
+        if self.step_seconds is None or self.change_seconds is None:
+            return None
+        return self.change_seconds / (self.step_seconds - self.change_seconds)
+
+    @property
+    def host_share(self) -> float | None:
+        """The share of the step that waits for the host."""
+        if self.step_seconds is None or self.host_seconds is None:
+            return None
+        return self.host_seconds / self.step_seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """The row in plain data."""
+        shares = {"relative_change": self.relative_change, "host_share": self.host_share}
+        return {**asdict(self), **shares}
+
+
+def under_other_software(
+    load: Loader, progress: Callable[[float], None] | None = None, *, fidelity: Fidelity = "fast"
+) -> tuple[StackAnswer, ...]:
+    """The scenario as written, then under each other stack, the fastest first. `progress` is told
+    the share that is done.
+
+    Raises `ScenarioError` where the layout is impossible as written.
+    """
+    written = load(())
+    gpu = written.cluster.node.gpu.name
+    mine = _name(written)
+    others = [name for name in (NOT_SET, *stacks_of(gpu)) if name != mine]
+    answers = StepAnswers(fidelity)
+    first = _answer(answers, written, None)
+    found: list[StackAnswer] = []
+    for done, name in enumerate(others, 2):
+        over = "null" if name == NOT_SET else name
+        try:
+            found.append(_answer(answers, load((f"software={over}",)), first.step_seconds))
+        except ScenarioError as error:
+            found.append(StackAnswer(name, as_written=False, problem=error.problems[0].message))
+        if progress is not None:
+            progress(done / (len(others) + 1))
+    return (first, *sorted(found, key=lambda one: one.step_seconds or float("inf")))
+
+
+def _name(scenario: Scenario) -> str:
+    return scenario.software.name if scenario.software else NOT_SET
+
+
+def _answer(answers: StepAnswers, scenario: Scenario, before: float | None) -> StackAnswer:
+    """The row of a scenario; `before` is the step as written, None: this is it."""
+    answer = answers.of(scenario)
+    step = answer.step_ns / 1e9
+    return StackAnswer(
+        stack=_name(scenario),
+        as_written=before is None,
+        calibration=scenario.calibration.name,
+        step_seconds=step,
+        change_seconds=0.0 if before is None else step - before,
+        host_seconds=answer.breakdown_ns.get("host", 0) / 1e9,
+    )
+
+
+def sentence(found: Sequence[StackAnswer]) -> str:
+    """The step as written, and the span of the others, in words."""
+    first, *others = found
+    step = duration(first.step_seconds or 0.0)
+    seconds = [one.step_seconds for one in others if one.step_seconds is not None]
+    if not seconds:
+        return f"As written (software {first.stack}) a step takes {step}; there is no other stack."
+    fast, slow = duration(min(seconds)), duration(max(seconds))
+    span = fast if fast == slow else f"{fast} to {slow}"
+    return f"As written (software {first.stack}) a step takes {step}; under others {span}."
+
+
+def software_table(found: Sequence[StackAnswer], fidelity: Fidelity = "fast") -> Table:
+    """One row per stack: the step, its change, the host's share, and the calibration."""
+    heads = ("software", "step", "change", "relative", "host", "calibration")
+    table = headed("Under other software", *heads, left={0, 5})
+    for one in found:
+        name = f"{one.stack} (as written)" if one.as_written else one.stack
+        table.add_row(name, *_figures(one), one.problem or one.calibration)
+    table.caption = "A calibration that the scenario writes stays; else the stack brings its own."
+    if fidelity == "fast":
+        table.caption += " Estimates of the fast path, without contention on shared links."
+    return table
+
+
+def _figures(one: StackAnswer) -> tuple[str, str, str, str]:
+    """Step, change, relative change and share of the host, as text."""
+    step, change, relative = one.step_seconds, one.change_seconds, one.relative_change
+    if step is None or change is None or relative is None:
+        return "impossible", "", "", ""
+    host = percent(one.host_share or 0.0)
+    if one.as_written:
+        return duration(step), "", "", host
+    return duration(step), signed_duration(change), f"{100 * relative:+.1f} %", host
