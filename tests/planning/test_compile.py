@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -195,6 +196,29 @@ def test_pods_that_hold_some_stage_boundaries_are_said(fabric: str, said: bool) 
 
 def test_a_plain_dense_run_on_its_own_calibration_has_nothing_to_say() -> None:
     assert plan(scenario()).warnings == ()
+
+
+SET, UNSET = ["software=megatron-core"], []
+
+
+@pytest.mark.parametrize(
+    ("name", "sets", "said"),
+    [
+        ("kimi-k2-256xh800", UNSET, "H800: fsdp1, fsdp2, megatron-core, "),
+        ("kimi-k2-256xh800", SET, None),
+        ("kimi-k2-256xh800", ["cluster.node=h20-8gpu"], "No stack of the catalog"),
+        ("scenarios/reference/pp2-1gbps.yaml", UNSET, None),
+    ],
+    ids=["unset", "set", "a GPU without stacks", "a CPU of the reference"],
+)
+def test_a_training_run_without_software_is_told_the_stacks_of_its_gpu(
+    name: str, sets: list[str], said: str | None
+) -> None:
+    root = Path(__file__).parents[2]
+    case = load(root / name if name.endswith(".yaml") else name, sets)
+    texts = [one.message for one in caveats.unset_software(case)]
+    assert len(texts) == (said is not None)
+    assert all("`software`" in text and (said or "") in text for text in texts)
 
 
 def test_calibration_of_another_gpu_is_said() -> None:

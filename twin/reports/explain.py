@@ -23,7 +23,7 @@ from twin.loading.files import table
 from twin.loading.tree import hint
 from twin.planning.memory import PARAMETER_BYTES
 from twin.planning.types import Plan
-from twin.reports.breakdown import CAUSES, CAUSE_WORDS, COMMUNICATION, EXPOSED_CAUSES
+from twin.reports.breakdown import CAUSE_WORDS, CAUSES, COMMUNICATION, EXPOSED_CAUSES
 from twin.reports.explain_parts import (
     Explanation,
     Money,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from twin.errors import Origin, Problem, TwinError, UsageError, render
 from twin.explore.study.attribution import Attribution, attribution
 from twin.explore.study.hidden import HiddenExpert, hidden_expert
 from twin.explore.study.influence import Influence, influence
+from twin.explore.study.software import StackAnswer, under_other_software
 from twin.kinds.base import Kind, kind_named, kind_of
 from twin.loading import load_any
 from twin.loading.files import read_tree, shipped_scenarios
@@ -242,6 +243,15 @@ def nearest(asked: Question, note: Note) -> tuple[Suggestion, ...] | Failure:
 def influences(asked: Question, note: Note) -> tuple[Influence, ...] | Failure:
     """How much each uncertain number matters."""
     return study_of(asked, lambda scenario: influence(scenario, note))
+
+
+def stacks(asked: Question, note: Note) -> tuple[StackAnswer, ...] | Failure:
+    """The step as it is, and under each other software stack of its GPU, by the fast path."""
+
+    def load(more: Sequence[str]) -> Any:
+        return _load(replace(asked, sets=(*asked.sets, *more)))
+
+    return guarded(lambda: under_other_software(load, note))
 
 
 def freeing(asked: Question, note: Note) -> tuple[MemoryLever, ...] | Failure:

@@ -41,6 +41,8 @@ _ACROSS: Final = 4
 _SHORT: Final = 14
 """Characters of an earlier value that a label repeats."""
 _SWITCH: Final = ("true", "false")
+_NOT_SET: Final = "not set"
+"""The option of a field that may hold nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,17 @@ class Form:
         return said or field.path in self.wrong
 
 
-def edit(form: Form, section: Section) -> None:
-    """The fields of a section; folded away are those that keep their defaults, where they are many,
-    and the numbers of the parts that it names."""
+def edit(form: Form, section: Section, words: str = "") -> None:
+    """The fields of a section with `words` below them; folded away are those that keep their
+    defaults, where they are many, and the numbers of the parts that it names."""
     with st.container(border=True):
         if len(section.fields) > 1:
             st.markdown(f"**{section.title}**", help=section.help)
         many = len(section.fields) > _ACROSS
         more = tuple(one for one in section.fields if many and not form.told(one))
         _rows(form, tuple(one for one in section.fields if one not in more))
+        if words:
+            st.caption(words)
         own = [one for one in form.problems if within(wrong_with(one, form.plan), section.key)]
         if own:
             code(render(own))
@@ -170,6 +174,7 @@ def _widget(form: Form, field: Field) -> None:
                 label,
                 options,
                 options.index(chosen),
+                format_func=lambda option: option or _NOT_SET,
                 key=key,
                 help=hint,
                 on_change=_typed,
@@ -312,6 +317,8 @@ class _Walk:
         text = str(node.get("description") or "")
         if tuple(path.split(".")) in SLOTS:
             names = catalog_parts(SLOTS[tuple(path.split("."))])
+            if any(one.get("type") == "null" for one in allowed):
+                names = ("", *names)
             yield Field(path, label(words), "choice", names, text or _said(sections))
         elif _told_by_kind(sections):
             kinds = tuple(kind for one in sections for kind in _kinds(one))

@@ -14,6 +14,7 @@ from twin.scenario import Root
 from twin.ui import RESULT, editor, session
 from twin.ui.answers import Failure, Refusal, scenario_of
 from twin.ui.editor import Form, schema, sections, with_kinds
+from twin.ui.other_software import about
 from twin.ui.parts import catalog_section, say_verdict
 from twin.ui.place import OpenPlan, ask_about, code, open_plan, say
 from twin.ui.workspace import Draft
@@ -22,6 +23,8 @@ _PRESET: Final = "open a scenario"
 _FILE: Final = "scenario file"
 _TEXT: Final = "scenario text"
 _TURN: Final = "files opened"
+_SOFTWARE: Final = "software"
+"""The section that comes first: its default is a guess about the host."""
 
 
 def page() -> None:
@@ -70,8 +73,9 @@ def _edit(shown: OpenPlan, file: Root) -> None:
     now = with_kinds(resolved(scenario if valid else file), {} if valid else edits)
     problems = shown.reply.now.problems if isinstance(shown.reply.now, Refusal) else ()
     form = Form(shown.plan, file, now, resolved(file), problems)
-    for section in sections(schema(), now):
-        editor.edit(form, section)
+    found = sections(schema(), now)
+    for section in sorted(found, key=lambda one: one.key != _SOFTWARE):
+        editor.edit(form, section, about(now) if section.key == _SOFTWARE else "")
 
 
 def _mend(shown: OpenPlan, wrong: Failure) -> None:

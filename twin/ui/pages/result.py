@@ -8,6 +8,7 @@ import streamlit as st
 
 from twin.answers import Run
 from twin.ui.cost import cost, serving_section
+from twin.ui.other_software import other_software
 from twin.ui.parts import derivation, metrics, provenance, say_verdict, warnings
 from twin.ui.place import (
     OpenPlan,
@@ -76,6 +77,8 @@ def _summary(shown: OpenPlan, run: Run) -> None:
     show_views(sections(run.kind.figures(run)).get(_SUMMARY, []), shown.plan.name)
     if is_step:
         derivation(shown, run)
+    if is_step or shown.asked.step_only:
+        other_software(shown)
     st.subheader("Assumptions and limits")
     warnings(run.report.warnings)
     st.subheader("Provenance")

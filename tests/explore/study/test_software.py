@@ -1,0 +1,83 @@
+"""Under other software: each row is what `--set software=NAME` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from twin.answers.nearest import StepAnswers
+from twin.explore.study.software import (
+    NOT_SET,
+    StackAnswer,
+    sentence,
+    software_table,
+    under_other_software,
+)
+from twin.loading import load, stacks_of
+from twin.scenario import Scenario
+
+K2 = "kimi-k2-2048xh800"
+
+
+def under(name: str, *sets: str) -> tuple[StackAnswer, ...]:
+    def loader(more: Sequence[str]) -> Scenario:
+        return load(name, [*sets, *more])
+
+    return under_other_software(loader)
+
+
+@pytest.fixture(scope="module")
+def found() -> tuple[StackAnswer, ...]:
+    return under(K2)
+
+
+def test_every_stack_with_a_calibration_of_the_gpu_has_a_row(
+    found: tuple[StackAnswer, ...],
+) -> None:
+    first, *others = found
+    assert (first.stack, first.as_written, first.change_seconds) == (NOT_SET, True, 0.0)
+    assert {one.stack for one in others} == set(stacks_of("H800"))
+    assert "xla" not in stacks_of("H800")
+    assert not any(one.as_written or one.problem for one in others)
+    seconds = [one.step_seconds or 0.0 for one in others]
+    assert seconds == sorted(seconds)
+
+
+def test_a_row_is_the_scenario_with_that_software(found: tuple[StackAnswer, ...]) -> None:
+    (row,) = (one for one in found if one.stack == "megatron-core")
+    scenario = load(K2, ["software=megatron-core"])
+    answer = StepAnswers().of(scenario)
+    assert row.step_seconds == answer.step_ns / 1e9
+    assert row.host_seconds == answer.breakdown_ns["host"] / 1e9
+    assert row.calibration == scenario.calibration.name == "h800-megatron"
+    assert row.change_seconds == pytest.approx(row.step_seconds - (found[0].step_seconds or 0))
+    assert row.relative_change == pytest.approx(
+        row.step_seconds / (found[0].step_seconds or 1.0) - 1.0
+    )
+
+
+def test_the_stack_of_the_scenario_comes_first_and_unset_is_a_row() -> None:
+    sets = ("model.layers=9", "cluster.nodes=16", "parallel.pipeline=4", "parallel.virtual=2")
+    sets += ("train.global_batch=256seq", "software=megatron-core")
+    first, *others = under(K2, *sets)
+    assert (first.stack, first.as_written) == ("megatron-core", True)
+    assert NOT_SET in {one.stack for one in others}
+    assert "megatron-core" not in {one.stack for one in others}
+
+
+def test_a_calibration_that_the_scenario_writes_stays() -> None:
+    assert {one.calibration for one in under("deepseek-v3-2048xh800")} == {"h800-deepseek-2025"}
+
+
+def test_words_and_table_hold_every_row(found: tuple[StackAnswer, ...]) -> None:
+    impossible = StackAnswer("odd", as_written=False, problem="no such layout")
+    table = software_table((*found, impossible))
+    rows = [list(row.values()) for row in table.records()]
+    assert [row[0].partition(" (")[0] for row in rows] == [*(one.stack for one in found), "odd"]
+    assert rows[-1][1] == "impossible"
+    assert "no such layout" in rows[-1]
+    assert "Estimates of the fast path" in table.caption
+    assert "Estimates" not in software_table(found, "events").caption
+    assert sentence(found).startswith("As written (software not set) a step takes ")
+    assert sentence(found[:1]).endswith("there is no other stack.")

@@ -1,0 +1,72 @@
+"""The software of a plan: asked for first on Plan, compared with other stacks on Result."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.ui.conftest import checked, events
+from tests.ui.test_pages import FULL, edited, field, plans, words
+from twin.loading import catalog_parts, load
+from twin.reports import resolved
+from twin.ui.answers import Question, stacks
+from twin.ui.other_software import about
+from twin.ui.scenarios import stamp
+
+
+def step(app):
+    """The step time beside the page."""
+    return app.sidebar.metric[0].value
+
+
+def test_the_plan_asks_for_the_software_first(opened):
+    app = opened(FULL)
+    fields = [str(one.key) for one in app.selectbox if str(one.key).startswith(FULL)]
+    assert fields[0].startswith(f"{FULL}|software")
+    box = field(app, "software")
+    assert box.value == ""
+    assert box.options == ["not set", *catalog_parts("software")]
+    assert "Not set: the host takes `calibration.dispatch` per kernel" in words(app)
+
+
+def test_a_chosen_stack_is_an_edit_and_can_be_taken_back(opened):
+    events(FULL, "software=fsdp2")
+    before = opened(FULL)
+    usual = step(before)
+    app = edited(before, "software", "fsdp2")
+    assert plans(app) == [f"{FULL};software=fsdp2"]
+    assert "PyTorch FSDP2, eager modules" in words(app)
+    assert step(app) != usual
+    app = edited(app, "software", "")
+    assert plans(app) == [FULL]
+
+
+def test_a_stack_of_the_file_can_be_unset(opened):
+    app = edited(opened(f"{FULL};software=megatron-core"), "software", "")
+    assert plans(app) == [FULL]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("xla", "JAX and XLA"), ("fsdp2", "waits for the device"), ("null", "Not set")],
+)
+def test_a_stack_is_a_sentence(name, said):
+    assert said in about(resolved(load(FULL, [f"software={name}"])))
+
+
+def test_the_result_compares_stacks_when_asked(opened):
+    app = opened(FULL, page="result")
+    (box,) = (one for one in app.expander if one.label == "Under other software")
+    assert not box.table
+    found = stacks(Question(FULL, None, (), stamp()), lambda _: None)
+    assert isinstance(found, tuple)
+    app.session_state["under other software"] = True
+    deadline = time.monotonic() + 60
+    while "fast path" not in words(app):
+        assert time.monotonic() < deadline, words(app)
+        checked(app.run())
+    (shown,) = (one.value for one in app.table if "calibration" in one.value.columns)
+    assert len(shown) == len(found)
+    names = {name.partition(" (")[0] for name in shown["software"]}
+    assert names == {one.stack for one in found}
