@@ -38,6 +38,7 @@ def test_a_chosen_stack_is_an_edit_and_can_be_taken_back(opened):
     assert plans(app) == [f"{FULL};software=fsdp2"]
     assert "PyTorch FSDP2, eager modules" in words(app)
     assert step(app) != usual
+    assert "(was not set)" in field(app, "software").label
     app = edited(app, "software", "")
     assert plans(app) == [FULL]
 

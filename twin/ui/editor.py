@@ -201,7 +201,8 @@ def _label(form: Form, field: Field, before: str) -> str:
         label = f":red[:material/error: {label}]"
     if field.path in dict(form.plan.edits):
         was = before if len(before) <= _SHORT else f"{before[:_SHORT]}..."
-        label += f" :orange[(was {was.replace('[', '').replace(']', '') or 'empty'})]"
+        empty = _NOT_SET if "" in field.options else "empty"
+        label += f" :orange[(was {was.replace('[', '').replace(']', '') or empty})]"
     return label
 
 
